@@ -1,0 +1,133 @@
+//! The end of a connection: agreed by both sides, and able to survive moves [msocket §III-B4].
+
+use std::time::Instant;
+
+use super::{Closing, Connection};
+use crate::error::{CloseCode, ProtocolError};
+use crate::event::{ClosedBy, Event};
+use crate::path::Path;
+
+impl Connection {
+    /// Ends the connection in order: what was written is delivered first, over further paths if
+    /// need be, then CLOSE is exchanged. [`Event::Closed`] tells when the peer knows.
+    pub fn close(&mut self, code: CloseCode, reason: &str) {
+        self.begin_close(code, reason, true);
+    }
+
+    /// Ends the connection at once: undelivered data is given up.
+    pub fn abort(&mut self, code: CloseCode, reason: &str) {
+        self.begin_close(code, reason, false);
+    }
+
+    fn begin_close(&mut self, code: CloseCode, reason: &str, graceful: bool) {
+        if self.closed.is_some() {
+            return;
+        }
+        match &mut self.closing {
+            Some(closing) => closing.graceful &= graceful,
+            None => {
+                self.closing = Some(Closing {
+                    code,
+                    reason: reason.to_owned(),
+                    graceful,
+                    sent: false,
+                });
+            }
+        }
+        if !self.is_established() && self.paths.is_empty() {
+            // The peer never heard of this connection.
+            self.finish_close(ClosedBy::Local, code, reason.to_owned());
+        }
+    }
+
+    /// Decides whether CLOSE may go now.
+    pub(super) fn update_close(&mut self) {
+        if let Some(closing) = &mut self.closing
+            && !closing.sent
+            && (!closing.graceful || self.streams.values().all(|s| s.send.is_drained()))
+        {
+            closing.sent = true;
+            self.control.close = true;
+        }
+    }
+
+    pub(super) fn closing_frame(&self) -> Option<(CloseCode, &str)> {
+        self.closing.as_ref().map(|c| (c.code, c.reason.as_str()))
+    }
+
+    pub(super) fn peer_closed(&mut self, code: CloseCode, reason: &str) {
+        self.control.close_ack = true;
+        if self.closed.is_none() {
+            self.finish_close(ClosedBy::Peer, code, reason.to_owned());
+        }
+    }
+
+    pub(super) fn close_acknowledged(&mut self) -> Result<(), ProtocolError> {
+        match self.closing.clone() {
+            Some(closing) if closing.sent => {
+                self.finish_close(ClosedBy::Local, closing.code, closing.reason);
+                Ok(())
+            }
+            _ => Err(ProtocolError::Unexpected("CLOSE_ACK")),
+        }
+    }
+
+    /// The peer refused a path.
+    pub(super) fn path_refused(
+        &mut self,
+        now: Instant,
+        id: crate::PathId,
+        code: CloseCode,
+        reason: &str,
+    ) {
+        match (&self.closing, code) {
+            // It forgot the connection because it has our CLOSE: the end is agreed.
+            (Some(closing), CloseCode::UNKNOWN_CONNECTION) if closing.sent => {
+                let Closing { code, reason, .. } = closing.clone();
+                self.finish_close(ClosedBy::Local, code, reason);
+            }
+            (_, CloseCode::PATH_ID_REUSED) => self.path_lost(now, id),
+            _ => self.finish_close(ClosedBy::Peer, code, reason.to_owned()),
+        }
+    }
+
+    /// The connection ends on this side without a word from the peer.
+    pub fn give_up(&mut self, code: CloseCode, reason: &str) {
+        self.finish_close(ClosedBy::Local, code, reason.to_owned());
+    }
+
+    pub(super) fn finish_close(&mut self, by: ClosedBy, code: CloseCode, reason: String) {
+        if self.closed.is_some() {
+            return;
+        }
+        self.closed = Some((by, code, reason.clone()));
+        self.held = 0;
+        self.send_queue.clear();
+        let blocked = std::mem::take(&mut self.blocked_writers);
+        for id in blocked {
+            self.push(Event::Writable(id));
+        }
+        self.push(Event::Closed { by, code, reason });
+    }
+
+    /// Why the connection ended, if it has.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<(ClosedBy, CloseCode, &str)> {
+        self.closed
+            .as_ref()
+            .map(|(by, code, reason)| (*by, *code, reason.as_str()))
+    }
+
+    /// The connection is over for the application.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    /// The connection is over and owes the peer nothing: its state may be dropped.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.closed.is_some()
+            && (!self.control.close_ack || !self.paths.values().any(Path::is_live))
+    }
+}

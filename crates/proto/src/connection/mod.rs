@@ -1,0 +1,336 @@
+//! The connection: streams above, paths below, and the state between them.
+
+mod close;
+mod control;
+mod paths;
+mod receive;
+mod streams;
+mod timers;
+mod transmit;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use whimbrel_base::{ConnectionId, EndpointId};
+
+use crate::error::CloseCode;
+use crate::event::{ClosedBy, Event, PathStats, Stats};
+use crate::frame::{Open, PathReport};
+use crate::ids::{PathId, Side, StreamId};
+use crate::notice::NoticeKey;
+use crate::params::Params;
+use crate::path::Path;
+use crate::secret::Secret;
+use crate::stream::Stream;
+use control::Control;
+
+pub use paths::JoinError;
+pub use streams::Read;
+
+/// How this side wants a connection to be.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What the peer is told.
+    pub params: Params,
+    /// Bytes kept for one stream until they are acknowledged.
+    pub stream_send_buffer: u64,
+    /// Bytes kept for all streams until they are acknowledged.
+    pub send_buffer: u64,
+    /// A client asks for a sign of life after this much silence, a server after twice as much.
+    pub keepalive: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            params: Params::default(),
+            stream_send_buffer: 8 << 20,
+            send_buffer: 16 << 20,
+            keepalive: Duration::from_secs(60),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Closing {
+    code: CloseCode,
+    reason: String,
+    /// Wait until all stream data was acknowledged.
+    graceful: bool,
+    sent: bool,
+}
+
+/// One end of a connection. See the [crate] documentation for how to drive it.
+#[derive(Debug)]
+pub struct Connection {
+    side: Side,
+    id: ConnectionId,
+    local: EndpointId,
+    peer: EndpointId,
+    config: Config,
+    /// What the peer stated; `None` until ACCEPT (client only).
+    peer_params: Option<Params>,
+    random: [u8; 32],
+    /// Server: the client's random, to recognise a repeated OPEN.
+    client_random: Option<[u8; 32]>,
+    secret: Option<Secret>,
+    /// Server: the client has shown that it knows the secret.
+    confirmed: bool,
+
+    paths: BTreeMap<PathId, Path>,
+    next_path: u64,
+    /// Answers about paths that this side never saw, for the next first flight.
+    unseen_paths: Vec<PathReport>,
+
+    streams: BTreeMap<StreamId, Stream>,
+    /// Streams with something to send, in turn.
+    send_queue: VecDeque<StreamId>,
+    /// Streams whose writer found no room.
+    blocked_writers: BTreeSet<StreamId>,
+    opened_local: u64,
+    opened_peer: u64,
+    accepted_peer: u64,
+    closed_peer: u64,
+    max_streams_local: u64,
+    max_streams_peer: u64,
+    open_blocked: bool,
+
+    /// Connection credit: sent / allowed, received / granted / consumed.
+    data_sent: u64,
+    data_allowed: u64,
+    data_received: u64,
+    data_granted: u64,
+    data_consumed: u64,
+    held: u64,
+
+    control: Control,
+    local_addresses: (u64, Vec<SocketAddr>),
+    peer_addresses_sequence: u64,
+
+    closing: Option<Closing>,
+    closed: Option<(ClosedBy, CloseCode, String)>,
+    detached_since: Option<Instant>,
+    events: VecDeque<Event>,
+    stats: Stats,
+}
+
+impl Connection {
+    /// The dialling end. `random` must be fresh, unpredictable bytes.
+    #[must_use]
+    pub fn client(
+        config: Config,
+        id: ConnectionId,
+        local: EndpointId,
+        peer: EndpointId,
+        random: [u8; 32],
+        now: Instant,
+    ) -> Self {
+        Self::new(Side::Client, config, id, local, peer, random, now)
+    }
+
+    /// The accepting end, for an OPEN that arrived over a path whose TLS peer is `peer`. The OPEN's
+    /// path is added; hand its whole first segment to [`handle_segment`](Self::handle_segment) next.
+    #[must_use]
+    pub fn server(
+        config: Config,
+        open: &Open,
+        local: EndpointId,
+        peer: EndpointId,
+        random: [u8; 32],
+        now: Instant,
+    ) -> Self {
+        let mut connection = Self::new(
+            Side::Server,
+            config,
+            open.connection,
+            local,
+            peer,
+            random,
+            now,
+        );
+        connection.client_random = Some(open.random);
+        connection.derive_secret(&open.random, &random);
+        connection.learn_params(open.params.clone());
+        connection.accept_open(open, now);
+        connection
+    }
+
+    fn new(
+        side: Side,
+        config: Config,
+        id: ConnectionId,
+        local: EndpointId,
+        peer: EndpointId,
+        random: [u8; 32],
+        now: Instant,
+    ) -> Self {
+        let early = Params::unknown_peer();
+        Self {
+            side,
+            id,
+            local,
+            peer,
+            peer_params: None,
+            random,
+            client_random: None,
+            secret: None,
+            confirmed: false,
+            paths: BTreeMap::new(),
+            next_path: 0,
+            unseen_paths: Vec::new(),
+            streams: BTreeMap::new(),
+            send_queue: VecDeque::new(),
+            blocked_writers: BTreeSet::new(),
+            opened_local: 0,
+            opened_peer: 0,
+            accepted_peer: 0,
+            closed_peer: 0,
+            max_streams_local: early.max_streams,
+            max_streams_peer: config.params.max_streams,
+            open_blocked: false,
+            data_sent: 0,
+            data_allowed: early.max_data,
+            data_received: 0,
+            data_granted: config.params.max_data,
+            data_consumed: 0,
+            held: 0,
+            control: Control::default(),
+            local_addresses: (0, config.params.notice_addresses.clone()),
+            peer_addresses_sequence: 0,
+            config,
+            closing: None,
+            closed: None,
+            detached_since: Some(now),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    fn derive_secret(&mut self, client_random: &[u8; 32], server_random: &[u8; 32]) {
+        let (client, server) = match self.side {
+            Side::Client => (self.local, self.peer),
+            Side::Server => (self.peer, self.local),
+        };
+        self.secret = Some(Secret::derive(
+            self.id,
+            client,
+            server,
+            client_random,
+            server_random,
+        ));
+    }
+
+    fn learn_params(&mut self, params: Params) {
+        self.data_allowed = self.data_allowed.max(params.max_data);
+        self.max_streams_local = self.max_streams_local.max(params.max_streams);
+        for stream in self.streams.values_mut() {
+            stream.send.max_data = stream.send.max_data.max(params.max_stream_data);
+        }
+        if !params.notice_addresses.is_empty() {
+            self.push(Event::PeerAddresses(params.notice_addresses.clone()));
+        }
+        self.peer_params = Some(params);
+        let ids: Vec<StreamId> = self.streams.keys().copied().collect();
+        for id in ids {
+            self.enqueue(id);
+        }
+        if std::mem::take(&mut self.open_blocked) {
+            self.push(Event::StreamsAvailable);
+        }
+    }
+
+    /// The next thing to know, if any.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn push(&mut self, event: Event) {
+        // A burst of segments makes one stream readable once.
+        if self.events.back() != Some(&event) {
+            self.events.push_back(event);
+        }
+    }
+
+    /// The connection's id.
+    #[must_use]
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Which end this is.
+    #[must_use]
+    pub fn side(&self) -> Side {
+        self.side
+    }
+
+    /// The peer's identity, as its TLS key proved it.
+    #[must_use]
+    pub fn peer(&self) -> EndpointId {
+        self.peer
+    }
+
+    /// The name that the client asked for, on either side.
+    #[must_use]
+    pub fn target(&self) -> Option<&str> {
+        match self.side {
+            Side::Client => self.config.params.target.as_deref(),
+            Side::Server => self.peer_params.as_ref()?.target.as_deref(),
+        }
+    }
+
+    /// Both sides know each other's parameters.
+    #[must_use]
+    pub fn is_established(&self) -> bool {
+        self.peer_params.is_some()
+    }
+
+    /// Makes and checks this connection's notices; `None` before ACCEPT.
+    #[must_use]
+    pub fn notice_key(&self) -> Option<NoticeKey> {
+        self.secret.as_ref().map(Secret::notice_key)
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Snapshots of the paths that are not given up.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathStats> {
+        let live = self.paths.iter().filter(|(_, path)| path.is_live());
+        live.map(|(&id, path)| PathStats {
+            id,
+            state: path.state,
+            srtt: path.rtt.smoothed(),
+            min_rtt: path.rtt.min(),
+            bytes_sent: path.bytes_sent,
+            bytes_received: path.bytes_received,
+            in_flight: path.in_flight,
+        })
+        .collect()
+    }
+
+    /// Since when no path is left; `None` while there is one.
+    #[must_use]
+    pub fn detached_since(&self) -> Option<Instant> {
+        self.detached_since
+    }
+
+    /// Bytes kept in buffers: written and unacknowledged, or received and unread.
+    #[must_use]
+    pub fn buffered(&self) -> u64 {
+        self.held + self.streams.values().map(|s| s.recv.held()).sum::<u64>()
+    }
+
+    /// States this side's notice addresses anew; the peer is told reliably.
+    pub fn set_notice_addresses(&mut self, addresses: Vec<SocketAddr>) {
+        if self.local_addresses.1 == addresses {
+            return;
+        }
+        self.local_addresses = (self.local_addresses.0 + 1, addresses);
+        self.control.addresses = true;
+    }
+}

@@ -1,0 +1,363 @@
+//! Opening, joining, losing and settling paths.
+
+use std::time::{Duration, Instant};
+
+use super::Connection;
+use crate::error::{CloseCode, ProtocolError};
+use crate::event::Event;
+use crate::frame::{Join, MAX_REPORTS, Open, PathReport};
+use crate::ids::{PathId, Side};
+use crate::path::{Content, First, Path, PathState};
+
+/// Lost paths that are not settled yet; a client that has this many opens further ones without
+/// sending data early, so that they leave nothing behind when they fail.
+const MAX_UNSETTLED: usize = MAX_REPORTS / 2;
+
+/// Why a path is not let into the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// The proof of the connection secret is wrong.
+    #[error("the proof of the connection secret is wrong")]
+    BadProof,
+    /// The path id is not higher than all before it.
+    #[error("the path id was used before")]
+    PathIdReused,
+    /// OPEN for a connection that the client has already seen accepted.
+    #[error("the connection is open already")]
+    AlreadyOpen,
+    /// The connection is over.
+    #[error("the connection is over")]
+    Closed,
+}
+
+impl JoinError {
+    /// The code for the refusal.
+    #[must_use]
+    pub const fn code(self) -> CloseCode {
+        match self {
+            Self::BadProof | Self::AlreadyOpen => CloseCode::BAD_PROOF,
+            Self::PathIdReused => CloseCode::PATH_ID_REUSED,
+            Self::Closed => CloseCode::UNKNOWN_CONNECTION,
+        }
+    }
+}
+
+impl Connection {
+    /// Client: adds a path over a fresh carrier. `rtt` is what opening the carrier took;
+    /// `early_limit` bounds the bytes sent before the peer answers (TLS early data).
+    /// `None` once the connection is over.
+    pub fn open_path(
+        &mut self,
+        now: Instant,
+        rtt: Option<Duration>,
+        early_limit: u64,
+    ) -> Option<PathId> {
+        debug_assert_eq!(self.side, Side::Client);
+        if self.closed.is_some() {
+            return None;
+        }
+        let id = PathId(self.next_path);
+        self.next_path += 1;
+        let first = if self.is_established() {
+            First::Join
+        } else {
+            First::Open
+        };
+        if first == First::Open {
+            // At most one OPEN is under way, so that both sides agree which one counts.
+            self.lose_all_but(now, id);
+        }
+        let early_limit = if self.unsettled() < MAX_UNSETTLED {
+            early_limit
+        } else {
+            0
+        };
+        self.paths
+            .insert(id, Path::new(first, now, rtt, early_limit));
+        self.detached_since = None;
+        Some(id)
+    }
+
+    /// Server: takes the path of an OPEN into a new connection.
+    pub(super) fn accept_open(&mut self, open: &Open, now: Instant) {
+        self.next_path = open.path.0 + 1;
+        self.paths
+            .insert(open.path, Path::new(First::Accept, now, None, u64::MAX));
+        self.detached_since = None;
+        for report in &open.lost {
+            // Nothing can have been received from paths that came before the connection.
+            self.unseen_paths.push(PathReport {
+                path: report.path,
+                received: 0,
+            });
+        }
+    }
+
+    /// Server: the client repeats OPEN, because it saw no answer to the first.
+    ///
+    /// # Errors
+    /// [`JoinError`] if this cannot be such a repetition.
+    pub fn reopen(&mut self, now: Instant, open: &Open) -> Result<(), JoinError> {
+        if self.closed.is_some() {
+            return Err(JoinError::Closed);
+        }
+        if self.confirmed || self.client_random != Some(open.random) {
+            return Err(JoinError::AlreadyOpen);
+        }
+        self.check_path_id(open.path)?;
+        self.lose_all_but(now, open.path);
+        for path in self.paths.values_mut() {
+            // The client saw no answer, so nothing of ours arrived on them.
+            path.heard_final = true;
+        }
+        self.add_server_path(now, open.path, First::Accept, &open.lost);
+        Ok(())
+    }
+
+    /// Server: lets a path into the connection whose TLS peer is the connection's peer. Hand the
+    /// path's whole first segment to [`handle_segment`](Self::handle_segment) next.
+    ///
+    /// # Errors
+    /// [`JoinError`] if the proof or the path id is wrong.
+    pub fn join(&mut self, now: Instant, join: &Join) -> Result<(), JoinError> {
+        let secret = self.secret.as_ref().ok_or(JoinError::BadProof)?;
+        if join.connection != self.id || !secret.proves_join(self.id, join.path, &join.proof) {
+            return Err(JoinError::BadProof);
+        }
+        self.check_path_id(join.path)?;
+        if self.is_over() {
+            return Err(JoinError::Closed);
+        }
+        self.confirmed = true;
+        self.stats.paths_joined += 1;
+        self.add_server_path(now, join.path, First::Joined, &join.lost);
+        Ok(())
+    }
+
+    fn check_path_id(&self, path: PathId) -> Result<(), JoinError> {
+        if path.0 < self.next_path {
+            return Err(JoinError::PathIdReused);
+        }
+        Ok(())
+    }
+
+    fn add_server_path(&mut self, now: Instant, id: PathId, first: First, lost: &[PathReport]) {
+        self.next_path = id.0 + 1;
+        self.paths.insert(id, Path::new(first, now, None, u64::MAX));
+        self.detached_since = None;
+        for report in lost {
+            self.learn_final(now, *report);
+        }
+        self.push(Event::PathUp(id));
+    }
+
+    /// A carrier is gone, or its path is given up: what it had not delivered goes again elsewhere.
+    pub fn path_lost(&mut self, now: Instant, id: PathId) {
+        let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) else {
+            return;
+        };
+        path.state = PathState::Lost;
+        path.ack_deadline = None;
+        let forgettable = path.acked == 0
+            && path.received == 0
+            && path
+                .sent
+                .iter()
+                .all(|s| s.contents.iter().all(is_first_flight));
+        self.push(Event::PathDown(id));
+        if forgettable && self.side == Side::Client {
+            // The peer may never have heard of it, and nothing hangs on it.
+            let path = self.paths.remove(&id);
+            for content in path.iter().flat_map(|p| &p.sent).flat_map(|s| &s.contents) {
+                self.control.mark(content);
+            }
+        } else {
+            self.requeue(id);
+            self.control.paths_lost.insert(id);
+        }
+        // Acknowledgements may have been lost with it: tell all counts again.
+        for path in self
+            .paths
+            .values_mut()
+            .filter(|p| p.is_live() && p.received > 0)
+        {
+            path.reported = path.reported.min(path.received - 1);
+            path.ack_due = true;
+            path.ack_deadline = None;
+        }
+        if self.detached_since.is_none() && !self.paths.values().any(Path::is_live) {
+            self.detached_since = Some(now);
+        }
+    }
+
+    fn lose_all_but(&mut self, now: Instant, keep: PathId) {
+        let others: Vec<PathId> = self
+            .paths
+            .iter()
+            .filter(|(id, path)| **id != keep && path.is_live())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in others {
+            self.path_lost(now, id);
+        }
+    }
+
+    /// Puts what the path has not delivered back into the queues.
+    fn requeue(&mut self, id: PathId) {
+        let Some(path) = self.paths.get_mut(&id).filter(|p| !p.requeued) else {
+            return;
+        };
+        path.requeued = true;
+        path.in_flight = 0;
+        let contents: Vec<Content> = path
+            .sent
+            .iter()
+            .flat_map(|s| s.contents.iter().cloned())
+            .collect();
+        for content in contents {
+            if let Content::Stream { id, range, fin } = content {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.send.requeue(range, fin);
+                    self.enqueue(id);
+                }
+            } else {
+                self.control.mark(&content);
+            }
+        }
+    }
+
+    /// The peer gave a path up and tells what it received on it, for good.
+    pub(super) fn learn_final(&mut self, now: Instant, report: PathReport) {
+        let Some(path) = self.paths.get(&report.path) else {
+            // Settled and forgotten, or never seen here: then nothing was received.
+            // A client's own repeated answer (received 0) needs none, or answers would never end.
+            if self.side == Side::Server || report.received > 0 {
+                self.unseen_paths.retain(|r| r.path != report.path);
+                if self.unseen_paths.len() < MAX_REPORTS {
+                    self.unseen_paths.push(PathReport {
+                        path: report.path,
+                        received: 0,
+                    });
+                    self.control.paths_lost.insert(report.path);
+                }
+            }
+            return;
+        };
+        if path.heard_final {
+            return;
+        }
+        // A lying peer hurts only itself: counts above what was sent are cut.
+        let count = report.received.min(path.acked + path.sent.len() as u64);
+        self.apply_ack(now, report.path, count, None);
+        self.path_lost(now, report.path);
+        if let Some(path) = self.paths.get_mut(&report.path) {
+            path.heard_final = true;
+            path.sent.clear();
+        }
+        self.forget_settled(report.path);
+    }
+
+    /// Our own final count of a lost path has reached the peer.
+    pub(super) fn final_was_told(&mut self, id: PathId) {
+        self.unseen_paths.retain(|r| r.path != id);
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.told = true;
+        }
+        self.forget_settled(id);
+    }
+
+    fn forget_settled(&mut self, id: PathId) {
+        if self.paths.get(&id).is_some_and(Path::is_settled) {
+            self.paths.remove(&id);
+            self.control.paths_lost.remove(&id);
+        }
+    }
+
+    fn unsettled(&self) -> usize {
+        self.paths.values().filter(|p| !p.is_live()).count()
+    }
+
+    /// What was received on paths that are gone, as far as the peer may not know it.
+    pub(super) fn lost_reports(&self) -> Vec<PathReport> {
+        let lost = self.paths.iter().filter(|(_, p)| !p.is_live() && !p.told);
+        let known = lost.map(|(&path, p)| PathReport {
+            path,
+            received: p.received,
+        });
+        known
+            .chain(self.unseen_paths.iter().copied())
+            .take(MAX_REPORTS)
+            .collect()
+    }
+
+    /// The peer answered our OPEN or JOIN on `id`.
+    pub(super) fn path_answered(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        lost: &[PathReport],
+    ) -> Result<(), ProtocolError> {
+        let path = self
+            .paths
+            .get_mut(&id)
+            .ok_or(ProtocolError::Unexpected("answer"))?;
+        if path.state != PathState::Opening {
+            return Err(ProtocolError::Unexpected("second answer"));
+        }
+        path.state = PathState::Active;
+        path.progress = now;
+        let joined = path.first == First::Done && id.0 > 0;
+        self.stats.paths_joined += u64::from(joined);
+        for report in lost {
+            self.learn_final(now, *report);
+        }
+        self.push(Event::PathUp(id));
+        self.retire_older(now, id);
+        Ok(())
+    }
+
+    /// Handover mode `single`: the newest path that answered is the only one. The client decides;
+    /// the server follows its PATH_LOST.
+    fn retire_older(&mut self, now: Instant, newest: PathId) {
+        let older: Vec<PathId> = self
+            .paths
+            .range(..newest)
+            .filter(|(_, path)| path.is_live())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in older {
+            self.path_lost(now, id);
+        }
+    }
+
+    /// The carrier itself made progress on `id` (the kernel saw acknowledgements at `at`), although
+    /// no segment was acknowledged: a slow path is not a dead one.
+    pub fn carrier_progress(&mut self, id: PathId, at: Instant) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.progress = path.progress.max(at);
+        }
+    }
+
+    /// Marks a path as suspect because of outside knowledge (its carrier stalls).
+    pub fn suspect_path(&mut self, id: PathId) {
+        if let Some(path) = self
+            .paths
+            .get_mut(&id)
+            .filter(|p| p.state == PathState::Active)
+        {
+            path.state = PathState::Suspect;
+            self.push(Event::PathSuspect(id));
+        }
+    }
+
+    /// True if some path carries data or may soon.
+    #[must_use]
+    pub fn has_active_path(&self) -> bool {
+        self.paths.values().any(|p| p.state == PathState::Active)
+    }
+}
+
+/// Content that belongs to the opening of a path alone, or is repeated anyway.
+fn is_first_flight(content: &Content) -> bool {
+    matches!(content, Content::PathLost(_) | Content::Accept)
+}

@@ -1,0 +1,365 @@
+//! Taking segments in.
+
+use std::time::{Duration, Instant};
+
+use super::Connection;
+use crate::error::ProtocolError;
+use crate::event::Event;
+use crate::frame::{self, Frame};
+use crate::ids::{PathId, Side, StreamId};
+use crate::path::{Content, PathState, Sent};
+use crate::varint::Reader;
+
+/// So many bytes are acknowledged at once; fewer after the acknowledgement delay.
+const ACK_BYTES: u64 = 256 * 1024;
+
+impl Connection {
+    /// Takes one segment (without its length) that arrived on `path`.
+    ///
+    /// # Errors
+    /// [`ProtocolError`] if the peer broke the protocol; the connection is then closing with the
+    /// matching code, and the path should be flushed and dropped.
+    pub fn handle_segment(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        segment: &[u8],
+    ) -> Result<(), ProtocolError> {
+        let result = self.take_segment(now, path, segment);
+        if let Err(error) = &result {
+            self.abort(error.code(), &error.to_string());
+            self.update_close();
+            self.finish_close(crate::ClosedBy::Local, error.code(), error.to_string());
+        }
+        result
+    }
+
+    fn take_segment(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        segment: &[u8],
+    ) -> Result<(), ProtocolError> {
+        let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) else {
+            // Our final count for this path may have been told: nothing more may be taken from it.
+            return Ok(());
+        };
+        let first = path.received == 0;
+        path.received += 1;
+        path.bytes_received += segment.len() as u64;
+        path.heard = now;
+        if path.state == PathState::Suspect {
+            self.note_progress(id, now);
+        }
+        let mut reader = Reader::new(segment);
+        let mut eliciting = false;
+        let mut position = 0;
+        while let Some(frame) = frame::decode(&mut reader)? {
+            eliciting |= !matches!(frame, Frame::Ack(_) | Frame::Refuse { .. });
+            self.take_frame(now, id, frame, first && position == 0)?;
+            position += 1;
+        }
+        if eliciting {
+            self.owe_ack(now, id, segment.len());
+        }
+        Ok(())
+    }
+
+    fn owe_ack(&mut self, now: Instant, id: PathId, size: usize) {
+        let delay = self.config.params.max_ack_delay;
+        let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) else {
+            return;
+        };
+        path.newest_eliciting = now;
+        path.unreported_bytes += size as u64;
+        if path.unreported_bytes >= ACK_BYTES {
+            path.ack_due = true;
+            path.ack_deadline = None;
+        } else if !path.ack_due {
+            path.ack_deadline.get_or_insert(now + delay);
+        }
+    }
+
+    fn take_frame(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        frame: Frame<'_>,
+        first: bool,
+    ) -> Result<(), ProtocolError> {
+        let answer = matches!(
+            frame,
+            Frame::Accept { .. } | Frame::Joined { .. } | Frame::Refuse { .. }
+        );
+        if self.side == Side::Client && answer != first {
+            return Err(ProtocolError::Unexpected("answer"));
+        }
+        match frame {
+            // The driver has dealt with these when it added the path.
+            Frame::Open(_) | Frame::Join(_) if first && self.side == Side::Server => Ok(()),
+            Frame::Open(_) => Err(ProtocolError::Unexpected("OPEN")),
+            Frame::Join(_) => Err(ProtocolError::Unexpected("JOIN")),
+            _ if first && self.side == Side::Server => Err(ProtocolError::Unexpected("first")),
+            Frame::Accept {
+                random,
+                lost,
+                params,
+            } => {
+                if self.side == Side::Server || self.is_established() {
+                    return Err(ProtocolError::Unexpected("ACCEPT"));
+                }
+                self.derive_secret(&self.random.clone(), &random);
+                self.learn_params(params);
+                self.push(Event::Established);
+                self.path_answered(now, path, &lost)
+            }
+            Frame::Joined { lost } if self.side == Side::Client && self.is_established() => {
+                self.path_answered(now, path, &lost)
+            }
+            Frame::Joined { .. } => Err(ProtocolError::Unexpected("JOINED")),
+            Frame::Refuse { code, reason } if self.side == Side::Client => {
+                self.path_refused(now, path, code, reason);
+                Ok(())
+            }
+            Frame::Refuse { .. } => Err(ProtocolError::Unexpected("REFUSE")),
+            Frame::Ack(acks) => {
+                for (report, delay) in acks {
+                    self.take_ack(now, report.path, report.received, delay)?;
+                }
+                Ok(())
+            }
+            Frame::PathLost(report) => {
+                self.learn_final(now, report);
+                Ok(())
+            }
+            Frame::Close { code, reason } => {
+                self.peer_closed(code, reason);
+                Ok(())
+            }
+            Frame::CloseAck => self.close_acknowledged(),
+            Frame::Ping => Ok(()),
+            Frame::Addresses {
+                sequence,
+                addresses,
+            } => {
+                if sequence > self.peer_addresses_sequence {
+                    self.peer_addresses_sequence = sequence;
+                    self.push(Event::PeerAddresses(addresses));
+                }
+                Ok(())
+            }
+            frame => self.take_stream_frame(frame),
+        }
+    }
+
+    fn take_stream_frame(&mut self, frame: Frame<'_>) -> Result<(), ProtocolError> {
+        if self.closed.is_some() {
+            return Ok(());
+        }
+        match frame {
+            Frame::Stream {
+                id,
+                offset,
+                data,
+                fin,
+            } => self.take_data(id, offset, data, fin),
+            Frame::MaxData(max) => {
+                self.data_allowed = self.data_allowed.max(max);
+                Ok(())
+            }
+            Frame::MaxStreamData(id, max) => {
+                if self.known_stream(id)?
+                    && let Some(stream) = self.streams.get_mut(&id)
+                {
+                    stream.send.max_data = stream.send.max_data.max(max);
+                    self.enqueue(id);
+                }
+                Ok(())
+            }
+            Frame::MaxStreams(max) => {
+                self.max_streams_local = self.max_streams_local.max(max);
+                if std::mem::take(&mut self.open_blocked) {
+                    self.push(Event::StreamsAvailable);
+                }
+                Ok(())
+            }
+            Frame::Reset {
+                id,
+                code,
+                final_size,
+            } => self.take_reset(id, code, final_size),
+            Frame::Stop(id, code) => self.take_stop(id, code),
+            _ => Err(ProtocolError::Unexpected("unknown")),
+        }
+    }
+
+    /// Makes sure that the peer may name `id`, creating streams that it opens. False if the stream
+    /// is over already.
+    fn known_stream(&mut self, id: StreamId) -> Result<bool, ProtocolError> {
+        if id.opener() == self.side {
+            if id.index() >= self.opened_local {
+                return Err(ProtocolError::Unexpected("frame for a stream never opened"));
+            }
+        } else if id.index() >= self.opened_peer {
+            if id.index() >= self.max_streams_peer {
+                return Err(ProtocolError::StreamLimit);
+            }
+            // Streams are opened in order; with several paths a later one may be heard of first.
+            while self.opened_peer <= id.index() {
+                let new = StreamId::new(self.side.peer(), self.opened_peer);
+                self.opened_peer += 1;
+                let stream = self.new_stream();
+                self.streams.insert(new, stream);
+                self.push(Event::StreamOpened(new));
+            }
+        }
+        Ok(self.streams.contains_key(&id))
+    }
+
+    fn take_data(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        data: &[u8],
+        fin: bool,
+    ) -> Result<(), ProtocolError> {
+        if !self.known_stream(id)? {
+            self.stats.stream_bytes_duplicate += data.len() as u64;
+            return Ok(());
+        }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
+        let consumed = stream.recv.consumed();
+        let grown = stream.recv.insert(id, offset, data, fin)?;
+        let discarded = stream.recv.consumed() - consumed;
+        let readable = stream.recv.is_readable();
+        self.stats.stream_bytes_received += grown;
+        self.stats.stream_bytes_duplicate += (data.len() as u64).saturating_sub(grown);
+        self.count_received(grown)?;
+        self.consume(discarded);
+        if readable {
+            self.push(Event::Readable(id));
+        }
+        self.remove_if_over(id);
+        Ok(())
+    }
+
+    fn count_received(&mut self, grown: u64) -> Result<(), ProtocolError> {
+        self.data_received += grown;
+        if self.data_received > self.data_granted {
+            return Err(ProtocolError::FlowControl);
+        }
+        Ok(())
+    }
+
+    fn take_reset(
+        &mut self,
+        id: StreamId,
+        code: crate::CloseCode,
+        final_size: u64,
+    ) -> Result<(), ProtocolError> {
+        if !self.known_stream(id)? {
+            return Ok(());
+        }
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
+        let consumed = stream.recv.consumed();
+        let grown = stream.recv.reset(id, final_size, code)?;
+        let discarded = stream.recv.consumed() - consumed;
+        self.count_received(grown)?;
+        self.consume(discarded);
+        self.push(Event::Readable(id));
+        self.remove_if_over(id);
+        Ok(())
+    }
+
+    fn take_stop(&mut self, id: StreamId, code: crate::CloseCode) -> Result<(), ProtocolError> {
+        if !self.known_stream(id)? {
+            return Ok(());
+        }
+        if let Some(stream) = self.streams.get_mut(&id)
+            && stream.send.stopped.is_none()
+            && !stream.send.is_over()
+        {
+            stream.send.stopped = Some(code);
+            self.blocked_writers.remove(&id);
+            self.push(Event::Writable(id));
+            // Nobody reads it: stop sending, and say where it ends.
+            let _ = self.reset(id, code);
+        }
+        Ok(())
+    }
+
+    fn take_ack(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        count: u64,
+        delay: u64,
+    ) -> Result<(), ProtocolError> {
+        let Some(path) = self.paths.get(&id) else {
+            // A path that is settled; its acknowledgements travelled on another one.
+            return Ok(());
+        };
+        if count > path.acked + path.sent.len() as u64 && !path.heard_final {
+            return Err(ProtocolError::AckOfUnsent);
+        }
+        self.apply_ack(now, id, count, Some(Duration::from_micros(delay)));
+        Ok(())
+    }
+
+    /// Takes everything below `count` on a path as delivered.
+    pub(super) fn apply_ack(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        count: u64,
+        delay: Option<Duration>,
+    ) {
+        let Some((segments, newest)) = self.paths.get_mut(&id).and_then(|p| p.acknowledge(count))
+        else {
+            return;
+        };
+        if let (Some(delay), Some(at), Some(path)) = (delay, newest, self.paths.get_mut(&id)) {
+            path.rtt.sample(now.saturating_duration_since(at), delay);
+        }
+        if newest.is_some() {
+            self.note_progress(id, now);
+        }
+        for content in segments.into_iter().flat_map(|s: Sent| s.contents) {
+            self.delivered(content);
+        }
+        self.wake_writers();
+    }
+
+    fn delivered(&mut self, content: Content) {
+        match content {
+            Content::Stream { id, range, fin } => self.data_delivered(id, range, fin),
+            Content::PathLost(path) => self.final_was_told(path),
+            Content::Accept => self.confirmed = true,
+            Content::Reset(id) => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.send.reset_acknowledged();
+                    self.push(Event::Drained(id));
+                    self.remove_if_over(id);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn data_delivered(&mut self, id: StreamId, range: std::ops::Range<u64>, fin: bool) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        let before = stream.send.held();
+        stream.send.acknowledged(range, fin);
+        self.held = self.held.saturating_sub(before - stream.send.held());
+        if stream.send.is_drained() {
+            self.push(Event::Drained(id));
+        }
+        self.remove_if_over(id);
+    }
+}

@@ -1,0 +1,246 @@
+//! What the application does with streams.
+
+use super::Connection;
+use crate::error::{CloseCode, StreamError};
+use crate::event::Event;
+use crate::ids::StreamId;
+use crate::params::Params;
+use crate::stream::{RecvRead, Stream};
+
+/// What a read found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// So many bytes were copied; at least one.
+    Data(usize),
+    /// Nothing now; [`Event::Readable`] will tell.
+    Blocked,
+    /// The stream ended here.
+    Fin,
+}
+
+impl Connection {
+    /// Opens a stream. `None` when the peer's limit is reached; [`Event::StreamsAvailable`] tells
+    /// when to try again.
+    pub fn open_stream(&mut self) -> Option<StreamId> {
+        if self.closed.is_some()
+            || self.closing.is_some()
+            || self.opened_local >= self.max_streams_local
+        {
+            self.open_blocked = true;
+            return None;
+        }
+        let id = StreamId::new(self.side, self.opened_local);
+        self.opened_local += 1;
+        let mut stream = self.new_stream();
+        stream.announce = true;
+        self.streams.insert(id, stream);
+        self.enqueue(id);
+        Some(id)
+    }
+
+    /// The next stream that the peer opened.
+    pub fn accept_stream(&mut self) -> Option<StreamId> {
+        if self.accepted_peer == self.opened_peer {
+            return None;
+        }
+        let id = StreamId::new(self.side.peer(), self.accepted_peer);
+        self.accepted_peer += 1;
+        Some(id)
+    }
+
+    pub(super) fn new_stream(&self) -> Stream {
+        let send_window = match &self.peer_params {
+            Some(params) => params.max_stream_data,
+            None => Params::unknown_peer().max_stream_data,
+        };
+        Stream::new(send_window, self.config.params.max_stream_data)
+    }
+
+    /// Takes as much of `data` as there is room for; `Ok(0)` means: wait for [`Event::Writable`].
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream cannot be written to.
+    pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
+        self.check_open()?;
+        let (stream_limit, limit) = (self.config.stream_send_buffer, self.config.send_buffer);
+        let stream = self.streams.get_mut(&id).ok_or(StreamError::Closed(id))?;
+        if let Some(code) = stream.send.stopped {
+            return Err(StreamError::Stopped(id, code));
+        }
+        if stream.send.is_finishing() || stream.send.reset.is_some() || self.closing.is_some() {
+            return Err(StreamError::Finished(id));
+        }
+        let room = stream_limit
+            .saturating_sub(stream.send.held())
+            .min(limit.saturating_sub(self.held));
+        let n = room.min(data.len() as u64) as usize;
+        if n == 0 {
+            if !data.is_empty() {
+                self.blocked_writers.insert(id);
+            }
+            return Ok(0);
+        }
+        stream.send.write(&data[..n]);
+        self.held += n as u64;
+        self.enqueue(id);
+        Ok(n)
+    }
+
+    /// No more will be written; the peer reads up to here and then sees the end.
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream is gone.
+    pub fn finish(&mut self, id: StreamId) -> Result<(), StreamError> {
+        self.check_open()?;
+        let stream = self.streams.get_mut(&id).ok_or(StreamError::Closed(id))?;
+        if let Some(code) = stream.send.stopped {
+            return Err(StreamError::Stopped(id, code));
+        }
+        stream.send.finish();
+        self.enqueue(id);
+        Ok(())
+    }
+
+    /// Gives the sending half up: what the peer does not have yet is dropped.
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream is gone.
+    pub fn reset(&mut self, id: StreamId, code: CloseCode) -> Result<(), StreamError> {
+        self.check_open()?;
+        let stream = self.streams.get_mut(&id).ok_or(StreamError::Closed(id))?;
+        if stream.send.is_over() {
+            return Ok(());
+        }
+        let held = stream.send.held();
+        // Bytes never sent do not count against connection credit.
+        stream.send.reset(code);
+        self.held -= held;
+        self.control.resets.insert(id);
+        self.wake_writers();
+        Ok(())
+    }
+
+    /// Does not want to read the rest: what arrives is dropped and the peer is asked to stop.
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream is gone.
+    pub fn stop(&mut self, id: StreamId, code: CloseCode) -> Result<(), StreamError> {
+        self.check_open()?;
+        let stream = self.streams.get_mut(&id).ok_or(StreamError::Closed(id))?;
+        if !stream.recv.is_over() {
+            let before = stream.recv.consumed();
+            stream.recv.stop(code);
+            let discarded = stream.recv.consumed() - before;
+            self.control.stops.insert(id);
+            self.consume(discarded);
+        }
+        self.remove_if_over(id);
+        Ok(())
+    }
+
+    /// Copies the next bytes of a stream. What arrived before the connection ended can still be read.
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream was reset or is gone, or the connection ended before it.
+    pub fn read(&mut self, id: StreamId, buf: &mut [u8]) -> Result<Read, StreamError> {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            self.check_open()?;
+            return Err(StreamError::Closed(id));
+        };
+        if buf.is_empty() {
+            return Ok(Read::Data(0));
+        }
+        match stream.recv.read(buf) {
+            RecvRead::Data(n) => {
+                if stream.recv.grant() {
+                    self.control.max_stream_data.insert(id);
+                }
+                self.consume(n as u64);
+                Ok(Read::Data(n))
+            }
+            RecvRead::Blocked => {
+                self.check_open()?;
+                Ok(Read::Blocked)
+            }
+            RecvRead::Fin => {
+                self.remove_if_over(id);
+                Ok(Read::Fin)
+            }
+            RecvRead::Reset(code) => {
+                self.remove_if_over(id);
+                Err(StreamError::Reset(id, code))
+            }
+        }
+    }
+
+    /// Everything written so far, and the end if it was told, has reached the peer.
+    #[must_use]
+    pub fn is_drained(&self, id: StreamId) -> bool {
+        self.streams.get(&id).is_none_or(|s| s.send.is_drained())
+    }
+
+    fn check_open(&self) -> Result<(), StreamError> {
+        match &self.closed {
+            Some((_, code, _)) => Err(StreamError::ConnectionClosed(*code)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives connection credit back for bytes that were read or dropped.
+    pub(super) fn consume(&mut self, n: u64) {
+        self.data_consumed += n;
+        let window = self.config.params.max_data;
+        if self.data_consumed + window - self.data_granted >= window / 2 {
+            self.data_granted = self.data_consumed + window;
+            self.control.max_data = true;
+        }
+    }
+
+    /// Puts a stream in the send queue if it has something to send.
+    pub(super) fn enqueue(&mut self, id: StreamId) {
+        if self.closed.is_some() {
+            return;
+        }
+        if let Some(stream) = self.streams.get_mut(&id)
+            && !stream.queued
+            && (stream.announce || stream.send.wants_to_send())
+        {
+            stream.queued = true;
+            self.send_queue.push_back(id);
+        }
+    }
+
+    /// Lets writers go on once a good part of the buffer is free again.
+    pub(super) fn wake_writers(&mut self) {
+        if self.blocked_writers.is_empty() || self.held > self.config.send_buffer / 8 * 7 {
+            return;
+        }
+        let enough = self.config.stream_send_buffer / 8 * 7;
+        let ready: Vec<StreamId> = self
+            .blocked_writers
+            .iter()
+            .filter(|id| self.streams.get(id).is_none_or(|s| s.send.held() <= enough))
+            .copied()
+            .collect();
+        for id in ready {
+            self.blocked_writers.remove(&id);
+            self.push(Event::Writable(id));
+        }
+    }
+
+    pub(super) fn remove_if_over(&mut self, id: StreamId) {
+        if !self.streams.get(&id).is_some_and(Stream::is_over) {
+            return;
+        }
+        self.streams.remove(&id);
+        if id.opener() != self.side {
+            self.closed_peer += 1;
+            let limit = self.closed_peer + self.config.params.max_streams;
+            // Tell in steps, not for every stream.
+            if limit - self.max_streams_peer >= (self.config.params.max_streams / 4).max(1) {
+                self.max_streams_peer = limit;
+                self.control.max_streams = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What the engine tells its driver, and what it counts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::error::CloseCode;
+use crate::ids::{PathId, StreamId};
+use crate::path::PathState;
+
+/// Who ended the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClosedBy {
+    /// This side.
+    Local,
+    /// The other side.
+    Peer,
+}
+
+/// Something that the driver or the application should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The peer accepted; parameters are known.
+    Established,
+    /// The peer opened a stream; take it with `accept_stream`.
+    StreamOpened(StreamId),
+    /// A read would make progress.
+    Readable(StreamId),
+    /// A write would make progress, or the stream's sending half ended.
+    Writable(StreamId),
+    /// Everything written, and the end, has reached the peer.
+    Drained(StreamId),
+    /// A new stream may be opened again.
+    StreamsAvailable,
+    /// A path answered and carries data.
+    PathUp(PathId),
+    /// No progress on a path; new ones should be tried.
+    PathSuspect(PathId),
+    /// A suspect path made progress again.
+    PathRevived(PathId),
+    /// A path is given up; its carrier should be closed.
+    PathDown(PathId),
+    /// The peer told where it hears notices.
+    PeerAddresses(Vec<SocketAddr>),
+    /// The connection is over.
+    Closed {
+        /// By whom.
+        by: ClosedBy,
+        /// Why.
+        code: CloseCode,
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// Counters of one connection, all 64-bit (DESIGN §10.13).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Stream bytes sent for the first time.
+    pub stream_bytes_sent: u64,
+    /// Stream bytes sent again.
+    pub stream_bytes_resent: u64,
+    /// New stream bytes received.
+    pub stream_bytes_received: u64,
+    /// Stream bytes that arrived although they were there already.
+    pub stream_bytes_duplicate: u64,
+    /// Paths that were added after the first.
+    pub paths_joined: u64,
+}
+
+/// A snapshot of one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathStats {
+    /// The path.
+    pub id: PathId,
+    /// Where it stands.
+    pub state: PathState,
+    /// Smoothed round-trip time as the engine sees it.
+    pub srtt: Duration,
+    /// Smallest round-trip time seen.
+    pub min_rtt: Duration,
+    /// Bytes handed to the carrier.
+    pub bytes_sent: u64,
+    /// Bytes taken from the carrier.
+    pub bytes_received: u64,
+    /// Bytes not acknowledged yet.
+    pub in_flight: u64,
+}

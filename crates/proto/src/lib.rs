@@ -1,0 +1,56 @@
+//! The Whimbrel connection engine.
+//!
+//! A pure state machine: no sockets, no clock, no randomness of its own. Bytes of a path go in
+//! through [`Connection::handle_segment`], segments to send come out of
+//! [`Connection::poll_transmit`], and time is an argument. Drivers pull; the engine never calls
+//! down. `docs/protocol.md` specifies what it puts on the wire, `docs/architecture.md` why.
+//!
+//! ```
+//! use std::time::Instant;
+//! use whimbrel_proto::{Config, Connection, PathId, segment};
+//! use whimbrel_base::{ConnectionId, SecretKey};
+//!
+//! let (client_key, server_key) = (SecretKey::generate(), SecretKey::generate());
+//! let now = Instant::now();
+//! let mut client = Connection::client(
+//!     Config::default(), ConnectionId::random(), client_key.id(), server_key.id(), [7; 32], now);
+//! let path = client.open_path(now, None, 14_000).unwrap();
+//! let stream = client.open_stream().unwrap();
+//! client.write(stream, b"hello").unwrap();
+//!
+//! let mut wire = Vec::new();
+//! client.poll_transmit(now, path, &mut wire);        // OPEN and "hello" in one flight
+//! let (body, _) = segment::split(&wire).unwrap().unwrap();
+//! let whimbrel_proto::FirstFlight::Open(open) = whimbrel_proto::FirstFlight::decode(body).unwrap()
+//!     else { panic!() };
+//! let mut server = Connection::server(
+//!     Config::default(), &open, server_key.id(), client_key.id(), [9; 32], now);
+//! server.handle_segment(now, PathId(0), body).unwrap();
+//! let mut buf = [0; 5];
+//! server.read(stream, &mut buf).unwrap();
+//! assert_eq!(&buf, b"hello");
+//! ```
+
+mod connection;
+mod error;
+mod event;
+mod first_flight;
+pub mod frame;
+mod ids;
+pub mod notice;
+mod params;
+mod path;
+mod ranges;
+mod rtt;
+mod secret;
+pub mod segment;
+mod stream;
+pub mod varint;
+
+pub use connection::{Config, Connection, JoinError, Read};
+pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
+pub use event::{ClosedBy, Event, PathStats, Stats};
+pub use first_flight::{FirstFlight, refusal};
+pub use ids::{PathId, Side, StreamId};
+pub use params::{EARLY_DATA_WINDOW, EARLY_STREAMS, MAX_NOTICE_ADDRESSES, MAX_TARGET, Params};
+pub use path::PathState;

@@ -1,0 +1,179 @@
+//! Notices: single UDP datagrams by which a server that moved tells a client its new addresses
+//! [msocket §III-B3, the RECONNECT message]. They are authenticated with a key of the connection
+//! secret, carry a sequence number so that an old one cannot be played again, and are repeated
+//! until answered.
+
+use std::net::SocketAddr;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::error::DecodeError;
+use crate::params::{MAX_NOTICE_ADDRESSES, decode_address, encode_address};
+use crate::varint::Reader;
+
+/// Longest notice datagram.
+pub const MAX_NOTICE: usize = 1200;
+const MAGIC: &[u8; 4] = b"WHN1";
+const MAC_SIZE: usize = 16;
+
+/// Identifies a connection's notices on the wire without showing its id to onlookers.
+pub type NoticeTag = [u8; 16];
+
+/// Makes and checks one connection's notices.
+#[derive(Clone)]
+pub struct NoticeKey {
+    tag: NoticeTag,
+    key: [u8; 32],
+}
+
+impl std::fmt::Debug for NoticeKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NoticeKey")
+            .field("tag", &self.tag)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a datagram says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// "I am reachable there now."
+    Moved {
+        /// Grows with each move of the sender.
+        sequence: u64,
+        /// Where the sender listens now, its best address first.
+        addresses: Vec<SocketAddr>,
+    },
+    /// "I heard the notice with this sequence number."
+    Heard {
+        /// Which notice.
+        sequence: u64,
+    },
+}
+
+impl NoticeKey {
+    pub(crate) const fn new(tag: NoticeTag, key: [u8; 32]) -> Self {
+        Self { tag, key }
+    }
+
+    /// The tag that datagrams of this connection start with (behind the magic).
+    #[must_use]
+    pub const fn tag(&self) -> NoticeTag {
+        self.tag
+    }
+
+    /// Encodes and authenticates a notice; at most [`MAX_NOTICE`] bytes.
+    #[must_use]
+    pub fn seal(&self, notice: &Notice) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128);
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&self.tag);
+        match notice {
+            Notice::Moved {
+                sequence,
+                addresses,
+            } => {
+                out.push(0);
+                out.extend_from_slice(&sequence.to_be_bytes());
+                for address in addresses.iter().take(MAX_NOTICE_ADDRESSES) {
+                    out.push(if address.is_ipv4() { 6 } else { 18 });
+                    encode_address(*address, &mut out);
+                }
+            }
+            Notice::Heard { sequence } => {
+                out.push(1);
+                out.extend_from_slice(&sequence.to_be_bytes());
+            }
+        }
+        let mac = self.mac(&out).finalize().into_bytes();
+        out.extend_from_slice(&mac[..MAC_SIZE]);
+        out
+    }
+
+    /// Checks and decodes a datagram whose tag is ours. `None` for anything not authentic.
+    #[must_use]
+    pub fn open(&self, datagram: &[u8]) -> Option<Notice> {
+        let (signed, mac) = datagram.split_at_checked(datagram.len().checked_sub(MAC_SIZE)?)?;
+        self.mac(signed).verify_truncated_left(mac).ok()?;
+        let body = signed.strip_prefix(MAGIC)?.strip_prefix(&self.tag)?;
+        decode(&mut Reader::new(body)).ok()
+    }
+
+    fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.key)
+            .unwrap_or_else(|_| <Hmac<Sha256> as KeyInit>::new(&Default::default()));
+        mac.update(bytes);
+        mac
+    }
+}
+
+/// The tag of a datagram, to find its connection by; `None` if it is no notice.
+#[must_use]
+pub fn tag(datagram: &[u8]) -> Option<NoticeTag> {
+    if datagram.len() > MAX_NOTICE {
+        return None;
+    }
+    datagram.strip_prefix(MAGIC)?.first_chunk::<16>().copied()
+}
+
+fn decode(reader: &mut Reader<'_>) -> Result<Notice, DecodeError> {
+    let kind = reader.byte()?;
+    let sequence = u64::from_be_bytes(reader.array()?);
+    match kind {
+        0 => {
+            let mut addresses = Vec::new();
+            while !reader.is_empty() {
+                if addresses.len() == MAX_NOTICE_ADDRESSES {
+                    return Err(DecodeError::TooLarge("addresses"));
+                }
+                let length = usize::from(reader.byte()?);
+                addresses.push(decode_address(&mut Reader::new(reader.bytes(length)?))?);
+            }
+            Ok(Notice::Moved {
+                sequence,
+                addresses,
+            })
+        }
+        1 => Ok(Notice::Heard { sequence }),
+        _ => Err(DecodeError::Invalid("notice kind")),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn moved() -> Notice {
+        Notice::Moved {
+            sequence: 7,
+            addresses: vec![
+                "192.0.2.1:4480".parse().unwrap(),
+                "[2001:db8::2]:4480".parse().unwrap(),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_notice_round_trips_and_any_changed_bit_is_noticed() {
+        let key = NoticeKey::new([1; 16], [2; 32]);
+        for notice in [moved(), Notice::Heard { sequence: 9 }] {
+            let datagram = key.seal(&notice);
+            assert_eq!(tag(&datagram), Some([1; 16]));
+            assert_eq!(key.open(&datagram), Some(notice));
+            for bit in 0..datagram.len() * 8 {
+                let mut forged = datagram.clone();
+                forged[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(key.open(&forged), None, "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_connections_key_opens_nothing() {
+        let datagram = NoticeKey::new([1; 16], [2; 32]).seal(&moved());
+        assert_eq!(NoticeKey::new([1; 16], [3; 32]).open(&datagram), None);
+        assert_eq!(NoticeKey::new([1; 16], [2; 32]).open(&datagram[..10]), None);
+    }
+}

@@ -1,0 +1,200 @@
+//! Parameters that each side states about itself in OPEN and ACCEPT: a versioned list whose
+//! unknown entries are skipped, so that later versions may add some.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::error::DecodeError;
+use crate::varint::{self, Reader};
+
+/// Credit that every endpoint must grant before its parameters are known, so that a client may
+/// send right behind OPEN.
+pub const EARLY_DATA_WINDOW: u64 = 64 * 1024;
+/// Streams that every endpoint must accept before its parameters are known.
+pub const EARLY_STREAMS: u64 = 16;
+/// At most this many notice addresses are told.
+pub const MAX_NOTICE_ADDRESSES: usize = 16;
+/// Longest name in OPEN.
+pub const MAX_TARGET: usize = 253;
+
+const MAX_DATA: u64 = 0x01;
+const MAX_STREAM_DATA: u64 = 0x02;
+const MAX_STREAMS: u64 = 0x03;
+const MAX_ACK_DELAY: u64 = 0x04;
+const LINGER: u64 = 0x05;
+const TARGET: u64 = 0x06;
+const NOTICE_ADDRESS: u64 = 0x07;
+
+/// What one side states about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Params {
+    /// Bytes the peer may send over all streams before it gets more credit.
+    pub max_data: u64,
+    /// Bytes the peer may send on each stream before it gets more credit.
+    pub max_stream_data: u64,
+    /// Streams the peer may have open at once.
+    pub max_streams: u64,
+    /// Longest that an acknowledgement is held back. Whole milliseconds on the wire.
+    pub max_ack_delay: Duration,
+    /// How long state is kept without any path. Whole seconds on the wire.
+    pub linger: Duration,
+    /// The name that the client asked for (client only).
+    pub target: Option<String>,
+    /// Where notices of a move are heard (UDP).
+    pub notice_addresses: Vec<SocketAddr>,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            max_data: 16 << 20,
+            max_stream_data: 8 << 20,
+            max_streams: 1024,
+            max_ack_delay: Duration::from_millis(25),
+            linger: Duration::from_secs(24 * 3600),
+            target: None,
+            notice_addresses: Vec::new(),
+        }
+    }
+}
+
+impl Params {
+    /// What may be assumed of a peer whose parameters have not arrived yet.
+    #[must_use]
+    pub fn unknown_peer() -> Self {
+        Self {
+            max_data: EARLY_DATA_WINDOW,
+            max_stream_data: EARLY_DATA_WINDOW,
+            max_streams: EARLY_STREAMS,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let number = |out: &mut Vec<u8>, id, value: u64| {
+            let value = value.min(varint::MAX);
+            varint::write(out, id);
+            varint::write(out, varint::size(value) as u64);
+            varint::write(out, value);
+        };
+        number(out, MAX_DATA, self.max_data);
+        number(out, MAX_STREAM_DATA, self.max_stream_data);
+        number(out, MAX_STREAMS, self.max_streams);
+        number(out, MAX_ACK_DELAY, self.max_ack_delay.as_millis() as u64);
+        number(out, LINGER, self.linger.as_secs());
+        if let Some(target) = &self.target {
+            varint::write(out, TARGET);
+            varint::write(out, target.len() as u64);
+            out.extend_from_slice(target.as_bytes());
+        }
+        for address in self.notice_addresses.iter().take(MAX_NOTICE_ADDRESSES) {
+            let mut value = Vec::with_capacity(18);
+            encode_address(*address, &mut value);
+            varint::write(out, NOTICE_ADDRESS);
+            varint::write(out, value.len() as u64);
+            out.extend_from_slice(&value);
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut params = Self {
+            max_data: EARLY_DATA_WINDOW,
+            max_stream_data: EARLY_DATA_WINDOW,
+            max_streams: EARLY_STREAMS,
+            ..Self::default()
+        };
+        let mut reader = Reader::new(bytes);
+        while !reader.is_empty() {
+            let id = reader.varint()?;
+            let mut value = Reader::new(reader.prefixed()?);
+            match id {
+                MAX_DATA => params.max_data = value.varint()?.max(EARLY_DATA_WINDOW),
+                MAX_STREAM_DATA => params.max_stream_data = value.varint()?.max(EARLY_DATA_WINDOW),
+                MAX_STREAMS => params.max_streams = value.varint()?.max(EARLY_STREAMS),
+                MAX_ACK_DELAY => params.max_ack_delay = ack_delay(value.varint()?)?,
+                LINGER => {
+                    params.linger = Duration::from_secs(value.varint()?.min(u64::from(u32::MAX)))
+                }
+                TARGET => params.target = Some(target(value.rest())?),
+                NOTICE_ADDRESS => {
+                    if params.notice_addresses.len() == MAX_NOTICE_ADDRESSES {
+                        return Err(DecodeError::TooLarge("notice addresses"));
+                    }
+                    params.notice_addresses.push(decode_address(&mut value)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(params)
+    }
+}
+
+fn ack_delay(millis: u64) -> Result<Duration, DecodeError> {
+    if millis > 1000 {
+        return Err(DecodeError::TooLarge("max_ack_delay"));
+    }
+    Ok(Duration::from_millis(millis))
+}
+
+fn target(bytes: &[u8]) -> Result<String, DecodeError> {
+    if bytes.len() > MAX_TARGET {
+        return Err(DecodeError::TooLarge("target"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Invalid("target"))?;
+    Ok(text.to_owned())
+}
+
+/// Port (2 bytes), then 4 or 16 bytes of address.
+pub(crate) fn encode_address(address: SocketAddr, out: &mut Vec<u8>) {
+    out.extend_from_slice(&address.port().to_be_bytes());
+    match address.ip() {
+        IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+    }
+}
+
+pub(crate) fn decode_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
+    let port = u16::from_be_bytes(reader.array()?);
+    let ip = match reader.rest().len() {
+        4 => IpAddr::from(reader.array::<4>()?),
+        16 => IpAddr::from(reader.array::<16>()?),
+        _ => return Err(DecodeError::Invalid("address")),
+    };
+    Ok(SocketAddr::new(ip, port))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_round_trip_and_unknown_ones_are_skipped() {
+        let params = Params {
+            target: Some("ssh.laptop.alice@example.org".into()),
+            notice_addresses: vec![
+                "10.0.0.1:7".parse().unwrap(),
+                "[2001:db8::1]:9".parse().unwrap(),
+            ],
+            max_data: 1 << 30,
+            ..Params::default()
+        };
+        let mut bytes = Vec::new();
+        params.encode(&mut bytes);
+        varint::write(&mut bytes, 0x3fff);
+        varint::write(&mut bytes, 3);
+        bytes.extend_from_slice(b"new");
+        assert_eq!(Params::decode(&bytes).unwrap(), params);
+    }
+
+    #[test]
+    fn nobody_may_grant_less_than_the_early_window() {
+        let mut bytes = Vec::new();
+        Params {
+            max_data: 1,
+            ..Params::default()
+        }
+        .encode(&mut bytes);
+        assert_eq!(Params::decode(&bytes).unwrap().max_data, EARLY_DATA_WINDOW);
+    }
+}

@@ -1,0 +1,87 @@
+//! Round-trip estimation (RFC 6298 smoothing, RFC 9002 handling of the acknowledgement delay).
+
+use std::time::Duration;
+
+/// Used until something was measured.
+const INITIAL: Duration = Duration::from_millis(333);
+/// No silence shorter than this makes a path suspect (DESIGN §4).
+const SUSPECT_FLOOR: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Rtt {
+    smoothed: Duration,
+    variation: Duration,
+    min: Duration,
+    measured: bool,
+}
+
+impl Rtt {
+    /// `hint` is what opening the carrier took, when known.
+    pub(crate) fn new(hint: Option<Duration>) -> Self {
+        let smoothed = hint.unwrap_or(INITIAL);
+        Self {
+            smoothed,
+            variation: smoothed / 2,
+            min: smoothed,
+            measured: false,
+        }
+    }
+
+    pub(crate) fn sample(&mut self, elapsed: Duration, ack_delay: Duration) {
+        let sample = elapsed
+            .checked_sub(ack_delay)
+            .filter(|s| *s >= self.min)
+            .unwrap_or(elapsed);
+        if !self.measured {
+            self.measured = true;
+            self.min = elapsed;
+            self.smoothed = sample;
+            self.variation = sample / 2;
+            return;
+        }
+        self.min = self.min.min(elapsed);
+        let difference = self.smoothed.abs_diff(sample);
+        self.variation = (self.variation * 3 + difference) / 4;
+        self.smoothed = (self.smoothed * 7 + sample) / 8;
+    }
+
+    pub(crate) fn smoothed(&self) -> Duration {
+        self.smoothed
+    }
+
+    pub(crate) fn min(&self) -> Duration {
+        self.min
+    }
+
+    /// No progress for this long makes a path suspect: 2·srtt + 4·rttvar + ack delay (DESIGN §4).
+    pub(crate) fn suspect_after(&self, max_ack_delay: Duration) -> Duration {
+        (self.smoothed * 2 + self.variation * 4 + max_ack_delay).max(SUSPECT_FLOOR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn a_steady_path_converges_and_the_ack_delay_is_taken_out() {
+        let mut rtt = Rtt::new(None);
+        for _ in 0..50 {
+            rtt.sample(ms(60), ms(0));
+            rtt.sample(ms(85), ms(25));
+        }
+        assert!(rtt.smoothed().abs_diff(ms(60)) < ms(1));
+        assert!(rtt.suspect_after(ms(25)) < ms(155));
+    }
+
+    #[test]
+    fn a_fast_path_is_not_suspected_within_the_floor() {
+        let mut rtt = Rtt::new(Some(ms(1)));
+        rtt.sample(Duration::from_micros(50), ms(0));
+        assert_eq!(rtt.suspect_after(ms(25)), ms(100));
+    }
+}

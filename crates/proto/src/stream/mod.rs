@@ -1,0 +1,34 @@
+//! One stream: a send half and a receive half, each with its own state.
+
+mod recv;
+mod send;
+
+pub(crate) use recv::{Recv, RecvRead};
+pub(crate) use send::Send;
+
+/// Both halves of a stream, plus the credit bookkeeping between them.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) send: Send,
+    pub(crate) recv: Recv,
+    /// True while the stream waits in the connection's send queue.
+    pub(crate) queued: bool,
+    /// The opener has to tell the peer that the stream exists.
+    pub(crate) announce: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(send_window: u64, recv_window: u64) -> Self {
+        Self {
+            send: Send::new(send_window),
+            recv: Recv::new(recv_window),
+            queued: false,
+            announce: false,
+        }
+    }
+
+    /// Nothing more will happen on either half.
+    pub(crate) fn is_over(&self) -> bool {
+        self.send.is_over() && self.recv.is_over()
+    }
+}

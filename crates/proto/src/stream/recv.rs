@@ -1,0 +1,357 @@
+//! The receive half: puts bytes back in order, drops what it has already, enforces the window.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::error::{CloseCode, ProtocolError};
+use crate::ids::StreamId;
+
+/// More separate pieces than this in one stream's window is an attack on our memory.
+const MAX_GAPS: usize = 4096;
+/// Small arrivals are gathered into chunks of up to this size.
+const CHUNK: usize = 16 * 1024;
+
+/// What a read found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RecvRead {
+    /// So many bytes were copied.
+    Data(usize),
+    /// Nothing now.
+    Blocked,
+    /// The end.
+    Fin,
+    /// The peer gave up.
+    Reset(CloseCode),
+}
+
+/// One direction's incoming bytes.
+#[derive(Debug)]
+pub(crate) struct Recv {
+    ready: VecDeque<Vec<u8>>,
+    /// Bytes of `ready[0]` that were read.
+    taken: usize,
+    /// Offset behind the last in-order byte.
+    next: u64,
+    /// Offset of the next byte the application reads.
+    consumed: u64,
+    /// Highest offset seen; what flow control counts.
+    highest: u64,
+    later: BTreeMap<u64, Vec<u8>>,
+    final_size: Option<u64>,
+    reset: Option<CloseCode>,
+    /// The application saw the end or the reset, or does not want the rest.
+    seen_end: bool,
+    /// Credit granted to the peer.
+    pub(crate) max_data: u64,
+    window: u64,
+    pub(crate) stop: Option<CloseCode>,
+}
+
+impl Recv {
+    pub(crate) fn new(window: u64) -> Self {
+        Self {
+            ready: VecDeque::new(),
+            taken: 0,
+            next: 0,
+            consumed: 0,
+            highest: 0,
+            later: BTreeMap::new(),
+            final_size: None,
+            reset: None,
+            seen_end: false,
+            max_data: window,
+            window,
+            stop: None,
+        }
+    }
+
+    /// Takes a piece in. Returns by how much the highest offset grew (connection flow control).
+    pub(crate) fn insert(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        data: &[u8],
+        fin: bool,
+    ) -> Result<u64, ProtocolError> {
+        let end = offset
+            .checked_add(data.len() as u64)
+            .ok_or(ProtocolError::FlowControl)?;
+        if end > self.max_data {
+            return Err(ProtocolError::FlowControl);
+        }
+        self.check_final_size(id, end, fin)?;
+        let grown = end.saturating_sub(self.highest);
+        self.highest = self.highest.max(end);
+        if self.reset.is_some() || self.stop.is_some() {
+            self.discard_to(self.highest);
+            return Ok(grown);
+        }
+        if end > self.next {
+            let skip = self.next.saturating_sub(offset) as usize;
+            let (offset, data) = (offset + skip as u64, &data[skip..]);
+            if offset == self.next {
+                self.append(data);
+                self.gather();
+            } else {
+                self.keep_for_later(id, offset, data)?;
+            }
+        }
+        Ok(grown)
+    }
+
+    fn check_final_size(&mut self, id: StreamId, end: u64, fin: bool) -> Result<(), ProtocolError> {
+        match self.final_size {
+            Some(size) if end > size || (fin && end != size) => Err(ProtocolError::FinalSize(id)),
+            None if fin && end < self.highest => Err(ProtocolError::FinalSize(id)),
+            None if fin => {
+                self.final_size = Some(end);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn append(&mut self, data: &[u8]) {
+        self.next += data.len() as u64;
+        match self.ready.back_mut() {
+            Some(last) if last.capacity() - last.len() >= data.len() => {
+                last.extend_from_slice(data)
+            }
+            last => {
+                // Grow towards CHUNK, so that a lone byte costs little and a flood is stored densely.
+                let room = last.map_or(0, |l| l.len() * 2).min(CHUNK).max(data.len());
+                let mut chunk = Vec::with_capacity(room);
+                chunk.extend_from_slice(data);
+                self.ready.push_back(chunk);
+            }
+        }
+    }
+
+    fn gather(&mut self) {
+        while let Some(entry) = self.later.first_entry() {
+            if *entry.key() > self.next {
+                break;
+            }
+            let (offset, data) = entry.remove_entry();
+            let skip = (self.next - offset) as usize;
+            if skip < data.len() {
+                self.append(&data[skip..]);
+            }
+        }
+    }
+
+    fn keep_for_later(
+        &mut self,
+        id: StreamId,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), ProtocolError> {
+        // Keep what no earlier piece covers; pieces that this one covers wholly are replaced.
+        let (mut offset, mut data) = (offset, data);
+        if let Some((&start, piece)) = self.later.range(..=offset).next_back() {
+            let covered = (start + piece.len() as u64).saturating_sub(offset) as usize;
+            if covered >= data.len() {
+                return Ok(());
+            }
+            (offset, data) = (offset + covered as u64, &data[covered..]);
+        }
+        let end = offset + data.len() as u64;
+        while let Some((&start, piece)) = self.later.range(offset..end).next() {
+            if start + piece.len() as u64 > end {
+                data = &data[..(start - offset) as usize];
+                break;
+            }
+            self.later.remove(&start);
+        }
+        if !data.is_empty() {
+            self.later.insert(offset, data.to_vec());
+        }
+        if self.later.len() > MAX_GAPS {
+            return Err(ProtocolError::TooManyGaps(id));
+        }
+        Ok(())
+    }
+
+    /// Copies in-order bytes to `buf`.
+    pub(crate) fn read(&mut self, buf: &mut [u8]) -> RecvRead {
+        let mut copied = 0;
+        while copied < buf.len() {
+            let Some(chunk) = self.ready.front() else {
+                break;
+            };
+            let rest = &chunk[self.taken..];
+            let n = rest.len().min(buf.len() - copied);
+            buf[copied..copied + n].copy_from_slice(&rest[..n]);
+            copied += n;
+            self.taken += n;
+            if self.taken == chunk.len() {
+                self.ready.pop_front();
+                self.taken = 0;
+            }
+        }
+        self.consumed += copied as u64;
+        if copied > 0 {
+            return RecvRead::Data(copied);
+        }
+        if let Some(code) = self.reset {
+            self.seen_end = true;
+            return RecvRead::Reset(code);
+        }
+        if self.final_size == Some(self.consumed) {
+            self.seen_end = true;
+            return RecvRead::Fin;
+        }
+        RecvRead::Blocked
+    }
+
+    /// A read would return something other than [`RecvRead::Blocked`].
+    pub(crate) fn is_readable(&self) -> bool {
+        !self.ready.is_empty() || self.reset.is_some() || self.final_size == Some(self.consumed)
+    }
+
+    /// The peer gave the stream up at `final_size`. Returns the growth of the highest offset.
+    pub(crate) fn reset(
+        &mut self,
+        id: StreamId,
+        final_size: u64,
+        code: CloseCode,
+    ) -> Result<u64, ProtocolError> {
+        if final_size < self.highest || self.final_size.is_some_and(|size| size != final_size) {
+            return Err(ProtocolError::FinalSize(id));
+        }
+        if final_size > self.max_data {
+            return Err(ProtocolError::FlowControl);
+        }
+        let grown = final_size - self.highest;
+        self.highest = final_size;
+        self.final_size = Some(final_size);
+        if self.reset.is_none() && self.consumed < final_size {
+            self.reset = Some(code);
+        }
+        self.discard_to(final_size);
+        Ok(grown)
+    }
+
+    /// The application does not want the rest.
+    pub(crate) fn stop(&mut self, code: CloseCode) {
+        if self.stop.is_none() && !self.seen_end {
+            self.stop = Some(code);
+            self.discard_to(self.highest);
+        }
+        self.seen_end = true;
+    }
+
+    /// The offset up to which bytes were read or discarded: what connection credit is given back for.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    /// Bytes held, in order or not.
+    pub(crate) fn held(&self) -> u64 {
+        self.highest - self.consumed
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.seen_end && self.final_size.is_some_and(|size| self.highest == size)
+    }
+
+    /// Raises the peer's credit when half the window was consumed. Returns true when it grew.
+    pub(crate) fn grant(&mut self) -> bool {
+        let limit = self.consumed + self.window;
+        let worthwhile = limit - self.max_data >= self.window / 2;
+        if worthwhile && self.final_size.is_none() {
+            self.max_data = limit;
+            return true;
+        }
+        false
+    }
+
+    fn discard_to(&mut self, offset: u64) {
+        self.ready = VecDeque::new();
+        self.later = BTreeMap::new();
+        self.taken = 0;
+        self.next = self.next.max(offset);
+        self.consumed = offset;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ID: StreamId = StreamId(0);
+
+    fn drain(recv: &mut Recv) -> Vec<u8> {
+        let mut all = Vec::new();
+        let mut buf = [0; 7];
+        while let RecvRead::Data(n) = recv.read(&mut buf) {
+            all.extend_from_slice(&buf[..n]);
+        }
+        all
+    }
+
+    #[test]
+    fn the_end_is_reported_once_all_bytes_were_read() {
+        let mut recv = Recv::new(100);
+        recv.insert(ID, 0, b"abc", true).unwrap();
+        let mut buf = [0; 2];
+        assert_eq!(recv.read(&mut buf), RecvRead::Data(2));
+        assert_eq!(recv.read(&mut buf), RecvRead::Data(1));
+        assert_eq!(recv.read(&mut buf), RecvRead::Fin);
+        assert!(recv.is_over());
+    }
+
+    #[test]
+    fn data_beyond_the_window_or_the_end_is_refused() {
+        let mut recv = Recv::new(4);
+        assert_eq!(
+            recv.insert(ID, 0, b"abcde", false),
+            Err(ProtocolError::FlowControl)
+        );
+        recv.insert(ID, 0, b"abc", true).unwrap();
+        assert_eq!(
+            recv.insert(ID, 3, b"d", false),
+            Err(ProtocolError::FinalSize(ID))
+        );
+        assert_eq!(
+            recv.insert(ID, 0, b"ab", true),
+            Err(ProtocolError::FinalSize(ID))
+        );
+    }
+
+    #[test]
+    fn thousands_of_separate_bytes_are_refused() {
+        let mut recv = Recv::new(u64::MAX);
+        let result =
+            (0..10_000).try_for_each(|i| recv.insert(ID, 1 + i * 2, b"x", false).map(drop));
+        assert_eq!(result, Err(ProtocolError::TooManyGaps(ID)));
+    }
+
+    #[test]
+    fn single_bytes_are_stored_densely() {
+        let mut recv = Recv::new(u64::MAX);
+        for i in 0..10_000 {
+            recv.insert(ID, i, b"x", false).unwrap();
+        }
+        let stored: usize = recv.ready.iter().map(Vec::capacity).sum();
+        assert!(stored < 40_000, "{stored} bytes kept for 10000");
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_and_overlap_gives_the_bytes_back(pieces in prop::collection::vec((0usize..300, 1usize..60), 1..60)) {
+            let data: Vec<u8> = (0..400u32).map(|i| (i % 251) as u8).collect();
+            let mut recv = Recv::new(1000);
+            let mut got = Vec::new();
+            for (start, len) in pieces {
+                recv.insert(ID, start as u64, &data[start..start + len], false).unwrap();
+                got.extend(drain(&mut recv));
+            }
+            recv.insert(ID, 0, &data, true).unwrap();
+            got.extend(drain(&mut recv));
+            prop_assert_eq!(got, data);
+            prop_assert_eq!(recv.read(&mut [0]), RecvRead::Fin);
+        }
+    }
+}

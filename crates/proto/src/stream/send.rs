@@ -1,0 +1,299 @@
+//! The send half: what the application wrote, kept until the peer has it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::error::CloseCode;
+use crate::ranges::RangeSet;
+
+/// Bytes are kept in blocks of this size, so that giving acknowledged ones back costs nothing.
+const BLOCK: usize = 64 * 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fin {
+    Open,
+    /// The application is done; the end must be told (or told again).
+    Pending,
+    Sent,
+    Acked,
+}
+
+/// One direction's outgoing bytes, addressed by 64-bit offsets.
+#[derive(Debug)]
+pub(crate) struct Send {
+    blocks: VecDeque<Vec<u8>>,
+    /// Offset of the first byte in `blocks`; a multiple of `BLOCK` past a block-aligned origin.
+    blocks_start: u64,
+    /// End of what the application wrote.
+    end: u64,
+    /// First offset never sent.
+    next: u64,
+    /// Everything below is acknowledged.
+    acked_to: u64,
+    acked: RangeSet,
+    lost: RangeSet,
+    fin: Fin,
+    /// The peer's credit for this stream.
+    pub(crate) max_data: u64,
+    pub(crate) reset: Option<(CloseCode, ResetState)>,
+    pub(crate) stopped: Option<CloseCode>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResetState {
+    Sent,
+    Acked,
+}
+
+impl Send {
+    pub(crate) fn new(max_data: u64) -> Self {
+        Self {
+            blocks: VecDeque::new(),
+            blocks_start: 0,
+            end: 0,
+            next: 0,
+            acked_to: 0,
+            acked: RangeSet::default(),
+            lost: RangeSet::default(),
+            fin: Fin::Open,
+            max_data,
+            reset: None,
+            stopped: None,
+        }
+    }
+
+    pub(crate) fn write(&mut self, mut data: &[u8]) {
+        self.end += data.len() as u64;
+        while !data.is_empty() {
+            let room = self.blocks.back().map_or(0, |b| BLOCK - b.len());
+            if room == 0 {
+                self.blocks.push_back(Vec::new());
+                continue;
+            }
+            let (now, later) = data.split_at(room.min(data.len()));
+            if let Some(block) = self.blocks.back_mut() {
+                block.extend_from_slice(now);
+            }
+            data = later;
+        }
+    }
+
+    /// Bytes held for the application: written and not yet acknowledged.
+    pub(crate) fn held(&self) -> u64 {
+        self.end - self.acked_to
+    }
+
+    /// First offset never sent.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(crate) fn finish(&mut self) {
+        if self.fin == Fin::Open {
+            self.fin = Fin::Pending;
+        }
+    }
+
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.fin != Fin::Open
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.reset, Some((_, ResetState::Acked)))
+            || (self.fin == Fin::Acked && self.acked_to == self.end)
+    }
+
+    /// Everything written (and the end, if told) has reached the peer.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.reset.is_some()
+            || (self.acked_to == self.end && matches!(self.fin, Fin::Open | Fin::Acked))
+    }
+
+    /// The next piece to send, at most `max` bytes, lost pieces first; `credit` bounds how many
+    /// never-sent bytes the connection still allows. Returns the range and whether the end goes with it.
+    pub(crate) fn next_piece(&self, max: u64, credit: u64) -> Option<(Range<u64>, bool)> {
+        if self.reset.is_some() {
+            return None;
+        }
+        let range = if let Some(lost) = self.lost.first() {
+            lost.start..lost.end.min(lost.start + max)
+        } else {
+            let limit = self
+                .end
+                .min(self.max_data)
+                .min(self.next.saturating_add(credit));
+            self.next..limit.min(self.next + max).max(self.next)
+        };
+        let fin = range.end == self.end && self.fin == Fin::Pending;
+        (fin || range.start < range.end).then_some((range, fin))
+    }
+
+    /// Something could be sent if paths and connection credit allowed.
+    pub(crate) fn wants_to_send(&self) -> bool {
+        self.next_piece(1, u64::MAX).is_some()
+    }
+
+    /// Notes that `range` left. Returns how many of its bytes are new (count against credit).
+    pub(crate) fn sent(&mut self, range: &Range<u64>, fin: bool) -> u64 {
+        self.lost.remove(range);
+        if fin {
+            self.fin = Fin::Sent;
+        }
+        let fresh = range.end.saturating_sub(self.next.max(range.start));
+        self.next = self.next.max(range.end);
+        fresh
+    }
+
+    /// Copies the bytes of `range` to `out`.
+    pub(crate) fn copy(&self, range: Range<u64>, out: &mut Vec<u8>) {
+        let mut at = range.start;
+        while at < range.end {
+            let position = (at - self.blocks_start) as usize;
+            let (index, offset) = (position / BLOCK, position % BLOCK);
+            let Some(block) = self.blocks.get(index) else {
+                debug_assert!(false, "offset {at} is no longer held");
+                return;
+            };
+            let take = (block.len() - offset).min((range.end - at) as usize);
+            out.extend_from_slice(&block[offset..offset + take]);
+            at += take as u64;
+        }
+    }
+
+    pub(crate) fn acknowledged(&mut self, range: Range<u64>, fin: bool) {
+        if fin {
+            self.fin = Fin::Acked;
+        }
+        self.lost.remove(&range);
+        self.acked.insert(range);
+        if let Some(first) = self.acked.first()
+            && first.start <= self.acked_to
+        {
+            self.acked.remove(&first);
+            self.acked_to = self.acked_to.max(first.end);
+            self.release();
+        }
+    }
+
+    /// The path that carried `range` is gone: what is not acknowledged goes again.
+    /// Returns how many bytes that is.
+    pub(crate) fn requeue(&mut self, range: Range<u64>, fin: bool) -> u64 {
+        if fin && self.fin == Fin::Sent {
+            self.fin = Fin::Pending;
+        }
+        let mut again = 0;
+        for gap in self
+            .acked
+            .gaps(range.start.max(self.acked_to)..range.end.max(self.acked_to))
+        {
+            again += gap.end - gap.start;
+            self.lost.insert(gap);
+        }
+        again
+    }
+
+    pub(crate) fn reset(&mut self, code: CloseCode) {
+        if self.reset.is_none() {
+            self.reset = Some((code, ResetState::Sent));
+            self.blocks = VecDeque::new();
+            self.lost = RangeSet::default();
+            self.acked = RangeSet::default();
+            self.blocks_start = self.end;
+            self.acked_to = self.end;
+        }
+    }
+
+    pub(crate) fn reset_acknowledged(&mut self) {
+        if let Some((_, state)) = &mut self.reset {
+            *state = ResetState::Acked;
+        }
+    }
+
+    fn release(&mut self) {
+        if self.acked_to == self.end {
+            self.blocks = VecDeque::new();
+            self.blocks_start = self.end;
+            return;
+        }
+        while self.acked_to - self.blocks_start >= BLOCK as u64 {
+            self.blocks.pop_front();
+            self.blocks_start += BLOCK as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn bytes(send: &Send, range: Range<u64>) -> Vec<u8> {
+        let mut out = Vec::new();
+        send.copy(range, &mut out);
+        out
+    }
+
+    #[test]
+    fn pieces_cross_blocks_and_come_back_exactly() {
+        let data: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
+        let mut send = Send::new(u64::MAX);
+        send.write(&data[..100]);
+        send.write(&data[100..]);
+        assert_eq!(bytes(&send, 65_000..140_000), &data[65_000..140_000]);
+        send.sent(&(0..200_000), false);
+        send.acknowledged(0..70_000, false);
+        assert_eq!(send.held(), 130_000);
+        assert_eq!(bytes(&send, 70_000..200_000), &data[70_000..]);
+    }
+
+    #[test]
+    fn lost_pieces_go_again_first_and_only_where_unacknowledged() {
+        let mut send = Send::new(u64::MAX);
+        send.write(&[7; 1000]);
+        send.sent(&(0..600), false);
+        send.acknowledged(100..200, false);
+        assert_eq!(send.requeue(0..300, false), 200);
+        assert_eq!(send.next_piece(1000, 1000), Some((0..100, false)));
+        send.sent(&(0..100), false);
+        assert_eq!(send.next_piece(1000, 1000), Some((200..300, false)));
+        send.acknowledged(200..300, false);
+        assert_eq!(send.next_piece(1000, 1000), Some((600..1000, false)));
+    }
+
+    #[test]
+    fn a_lost_end_is_told_again() {
+        let mut send = Send::new(u64::MAX);
+        send.write(b"abc");
+        send.finish();
+        let (range, fin) = send.next_piece(100, 100).unwrap();
+        assert!(fin);
+        send.sent(&range, fin);
+        assert!(send.next_piece(100, 100).is_none());
+        send.requeue(range, fin);
+        assert_eq!(send.next_piece(100, 100), Some((0..3, true)));
+        send.sent(&(0..3), true);
+        send.acknowledged(0..3, true);
+        assert!(send.is_over());
+    }
+
+    #[test]
+    fn credit_bounds_new_bytes_only() {
+        let mut send = Send::new(10);
+        send.write(&[1; 50]);
+        assert_eq!(send.next_piece(100, 4), Some((0..4, false)));
+        send.sent(&(0..10), false);
+        assert!(send.next_piece(100, 100).is_none());
+        send.requeue(0..10, false);
+        assert_eq!(send.next_piece(100, 0), Some((0..10, false)));
+    }
+
+    #[test]
+    fn writing_after_everything_was_acknowledged_starts_at_the_right_offset() {
+        let mut send = Send::new(u64::MAX);
+        send.write(b"hello");
+        send.sent(&(0..5), false);
+        send.acknowledged(0..5, false);
+        send.write(b"world");
+        assert_eq!(bytes(&send, 5..10), b"world");
+    }
+}
