@@ -1,0 +1,226 @@
+//! Hosts: network namespaces with interfaces, addresses and routes.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::agent::Agent;
+use crate::firewall::Firewall;
+use crate::{Block, Error, HostCommand, Result, Runtime, sys, tool};
+
+/// A host of the lab. Clones are handles of the same host; its namespace lives until the lab and all of them are gone.
+#[derive(Clone)]
+pub struct Host(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    agent: Agent,
+    namespace: File,
+    interfaces: AtomicU32,
+    settings: Mutex<Vec<Setting>>,
+    firewall: Mutex<Firewall>,
+}
+
+/// Something the kernel forgets when an interface goes down.
+#[derive(Clone, PartialEq)]
+struct Setting {
+    interface: String,
+    /// Arguments of `ip`, with `replace` as the verb.
+    command: String,
+}
+
+impl PartialEq for Host {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Host {}
+
+impl Host {
+    pub(crate) fn build(name: &str, forwarding: bool) -> Result<Self> {
+        let (agent, namespace) = Agent::start(name, forwarding)?;
+        Ok(Self(Arc::new(Inner {
+            name: name.into(),
+            agent,
+            namespace,
+            interfaces: AtomicU32::new(0),
+            settings: Mutex::default(),
+            firewall: Mutex::default(),
+        })))
+    }
+
+    /// The name given to it.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Gives an interface an address with its prefix length, such as `10.0.1.2/24` or `fd00:1::2/64`.
+    pub fn add_address(&self, interface: &str, address: &str) -> Result<()> {
+        self.configure(interface, address_command(interface, address))
+    }
+
+    /// Takes an address away from an interface.
+    pub fn del_address(&self, interface: &str, address: &str) -> Result<()> {
+        let added = address_command(interface, address);
+        self.settings().retain(|setting| setting.command != added);
+        self.ip(format!("address del {address} dev {interface}\n"))
+    }
+
+    /// Sends what goes to `destination` (such as `10.2.0.0/16`) through that interface to a gateway.
+    pub fn add_route(&self, interface: &str, destination: &str, gateway: &str) -> Result<()> {
+        self.configure(
+            interface,
+            format!("route replace {destination} via {gateway} dev {interface}"),
+        )
+    }
+
+    /// Removes a route.
+    pub fn del_route(&self, interface: &str, destination: &str) -> Result<()> {
+        let added = format!("route replace {destination} ");
+        self.settings()
+            .retain(|s| !(s.interface == interface && s.command.starts_with(&added)));
+        self.ip(format!(
+            "{}route del {destination} dev {interface}\n",
+            family(destination)
+        ))
+    }
+
+    /// Sends everything without a better route through that interface to a gateway. The route with the lowest metric
+    /// wins, except for sockets bound to an interface, which use that interface's route.
+    pub fn add_default_route(&self, interface: &str, gateway: &str, metric: u32) -> Result<()> {
+        self.configure(
+            interface,
+            format!("route replace default via {gateway} dev {interface} metric {metric}"),
+        )
+    }
+
+    /// Switches an interface on or off. As in every Linux system, switching off loses its routes and IPv6 addresses;
+    /// [`Host::restore`] switches on again with all of them.
+    pub fn set_link(&self, interface: &str, up: bool) -> Result<()> {
+        self.ip(format!(
+            "link set {interface} {}\n",
+            if up { "up" } else { "down" }
+        ))
+    }
+
+    /// Switches an interface on and gives it again the addresses and routes it had been given, as a network manager
+    /// does.
+    pub fn restore(&self, interface: &str) -> Result<()> {
+        self.set_link(interface, true)?;
+        let settings = self.settings().clone();
+        let lost = settings
+            .iter()
+            .filter(|setting| setting.interface == interface);
+        self.ip(lost
+            .map(|setting| format!("{}\n", setting.command))
+            .collect())
+    }
+
+    /// Drops some of the packets that this host sends, receives or forwards.
+    pub fn block(&self, what: Block) -> Result<()> {
+        self.change_firewall(|firewall| firewall.add(what))
+    }
+
+    /// Lets packets pass again that [`Host::block`] stopped.
+    pub fn unblock(&self, what: Block) -> Result<()> {
+        self.change_firewall(|firewall| firewall.remove(what))
+    }
+
+    /// Runs a closure on a thread inside the namespace and returns its value. Sockets it makes belong to this host
+    /// for good, wherever they are used later.
+    ///
+    /// # Panics
+    /// If the closure does, or if the system refuses a thread.
+    pub fn run<T: Send>(&self, job: impl FnOnce() -> T + Send) -> T {
+        let outcome = thread::scope(|scope| scope.spawn(|| self.enter().map(|()| job())).join());
+        match outcome {
+            Ok(Ok(value)) => value,
+            Ok(Err(error)) => panic!("{error}"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Starts a tokio runtime whose threads are all inside the namespace.
+    pub fn runtime(&self, worker_threads: usize) -> Result<Runtime> {
+        Runtime::build(self, worker_threads)
+    }
+
+    /// Prepares a program to be run inside the namespace.
+    pub fn command(&self, program: &str) -> HostCommand {
+        HostCommand::new(self, program)
+    }
+
+    /// Moves the calling thread into the namespace.
+    pub(crate) fn enter(&self) -> Result<()> {
+        sys::enter_network_namespace(self.namespace().as_fd()).map_err(Error::Namespace)
+    }
+
+    pub(crate) fn namespace(&self) -> &File {
+        &self.0.namespace
+    }
+
+    /// Runs a job on the host's own thread and waits for it.
+    pub(crate) fn call<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        self.0.agent.call(job)
+    }
+
+    pub(crate) fn ip(&self, commands: String) -> Result<()> {
+        self.call(move || tool::ip(&commands))?
+    }
+
+    pub(crate) fn nft(&self, ruleset: String) -> Result<()> {
+        self.call(move || tool::nft(&ruleset))?
+    }
+
+    pub(crate) fn next_interface_name(&self) -> String {
+        format!("eth{}", self.0.interfaces.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Runs an `ip` command and remembers it for [`Host::restore`].
+    fn configure(&self, interface: &str, command: String) -> Result<()> {
+        self.ip(format!("{command}\n"))?;
+        let setting = Setting {
+            interface: interface.into(),
+            command,
+        };
+        let mut settings = self.settings();
+        if !settings.contains(&setting) {
+            settings.push(setting);
+        }
+        Ok(())
+    }
+
+    fn settings(&self) -> MutexGuard<'_, Vec<Setting>> {
+        self.0
+            .settings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_firewall(&self, change: impl FnOnce(&mut Firewall)) -> Result<()> {
+        let mut firewall = self
+            .0
+            .firewall
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        change(&mut firewall);
+        self.nft(firewall.ruleset())
+    }
+}
+
+fn address_command(interface: &str, address: &str) -> String {
+    // Usable at once: nobody else on an emulated link could have the same address.
+    let nodad = if address.contains(':') { " nodad" } else { "" };
+    format!("address replace {address} dev {interface}{nodad}")
+}
+
+/// `ip` guesses the family of a removed route from its destination, which `default` does not tell.
+fn family(destination: &str) -> &'static str {
+    if destination.contains(':') { "-6 " } else { "" }
+}
