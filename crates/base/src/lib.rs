@@ -1,0 +1,41 @@
+//! What every other crate of Whimbrel speaks of: keys, ids, names, addresses, records and tickets.
+//!
+//! Everything here is pure: no sockets, no clock (times are passed in), no threads. The only thing asked of the system
+//! is randomness, for new keys and ids. Every decoder is bounded, never panics, and accepts exactly one encoding of a
+//! value.
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | [`key`] | Ed25519 keys: [`SecretKey`], [`EndpointId`], [`Signature`] |
+//! | [`connection_id`] | [`ConnectionId`], the 128-bit number of a connection |
+//! | [`name`] | [`Name`]: `user@example.org`, `laptop.user@example.org`, `ssh.laptop.user@example.org` |
+//! | [`address`] | [`EndpointAddr`] and what an address is good for |
+//! | [`delegation`] | [`Delegation`]: a user's word that a key may speak for a device or a service |
+//! | [`record`] | [`Record`] and [`SignedRecord`]: name, id and addresses, signed by the endpoint |
+//! | [`ticket`] | [`Ticket`]: the `whimbrel:` URI, for connecting without a name service |
+//! | [`time`] | [`UnixTime`], a wall-clock time that somebody else read |
+
+pub mod address;
+pub mod connection_id;
+pub mod delegation;
+pub mod key;
+pub mod name;
+pub mod record;
+pub mod ticket;
+pub mod time;
+
+mod random;
+mod wire;
+mod z32;
+
+pub use address::{AddressScope, EndpointAddr, MAX_ADDRESSES};
+pub use connection_id::ConnectionId;
+pub use delegation::{Delegation, DelegationError, MAX_DELEGATION_BYTES};
+pub use key::{BadSignature, EndpointId, SecretKey, Signature};
+pub use name::{Name, NameError, NameKind};
+pub use record::{
+    MAX_LIFETIME, MAX_RECORD_BYTES, Record, RecordError, SignedRecord, next_sequence,
+};
+pub use ticket::{Ticket, TicketError};
+pub use time::UnixTime;
+pub use wire::DecodeError;

@@ -1,0 +1,98 @@
+//! The byte layout of a record, as the module above describes it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use super::{MAX_RECORD_BYTES, Record, check};
+use crate::address::{MAX_ADDRESSES, portable};
+use crate::delegation::Delegation;
+use crate::wire::{DecodeError, Reader, put_name};
+
+const VERSION: u8 = 1;
+const REVOKED: u8 = 1;
+const DELEGATED: u8 = 2;
+
+/// Writes everything but the signature. The record must keep the rules of [`check`].
+pub(super) fn content(record: &Record, delegation: Option<&Delegation>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(512);
+    let revoked = if record.revoked { REVOKED } else { 0 };
+    let delegated = if delegation.is_some() { DELEGATED } else { 0 };
+    bytes.extend_from_slice(&[VERSION, revoked | delegated]);
+    put_name(&mut bytes, &record.name);
+    bytes.extend_from_slice(record.id.as_bytes());
+    bytes.extend_from_slice(&record.sequence.to_be_bytes());
+    // Both checked: at most seven days, at most sixteen addresses.
+    bytes.extend_from_slice(&(record.lifetime.as_secs() as u32).to_be_bytes());
+    bytes.push(record.addrs.len() as u8);
+    for addr in &record.addrs {
+        put_address(&mut bytes, *addr);
+    }
+    if let Some(delegation) = delegation {
+        bytes.extend_from_slice(&delegation.encode());
+    }
+    bytes
+}
+
+/// Reads a record with its signature, which is left to be verified.
+pub(super) fn read(bytes: &[u8]) -> Result<(Record, Option<Delegation>), DecodeError> {
+    let mut reader = Reader::new(bytes, MAX_RECORD_BYTES)?;
+    match reader.u8()? {
+        VERSION => {}
+        other => return Err(DecodeError::Version(other)),
+    }
+    let flags = reader.u8()?;
+    if flags & !(REVOKED | DELEGATED) != 0 {
+        return Err(DecodeError::Malformed("flags"));
+    }
+    let record = Record {
+        revoked: flags & REVOKED != 0,
+        name: reader.name()?,
+        id: reader.id()?,
+        sequence: reader.u64()?,
+        lifetime: Duration::from_secs(reader.u32()?.into()),
+        addrs: read_addresses(&mut reader)?,
+    };
+    let delegation = match flags & DELEGATED {
+        0 => None,
+        _ => Some(Delegation::read(&mut reader)?),
+    };
+    reader.signature()?;
+    reader.finish()?;
+    check(&record, delegation.as_ref()).map_err(|_| DecodeError::Malformed("record"))?;
+    Ok((record, delegation))
+}
+
+fn put_address(bytes: &mut Vec<u8>, addr: SocketAddr) {
+    match addr.ip() {
+        IpAddr::V4(ip) => {
+            bytes.push(4);
+            bytes.extend_from_slice(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            bytes.push(6);
+            bytes.extend_from_slice(&ip.octets());
+        }
+    }
+    bytes.extend_from_slice(&addr.port().to_be_bytes());
+}
+
+fn read_addresses(reader: &mut Reader<'_>) -> Result<Vec<SocketAddr>, DecodeError> {
+    let count = usize::from(reader.u8()?);
+    if count > MAX_ADDRESSES {
+        return Err(DecodeError::Malformed("number of addresses"));
+    }
+    let mut addrs = Vec::with_capacity(count);
+    for _ in 0..count {
+        let ip: IpAddr = match reader.u8()? {
+            4 => Ipv4Addr::from(reader.array::<4>()?).into(),
+            6 => Ipv6Addr::from(reader.array::<16>()?).into(),
+            _ => return Err(DecodeError::Malformed("address")),
+        };
+        let addr = SocketAddr::new(ip, reader.u16()?);
+        if portable(addr) != addr || addrs.contains(&addr) {
+            return Err(DecodeError::Malformed("address"));
+        }
+        addrs.push(addr);
+    }
+    Ok(addrs)
+}

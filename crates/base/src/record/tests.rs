@@ -1,0 +1,296 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::UnixTime;
+use proptest::prelude::*;
+
+fn user_key() -> SecretKey {
+    SecretKey::from_bytes(&[1; 32])
+}
+
+fn device_key() -> SecretKey {
+    SecretKey::from_bytes(&[2; 32])
+}
+
+fn record(name: &str, id: EndpointId) -> Record {
+    Record {
+        name: name.parse().unwrap(),
+        id,
+        addrs: vec![
+            "192.0.2.1:4433".parse().unwrap(),
+            "[2001:db8::1]:4433".parse().unwrap(),
+        ],
+        sequence: 1_700_000_000_000,
+        lifetime: Duration::from_secs(300),
+        revoked: false,
+    }
+}
+
+fn delegation(name: &str) -> Delegation {
+    let times = (UnixTime::from_secs(1000), UnixTime::from_secs(2000));
+    let name = name.parse().unwrap();
+    Delegation::sign(name, device_key().id(), times.0, times.1, &user_key()).unwrap()
+}
+
+/// A service's record, with the device's delegation.
+fn delegated() -> SignedRecord {
+    let record = record("ssh.laptop.user@example.org", device_key().id());
+    let delegation = delegation("laptop.user@example.org");
+    SignedRecord::sign(record, &device_key(), Some(delegation)).unwrap()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes of version 1, field by field. If this fails, older programs can no longer read what this one writes.
+#[test]
+fn the_bytes_of_a_record() {
+    let key = user_key();
+    let signed = SignedRecord::sign(record("user@example.org", key.id()), &key, None).unwrap();
+    let expected = [
+        "01",                                                               // version
+        "00",                                                               // flags
+        "10",                                                               // length of the name
+        "75736572406578616d706c652e6f7267",                                 // user@example.org
+        "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c", // endpoint id
+        "0000018bcfe56800",                                                 // sequence
+        "0000012c",                                                         // lifetime
+        "02",                                                               // addresses
+        "04c00002011151",                                                   // 192.0.2.1:4433
+        "0620010db80000000000000000000000011151",                           // [2001:db8::1]:4433
+        SIGNATURE,
+    ];
+    assert_eq!(hex(signed.encode()), expected.concat());
+}
+
+/// Ed25519 signatures are deterministic.
+const SIGNATURE: &str = "5178dbe19d3cccd11ad35926b1ce5195d1469a3515a9f87029f646ea1b919f32\
+     06340edb325f11b5510b0cd81b3d7eed5b11ae4fad9551838737de4713de9c02";
+
+#[test]
+fn the_bytes_of_a_delegated_record() {
+    let signed = delegated();
+    let bytes = signed.encode();
+    assert_eq!(bytes[1], 2, "flags");
+    let delegation = signed.delegation().unwrap().encode();
+    let end = bytes.len() - 64;
+    assert_eq!(bytes[end - delegation.len()..end], delegation);
+}
+
+#[test]
+fn what_is_signed_verifies_and_comes_back() {
+    let signed = delegated();
+    let back = SignedRecord::decode(signed.encode()).unwrap();
+    assert_eq!(back, signed);
+    assert_eq!(back.verify().unwrap(), signed.record());
+    assert_eq!(back.delegation(), signed.delegation());
+    assert_eq!(back.authority(), user_key().id());
+}
+
+#[test]
+fn every_bit_flip_is_noticed() {
+    for signed in [
+        delegated(),
+        SignedRecord::sign(
+            record("user@example.org", user_key().id()),
+            &user_key(),
+            None,
+        )
+        .unwrap(),
+    ] {
+        let bytes = signed.encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let verified = SignedRecord::decode(&flipped).is_ok_and(|it| it.verify().is_ok());
+            assert!(!verified, "bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn every_truncation_and_extension_is_noticed() {
+    let signed = delegated();
+    let bytes = signed.encode();
+    for cut in 0..bytes.len() {
+        assert!(SignedRecord::decode(&bytes[..cut]).is_err(), "{cut}");
+    }
+    let longer = [bytes, &[0]].concat();
+    assert_eq!(SignedRecord::decode(&longer), Err(DecodeError::Trailing(1)));
+    let huge = vec![0; MAX_RECORD_BYTES + 1];
+    let (size, limit) = (huge.len(), MAX_RECORD_BYTES);
+    assert_eq!(
+        SignedRecord::decode(&huge),
+        Err(DecodeError::TooLarge { size, limit })
+    );
+}
+
+/// A signature of a delegation, or of anything else, is never one of a record.
+#[test]
+fn signatures_are_for_one_purpose() {
+    let signed = delegated();
+    let content = &signed.encode()[..signed.encode().len() - 64];
+    let other = device_key().sign(&signed_message("whimbrel delegation v1", content));
+    let bytes = [content, &other.to_bytes()].concat();
+    let forged = SignedRecord::decode(&bytes).unwrap();
+    assert_eq!(forged.verify(), Err(RecordError::Forged));
+}
+
+#[test]
+fn a_forged_delegation_is_noticed_though_the_record_is_well_signed() {
+    let stranger = SecretKey::from_bytes(&[9; 32]);
+    let good = delegation("laptop.user@example.org");
+    // The stranger claims that the user delegated to it: the id in the middle is replaced.
+    let mut bytes = good.encode();
+    let at = 2 + good.name().as_str().len();
+    bytes[at..at + 32].copy_from_slice(stranger.id().as_bytes());
+    let forged = Delegation::decode(&bytes).unwrap();
+    let record = record("laptop.user@example.org", stranger.id());
+    let signed = SignedRecord::sign(record, &stranger, Some(forged)).unwrap();
+    assert_eq!(signed.verify(), Err(RecordError::ForgedDelegation));
+}
+
+#[test]
+fn rules_when_signing() {
+    let key = device_key();
+    let id = key.id();
+    let sign = |change: &dyn Fn(&mut Record)| {
+        let mut record = record("laptop.user@example.org", id);
+        change(&mut record);
+        SignedRecord::sign(record, &key, None).map(|signed| signed.record().clone())
+    };
+    let port = |port| SocketAddr::from(([192, 0, 2, 1], port));
+    assert!(matches!(
+        sign(&|r| r.id = user_key().id()),
+        Err(RecordError::OtherKey { .. })
+    ));
+    assert_eq!(
+        sign(&|r| r.addrs = (1..=17).map(port).collect()),
+        Err(RecordError::TooManyAddresses(17))
+    );
+    assert_eq!(
+        sign(&|r| r.addrs = vec![port(0)]),
+        Err(RecordError::UnusableAddress(port(0)))
+    );
+    assert_eq!(
+        sign(&|r| r.revoked = true),
+        Err(RecordError::RevokedWithAddresses)
+    );
+    assert!(matches!(
+        sign(&|r| r.lifetime = Duration::from_millis(999)),
+        Err(RecordError::Lifetime(_))
+    ));
+    let eight_days = Duration::from_secs(8 * 86_400);
+    assert_eq!(
+        sign(&|r| r.lifetime = eight_days),
+        Err(RecordError::Lifetime(eight_days))
+    );
+    // Brought into the one form.
+    let same = ["[::ffff:192.0.2.1]:5", "192.0.2.1:5", "[fe80::1%4]:5"];
+    let made = sign(&|r| {
+        r.addrs = same.map(|addr| addr.parse().unwrap()).to_vec();
+        r.lifetime = Duration::from_millis(2500);
+    });
+    let made = made.unwrap();
+    assert_eq!(made.addrs, [port(5), "[fe80::1]:5".parse().unwrap()]);
+    assert_eq!(made.lifetime, Duration::from_secs(2));
+}
+
+#[test]
+fn delegations_must_fit() {
+    let key = device_key();
+    let sign = |name: &str, delegated: &str| {
+        let record = record(name, key.id());
+        SignedRecord::sign(record, &key, Some(delegation(delegated))).map(|_| ())
+    };
+    assert_eq!(
+        sign("laptop.user@example.org", "laptop.user@example.org"),
+        Ok(())
+    );
+    for (name, delegated) in [
+        ("phone.user@example.org", "laptop.user@example.org"),
+        ("user@example.org", "laptop.user@example.org"),
+        ("laptop.user@example.org", "ssh.laptop.user@example.org"),
+    ] {
+        assert!(matches!(
+            sign(name, delegated),
+            Err(RecordError::DelegationForOther { .. })
+        ));
+    }
+    let record = record("laptop.user@example.org", user_key().id());
+    let signed = SignedRecord::sign(
+        record,
+        &user_key(),
+        Some(delegation("laptop.user@example.org")),
+    );
+    assert_eq!(signed, Err(RecordError::DelegationForOtherKey(key.id())));
+}
+
+#[test]
+fn the_largest_record_fits() {
+    let key = device_key();
+    let name = format!("a.b@{}", "c.".repeat(124) + "c");
+    let mut record = record(&name, key.id());
+    record.addrs = (1..=16)
+        .map(|n| SocketAddr::from(([0x2001, n, n, n, n, n, n, n], 1)))
+        .collect();
+    let signed = SignedRecord::sign(record, &key, Some(delegation(&name))).unwrap();
+    assert!(signed.encode().len() <= MAX_RECORD_BYTES);
+    assert_eq!(SignedRecord::decode(signed.encode()), Ok(signed));
+}
+
+#[test]
+fn sequences_rise() {
+    assert_eq!(next_sequence(None, 5), 5);
+    assert_eq!(next_sequence(Some(3), 5), 5);
+    assert_eq!(next_sequence(Some(5), 5), 6);
+    assert_eq!(next_sequence(Some(9), 5), 10);
+    assert_eq!(next_sequence(Some(u64::MAX), 5), u64::MAX);
+}
+
+proptest! {
+    #[test]
+    fn round_trip(
+        addrs in proptest::collection::vec(any::<SocketAddr>(), 0..=16),
+        sequence: u64,
+        secs in 1..=604_800u64,
+        revoked: bool,
+    ) {
+        let key = user_key();
+        let lifetime = Duration::from_secs(secs);
+        let addrs = if revoked { vec![] } else { addrs };
+        let record = Record { addrs, sequence, lifetime, revoked, ..record("user@example.org", key.id()) };
+        match SignedRecord::sign(record, &key, None) {
+            Ok(signed) => {
+                let back = SignedRecord::decode(signed.encode()).unwrap();
+                prop_assert_eq!(back.verify(), Ok(signed.record()));
+            }
+            Err(error) => prop_assert!(matches!(error, RecordError::UnusableAddress(_)), "{error}"),
+        }
+    }
+
+    #[test]
+    fn decoding_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..2100)) {
+        if let Ok(signed) = SignedRecord::decode(&bytes) {
+            let _ = signed.verify();
+        }
+    }
+
+    /// Random bytes seldom get far: damage a good record instead. What still decodes is in its one form.
+    #[test]
+    fn damaged_records_never_panic_and_never_verify(
+        at in 0..400usize, byte: u8, cut in 0..8usize,
+    ) {
+        let good = delegated();
+        let mut bytes = good.encode().to_vec();
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        bytes.truncate(bytes.len() - cut);
+        if let Ok(signed) = SignedRecord::decode(&bytes) {
+            let verified = signed.verify().is_ok();
+            prop_assert_eq!(verified, bytes == good.encode());
+            let content = codec::content(signed.record(), signed.delegation());
+            prop_assert_eq!(&bytes[..bytes.len() - 64], &content[..]);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What the name service refuses, and the numbers that stand for it on the wire.
+
+use whimbrel_base::{DecodeError, EndpointId, Name, RecordError, UnixTime};
+
+use crate::store::StoreError;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
+        /// The numbers of the errors, as they are on the wire. A number is never given another meaning.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        #[non_exhaustive]
+        pub enum ErrorCode {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl ErrorCode {
+            /// Every code that this program knows.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+codes! {
+    /// The bytes are not a record, or not a request.
+    Malformed = 1,
+    /// The record is larger than any can be.
+    TooLarge = 2,
+    /// A signature is wrong.
+    Forged = 3,
+    /// The record is about another endpoint than the one that sent it.
+    NotYours = 4,
+    /// The record to revoke with does not revoke.
+    NotARevocation = 5,
+    /// The name belongs to another key.
+    NameTaken = 10,
+    /// The user name is not registered.
+    UserUnknown = 11,
+    /// The user's signature is missing, or is another key's than the user's.
+    NotTheUsers = 12,
+    /// The delegation has expired.
+    DelegationExpired = 13,
+    /// The delegation begins in the future.
+    DelegationTooEarly = 14,
+    /// The user gave the name to another key since.
+    DelegationSuperseded = 15,
+    /// A record with the same or a higher sequence number is there.
+    Stale = 20,
+    /// The sequence number is far in the future.
+    SequenceTooHigh = 21,
+    /// There is no such name.
+    NotFound = 30,
+    /// The name's record has expired.
+    Expired = 31,
+    /// The name's record was revoked.
+    Revoked = 32,
+    /// The key has too many names.
+    TooManyNames = 40,
+    /// The service has too many names.
+    Full = 41,
+    /// Too many watch.
+    TooManyWatchers = 42,
+    /// The entry changes too quickly.
+    Busy = 50,
+    /// The service can't reach its store.
+    Unavailable = 51,
+}
+
+impl ErrorCode {
+    /// The number.
+    pub const fn number(self) -> u16 {
+        self as u16
+    }
+
+    /// The code with this number, if this program knows it.
+    pub fn from_number(number: u16) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|code| code.number() == number)
+    }
+
+    /// Whether the same request may succeed later without anybody changing anything.
+    pub const fn is_temporary(self) -> bool {
+        matches!(
+            self,
+            Self::Busy | Self::Unavailable | Self::Full | Self::TooManyWatchers
+        )
+    }
+}
+
+/// Why the name service does not do as asked. What it prints may be shown to whoever asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NamesError {
+    /// The bytes are not a record.
+    #[error("this is not a record: {0}")]
+    Malformed(#[source] DecodeError),
+    /// The record is larger than any can be.
+    #[error("a record has at most {limit} bytes, this has {size}; publish fewer addresses")]
+    TooLarge {
+        /// How many bytes it has.
+        size: usize,
+        /// How many it may have.
+        limit: usize,
+    },
+    /// A signature is wrong.
+    #[error("{0}")]
+    Forged(#[source] RecordError),
+    /// The record is about another endpoint than the one that sent it.
+    #[error(
+        "the record is about the endpoint {0}, and only that one may publish it; connect with its key"
+    )]
+    NotYours(EndpointId),
+    /// The record to revoke with does not revoke.
+    #[error("the record given to revoke {0} does not revoke it; sign one that says so")]
+    NotARevocation(Name),
+    /// The name belongs to another key.
+    #[error(
+        "{0} belongs to another key; publish with that key, have its user delegate it to this one, or choose another name"
+    )]
+    NameTaken(Name),
+    /// The user name is not registered.
+    #[error("{0} is not registered here; publish a record for it first, with the user's key")]
+    UserUnknown(Name),
+    /// The user's signature is missing, or is another key's than the user's.
+    #[error(
+        "the record for {name} needs the signature of the key that owns {user}; have that key delegate {name} to this endpoint"
+    )]
+    NotTheUsers {
+        /// The name of the record.
+        name: Name,
+        /// The user whose signature is needed.
+        user: Name,
+    },
+    /// The delegation has expired.
+    #[error("the delegation of {name} ended at {ended} (unix time); have the user make a new one")]
+    DelegationExpired {
+        /// The name of the record.
+        name: Name,
+        /// When it ended.
+        ended: UnixTime,
+    },
+    /// The delegation begins in the future.
+    #[error(
+        "the delegation of {0} begins in the future; set the clock of the machine that made it, and make a new one"
+    )]
+    DelegationTooEarly(Name),
+    /// The user gave the name to another key since.
+    #[error(
+        "the user gave {0} to another key after this delegation was made; have the user make a new one"
+    )]
+    DelegationSuperseded(Name),
+    /// A record with the same or a higher sequence number is there.
+    #[error(
+        "{name} has a record with the sequence number {current} already; publish with a higher one"
+    )]
+    Stale {
+        /// The name of the record.
+        name: Name,
+        /// The sequence number of the newest record.
+        current: u64,
+    },
+    /// The sequence number is far in the future.
+    #[error(
+        "the sequence number of {0} is more than a day in the future; sequence numbers are unix milliseconds: set this machine's clock"
+    )]
+    SequenceTooHigh(Name),
+    /// There is no such name.
+    #[error(
+        "{0} is not registered here; check the spelling, or start the endpoint that has this name"
+    )]
+    NotFound(Name),
+    /// The name's record has expired.
+    #[error(
+        "the record of {0} has expired: its endpoint gave no sign of life; start that endpoint, which publishes a new record"
+    )]
+    Expired(Name),
+    /// The name's record was revoked.
+    #[error("the record of {0} was revoked; publish a new one")]
+    Revoked(Name),
+    /// The key has too many names.
+    #[error("a key has at most {0} names here; wait until unused ones lapse, or use another key")]
+    TooManyNames(u64),
+    /// The service has too many names.
+    #[error("the name service is full; ask its operator, or use another one")]
+    Full,
+    /// Too many watch.
+    #[error(
+        "too many are watching {0} or on this connection; end other watches, or try again later"
+    )]
+    TooManyWatchers(Name),
+    /// The entry changes too quickly.
+    #[error("{0} is being changed by several at once; try again")]
+    Busy(Name),
+    /// The service can't reach its store. Where and why is for the operator's log, not for everybody.
+    #[error("the name service can't reach its store; try again in a while, and tell its operator")]
+    Unavailable(#[source] StoreError),
+}
+
+impl NamesError {
+    /// The number for the wire.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Malformed(_) => ErrorCode::Malformed,
+            Self::TooLarge { .. } => ErrorCode::TooLarge,
+            Self::Forged(_) => ErrorCode::Forged,
+            Self::NotYours(_) => ErrorCode::NotYours,
+            Self::NotARevocation(_) => ErrorCode::NotARevocation,
+            Self::NameTaken(_) => ErrorCode::NameTaken,
+            Self::UserUnknown(_) => ErrorCode::UserUnknown,
+            Self::NotTheUsers { .. } => ErrorCode::NotTheUsers,
+            Self::DelegationExpired { .. } => ErrorCode::DelegationExpired,
+            Self::DelegationTooEarly(_) => ErrorCode::DelegationTooEarly,
+            Self::DelegationSuperseded(_) => ErrorCode::DelegationSuperseded,
+            Self::Stale { .. } => ErrorCode::Stale,
+            Self::SequenceTooHigh(_) => ErrorCode::SequenceTooHigh,
+            Self::NotFound(_) => ErrorCode::NotFound,
+            Self::Expired(_) => ErrorCode::Expired,
+            Self::Revoked(_) => ErrorCode::Revoked,
+            Self::TooManyNames(_) => ErrorCode::TooManyNames,
+            Self::Full => ErrorCode::Full,
+            Self::TooManyWatchers(_) => ErrorCode::TooManyWatchers,
+            Self::Busy(_) => ErrorCode::Busy,
+            Self::Unavailable(_) => ErrorCode::Unavailable,
+        }
+    }
+}
+
+impl From<DecodeError> for NamesError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::TooLarge { size, limit } => Self::TooLarge { size, limit },
+            other => Self::Malformed(other),
+        }
+    }
+}
+
+impl From<StoreError> for NamesError {
+    fn from(error: StoreError) -> Self {
+        Self::Unavailable(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, older programs misunderstand this one's errors.
+    #[test]
+    fn the_numbers_stay() {
+        let numbers: Vec<u16> = ErrorCode::ALL.iter().map(|code| code.number()).collect();
+        assert_eq!(
+            numbers,
+            [
+                1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 20, 21, 30, 31, 32, 40, 41, 42, 50, 51
+            ]
+        );
+        for code in ErrorCode::ALL {
+            assert_eq!(ErrorCode::from_number(code.number()), Some(*code));
+        }
+        assert_eq!(ErrorCode::from_number(9999), None);
+    }
+}

@@ -1,0 +1,19 @@
+//! The name service: it keeps the signed records by which endpoints are found.
+//!
+//! ```text
+//! protocol   the messages, and how they are framed          (no sockets here)
+//! registry   the rules: who owns a name, what is newer, what has expired, who watches
+//! store      where the registry keeps its entries: in memory, in a file, or elsewhere
+//! ```
+//!
+//! The service can withhold records but not forge them: they are signed by their endpoints, and whoever looks one up
+//! verifies it ([`whimbrel_base::record`]). Nothing here reads a clock; the time is passed in.
+
+pub mod error;
+pub mod protocol;
+pub mod registry;
+pub mod store;
+
+pub use error::{ErrorCode, NamesError};
+pub use registry::{Found, Limits, Registry, Watcher};
+pub use store::{MemoryStore, RedbStore, Store, StoreError};

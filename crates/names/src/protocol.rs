@@ -1,0 +1,208 @@
+//! The messages between a name service and those who ask it.
+//!
+//! # A stream of messages
+//! One stream of a connection carries requests one way, and responses and pushes the other. Every message is framed
+//! ([`frame`]):
+//!
+//! ```text
+//! length: u32, big-endian, of what follows, at most 16384 | version: 1 byte, 1 | message: postcard
+//! ```
+//!
+//! Requests have numbers, chosen by whoever asks and not used twice on a stream; the response has the request's. So
+//! many can be under way. Responses may come in another order than the requests.
+//!
+//! # Messages
+//! The numbers of the variants are their order here, and never change (postcard: an unsigned LEB128 number, then the fields
+//! in order; strings and byte strings behind their length; an option behind 0 or 1).
+//!
+//! | request | answered with | errors |
+//! | --- | --- | --- |
+//! | 0 `Publish { record }` | `Accepted` | those of publishing |
+//! | 1 `Revoke { record }` | `Accepted` | those of publishing |
+//! | 2 `Lookup { name }` | `Record` | not found, expired |
+//! | 3 `Watch { name, after }` | `Watching`, then pushes with the number of this request | too many watchers |
+//! | 4 `Unwatch { watch }` | `Unwatched`; no push of that watch follows it | |
+//! | 5 `Heartbeat { names }` | `Heard`: for each name a code, 0 if all is well | |
+//!
+//! | reply | |
+//! | --- | --- |
+//! | 0 `Response { request, response }` | the answer to a request |
+//! | 1 `Update { watch, record }` | a push: a newer record of a watched name |
+//!
+//! | response | |
+//! | --- | --- |
+//! | 0 `Error { code, message }` | a number of [`ErrorCode`], and what it means, for people |
+//! | 1 `Accepted { seconds }` | for how long the record counts from now |
+//! | 2 `Record { record, seconds }` | an encoded record, and for how long it counts from now |
+//! | 3 `Watching` | |
+//! | 4 `Unwatched` | |
+//! | 5 `Heard { codes }` | one for each name, in order |
+//!
+//! Whoever resumes a watch says which sequence number it saw last, and gets what is newer.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use whimbrel_base::Name;
+
+use crate::error::{ErrorCode, NamesError};
+
+pub mod frame;
+#[cfg(test)]
+mod tests;
+
+pub use frame::{Decoder, MAX_MESSAGE, Message, ProtocolError, encode};
+
+/// The most names in one heartbeat. More go into several.
+pub const MAX_HEARTBEAT_NAMES: usize = 50;
+
+/// The longest text of an error, in bytes. More is cut off.
+pub const MAX_ERROR_TEXT: usize = 1024;
+
+/// A numbered request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbered {
+    /// The number, not used twice on a stream.
+    pub number: u64,
+    /// What is asked.
+    pub request: Request,
+}
+
+/// What can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Take in this record.
+    Publish {
+        /// An encoded [`SignedRecord`](whimbrel_base::SignedRecord).
+        record: Vec<u8>,
+    },
+    /// Take in this record, which withdraws its name.
+    Revoke {
+        /// An encoded [`SignedRecord`](whimbrel_base::SignedRecord).
+        record: Vec<u8>,
+    },
+    /// Say the newest record of a name.
+    Lookup {
+        /// The name.
+        name: Name,
+    },
+    /// Say the newest record of a name, and each newer one, until told otherwise.
+    Watch {
+        /// The name.
+        name: Name,
+        /// The sequence number of the newest record that is known already.
+        after: Option<u64>,
+    },
+    /// End a watch.
+    Unwatch {
+        /// The number of the request that began it.
+        watch: u64,
+    },
+    /// The endpoint lives, and its records for these names count on.
+    Heartbeat {
+        /// At most [`MAX_HEARTBEAT_NAMES`].
+        #[serde(deserialize_with = "bounded")]
+        names: Vec<Name>,
+    },
+}
+
+/// What the service says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// The answer to a request.
+    Response {
+        /// The request's number.
+        request: u64,
+        /// The answer.
+        response: Response,
+    },
+    /// A watched name has a newer record.
+    Update {
+        /// The number of the request that began the watch.
+        watch: u64,
+        /// An encoded [`SignedRecord`](whimbrel_base::SignedRecord).
+        record: Vec<u8>,
+    },
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Response {
+    /// It was not done.
+    Error {
+        /// A number of [`ErrorCode`]; perhaps one that this program doesn't know.
+        code: u16,
+        /// What is wrong and what to do, for people.
+        message: String,
+    },
+    /// The record is taken in.
+    Accepted {
+        /// For how many seconds it counts from now.
+        seconds: u32,
+    },
+    /// What was looked up.
+    Record {
+        /// An encoded [`SignedRecord`](whimbrel_base::SignedRecord). It may be a revocation.
+        record: Vec<u8>,
+        /// For how many seconds it counts from now.
+        seconds: u32,
+    },
+    /// The watch has begun.
+    Watching,
+    /// The watch has ended, or there was none.
+    Unwatched,
+    /// The heartbeat was heard.
+    Heard {
+        /// For each name 0, or a number of [`ErrorCode`].
+        #[serde(deserialize_with = "bounded")]
+        codes: Vec<u16>,
+    },
+}
+
+impl Response {
+    /// The answer that says what went wrong.
+    pub fn error(error: &NamesError) -> Self {
+        Self::refusal(error.code(), error.to_string())
+    }
+
+    /// An answer with an error that is not the registry's.
+    pub fn refusal(code: ErrorCode, mut message: String) -> Self {
+        let mut end = message.len().min(MAX_ERROR_TEXT);
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        Self::Error {
+            code: code.number(),
+            message,
+        }
+    }
+}
+
+/// Reads a list of at most [`MAX_HEARTBEAT_NAMES`], without room for more.
+fn bounded<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Bounded<T>(std::marker::PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> serde::de::Visitor<'de> for Bounded<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "at most {MAX_HEARTBEAT_NAMES} items")
+        }
+
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = seq.next_element()? {
+                if items.len() == MAX_HEARTBEAT_NAMES {
+                    return Err(serde::de::Error::invalid_length(items.len() + 1, &self));
+                }
+                items.push(item);
+            }
+            Ok(items)
+        }
+    }
+
+    deserializer.deserialize_seq(Bounded(std::marker::PhantomData))
+}

@@ -1,0 +1,242 @@
+//! The rules of the name service.
+//!
+//! | operation | refused when |
+//! | --- | --- |
+//! | [`publish`](Registry::publish) | the record is malformed, too large or forged; sent by another endpoint than it is about; not newer; the name is another key's; a device or service lacks its user's signature; a bound is reached |
+//! | [`lookup`](Registry::lookup) | there is none, or it has expired |
+//! | [`watch`](Registry::watch) | too many watch |
+//! | [`heartbeat`](Registry::heartbeat) | sent by another than the owner, or too late |
+//! | [`revoke`](Registry::revoke) | as publish |
+//!
+//! **Ownership.** A user name belongs to the first key that registers it. A device or service name belongs to its user,
+//! who gives it to a key ([`whimbrel_base::delegation`]); the last one given it has it. A name stays its owner's for a
+//! grace period after its record expired or was revoked, so that nobody snatches the name of somebody on holiday. A sign
+//! of life of any of a user's devices keeps the user's name too.
+//!
+//! **Replay.** A record is taken only from the endpoint that it is about, and only with a higher sequence number. So
+//! nobody brings an old record back, not even after the name lapsed. Sequence numbers are bounded by the clock, so that
+//! nobody who held a name for a moment can lock it for ever with the highest number.
+//!
+//! Every decision is made on one state of an entry and holds only if the entry is still in that state when it is
+//! replaced ([`Store::put`]); otherwise it is made anew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
+
+use self::watchers::Watchers;
+use crate::error::NamesError;
+use crate::store::{Cursor, Entry, Store, StoreError, Stored};
+
+mod ownership;
+mod publish;
+#[cfg(test)]
+mod tests;
+mod watchers;
+
+pub use self::watchers::Watcher;
+
+/// How often a decision is made anew when others change the same entry.
+const ATTEMPTS: usize = 16;
+
+/// How many names are handled in one go when sweeping, or following other servers.
+const BATCH: usize = 256;
+
+/// What the service lets people use, so that nobody uses it up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Names that one key may own. A few more may slip through when one key registers several at the same instant.
+    pub names_per_key: u64,
+    /// Names altogether. A few more may slip through, as above.
+    pub names: u64,
+    /// Watches of one name, on this server.
+    pub watchers_per_name: usize,
+    /// Watches of one peer, on this server.
+    pub watchers_per_peer: usize,
+    /// Watches altogether, on this server.
+    pub watchers: usize,
+    /// How long a name stays its owner's after its record expired.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            names_per_key: 64,
+            names: 1_000_000,
+            watchers_per_name: 10_000,
+            watchers_per_peer: 256,
+            watchers: 100_000,
+            grace: Duration::from_secs(30 * 24 * 60 * 60),
+        }
+    }
+}
+
+/// What a lookup finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The newest record. It may be a revocation: look at `revoked`.
+    pub record: SignedRecord,
+    /// Until when it counts, unless its endpoint gives a sign of life.
+    pub expires: UnixTime,
+}
+
+/// The name service without its network. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub struct Registry {
+    store: Arc<dyn Store>,
+    watchers: Arc<Watchers>,
+    limits: Limits,
+}
+
+impl Registry {
+    /// A registry over a store.
+    pub fn new(store: impl Store, limits: Limits) -> Self {
+        Self::with_store(Arc::new(store), limits)
+    }
+
+    /// A registry over a store that others use too.
+    pub fn with_store(store: Arc<dyn Store>, limits: Limits) -> Self {
+        Self {
+            store,
+            watchers: Arc::new(Watchers::new(limits)),
+            limits,
+        }
+    }
+
+    /// The bounds.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The newest record of a name, at the time `now`. A revoked name has one, which says so.
+    ///
+    /// # Errors
+    /// [`NamesError::NotFound`], [`NamesError::Expired`], [`NamesError::Unavailable`].
+    pub async fn lookup(&self, name: &Name, now: UnixTime) -> Result<Found, NamesError> {
+        match self.store.get(name).await? {
+            None => Err(NamesError::NotFound(name.clone())),
+            Some(Stored { entry, .. }) if entry.expires <= now => {
+                Err(NamesError::Expired(name.clone()))
+            }
+            Some(Stored { entry, .. }) => Ok(Found {
+                record: entry.record,
+                expires: entry.expires,
+            }),
+        }
+    }
+
+    /// Watches a name for `peer`, whether or not it is registered yet.
+    ///
+    /// The watcher gets the newest record, if it is newer than the sequence number `after` that the peer saw last, and
+    /// then each newer one as it comes. When several come faster than they are taken, it gets the newest.
+    ///
+    /// # Errors
+    /// [`NamesError::TooManyWatchers`], [`NamesError::Unavailable`].
+    pub async fn watch(
+        &self,
+        name: &Name,
+        peer: EndpointId,
+        after: Option<u64>,
+        now: UnixTime,
+    ) -> Result<Watcher, NamesError> {
+        // First listen, then read: what is published in between is heard.
+        let mut watcher = Watchers::watch(&self.watchers, name, peer, after)?;
+        if let Some(Stored { entry, .. }) = self.store.get(name).await?
+            && entry.expires > now
+        {
+            watcher.start_with(entry.record);
+        }
+        Ok(watcher)
+    }
+
+    /// Gives up the names whose grace has passed at the time `now`; says how many. To be called from time to time: once
+    /// an hour is plenty, because lookups don't serve what has expired anyway.
+    ///
+    /// # Errors
+    /// [`NamesError::Unavailable`].
+    pub async fn sweep(&self, now: UnixTime) -> Result<usize, NamesError> {
+        let mut removed = 0;
+        loop {
+            let due = self.store.due(now, BATCH).await?;
+            let mut progress = false;
+            for name in &due {
+                match self.store.get(name).await? {
+                    Some(stored) if stored.entry.held_until <= now => {
+                        match self.store.remove(name, stored.version).await {
+                            Ok(()) => removed += 1,
+                            // It was renewed, or another server swept it.
+                            Err(StoreError::Conflict) => {}
+                            Err(error) => return Err(error.into()),
+                        }
+                        progress = true;
+                    }
+                    _ => {}
+                }
+            }
+            if due.len() < BATCH || !progress {
+                return Ok(removed);
+            }
+        }
+    }
+
+    /// Tells the watchers on this server what other servers on the same store take in. Runs until the store fails;
+    /// unneeded when there is one server.
+    ///
+    /// # Errors
+    /// [`NamesError::Unavailable`]. When called again, it begins at the end of the feed: [`follow_from`] an earlier
+    /// cursor misses nothing.
+    ///
+    /// [`follow_from`]: Self::follow_from
+    pub async fn follow(&self) -> NamesError {
+        match self.store.head().await {
+            Ok(mut cursor) => self.follow_from(&mut cursor).await,
+            Err(error) => error.into(),
+        }
+    }
+
+    /// As [`follow`](Self::follow), from `cursor` on, which is moved ahead.
+    pub async fn follow_from(&self, cursor: &mut Cursor) -> NamesError {
+        loop {
+            if let Err(error) = self.follow_once(cursor).await {
+                return error;
+            }
+        }
+    }
+
+    async fn follow_once(&self, cursor: &mut Cursor) -> Result<(), NamesError> {
+        self.store.changed_since(*cursor).await?;
+        let changes = self.store.changes_since(*cursor, BATCH).await?;
+        for name in &changes.names {
+            if self.watchers.watched(name)
+                && let Some(stored) = self.store.get(name).await?
+            {
+                self.watchers.tell(&stored.entry.record);
+            }
+        }
+        *cursor = changes.cursor;
+        Ok(())
+    }
+
+    /// Replaces an entry, and tells the watchers. `false` when somebody else was quicker.
+    async fn replace(&self, old: Option<&Stored>, new: Entry) -> Result<bool, NamesError> {
+        let record = new.record.clone();
+        match self.store.put(old.map(|old| old.version), new).await {
+            Ok(_) => {
+                self.watchers.tell(&record);
+                Ok(true)
+            }
+            Err(StoreError::Conflict) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,183 @@
+//! Where the registry keeps its entries.
+//!
+//! A [`Store`] keeps one [`Entry`] a name, and replaces it only if nobody else did meanwhile (compare and set). It is the
+//! only thing that several name servers share: nothing above it may assume that this process is alone. So a store also
+//! has a feed of changes, by which a server learns of what the others took in.
+//!
+//! [`MemoryStore`] forgets everything at its end. [`RedbStore`] is a file.
+
+use std::fmt;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
+
+mod memory;
+pub mod redb;
+#[cfg(test)]
+mod tests;
+
+pub use self::memory::MemoryStore;
+pub use self::redb::RedbStore;
+
+/// What a name's owner last published, and until when that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The newest record. Its name is the entry's key, its id the owner of the name.
+    pub record: SignedRecord,
+    /// When the user last gave this device's or service's name to a key; older delegations don't move it any more.
+    /// Zero for a user name.
+    pub granted: UnixTime,
+    /// From then on the record is not served.
+    pub expires: UnixTime,
+    /// From then on anybody may register the name. Never before `expires`.
+    pub held_until: UnixTime,
+}
+
+impl Entry {
+    /// The key of the entry.
+    pub fn name(&self) -> &Name {
+        &self.record.record().name
+    }
+
+    /// The key that owns the name.
+    pub fn owner(&self) -> EndpointId {
+        self.record.record().id
+    }
+}
+
+/// Tells one state of an entry from every other state it has had. Only a store makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+/// A place in a store's feed of changes. Later changes have greater cursors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cursor(pub u64);
+
+/// An entry as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// To be named when the entry is replaced.
+    pub version: Version,
+    /// The entry.
+    pub entry: Entry,
+}
+
+/// Part of a store's feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// The names that were put, oldest change first. Each at least once; removed names need not appear.
+    pub names: Vec<Name>,
+    /// Where the next part begins.
+    pub cursor: Cursor,
+}
+
+/// What a store answers: later, and perhaps with an error. Boxed, so that the registry need not know its store.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// Keeps entries. See the [module's documentation](self).
+///
+/// - A `put` or `remove` that answered `Ok` survives whatever the store promises to survive, and every later `get`, of
+///   every process, sees it.
+/// - One that answered an error other than [`StoreError::Conflict`] may or may not have happened.
+/// - Dropping an answer does not undo what was asked for.
+pub trait Store: Send + Sync + 'static {
+    /// The entry of a name.
+    fn get<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<Stored>>;
+
+    /// Puts an entry in the place of the one with version `expected`; in an empty place if that is `None`.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the place holds something else.
+    fn put(&self, expected: Option<Version>, entry: Entry) -> Answer<'_, Version>;
+
+    /// Removes the entry with this version.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the place holds something else.
+    fn remove<'a>(&'a self, name: &'a Name, expected: Version) -> Answer<'a, ()>;
+
+    /// How many names a key owns. May count late, by as much as is being put at the moment.
+    fn owned_by<'a>(&'a self, owner: &'a EndpointId) -> Answer<'a, u64>;
+
+    /// How many names there are. May count late, by as much as is being put at the moment.
+    fn count(&self) -> Answer<'_, u64>;
+
+    /// At most `limit` names whose [`held_until`](Entry::held_until) is not after `now`, the longest due first.
+    fn due(&self, now: UnixTime, limit: usize) -> Answer<'_, Vec<Name>>;
+
+    /// The end of the feed of changes.
+    fn head(&self) -> Answer<'_, Cursor>;
+
+    /// The changes after `cursor`, at most `limit` of them, whoever made them.
+    fn changes_since(&self, cursor: Cursor, limit: usize) -> Answer<'_, Changes>;
+
+    /// Waits until there are changes after `cursor`. May answer too early.
+    fn changed_since(&self, cursor: Cursor) -> Answer<'_, ()>;
+}
+
+/// Why a store did not do as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Somebody else changed the entry meanwhile.
+    #[error("somebody else changed this name's entry meanwhile; read it again and decide anew")]
+    Conflict,
+    /// Another process has the file open.
+    #[error(
+        "{file} is in use by another process; stop that name service, or give this one another file"
+    )]
+    Locked {
+        /// The store's file.
+        file: PathBuf,
+    },
+    /// The file is not a store, or is damaged.
+    #[error(
+        "{file} is damaged or is no name store ({detail}); move it aside and restore a backup, or start with a new file: then every endpoint must publish again, and names are free for the first to come"
+    )]
+    Corrupt {
+        /// The store's file.
+        file: PathBuf,
+        /// What was found.
+        detail: String,
+    },
+    /// The file was written by a program that is too new or too old.
+    #[error(
+        "{file} has the format {found}, and this program reads {expected}; use the program that wrote it, or update this one"
+    )]
+    Format {
+        /// The store's file.
+        file: PathBuf,
+        /// The format of the file.
+        found: u64,
+        /// The format of this program.
+        expected: u64,
+    },
+    /// The disk is full.
+    #[error(
+        "there is no space left for {file}: nothing that was acknowledged is lost, but nothing new is taken in; free some space"
+    )]
+    Full {
+        /// The store's file.
+        file: PathBuf,
+    },
+    /// The file can't be read or written.
+    #[error(
+        "{file} can't be read or written ({detail}); check that it exists, its permissions and its disk"
+    )]
+    Io {
+        /// The store's file.
+        file: PathBuf,
+        /// What the system said.
+        detail: String,
+    },
+    /// The store was closed, or its thread died.
+    #[error("the store has stopped; restart the name service, and report what it logged")]
+    Stopped,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

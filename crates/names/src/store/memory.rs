@@ -1,0 +1,172 @@
+//! A store that forgets: for tests, and for `names serve --ephemeral`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::future::ready;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use whimbrel_base::{EndpointId, Name, UnixTime};
+
+use super::{Answer, Changes, Cursor, Entry, Store, StoreError, Stored, Version};
+
+/// Keeps entries in memory, for as long as the process lives.
+#[derive(Debug)]
+pub struct MemoryStore {
+    state: Mutex<State>,
+    head: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: HashMap<Name, Stored>,
+    owned: HashMap<EndpointId, u64>,
+    due: BTreeSet<(UnixTime, Name)>,
+    /// The last change of each name that is there.
+    changes: BTreeMap<u64, Name>,
+    head: u64,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            head: watch::Sender::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing below panics half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    fn check(&self, name: &Name, expected: Option<Version>) -> Result<(), StoreError> {
+        let version = self.entries.get(name).map(|stored| stored.version);
+        if version == expected {
+            Ok(())
+        } else {
+            Err(StoreError::Conflict)
+        }
+    }
+
+    fn put(&mut self, expected: Option<Version>, entry: Entry) -> Result<Version, StoreError> {
+        let name = entry.name().clone();
+        self.check(&name, expected)?;
+        self.take_out(&name);
+        self.head += 1;
+        let version = Version(self.head);
+        *self.owned.entry(entry.owner()).or_default() += 1;
+        self.due.insert((entry.held_until, name.clone()));
+        self.changes.insert(self.head, name.clone());
+        self.entries.insert(name, Stored { version, entry });
+        Ok(version)
+    }
+
+    fn take_out(&mut self, name: &Name) {
+        let Some(Stored { version, entry }) = self.entries.remove(name) else {
+            return;
+        };
+        self.changes.remove(&version.0);
+        self.due.remove(&(entry.held_until, name.clone()));
+        if let Some(count) = self.owned.get_mut(&entry.owner()) {
+            *count -= 1;
+            if *count == 0 {
+                self.owned.remove(&entry.owner());
+            }
+        }
+    }
+}
+
+fn answer<'a, T: Send + 'a>(result: Result<T, StoreError>) -> Answer<'a, T> {
+    Box::pin(ready(result))
+}
+
+impl Store for MemoryStore {
+    fn get<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<Stored>> {
+        answer(Ok(self.state().entries.get(name).cloned()))
+    }
+
+    fn put(&self, expected: Option<Version>, entry: Entry) -> Answer<'_, Version> {
+        let version = self.state().put(expected, entry);
+        if let Ok(Version(head)) = version {
+            raise(&self.head, head);
+        }
+        answer(version)
+    }
+
+    fn remove<'a>(&'a self, name: &'a Name, expected: Version) -> Answer<'a, ()> {
+        let mut state = self.state();
+        let checked = state.check(name, Some(expected));
+        if checked.is_ok() {
+            state.take_out(name);
+        }
+        answer(checked)
+    }
+
+    fn owned_by<'a>(&'a self, owner: &'a EndpointId) -> Answer<'a, u64> {
+        answer(Ok(self.state().owned.get(owner).copied().unwrap_or(0)))
+    }
+
+    fn count(&self) -> Answer<'_, u64> {
+        answer(Ok(self.state().entries.len() as u64))
+    }
+
+    fn due(&self, now: UnixTime, limit: usize) -> Answer<'_, Vec<Name>> {
+        let state = self.state();
+        let due = state
+            .due
+            .iter()
+            .take_while(|(held_until, _)| *held_until <= now);
+        answer(Ok(due.take(limit).map(|(_, name)| name.clone()).collect()))
+    }
+
+    fn head(&self) -> Answer<'_, Cursor> {
+        answer(Ok(Cursor(self.state().head)))
+    }
+
+    fn changes_since(&self, cursor: Cursor, limit: usize) -> Answer<'_, Changes> {
+        let state = self.state();
+        let changes = state
+            .changes
+            .range(cursor.0.saturating_add(1)..)
+            .take(limit);
+        let mut found = Changes {
+            names: Vec::new(),
+            cursor,
+        };
+        for (place, name) in changes {
+            found.names.push(name.clone());
+            found.cursor = Cursor(*place);
+        }
+        answer(Ok(found))
+    }
+
+    fn changed_since(&self, cursor: Cursor) -> Answer<'_, ()> {
+        Box::pin(wait(self.head.subscribe(), cursor))
+    }
+}
+
+/// Announces that the feed of changes has grown to `head`. Two puts may announce in the wrong order.
+pub(super) fn raise(sender: &watch::Sender<u64>, head: u64) {
+    sender.send_if_modified(|current| {
+        let higher = head > *current;
+        *current = head.max(*current);
+        higher
+    });
+}
+
+/// Waits for the feed to grow beyond `cursor`.
+pub(super) async fn wait(mut head: watch::Receiver<u64>, cursor: Cursor) -> Result<(), StoreError> {
+    match head.wait_for(|head| *head > cursor.0).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(StoreError::Stopped),
+    }
+}

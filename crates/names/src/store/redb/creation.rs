@@ -1,0 +1,55 @@
+//! Making the file, so that it is there as a whole or not at all.
+//!
+//! redb fills a new file in several steps, and refuses one that it finds half made. So a new file is made under another
+//! name and then given its own. A death in between leaves a small file `….new-…` behind, which can be deleted.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File};
+use std::hash::BuildHasher as _;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use redb::{Database, DatabaseError};
+
+/// Opens the database in `file`, and makes it if there is none.
+pub(super) fn open(file: &Path) -> Result<Database, DatabaseError> {
+    if !file.try_exists()? {
+        make(file)?;
+    }
+    Database::create(file)
+}
+
+fn make(file: &Path) -> Result<(), DatabaseError> {
+    let mut draft = file.as_os_str().to_owned();
+    draft.push(format!(".new-{:016x}", RandomState::new().hash_one(())));
+    let draft = PathBuf::from(draft);
+    let made = Database::create(&draft)
+        .and_then(|database| database.close())
+        .and_then(|()| Ok(publish(&draft, file)?));
+    // The file has its own name now, or is of no use.
+    let _ = fs::remove_file(&draft);
+    made
+}
+
+/// Gives the draft its name, unless another process made the file meanwhile: that one may hold records already.
+fn publish(draft: &Path, file: &Path) -> io::Result<()> {
+    match fs::hard_link(draft, file) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        // Not every file system has links.
+        Err(_) if !file.try_exists()? => fs::rename(draft, file)?,
+        Err(_) => return Ok(()),
+    }
+    sync_folder(file)
+}
+
+/// A file is not safe on the disk before its name is.
+fn sync_folder(file: &Path) -> io::Result<()> {
+    if cfg!(unix) {
+        let folder = file
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! What can happen to the file.
+#![allow(clippy::unwrap_used)]
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redb::StorageBackend;
+use redb::backends::InMemoryBackend;
+
+use super::*;
+use crate::store::tests::{entry, key, name};
+
+fn file() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("names.redb");
+    (folder, file)
+}
+
+#[tokio::test]
+async fn survives_closing() {
+    let (_folder, file) = file();
+    let alice = key(1);
+    let store = RedbStore::open(&file).unwrap();
+    let version = store
+        .put(None, entry(&alice, "alice@home", 1, 100))
+        .await
+        .unwrap();
+    let head = store.head().await.unwrap();
+    drop(store);
+    let store = RedbStore::open(&file).unwrap();
+    let stored = store.get(&name("alice@home")).await.unwrap().unwrap();
+    assert_eq!(stored.version, version);
+    assert_eq!(stored.entry, entry(&alice, "alice@home", 1, 100));
+    // Versions go on where they were.
+    let next = store
+        .put(None, entry(&alice, "bob@home", 1, 100))
+        .await
+        .unwrap();
+    assert!(next > version);
+    store.changed_since(head).await.unwrap();
+}
+
+#[test]
+fn a_file_in_use_says_so() {
+    let (_folder, file) = file();
+    let _store = RedbStore::open(&file).unwrap();
+    let error = RedbStore::open(&file).unwrap_err();
+    assert_eq!(error, StoreError::Locked { file: file.clone() });
+    assert!(error.to_string().contains(file.to_str().unwrap()));
+}
+
+#[test]
+fn another_kind_of_file_says_so() {
+    let (_folder, file) = file();
+    for content in ["short", &"not a database ".repeat(1000)] {
+        std::fs::write(&file, content).unwrap();
+        let error = RedbStore::open(&file).unwrap_err();
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(file.to_str().unwrap()) && text.contains("move it aside"));
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            content,
+            "left alone"
+        );
+    }
+}
+
+#[test]
+fn another_programs_database_is_left_alone() {
+    let (_folder, file) = file();
+    let database = Database::create(&file).unwrap();
+    let txn = database.begin_write().unwrap();
+    txn.open_table(redb::TableDefinition::<u64, u64>::new("other"))
+        .unwrap();
+    txn.commit().unwrap();
+    drop(database);
+    assert!(matches!(
+        RedbStore::open(&file),
+        Err(StoreError::Corrupt { .. })
+    ));
+}
+
+#[test]
+fn a_newer_format_says_so() {
+    let (_folder, file) = file();
+    drop(RedbStore::open(&file).unwrap());
+    let database = Database::create(&file).unwrap();
+    let txn = database.begin_write().unwrap();
+    let meta = redb::TableDefinition::<&str, u64>::new("meta");
+    txn.open_table(meta).unwrap().insert("format", 9).unwrap();
+    txn.commit().unwrap();
+    drop(database);
+    let error = RedbStore::open(&file).unwrap_err();
+    assert_eq!(
+        error,
+        StoreError::Format {
+            file,
+            found: 9,
+            expected: 1
+        }
+    );
+}
+
+/// Nothing but the file is left, and its making did not touch another's.
+#[test]
+fn a_new_file_is_made_alone() {
+    let (folder, file) = file();
+    drop(RedbStore::open(&file).unwrap());
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(files.len(), 1);
+    drop(RedbStore::open(&file).unwrap());
+}
+
+#[test]
+fn a_missing_folder_says_so() {
+    let (folder, _) = file();
+    let file = folder.path().join("nowhere").join("names.redb");
+    let error = RedbStore::open(&file).unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "{error:?}");
+}
+
+/// Whatever is done to the bytes: an error or right answers, and no panic gets out.
+#[tokio::test]
+async fn damaged_files_give_errors_or_right_answers() {
+    let (_folder, file) = file();
+    let store = RedbStore::open(&file).unwrap();
+    let names: Vec<_> = (0..50).map(|n| format!("user{n}@home")).collect();
+    for text in &names {
+        store.put(None, entry(&key(1), text, 1, 100)).await.unwrap();
+    }
+    drop(store);
+    let good = std::fs::read(&file).unwrap();
+    let mut damages: Vec<Vec<u8>> = [1, 320, 4096, good.len() / 2, good.len() - 1]
+        .map(|length| good[..length].to_vec())
+        .into();
+    for step in 0..40 {
+        let mut bytes = good.clone();
+        let at = (step * 7919 * 13) % bytes.len();
+        let end = (at + 64).min(bytes.len());
+        bytes[at..end].fill(0xa5);
+        damages.push(bytes);
+    }
+    for bytes in damages {
+        std::fs::write(&file, bytes).unwrap();
+        let Ok(store) = RedbStore::open(&file) else {
+            continue;
+        };
+        for text in &names {
+            if let Ok(Some(stored)) = store.get(&name(text)).await {
+                assert_eq!(stored.entry.name().as_str(), text);
+            }
+        }
+        let _ = store.put(None, entry(&key(1), "new@home", 1, 100)).await;
+    }
+}
+
+/// A disk that can be full.
+#[derive(Debug, Clone)]
+struct Disk {
+    content: Arc<InMemoryBackend>,
+    full: Arc<AtomicBool>,
+}
+
+impl Disk {
+    fn check(&self) -> Result<(), io::Error> {
+        if self.full.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> Result<u64, io::Error> {
+        self.content.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), io::Error> {
+        self.content.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), io::Error> {
+        self.check()?;
+        self.content.set_len(len)
+    }
+
+    fn sync_data(&self) -> Result<(), io::Error> {
+        self.check()?;
+        self.content.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
+        self.check()?;
+        self.content.write(offset, data)
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_loses_nothing_and_is_got_over() {
+    let disk = Disk {
+        content: Arc::new(InMemoryBackend::new()),
+        full: Arc::default(),
+    };
+    let opened = disk.clone();
+    let store = RedbStore::open_with(
+        "names.redb".into(),
+        Box::new(move |_| Database::builder().create_with_backend(opened.clone())),
+    );
+    let store = store.unwrap();
+    let alice = key(1);
+    store
+        .put(None, entry(&alice, "before@home", 1, 100))
+        .await
+        .unwrap();
+
+    disk.full.store(true, Ordering::SeqCst);
+    for _ in 0..3 {
+        let put = store
+            .put(None, entry(&alice, "meanwhile@home", 1, 100))
+            .await;
+        assert_eq!(
+            put,
+            Err(StoreError::Full {
+                file: "names.redb".into()
+            })
+        );
+    }
+
+    disk.full.store(false, Ordering::SeqCst);
+    store
+        .put(None, entry(&alice, "after@home", 1, 100))
+        .await
+        .unwrap();
+    for text in ["before@home", "after@home"] {
+        assert!(store.get(&name(text)).await.unwrap().is_some(), "{text}");
+    }
+    assert_eq!(store.get(&name("meanwhile@home")).await, Ok(None));
+}
