@@ -85,3 +85,20 @@ pub struct PathStats {
     /// Bytes not acknowledged yet.
     pub in_flight: u64,
 }
+
+/// How many things a connection keeps: what its peer could make it spend memory on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Paths, live or lost and not settled.
+    pub paths: usize,
+    /// Answers about paths that were never seen, waiting for their acknowledgement.
+    pub unseen_reports: usize,
+    /// Records of segments sent and not acknowledged.
+    pub segments: usize,
+    /// Streams that are not over in both directions.
+    pub streams: usize,
+    /// Pieces of stream data that wait for others before them.
+    pub pieces: usize,
+    /// Events that were not polled.
+    pub events: usize,
+}

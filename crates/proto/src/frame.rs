@@ -310,19 +310,36 @@ impl Frame<'_> {
     }
 }
 
+/// What stands next in a segment.
+pub(crate) enum Step<'a> {
+    Frame(Frame<'a>),
+    /// An optional frame of an unknown type, stepped over.
+    Skipped,
+    End,
+}
+
+/// Takes one step through a segment.
+pub(crate) fn step<'a>(reader: &mut Reader<'a>) -> Result<Step<'a>, DecodeError> {
+    if reader.is_empty() {
+        return Ok(Step::End);
+    }
+    let kind = reader.varint()?;
+    let mut body = Reader::new(reader.prefixed()?);
+    Ok(decode_body(kind, &mut body)?.map_or(Step::Skipped, Step::Frame))
+}
+
 /// Takes the next frame of a segment; optional frames of unknown types are stepped over.
 ///
 /// # Errors
 /// [`DecodeError`] for bytes that are not a frame; nothing may be read behind an error.
 pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<Option<Frame<'a>>, DecodeError> {
-    while !reader.is_empty() {
-        let kind = reader.varint()?;
-        let mut body = Reader::new(reader.prefixed()?);
-        if let Some(frame) = decode_body(kind, &mut body)? {
-            return Ok(Some(frame));
+    loop {
+        match step(reader)? {
+            Step::Frame(frame) => return Ok(Some(frame)),
+            Step::Skipped => {}
+            Step::End => return Ok(None),
         }
     }
-    Ok(None)
 }
 
 fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, DecodeError> {

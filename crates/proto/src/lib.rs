@@ -49,7 +49,7 @@ pub mod varint;
 
 pub use connection::{Config, Connection, JoinError, Read};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
-pub use event::{ClosedBy, Event, PathStats, Stats};
+pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
 pub use first_flight::{FirstFlight, refusal};
 pub use ids::{PathId, Side, StreamId};
 pub use params::{EARLY_DATA_WINDOW, EARLY_STREAMS, MAX_NOTICE_ADDRESSES, MAX_TARGET, Params};

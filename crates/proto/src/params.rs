@@ -17,6 +17,11 @@ pub const MAX_NOTICE_ADDRESSES: usize = 16;
 /// Longest name in OPEN.
 pub const MAX_TARGET: usize = 253;
 
+/// More than this need not be granted at once; credit stays far below the largest varint.
+const MAX_GRANT: u64 = 1 << 60;
+/// No endpoint may hold an acknowledgement back for longer.
+const LONGEST_ACK_DELAY: Duration = Duration::from_secs(1);
+
 const MAX_DATA: u64 = 0x01;
 const MAX_STREAM_DATA: u64 = 0x02;
 const MAX_STREAMS: u64 = 0x03;
@@ -68,6 +73,14 @@ impl Params {
             max_streams: EARLY_STREAMS,
             ..Self::default()
         }
+    }
+
+    /// Brings what an application asked for within what the protocol promises and can express.
+    pub(crate) fn keep_promises(&mut self) {
+        self.max_data = self.max_data.clamp(EARLY_DATA_WINDOW, MAX_GRANT);
+        self.max_stream_data = self.max_stream_data.clamp(EARLY_DATA_WINDOW, MAX_GRANT);
+        self.max_streams = self.max_streams.clamp(EARLY_STREAMS, MAX_GRANT);
+        self.max_ack_delay = self.max_ack_delay.min(LONGEST_ACK_DELAY);
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -130,10 +143,11 @@ impl Params {
 }
 
 fn ack_delay(millis: u64) -> Result<Duration, DecodeError> {
-    if millis > 1000 {
+    let delay = Duration::from_millis(millis);
+    if delay > LONGEST_ACK_DELAY {
         return Err(DecodeError::TooLarge("max_ack_delay"));
     }
-    Ok(Duration::from_millis(millis))
+    Ok(delay)
 }
 
 fn target(bytes: &[u8]) -> Result<String, DecodeError> {

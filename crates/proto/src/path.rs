@@ -50,6 +50,15 @@ pub(crate) struct Sent {
     pub(crate) at: Instant,
     pub(crate) size: u32,
     pub(crate) eliciting: bool,
+    /// How many segments this stands for. A run of segments that carried nothing but
+    /// acknowledgements is one entry, because nobody need acknowledge them.
+    pub(crate) run: u64,
+}
+
+impl Sent {
+    fn is_bare(&self) -> bool {
+        !self.eliciting && self.contents.is_empty()
+    }
 }
 
 /// The frame that a path starts with.
@@ -73,6 +82,8 @@ pub(crate) struct Path {
     /// Unacknowledged segments, oldest first; the oldest is number `acked`.
     pub(crate) sent: VecDeque<Sent>,
     pub(crate) acked: u64,
+    /// Segments sent, acknowledged or not.
+    pub(crate) sent_count: u64,
     pub(crate) in_flight: u64,
     pub(crate) rtt: Rtt,
     /// The last time that an acknowledgement came, or that sending began anew.
@@ -116,6 +127,7 @@ impl Path {
             bytes_received: 0,
             sent: VecDeque::new(),
             acked: 0,
+            sent_count: 0,
             in_flight: 0,
             rtt: Rtt::new(rtt_hint),
             progress: now,
@@ -156,25 +168,42 @@ impl Path {
             self.in_flight += size as u64;
         }
         self.bytes_sent += size as u64;
-        self.sent.push_back(Sent {
+        self.sent_count += 1;
+        let segment = Sent {
             contents,
             at: now,
             size: size as u32,
             eliciting,
-        });
+            run: 1,
+        };
+        match self.sent.back_mut() {
+            Some(last) if last.is_bare() && segment.is_bare() => last.run += 1,
+            _ => self.sent.push_back(segment),
+        }
     }
 
     /// Takes out the segments below `count`, newly acknowledged, with the send time of the newest
     /// that asked for an acknowledgement. `None` if `count` was never sent.
     pub(crate) fn acknowledge(&mut self, count: u64) -> Option<(Vec<Sent>, Option<Instant>)> {
-        let fresh = count.saturating_sub(self.acked);
-        if fresh > self.sent.len() as u64 {
+        if count > self.sent_count {
             return None;
         }
-        let segments: Vec<Sent> = self.sent.drain(..fresh as usize).collect();
-        self.acked += fresh;
-        for segment in segments.iter().filter(|s| s.eliciting) {
-            self.in_flight -= u64::from(segment.size);
+        let mut segments = Vec::new();
+        while self.acked < count
+            && let Some(mut segment) = self.sent.pop_front()
+        {
+            if self.acked + segment.run > count {
+                segment.run -= count - self.acked;
+                self.acked = count;
+                self.sent.push_front(segment);
+                break;
+            }
+            self.acked += segment.run;
+            // Nothing is in flight on a path whose contents were given back.
+            if segment.eliciting && !self.requeued {
+                self.in_flight -= u64::from(segment.size);
+            }
+            segments.push(segment);
         }
         let newest = segments.iter().rev().find(|s| s.eliciting).map(|s| s.at);
         Some((segments, newest))

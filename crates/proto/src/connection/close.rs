@@ -31,23 +31,42 @@ impl Connection {
                     reason: reason.to_owned(),
                     graceful,
                     sent: false,
+                    since: None,
                 });
             }
         }
-        if !self.is_established() && self.paths.is_empty() {
-            // The peer never heard of this connection.
-            self.finish_close(ClosedBy::Local, code, reason.to_owned());
+        self.close_unheard();
+    }
+
+    /// A connection that the peer never heard of has nobody to agree its end with.
+    pub(super) fn close_unheard(&mut self) {
+        if !self.is_established()
+            && self.paths.is_empty()
+            && let Some(Closing { code, reason, .. }) = self.closing.clone()
+        {
+            self.finish_close(ClosedBy::Local, code, reason);
         }
     }
 
     /// Decides whether CLOSE may go now.
-    pub(super) fn update_close(&mut self) {
-        if let Some(closing) = &mut self.closing
-            && !closing.sent
+    pub(super) fn update_close(&mut self, now: Instant) {
+        let Some(closing) = &mut self.closing else {
+            return;
+        };
+        closing.since.get_or_insert(now);
+        if !closing.sent
             && (!closing.graceful || self.streams.values().all(|s| s.send.is_drained()))
         {
             closing.sent = true;
+            closing.since = Some(now);
             self.control.close = true;
+        }
+    }
+
+    /// All was said, CLOSE included, and the peer has not answered in all this time.
+    pub(super) fn close_unanswered(&mut self) {
+        if let Some(Closing { code, reason, .. }) = self.closing.clone() {
+            self.finish_close(ClosedBy::Local, code, reason);
         }
     }
 

@@ -2,6 +2,8 @@
 
 mod close;
 mod control;
+mod draft;
+mod events;
 mod paths;
 mod receive;
 mod streams;
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 use whimbrel_base::{ConnectionId, EndpointId};
 
 use crate::error::CloseCode;
-use crate::event::{ClosedBy, Event, PathStats, Stats};
+use crate::event::{ClosedBy, Event, Footprint, PathStats, Stats};
 use crate::frame::{Open, PathReport};
 use crate::ids::{PathId, Side, StreamId};
 use crate::notice::NoticeKey;
@@ -24,6 +26,7 @@ use crate::path::Path;
 use crate::secret::Secret;
 use crate::stream::Stream;
 use control::Control;
+use events::Events;
 
 pub use paths::JoinError;
 pub use streams::Read;
@@ -59,6 +62,8 @@ struct Closing {
     /// Wait until all stream data was acknowledged.
     graceful: bool,
     sent: bool,
+    /// When the wait began that has a limit: for a path, or for the peer's answer.
+    since: Option<Instant>,
 }
 
 /// One end of a connection. See the [crate] documentation for how to drive it.
@@ -103,6 +108,8 @@ pub struct Connection {
     data_granted: u64,
     data_consumed: u64,
     held: u64,
+    /// Pieces of stream data that wait for others before them, over all streams.
+    pieces: usize,
 
     control: Control,
     local_addresses: (u64, Vec<SocketAddr>),
@@ -111,7 +118,9 @@ pub struct Connection {
     closing: Option<Closing>,
     closed: Option<(ClosedBy, CloseCode, String)>,
     detached_since: Option<Instant>,
-    events: VecDeque<Event>,
+    /// Since when no path is there on which the peer was heard; dialling is no contact.
+    contact_lost: Option<Instant>,
+    events: Events,
     stats: Stats,
 }
 
@@ -158,13 +167,14 @@ impl Connection {
 
     fn new(
         side: Side,
-        config: Config,
+        mut config: Config,
         id: ConnectionId,
         local: EndpointId,
         peer: EndpointId,
         random: [u8; 32],
         now: Instant,
     ) -> Self {
+        config.params.keep_promises();
         let early = Params::unknown_peer();
         Self {
             side,
@@ -195,6 +205,7 @@ impl Connection {
             data_granted: config.params.max_data,
             data_consumed: 0,
             held: 0,
+            pieces: 0,
             control: Control::default(),
             local_addresses: (0, config.params.notice_addresses.clone()),
             peer_addresses_sequence: 0,
@@ -202,7 +213,8 @@ impl Connection {
             closing: None,
             closed: None,
             detached_since: Some(now),
-            events: VecDeque::new(),
+            contact_lost: Some(now),
+            events: Events::default(),
             stats: Stats::default(),
         }
     }
@@ -242,14 +254,11 @@ impl Connection {
 
     /// The next thing to know, if any.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     fn push(&mut self, event: Event) {
-        // A burst of segments makes one stream readable once.
-        if self.events.back() != Some(&event) {
-            self.events.push_back(event);
-        }
+        self.events.push(event);
     }
 
     /// The connection's id.
@@ -313,6 +322,24 @@ impl Connection {
         .collect()
     }
 
+    /// Bytes on their way over all paths, not acknowledged yet.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.paths.values().map(|path| path.in_flight).sum()
+    }
+
+    /// Control frames wait that the peer may be blocked for.
+    #[must_use]
+    pub fn has_urgent_control(&self) -> bool {
+        !self.control.is_empty()
+    }
+
+    /// Where a path stands; `None` once it is forgotten.
+    #[must_use]
+    pub fn path_state(&self, id: PathId) -> Option<crate::path::PathState> {
+        self.paths.get(&id).map(|path| path.state)
+    }
+
     /// Since when no path is left; `None` while there is one.
     #[must_use]
     pub fn detached_since(&self) -> Option<Instant> {
@@ -323,6 +350,19 @@ impl Connection {
     #[must_use]
     pub fn buffered(&self) -> u64 {
         self.held + self.streams.values().map(|s| s.recv.held()).sum::<u64>()
+    }
+
+    /// What this connection keeps, in numbers.
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        Footprint {
+            paths: self.paths.len(),
+            unseen_reports: self.unseen_paths.len(),
+            segments: self.paths.values().map(|p| p.sent.len()).sum(),
+            streams: self.streams.len(),
+            pieces: self.streams.values().map(|s| s.recv.pieces()).sum(),
+            events: self.events.len(),
+        }
     }
 
     /// States this side's notice addresses anew; the peer is told reliably.

@@ -12,6 +12,11 @@ use crate::path::{Content, First, Path, PathState};
 /// Lost paths that are not settled yet; a client that has this many opens further ones without
 /// sending data early, so that they leave nothing behind when they fail.
 const MAX_UNSETTLED: usize = MAX_REPORTS / 2;
+/// Lost paths that are kept until they are settled. Beyond, the oldest are forgotten: what they
+/// carried goes again anyway, and duplicates are dropped by offset.
+const MAX_LOST: usize = MAX_REPORTS;
+/// Live paths that a server keeps; beyond, the oldest make room.
+const MAX_LIVE: usize = 16;
 
 /// Why a path is not let into the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -44,8 +49,8 @@ impl JoinError {
 
 impl Connection {
     /// Client: adds a path over a fresh carrier. `rtt` is what opening the carrier took;
-    /// `early_limit` bounds the bytes sent before the peer answers (TLS early data).
-    /// `None` once the connection is over.
+    /// `early_limit` bounds the bytes sent before the peer answers (TLS early data); the frame that
+    /// asks for the path, at most 4 KiB, goes in any case. `None` once the connection is over.
     pub fn open_path(
         &mut self,
         now: Instant,
@@ -84,12 +89,10 @@ impl Connection {
         self.paths
             .insert(open.path, Path::new(First::Accept, now, None, u64::MAX));
         self.detached_since = None;
+        self.contact_lost = None;
         for report in &open.lost {
             // Nothing can have been received from paths that came before the connection.
-            self.unseen_paths.push(PathReport {
-                path: report.path,
-                received: 0,
-            });
+            self.answer_unseen(report.path);
         }
     }
 
@@ -109,6 +112,7 @@ impl Connection {
         for path in self.paths.values_mut() {
             // The client saw no answer, so nothing of ours arrived on them.
             path.heard_final = true;
+            path.sent.clear();
         }
         self.add_server_path(now, open.path, First::Accept, &open.lost);
         Ok(())
@@ -135,7 +139,8 @@ impl Connection {
     }
 
     fn check_path_id(&self, path: PathId) -> Result<(), JoinError> {
-        if path.0 < self.next_path {
+        // A path that was called unseen must stay so, however late its bytes arrive.
+        if path.0 < self.next_path || self.unseen_paths.iter().any(|r| r.path == path) {
             return Err(JoinError::PathIdReused);
         }
         Ok(())
@@ -143,8 +148,18 @@ impl Connection {
 
     fn add_server_path(&mut self, now: Instant, id: PathId, first: First, lost: &[PathReport]) {
         self.next_path = id.0 + 1;
+        // The client gives its older paths up when it has our answer: it should know by then what
+        // arrived on them, even if that was said on one of them and got lost there.
+        self.tell_counts_again();
         self.paths.insert(id, Path::new(first, now, None, u64::MAX));
         self.detached_since = None;
+        self.contact_lost = None;
+        let live = self.paths.iter().filter(|(_, p)| p.is_live());
+        let mut live: Vec<PathId> = live.map(|(id, _)| *id).collect();
+        live.truncate(live.len().saturating_sub(MAX_LIVE));
+        for oldest in live {
+            self.path_lost(now, oldest);
+        }
         for report in lost {
             self.learn_final(now, *report);
         }
@@ -158,6 +173,7 @@ impl Connection {
         };
         path.state = PathState::Lost;
         path.ack_deadline = None;
+        path.ack_due = false;
         let forgettable = path.acked == 0
             && path.received == 0
             && path
@@ -174,19 +190,35 @@ impl Connection {
         } else {
             self.requeue(id);
             self.control.paths_lost.insert(id);
+            self.forget_oldest_lost();
         }
-        // Acknowledgements may have been lost with it: tell all counts again.
-        for path in self
-            .paths
-            .values_mut()
-            .filter(|p| p.is_live() && p.received > 0)
-        {
+        // Acknowledgements may have been lost with it.
+        self.tell_counts_again();
+        if self.detached_since.is_none() && !self.paths.values().any(Path::is_live) {
+            self.detached_since = Some(now);
+        }
+        let heard = |p: &Path| p.is_live() && p.state != PathState::Opening;
+        if self.contact_lost.is_none() && !self.paths.values().any(heard) {
+            self.contact_lost = Some(now);
+        }
+        self.close_unheard();
+    }
+
+    fn tell_counts_again(&mut self) {
+        let live = self.paths.values_mut().filter(|p| p.is_live());
+        for path in live.filter(|p| p.received > 0) {
             path.reported = path.reported.min(path.received - 1);
             path.ack_due = true;
             path.ack_deadline = None;
         }
-        if self.detached_since.is_none() && !self.paths.values().any(Path::is_live) {
-            self.detached_since = Some(now);
+    }
+
+    fn forget_oldest_lost(&mut self) {
+        while self.unsettled() > MAX_LOST
+            && let Some(id) = self.paths.iter().find(|(_, p)| !p.is_live()).map(|(id, _)| *id)
+        {
+            self.paths.remove(&id);
+            self.control.paths_lost.remove(&id);
         }
     }
 
@@ -217,6 +249,8 @@ impl Connection {
         for content in contents {
             if let Content::Stream { id, range, fin } = content {
                 if let Some(stream) = self.streams.get_mut(&id) {
+                    // It was sent for the stream to be known, which its bytes would do too.
+                    stream.announce |= range.is_empty() && !fin;
                     stream.send.requeue(range, fin);
                     self.enqueue(id);
                 }
@@ -232,14 +266,7 @@ impl Connection {
             // Settled and forgotten, or never seen here: then nothing was received.
             // A client's own repeated answer (received 0) needs none, or answers would never end.
             if self.side == Side::Server || report.received > 0 {
-                self.unseen_paths.retain(|r| r.path != report.path);
-                if self.unseen_paths.len() < MAX_REPORTS {
-                    self.unseen_paths.push(PathReport {
-                        path: report.path,
-                        received: 0,
-                    });
-                    self.control.paths_lost.insert(report.path);
-                }
+                self.answer_unseen(report.path);
             }
             return;
         };
@@ -247,14 +274,28 @@ impl Connection {
             return;
         }
         // A lying peer hurts only itself: counts above what was sent are cut.
-        let count = report.received.min(path.acked + path.sent.len() as u64);
+        let count = report.received.min(path.sent_count);
         self.apply_ack(now, report.path, count, None);
         self.path_lost(now, report.path);
-        if let Some(path) = self.paths.get_mut(&report.path) {
-            path.heard_final = true;
-            path.sent.clear();
+        match self.paths.get_mut(&report.path) {
+            Some(path) => {
+                path.heard_final = true;
+                path.sent.clear();
+                self.forget_settled(report.path);
+            }
+            // Forgotten at once, but the peer has it and waits for our count.
+            None if report.received > 0 => self.answer_unseen(report.path),
+            None => {}
         }
-        self.forget_settled(report.path);
+    }
+
+    /// Will tell the peer that nothing was received on a path, once, until it is acknowledged.
+    fn answer_unseen(&mut self, path: PathId) {
+        let known = self.unseen_paths.iter().any(|r| r.path == path);
+        if !known && self.unseen_paths.len() < MAX_REPORTS {
+            self.unseen_paths.push(PathReport { path, received: 0 });
+            self.control.paths_lost.insert(path);
+        }
     }
 
     /// Our own final count of a lost path has reached the peer.
@@ -290,6 +331,17 @@ impl Connection {
             .collect()
     }
 
+    /// Our word on one path, unless the peer has it.
+    pub(super) fn lost_report(&self, path: PathId) -> Option<PathReport> {
+        match self.paths.get(&path) {
+            Some(p) => (!p.is_live() && !p.told).then_some(PathReport {
+                path,
+                received: p.received,
+            }),
+            None => self.unseen_paths.iter().find(|r| r.path == path).copied(),
+        }
+    }
+
     /// The peer answered our OPEN or JOIN on `id`.
     pub(super) fn path_answered(
         &mut self,
@@ -306,8 +358,7 @@ impl Connection {
         }
         path.state = PathState::Active;
         path.progress = now;
-        let joined = path.first == First::Done && id.0 > 0;
-        self.stats.paths_joined += u64::from(joined);
+        self.contact_lost = None;
         for report in lost {
             self.learn_final(now, *report);
         }
@@ -346,6 +397,8 @@ impl Connection {
             .filter(|p| p.state == PathState::Active)
         {
             path.state = PathState::Suspect;
+            // With nothing under way, no acknowledgement could ever show that it works.
+            path.ping |= path.in_flight == 0;
             self.push(Event::PathSuspect(id));
         }
     }

@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 use super::Connection;
 use crate::error::ProtocolError;
 use crate::event::Event;
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, Step};
 use crate::ids::{PathId, Side, StreamId};
 use crate::path::{Content, PathState, Sent};
 use crate::varint::Reader;
 
 /// So many bytes are acknowledged at once; fewer after the acknowledgement delay.
 const ACK_BYTES: u64 = 256 * 1024;
+/// More pieces than this that wait for others before them, over all streams, are an attack on our
+/// memory.
+const MAX_PIECES: usize = 16 * 1024;
 
 impl Connection {
     /// Takes one segment (without its length) that arrived on `path`.
@@ -28,7 +31,7 @@ impl Connection {
         let result = self.take_segment(now, path, segment);
         if let Err(error) = &result {
             self.abort(error.code(), &error.to_string());
-            self.update_close();
+            self.update_close(now);
             self.finish_close(crate::ClosedBy::Local, error.code(), error.to_string());
         }
         result
@@ -54,10 +57,17 @@ impl Connection {
         let mut reader = Reader::new(segment);
         let mut eliciting = false;
         let mut position = 0;
-        while let Some(frame) = frame::decode(&mut reader)? {
-            eliciting |= !matches!(frame, Frame::Ack(_) | Frame::Refuse { .. });
-            self.take_frame(now, id, frame, first && position == 0)?;
-            position += 1;
+        loop {
+            match frame::step(&mut reader)? {
+                Step::End => break,
+                // It means something to its sender, who may wait for the acknowledgement.
+                Step::Skipped => eliciting = true,
+                Step::Frame(frame) => {
+                    eliciting |= !matches!(frame, Frame::Ack(_) | Frame::Refuse { .. });
+                    self.take_frame(now, id, frame, first && position == 0)?;
+                    position += 1;
+                }
+            }
         }
         if eliciting {
             self.owe_ack(now, id, segment.len());
@@ -114,7 +124,9 @@ impl Connection {
                 self.path_answered(now, path, &lost)
             }
             Frame::Joined { lost } if self.side == Side::Client && self.is_established() => {
-                self.path_answered(now, path, &lost)
+                self.path_answered(now, path, &lost)?;
+                self.stats.paths_joined += 1;
+                Ok(())
             }
             Frame::Joined { .. } => Err(ProtocolError::Unexpected("JOINED")),
             Frame::Refuse { code, reason } if self.side == Side::Client => {
@@ -231,11 +243,18 @@ impl Connection {
             return Ok(());
         };
         let consumed = stream.recv.consumed();
+        let (arrived, pieces) = (stream.recv.arrived(), stream.recv.pieces());
         let grown = stream.recv.insert(id, offset, data, fin)?;
         let discarded = stream.recv.consumed() - consumed;
         let readable = stream.recv.is_readable();
-        self.stats.stream_bytes_received += grown;
-        self.stats.stream_bytes_duplicate += (data.len() as u64).saturating_sub(grown);
+        self.pieces = self.pieces + stream.recv.pieces() - pieces;
+        // Of a stream that nobody reads any more, gaps count as arrived.
+        let fresh = (stream.recv.arrived() - arrived).min(data.len() as u64);
+        self.stats.stream_bytes_received += fresh;
+        self.stats.stream_bytes_duplicate += data.len() as u64 - fresh;
+        if self.pieces > MAX_PIECES {
+            return Err(ProtocolError::TooManyGaps(id));
+        }
         self.count_received(grown)?;
         self.consume(discarded);
         if readable {
@@ -266,8 +285,10 @@ impl Connection {
             return Ok(());
         };
         let consumed = stream.recv.consumed();
+        let pieces = stream.recv.pieces();
         let grown = stream.recv.reset(id, final_size, code)?;
         let discarded = stream.recv.consumed() - consumed;
+        self.pieces -= pieces - stream.recv.pieces();
         self.count_received(grown)?;
         self.consume(discarded);
         self.push(Event::Readable(id));
@@ -303,7 +324,7 @@ impl Connection {
             // A path that is settled; its acknowledgements travelled on another one.
             return Ok(());
         };
-        if count > path.acked + path.sent.len() as u64 && !path.heard_final {
+        if count > path.sent_count {
             return Err(ProtocolError::AckOfUnsent);
         }
         self.apply_ack(now, id, count, Some(Duration::from_micros(delay)));

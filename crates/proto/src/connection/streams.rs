@@ -129,8 +129,10 @@ impl Connection {
         let stream = self.streams.get_mut(&id).ok_or(StreamError::Closed(id))?;
         if !stream.recv.is_over() {
             let before = stream.recv.consumed();
+            let pieces = stream.recv.pieces();
             stream.recv.stop(code);
             let discarded = stream.recv.consumed() - before;
+            self.pieces -= pieces - stream.recv.pieces();
             self.control.stops.insert(id);
             self.consume(discarded);
         }

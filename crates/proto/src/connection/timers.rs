@@ -6,9 +6,11 @@ use super::Connection;
 use crate::error::CloseCode;
 use crate::event::Event;
 use crate::ids::{PathId, Side};
+use crate::params::Params;
 use crate::path::{Path, PathState};
 
-/// A connection that is closing, but has no path left to say so, is kept no longer than this.
+/// A connection that is closing, but has no path left to say so, or whose peer does not answer
+/// CLOSE, is kept no longer than this.
 const CLOSING_LINGER: Duration = Duration::from_secs(600);
 
 impl Connection {
@@ -20,11 +22,12 @@ impl Connection {
         let deadlines = paths.flat_map(|path| {
             [
                 path.ack_deadline,
-                path.suspect_deadline(self.config.params.max_ack_delay),
+                path.suspect_deadline(self.peer_ack_delay()),
                 self.keepalive_deadline(path),
             ]
         });
-        deadlines.chain([self.linger_deadline()]).flatten().min()
+        let ends = [self.linger_deadline(), self.close_deadline()];
+        deadlines.chain(ends).flatten().min()
     }
 
     /// Does what is due at `now`; afterwards transmit on all paths.
@@ -39,13 +42,18 @@ impl Connection {
         if self.closed.is_some() {
             return;
         }
+        self.update_close(now);
         for (id, action) in self.due_actions(now) {
             match action {
                 Action::Suspect => self.suspect_path(id),
                 Action::Ping => self.ping(now, id),
             }
         }
-        if self.linger_deadline().is_some_and(|at| at <= now) {
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        let told = self.closing.as_ref().is_some_and(|c| c.sent);
+        if due(self.close_deadline()) || (told && due(self.linger_deadline())) {
+            self.close_unanswered();
+        } else if due(self.linger_deadline()) {
             self.give_up(
                 CloseCode::LINGER_EXPIRED,
                 "no contact within the linger time",
@@ -59,7 +67,7 @@ impl Connection {
             .iter()
             .filter(|(_, path)| path.is_live())
             .filter_map(|(&id, path)| {
-                if due(path.suspect_deadline(self.config.params.max_ack_delay)) {
+                if due(path.suspect_deadline(self.peer_ack_delay())) {
                     return Some((id, Action::Suspect));
                 }
                 due(self.keepalive_deadline(path)).then_some((id, Action::Ping))
@@ -79,18 +87,23 @@ impl Connection {
     /// When the path's silence, if it lasts, makes it suspect.
     #[must_use]
     pub fn suspect_deadline(&self, id: PathId) -> Option<Instant> {
-        self.paths
-            .get(&id)?
-            .suspect_deadline(self.config.params.max_ack_delay)
+        self.paths.get(&id)?.suspect_deadline(self.peer_ack_delay())
+    }
+
+    /// How long the peer may hold an acknowledgement back.
+    fn peer_ack_delay(&self) -> Duration {
+        let params = self.peer_params.as_ref();
+        params.map_or(Params::default().max_ack_delay, |p| p.max_ack_delay)
     }
 
     fn keepalive_deadline(&self, path: &Path) -> Option<Instant> {
         let interval = match self.side {
             Side::Client => self.config.keepalive,
-            Side::Server => self.config.keepalive * 2,
+            Side::Server => self.config.keepalive.saturating_mul(2),
         };
         (path.state == PathState::Active && path.in_flight == 0 && !path.ping)
-            .then(|| path.heard + interval)
+            .then(|| path.heard.checked_add(interval))
+            .flatten()
     }
 
     fn linger_deadline(&self) -> Option<Instant> {
@@ -98,12 +111,31 @@ impl Connection {
             return None;
         }
         let linger = self.config.params.linger;
-        let linger = if self.closing.is_some() {
-            linger.min(CLOSING_LINGER)
+        let alone_since = if self.is_established() {
+            self.contact_lost?
         } else {
-            linger
+            // How long a first answer may take is the driver's to say.
+            self.detached_since?
         };
-        self.detached_since.map(|at| at + linger)
+        match &self.closing {
+            None => alone_since.checked_add(linger),
+            Some(closing) => {
+                // Until the engine was told the time, the wait has not begun; ask for it.
+                let Some(since) = closing.since else {
+                    return Some(alone_since);
+                };
+                since.max(alone_since).checked_add(linger.min(CLOSING_LINGER))
+            }
+        }
+    }
+
+    /// When to stop waiting for the answer to CLOSE.
+    fn close_deadline(&self) -> Option<Instant> {
+        let closing = self.closing.as_ref().filter(|c| c.sent)?;
+        if self.closed.is_some() {
+            return None;
+        }
+        closing.since?.checked_add(CLOSING_LINGER)
     }
 
     pub(super) fn note_progress(&mut self, id: PathId, now: Instant) {

@@ -2,19 +2,24 @@
 
 use std::time::Instant;
 
-use smallvec::SmallVec;
-
 use super::Connection;
-use crate::frame::{self, Frame, Join, Open, PathReport, kind};
+use super::draft::Draft;
+use crate::frame::{self, Frame, Join, MAX_REASON, Open, PathReport, kind};
 use crate::ids::{PathId, StreamId};
+use crate::params::MAX_NOTICE_ADDRESSES;
 use crate::path::{Content, First, PathState};
-use crate::segment::{LENGTH_SIZE, MAX_SEGMENT};
 use crate::varint;
 
 /// Room that control frames leave for others in one segment.
 const CONTROL_ROOM: usize = 12 * 1024;
 /// Less room than this is not worth a piece of stream data.
 const MIN_PIECE: usize = 64;
+/// Type, length and at most three varints: no frame of numbers is longer.
+const SMALL_FRAME: usize = 3 + 3 * 8;
+/// CLOSE with the longest reason.
+const CLOSE_FRAME: usize = 3 + 8 + MAX_REASON;
+/// ADDRESSES with as many as there may be, each with its length and port.
+const ADDRESSES_FRAME: usize = 3 + 8 + MAX_NOTICE_ADDRESSES * (2 + 2 + 16);
 
 impl Connection {
     /// Appends one segment for `path` to `out`. Returns false when there is nothing to send there.
@@ -22,30 +27,26 @@ impl Connection {
         if !self.has_segment(now, path) {
             return false;
         }
-        let start = out.len();
-        out.extend_from_slice(&[0; LENGTH_SIZE]);
-        let mut contents = SmallVec::new();
-        let mut eliciting = self.put_first(path, out, &mut contents);
-        self.put_acks(now, out);
-        if self.answered_or_early(path) {
-            eliciting |= self.put_control(path, out, start, &mut contents);
-            eliciting |= self.put_streams(path, out, start, &mut contents);
+        let mut draft = Draft::new(out, self.segment_limit(path));
+        let mut eliciting = self.put_first(path, &mut draft);
+        eliciting |= self.put_ping(path, &mut draft);
+        if self.is_trusted(path) {
+            self.put_acks(now, &mut draft);
+            eliciting |= self.put_control(&mut draft);
         }
-        let length = out.len() - start - LENGTH_SIZE;
-        if length == 0 {
-            out.truncate(start);
+        eliciting |= self.put_streams(path, &mut draft);
+        let Some((size, contents)) = draft.finish() else {
             return false;
-        }
-        out[start..start + LENGTH_SIZE].copy_from_slice(&(length as u16 | 0x4000).to_be_bytes());
+        };
         if let Some(path) = self.paths.get_mut(&path) {
-            path.note_sent(now, length + LENGTH_SIZE, eliciting, contents);
+            path.note_sent(now, size, eliciting, contents);
         }
         true
     }
 
     /// Whether anything waits that may go on `path` now.
     fn has_segment(&mut self, now: Instant, path: PathId) -> bool {
-        self.update_close();
+        self.update_close(now);
         let Some(p) = self.paths.get(&path).filter(|p| p.is_live()) else {
             return false;
         };
@@ -53,22 +54,33 @@ impl Connection {
             return true;
         }
         if p.state == PathState::Opening {
-            return self.answered_or_early(path) && self.may_carry_data(path);
+            return self.segment_limit(path) > MIN_PIECE as u64 && self.may_carry_data(path);
         }
+        let acks_wait = || {
+            let mut live = self.paths.values().filter(|p| p.is_live());
+            live.any(|p| p.ack_due || p.ack_deadline.is_some_and(|at| at <= now))
+        };
         p.ping
-            || self
-                .paths
-                .values()
-                .any(|p| p.ack_due || p.ack_deadline.is_some_and(|at| at <= now))
-            || !self.control.is_empty()
+            || (self.is_trusted(path) && (acks_wait() || !self.control.is_empty()))
             || self.may_carry_data(path)
     }
 
-    /// Before the answer, only the early limit may be used.
-    fn answered_or_early(&self, path: PathId) -> bool {
-        self.paths.get(&path).is_some_and(|p| {
-            p.state != PathState::Opening || p.bytes_sent + (MAX_SEGMENT as u64) / 4 < p.early_limit
-        })
+    /// How large the next segment on `path` may be: before the answer, only the early limit may
+    /// be used, to the byte (TLS breaks off a connection that exceeds it).
+    fn segment_limit(&self, path: PathId) -> u64 {
+        match self.paths.get(&path) {
+            Some(p) if p.state == PathState::Opening => {
+                p.early_limit.saturating_sub(p.bytes_sent)
+            }
+            _ => u64::MAX,
+        }
+    }
+
+    /// Whether acknowledgements and control frames may be entrusted to `path`: what goes on a path
+    /// that stalls, or that nobody answered yet, is late although another path would be in time.
+    fn is_trusted(&self, path: PathId) -> bool {
+        let active = self.paths.get(&path).map(|p| p.state) == Some(PathState::Active);
+        active || !self.has_active_path()
     }
 
     /// Stream data goes on the newest path that is not suspect (handover mode `single`).
@@ -85,12 +97,7 @@ impl Connection {
             && self.closed.is_none()
     }
 
-    fn put_first(
-        &mut self,
-        id: PathId,
-        out: &mut Vec<u8>,
-        contents: &mut SmallVec<[Content; 1]>,
-    ) -> bool {
+    fn put_first(&mut self, id: PathId, draft: &mut Draft<'_>) -> bool {
         let Some(first) = self.paths.get(&id).map(|p| p.first) else {
             return false;
         };
@@ -98,12 +105,12 @@ impl Connection {
             return false;
         }
         let lost = self.lost_reports();
-        contents.extend(lost.iter().map(|report| Content::PathLost(report.path)));
-        self.control.paths_lost.clear();
-        self.first_frame(first, id, lost).encode(out);
-        if first == First::Accept {
-            contents.push(Content::Accept);
+        for report in &lost {
+            self.control.paths_lost.remove(&report.path);
+            draft.contents.push(Content::PathLost(report.path));
         }
+        let content = (first == First::Accept).then_some(Content::Accept);
+        draft.put(&self.first_frame(first, id, lost), content);
         if let Some(path) = self.paths.get_mut(&id) {
             path.first = First::Done;
         }
@@ -138,10 +145,21 @@ impl Connection {
         }
     }
 
+    fn put_ping(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
+        let ping = self.paths.get_mut(&path).map(|p| &mut p.ping);
+        let wanted = ping.is_some_and(std::mem::take);
+        if wanted {
+            draft.put(&Frame::Ping, None);
+        }
+        wanted
+    }
+
     /// Acknowledges, on whatever path this is, what came in on all of them (DESIGN §10.8).
-    fn put_acks(&mut self, now: Instant, out: &mut Vec<u8>) {
+    fn put_acks(&mut self, now: Instant, draft: &mut Draft<'_>) {
+        let fitting = draft.room().saturating_sub(SMALL_FRAME) / SMALL_FRAME;
         let mut acks = Vec::new();
-        for (&path, p) in self.paths.iter_mut().filter(|(_, p)| p.is_live()) {
+        let live = self.paths.iter_mut().filter(|(_, p)| p.is_live());
+        for (&path, p) in live.take(fitting.min(frame::MAX_REPORTS)) {
             if p.received > p.reported {
                 let delay = now
                     .saturating_duration_since(p.newest_eliciting)
@@ -154,140 +172,113 @@ impl Connection {
             p.ack_due = false;
             p.unreported_bytes = 0;
         }
-        acks.truncate(frame::MAX_REPORTS);
         if !acks.is_empty() {
-            Frame::Ack(acks).encode(out);
+            draft.put(&Frame::Ack(acks), None);
         }
     }
 
-    fn put_control(
-        &mut self,
-        path: PathId,
-        out: &mut Vec<u8>,
-        start: usize,
-        contents: &mut SmallVec<[Content; 1]>,
-    ) -> bool {
-        let before = out.len();
-        if self
-            .paths
-            .get_mut(&path)
-            .is_some_and(|p| std::mem::take(&mut p.ping))
-        {
-            Frame::Ping.encode(out);
+    fn put_control(&mut self, draft: &mut Draft<'_>) -> bool {
+        let before = draft.len();
+        if draft.room() >= 2 * SMALL_FRAME {
+            if std::mem::take(&mut self.control.max_data) {
+                draft.put(&Frame::MaxData(self.data_granted), Some(Content::MaxData));
+            }
+            if std::mem::take(&mut self.control.max_streams) {
+                let frame = Frame::MaxStreams(self.max_streams_peer);
+                draft.put(&frame, Some(Content::MaxStreams));
+            }
         }
-        if std::mem::take(&mut self.control.max_data) {
-            Frame::MaxData(self.data_granted).encode(out);
-            contents.push(Content::MaxData);
-        }
-        if std::mem::take(&mut self.control.max_streams) {
-            Frame::MaxStreams(self.max_streams_peer).encode(out);
-            contents.push(Content::MaxStreams);
-        }
-        if std::mem::take(&mut self.control.addresses) {
+        if draft.room() >= ADDRESSES_FRAME && std::mem::take(&mut self.control.addresses) {
             let (sequence, addresses) = self.local_addresses.clone();
-            Frame::Addresses {
+            let frame = Frame::Addresses {
                 sequence,
                 addresses,
+            };
+            draft.put(&frame, Some(Content::Addresses(sequence)));
+        }
+        self.put_lost_paths(draft);
+        self.put_stream_control(draft);
+        self.put_close(draft);
+        draft.len() > before
+    }
+
+    fn put_lost_paths(&mut self, draft: &mut Draft<'_>) {
+        while draft.room() >= SMALL_FRAME
+            && let Some(path) = self.control.paths_lost.pop_first()
+        {
+            if let Some(report) = self.lost_report(path) {
+                draft.put(&Frame::PathLost(report), Some(Content::PathLost(path)));
             }
-            .encode(out);
-            contents.push(Content::Addresses(sequence));
-        }
-        self.put_lost_paths(out, contents);
-        self.put_stream_control(out, start, contents);
-        self.put_close(out, contents);
-        out.len() > before
-    }
-
-    fn put_lost_paths(&mut self, out: &mut Vec<u8>, contents: &mut SmallVec<[Content; 1]>) {
-        if self.control.paths_lost.is_empty() {
-            return;
-        }
-        self.control.paths_lost.clear();
-        for report in self.lost_reports() {
-            Frame::PathLost(report).encode(out);
-            contents.push(Content::PathLost(report.path));
         }
     }
 
-    fn put_stream_control(
-        &mut self,
-        out: &mut Vec<u8>,
-        start: usize,
-        contents: &mut SmallVec<[Content; 1]>,
-    ) {
-        let has_room = |out: &Vec<u8>| out.len() - start < CONTROL_ROOM;
-        while has_room(out)
+    fn put_stream_control(&mut self, draft: &mut Draft<'_>) {
+        let has_room = |d: &Draft<'_>| d.room() >= SMALL_FRAME && d.len() < CONTROL_ROOM;
+        while has_room(draft)
             && let Some(id) = self.control.max_stream_data.pop_first()
         {
             if let Some(stream) = self.streams.get(&id) {
-                Frame::MaxStreamData(id, stream.recv.max_data).encode(out);
-                contents.push(Content::MaxStreamData(id));
+                let frame = Frame::MaxStreamData(id, stream.recv.max_data);
+                draft.put(&frame, Some(Content::MaxStreamData(id)));
             }
         }
-        while has_room(out)
+        while has_room(draft)
             && let Some(id) = self.control.resets.pop_first()
         {
             if let Some(stream) = self.streams.get(&id)
                 && let Some((code, _)) = stream.send.reset
             {
-                Frame::Reset {
+                let frame = Frame::Reset {
                     id,
                     code,
                     final_size: stream.send.next(),
-                }
-                .encode(out);
-                contents.push(Content::Reset(id));
+                };
+                draft.put(&frame, Some(Content::Reset(id)));
             }
         }
-        while has_room(out)
+        while has_room(draft)
             && let Some(id) = self.control.stops.pop_first()
         {
             if let Some(code) = self.streams.get(&id).and_then(|s| s.recv.stop) {
-                Frame::Stop(id, code).encode(out);
-                contents.push(Content::Stop(id));
+                draft.put(&Frame::Stop(id, code), Some(Content::Stop(id)));
             }
         }
     }
 
-    fn put_close(&mut self, out: &mut Vec<u8>, contents: &mut SmallVec<[Content; 1]>) {
+    fn put_close(&mut self, draft: &mut Draft<'_>) {
+        if draft.room() < CLOSE_FRAME + SMALL_FRAME {
+            return;
+        }
         if std::mem::take(&mut self.control.close)
             && let Some((code, reason)) = self.closing_frame()
         {
-            Frame::Close { code, reason }.encode(out);
-            contents.push(Content::Close);
+            draft.put(&Frame::Close { code, reason }, Some(Content::Close));
         }
         if std::mem::take(&mut self.control.close_ack) {
-            Frame::CloseAck.encode(out);
-            contents.push(Content::CloseAck);
+            draft.put(&Frame::CloseAck, Some(Content::CloseAck));
         }
     }
 
-    fn put_streams(
-        &mut self,
-        path: PathId,
-        out: &mut Vec<u8>,
-        start: usize,
-        contents: &mut SmallVec<[Content; 1]>,
-    ) -> bool {
-        let before = out.len();
+    fn put_streams(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
+        let before = draft.len();
         if !self.may_carry_data(path) {
             return false;
         }
         for _ in 0..self.send_queue.len() {
-            let room = MAX_SEGMENT.saturating_sub(out.len() - start);
+            let room = draft.room();
             if room < MIN_PIECE {
                 break;
             }
             let Some(id) = self.send_queue.pop_front() else {
                 break;
             };
-            if let Some(content) = self.put_piece(id, room, out) {
-                contents.push(content);
+            if let Some(content) = self.put_piece(id, room, draft.out) {
+                draft.contents.push(content);
             }
             // To the back of the queue, so that streams take turns.
             self.enqueue(id);
         }
-        out.len() > before
+        draft.len() > before
     }
 
     fn put_piece(&mut self, id: StreamId, room: usize, out: &mut Vec<u8>) -> Option<Content> {

@@ -6,8 +6,8 @@ use crate::error::{CloseCode, ProtocolError};
 use crate::ids::StreamId;
 
 /// More separate pieces than this in one stream's window is an attack on our memory.
-const MAX_GAPS: usize = 4096;
-/// Small arrivals are gathered into chunks of up to this size.
+const MAX_PIECES: usize = 4096;
+/// Small arrivals that follow each other are gathered into chunks of up to this size.
 const CHUNK: usize = 16 * 1024;
 
 /// What a read found.
@@ -36,7 +36,10 @@ pub(crate) struct Recv {
     /// Highest offset seen; what flow control counts.
     highest: u64,
     later: BTreeMap<u64, Vec<u8>>,
+    later_bytes: u64,
     final_size: Option<u64>,
+    /// The final size is the end that the peer meant, not where it gave up.
+    fin: bool,
     reset: Option<CloseCode>,
     /// The application saw the end or the reset, or does not want the rest.
     seen_end: bool,
@@ -55,13 +58,20 @@ impl Recv {
             consumed: 0,
             highest: 0,
             later: BTreeMap::new(),
+            later_bytes: 0,
             final_size: None,
+            fin: false,
             reset: None,
             seen_end: false,
             max_data: window,
             window,
             stop: None,
         }
+    }
+
+    /// Bytes that arrived, each counted once; of those that nobody wants, the highest offset.
+    pub(crate) fn arrived(&self) -> u64 {
+        self.next + self.later_bytes
     }
 
     /// Takes a piece in. Returns by how much the highest offset grew (connection flow control).
@@ -104,9 +114,13 @@ impl Recv {
             None if fin && end < self.highest => Err(ProtocolError::FinalSize(id)),
             None if fin => {
                 self.final_size = Some(end);
+                self.fin = true;
                 Ok(())
             }
-            _ => Ok(()),
+            _ => {
+                self.fin |= fin;
+                Ok(())
+            }
         }
     }
 
@@ -132,6 +146,7 @@ impl Recv {
                 break;
             }
             let (offset, data) = entry.remove_entry();
+            self.later_bytes -= data.len() as u64;
             let skip = (self.next - offset) as usize;
             if skip < data.len() {
                 self.append(&data[skip..]);
@@ -160,12 +175,20 @@ impl Recv {
                 data = &data[..(start - offset) as usize];
                 break;
             }
+            self.later_bytes -= piece.len() as u64;
             self.later.remove(&start);
         }
-        if !data.is_empty() {
-            self.later.insert(offset, data.to_vec());
+        self.later_bytes += data.len() as u64;
+        match self.later.range_mut(..offset).next_back() {
+            Some((&start, piece))
+                if start + piece.len() as u64 == offset && piece.len() + data.len() <= CHUNK =>
+            {
+                piece.extend_from_slice(data);
+            }
+            _ if data.is_empty() => {}
+            _ => drop(self.later.insert(offset, data.to_vec())),
         }
-        if self.later.len() > MAX_GAPS {
+        if self.later.len() > MAX_PIECES {
             return Err(ProtocolError::TooManyGaps(id));
         }
         Ok(())
@@ -221,12 +244,14 @@ impl Recv {
         if final_size > self.max_data {
             return Err(ProtocolError::FlowControl);
         }
+        if self.fin && self.next == final_size {
+            // All of it is here, and the peer had said that it is all.
+            return Ok(0);
+        }
         let grown = final_size - self.highest;
         self.highest = final_size;
         self.final_size = Some(final_size);
-        if self.reset.is_none() && self.consumed < final_size {
-            self.reset = Some(code);
-        }
+        self.reset.get_or_insert(code);
         self.discard_to(final_size);
         Ok(grown)
     }
@@ -250,6 +275,11 @@ impl Recv {
         self.highest - self.consumed
     }
 
+    /// Pieces that wait for others before them.
+    pub(crate) fn pieces(&self) -> usize {
+        self.later.len()
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.seen_end && self.final_size.is_some_and(|size| self.highest == size)
     }
@@ -268,6 +298,7 @@ impl Recv {
     fn discard_to(&mut self, offset: u64) {
         self.ready = VecDeque::new();
         self.later = BTreeMap::new();
+        self.later_bytes = 0;
         self.taken = 0;
         self.next = self.next.max(offset);
         self.consumed = offset;

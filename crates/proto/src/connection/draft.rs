@@ -1,0 +1,60 @@
+//! A segment while it is built.
+
+use smallvec::SmallVec;
+
+use crate::frame::Frame;
+use crate::path::Content;
+use crate::segment::{LENGTH_SIZE, MAX_SEGMENT};
+
+/// The segment at the end of a driver's buffer, how long it may become, and what has to be sent
+/// again should it be lost.
+pub(super) struct Draft<'a> {
+    pub(super) out: &'a mut Vec<u8>,
+    start: usize,
+    limit: usize,
+    pub(super) contents: SmallVec<[Content; 1]>,
+}
+
+impl<'a> Draft<'a> {
+    /// Begins a segment of at most `limit` bytes on the wire.
+    pub(super) fn new(out: &'a mut Vec<u8>, limit: u64) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0; LENGTH_SIZE]);
+        Self {
+            out,
+            start,
+            limit: limit.min(MAX_SEGMENT as u64) as usize,
+            contents: SmallVec::new(),
+        }
+    }
+
+    /// Bytes so far, the length included.
+    pub(super) fn len(&self) -> usize {
+        self.out.len() - self.start
+    }
+
+    /// Bytes that still fit.
+    pub(super) fn room(&self) -> usize {
+        self.limit.saturating_sub(self.len())
+    }
+
+    /// Appends a frame and notes what it said.
+    pub(super) fn put(&mut self, frame: &Frame<'_>, content: Option<Content>) {
+        frame.encode(self.out);
+        self.contents.extend(content);
+    }
+
+    /// Writes the length. Returns the size on the wire and what the segment carries; `None`, and
+    /// the buffer is as it was, when nothing was put in.
+    pub(super) fn finish(self) -> Option<(usize, SmallVec<[Content; 1]>)> {
+        let size = self.len();
+        let length = size - LENGTH_SIZE;
+        if length == 0 {
+            self.out.truncate(self.start);
+            return None;
+        }
+        let prefix = (length as u16 | 0x4000).to_be_bytes();
+        self.out[self.start..self.start + LENGTH_SIZE].copy_from_slice(&prefix);
+        Some((size, self.contents))
+    }
+}

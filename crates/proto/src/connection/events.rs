@@ -1,0 +1,54 @@
+//! Events that wait for the driver. However slowly it polls and whatever the peer does, there are
+//! few: each stream is readable, writable or drained once, and only the newest addresses count.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::mem::replace;
+
+use crate::event::Event;
+use crate::ids::StreamId;
+
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    queue: VecDeque<Event>,
+    readable: BTreeSet<StreamId>,
+    writable: BTreeSet<StreamId>,
+    drained: BTreeSet<StreamId>,
+    /// An event about addresses waits.
+    addresses: bool,
+}
+
+impl Events {
+    pub(super) fn push(&mut self, event: Event) {
+        let fresh = match &event {
+            Event::Readable(id) => self.readable.insert(*id),
+            Event::Writable(id) => self.writable.insert(*id),
+            Event::Drained(id) => self.drained.insert(*id),
+            Event::PeerAddresses(_) => {
+                if replace(&mut self.addresses, true) {
+                    self.queue.retain(|e| !matches!(e, Event::PeerAddresses(_)));
+                }
+                true
+            }
+            _ => self.queue.back() != Some(&event),
+        };
+        if fresh {
+            self.queue.push_back(event);
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        let event = self.queue.pop_front()?;
+        match &event {
+            Event::Readable(id) => drop(self.readable.remove(id)),
+            Event::Writable(id) => drop(self.writable.remove(id)),
+            Event::Drained(id) => drop(self.drained.remove(id)),
+            Event::PeerAddresses(_) => self.addresses = false,
+            _ => {}
+        }
+        Some(event)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+}

@@ -1,0 +1,210 @@
+//! Suspicion, revival, signs of life, and deadlines that never make a driver spin.
+#![allow(clippy::unwrap_used)]
+
+mod simulation;
+
+use std::time::{Duration, Instant};
+
+use simulation::{Cut, Options, Sim, ms, secs};
+use whimbrel_proto::{Config, Event, PathId, PathState, Side};
+
+const PATH: PathId = PathId(0);
+
+/// A path of the given one-way delay whose RTT is well known, with a stream.
+fn steady(options: Options) -> (Sim, whimbrel_proto::StreamId) {
+    let mut sim = Sim::established(options);
+    let id = sim.open(Side::Client).unwrap();
+    for _ in 0..40 {
+        sim.write(Side::Client, id, 100);
+        sim.advance(sim.options.delay * 2 + ms(30));
+        sim.read_all(Side::Server);
+    }
+    assert!(!sim.client_events.contains(&Event::PathSuspect(PATH)));
+    (sim, id)
+}
+
+fn suspected_after(sim: &mut Sim) -> Duration {
+    let start = sim.now;
+    while !sim.client_events.contains(&Event::PathSuspect(PATH)) {
+        assert!(sim.now < start + secs(60), "never suspected");
+        let next = sim.next_event().unwrap();
+        sim.step_to(next.max(sim.now));
+    }
+    sim.now - start
+}
+
+#[test]
+fn a_silent_path_is_suspected_after_a_few_round_trips() {
+    for delay in [1, 5, 30, 150] {
+        let options = Options {
+            delay: ms(delay),
+            ..Options::default()
+        };
+        let (mut sim, id) = steady(options);
+        sim.cut(0, Cut::Silent);
+        sim.write(Side::Client, id, 100);
+        sim.pump();
+        let rtt = ms(2 * delay);
+        let took = suspected_after(&mut sim);
+        assert!(took >= ms(100) && took >= rtt * 2, "{took:?} for {rtt:?}");
+        assert!(took <= rtt * 3 + ms(200), "{took:?} for {rtt:?}");
+    }
+}
+
+/// The formula speaks of the peer's acknowledgement delay, not of our own.
+#[test]
+fn a_peer_that_acknowledges_late_is_not_suspected() {
+    let mut slow = Config::default();
+    slow.params.max_ack_delay = ms(900);
+    let options = Options {
+        server: slow,
+        delay: ms(5),
+        ..Options::default()
+    };
+    let mut sim = Sim::established(options);
+    sim.advance(secs(2));
+    let id = sim.open(Side::Client).unwrap();
+    for _ in 0..60 {
+        sim.write(Side::Client, id, 100);
+        sim.advance(secs(1));
+    }
+    assert!(!sim.client_events.contains(&Event::PathSuspect(PATH)));
+}
+
+/// Nothing under way, nothing to suspect.
+#[test]
+fn an_idle_path_is_not_suspected() {
+    let (mut sim, _) = steady(Options::default());
+    sim.cut(0, Cut::Silent);
+    sim.carriers[0].client_notices = None;
+    sim.carriers[0].server_notices = None;
+    sim.advance(secs(55));
+    assert!(!sim.client_events.contains(&Event::PathSuspect(PATH)));
+    // The client asks after 60 s of silence; then the suspicion follows.
+    sim.advance(secs(10));
+    assert!(sim.client_events.contains(&Event::PathSuspect(PATH)));
+    assert!(!sim.server_events.contains(&Event::PathSuspect(PATH)));
+    sim.advance(secs(60));
+    assert!(sim.server_events.contains(&Event::PathSuspect(PATH)));
+}
+
+#[test]
+fn the_carriers_own_progress_puts_suspicion_off() {
+    let (mut sim, id) = steady(Options::default());
+    sim.stall(0, true);
+    sim.write(Side::Client, id, 100);
+    for _ in 0..100 {
+        sim.advance(ms(50));
+        let now = sim.now;
+        sim.client.carrier_progress(PATH, now);
+    }
+    assert!(!sim.client_events.contains(&Event::PathSuspect(PATH)));
+    sim.advance(ms(500));
+    assert!(sim.client_events.contains(&Event::PathSuspect(PATH)));
+}
+
+/// Outside knowledge that is older than ours changes nothing.
+#[test]
+fn progress_never_runs_backwards() {
+    let (mut sim, id) = steady(Options::default());
+    sim.write(Side::Client, id, 100);
+    sim.pump();
+    let deadline = sim.client.suspect_deadline(PATH);
+    let past = sim.now - ms(1);
+    sim.client.carrier_progress(PATH, past);
+    assert_eq!(sim.client.suspect_deadline(PATH), deadline);
+}
+
+/// A single segment is acknowledged within the delay that was promised, and once.
+#[test]
+fn acknowledgements_are_delayed_but_no_longer_than_stated() {
+    let (mut sim, id) = steady(Options::default());
+    sim.advance(secs(1));
+    let (segments, start) = (sim.carriers[0].down.boundaries.len(), sim.now);
+    sim.write(Side::Client, id, 100);
+    sim.pump();
+    while !sim.client.is_drained(id) {
+        let next = sim.next_event().unwrap();
+        sim.step_to(next.max(sim.now));
+    }
+    assert!(sim.now - start <= ms(40 + 25));
+    sim.advance(secs(1));
+    assert_eq!(sim.carriers[0].down.boundaries.len() - segments, 1);
+}
+
+/// After `handle_timeout(now)` the next deadline lies ahead, whatever state the engine is in.
+#[test]
+fn deadlines_lie_ahead_after_they_were_handled() {
+    fn drive(connection: &mut whimbrel_proto::Connection, mut now: Instant, transmit: bool) {
+        for _ in 0..200 {
+            let Some(at) = connection.poll_timeout() else {
+                return;
+            };
+            now = now.max(at);
+            connection.handle_timeout(now);
+            assert!(connection.poll_timeout().is_none_or(|next| next > now));
+            if transmit {
+                for path in connection.paths() {
+                    while connection.poll_transmit(now, path.id, &mut Vec::new()) {}
+                }
+                assert!(connection.poll_timeout().is_none_or(|next| next > now));
+            }
+        }
+    }
+    for keepalive in [Duration::ZERO, ms(1), secs(60)] {
+        for scenario in 0..6 {
+            for transmit in [false, true] {
+                let mut config = Config {
+                    keepalive,
+                    ..Config::default()
+                };
+                config.params.linger = if scenario == 5 { Duration::ZERO } else { secs(100) };
+                let options = Options {
+                    client: config,
+                    ..Options::default()
+                };
+                let mut sim = Sim::new(options);
+                sim.dial();
+                sim.advance(ms(300));
+                let id = sim.open(Side::Client).unwrap();
+                sim.write(Side::Client, id, 50_000);
+                match scenario {
+                    0 => {}
+                    1 => drop(sim.dial()),
+                    2 => sim.cut_all(Cut::Both),
+                    3 => sim.client.close(whimbrel_proto::CloseCode::NONE, ""),
+                    4 => {
+                        sim.cut_all(Cut::Both);
+                        sim.client.close(whimbrel_proto::CloseCode::NONE, "");
+                    }
+                    _ => sim.cut_all(Cut::Both),
+                }
+                sim.now += ms(1);
+                let now = sim.now;
+                if scenario == 2 || scenario >= 4 {
+                    sim.client.path_lost(now, PATH);
+                }
+                drive(&mut sim.client, now, transmit);
+                drive(sim.server(), now, transmit);
+            }
+        }
+    }
+}
+
+/// A suspect path is revived by whatever arrives on it.
+#[test]
+fn anything_that_arrives_revives() {
+    let (mut sim, _) = steady(Options::default());
+    sim.stall(0, true);
+    sim.client.suspect_path(PATH);
+    sim.server().suspect_path(PATH);
+    sim.advance(secs(5));
+    let state = sim.path(Side::Client, PATH).map(|p| p.state);
+    assert_eq!(state, Some(PathState::Suspect));
+    sim.stall(0, false);
+    sim.advance(ms(100));
+    for side in [Side::Client, Side::Server] {
+        let state = sim.path(side, PATH).map(|p| p.state);
+        assert_eq!(state, Some(PathState::Active), "{side:?}");
+    }
+}

@@ -1,0 +1,71 @@
+//! What an endpoint can be told about how to behave; the defaults suit most.
+
+use std::time::Duration;
+
+use whimbrel_proto::Params;
+
+/// Limits and times of an endpoint and its connections.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// How long a connection's state is kept without any path. Default 24 h. The shorter of both
+    /// sides' counts in practice.
+    pub linger: Duration,
+    /// A client asks for a sign of life after this much silence; a server after twice as much. Default 60 s.
+    pub keepalive: Duration,
+    /// How long `connect` tries. Default 20 s.
+    pub connect_timeout: Duration,
+    /// How long a peer may take from its TCP connection to its first whole segment. Default 10 s.
+    pub handshake_timeout: Duration,
+    /// Peers that may be in their handshake at once; the oldest makes room. Default 1024.
+    pub max_half_open: usize,
+    /// Accepted connections kept at once, with or without a path; the longest detached makes room. Default 65 536.
+    pub max_connections: usize,
+    /// Bytes kept for connections that have no path; the longest detached makes room. Default 256 MiB.
+    pub max_detached_bytes: u64,
+    /// Bytes that the peer may send on one stream before the application reads. Default 8 MiB.
+    pub stream_window: u64,
+    /// Bytes that the peer may send on all streams before the application reads. Default 16 MiB.
+    pub window: u64,
+    /// Bytes kept for one stream until the peer has them. Default 8 MiB.
+    pub stream_send_buffer: u64,
+    /// Bytes kept for all streams until the peer has them. Default 16 MiB.
+    pub send_buffer: u64,
+    /// Streams that the peer may have open at once. Default 1024.
+    pub max_streams: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            linger: Duration::from_secs(24 * 3600),
+            keepalive: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(20),
+            handshake_timeout: Duration::from_secs(10),
+            max_half_open: 1024,
+            max_connections: 65_536,
+            max_detached_bytes: 256 << 20,
+            stream_window: 8 << 20,
+            window: 16 << 20,
+            stream_send_buffer: 8 << 20,
+            send_buffer: 16 << 20,
+            max_streams: 1024,
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn engine(&self) -> whimbrel_proto::Config {
+        whimbrel_proto::Config {
+            params: Params {
+                max_data: self.window,
+                max_stream_data: self.stream_window,
+                max_streams: self.max_streams,
+                linger: self.linger,
+                ..Params::default()
+            },
+            stream_send_buffer: self.stream_send_buffer,
+            send_buffer: self.send_buffer,
+            keepalive: self.keepalive,
+        }
+    }
+}

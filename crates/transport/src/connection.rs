@@ -1,0 +1,321 @@
+//! The application's handle to a connection.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::sync::broadcast;
+use whimbrel_base::{ConnectionId, EndpointId, Name};
+use whimbrel_proto::{CloseCode, ClosedBy, PathState, Side};
+
+use crate::error::ConnectionError;
+use crate::shared::Shared;
+use crate::stream::Stream;
+use crate::sys::TcpStats;
+
+/// Why a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloseReason {
+    /// By whom.
+    pub by: ClosedBy,
+    /// The code.
+    pub code: CloseCode,
+    /// In words; may be empty.
+    pub reason: String,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = match self.by {
+            ClosedBy::Local => "here",
+            ClosedBy::Peer => "by the peer",
+        };
+        write!(f, "{} {by}", self.code)?;
+        if !self.reason.is_empty() {
+            write!(f, ": {}", self.reason)?;
+        }
+        Ok(())
+    }
+}
+
+/// What happens to a connection underneath.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectionEvent {
+    /// A path carries data.
+    PathUp {
+        /// Its number.
+        path: u64,
+        /// Our end.
+        local: SocketAddr,
+        /// The peer's end.
+        remote: SocketAddr,
+        /// How long the connection had no working path before, if it had none.
+        recovery: Option<Duration>,
+    },
+    /// A path makes no progress.
+    PathSuspect {
+        /// Its number.
+        path: u64,
+    },
+    /// A path is gone.
+    PathDown {
+        /// Its number.
+        path: u64,
+        /// Our end.
+        local: SocketAddr,
+        /// The peer's end.
+        remote: SocketAddr,
+    },
+    /// No path works just now.
+    Unreachable,
+    /// The connection is over.
+    Closed {
+        /// The code.
+        code: CloseCode,
+        /// In words.
+        reason: String,
+    },
+}
+
+/// Where a path stands, and how it does.
+#[derive(Debug, Clone)]
+pub struct PathInfo {
+    /// Its number.
+    pub id: u64,
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub remote: SocketAddr,
+    /// Where it stands.
+    pub state: PathState,
+    /// Smoothed round-trip time, as the engine measures it.
+    pub srtt: Duration,
+    /// Bytes sent over it.
+    pub bytes_sent: u64,
+    /// Bytes received over it.
+    pub bytes_received: u64,
+    /// Bytes sent and not acknowledged.
+    pub in_flight: u64,
+    /// For how long it has existed.
+    pub age: Duration,
+    /// What the kernel knows.
+    pub tcp: Option<TcpStats>,
+}
+
+/// Counters of a connection.
+#[derive(Debug, Clone)]
+pub struct ConnectionStats {
+    /// Stream bytes sent, each counted once.
+    pub bytes_sent: u64,
+    /// Stream bytes sent again because a path was lost.
+    pub bytes_resent: u64,
+    /// Stream bytes received, each counted once.
+    pub bytes_received: u64,
+    /// Times that the connection went over to another path.
+    pub moves: u64,
+    /// How long the last outage lasted.
+    pub last_recovery: Option<Duration>,
+    /// For how long no path has worked, if none does.
+    pub unreachable: Option<Duration>,
+    /// The paths.
+    pub paths: Vec<PathInfo>,
+}
+
+/// Ends the connection in order when the last handle is dropped.
+pub(crate) struct Handle {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: Option<Name>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.with(|state| state.engine.close(CloseCode::NONE, ""));
+    }
+}
+
+/// A lasting connection to a peer. Cheap to clone; it is closed in order once every clone and every
+/// stream of it is dropped, and lives on through moves of either side until then.
+#[derive(Clone)]
+pub struct Connection {
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("id", &self.id())
+            .field("peer", &self.peer_id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(shared: Arc<Shared>, name: Option<Name>) -> Self {
+        Self { handle: Arc::new(Handle { shared, name }) }
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
+    /// The connection's id, the same on both sides.
+    #[must_use]
+    pub fn id(&self) -> ConnectionId {
+        self.shared().id
+    }
+
+    /// The peer's identity, proved by its key.
+    #[must_use]
+    pub fn peer_id(&self) -> EndpointId {
+        self.shared().peer
+    }
+
+    /// The name that was dialled; on the accepting side the name that the client asked for.
+    #[must_use]
+    pub fn name(&self) -> Option<&Name> {
+        self.handle.name.as_ref()
+    }
+
+    /// Which side this is.
+    #[must_use]
+    pub fn side(&self) -> Side {
+        self.shared().lock().engine.side()
+    }
+
+    /// Opens a stream. Waits only while the peer's limit of open streams is reached; the peer learns
+    /// of the stream without anything being written. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Closed`] once the connection is over.
+    pub async fn open_stream(&self) -> Result<Stream, ConnectionError> {
+        let id = poll_fn(|cx| {
+            let mut state = self.shared().lock();
+            if let Some(id) = state.engine.open_stream() {
+                state.wake_driver();
+                return Poll::Ready(Ok(id));
+            }
+            if state.engine.is_closed() {
+                drop(state);
+                return Poll::Ready(Err(self.closed_error()));
+            }
+            state.openers.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await?;
+        Ok(Stream::new(self.handle.clone(), id))
+    }
+
+    /// The next stream that the peer opens. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Closed`] once the connection is over.
+    pub async fn accept_stream(&self) -> Result<Stream, ConnectionError> {
+        let id = poll_fn(|cx| {
+            let mut state = self.shared().lock();
+            if let Some(id) = state.engine.accept_stream() {
+                return Poll::Ready(Ok(id));
+            }
+            if state.engine.is_closed() {
+                drop(state);
+                return Poll::Ready(Err(self.closed_error()));
+            }
+            if !state.accepters.iter().any(|w| w.will_wake(cx.waker())) {
+                state.accepters.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await?;
+        Ok(Stream::new(self.handle.clone(), id))
+    }
+
+    /// Ends the connection: delivers what was written, over further moves if need be, and returns
+    /// when the peer has confirmed the end, or with an error after `limit`. The end goes on in the
+    /// background then. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ConnectionError::TimedOut`] after `limit`.
+    pub async fn close(&self, code: CloseCode, reason: &str, limit: Duration) -> Result<(), ConnectionError> {
+        self.shared().with(|state| state.engine.close(code, reason));
+        tokio::time::timeout(limit, self.closed())
+            .await
+            .map(drop)
+            .map_err(|_| ConnectionError::TimedOut)
+    }
+
+    /// Ends the connection at once; what was not delivered yet is dropped. Does not wait.
+    pub fn abort(&self, code: CloseCode, reason: &str) {
+        self.shared().with(|state| state.engine.abort(code, reason));
+    }
+
+    /// Waits until the connection is over, and tells why. Cancel-safe.
+    pub async fn closed(&self) -> CloseReason {
+        loop {
+            let settled = self.shared().settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            if let Some(reason) = self.shared().close_reason() {
+                return reason;
+            }
+            settled.await;
+        }
+    }
+
+    /// Why the connection ended, if it has.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.shared().close_reason()
+    }
+
+    fn closed_error(&self) -> ConnectionError {
+        ConnectionError::Closed(self.shared().close_reason().unwrap_or(CloseReason {
+            by: ClosedBy::Local,
+            code: CloseCode::NONE,
+            reason: String::new(),
+        }))
+    }
+
+    /// Reports what happens underneath from now on. A listener that falls behind misses events.
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<ConnectionEvent> {
+        self.shared().subscribe()
+    }
+
+    /// Counters and paths, now.
+    #[must_use]
+    pub fn stats(&self) -> ConnectionStats {
+        stats(self.shared())
+    }
+}
+
+pub(crate) fn stats(shared: &Shared) -> ConnectionStats {
+    let state = shared.lock();
+    let counters = state.engine.stats();
+    let engine_paths = state.engine.paths();
+    let paths = engine_paths.iter().filter_map(|p| {
+        let io = state.paths.iter().find(|io| io.id == p.id)?;
+        Some(PathInfo {
+            id: p.id.0,
+            local: io.local,
+            remote: io.remote,
+            state: p.state,
+            srtt: p.srtt,
+            bytes_sent: p.bytes_sent,
+            bytes_received: p.bytes_received,
+            in_flight: p.in_flight,
+            age: io.since.elapsed(),
+            tcp: io.tcp_stats(),
+        })
+    });
+    ConnectionStats {
+        bytes_sent: counters.stream_bytes_sent,
+        bytes_resent: counters.stream_bytes_resent,
+        bytes_received: counters.stream_bytes_received,
+        moves: state.moves,
+        last_recovery: state.last_recovery,
+        unreachable: state.outage.map(|since: Instant| since.elapsed()),
+        paths: paths.collect(),
+    }
+}

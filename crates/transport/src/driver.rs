@@ -1,0 +1,162 @@
+//! One task a connection: reads, writes and keeps time for all its paths.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
+
+use crate::path_io::{Flow, PathError, PathIo};
+use crate::shared::Shared;
+
+/// Rounds of work before other tasks get a turn.
+const ROUNDS: usize = 16;
+/// How long the other side may take to close its end, once the connection is over.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// A carrier that was acknowledged this recently is slow, not dead.
+const TIMER_SLACK: Duration = Duration::from_millis(1);
+
+/// Completes when the connection is over and nothing is owed to the peer.
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    timer: Pin<Box<Sleep>>,
+    farewell: Option<Instant>,
+}
+
+impl Driver {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            farewell: None,
+        }
+    }
+
+    /// Reads and writes all paths once. True if more may be possible at once.
+    fn drive_paths(&self, cx: &mut Context<'_>) -> bool {
+        let paths = {
+            let mut state = self.shared.lock();
+            state.driver = Some(cx.waker().clone());
+            state.paths.clone()
+        };
+        let mut more = false;
+        for path in paths {
+            match self.drive_path(&path, cx) {
+                Ok(again) => more |= again,
+                Err(error) => {
+                    // What the peer said last may still be sent: the reason of a protocol error.
+                    if matches!(error, PathError::Protocol) {
+                        let _ = path.flush(&self.shared);
+                    }
+                    self.shared.path_closed(&path, &error);
+                    more = true;
+                }
+            }
+        }
+        more
+    }
+
+    fn drive_path(&self, path: &PathIo, cx: &mut Context<'_>) -> Result<bool, PathError> {
+        let mut more = false;
+        if let Poll::Ready(ready) = path.socket.poll_read_ready(cx) {
+            ready?;
+            // A blocked read clears the readiness; the next round registers for more.
+            path.read(&self.shared)?;
+            more = true;
+        }
+        if path.flush(&self.shared)? == Flow::Blocked
+            && let Poll::Ready(ready) = path.socket.poll_write_ready(cx)
+        {
+            ready?;
+            more = true;
+        }
+        Ok(more)
+    }
+
+    /// Lets the engine do what is due. True if it did something.
+    fn drive_timers(&mut self, cx: &mut Context<'_>) -> bool {
+        let shared = self.shared.clone();
+        let deadline = shared.lock().engine.poll_timeout();
+        let deadline = [deadline, self.farewell].into_iter().flatten().min();
+        let Some(deadline) = deadline else {
+            return false;
+        };
+        let now = Instant::now();
+        if deadline <= now {
+            self.handle_timeout(now);
+            return true;
+        }
+        // An armed timer that fires too early does no harm, and saves re-arming for each segment.
+        let mut state = shared.lock();
+        if state.armed.is_none_or(|armed| deadline < armed) {
+            state.armed = Some(deadline);
+            drop(state);
+            self.timer.as_mut().reset(deadline.into());
+        } else {
+            drop(state);
+        }
+        if self.timer.as_mut().poll(cx).is_ready() {
+            self.shared.lock().armed = None;
+            return true;
+        }
+        false
+    }
+
+    fn handle_timeout(&self, now: Instant) {
+        let paths = self.shared.lock().paths.clone();
+        for path in paths {
+            let due = self.shared.lock().engine.suspect_deadline(path.id).is_some_and(|at| at <= now);
+            if due && let Some(stats) = path.tcp_stats() {
+                // Only what was acknowledged since counts: the carrier may have heard more than the engine.
+                let at = now.checked_sub(stats.since_ack + TIMER_SLACK).unwrap_or(now);
+                self.shared.lock().engine.carrier_progress(path.id, at);
+            }
+        }
+        self.shared.with(|state| state.engine.handle_timeout(now));
+    }
+
+    /// Once the connection is over: ends the paths, and waits shortly until the peer did so too.
+    fn poll_farewell(&mut self) -> Poll<()> {
+        let paths = {
+            let state = self.shared.lock();
+            if !state.engine.is_over() {
+                return Poll::Pending;
+            }
+            state.paths.clone()
+        };
+        for path in &paths {
+            // With the connection over the engine has only its last words left to say.
+            if !matches!(path.flush(&self.shared), Ok(Flow::Blocked)) {
+                path.end();
+            }
+        }
+        let until = *self.farewell.get_or_insert_with(|| Instant::now() + FAREWELL);
+        if paths.is_empty() || Instant::now() >= until {
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..ROUNDS {
+            let mut more = self.drive_paths(cx);
+            more |= self.drive_timers(cx);
+            if self.poll_farewell().is_ready() {
+                let mut state = self.shared.lock();
+                state.paths.clear();
+                return Poll::Ready(());
+            }
+            if !more {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}

@@ -1,0 +1,40 @@
+//! Whimbrel's transport: endpoints, connections and streams over carriers that come and go.
+//!
+//! The [engine](whimbrel_proto) decides; this crate moves its bytes: TLS channels over TCP
+//! sockets, one driver task a connection, one mover task for each connection that was dialled, a
+//! monitor of the host's addresses, and notices by which a server that moved calls its clients.
+
+mod accept;
+mod config;
+mod connection;
+mod dial;
+mod driver;
+mod endpoint;
+mod error;
+mod listener;
+mod monitor;
+mod mover;
+mod notices;
+mod path_io;
+mod publisher;
+mod registry;
+mod resolver;
+mod shared;
+mod sockets;
+mod stream;
+mod sys;
+mod tls;
+
+pub use config::Config;
+pub use connection::{CloseReason, Connection, ConnectionEvent, ConnectionStats, PathInfo};
+pub use endpoint::{Builder, Endpoint, ListenOptions, Target};
+pub use error::{BindError, ConnectError, ConnectionError, ListenError, ResolveError};
+pub use listener::{Allow, Listener};
+#[cfg(target_os = "linux")]
+pub use monitor::NetlinkMonitor;
+pub use monitor::{AddressMonitor, AddressSet, LocalAddress, ManualMonitor};
+pub use resolver::{BoxFuture, Resolver};
+pub use stream::{RecvHalf, SendHalf, Stream};
+pub use sys::TcpStats;
+pub use tls::TlsError;
+pub use whimbrel_proto::{CloseCode, ClosedBy, PathState, Side};

@@ -1,0 +1,59 @@
+//! Addresses set by hand: an endpoint can be moved from one loopback address to another, without root.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::{AddressMonitor, AddressSet, LocalAddress};
+
+/// Reports what it is told. For demos and tests.
+///
+/// ```
+/// use whimbrel_transport::{AddressMonitor, ManualMonitor};
+/// let monitor = ManualMonitor::new(["127.0.0.2".parse().unwrap()]);
+/// let watch = monitor.watch();
+/// monitor.set(["127.0.0.3".parse().unwrap()]);
+/// assert!(watch.borrow().contains("127.0.0.3".parse().unwrap()));
+/// ```
+#[derive(Debug, Clone)]
+pub struct ManualMonitor {
+    sender: Arc<watch::Sender<Arc<AddressSet>>>,
+}
+
+impl ManualMonitor {
+    /// Starts with these addresses.
+    pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        let set = AddressSet { addresses: local(addresses), wakes: 0 };
+        Self { sender: Arc::new(watch::Sender::new(Arc::new(set))) }
+    }
+
+    /// Replaces the addresses: those left out are lost at once.
+    pub fn set(&self, addresses: impl IntoIterator<Item = IpAddr>) {
+        let addresses = local(addresses);
+        self.sender.send_modify(|set| {
+            *set = Arc::new(AddressSet { addresses, wakes: set.wakes });
+        });
+    }
+
+    /// Pretends that the host woke from sleep.
+    pub fn wake(&self) {
+        self.sender.send_modify(|set| {
+            *set = Arc::new(AddressSet { wakes: set.wakes + 1, ..AddressSet::clone(set) });
+        });
+    }
+}
+
+fn local(addresses: impl IntoIterator<Item = IpAddr>) -> Vec<LocalAddress> {
+    addresses.into_iter().map(|ip| LocalAddress { ip, interface: None }).collect()
+}
+
+impl AddressMonitor for ManualMonitor {
+    fn watch(&self) -> watch::Receiver<Arc<AddressSet>> {
+        self.sender.subscribe()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,68 @@
+//! Which addresses this host has, as they come and go.
+
+mod manual;
+#[cfg(target_os = "linux")]
+mod netlink;
+mod sleep;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use whimbrel_base::address::AddressScope;
+
+pub use manual::ManualMonitor;
+#[cfg(target_os = "linux")]
+pub use netlink::NetlinkMonitor;
+
+/// One usable local address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocalAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// The interface that has it, where known.
+    pub interface: Option<Arc<str>>,
+}
+
+/// The usable addresses of this host at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AddressSet {
+    /// Addresses of interfaces that are up and have a carrier; loopback included.
+    pub addresses: Vec<LocalAddress>,
+    /// Grows each time the host wakes from sleep.
+    pub wakes: u64,
+}
+
+impl AddressSet {
+    /// Whether the host has this address.
+    #[must_use]
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        self.addresses.iter().any(|a| a.ip == ip)
+    }
+
+    /// The addresses that others may reach us at: everything but loopback and link-local ones, or
+    /// loopback alone if there is nothing else.
+    #[must_use]
+    pub fn reachable(&self) -> Vec<IpAddr> {
+        let mut ips: Vec<IpAddr> = self.addresses.iter().map(|a| a.ip).collect();
+        let useful =
+            |ip: &IpAddr| !matches!(AddressScope::of(*ip), AddressScope::Loopback | AddressScope::LinkLocal);
+        if ips.iter().any(useful) {
+            ips.retain(useful);
+        }
+        ips
+    }
+}
+
+/// Watches the host's addresses. A lost address is reported at once, a new one once it is usable.
+pub trait AddressMonitor: Send + Sync + 'static {
+    /// The current set, and every later one.
+    fn watch(&self) -> watch::Receiver<Arc<AddressSet>>;
+
+    /// True if the host has further addresses that are not ours to use: sockets are then bound to
+    /// exactly the addresses in the set.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,250 @@
+//! The host's real addresses, told by the Linux kernel through netlink events: no polling.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::sleep::SleepDetector;
+use super::{AddressMonitor, AddressSet, LocalAddress};
+
+/// New addresses often come in groups (IPv4, several IPv6): report them together.
+const DEBOUNCE: Duration = Duration::from_millis(20);
+const SLEEP_CHECK: Duration = Duration::from_secs(2);
+
+// Multicast groups of rtnetlink(7).
+const GROUPS: [u32; 3] = [1, 5, 9]; // RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR
+
+/// Watches the kernel's addresses and links. Stops when dropped.
+#[derive(Debug)]
+pub struct NetlinkMonitor {
+    receiver: watch::Receiver<Arc<AddressSet>>,
+    task: JoinHandle<()>,
+}
+
+impl NetlinkMonitor {
+    /// Reads the current state and starts to listen. Must run inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When no netlink socket can be opened.
+    pub async fn start() -> io::Result<Self> {
+        let mut socket = TokioSocket::new(NETLINK_ROUTE)?;
+        socket.socket_mut().bind(&SocketAddr::new(0, 0))?;
+        for group in GROUPS {
+            socket.socket_mut().add_membership(group)?;
+        }
+        let mut kernel = Kernel { socket, state: HostState::default(), sequence: 0 };
+        kernel.dump().await?;
+        let (sender, receiver) = watch::channel(Arc::new(kernel.state.addresses(0)));
+        let task = tokio::spawn(async move {
+            if let Err(error) = kernel.run(&sender).await {
+                tracing::error!(%error, "address events are lost; moves will be noticed late");
+            }
+        });
+        Ok(Self { receiver, task })
+    }
+}
+
+impl Drop for NetlinkMonitor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl AddressMonitor for NetlinkMonitor {
+    fn watch(&self) -> watch::Receiver<Arc<AddressSet>> {
+        self.receiver.clone()
+    }
+}
+
+struct Kernel {
+    socket: TokioSocket,
+    state: HostState,
+    sequence: u32,
+}
+
+impl Kernel {
+    /// Asks for all links, then all addresses.
+    async fn dump(&mut self) -> io::Result<()> {
+        self.state = HostState::default();
+        self.request(RouteNetlinkMessage::GetLink(LinkMessage::default())).await?;
+        self.request(RouteNetlinkMessage::GetAddress(AddressMessage::default())).await
+    }
+
+    async fn request(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
+        self.sequence += 1;
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        header.sequence_number = self.sequence;
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        packet.finalize();
+        let mut bytes = vec![0; packet.buffer_len()];
+        packet.serialize(&mut bytes);
+        self.socket.send(&bytes).await?;
+        while !self.receive().await?.done {}
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> io::Result<Received> {
+        let (bytes, _) = self.socket.recv_from_full().await?;
+        let mut received = Received::default();
+        let mut rest = &bytes[..];
+        while rest.len() >= 16 {
+            let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) else {
+                break;
+            };
+            let length = (message.header.length as usize).next_multiple_of(4).clamp(16, rest.len());
+            rest = &rest[length..];
+            match message.payload {
+                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => received.done = true,
+                NetlinkPayload::InnerMessage(inner) => self.state.apply(inner),
+                _ => {}
+            }
+        }
+        Ok(received)
+    }
+
+    async fn run(&mut self, sender: &watch::Sender<Arc<AddressSet>>) -> io::Result<()> {
+        let mut sleep = SleepDetector::new();
+        let mut wakes = 0;
+        let mut sleep_check = tokio::time::interval(SLEEP_CHECK);
+        let mut settle: Option<Instant> = None;
+        loop {
+            let settled = async {
+                match settle {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                result = self.receive() => self.recover(result).await?,
+                () = settled => {}
+                _ = sleep_check.tick() => {
+                    if let Some(slept) = sleep.poll() {
+                        tracing::info!(?slept, "woke from sleep");
+                        wakes += 1;
+                        self.dump().await?;
+                    }
+                }
+            }
+            let now = self.state.addresses(wakes);
+            let before = sender.borrow().clone();
+            if now == *before {
+                settle = None;
+                continue;
+            }
+            let lost = before.addresses.iter().any(|a| !now.addresses.contains(a));
+            let due = settle.is_some_and(|at| at <= Instant::now());
+            if lost || due || now.wakes != before.wakes {
+                settle = None;
+                tracing::debug!(addresses = ?now.addresses, "addresses changed");
+                sender.send_replace(Arc::new(now));
+            } else if settle.is_none() {
+                settle = Some(Instant::now() + DEBOUNCE);
+            }
+        }
+    }
+
+    /// An overrun event buffer means that events were missed: ask for everything anew.
+    async fn recover(&mut self, result: io::Result<Received>) -> io::Result<()> {
+        match result {
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.dump().await,
+            result => result.map(drop),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Received {
+    done: bool,
+}
+
+/// What the kernel has told.
+#[derive(Debug, Default)]
+struct HostState {
+    links: HashMap<u32, (String, bool)>,
+    addresses: HashSet<(u32, IpAddr)>,
+}
+
+impl HostState {
+    fn apply(&mut self, message: RouteNetlinkMessage) {
+        match message {
+            RouteNetlinkMessage::NewLink(link) => {
+                let name = link.attributes.iter().find_map(|a| match a {
+                    LinkAttribute::IfName(name) => Some(name.clone()),
+                    _ => None,
+                });
+                let usable = link.header.flags.contains(LinkFlags::Up | LinkFlags::Running);
+                self.links.insert(link.header.index, (name.unwrap_or_default(), usable));
+            }
+            RouteNetlinkMessage::DelLink(link) => {
+                self.links.remove(&link.header.index);
+                self.addresses.retain(|(index, _)| *index != link.header.index);
+            }
+            RouteNetlinkMessage::NewAddress(address) => {
+                if let Some(ip) = ip(&address) {
+                    let entry = (address.header.index, ip);
+                    if is_usable(&address) {
+                        self.addresses.insert(entry);
+                    } else {
+                        self.addresses.remove(&entry);
+                    }
+                }
+            }
+            RouteNetlinkMessage::DelAddress(address) => {
+                if let Some(ip) = ip(&address) {
+                    self.addresses.remove(&(address.header.index, ip));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn addresses(&self, wakes: u64) -> AddressSet {
+        let usable = self.addresses.iter().filter_map(|(index, ip)| {
+            let (name, _) = self.links.get(index).filter(|(_, usable)| *usable)?;
+            Some(LocalAddress { ip: *ip, interface: Some(Arc::from(name.as_str())) })
+        });
+        let mut addresses: Vec<LocalAddress> = usable.collect();
+        addresses.sort();
+        AddressSet { addresses, wakes }
+    }
+}
+
+fn ip(message: &AddressMessage) -> Option<IpAddr> {
+    // On point-to-point links IFA_ADDRESS is the peer's; IFA_LOCAL is ours where it exists.
+    let local = message.attributes.iter().find_map(|a| match a {
+        AddressAttribute::Local(ip) => Some(*ip),
+        _ => None,
+    });
+    local.or_else(|| {
+        message.attributes.iter().find_map(|a| match a {
+            AddressAttribute::Address(ip) => Some(*ip),
+            _ => None,
+        })
+    })
+}
+
+/// A tentative IPv6 address cannot be used before duplicate detection has ended (another event).
+fn is_usable(message: &AddressMessage) -> bool {
+    let in_header = message
+        .header
+        .flags
+        .intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed);
+    let in_attribute = message.attributes.iter().any(|a| match a {
+        AddressAttribute::Flags(flags) => flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
+        _ => false,
+    });
+    !(in_header || in_attribute)
+}

@@ -1,0 +1,114 @@
+//! Sending and hearing notices: how a server that moved finds its clients again, without either
+//! waiting for the name service [msocket §III-B3].
+
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::net::UdpSocket;
+use whimbrel_proto::notice::{self, MAX_NOTICE, Notice};
+use whimbrel_proto::Side;
+
+use crate::endpoint::EndpointInner;
+use crate::path_io::canonical;
+use crate::shared::Shared;
+
+const FIRST_REPEAT: Duration = Duration::from_millis(100);
+/// 100 ms, 200 ms, …: the last waits for about 51 s.
+const REPEATS: u32 = 10;
+
+/// Hears notices and their answers until its task is aborted.
+pub(crate) async fn hear(endpoint: Arc<EndpointInner>, socket: Arc<UdpSocket>) {
+    let mut buffer = [0; MAX_NOTICE + 1];
+    loop {
+        match socket.recv_from(&mut buffer).await {
+            Ok((n, from)) => {
+                if let Some(answer) = take(&endpoint, &buffer[..n]) {
+                    let _ = socket.try_send_to(&answer, from);
+                }
+            }
+            // ICMP errors of earlier datagrams are reported here; they mean nothing to us.
+            Err(error) => {
+                tracing::trace!(%error, "notice socket");
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+/// Takes a datagram; returns the answer to an authentic notice.
+fn take(endpoint: &EndpointInner, datagram: &[u8]) -> Option<Vec<u8>> {
+    let shared = endpoint.registry.find_tag(&notice::tag(datagram)?)?;
+    let (key, side) = {
+        let state = shared.lock();
+        (state.engine.notice_key()?, state.engine.side())
+    };
+    match (key.open(datagram)?, side) {
+        (Notice::Moved { sequence, addresses }, Side::Client) => {
+            moved(&shared, sequence, &addresses);
+            Some(key.seal(&Notice::Heard { sequence }))
+        }
+        (Notice::Heard { sequence }, Side::Server) => {
+            let newest = *shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
+            if sequence == newest {
+                shared.notice_heard.notify_waiters();
+            }
+            None
+        }
+        // Our own notice, played back to us.
+        _ => None,
+    }
+}
+
+/// The server says where it is now: paths to elsewhere are dead, and it is to be dialled at once.
+fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
+    {
+        let mut newest = shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
+        if sequence <= *newest {
+            return;
+        }
+        *newest = sequence;
+    }
+    tracing::debug!(connection = %shared.id, ?addresses, "the peer moved");
+    let addresses: Vec<SocketAddr> = addresses.iter().copied().map(canonical).collect();
+    shared.set_remote(&addresses);
+    shared.with(|state| {
+        let gone = state.paths.iter().filter(|p| !addresses.iter().any(|a| a.ip() == p.remote.ip()));
+        let gone: Vec<_> = gone.map(|p| p.id).collect();
+        for path in gone {
+            state.engine.path_lost(Instant::now(), path);
+        }
+    });
+    shared.restart.notify_one();
+}
+
+/// Tells one client that this endpoint moved, again and again until it answers or is back.
+pub(crate) async fn tell(endpoint: Arc<EndpointInner>, shared: Arc<Shared>) {
+    let sequence = {
+        let mut newest = shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
+        *newest += 1;
+        *newest
+    };
+    let (key, targets) = {
+        let state = shared.lock();
+        (state.engine.notice_key(), state.peer_notice_addresses.clone())
+    };
+    let Some(key) = key else { return };
+    for attempt in 0..REPEATS {
+        let heard = shared.notice_heard.notified();
+        tokio::pin!(heard);
+        heard.as_mut().enable();
+        let newest = *shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
+        if newest != sequence || shared.lock().engine.is_closed() {
+            return;
+        }
+        let addresses = endpoint.reachable();
+        let datagram = key.seal(&Notice::Moved { sequence, addresses });
+        for target in &targets {
+            endpoint.send_notice(&datagram, *target);
+        }
+        if tokio::time::timeout(FIRST_REPEAT * 2u32.pow(attempt), heard).await.is_ok() {
+            return;
+        }
+    }
+}

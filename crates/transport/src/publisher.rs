@@ -1,0 +1,115 @@
+//! Keeps a listener's record with the name service true.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use whimbrel_base::{Delegation, Name, Record, SignedRecord, UnixTime, next_sequence};
+
+use crate::endpoint::EndpointInner;
+use crate::error::{ListenError, ResolveError};
+use crate::resolver::Resolver;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The first registration must succeed within this.
+const FIRST_LIMIT: Duration = Duration::from_secs(15);
+
+/// Publishes one name.
+pub(crate) struct Publisher {
+    endpoint: Arc<EndpointInner>,
+    resolver: Arc<dyn Resolver>,
+    name: Name,
+    delegation: Option<Delegation>,
+    lifetime: Duration,
+    sequence: Option<u64>,
+}
+
+impl Publisher {
+    pub(crate) fn new(
+        endpoint: Arc<EndpointInner>,
+        resolver: Arc<dyn Resolver>,
+        name: Name,
+        delegation: Option<Delegation>,
+        lifetime: Duration,
+    ) -> Self {
+        Self { endpoint, resolver, name, delegation, lifetime, sequence: None }
+    }
+
+    /// Publishes once, and goes on in a task of its own.
+    pub(crate) async fn start(mut self) -> Result<JoinHandle<()>, ListenError> {
+        let record = self.sign()?;
+        let published = tokio::time::timeout(FIRST_LIMIT, self.resolver.publish(record.clone())).await;
+        let late = || ResolveError::Unreachable("no answer in time".into());
+        published.unwrap_or_else(|_| Err(late())).map_err(|source| ListenError::Publish {
+            name: self.name.clone(),
+            source,
+        })?;
+        Ok(tokio::spawn(self.keep(record)))
+    }
+
+    fn sign(&mut self) -> Result<SignedRecord, ListenError> {
+        let now = UnixTime::from(std::time::SystemTime::now());
+        let sequence = next_sequence(self.sequence, now.as_millis());
+        self.sequence = Some(sequence);
+        let mut addrs = self.endpoint.reachable();
+        addrs.truncate(whimbrel_base::MAX_ADDRESSES);
+        let record = Record {
+            name: self.name.clone(),
+            id: self.endpoint.id,
+            addrs,
+            sequence,
+            lifetime: self.lifetime,
+            revoked: false,
+        };
+        Ok(SignedRecord::sign(record, &self.endpoint.key, self.delegation.clone())?)
+    }
+
+    /// Publishes anew at each change of address, and as a sign of life well before the record expires.
+    async fn keep(mut self, mut record: SignedRecord) {
+        let mut addresses = self.endpoint.addresses_watch();
+        let mut told = true;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let wait = if told { self.lifetime / 3 } else { pause };
+            tokio::select! {
+                changed = addresses.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    addresses.mark_unchanged();
+                    if record.record().addrs == self.endpoint.reachable() {
+                        continue;
+                    }
+                    pause = FIRST_PAUSE;
+                    match self.sign() {
+                        Ok(fresh) => record = fresh,
+                        Err(error) => tracing::warn!(name = %self.name, %error, "cannot sign a new record"),
+                    }
+                }
+                () = tokio::time::sleep(wait) => {}
+            }
+            let publish = self.resolver.publish(record.clone());
+            let moved = async {
+                // A further move makes this record stale: don't wait for its answer.
+                let mut addresses = self.endpoint.addresses_watch();
+                addresses.changed().await.is_ok()
+            };
+            let result = tokio::select! {
+                result = publish => result,
+                _ = moved => {
+                    addresses.mark_changed();
+                    continue;
+                }
+            };
+            told = result.is_ok();
+            match result {
+                Ok(()) => pause = FIRST_PAUSE,
+                Err(error) => {
+                    tracing::warn!(name = %self.name, %error, "cannot publish the new record yet");
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! What the driver, the application's handles and the endpoint share of one connection.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, broadcast};
+use whimbrel_base::{ConnectionId, EndpointId};
+use whimbrel_proto::{CloseCode, Connection as Engine, Event, PathId, PathState, StreamId};
+
+use crate::connection::{CloseReason, ConnectionEvent};
+use crate::path_io::{Flow, PathError, PathIo};
+
+/// Events kept for a slow listener.
+const EVENT_BACKLOG: usize = 64;
+/// A write that leaves this much waiting is worth a system call at once.
+const INLINE_BATCH: u64 = 64 * 1024;
+
+#[derive(Default)]
+pub(crate) struct StreamWakers {
+    pub(crate) read: Option<Waker>,
+    pub(crate) write: Option<Waker>,
+}
+
+pub(crate) struct State {
+    pub(crate) engine: Engine,
+    pub(crate) paths: Vec<Arc<PathIo>>,
+    pub(crate) wakers: HashMap<StreamId, StreamWakers>,
+    pub(crate) accepters: Vec<Waker>,
+    pub(crate) openers: Vec<Waker>,
+    pub(crate) driver: Option<Waker>,
+    /// When the driver's timer fires.
+    pub(crate) armed: Option<Instant>,
+    /// Since when nothing came from the peer although it should.
+    pub(crate) outage: Option<Instant>,
+    /// How long the last outage lasted.
+    pub(crate) last_recovery: Option<Duration>,
+    pub(crate) moves: u64,
+    pub(crate) peer_notice_addresses: Vec<SocketAddr>,
+    events: Option<broadcast::Sender<ConnectionEvent>>,
+    written_since_flush: u64,
+}
+
+/// One connection, seen from everywhere.
+pub(crate) struct Shared {
+    pub(crate) id: ConnectionId,
+    pub(crate) peer: EndpointId,
+    state: Mutex<State>,
+    /// A path went up, down or is suspect; the connection was established or closed.
+    pub(crate) changed: Notify,
+    /// Where the peer is, or where we are, has changed: dial anew at once.
+    pub(crate) restart: Notify,
+    /// Client: where the server may be.
+    pub(crate) remote: Mutex<Vec<SocketAddr>>,
+    /// Woken when the connection is established or over.
+    pub(crate) settled: Notify,
+    /// Newest notice that was heard or answered.
+    pub(crate) notice_sequence: Mutex<u64>,
+    pub(crate) notice_heard: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(engine: Engine, remote: Vec<SocketAddr>) -> Arc<Self> {
+        Arc::new(Self {
+            id: engine.id(),
+            peer: engine.peer(),
+            state: Mutex::new(State {
+                engine,
+                paths: Vec::new(),
+                wakers: HashMap::new(),
+                accepters: Vec::new(),
+                openers: Vec::new(),
+                driver: None,
+                armed: None,
+                outage: None,
+                last_recovery: None,
+                moves: 0,
+                peer_notice_addresses: Vec::new(),
+                events: None,
+                written_since_flush: 0,
+            }),
+            changed: Notify::new(),
+            restart: Notify::new(),
+            remote: Mutex::new(remote),
+            settled: Notify::new(),
+            notice_sequence: Mutex::new(0),
+            notice_heard: Notify::new(),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the engine, then passes on what it has to say, and has the driver run.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let result = f(&mut state);
+        self.dispatch(&mut state);
+        state.wake_driver();
+        result
+    }
+
+    /// Takes one segment in.
+    pub(crate) fn take_segment(&self, path: PathId, segment: &[u8]) -> Result<(), PathError> {
+        let mut state = self.lock();
+        let result = state.engine.handle_segment(Instant::now(), path, segment);
+        self.dispatch(&mut state);
+        result.map_err(|error| {
+            tracing::warn!(connection = %self.id, %error, "the peer broke the protocol");
+            PathError::Protocol
+        })
+    }
+
+    /// Appends the next segment for a path.
+    pub(crate) fn next_segment(&self, path: PathId, out: &mut Vec<u8>) -> bool {
+        let mut state = self.lock();
+        state.written_since_flush = 0;
+        state.engine.poll_transmit(Instant::now(), path, out)
+    }
+
+    /// A carrier ended.
+    pub(crate) fn path_closed(&self, path: &PathIo, why: &PathError) {
+        tracing::debug!(connection = %self.id, path = %path.id, remote = %path.remote, %why, "path closed");
+        self.with(|state| state.engine.path_lost(Instant::now(), path.id));
+    }
+
+    /// Gives paths up whose local address is gone.
+    pub(crate) fn lose_paths_without(&self, has: impl Fn(IpAddr) -> bool) {
+        self.with(|state| {
+            let gone: Vec<PathId> =
+                state.paths.iter().filter(|p| !has(p.local.ip())).map(|p| p.id).collect();
+            for path in gone {
+                state.engine.path_lost(Instant::now(), path);
+            }
+        });
+    }
+
+    /// Asks for a sign of life on all paths.
+    pub(crate) fn probe(&self) {
+        self.with(|state| {
+            let now = Instant::now();
+            for path in state.engine.paths() {
+                state.engine.ping(now, path.id);
+            }
+        });
+    }
+
+    /// After a write by the application: sends at once if the line is quiet or much has gathered,
+    /// else lets the driver gather more. Small writes become few segments, lone ones lose no time.
+    pub(crate) fn after_write(&self, written: usize) {
+        let path = {
+            let mut state = self.lock();
+            state.written_since_flush += written as u64;
+            let quiet = state.engine.in_flight() == 0;
+            if !quiet && state.written_since_flush < INLINE_BATCH {
+                state.wake_driver();
+                return;
+            }
+            state.paths.last().cloned()
+        };
+        let Some(path) = path else { return };
+        match path.try_flush(self) {
+            Some(Ok(Flow::Idle | Flow::More)) => {
+                self.lock().wake_driver_if_late();
+            }
+            // The driver waits for the socket, or reports the error.
+            _ => self.lock().wake_driver(),
+        }
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<ConnectionEvent> {
+        let mut state = self.lock();
+        state.events.get_or_insert_with(|| broadcast::channel(EVENT_BACKLOG).0).subscribe()
+    }
+
+    /// A client without a path that carries data should dial.
+    pub(crate) fn needs_path(&self) -> bool {
+        let state = self.lock();
+        !state.engine.is_closed() && !state.engine.has_active_path()
+    }
+
+    pub(crate) fn close_reason(&self) -> Option<CloseReason> {
+        let state = self.lock();
+        state.engine.close_reason().map(|(by, code, reason)| CloseReason {
+            by,
+            code,
+            reason: reason.to_owned(),
+        })
+    }
+
+    pub(crate) fn give_up(&self, code: CloseCode, reason: &str) {
+        self.with(|state| state.engine.give_up(code, reason));
+    }
+
+    fn dispatch(&self, state: &mut State) {
+        while let Some(event) = state.engine.poll_event() {
+            self.dispatch_one(state, event);
+        }
+    }
+
+    fn dispatch_one(&self, state: &mut State, event: Event) {
+        match event {
+            Event::Readable(id) => wake(state.wakers.get_mut(&id).and_then(|w| w.read.take())),
+            Event::Writable(id) | Event::Drained(id) => {
+                wake(state.wakers.get_mut(&id).and_then(|w| w.write.take()));
+            }
+            Event::StreamOpened(_) => state.accepters.drain(..).for_each(Waker::wake),
+            Event::StreamsAvailable => state.openers.drain(..).for_each(Waker::wake),
+            Event::Established => self.settled.notify_waiters(),
+            Event::PathUp(id) => self.path_up(state, id),
+            Event::PathRevived(_) => {
+                state.end_outage();
+                self.changed.notify_one();
+            }
+            Event::PathSuspect(id) => {
+                state.begin_outage();
+                state.emit(ConnectionEvent::PathSuspect { path: id.0 });
+                self.changed.notify_one();
+            }
+            Event::PathDown(id) => {
+                if !state.engine.has_active_path() {
+                    state.begin_outage();
+                }
+                if let Some(index) = state.paths.iter().position(|p| p.id == id) {
+                    let path = state.paths.remove(index);
+                    let (local, remote) = (path.local, path.remote);
+                    state.emit(ConnectionEvent::PathDown { path: id.0, local, remote });
+                }
+                self.changed.notify_one();
+                state.wake_driver();
+            }
+            Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
+            Event::Closed { code, reason, .. } => {
+                state.emit(ConnectionEvent::Closed { code, reason });
+                for wakers in state.wakers.values_mut() {
+                    wake(wakers.read.take());
+                    wake(wakers.write.take());
+                }
+                state.accepters.drain(..).for_each(Waker::wake);
+                state.openers.drain(..).for_each(Waker::wake);
+                self.settled.notify_waiters();
+                self.changed.notify_one();
+                self.notice_heard.notify_waiters();
+                state.wake_driver();
+            }
+        }
+    }
+
+    fn path_up(&self, state: &mut State, id: PathId) {
+        let took = state.end_outage();
+        let found = state.paths.iter().find(|p| p.id == id).map(|p| (p.local, p.remote));
+        if let Some((local, remote)) = found {
+            state.emit(ConnectionEvent::PathUp { path: id.0, local, remote, recovery: took });
+        }
+        state.moves += u64::from(id.0 > 0);
+        self.changed.notify_one();
+        self.notice_heard.notify_waiters();
+    }
+
+    /// A server's addresses are where it can be dialled, a client's where it hears notices.
+    fn peer_addresses(&self, state: &mut State, addresses: Vec<SocketAddr>) {
+        if state.engine.side() == whimbrel_proto::Side::Client {
+            *self.remote.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+        } else {
+            state.peer_notice_addresses = addresses;
+        }
+    }
+
+    /// Client: replaces what is known of the server's addresses. True if they changed.
+    pub(crate) fn set_remote(&self, addresses: &[SocketAddr]) -> bool {
+        let mut remote = self.remote.lock().unwrap_or_else(PoisonError::into_inner);
+        if addresses.is_empty() || *remote == addresses {
+            return false;
+        }
+        *remote = addresses.to_vec();
+        true
+    }
+
+    pub(crate) fn remote(&self) -> Vec<SocketAddr> {
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Local addresses of paths that are suspect: to be avoided when dialling.
+    pub(crate) fn suspect_locals(&self) -> Vec<IpAddr> {
+        let state = self.lock();
+        let suspects: Vec<PathId> = state
+            .engine
+            .paths()
+            .iter()
+            .filter(|p| p.state == PathState::Suspect)
+            .map(|p| p.id)
+            .collect();
+        state.paths.iter().filter(|p| suspects.contains(&p.id)).map(|p| p.local.ip()).collect()
+    }
+}
+
+impl State {
+    pub(crate) fn wake_driver(&mut self) {
+        if let Some(waker) = self.driver.take() {
+            waker.wake();
+        }
+    }
+
+    /// Wakes the driver if its timer would fire after the engine's next deadline.
+    fn wake_driver_if_late(&mut self) {
+        if let Some(deadline) = self.engine.poll_timeout()
+            && self.armed.is_none_or(|armed| deadline < armed)
+        {
+            self.wake_driver();
+        }
+    }
+
+    fn emit(&mut self, event: ConnectionEvent) {
+        if let Some(events) = &self.events {
+            let _ = events.send(event);
+        }
+    }
+
+    fn begin_outage(&mut self) {
+        if self.outage.is_none() {
+            self.outage = Some(Instant::now());
+            self.emit(ConnectionEvent::Unreachable);
+        }
+    }
+
+    fn end_outage(&mut self) -> Option<Duration> {
+        let took = self.outage.take()?.elapsed();
+        self.last_recovery = Some(took);
+        Some(took)
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}

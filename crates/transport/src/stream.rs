@@ -1,0 +1,299 @@
+//! Streams: `AsyncRead + AsyncWrite`, like the sockets they stand in for.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use whimbrel_base::{EndpointId, Name};
+use whimbrel_proto::{CloseCode, Read, StreamError, StreamId};
+
+use crate::connection::{Connection, Handle};
+
+/// An ordered, reliable byte stream in both directions. Reading and writing never wait for each
+/// other. Dropping it ends the sending direction in order and stops the receiving one.
+pub struct Stream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    handle: Arc<Handle>,
+    id: StreamId,
+    finished: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({})", self.inner.id)
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(handle: Arc<Handle>, id: StreamId) -> Self {
+        let inner = Inner {
+            handle,
+            id,
+            finished: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The stream's number within its connection.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.inner.id.0
+    }
+
+    /// The connection that the stream belongs to.
+    #[must_use]
+    pub fn connection(&self) -> Connection {
+        Connection { handle: self.inner.handle.clone() }
+    }
+
+    /// The peer's identity.
+    #[must_use]
+    pub fn peer_id(&self) -> EndpointId {
+        self.inner.handle.shared.peer
+    }
+
+    /// The name that the connection was made to.
+    #[must_use]
+    pub fn peer_name(&self) -> Option<&Name> {
+        self.inner.handle.name.as_ref()
+    }
+
+    /// Splits the stream in halves that different tasks can own.
+    #[must_use]
+    pub fn into_split(self) -> (RecvHalf, SendHalf) {
+        (RecvHalf(Self { inner: self.inner.clone() }), SendHalf(Self { inner: self.inner.clone() }))
+    }
+
+    /// Ends the sending direction: the peer reads what was written and then the end. Does not wait.
+    ///
+    /// # Errors
+    /// When the stream or connection is over.
+    pub fn finish(&self) -> io::Result<()> {
+        self.inner.finish()
+    }
+
+    /// Gives the sending direction up: the peer sees an error with `code`. Does not wait.
+    pub fn reset(&self, code: CloseCode) {
+        self.inner.finished.store(true, Ordering::Relaxed);
+        let shared = &self.inner.handle.shared;
+        // A stream that is over needs no reset.
+        let _ = shared.with(|state| state.engine.reset(self.inner.id, code));
+    }
+
+    /// Asks the peer to stop sending; what it sent is dropped. Does not wait.
+    pub fn stop(&self, code: CloseCode) {
+        self.inner.stop(code);
+    }
+
+    /// Waits until the peer has everything written so far. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the connection ends before.
+    pub async fn drained(&self) -> io::Result<()> {
+        poll_fn(|cx| self.inner.poll_drained(cx)).await
+    }
+
+    /// Reads into `buf` without `&mut`, as [`AsyncRead`] does. 0 means the end.
+    ///
+    /// # Errors
+    /// When the stream was reset or the connection is over.
+    pub fn poll_read_bytes(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.inner.poll_read(cx, buf)
+    }
+
+    /// Writes from `buf` without `&mut`, as [`AsyncWrite`] does.
+    ///
+    /// # Errors
+    /// When the stream was stopped or the connection is over.
+    pub fn poll_write_bytes(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.inner.poll_write(cx, buf)
+    }
+}
+
+impl Inner {
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.ended.load(Ordering::Relaxed) {
+            return Poll::Ready(Ok(0));
+        }
+        let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
+        let mut state = self.handle.shared.lock();
+        let result = state.engine.read(self.id, buf);
+        match result {
+            Ok(Read::Data(n)) => {
+                // More credit for the peer goes out with the next segment; a large grant at once.
+                if state.engine.has_urgent_control() {
+                    state.wake_driver();
+                }
+                coop.made_progress();
+                Poll::Ready(Ok(n))
+            }
+            Ok(Read::Fin) => {
+                self.ended.store(true, Ordering::Relaxed);
+                Poll::Ready(Ok(0))
+            }
+            Ok(Read::Blocked) => {
+                state.wakers.entry(self.id).or_default().read = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(io_error(error))),
+        }
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
+        let shared = &self.handle.shared;
+        let written = {
+            let mut state = shared.lock();
+            match state.engine.write(self.id, buf) {
+                Ok(0) if !buf.is_empty() => {
+                    state.wakers.entry(self.id).or_default().write = Some(cx.waker().clone());
+                    state.wake_driver();
+                    return Poll::Pending;
+                }
+                Ok(n) => n,
+                Err(error) => return Poll::Ready(Err(io_error(error))),
+            }
+        };
+        coop.made_progress();
+        shared.after_write(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.handle.shared.lock();
+        if state.engine.is_drained(self.id) {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some((_, code, _)) = state.engine.close_reason() {
+            return Poll::Ready(Err(io_error(StreamError::ConnectionClosed(code))));
+        }
+        state.wakers.entry(self.id).or_default().write = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        if self.finished.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let shared = &self.handle.shared;
+        shared.lock().engine.finish(self.id).map_err(io_error)?;
+        shared.after_write(0);
+        Ok(())
+    }
+
+    fn stop(&self, code: CloseCode) {
+        if !self.ended.swap(true, Ordering::Relaxed) {
+            // A stream that is over needs no stop.
+            let _ = self.handle.shared.with(|state| state.engine.stop(self.id, code));
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Neither can fail in a way that matters to anybody any more.
+        let _ = self.finish();
+        self.stop(CloseCode::STREAM_DROPPED);
+        self.handle.shared.lock().wakers.remove(&self.id);
+    }
+}
+
+fn io_error(error: StreamError) -> io::Error {
+    let kind = match error {
+        StreamError::Closed(_) | StreamError::Finished(_) => io::ErrorKind::NotConnected,
+        StreamError::Stopped(..) => io::ErrorKind::BrokenPipe,
+        StreamError::Reset(..) => io::ErrorKind::ConnectionReset,
+        StreamError::ConnectionClosed(_) => io::ErrorKind::ConnectionAborted,
+    };
+    io::Error::new(kind, error)
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let n = std::task::ready!(self.inner.poll_read(cx, buf.initialize_unfilled()))?;
+        buf.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.inner.poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Written bytes leave on their own, as with a TCP socket.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.inner.finish())
+    }
+}
+
+/// The receiving half of a [`Stream`]. Dropping it alone asks the peer to stop sending.
+#[derive(Debug)]
+pub struct RecvHalf(Stream);
+
+/// The sending half of a [`Stream`]. Dropping it alone ends the direction in order.
+#[derive(Debug)]
+pub struct SendHalf(Stream);
+
+impl RecvHalf {
+    /// The whole stream.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        &self.0
+    }
+}
+
+impl SendHalf {
+    /// The whole stream.
+    #[must_use]
+    pub fn stream(&self) -> &Stream {
+        &self.0
+    }
+}
+
+impl Drop for RecvHalf {
+    fn drop(&mut self) {
+        self.0.inner.stop(CloseCode::STREAM_DROPPED);
+    }
+}
+
+impl Drop for SendHalf {
+    fn drop(&mut self) {
+        // A stream that is over needs no end.
+        let _ = self.0.inner.finish();
+    }
+}
+
+impl AsyncRead for RecvHalf {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for SendHalf {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,521 @@
+//! One path's TLS channel: plaintext segments above, TLS records below, no I/O of its own.
+//!
+//! Built on rustls' unbuffered API, so that an idle path holds no buffers, and many records can be
+//! decrypted from one large read.
+//!
+//! That API does not tell a client whether its early data was taken. So, after a resumed handshake,
+//! the server's first plaintext byte is a verdict: 1 when early data arrived, 0 when the handshake
+//! ended without. A client whose early data was not taken sends it again, before anything else.
+
+use std::sync::Arc;
+
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, TransmitTlsData, UnbufferedStatus,
+};
+use rustls::{ClientConfig, HandshakeKind, ServerConfig};
+use whimbrel_base::EndpointId;
+
+use super::config::server_name;
+use super::{MAX_EARLY_DATA, TlsError};
+
+/// A record's header, content type and tag.
+const RECORD_OVERHEAD: usize = 64;
+
+enum Role {
+    Client(Box<UnbufferedClientConnection>),
+    Server(Box<UnbufferedServerConnection>),
+}
+
+/// Encrypts and decrypts one path.
+pub(crate) struct TlsChannel {
+    role: Role,
+    /// Records waiting to be written, from `written` on.
+    outgoing: Vec<u8>,
+    written: usize,
+    /// Client: plaintext sent as early data, kept until it is known that the server took it.
+    early: Option<Vec<u8>>,
+    /// The verdict on early data was read or written.
+    verdict: bool,
+    /// Server: early data arrived.
+    early_arrived: bool,
+    /// Application data may be encrypted.
+    open: bool,
+}
+
+impl TlsChannel {
+    pub(crate) fn client(config: Arc<ClientConfig>, peer: EndpointId) -> Result<Self, TlsError> {
+        let connection = UnbufferedClientConnection::new(config, server_name(peer)?)?;
+        let mut channel = Self::new(Role::Client(Box::new(connection)));
+        channel.receive(&mut [], &mut |_| {})?; // writes the ClientHello
+        Ok(channel)
+    }
+
+    pub(crate) fn server(config: Arc<ServerConfig>) -> Result<Self, TlsError> {
+        Ok(Self::new(Role::Server(Box::new(UnbufferedServerConnection::new(config)?))))
+    }
+
+    fn new(role: Role) -> Self {
+        Self {
+            role,
+            outgoing: Vec::new(),
+            written: 0,
+            early: None,
+            verdict: false,
+            early_arrived: false,
+            open: false,
+        }
+    }
+
+    /// The peer's identity, once its key or ticket was verified.
+    pub(crate) fn peer(&self) -> Option<EndpointId> {
+        let certificates = match &self.role {
+            Role::Client(c) => c.peer_certificates(),
+            Role::Server(c) => c.peer_certificates(),
+        };
+        EndpointId::from_spki_der(certificates?.first()?).ok()
+    }
+
+    /// Application data may be encrypted now.
+    pub(crate) fn is_open(&self) -> bool {
+        // Nothing may overtake early data that might have to be sent again.
+        self.open && self.early.is_none()
+    }
+
+    fn is_resumed(&self) -> bool {
+        let kind = match &self.role {
+            Role::Client(c) => c.handshake_kind(),
+            Role::Server(c) => c.handshake_kind(),
+        };
+        kind == Some(HandshakeKind::Resumed)
+    }
+
+    fn is_handshaking(&self) -> bool {
+        match &self.role {
+            Role::Client(c) => c.is_handshaking(),
+            Role::Server(c) => c.is_handshaking(),
+        }
+    }
+
+    /// How many bytes may be sent before the server answers; 0 without a ticket.
+    pub(crate) fn early_room(&mut self) -> usize {
+        let sent = self.early.as_ref().map_or(0, Vec::len);
+        let Role::Client(client) = &mut self.role else {
+            return 0;
+        };
+        if self.open {
+            return 0;
+        }
+        let Ok(ConnectionState::TransmitTlsData(mut transmit)) = client.process_tls_records(&mut []).state else {
+            return 0;
+        };
+        if !may_be_early(&mut transmit) {
+            return 0;
+        }
+        (MAX_EARLY_DATA as usize).saturating_sub(sent)
+    }
+
+    /// Takes records from the start of `incoming`, hands their plaintext to `sink`, and returns how
+    /// many bytes were used up; the rest is an incomplete record, to be offered again with more.
+    pub(crate) fn receive(
+        &mut self,
+        incoming: &mut [u8],
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<usize, TlsError> {
+        let fresh = !incoming.is_empty();
+        let mut used = 0;
+        loop {
+            let expect_verdict = matches!(self.role, Role::Client(_)) && !self.verdict;
+            let mut first = Vec::new();
+            let mut keep = |plain: &[u8]| first.extend_from_slice(plain);
+            let output: &mut dyn FnMut(&[u8]) = if expect_verdict { &mut keep } else { &mut *sink };
+            let out = &mut self.outgoing;
+            let (discard, outcome) = match &mut self.role {
+                Role::Client(client) => {
+                    let UnbufferedStatus { discard, state } = client.process_tls_records(&mut incoming[used..]);
+                    (discard, step_client(state?, fresh, out, output)?)
+                }
+                Role::Server(server) => {
+                    let UnbufferedStatus { discard, state } = server.process_tls_records(&mut incoming[used..]);
+                    (discard, step_server(state?, out, output)?)
+                }
+            };
+            used += discard;
+            if !first.is_empty() {
+                let rest = self.read_verdict(&first)?;
+                sink(rest);
+            }
+            match outcome {
+                Outcome::Again => {}
+                Outcome::Blocked => break,
+                Outcome::Open => {
+                    self.open = true;
+                    break;
+                }
+                Outcome::EarlyData => self.early_arrived = true,
+            }
+        }
+        self.settle_early_data()?;
+        Ok(used)
+    }
+
+    /// Client: the first plaintext after a resumed handshake starts with the verdict.
+    fn read_verdict<'a>(&mut self, first: &'a [u8]) -> Result<&'a [u8], TlsError> {
+        self.verdict = true;
+        if !self.is_resumed() {
+            return Ok(first);
+        }
+        let (&verdict, rest) = first.split_first().ok_or(TlsError::Internal("empty verdict"))?;
+        if verdict == 1 {
+            self.early = None;
+        }
+        Ok(rest)
+    }
+
+    /// Server: states the verdict once it is known. Client: sends early data again that was not taken.
+    fn settle_early_data(&mut self) -> Result<(), TlsError> {
+        if !self.open {
+            return Ok(());
+        }
+        match &self.role {
+            Role::Server(_) if !self.verdict && (self.early_arrived || !self.is_handshaking()) => {
+                self.verdict = true;
+                if self.is_resumed() {
+                    self.encrypt(&[u8::from(self.early_arrived)])?;
+                }
+            }
+            // A full handshake means that the ticket, and with it the early data, was ignored.
+            Role::Client(_) if self.verdict || !self.is_resumed() => {
+                if let Some(early) = self.early.take().filter(|e| !e.is_empty()) {
+                    tracing::debug!(bytes = early.len(), "early data refused, sending it again");
+                    self.encrypt(&early)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Encrypts `plaintext`; only while [`is_open`](Self::is_open).
+    pub(crate) fn encrypt(&mut self, plaintext: &[u8]) -> Result<(), TlsError> {
+        let out = &mut self.outgoing;
+        loop {
+            let done = match &mut self.role {
+                Role::Client(c) => encrypt_step(c.process_tls_records(&mut []).state?, plaintext, out)?,
+                Role::Server(c) => encrypt_step(c.process_tls_records(&mut []).state?, plaintext, out)?,
+            };
+            if done {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Encrypts `plaintext` as early data; the caller keeps within [`early_room`](Self::early_room).
+    pub(crate) fn encrypt_early(&mut self, plaintext: &[u8]) -> Result<(), TlsError> {
+        let Role::Client(client) = &mut self.role else {
+            return Err(TlsError::Internal("early data from a server"));
+        };
+        let Ok(ConnectionState::TransmitTlsData(mut transmit)) = client.process_tls_records(&mut []).state else {
+            return Err(TlsError::Internal("early data after its time"));
+        };
+        let mut early = transmit
+            .may_encrypt_early_data()
+            .ok_or(TlsError::Internal("early data without a ticket"))?;
+        let start = self.outgoing.len();
+        self.outgoing.resize(start + plaintext.len() + RECORD_OVERHEAD, 0);
+        let n = early
+            .encrypt(plaintext, &mut self.outgoing[start..])
+            .map_err(|_| TlsError::Internal("early data does not fit"))?;
+        self.outgoing.truncate(start + n);
+        self.early.get_or_insert_default().extend_from_slice(plaintext);
+        Ok(())
+    }
+
+    /// Tells the peer that nothing follows.
+    pub(crate) fn close(&mut self) {
+        let start = self.outgoing.len();
+        self.outgoing.resize(start + RECORD_OVERHEAD, 0);
+        let room = &mut self.outgoing[start..];
+        let n = match &mut self.role {
+            Role::Client(c) => match c.process_tls_records(&mut []).state {
+                Ok(ConnectionState::WriteTraffic(mut w)) => w.queue_close_notify(room).unwrap_or(0),
+                _ => 0,
+            },
+            Role::Server(c) => match c.process_tls_records(&mut []).state {
+                Ok(ConnectionState::WriteTraffic(mut w)) => w.queue_close_notify(room).unwrap_or(0),
+                _ => 0,
+            },
+        };
+        self.outgoing.truncate(start + n);
+    }
+
+    /// Records to write.
+    pub(crate) fn outgoing(&self) -> &[u8] {
+        &self.outgoing[self.written..]
+    }
+
+    /// The first `n` bytes of [`outgoing`](Self::outgoing) were written.
+    pub(crate) fn wrote(&mut self, n: usize) {
+        self.written += n;
+        if self.written == self.outgoing.len() {
+            self.written = 0;
+            self.outgoing.clear();
+        }
+    }
+
+    /// Gives the write buffer back while the path is idle.
+    pub(crate) fn release_buffers(&mut self) {
+        if self.outgoing.is_empty() {
+            self.outgoing = Vec::new();
+        }
+    }
+}
+
+/// What one step of the TLS state machine came to.
+enum Outcome {
+    /// Call again.
+    Again,
+    /// Nothing more to do without more input.
+    Blocked,
+    /// The channel may carry application data, and nothing is left to read.
+    Open,
+    /// Early data was handed to the sink.
+    EarlyData,
+}
+
+fn may_be_early(transmit: &mut TransmitTlsData<'_, ClientConnectionData>) -> bool {
+    transmit.may_encrypt_early_data().is_some()
+}
+
+fn step_client(
+    state: ConnectionState<'_, '_, ClientConnectionData>,
+    fresh: bool,
+    out: &mut Vec<u8>,
+    sink: &mut dyn FnMut(&[u8]),
+) -> Result<Outcome, TlsError> {
+    if let ConnectionState::TransmitTlsData(mut transmit) = state {
+        // Until the server answers, stay where early data may be added.
+        if !fresh && may_be_early(&mut transmit) {
+            return Ok(Outcome::Blocked);
+        }
+        transmit.done();
+        return Ok(Outcome::Again);
+    }
+    step(state, out, sink)
+}
+
+fn step_server(
+    state: ConnectionState<'_, '_, ServerConnectionData>,
+    out: &mut Vec<u8>,
+    sink: &mut dyn FnMut(&[u8]),
+) -> Result<Outcome, TlsError> {
+    if let ConnectionState::ReadEarlyData(mut early) = state {
+        while let Some(record) = early.next_record() {
+            sink(record?.payload);
+        }
+        return Ok(Outcome::EarlyData);
+    }
+    step(state, out, sink)
+}
+
+fn step<Data>(
+    state: ConnectionState<'_, '_, Data>,
+    out: &mut Vec<u8>,
+    sink: &mut dyn FnMut(&[u8]),
+) -> Result<Outcome, TlsError> {
+    Ok(match state {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                sink(record?.payload);
+            }
+            Outcome::Again
+        }
+        ConnectionState::EncodeTlsData(mut encode) => {
+            append(out, |room| encode.encode(room))?;
+            Outcome::Again
+        }
+        ConnectionState::TransmitTlsData(transmit) => {
+            transmit.done();
+            Outcome::Again
+        }
+        // The TCP stream's end follows, and tells the same.
+        ConnectionState::PeerClosed => Outcome::Again,
+        ConnectionState::WriteTraffic(_) => Outcome::Open,
+        ConnectionState::BlockedHandshake | ConnectionState::Closed => Outcome::Blocked,
+        _ => return Err(TlsError::Internal("unexpected state")),
+    })
+}
+
+/// Returns true when `plaintext` was encrypted, false when a handshake message had to go first.
+fn encrypt_step<Data>(
+    state: ConnectionState<'_, '_, Data>,
+    plaintext: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<bool, TlsError> {
+    match state {
+        ConnectionState::WriteTraffic(mut traffic) => {
+            let start = out.len();
+            let records = plaintext.len() / (16 * 1024) + 1;
+            out.resize(start + plaintext.len() + records * RECORD_OVERHEAD, 0);
+            let n = match traffic.encrypt(plaintext, &mut out[start..]) {
+                Ok(n) => n,
+                Err(EncryptError::InsufficientSize(e)) => {
+                    out.resize(start + e.required_size, 0);
+                    traffic
+                        .encrypt(plaintext, &mut out[start..])
+                        .map_err(|_| TlsError::Internal("record does not fit"))?
+                }
+                Err(EncryptError::EncryptExhausted) => return Err(TlsError::Internal("keys used up")),
+            };
+            out.truncate(start + n);
+            Ok(true)
+        }
+        ConnectionState::EncodeTlsData(mut encode) => {
+            append(out, |room| encode.encode(room))?;
+            Ok(false)
+        }
+        ConnectionState::TransmitTlsData(transmit) => {
+            transmit.done();
+            Ok(false)
+        }
+        _ => Err(TlsError::Internal("not open for application data")),
+    }
+}
+
+fn append(
+    out: &mut Vec<u8>,
+    mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+) -> Result<(), TlsError> {
+    let start = out.len();
+    let mut room = 1024;
+    loop {
+        out.resize(start + room, 0);
+        match encode(&mut out[start..]) {
+            Ok(n) => {
+                out.truncate(start + n);
+                return Ok(());
+            }
+            Err(EncodeError::InsufficientSize(e)) => room = e.required_size,
+            Err(EncodeError::AlreadyEncoded) => return Err(TlsError::Internal("encoded twice")),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::tls::TlsIdentity;
+    use whimbrel_base::SecretKey;
+
+    /// Moves all outgoing bytes of one channel to the other; returns the plaintext that came out.
+    fn pump(from: &mut TlsChannel, to: &mut TlsChannel) -> Vec<u8> {
+        pump_with(from, to, &mut Vec::new())
+    }
+
+    /// The same, keeping bytes that could not be used yet.
+    fn pump_with(from: &mut TlsChannel, to: &mut TlsChannel, wire: &mut Vec<u8>) -> Vec<u8> {
+        wire.extend_from_slice(from.outgoing());
+        from.wrote(from.outgoing().len());
+        let mut plain = Vec::new();
+        let used = to.receive(wire, &mut |data| plain.extend_from_slice(data)).unwrap();
+        wire.drain(..used);
+        plain
+    }
+
+    fn handshake(client: &mut TlsChannel, server: &mut TlsChannel) {
+        for _ in 0..4 {
+            pump(client, server);
+            pump(server, client);
+        }
+        assert!(client.is_open() && server.is_open());
+    }
+
+    fn pair() -> (SecretKey, TlsIdentity, SecretKey, TlsIdentity) {
+        let (a, b) = (SecretKey::generate(), SecretKey::generate());
+        let (ta, tb) = (TlsIdentity::new(&a).unwrap(), TlsIdentity::new(&b).unwrap());
+        (a, ta, b, tb)
+    }
+
+    #[test]
+    fn both_sides_learn_each_others_identity() {
+        let (a, ta, b, tb) = pair();
+        let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+        let mut server = TlsChannel::server(tb.server).unwrap();
+        assert_eq!(client.early_room(), 0);
+        handshake(&mut client, &mut server);
+        assert_eq!(client.peer(), Some(b.id()));
+        assert_eq!(server.peer(), Some(a.id()));
+        client.encrypt(b"hello").unwrap();
+        assert_eq!(pump(&mut client, &mut server), b"hello");
+    }
+
+    #[test]
+    fn a_server_with_another_key_is_refused() {
+        let (_, ta, _, tb) = pair();
+        let mut client = TlsChannel::client(ta.client, SecretKey::generate().id()).unwrap();
+        let mut server = TlsChannel::server(tb.server).unwrap();
+        pump(&mut client, &mut server);
+        let mut wire = server.outgoing().to_vec();
+        assert!(client.receive(&mut wire, &mut |_| {}).is_err());
+    }
+
+    #[test]
+    fn a_ticket_carries_early_data_and_the_answer_needs_no_finished() {
+        let (a, ta, b, tb) = pair();
+        let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+        let mut server = TlsChannel::server(tb.server.clone()).unwrap();
+        handshake(&mut client, &mut server);
+
+        let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+        let mut server = TlsChannel::server(tb.server).unwrap();
+        assert_eq!(client.early_room(), 16384);
+        client.encrypt_early(b"join").unwrap();
+        assert_eq!(pump(&mut client, &mut server), b"join");
+        assert_eq!(server.peer(), Some(a.id()));
+        assert!(server.is_open(), "0.5-RTT data is possible");
+        server.encrypt(b"joined").unwrap();
+        assert_eq!(pump(&mut server, &mut client), b"joined");
+        client.encrypt(b"more").unwrap();
+        assert_eq!(pump(&mut client, &mut server), b"more");
+    }
+
+    #[test]
+    fn refused_early_data_is_sent_again_after_the_handshake() {
+        let (_, ta, b, tb) = pair();
+        let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+        let mut server = TlsChannel::server(tb.server).unwrap();
+        handshake(&mut client, &mut server);
+
+        // The server was restarted: it knows no session.
+        let tb = TlsIdentity::new(&b).unwrap();
+        let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+        let mut server = TlsChannel::server(tb.server).unwrap();
+        client.encrypt_early(b"join").unwrap();
+        let mut wire = Vec::new();
+        assert_eq!(pump_with(&mut client, &mut server, &mut wire), b"");
+        pump(&mut server, &mut client);
+        assert_eq!(pump_with(&mut client, &mut server, &mut wire), b"join");
+    }
+
+    #[test]
+    fn a_replayed_first_flight_yields_no_data() {
+        let (_, ta, b, tb) = pair();
+        let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+        let mut server = TlsChannel::server(tb.server.clone()).unwrap();
+        handshake(&mut client, &mut server);
+
+        let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+        client.encrypt_early(b"once").unwrap();
+        let flight = client.outgoing().to_vec();
+        let mut got = Vec::new();
+        for _ in 0..2 {
+            let mut server = TlsChannel::server(tb.server.clone()).unwrap();
+            let mut plain = Vec::new();
+            let _ = server.receive(&mut flight.clone(), &mut |d| plain.extend_from_slice(d));
+            got.push(plain);
+        }
+        assert_eq!(got, [b"once".to_vec(), Vec::new()]);
+    }
+}

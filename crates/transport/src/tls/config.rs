@@ -1,0 +1,78 @@
+//! TLS configurations of one endpoint.
+
+use std::sync::Arc;
+
+use rustls::client::AlwaysResolvesClientRawPublicKeys;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::server::AlwaysResolvesServerRawPublicKeys;
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, ServerConfig, version};
+use whimbrel_base::{EndpointId, SecretKey};
+
+use super::sessions::{ServerSessions, Tickets};
+use super::verifier::{AnyPeer, ExpectedServer};
+use super::{MAX_EARLY_DATA, TlsError};
+
+const ALPN: &[u8] = b"whimbrel/1";
+
+/// What an endpoint needs to dial and to accept.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsIdentity {
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+}
+
+impl TlsIdentity {
+    pub(crate) fn new(key: &SecretKey) -> Result<Self, TlsError> {
+        let provider = provider();
+        let signing = provider
+            .key_provider
+            .load_private_key(PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.to_pkcs8_der())))?;
+        let public = CertificateDer::from(key.id().to_spki_der());
+        let certified = Arc::new(CertifiedKey::new(vec![public], signing));
+
+        let mut client = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(ExpectedServer::new(&provider)))
+            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified.clone())));
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.enable_sni = false; // the name would tell onlookers whom we dial
+        client.enable_early_data = true;
+        client.resumption = rustls::client::Resumption::store(Arc::new(Tickets::default()));
+
+        let mut server = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&version::TLS13])?
+            .with_client_cert_verifier(Arc::new(AnyPeer::new(&provider)))
+            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified)));
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        server.max_early_data_size = MAX_EARLY_DATA;
+        // On resumption the client is known from its ticket: answer before its Finished.
+        server.send_half_rtt_data = true;
+        // Tickets are taken out when used, so a replayed first flight finds none (RFC 8446 §8.1).
+        server.session_storage = Arc::new(ServerSessions::default());
+        Ok(Self {
+            client: Arc::new(client),
+            server: Arc::new(server),
+        })
+    }
+}
+
+/// The TLS name under which a peer's key is expected and its tickets are kept; never sent.
+pub(super) fn server_name(peer: EndpointId) -> Result<ServerName<'static>, TlsError> {
+    ServerName::try_from(peer.to_string()).map_err(|_| TlsError::NoIdentity)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    use aws_lc_rs::cipher_suite as suite;
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![
+            suite::TLS13_AES_128_GCM_SHA256,
+            suite::TLS13_CHACHA20_POLY1305_SHA256,
+            suite::TLS13_AES_256_GCM_SHA384,
+        ],
+        kx_groups: vec![aws_lc_rs::kx_group::X25519, aws_lc_rs::kx_group::SECP256R1],
+        ..aws_lc_rs::default_provider()
+    })
+}

@@ -1,0 +1,122 @@
+//! Two endpoints on loopback addresses that are taken away and given by hand.
+#![allow(clippy::unwrap_used)]
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use whimbrel_transport::{Connection, Endpoint, ManualMonitor};
+
+fn ip(last: u8) -> IpAddr {
+    IpAddr::from([127, 0, 77, last])
+}
+
+/// `RUST_LOG=whimbrel=debug` shows what happens.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+}
+
+async fn endpoint(last: u8) -> (Endpoint, ManualMonitor) {
+    log();
+    let monitor = ManualMonitor::new([ip(last)]);
+    (Endpoint::builder().monitor(monitor.clone()).bind().await.unwrap(), monitor)
+}
+
+struct Pair {
+    client: Endpoint,
+    client_at: ManualMonitor,
+    server: Endpoint,
+    server_at: ManualMonitor,
+}
+
+/// A server that echoes every stream.
+async fn pair(client: u8, server: u8) -> Pair {
+    let (client, client_at) = endpoint(client).await;
+    let (server, server_at) = endpoint(server).await;
+    let mut listener = server.listen_unnamed().await.unwrap();
+    tokio::spawn(async move {
+        while let Some(connection) = listener.accept().await {
+            tokio::spawn(echo(connection));
+        }
+    });
+    Pair { client, client_at, server, server_at }
+}
+
+async fn echo(connection: Connection) {
+    while let Ok(stream) = connection.accept_stream().await {
+        tokio::spawn(async move {
+            let (mut read, mut write) = stream.into_split();
+            let _ = tokio::io::copy(&mut read, &mut write).await;
+            let _ = write.shutdown().await;
+        });
+    }
+}
+
+async fn say(stream: &mut whimbrel_transport::Stream, what: &[u8]) {
+    stream.write_all(what).await.unwrap();
+    let mut back = vec![0; what.len()];
+    tokio::time::timeout(Duration::from_secs(10), stream.read_exact(&mut back)).await.unwrap().unwrap();
+    assert_eq!(back, what);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_echoes_and_closes() {
+    let pair = pair(1, 2).await;
+    let connection = pair.client.connect(pair.server.addr()).await.unwrap();
+    assert_eq!(connection.peer_id(), pair.server.id());
+    let mut stream = connection.open_stream().await.unwrap();
+    say(&mut stream, b"hello").await;
+    stream.shutdown().await.unwrap();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.is_empty());
+    let start = Instant::now();
+    connection.close(whimbrel_transport::CloseCode::NONE, "", Duration::from_secs(5)).await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn megabytes_arrive_exactly() {
+    let pair = pair(3, 4).await;
+    let connection = pair.client.connect(pair.server.addr()).await.unwrap();
+    let stream = connection.open_stream().await.unwrap();
+    let data: Vec<u8> = (0..40_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let (mut read, mut write) = stream.into_split();
+    let sent = data.clone();
+    let writer = tokio::spawn(async move {
+        write.write_all(&sent).await.unwrap();
+        write.shutdown().await.unwrap();
+    });
+    let mut back = Vec::new();
+    read.read_to_end(&mut back).await.unwrap();
+    writer.await.unwrap();
+    assert!(back == data);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_moves() {
+    let pair = pair(5, 6).await;
+    let connection = pair.client.connect(pair.server.addr()).await.unwrap();
+    let mut stream = connection.open_stream().await.unwrap();
+    say(&mut stream, b"before").await;
+    pair.client_at.set([ip(7)]);
+    let start = Instant::now();
+    say(&mut stream, b"after").await;
+    println!("client move: {:?}", start.elapsed());
+    let stats = connection.stats();
+    assert_eq!(stats.paths[0].local.ip(), ip(7));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_moves() {
+    let pair = pair(8, 9).await;
+    let connection = pair.client.connect(pair.server.addr()).await.unwrap();
+    let mut stream = connection.open_stream().await.unwrap();
+    say(&mut stream, b"before").await;
+    pair.server_at.set([ip(10)]);
+    let start = Instant::now();
+    say(&mut stream, b"after").await;
+    println!("server move: {:?}", start.elapsed());
+    assert_eq!(connection.stats().paths[0].remote.ip(), ip(10));
+}
