@@ -1,19 +1,27 @@
 //! The name service: it keeps the signed records by which endpoints are found.
 //!
 //! ```text
-//! protocol   the messages, and how they are framed          (no sockets here)
+//! resolver   asks a service, over one lasting connection        service   answers, on an endpoint
+//! protocol   the messages, and how they are framed                        (no sockets from here on)
 //! registry   the rules: who owns a name, what is newer, what has expired, who watches
 //! store      where the registry keeps its entries: in memory, in a file, or elsewhere
 //! ```
 //!
 //! The service can withhold records but not forge them: they are signed by their endpoints, and whoever looks one up
-//! verifies it ([`whimbrel_base::record`]). Nothing here reads a clock; the time is passed in.
+//! verifies it ([`whimbrel_base::record`]). Nothing below [`service`] and [`resolver`] reads a clock; the time is
+//! passed in.
 
+pub mod address;
 pub mod error;
 pub mod protocol;
 pub mod registry;
+pub mod resolver;
+pub mod service;
 pub mod store;
 
+pub use address::{ServiceAddress, ServiceAddressError};
 pub use error::{ErrorCode, NamesError};
 pub use registry::{Found, Limits, Registry, Watcher};
+pub use resolver::{AskError, NameResolver};
+pub use service::{Service, ServiceStats};
 pub use store::{MemoryStore, RedbStore, Store, StoreError};

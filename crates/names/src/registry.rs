@@ -196,6 +196,14 @@ impl Registry {
         }
     }
 
+    /// The end of the store's feed: where [`follow_from`](Self::follow_from) begins when all before is known.
+    ///
+    /// # Errors
+    /// [`NamesError::Unavailable`].
+    pub async fn head(&self) -> Result<Cursor, NamesError> {
+        Ok(self.store.head().await?)
+    }
+
     /// As [`follow`](Self::follow), from `cursor` on, which is moved ahead.
     pub async fn follow_from(&self, cursor: &mut Cursor) -> NamesError {
         loop {

@@ -102,6 +102,8 @@ pub(crate) struct Path {
     pub(crate) ping: bool,
     /// Once lost: the contents were given back to their streams.
     pub(crate) requeued: bool,
+    /// Up to this segment, the contents were sent again elsewhere while the path was suspect.
+    pub(crate) reinjected: u64,
     /// Once lost: the peer knows our final count.
     pub(crate) told: bool,
     /// Once lost: we know the peer's final count.
@@ -140,6 +142,7 @@ impl Path {
             newest_eliciting: now,
             ping: false,
             requeued: false,
+            reinjected: 0,
             told: false,
             heard_final: false,
         }

@@ -44,7 +44,9 @@ fn an_announced_stream_survives_the_loss_of_its_announcement() {
 /// TLS early data is a hard limit: the carrier breaks when more is sent before the answer.
 #[test]
 fn nothing_beyond_the_early_limit_is_sent_before_the_answer() {
-    for early_limit in [0, 100, 1000, 3000, 5000, 8192, 10_000, 14_000, 20_000, 40_000] {
+    for early_limit in [
+        0, 100, 1000, 3000, 5000, 8192, 10_000, 14_000, 20_000, 40_000,
+    ] {
         for join in [false, true] {
             let mut sim = if join {
                 Sim::established(Options::default())
@@ -71,7 +73,10 @@ fn nothing_beyond_the_early_limit_is_sent_before_the_answer() {
             // The frame that asks for the path has to go in any case; it is a few hundred bytes.
             assert!(sent <= early_limit.max(300), "{sent} of {early_limit}");
             assert!(first >= 50);
-            assert!(early_limit < 5000 || sent * 10 > early_limit.min(10_000) * 8, "{sent}");
+            assert!(
+                early_limit < 5000 || sent * 10 > early_limit.min(10_000) * 8,
+                "{sent}"
+            );
         }
     }
 }
@@ -105,7 +110,11 @@ fn a_path_that_the_server_lost_while_it_was_opening_is_settled() {
     sim.cut(index, Cut::First(Side::Server));
     sim.advance(secs(5));
     for side in [Side::Client, Side::Server] {
-        assert_eq!(sim.connection(side).unwrap().footprint().paths, 1, "{side:?}");
+        assert_eq!(
+            sim.connection(side).unwrap().footprint().paths,
+            1,
+            "{side:?}"
+        );
     }
 }
 
@@ -124,7 +133,10 @@ fn any_number_of_lost_paths_is_settled_in_the_end() {
         for side in [Side::Client, Side::Server] {
             let footprint = sim.connection(side).unwrap().footprint();
             assert!(footprint.paths <= 80, "{side:?} keeps {footprint:?}");
-            assert!(footprint.unseen_reports <= 64, "{side:?} keeps {footprint:?}");
+            assert!(
+                footprint.unseen_reports <= 64,
+                "{side:?} keeps {footprint:?}"
+            );
         }
     }
     sim.heal();
@@ -192,7 +204,13 @@ fn overtaking_bytes_are_not_counted_as_duplicates() {
     for (offset, data) in [(100, &[1; 100][..]), (0, &[1; 100]), (50, &[1; 100])] {
         let mut body = Vec::new();
         let fin = false;
-        Frame::Stream { id, offset, data, fin }.encode(&mut body);
+        Frame::Stream {
+            id,
+            offset,
+            data,
+            fin,
+        }
+        .encode(&mut body);
         sim.server().handle_segment(now, PathId(0), &body).unwrap();
     }
     let stats = sim.server().stats();
@@ -252,7 +270,11 @@ fn acknowledgements_avoid_a_suspect_path_while_another_works() {
     sim.advance(ms(60));
     assert!(sim.client.is_drained(id));
     let after = sim.carriers[0].down.sent;
-    assert!(after - before < 20, "{} bytes on the suspect path", after - before);
+    assert!(
+        after - before < 20,
+        "{} bytes on the suspect path",
+        after - before
+    );
     assert!(sim.carriers[index].down.sent > 0);
 }
 

@@ -151,7 +151,9 @@ fn s10_09_idle_path_does_not_time_out() {
     sim.advance(ms(30));
     assert_eq!(sim.read_all(Side::Server), 100);
     // Keeping it alive costs one exchange a minute.
-    let sent = sim.path(Side::Client, PathId(0)).map_or(0, |p| p.bytes_sent);
+    let sent = sim
+        .path(Side::Client, PathId(0))
+        .map_or(0, |p| p.bytes_sent);
     assert!(sent < 6 * 60 * 40 + 1000, "{sent} bytes for six idle hours");
 }
 
@@ -200,9 +202,13 @@ fn s10_11_one_byte_messages_share_segments() {
     for _ in 0..1000 {
         assert_eq!(sim.write(Side::Client, id, 1), 1);
     }
-    let before = sim.path(Side::Client, PathId(0)).map_or(0, |p| p.bytes_sent);
+    let before = sim
+        .path(Side::Client, PathId(0))
+        .map_or(0, |p| p.bytes_sent);
     sim.advance(ms(30));
-    let after = sim.path(Side::Client, PathId(0)).map_or(0, |p| p.bytes_sent);
+    let after = sim
+        .path(Side::Client, PathId(0))
+        .map_or(0, |p| p.bytes_sent);
     assert!(after - before < 1050, "{} bytes for 1000", after - before);
     assert_eq!(sim.read_all(Side::Server), 1000);
     // Over many streams they still share segments.

@@ -20,7 +20,10 @@ fn a_reset_is_never_mistaken_for_the_end() {
         sim.reset(Side::Client, id);
         sim.advance(ms(200));
         let result = sim.server().read(id, &mut [0; 10]);
-        assert_eq!(result, Err(StreamError::Reset(id, CloseCode::application(7))));
+        assert_eq!(
+            result,
+            Err(StreamError::Reset(id, CloseCode::application(7)))
+        );
     }
 }
 
@@ -169,7 +172,11 @@ fn tiny_and_huge_configurations_work() {
         sim.advance(secs(3600));
         sim.client.close(CloseCode::NONE, "");
         sim.heal();
-        assert!(sim.run_until(secs(10), |s| s.client.is_closed()), "{}", sim.report());
+        assert!(
+            sim.run_until(secs(10), |s| s.client.is_closed()),
+            "{}",
+            sim.report()
+        );
     }
 }
 
@@ -202,12 +209,18 @@ fn closing_survives_a_move_at_any_moment() {
             sim.advance(ms(50));
             sim.server_accepts();
             sim.write(closer, id, 30_000);
-            sim.connection(closer).unwrap().close(CloseCode::application(1), "done");
+            sim.connection(closer)
+                .unwrap()
+                .close(CloseCode::application(1), "done");
             sim.advance(ms(at));
             sim.cut_and_heal(Cut::Both);
             // A client that has acknowledged CLOSE is gone. Should the acknowledgement be lost, a
             // server, which cannot dial, waits its time out.
-            let limit = if closer == Side::Client { secs(30) } else { secs(610) };
+            let limit = if closer == Side::Client {
+                secs(30)
+            } else {
+                secs(610)
+            };
             let done = sim.run_until(limit, |sim| sim.client.is_over() && sim.server_was_over);
             assert!(done, "at {at}: {}", sim.report());
             let closed = sim.connection(closer).unwrap();
@@ -215,7 +228,10 @@ fn closing_survives_a_move_at_any_moment() {
             assert_eq!(code, Some(CloseCode::application(1)));
             let peer = sim.connection(closer.peer()).unwrap();
             let (by, code, reason) = peer.close_reason().unwrap();
-            assert_eq!((by, code, reason), (ClosedBy::Peer, CloseCode::application(1), "done"));
+            assert_eq!(
+                (by, code, reason),
+                (ClosedBy::Peer, CloseCode::application(1), "done")
+            );
             sim.read_all(closer.peer());
             let app = match closer {
                 Side::Client => &sim.server_app,
@@ -252,7 +268,10 @@ fn a_peer_that_never_reads_cannot_hold_a_close_for_ever() {
         sim.advance(secs(1));
         sim.client.close(CloseCode::NONE, "");
         sim.advance(secs(3600));
-        assert!(!sim.client.is_closed(), "there is data to deliver, and the peer is alive");
+        assert!(
+            !sim.client.is_closed(),
+            "there is data to deliver, and the peer is alive"
+        );
         if abort {
             sim.client.abort(CloseCode::NONE, "");
             sim.advance(secs(1));
@@ -277,7 +296,10 @@ fn closing_while_detached_leaves_time_to_come_back() {
     assert!(!sim.client.is_closed(), "the close was only asked for now");
     sim.heal();
     assert!(sim.run_until(secs(10), |sim| sim.client.is_over()));
-    assert_eq!(sim.client.close_reason().map(|r| r.1), Some(CloseCode::NONE));
+    assert_eq!(
+        sim.client.close_reason().map(|r| r.1),
+        Some(CloseCode::NONE)
+    );
     assert_eq!(sim.server_app.streams[&id].read, 1000);
 
     let mut sim = Sim::established(Options::default());
@@ -295,7 +317,8 @@ fn closing_before_anybody_answered_does_not_linger() {
     let index = sim.dial().unwrap();
     sim.stall(index, true);
     sim.advance(secs(1));
-    sim.client.abort(CloseCode::application(3), "changed my mind");
+    sim.client
+        .abort(CloseCode::application(3), "changed my mind");
     sim.cut(index, Cut::Both);
     sim.advance(secs(1));
     let (by, code, _) = sim.client.close_reason().unwrap();
@@ -319,7 +342,11 @@ fn an_unanswered_close_ends_by_itself() {
         let mut body = Vec::new();
         Frame::Ack(vec![(PathReport { path, received }, 0)]).encode(&mut body);
         sim.client.handle_segment(at, path, &body).unwrap();
-        at = sim.client.poll_timeout().expect("every wait has a limit").max(at);
+        at = sim
+            .client
+            .poll_timeout()
+            .expect("every wait has a limit")
+            .max(at);
         sim.client.handle_timeout(at);
         while sim.client.poll_transmit(at, path, &mut wire) {}
         spins += 1;
@@ -371,7 +398,10 @@ fn blocked_writers_are_woken() {
             _ => sim.client.give_up(CloseCode::EVICTED, ""),
         }
         sim.advance(secs(1));
-        assert!(sim.client_events.contains(&Event::Writable(id)), "way {how}");
+        assert!(
+            sim.client_events.contains(&Event::Writable(id)),
+            "way {how}"
+        );
     }
 }
 

@@ -158,7 +158,11 @@ fn deadlines_lie_ahead_after_they_were_handled() {
                     keepalive,
                     ..Config::default()
                 };
-                config.params.linger = if scenario == 5 { Duration::ZERO } else { secs(100) };
+                config.params.linger = if scenario == 5 {
+                    Duration::ZERO
+                } else {
+                    secs(100)
+                };
                 let options = Options {
                     client: config,
                     ..Options::default()

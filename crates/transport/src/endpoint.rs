@@ -27,6 +27,9 @@ use crate::shared::Shared;
 use crate::sockets::{self, BindPlan, Bound, Sockets};
 use crate::tls::TlsIdentity;
 
+/// Longest wait for room in a socket's send buffer.
+const NOTICE_LIMIT: Duration = Duration::from_millis(50);
+
 /// Sets an [`Endpoint`] up.
 #[derive(Default)]
 pub struct Builder {
@@ -485,13 +488,20 @@ impl EndpointInner {
         }
     }
 
-    pub(crate) fn send_notice(&self, datagram: &[u8], target: SocketAddr) {
+    /// Sends a datagram from the sockets of the target's family. What cannot be sent now is lost, as
+    /// datagrams are.
+    pub(crate) async fn send_notice(&self, datagram: &[u8], target: SocketAddr) {
         let sockets: Vec<Arc<UdpSocket>> =
             lock(&self.sockets).bound.values().map(|bound| bound.notices.clone()).collect();
         for socket in sockets {
             let fits = socket.local_addr().is_ok_and(|a| a.is_ipv4() == target.is_ipv4());
-            if fits && let Err(error) = socket.try_send_to(datagram, target) {
-                tracing::debug!(%target, %error, "cannot send a notice now");
+            if !fits {
+                continue;
+            }
+            match tokio::time::timeout(NOTICE_LIMIT, socket.send_to(datagram, target)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => tracing::debug!(%target, %error, "cannot send a notice now"),
+                Err(_) => tracing::debug!(%target, "the notice socket is full"),
             }
         }
     }

@@ -37,6 +37,8 @@ impl Mover {
         let mut records = self.watch();
         let mut pause = FIRST_PAUSE;
         while !self.shared.lock().engine.is_closed() {
+            // Known once the connection was accepted: from then on the server can call us.
+            self.endpoint.registry.add_tag(&self.shared);
             if !self.shared.needs_path() {
                 pause = FIRST_PAUSE;
                 tokio::select! {
@@ -131,9 +133,7 @@ impl Mover {
         })?;
         let limit = ANSWER.max(dialled.rtt * 6);
         let mut path = self.open_path(dialled).ok_or(())?;
-        tokio::time::timeout(limit, path.answered()).await.map_err(drop)??;
-        self.endpoint.registry.add_tag(&self.shared);
-        Ok(())
+        tokio::time::timeout(limit, path.answered()).await.map_err(drop)?
     }
 
     /// Adds a path over a fresh socket; its first flight leaves at once.

@@ -105,7 +105,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointInner>, shared: Arc<Shared>) {
         let addresses = endpoint.reachable();
         let datagram = key.seal(&Notice::Moved { sequence, addresses });
         for target in &targets {
-            endpoint.send_notice(&datagram, *target);
+            endpoint.send_notice(&datagram, *target).await;
         }
         if tokio::time::timeout(FIRST_REPEAT * 2u32.pow(attempt), heard).await.is_ok() {
             return;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use whimbrel_transport::{Connection, Endpoint, ManualMonitor};
+use whimbrel_transport::{Connection, ConnectionEvent, Endpoint, ManualMonitor};
 
 fn ip(last: u8) -> IpAddr {
     IpAddr::from([127, 0, 77, last])
@@ -94,18 +94,30 @@ async fn megabytes_arrive_exactly() {
     assert!(back == data);
 }
 
+/// Does what makes the connection move, and waits until it has.
+async fn moved(connection: &Connection, change: impl FnOnce()) -> Duration {
+    let mut events = connection.events();
+    change();
+    let wait = async {
+        loop {
+            if let ConnectionEvent::PathUp { recovery: Some(took), .. } = events.recv().await.unwrap() {
+                return took;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_moves() {
     let pair = pair(5, 6).await;
     let connection = pair.client.connect(pair.server.addr()).await.unwrap();
     let mut stream = connection.open_stream().await.unwrap();
     say(&mut stream, b"before").await;
-    pair.client_at.set([ip(7)]);
-    let start = Instant::now();
+    let took = moved(&connection, || pair.client_at.set([ip(7)])).await;
+    println!("client move: {took:?}");
     say(&mut stream, b"after").await;
-    println!("client move: {:?}", start.elapsed());
-    let stats = connection.stats();
-    assert_eq!(stats.paths[0].local.ip(), ip(7));
+    assert_eq!(connection.stats().paths[0].local.ip(), ip(7));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,9 +126,8 @@ async fn the_server_moves() {
     let connection = pair.client.connect(pair.server.addr()).await.unwrap();
     let mut stream = connection.open_stream().await.unwrap();
     say(&mut stream, b"before").await;
-    pair.server_at.set([ip(10)]);
-    let start = Instant::now();
+    let took = moved(&connection, || pair.server_at.set([ip(10)])).await;
+    println!("server move: {took:?}");
     say(&mut stream, b"after").await;
-    println!("server move: {:?}", start.elapsed());
     assert_eq!(connection.stats().paths[0].remote.ip(), ip(10));
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use super::Connection;
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::Event;
@@ -148,9 +150,6 @@ impl Connection {
 
     fn add_server_path(&mut self, now: Instant, id: PathId, first: First, lost: &[PathReport]) {
         self.next_path = id.0 + 1;
-        // The client gives its older paths up when it has our answer: it should know by then what
-        // arrived on them, even if that was said on one of them and got lost there.
-        self.tell_counts_again();
         self.paths.insert(id, Path::new(first, now, None, u64::MAX));
         self.detached_since = None;
         self.contact_lost = None;
@@ -181,8 +180,10 @@ impl Connection {
                 .iter()
                 .all(|s| s.contents.iter().all(is_first_flight));
         self.push(Event::PathDown(id));
+        // The peer may never have heard of it, and nothing hangs on it. But if another path is
+        // there it costs nothing to say so, and the peer might be sending on it.
+        let forgettable = forgettable && !self.paths.values().any(Path::is_live);
         if forgettable && self.side == Side::Client {
-            // The peer may never have heard of it, and nothing hangs on it.
             let path = self.paths.remove(&id);
             for content in path.iter().flat_map(|p| &p.sent).flat_map(|s| &s.contents) {
                 self.control.mark(content);
@@ -192,7 +193,6 @@ impl Connection {
             self.control.paths_lost.insert(id);
             self.forget_oldest_lost();
         }
-        // Acknowledgements may have been lost with it.
         self.tell_counts_again();
         if self.detached_since.is_none() && !self.paths.values().any(Path::is_live) {
             self.detached_since = Some(now);
@@ -204,7 +204,8 @@ impl Connection {
         self.close_unheard();
     }
 
-    fn tell_counts_again(&mut self) {
+    /// What was acknowledged on a path that died may not have arrived.
+    pub(super) fn tell_counts_again(&mut self) {
         let live = self.paths.values_mut().filter(|p| p.is_live());
         for path in live.filter(|p| p.received > 0) {
             path.reported = path.reported.min(path.received - 1);
@@ -215,7 +216,11 @@ impl Connection {
 
     fn forget_oldest_lost(&mut self) {
         while self.unsettled() > MAX_LOST
-            && let Some(id) = self.paths.iter().find(|(_, p)| !p.is_live()).map(|(id, _)| *id)
+            && let Some(id) = self
+                .paths
+                .iter()
+                .find(|(_, p)| !p.is_live())
+                .map(|(id, _)| *id)
         {
             self.paths.remove(&id);
             self.control.paths_lost.remove(&id);
@@ -234,6 +239,27 @@ impl Connection {
         }
     }
 
+    /// What is under way on suspect paths goes again on the active one; should a suspect path
+    /// come back, what it delivers late is dropped by offset (DESIGN §4).
+    pub(super) fn reinject(&mut self) {
+        let mut contents = Vec::new();
+        for path in self.paths.values_mut() {
+            if path.state != PathState::Suspect || path.reinjected == path.sent_count {
+                continue;
+            }
+            path.reinjected = path.sent_count;
+            for segment in &mut path.sent {
+                // Moved, not copied: the loss of this path would otherwise repeat it once more.
+                let (stay, go) = std::mem::take(&mut segment.contents)
+                    .into_iter()
+                    .partition(|content| *content == Content::Accept);
+                segment.contents = stay;
+                contents.extend::<SmallVec<[Content; 1]>>(go);
+            }
+        }
+        self.put_back(contents);
+    }
+
     /// Puts what the path has not delivered back into the queues.
     fn requeue(&mut self, id: PathId) {
         let Some(path) = self.paths.get_mut(&id).filter(|p| !p.requeued) else {
@@ -246,6 +272,10 @@ impl Connection {
             .iter()
             .flat_map(|s| s.contents.iter().cloned())
             .collect();
+        self.put_back(contents);
+    }
+
+    fn put_back(&mut self, contents: Vec<Content>) {
         for content in contents {
             if let Content::Stream { id, range, fin } = content {
                 if let Some(stream) = self.streams.get_mut(&id) {

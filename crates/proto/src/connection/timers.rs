@@ -124,7 +124,9 @@ impl Connection {
                 let Some(since) = closing.since else {
                     return Some(alone_since);
                 };
-                since.max(alone_since).checked_add(linger.min(CLOSING_LINGER))
+                since
+                    .max(alone_since)
+                    .checked_add(linger.min(CLOSING_LINGER))
             }
         }
     }

@@ -56,12 +56,15 @@ impl Connection {
         if p.state == PathState::Opening {
             return self.segment_limit(path) > MIN_PIECE as u64 && self.may_carry_data(path);
         }
+        let ping = p.ping;
+        if p.state == PathState::Active {
+            self.reinject();
+        }
         let acks_wait = || {
             let mut live = self.paths.values().filter(|p| p.is_live());
             live.any(|p| p.ack_due || p.ack_deadline.is_some_and(|at| at <= now))
         };
-        p.ping
-            || (self.is_trusted(path) && (acks_wait() || !self.control.is_empty()))
+        ping || (self.is_trusted(path) && (acks_wait() || !self.control.is_empty()))
             || self.may_carry_data(path)
     }
 
@@ -69,9 +72,7 @@ impl Connection {
     /// be used, to the byte (TLS breaks off a connection that exceeds it).
     fn segment_limit(&self, path: PathId) -> u64 {
         match self.paths.get(&path) {
-            Some(p) if p.state == PathState::Opening => {
-                p.early_limit.saturating_sub(p.bytes_sent)
-            }
+            Some(p) if p.state == PathState::Opening => p.early_limit.saturating_sub(p.bytes_sent),
             _ => u64::MAX,
         }
     }
@@ -114,6 +115,9 @@ impl Connection {
         if let Some(path) = self.paths.get_mut(&id) {
             path.first = First::Done;
         }
+        // The client gives its older paths up when it has our answer: it should know by then what
+        // arrived on them, even if that was said on one of them and got lost there.
+        self.tell_counts_again();
         true
     }
 

@@ -69,7 +69,10 @@ impl App {
         match connection.write(id, &data) {
             Ok(taken) => {
                 assert!(taken <= n);
-                assert!(!half.finished && !half.reset, "wrote behind the end of {id}");
+                assert!(
+                    !half.finished && !half.reset,
+                    "wrote behind the end of {id}"
+                );
                 half.written += taken as u64;
                 taken
             }
@@ -108,7 +111,9 @@ impl App {
         id: StreamId,
         max: usize,
     ) -> usize {
-        let half = self.streams.entry(id).or_default();
+        let Some(half) = self.streams.get_mut(&id) else {
+            return 0;
+        };
         if half.reading_is_over() || max == 0 {
             return 0;
         }
@@ -184,7 +189,10 @@ impl App {
                 theirs.read == mine.written && !mine.finished
             };
             if !ok {
-                return Some(format!("{:?} stream {id}: {mine:?} against {theirs:?}", self.side));
+                return Some(format!(
+                    "{:?} stream {id}: {mine:?} against {theirs:?}",
+                    self.side
+                ));
             }
         }
         None

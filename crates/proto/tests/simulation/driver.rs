@@ -46,7 +46,9 @@ impl Sim {
         let engines = [Some(&self.client), self.server.as_ref()];
         let timers = engines.into_iter().flatten().map(Connection::poll_timeout);
         let carriers = self.carriers.iter().map(|c| c.next_event());
-        let redial = [self.redial_at.filter(|_| self.options.redial && !self.client.is_closed())];
+        let redial = [self
+            .redial_at
+            .filter(|_| self.options.redial && !self.client.is_closed())];
         timers.chain(carriers).chain(redial).flatten().min()
     }
 
@@ -122,7 +124,8 @@ impl Sim {
 
     fn close_path(&mut self, side: Side, path: PathId) {
         for index in 0..self.carriers.len() {
-            if self.carriers[index].path == path && self.carriers[index].end(side) == End::Attached {
+            if self.carriers[index].path == path && self.carriers[index].end(side) == End::Attached
+            {
                 self.close_end(side, index);
             }
         }
@@ -253,7 +256,10 @@ impl Sim {
                 }
             },
             FirstFlight::Join(join) => {
-                assert_eq!(join.connection, ConnectionId::from_bytes(&super::CONNECTION));
+                assert_eq!(
+                    join.connection,
+                    ConnectionId::from_bytes(&super::CONNECTION)
+                );
                 match self.server.as_mut() {
                     Some(server) if !self.server_was_over => {
                         server.join(now, &join).map_err(|e| e.code())

@@ -222,8 +222,12 @@ impl Sim {
     pub(crate) fn forget(&mut self) {
         if self.server.take().is_some() {
             self.forgotten += 1;
-            // What the old process read is gone with it; a new connection starts at zero.
-            self.server_app = App::new(Side::Server);
+            self.server_was_over = false;
+            if !self.client.is_established() {
+                // A repeated OPEN makes a new connection, whose application starts at zero. (An
+                // established client will be refused; it may still read what it has.)
+                self.server_app = App::new(Side::Server);
+            }
         }
         for index in 0..self.carriers.len() {
             if self.carriers[index].server == End::Attached {

@@ -1,0 +1,39 @@
+//! What the kernel and the allocator say of this process.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time that all threads of this process have used.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Bytes of memory that this process has resident.
+pub(crate) fn resident() -> Result<u64> {
+    let statm = fs::read_to_string("/proc/self/statm").context("no /proc")?;
+    let pages: u64 = statm.split(' ').nth(1).context("malformed statm")?.parse()?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
+/// Hands freed memory back to the kernel, so that [`resident`] counts what is in use.
+pub(crate) fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim has no preconditions, and may be called from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Allows as many open files as the system lets us.
+pub(crate) fn raise_file_limit() -> Result<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).context("cannot raise the limit of open files")?;
+    Ok(limit.maximum.unwrap_or(u64::MAX))
+}

@@ -1,0 +1,163 @@
+//! One stream of one peer: requests in, replies and pushes out.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{JoinHandle, JoinSet};
+use whimbrel_base::{EndpointId, Name, UnixTime};
+use whimbrel_transport::{CloseCode, RecvHalf, SendHalf, Stream};
+
+use super::{Shared, now};
+use crate::error::{ErrorCode, NamesError};
+use crate::protocol::{Decoder, Numbered, ProtocolError, Reply, Request, Response, encode};
+use crate::registry::Watcher;
+
+/// Requests of one stream that are under way at once. Further ones wait unread.
+pub const REQUESTS: usize = 32;
+
+/// Replies that wait to be written. Whoever has more waits.
+const REPLIES: usize = 64;
+
+const READ_SIZE: usize = 16 * 1024;
+
+type Replies = mpsc::Sender<Reply>;
+
+/// Serves a stream until the peer ends it.
+pub(super) async fn serve(stream: Stream, shared: Arc<Shared>) {
+    let connection = stream.connection();
+    let (read, write) = stream.into_split();
+    let (replies, queue) = mpsc::channel(REPLIES);
+    let session = Session {
+        peer: connection.peer_id(),
+        shared: shared.clone(),
+        replies,
+        permits: Arc::new(Semaphore::new(REQUESTS)),
+        requests: JoinSet::new(),
+        watches: HashMap::new(),
+    };
+    let (ended, _) = tokio::join!(session.run(read), write_replies(write, queue));
+    if let Err(Broken::Protocol(error)) = ended {
+        shared.counters.broken();
+        tracing::info!(peer = %connection.peer_id().short(), %error, "the peer broke the protocol");
+        connection.abort(CloseCode::PROTOCOL, &error.to_string());
+    }
+}
+
+enum Broken {
+    Stream,
+    Protocol(ProtocolError),
+}
+
+impl From<io::Error> for Broken {
+    fn from(_: io::Error) -> Self {
+        Self::Stream
+    }
+}
+
+impl From<ProtocolError> for Broken {
+    fn from(error: ProtocolError) -> Self {
+        Self::Protocol(error)
+    }
+}
+
+struct Session {
+    peer: EndpointId,
+    shared: Arc<Shared>,
+    replies: Replies,
+    permits: Arc<Semaphore>,
+    requests: JoinSet<()>,
+    watches: HashMap<u64, Watch>,
+}
+
+/// A task that pushes what a watcher gets. Ends when it is dropped.
+struct Watch(JoinHandle<()>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Session {
+    async fn run(mut self, mut read: RecvHalf) -> Result<(), Broken> {
+        let mut decoder = Decoder::<Numbered>::new();
+        let mut piece = vec![0; READ_SIZE];
+        loop {
+            while let Some(Numbered { number, request }) = decoder.next_message()? {
+                self.take(number, request).await?;
+            }
+            let n = tokio::select! {
+                n = read.read(&mut piece) => n?,
+                // Nobody reads the replies any more.
+                () = self.replies.closed() => return Err(Broken::Stream),
+            };
+            if n == 0 {
+                break;
+            }
+            decoder.push(&piece[..n]);
+        }
+        // What was asked is answered; watches end.
+        self.watches.clear();
+        while self.requests.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    async fn take(&mut self, number: u64, request: Request) -> Result<(), Broken> {
+        self.shared.counters.request();
+        match request {
+            Request::Watch { name, after } => {
+                let response = self.watch(number, name, after).await;
+                self.reply(number, response).await
+            }
+            Request::Unwatch { watch } => {
+                if let Some(mut watch) = self.watches.remove(&watch) {
+                    // Only when it has ended can nothing of it follow our answer.
+                    watch.0.abort();
+                    let _ = (&mut watch.0).await;
+                }
+                self.reply(number, Response::Unwatched).await
+            }
+            request => {
+                let permit = self.permits.clone().acquire_owned().await.map_err(io::Error::other)?;
+                while self.requests.try_join_next().is_some() {}
+                let (shared, peer, replies) = (self.shared.clone(), self.peer, self.replies.clone());
+                self.requests.spawn(async move {
+                    let response = shared.answer(peer, request).await;
+                    // If it can't be sent, the stream is over.
+                    let _ = replies.send(Reply::Response { request: number, response }).await;
+                    drop(permit);
+                });
+                Ok(())
+            }
+        }
+    }
+
+    async fn reply(&self, request: u64, response: Response) -> Result<(), Broken> {
+        if matches!(response, Response::Error { .. }) {
+            self.shared.counters.refused();
+        }
+        let reply = Reply::Response { request, response };
+        self.replies.send(reply).await.map_err(|_| Broken::Stream)
+    }
+
+    /// Begins a watch. Pushes can't overtake the answer: they wait until the task below runs, and it waits for the queue.
+    async fn watch(&mut self, number: u64, name: Name, after: Option<u64>) -> Response {
+        if self.watches.contains_key(&number) {
+            let message = format!("the number {number} was used before; give each request a new one");
+            return Response::refusal(ErrorCode::Malformed, message);
+        }
+        self.watches.retain(|_, watch| !watch.0.is_finished());
+        let watcher = match self.shared.registry.watch(&name, self.peer, after, now()).await {
+            Ok(watcher) => watcher,
+            Err(error) => return Response::error(&error),
+        };
+        // The answer goes first: it has its place in the queue before the first push asks for one.
+        let answer = Reply::Response { request: number, response: Response::Watching };
+        let pushes = push(number, watcher, self.shared.clone(), self.replies.clone(), answer);
+        self.watches.insert(number, Watch(tokio::spawn(pushes)));
+        Response::Watching
+    }
+}
