@@ -184,12 +184,7 @@ fn put_reports(out: &mut Vec<u8>, reports: &[PathReport]) {
 fn reports(reader: &mut Reader<'_>) -> Result<Vec<PathReport>, DecodeError> {
     let count = report_count(reader)?;
     (0..count)
-        .map(|_| {
-            Ok(PathReport {
-                path: PathId(reader.varint()?),
-                received: reader.varint()?,
-            })
-        })
+        .map(|_| Ok(PathReport { path: PathId(reader.varint()?), received: reader.varint()? }))
         .collect()
 }
 
@@ -231,11 +226,7 @@ impl Frame<'_> {
                 put_reports(b, &open.lost);
                 open.params.encode(b);
             }),
-            Self::Accept {
-                random,
-                lost,
-                params,
-            } => put(out, kind::ACCEPT, |b| {
+            Self::Accept { random, lost, params } => put(out, kind::ACCEPT, |b| {
                 b.extend_from_slice(random);
                 put_reports(b, lost);
                 params.encode(b);
@@ -247,9 +238,7 @@ impl Frame<'_> {
                 put_reports(b, &join.lost);
             }),
             Self::Joined { lost } => put(out, kind::JOINED, |b| put_reports(b, lost)),
-            Self::Refuse { code, reason } => {
-                put(out, kind::REFUSE, |b| put_reason(b, *code, reason))
-            }
+            Self::Refuse { code, reason } => put(out, kind::REFUSE, |b| put_reason(b, *code, reason)),
             Self::Ack(acks) => put(out, kind::ACK, |b| {
                 varint::write(b, acks.len() as u64);
                 for (report, delay) in acks {
@@ -258,12 +247,7 @@ impl Frame<'_> {
                     varint::write(b, *delay);
                 }
             }),
-            Self::Stream {
-                id,
-                offset,
-                data,
-                fin,
-            } => {
+            Self::Stream { id, offset, data, fin } => {
                 let kind = if *fin { kind::STREAM_FIN } else { kind::STREAM };
                 put(out, kind, |b| {
                     varint::write(b, id.0);
@@ -277,11 +261,7 @@ impl Frame<'_> {
                 varint::write(b, *max);
             }),
             Self::MaxStreams(max) => put(out, kind::MAX_STREAMS, |b| varint::write(b, *max)),
-            Self::Reset {
-                id,
-                code,
-                final_size,
-            } => put(out, kind::RESET, |b| {
+            Self::Reset { id, code, final_size } => put(out, kind::RESET, |b| {
                 varint::write(b, id.0);
                 varint::write(b, code.0);
                 varint::write(b, *final_size);
@@ -297,10 +277,7 @@ impl Frame<'_> {
             Self::Close { code, reason } => put(out, kind::CLOSE, |b| put_reason(b, *code, reason)),
             Self::CloseAck => put(out, kind::CLOSE_ACK, |_| {}),
             Self::Ping => put(out, kind::PING, |_| {}),
-            Self::Addresses {
-                sequence,
-                addresses,
-            } => put(out, kind::ADDRESSES, |b| {
+            Self::Addresses { sequence, addresses } => put(out, kind::ADDRESSES, |b| {
                 varint::write(b, *sequence);
                 for address in addresses.iter().take(MAX_NOTICE_ADDRESSES) {
                     put_length_prefixed(b, |b| encode_address(*address, b));
@@ -352,11 +329,9 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
         },
         kind::ACK => Frame::Ack(decode_acks(b)?),
         kind::OPEN => Frame::Open(decode_open(b)?),
-        kind::ACCEPT => Frame::Accept {
-            random: b.array()?,
-            lost: reports(b)?,
-            params: Params::decode(b.rest())?,
-        },
+        kind::ACCEPT => {
+            Frame::Accept { random: b.array()?, lost: reports(b)?, params: Params::decode(b.rest())? }
+        }
         kind::JOIN => Frame::Join(Join {
             connection: ConnectionId::from_bytes(&b.array()?),
             path: PathId(b.varint()?),
@@ -371,16 +346,11 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
         kind::MAX_DATA => Frame::MaxData(b.varint()?),
         kind::MAX_STREAM_DATA => Frame::MaxStreamData(StreamId(b.varint()?), b.varint()?),
         kind::MAX_STREAMS => Frame::MaxStreams(b.varint()?),
-        kind::RESET => Frame::Reset {
-            id: StreamId(b.varint()?),
-            code: CloseCode(b.varint()?),
-            final_size: b.varint()?,
-        },
+        kind::RESET => {
+            Frame::Reset { id: StreamId(b.varint()?), code: CloseCode(b.varint()?), final_size: b.varint()? }
+        }
         kind::STOP => Frame::Stop(StreamId(b.varint()?), CloseCode(b.varint()?)),
-        kind::PATH_LOST => Frame::PathLost(PathReport {
-            path: PathId(b.varint()?),
-            received: b.varint()?,
-        }),
+        kind::PATH_LOST => Frame::PathLost(PathReport { path: PathId(b.varint()?), received: b.varint()? }),
         kind::CLOSE => {
             let (code, reason) = reason(b)?;
             Frame::Close { code, reason }
@@ -397,10 +367,7 @@ fn decode_acks(b: &mut Reader<'_>) -> Result<Vec<(PathReport, u64)>, DecodeError
     let count = report_count(b)?;
     (0..count)
         .map(|_| {
-            let report = PathReport {
-                path: PathId(b.varint()?),
-                received: b.varint()?,
-            };
+            let report = PathReport { path: PathId(b.varint()?), received: b.varint()? };
             Ok((report, b.varint()?))
         })
         .collect()
@@ -428,8 +395,5 @@ fn decode_addresses<'a>(b: &mut Reader<'a>) -> Result<Frame<'a>, DecodeError> {
         }
         addresses.push(decode_address(&mut Reader::new(b.prefixed()?))?);
     }
-    Ok(Frame::Addresses {
-        sequence,
-        addresses,
-    })
+    Ok(Frame::Addresses { sequence, addresses })
 }

@@ -36,11 +36,7 @@ impl StreamId {
     /// The side that opened the stream.
     #[must_use]
     pub const fn opener(self) -> Side {
-        if self.0 & 1 == 0 {
-            Side::Client
-        } else {
-            Side::Server
-        }
+        if self.0 & 1 == 0 { Side::Client } else { Side::Server }
     }
 
     /// How many streams the same side opened before this one.

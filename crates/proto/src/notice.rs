@@ -29,9 +29,7 @@ pub struct NoticeKey {
 
 impl std::fmt::Debug for NoticeKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NoticeKey")
-            .field("tag", &self.tag)
-            .finish_non_exhaustive()
+        f.debug_struct("NoticeKey").field("tag", &self.tag).finish_non_exhaustive()
     }
 }
 
@@ -70,10 +68,7 @@ impl NoticeKey {
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&self.tag);
         match notice {
-            Notice::Moved {
-                sequence,
-                addresses,
-            } => {
+            Notice::Moved { sequence, addresses } => {
                 out.push(0);
                 out.extend_from_slice(&sequence.to_be_bytes());
                 for address in addresses.iter().take(MAX_NOTICE_ADDRESSES) {
@@ -130,10 +125,7 @@ fn decode(reader: &mut Reader<'_>) -> Result<Notice, DecodeError> {
                 let length = usize::from(reader.byte()?);
                 addresses.push(decode_address(&mut Reader::new(reader.bytes(length)?))?);
             }
-            Ok(Notice::Moved {
-                sequence,
-                addresses,
-            })
+            Ok(Notice::Moved { sequence, addresses })
         }
         1 => Ok(Notice::Heard { sequence }),
         _ => Err(DecodeError::Invalid("notice kind")),
@@ -148,10 +140,7 @@ mod tests {
     fn moved() -> Notice {
         Notice::Moved {
             sequence: 7,
-            addresses: vec![
-                "192.0.2.1:4480".parse().unwrap(),
-                "[2001:db8::2]:4480".parse().unwrap(),
-            ],
+            addresses: vec!["192.0.2.1:4480".parse().unwrap(), "[2001:db8::2]:4480".parse().unwrap()],
         }
     }
 

@@ -125,9 +125,7 @@ impl Params {
                 MAX_STREAM_DATA => params.max_stream_data = value.varint()?.max(EARLY_DATA_WINDOW),
                 MAX_STREAMS => params.max_streams = value.varint()?.max(EARLY_STREAMS),
                 MAX_ACK_DELAY => params.max_ack_delay = ack_delay(value.varint()?)?,
-                LINGER => {
-                    params.linger = Duration::from_secs(value.varint()?.min(u64::from(u32::MAX)))
-                }
+                LINGER => params.linger = Duration::from_secs(value.varint()?.min(u64::from(u32::MAX))),
                 TARGET => params.target = Some(target(value.rest())?),
                 NOTICE_ADDRESS => {
                     if params.notice_addresses.len() == MAX_NOTICE_ADDRESSES {
@@ -186,10 +184,7 @@ mod tests {
     fn parameters_round_trip_and_unknown_ones_are_skipped() {
         let params = Params {
             target: Some("ssh.laptop.alice@example.org".into()),
-            notice_addresses: vec![
-                "10.0.0.1:7".parse().unwrap(),
-                "[2001:db8::1]:9".parse().unwrap(),
-            ],
+            notice_addresses: vec!["10.0.0.1:7".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()],
             max_data: 1 << 30,
             ..Params::default()
         };
@@ -204,11 +199,7 @@ mod tests {
     #[test]
     fn nobody_may_grant_less_than_the_early_window() {
         let mut bytes = Vec::new();
-        Params {
-            max_data: 1,
-            ..Params::default()
-        }
-        .encode(&mut bytes);
+        Params { max_data: 1, ..Params::default() }.encode(&mut bytes);
         assert_eq!(Params::decode(&bytes).unwrap().max_data, EARLY_DATA_WINDOW);
     }
 }

@@ -89,6 +89,8 @@ pub(crate) struct Path {
     /// The last time that an acknowledgement came, or that sending began anew.
     pub(crate) progress: Instant,
     pub(crate) heard: Instant,
+    /// Stream data came, and no sign of life was asked for since: silence would be news.
+    pub(crate) expects_more: bool,
     /// Segments received.
     pub(crate) received: u64,
     /// Segments received, as last told to the peer.
@@ -111,12 +113,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(crate) fn new(
-        first: First,
-        now: Instant,
-        rtt_hint: Option<Duration>,
-        early_limit: u64,
-    ) -> Self {
+    pub(crate) fn new(first: First, now: Instant, rtt_hint: Option<Duration>, early_limit: u64) -> Self {
         let state = match first {
             First::Open | First::Join => PathState::Opening,
             _ => PathState::Active,
@@ -134,6 +131,7 @@ impl Path {
             rtt: Rtt::new(rtt_hint),
             progress: now,
             heard: now,
+            expects_more: false,
             received: 0,
             reported: 0,
             unreported_bytes: 0,
@@ -172,13 +170,7 @@ impl Path {
         }
         self.bytes_sent += size as u64;
         self.sent_count += 1;
-        let segment = Sent {
-            contents,
-            at: now,
-            size: size as u32,
-            eliciting,
-            run: 1,
-        };
+        let segment = Sent { contents, at: now, size: size as u32, eliciting, run: 1 };
         match self.sent.back_mut() {
             Some(last) if last.is_bare() && segment.is_bare() => last.run += 1,
             _ => self.sent.push_back(segment),

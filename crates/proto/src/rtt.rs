@@ -19,19 +19,11 @@ impl Rtt {
     /// `hint` is what opening the carrier took, when known.
     pub(crate) fn new(hint: Option<Duration>) -> Self {
         let smoothed = hint.unwrap_or(INITIAL);
-        Self {
-            smoothed,
-            variation: smoothed / 2,
-            min: smoothed,
-            measured: false,
-        }
+        Self { smoothed, variation: smoothed / 2, min: smoothed, measured: false }
     }
 
     pub(crate) fn sample(&mut self, elapsed: Duration, ack_delay: Duration) {
-        let sample = elapsed
-            .checked_sub(ack_delay)
-            .filter(|s| *s >= self.min)
-            .unwrap_or(elapsed);
+        let sample = elapsed.checked_sub(ack_delay).filter(|s| *s >= self.min).unwrap_or(elapsed);
         if !self.measured {
             self.measured = true;
             self.min = elapsed;

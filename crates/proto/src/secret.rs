@@ -41,43 +41,22 @@ impl Secret {
     ) -> Self {
         let mac = hmac(
             b"whimbrel connection secret v1",
-            &[
-                connection.as_bytes(),
-                client.as_bytes(),
-                server.as_bytes(),
-                client_random,
-                server_random,
-            ],
+            &[connection.as_bytes(), client.as_bytes(), server.as_bytes(), client_random, server_random],
         );
         Self(mac.finalize().into_bytes().into())
     }
 
     fn join_mac(&self, connection: ConnectionId, path: PathId) -> Hmac<Sha256> {
-        hmac(
-            &self.0,
-            &[
-                b"whimbrel join v1",
-                connection.as_bytes(),
-                &path.0.to_be_bytes(),
-            ],
-        )
+        hmac(&self.0, &[b"whimbrel join v1", connection.as_bytes(), &path.0.to_be_bytes()])
     }
 
     /// The proof that JOIN carries.
     pub(crate) fn join_proof(&self, connection: ConnectionId, path: PathId) -> [u8; 32] {
-        self.join_mac(connection, path)
-            .finalize()
-            .into_bytes()
-            .into()
+        self.join_mac(connection, path).finalize().into_bytes().into()
     }
 
     /// Checks a JOIN's proof in constant time.
-    pub(crate) fn proves_join(
-        &self,
-        connection: ConnectionId,
-        path: PathId,
-        proof: &[u8; 32],
-    ) -> bool {
+    pub(crate) fn proves_join(&self, connection: ConnectionId, path: PathId, proof: &[u8; 32]) -> bool {
         self.join_mac(connection, path).verify_slice(proof).is_ok()
     }
 

@@ -58,10 +58,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DecodeError::Truncated`] when fewer are left.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(n)
-            .ok_or(DecodeError::Truncated)?;
+        let (taken, rest) = self.rest.split_at_checked(n).ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(taken)
     }
@@ -71,10 +68,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// [`DecodeError::Truncated`] when fewer are left.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (taken, rest) = self
-            .rest
-            .split_first_chunk::<N>()
-            .ok_or(DecodeError::Truncated)?;
+        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(DecodeError::Truncated)?;
         self.rest = rest;
         Ok(*taken)
     }
@@ -122,10 +116,7 @@ mod tests {
     #[test]
     fn rfc_9000_examples_decode() {
         for (bytes, value) in [
-            (
-                &[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c][..],
-                151_288_809_941_952_652,
-            ),
+            (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c][..], 151_288_809_941_952_652),
             (&[0x9d, 0x7f, 0x3e, 0x7d], 494_878_333),
             (&[0x7b, 0xbd], 15_293),
             (&[0x25], 37),

@@ -21,15 +21,12 @@ struct Break {
 /// second stream which the server ends by resetting it; the client moves in the middle; the
 /// server states addresses; the client closes in order. Returns the simulation at its end.
 fn exchange(breaks: &[Break], style: Cut) -> Sim {
-    let mut sim = Sim::new(Options {
-        delay: ms(10),
-        ..Options::default()
-    });
+    let mut sim = Sim::new(Options { delay: ms(10), ..Options::default() });
     sim.cut_style = style;
     let arm = |sim: &mut Sim| {
         for b in breaks {
             if let Some(carrier) = sim.carriers.get_mut(b.carrier) {
-                carrier.from_mut(b.from).cut_after = Some(b.after);
+                carrier.outgoing(b.from).cut_after = Some(b.after);
             }
         }
     };
@@ -45,11 +42,7 @@ fn exchange(breaks: &[Break], style: Cut) -> Sim {
     let mut closing = false;
     let done = sim.run_until(secs(700), |sim| {
         arm(sim);
-        let request_read = sim
-            .server_app
-            .streams
-            .get(&request)
-            .is_some_and(|h| h.saw_fin);
+        let request_read = sim.server_app.streams.get(&request).is_some_and(|h| h.saw_fin);
         if request_read && !replied {
             replied = true;
             sim.write(Side::Server, request, DOWN as usize);
@@ -66,11 +59,7 @@ fn exchange(breaks: &[Break], style: Cut) -> Sim {
             sim.write(Side::Client, second.unwrap(), 50);
         }
         if let Some(id) = second
-            && sim
-                .server_app
-                .streams
-                .get(&id)
-                .is_some_and(|h| h.read == 50 && !h.reset)
+            && sim.server_app.streams.get(&id).is_some_and(|h| h.read == 50 && !h.reset)
         {
             sim.reset(Side::Server, id);
         }
@@ -85,10 +74,7 @@ fn exchange(breaks: &[Break], style: Cut) -> Sim {
     let (by, code, _) = sim.client.close_reason().unwrap();
     assert_eq!((by, code), (ClosedBy::Local, CloseCode::application(5)));
     let (by, code, reason) = sim.server().close_reason().unwrap();
-    assert_eq!(
-        (by, code, reason),
-        (ClosedBy::Peer, CloseCode::application(5), "bye")
-    );
+    assert_eq!((by, code, reason), (ClosedBy::Peer, CloseCode::application(5), "bye"));
     assert!(sim.client_app.streams[&request].saw_fin);
     sim
 }
@@ -111,21 +97,9 @@ fn a_carrier_may_break_after_any_byte() {
     let mut runs = 0;
     for (carrier, from, boundaries) in undisturbed() {
         for after in 0..=*boundaries.last().unwrap() {
-            let styles = [
-                Cut::Both,
-                Cut::First(Side::Client),
-                Cut::First(Side::Server),
-                Cut::Silent,
-            ];
+            let styles = [Cut::Both, Cut::First(Side::Client), Cut::First(Side::Server), Cut::Silent];
             for style in styles {
-                exchange(
-                    &[Break {
-                        carrier,
-                        from,
-                        after,
-                    }],
-                    style,
-                );
+                exchange(&[Break { carrier, from, after }], style);
                 runs += 1;
             }
         }
@@ -152,21 +126,9 @@ fn replacements_may_break_at_any_segment_too() {
             for first in ends(first_from) {
                 for second in ends(second_from) {
                     let breaks = [
-                        Break {
-                            carrier: 0,
-                            from: first_from,
-                            after: first,
-                        },
-                        Break {
-                            carrier: 1,
-                            from: second_from,
-                            after: second,
-                        },
-                        Break {
-                            carrier: 2,
-                            from: second_from,
-                            after: second / 2,
-                        },
+                        Break { carrier: 0, from: first_from, after: first },
+                        Break { carrier: 1, from: second_from, after: second },
+                        Break { carrier: 2, from: second_from, after: second / 2 },
                     ];
                     exchange(&breaks, Cut::Both);
                 }

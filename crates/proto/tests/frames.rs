@@ -10,8 +10,7 @@ use whimbrel_base::ConnectionId;
 use whimbrel_proto::frame::{Frame, Join, MAX_REASON, Open, PathReport, decode};
 use whimbrel_proto::varint::{self, Reader};
 use whimbrel_proto::{
-    CloseCode, EARLY_DATA_WINDOW, EARLY_STREAMS, FirstFlight, Params, PathId, StreamId, refusal,
-    segment,
+    CloseCode, EARLY_DATA_WINDOW, EARLY_STREAMS, FirstFlight, Params, PathId, StreamId, refusal, segment,
 };
 
 /// Numbers of every encoded size, and the edges between them.
@@ -27,12 +26,7 @@ fn number() -> impl Strategy<Value = u64> {
 
 fn reports() -> impl Strategy<Value = Vec<PathReport>> {
     vec((number(), number()), 0..=64).prop_map(|list| {
-        list.into_iter()
-            .map(|(path, received)| PathReport {
-                path: PathId(path),
-                received,
-            })
-            .collect()
+        list.into_iter().map(|(path, received)| PathReport { path: PathId(path), received }).collect()
     })
 }
 

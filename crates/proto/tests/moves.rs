@@ -44,15 +44,10 @@ fn an_announced_stream_survives_the_loss_of_its_announcement() {
 /// TLS early data is a hard limit: the carrier breaks when more is sent before the answer.
 #[test]
 fn nothing_beyond_the_early_limit_is_sent_before_the_answer() {
-    for early_limit in [
-        0, 100, 1000, 3000, 5000, 8192, 10_000, 14_000, 20_000, 40_000,
-    ] {
+    for early_limit in [0, 100, 1000, 3000, 5000, 8192, 10_000, 14_000, 20_000, 40_000] {
         for join in [false, true] {
-            let mut sim = if join {
-                Sim::established(Options::default())
-            } else {
-                Sim::new(Options::default())
-            };
+            let mut sim =
+                if join { Sim::established(Options::default()) } else { Sim::new(Options::default()) };
             for _ in 0..10 {
                 let id = sim.open(Side::Client).unwrap();
                 sim.write(Side::Client, id, 6000);
@@ -73,10 +68,7 @@ fn nothing_beyond_the_early_limit_is_sent_before_the_answer() {
             // The frame that asks for the path has to go in any case; it is a few hundred bytes.
             assert!(sent <= early_limit.max(300), "{sent} of {early_limit}");
             assert!(first >= 50);
-            assert!(
-                early_limit < 5000 || sent * 10 > early_limit.min(10_000) * 8,
-                "{sent}"
-            );
+            assert!(early_limit < 5000 || sent * 10 > early_limit.min(10_000) * 8, "{sent}");
         }
     }
 }
@@ -110,11 +102,7 @@ fn a_path_that_the_server_lost_while_it_was_opening_is_settled() {
     sim.cut(index, Cut::First(Side::Server));
     sim.advance(secs(5));
     for side in [Side::Client, Side::Server] {
-        assert_eq!(
-            sim.connection(side).unwrap().footprint().paths,
-            1,
-            "{side:?}"
-        );
+        assert_eq!(sim.connection(side).unwrap().footprint().paths, 1, "{side:?}");
     }
 }
 
@@ -133,10 +121,7 @@ fn any_number_of_lost_paths_is_settled_in_the_end() {
         for side in [Side::Client, Side::Server] {
             let footprint = sim.connection(side).unwrap().footprint();
             assert!(footprint.paths <= 80, "{side:?} keeps {footprint:?}");
-            assert!(
-                footprint.unseen_reports <= 64,
-                "{side:?} keeps {footprint:?}"
-            );
+            assert!(footprint.unseen_reports <= 64, "{side:?} keeps {footprint:?}");
         }
     }
     sim.heal();
@@ -204,13 +189,7 @@ fn overtaking_bytes_are_not_counted_as_duplicates() {
     for (offset, data) in [(100, &[1; 100][..]), (0, &[1; 100]), (50, &[1; 100])] {
         let mut body = Vec::new();
         let fin = false;
-        Frame::Stream {
-            id,
-            offset,
-            data,
-            fin,
-        }
-        .encode(&mut body);
+        Frame::Stream { id, offset, data, fin }.encode(&mut body);
         sim.server().handle_segment(now, PathId(0), &body).unwrap();
     }
     let stats = sim.server().stats();
@@ -270,11 +249,7 @@ fn acknowledgements_avoid_a_suspect_path_while_another_works() {
     sim.advance(ms(60));
     assert!(sim.client.is_drained(id));
     let after = sim.carriers[0].down.sent;
-    assert!(
-        after - before < 20,
-        "{} bytes on the suspect path",
-        after - before
-    );
+    assert!(after - before < 20, "{} bytes on the suspect path", after - before);
     assert!(sim.carriers[index].down.sent > 0);
 }
 
@@ -288,8 +263,7 @@ fn a_client_cannot_pile_up_live_paths() {
         let mut wire = Vec::new();
         sim.client.poll_transmit(now, path, &mut wire);
         let (body, _) = whimbrel_proto::segment::split(&wire).unwrap().unwrap();
-        let whimbrel_proto::FirstFlight::Join(join) =
-            whimbrel_proto::FirstFlight::decode(body).unwrap()
+        let whimbrel_proto::FirstFlight::Join(join) = whimbrel_proto::FirstFlight::decode(body).unwrap()
         else {
             panic!("a JOIN")
         };
@@ -342,13 +316,54 @@ fn notice_addresses_survive_moves() {
 /// The server forgot the connection: the client learns that from the refusal.
 #[test]
 fn a_forgotten_connection_ends_with_the_next_join() {
-    let mut sim = Sim::established(Options {
-        client: small_config(),
-        ..Options::default()
-    });
+    let mut sim = Sim::established(Options { client: small_config(), ..Options::default() });
     sim.forget();
     sim.heal();
     sim.advance(secs(5));
     let (by, code, _) = sim.client.close_reason().unwrap();
     assert_eq!((by, code), (ClosedBy::Peer, CloseCode::UNKNOWN_CONNECTION));
+}
+
+/// The server sends on a path that died silently; the client comes back on another and never
+/// speaks of the old one. The data has to go again on the new path, without any word on the old.
+#[test]
+fn data_on_a_suspect_path_goes_again_on_a_newer_one() {
+    let mut sim = Sim::established(Options::default());
+    let id = sim.open(Side::Client).unwrap();
+    sim.advance(ms(100));
+    sim.server_accepts();
+    sim.cut_direction(0, Side::Server);
+    sim.carriers[0].server_notices = None;
+    sim.write(Side::Server, id, 5000);
+    sim.advance(secs(2));
+    assert!(sim.server_events.contains(&Event::PathSuspect(PathId(0))));
+    // JOIN comes in; nothing else does.
+    let index = sim.dial_with(ms(5)).unwrap();
+    sim.pump();
+    sim.carriers[0].stalled = true;
+    sim.advance(ms(6));
+    sim.pump();
+    assert!(sim.carriers[index].down.sent > 5000, "nothing goes again");
+    sim.advance(ms(10));
+    assert_eq!(sim.read_all(Side::Client), 5000);
+    assert_eq!(sim.client.stats().stream_bytes_duplicate, 0);
+}
+
+/// A path that was given up before it was answered may be in use at the server.
+#[test]
+fn a_path_given_up_while_another_lives_is_told() {
+    let mut sim = Sim::established(Options::default());
+    let id = sim.open(Side::Client).unwrap();
+    sim.advance(ms(100));
+    sim.server_accepts();
+    let index = sim.dial().unwrap();
+    sim.advance(ms(25));
+    // The server has it and prefers it; its answer does not arrive, and nobody notices there.
+    sim.carriers[index].down.kill();
+    let (now, path) = (sim.now, sim.carriers[index].path);
+    sim.client.path_lost(now, path);
+    sim.carriers[index].client = simulation::carrier::End::Gone;
+    sim.write(Side::Server, id, 1000);
+    sim.advance(ms(80));
+    assert_eq!(sim.read_all(Side::Client), 1000, "without waiting for a suspicion");
 }

@@ -6,9 +6,7 @@ mod simulation;
 use simulation::{CONNECTION, Cut, Options, Sim, identity, ms, secs, small_config};
 use whimbrel_base::ConnectionId;
 use whimbrel_proto::frame::Join;
-use whimbrel_proto::{
-    CloseCode, ClosedBy, Config, Event, JoinError, PathId, PathState, Read, Side,
-};
+use whimbrel_proto::{CloseCode, ClosedBy, Config, Event, JoinError, PathId, PathState, Read, Side};
 
 /// §10.1: the reader sees the end once and for all, and nothing keeps asking for attention.
 #[test]
@@ -29,11 +27,7 @@ fn s10_01_the_end_is_told_once_and_nothing_spins_afterwards() {
 /// §10.2: a blocked writer does not stop its reader.
 #[test]
 fn s10_02_reads_progress_while_writes_are_blocked() {
-    let options = Options {
-        client: small_config(),
-        server: small_config(),
-        ..Options::default()
-    };
+    let options = Options { client: small_config(), server: small_config(), ..Options::default() };
     let mut sim = Sim::established(options);
     let id = sim.open(Side::Client).unwrap();
     // The client writes until nothing goes in any more; the server does not read.
@@ -73,10 +67,7 @@ fn s10_04_a_path_may_join_as_soon_as_accept_arrived() {
 /// §10.5: however long the peer is away, what was taken from the application is kept.
 #[test]
 fn s10_05_buffer_full_never_drops_unacknowledged_data() {
-    let options = Options {
-        client: small_config(),
-        ..Options::default()
-    };
+    let options = Options { client: small_config(), ..Options::default() };
     let mut sim = Sim::established(options);
     let id = sim.open(Side::Client).unwrap();
     sim.cut_all(Cut::Silent);
@@ -98,11 +89,7 @@ fn s10_05_buffer_full_never_drops_unacknowledged_data() {
 #[test]
 fn s10_07_simultaneous_moves_always_recover() {
     for at in 0..150 {
-        let options = Options {
-            seed: at,
-            fragment: true,
-            ..Options::default()
-        };
+        let options = Options { seed: at, fragment: true, ..Options::default() };
         let mut sim = Sim::established(options);
         let up = sim.open(Side::Client).unwrap();
         let down = sim.open(Side::Server).unwrap();
@@ -151,9 +138,7 @@ fn s10_09_idle_path_does_not_time_out() {
     sim.advance(ms(30));
     assert_eq!(sim.read_all(Side::Server), 100);
     // Keeping it alive costs one exchange a minute.
-    let sent = sim
-        .path(Side::Client, PathId(0))
-        .map_or(0, |p| p.bytes_sent);
+    let sent = sim.path(Side::Client, PathId(0)).map_or(0, |p| p.bytes_sent);
     assert!(sent < 6 * 60 * 40 + 1000, "{sent} bytes for six idle hours");
 }
 
@@ -163,12 +148,7 @@ fn s10_10_join_needs_the_secret() {
     let mut sim = Sim::established(Options::default());
     let now = sim.now;
     let connection = ConnectionId::from_bytes(&CONNECTION);
-    let guess = |path, proof| Join {
-        connection,
-        path: PathId(path),
-        proof,
-        lost: vec![],
-    };
+    let guess = |path, proof| Join { connection, path: PathId(path), proof, lost: vec![] };
     for proof in [[0; 32], [0xff; 32], [7; 32]] {
         let verdict = sim.server().join(now, &guess(5, proof));
         assert_eq!(verdict, Err(JoinError::BadProof));
@@ -180,9 +160,7 @@ fn s10_10_join_needs_the_secret() {
     let path = sim.carriers[1].path;
     sim.client.poll_transmit(now, path, &mut wire);
     let (body, _) = whimbrel_proto::segment::split(&wire).unwrap().unwrap();
-    let whimbrel_proto::FirstFlight::Join(join) =
-        whimbrel_proto::FirstFlight::decode(body).unwrap()
-    else {
+    let whimbrel_proto::FirstFlight::Join(join) = whimbrel_proto::FirstFlight::decode(body).unwrap() else {
         panic!("a JOIN")
     };
     assert_eq!(sim.server().join(now, &join), Ok(()));
@@ -202,13 +180,9 @@ fn s10_11_one_byte_messages_share_segments() {
     for _ in 0..1000 {
         assert_eq!(sim.write(Side::Client, id, 1), 1);
     }
-    let before = sim
-        .path(Side::Client, PathId(0))
-        .map_or(0, |p| p.bytes_sent);
+    let before = sim.path(Side::Client, PathId(0)).map_or(0, |p| p.bytes_sent);
     sim.advance(ms(30));
-    let after = sim
-        .path(Side::Client, PathId(0))
-        .map_or(0, |p| p.bytes_sent);
+    let after = sim.path(Side::Client, PathId(0)).map_or(0, |p| p.bytes_sent);
     assert!(after - before < 1050, "{} bytes for 1000", after - before);
     assert_eq!(sim.read_all(Side::Server), 1000);
     // Over many streams they still share segments.
@@ -273,11 +247,7 @@ fn s10_13_offsets_beyond_4_gib() {
 fn s10_14_state_expires_after_linger_not_before() {
     let mut config = Config::default();
     config.params.linger = secs(3600);
-    let options = Options {
-        client: config.clone(),
-        server: config,
-        ..Options::default()
-    };
+    let options = Options { client: config.clone(), server: config, ..Options::default() };
     let mut sim = Sim::established(options);
     let id = sim.open(Side::Client).unwrap();
     sim.write(Side::Client, id, 100_000);
@@ -305,10 +275,7 @@ fn s10_14_state_expires_after_linger_not_before() {
 fn s10_14_dials_that_nobody_answers_do_not_prolong_the_linger_time() {
     let mut config = Config::default();
     config.params.linger = secs(600);
-    let options = Options {
-        client: config,
-        ..Options::default()
-    };
+    let options = Options { client: config, ..Options::default() };
     let mut sim = Sim::established(options);
     sim.cut_all(Cut::Both);
     for _ in 0..9 {

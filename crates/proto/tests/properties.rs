@@ -42,11 +42,7 @@ fn side() -> impl Strategy<Value = Side> {
 }
 
 fn cut() -> impl Strategy<Value = Cut> {
-    prop_oneof![
-        Just(Cut::Both),
-        side().prop_map(Cut::First),
-        Just(Cut::Silent)
-    ]
+    prop_oneof![Just(Cut::Both), side().prop_map(Cut::First), Just(Cut::Silent)]
 }
 
 fn op(endings: bool) -> impl Strategy<Value = Op> {
@@ -72,18 +68,12 @@ fn op(endings: bool) -> impl Strategy<Value = Op> {
         1 => side().prop_map(Op::Ping),
         2 => (side(), any::<u8>()).prop_map(|(s, n)| Op::Addresses(s, n)),
     ];
-    let ending = prop_oneof![
-        side().prop_map(Op::Close),
-        side().prop_map(Op::Abort),
-        Just(Op::Forget),
-    ];
-    (0..40u8, ordinary, ending).prop_map(move |(dice, ordinary, ending)| {
-        if endings && dice == 0 {
-            ending
-        } else {
-            ordinary
-        }
-    })
+    let ending = prop_oneof![side().prop_map(Op::Close), side().prop_map(Op::Abort), Just(Op::Forget),];
+    (0..40u8, ordinary, ending).prop_map(
+        move |(dice, ordinary, ending)| {
+            if endings && dice == 0 { ending } else { ordinary }
+        },
+    )
 }
 
 #[derive(Debug, Clone)]
@@ -110,19 +100,17 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         2 => prop::collection::vec(op(false), 20..160),
         1 => prop::collection::vec(op(true), 20..160),
     ];
-    (options, ops).prop_map(
-        |((seed, delay, flags, early_limit, capacity), ops)| Scenario {
-            seed,
-            delay,
-            small_windows: flags[0],
-            redial: flags[1],
-            fragment: flags[2],
-            // The request for a path goes in any case.
-            early_limit: if early_limit == 0 { 4096 } else { early_limit },
-            capacity,
-            ops,
-        },
-    )
+    (options, ops).prop_map(|((seed, delay, flags, early_limit, capacity), ops)| Scenario {
+        seed,
+        delay,
+        small_windows: flags[0],
+        redial: flags[1],
+        fragment: flags[2],
+        // The request for a path goes in any case.
+        early_limit: if early_limit == 0 { 4096 } else { early_limit },
+        capacity,
+        ops,
+    })
 }
 
 /// How the connection is meant to end, as far as it was decided.
@@ -138,10 +126,7 @@ fn pick(sim: &Sim, side: Side, index: u8) -> Option<StreamId> {
         Side::Server => &sim.server_app,
     };
     let n = app.streams.len();
-    app.streams
-        .keys()
-        .nth(usize::from(index) % n.max(1))
-        .copied()
+    app.streams.keys().nth(usize::from(index) % n.max(1)).copied()
 }
 
 fn carrier(sim: &Sim, index: u8) -> usize {
@@ -189,7 +174,7 @@ fn apply(sim: &mut Sim, op: &Op, ending: &mut Ending) {
         Op::CutAfter(index, from, bytes) => {
             let index = carrier(sim, index);
             if let Some(carrier) = sim.carriers.get_mut(index) {
-                let pipe = carrier.from_mut(from);
+                let pipe = carrier.outgoing(from);
                 pipe.cut_after = Some(pipe.delivered + u64::from(bytes));
             }
         }
@@ -262,11 +247,8 @@ fn conclude(sim: &mut Sim, ending: &Ending) {
         });
         // An abort that nobody heard of, or a connection that never was, may leave the server's
         // side without a client; then its linger time (a day) ends it.
-        let orphan = sim.client.is_over()
-            && sim
-                .server
-                .as_ref()
-                .is_some_and(|s| s.detached_since().is_some());
+        let orphan =
+            sim.client.is_over() && sim.server.as_ref().is_some_and(|s| s.detached_since().is_some());
         let fresh = sim.forgotten > 0 && !sim.client.is_closed();
         assert!(done || orphan || fresh, "{}", sim.report());
         return;
@@ -328,11 +310,7 @@ fn counters_agree(sim: &mut Sim) {
         if exact {
             assert!(got.stream_bytes_duplicate <= sent.stream_bytes_resent);
             assert_eq!(got.stream_bytes_received, sent.stream_bytes_sent);
-            let app = if from == Side::Client {
-                &sim.client_app
-            } else {
-                &sim.server_app
-            };
+            let app = if from == Side::Client { &sim.client_app } else { &sim.server_app };
             let written: u64 = app.streams.values().map(|h| h.written).sum();
             assert_eq!(sent.stream_bytes_sent, written);
         }
@@ -340,11 +318,7 @@ fn counters_agree(sim: &mut Sim) {
 }
 
 fn run(scenario: &Scenario) {
-    let config = if scenario.small_windows {
-        small_config()
-    } else {
-        Default::default()
-    };
+    let config = if scenario.small_windows { small_config() } else { Default::default() };
     let mut sim = Sim::new(Options {
         client: config.clone(),
         server: config,
@@ -367,11 +341,8 @@ fn run(scenario: &Scenario) {
 /// `PROPTEST_RNG_SEED` and `PROPTEST_CASES` choose other and longer ones.
 #[test]
 fn any_sequence_of_operations_ends_well() {
-    let mut config = ProptestConfig {
-        failure_persistence: None,
-        max_shrink_iters: 20_000,
-        ..ProptestConfig::default()
-    };
+    let mut config =
+        ProptestConfig { failure_persistence: None, max_shrink_iters: 20_000, ..ProptestConfig::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = 1500;
     }
@@ -388,10 +359,6 @@ fn any_sequence_of_operations_ends_well() {
     if let Err(error) = result {
         panic!("{error}");
     }
-    println!(
-        "{} operations in {cases} runs, {:?}",
-        operations.get(),
-        start.elapsed()
-    );
+    println!("{} operations in {cases} runs, {:?}", operations.get(), start.elapsed());
     assert!(cases < 1500 || operations.get() >= 100_000);
 }

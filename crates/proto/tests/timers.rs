@@ -36,10 +36,7 @@ fn suspected_after(sim: &mut Sim) -> Duration {
 #[test]
 fn a_silent_path_is_suspected_after_a_few_round_trips() {
     for delay in [1, 5, 30, 150] {
-        let options = Options {
-            delay: ms(delay),
-            ..Options::default()
-        };
+        let options = Options { delay: ms(delay), ..Options::default() };
         let (mut sim, id) = steady(options);
         sim.cut(0, Cut::Silent);
         sim.write(Side::Client, id, 100);
@@ -56,11 +53,7 @@ fn a_silent_path_is_suspected_after_a_few_round_trips() {
 fn a_peer_that_acknowledges_late_is_not_suspected() {
     let mut slow = Config::default();
     slow.params.max_ack_delay = ms(900);
-    let options = Options {
-        server: slow,
-        delay: ms(5),
-        ..Options::default()
-    };
+    let options = Options { server: slow, delay: ms(5), ..Options::default() };
     let mut sim = Sim::established(options);
     sim.advance(secs(2));
     let id = sim.open(Side::Client).unwrap();
@@ -154,19 +147,9 @@ fn deadlines_lie_ahead_after_they_were_handled() {
     for keepalive in [Duration::ZERO, ms(1), secs(60)] {
         for scenario in 0..6 {
             for transmit in [false, true] {
-                let mut config = Config {
-                    keepalive,
-                    ..Config::default()
-                };
-                config.params.linger = if scenario == 5 {
-                    Duration::ZERO
-                } else {
-                    secs(100)
-                };
-                let options = Options {
-                    client: config,
-                    ..Options::default()
-                };
+                let mut config = Config { keepalive, ..Config::default() };
+                config.params.linger = if scenario == 5 { Duration::ZERO } else { secs(100) };
+                let options = Options { client: config, ..Options::default() };
                 let mut sim = Sim::new(options);
                 sim.dial();
                 sim.advance(ms(300));

@@ -278,5 +278,6 @@ pub(crate) fn spawn_driver(endpoint: &Arc<EndpointInner>, shared: &Arc<Shared>) 
     tokio::spawn(async move {
         driver.await;
         endpoint.registry.remove(&shared);
+        endpoint.stop_if_done();
     });
 }

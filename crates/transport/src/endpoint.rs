@@ -27,6 +27,8 @@ use crate::shared::Shared;
 use crate::sockets::{self, BindPlan, Bound, Sockets};
 use crate::tls::TlsIdentity;
 
+/// How often detached connections are counted.
+const HOUSEKEEPING: Duration = Duration::from_secs(10);
 /// Longest wait for room in a socket's send buffer.
 const NOTICE_LIMIT: Duration = Duration::from_millis(50);
 
@@ -509,8 +511,13 @@ impl EndpointInner {
     fn shut(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.listeners.clear();
-        // Connections that are still held go on to move, which needs the sockets.
-        if self.registry.all().is_empty() {
+        self.stop_if_done();
+    }
+
+    /// Once the endpoint is closed, its sockets go with its last connection: until then they are
+    /// needed to move.
+    pub(crate) fn stop_if_done(&self) {
+        if self.closed.load(Ordering::Relaxed) && self.registry.is_empty() {
             lock(&self.sockets).bound.values().for_each(Bound::abort);
             lock(&self.tasks).drain(..).for_each(|task| task.abort());
         }
@@ -545,16 +552,24 @@ impl EndpointInner {
                 tokio::spawn(notices::tell(self.clone(), shared));
             }
         }
-        self.registry.bound_detached(self.config.max_detached_bytes);
     }
 }
 
 async fn follow_addresses(endpoint: Arc<EndpointInner>) {
     let mut addresses = endpoint.addresses.clone();
     let mut before = addresses.borrow_and_update().clone();
-    while addresses.changed().await.is_ok() {
-        let set = addresses.borrow_and_update().clone();
-        endpoint.addresses_changed(&before, &set).await;
-        before = set;
+    let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+    loop {
+        tokio::select! {
+            changed = addresses.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let set = addresses.borrow_and_update().clone();
+                endpoint.addresses_changed(&before, &set).await;
+                before = set;
+            }
+            _ = housekeeping.tick() => endpoint.registry.bound_detached(endpoint.config.max_detached_bytes),
+        }
     }
 }

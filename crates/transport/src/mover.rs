@@ -48,6 +48,8 @@ impl Mover {
                 }
                 continue;
             }
+            // This attempt starts from what is known now; older news is in it.
+            forget(&self.shared.restart).await;
             let attempt = self.attempt();
             tokio::pin!(attempt);
             let failed = loop {
@@ -151,6 +153,15 @@ impl Mover {
         })?;
         tracing::debug!(connection = %self.shared.id, path = %id, %remote, ?rtt, "path dialled");
         Some(PendingPath { shared: self.shared.clone(), id, done: false })
+    }
+}
+
+/// Takes back a notification that nobody has waited for.
+async fn forget(notify: &tokio::sync::Notify) {
+    tokio::select! {
+        biased;
+        () = notify.notified() => {}
+        () = std::future::ready(()) => {}
     }
 }
 

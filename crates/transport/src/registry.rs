@@ -82,6 +82,11 @@ impl Registry {
         inner.accepted.values().chain(inner.dialled.values()).cloned().collect()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        let inner = self.lock();
+        inner.accepted.is_empty() && inner.dialled.is_empty()
+    }
+
     /// Makes room for one more accepted connection. False if all are in use.
     pub(crate) fn make_room(&self, max_connections: usize) -> bool {
         let accepted = self.accepted();

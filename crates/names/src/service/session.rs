@@ -108,10 +108,7 @@ impl Session {
     async fn take(&mut self, number: u64, request: Request) -> Result<(), Broken> {
         self.shared.counters.request();
         match request {
-            Request::Watch { name, after } => {
-                let response = self.watch(number, name, after).await;
-                self.reply(number, response).await
-            }
+            Request::Watch { name, after } => self.watch(number, name, after).await,
             Request::Unwatch { watch } => {
                 if let Some(mut watch) = self.watches.remove(&watch) {
                     // Only when it has ended can nothing of it follow our answer.
@@ -143,21 +140,101 @@ impl Session {
         self.replies.send(reply).await.map_err(|_| Broken::Stream)
     }
 
-    /// Begins a watch. Pushes can't overtake the answer: they wait until the task below runs, and it waits for the queue.
-    async fn watch(&mut self, number: u64, name: Name, after: Option<u64>) -> Response {
+    async fn watch(&mut self, number: u64, name: Name, after: Option<u64>) -> Result<(), Broken> {
         if self.watches.contains_key(&number) {
             let message = format!("the number {number} was used before; give each request a new one");
-            return Response::refusal(ErrorCode::Malformed, message);
+            return self.reply(number, Response::refusal(ErrorCode::Malformed, message)).await;
         }
-        self.watches.retain(|_, watch| !watch.0.is_finished());
         let watcher = match self.shared.registry.watch(&name, self.peer, after, now()).await {
             Ok(watcher) => watcher,
-            Err(error) => return Response::error(&error),
+            Err(error) => return self.reply(number, Response::error(&error)).await,
         };
-        // The answer goes first: it has its place in the queue before the first push asks for one.
-        let answer = Reply::Response { request: number, response: Response::Watching };
-        let pushes = push(number, watcher, self.shared.clone(), self.replies.clone(), answer);
+        // Before the task that pushes begins, so that nothing of the watch comes first.
+        self.reply(number, Response::Watching).await?;
+        let pushes = push(number, watcher, self.shared.clone(), self.replies.clone());
         self.watches.insert(number, Watch(tokio::spawn(pushes)));
-        Response::Watching
+        Ok(())
     }
+}
+
+async fn push(watch: u64, mut watcher: Watcher, shared: Arc<Shared>, replies: Replies) {
+    let _counted = shared.counters.watch();
+    loop {
+        let record = watcher.next().await.encode().to_vec();
+        if replies.send(Reply::Update { watch, record }).await.is_err() {
+            return;
+        }
+        shared.counters.pushed();
+    }
+}
+
+impl Shared {
+    async fn answer(&self, peer: EndpointId, request: Request) -> Response {
+        let result = match request {
+            Request::Publish { record } => self.registry.publish(peer, &record, now()).await.map(accepted),
+            Request::Revoke { record } => self.registry.revoke(peer, &record, now()).await.map(accepted),
+            Request::Lookup { name } => {
+                self.counters.lookup();
+                self.registry.lookup(&name, now()).await.map(|found| Response::Record {
+                    record: found.record.encode().to_vec(),
+                    seconds: seconds_until(found.expires),
+                })
+            }
+            Request::Heartbeat { names } => Ok(self.heartbeat(peer, &names).await),
+            // These belong to the stream, which handles them.
+            Request::Watch { .. } | Request::Unwatch { .. } => Ok(Response::Unwatched),
+        };
+        let response = result.unwrap_or_else(|error| refusal(&error));
+        match &response {
+            Response::Accepted { .. } => self.counters.published(),
+            Response::Error { .. } => self.counters.refused(),
+            _ => {}
+        }
+        response
+    }
+
+    async fn heartbeat(&self, peer: EndpointId, names: &[Name]) -> Response {
+        let mut codes = Vec::with_capacity(names.len());
+        for name in names {
+            let code = match self.registry.heartbeat(name, peer, now()).await {
+                Ok(_) => 0,
+                Err(error) => error.code().number(),
+            };
+            codes.push(code);
+        }
+        Response::Heard { codes }
+    }
+}
+
+fn accepted(expires: UnixTime) -> Response {
+    Response::Accepted { seconds: seconds_until(expires) }
+}
+
+fn seconds_until(time: UnixTime) -> u32 {
+    u32::try_from(time.since(now()).as_secs()).unwrap_or(u32::MAX)
+}
+
+fn refusal(error: &NamesError) -> Response {
+    if let NamesError::Unavailable(cause) = error {
+        tracing::error!(error = %cause, "the store fails");
+    }
+    Response::error(error)
+}
+
+/// Writes replies until nobody can send any more; what has gathered goes in one piece.
+async fn write_replies(mut write: SendHalf, mut queue: mpsc::Receiver<Reply>) -> io::Result<()> {
+    let mut batch = Vec::with_capacity(REPLIES);
+    let mut bytes = Vec::new();
+    while queue.recv_many(&mut batch, REPLIES).await > 0 {
+        bytes.clear();
+        for reply in batch.drain(..) {
+            match encode(&reply) {
+                Ok(message) => bytes.extend_from_slice(&message),
+                // Records and texts are bounded far below what a message may have.
+                Err(error) => tracing::error!(%error, "a reply is too large"),
+            }
+        }
+        write.write_all(&bytes).await?;
+    }
+    write.shutdown().await
 }

@@ -26,24 +26,22 @@ impl Connection {
         match &mut self.closing {
             Some(closing) => closing.graceful &= graceful,
             None => {
-                self.closing = Some(Closing {
-                    code,
-                    reason: reason.to_owned(),
-                    graceful,
-                    sent: false,
-                    since: None,
-                });
+                self.closing =
+                    Some(Closing { code, reason: reason.to_owned(), graceful, sent: false, since: None });
             }
         }
         self.close_unheard();
     }
 
-    /// A connection that the peer never heard of has nobody to agree its end with.
+    /// A client that nobody answered has nobody to agree an end with. It goes on only to deliver
+    /// what was written; a server that got OPEN all the same keeps it for a short time.
     pub(super) fn close_unheard(&mut self) {
-        if !self.is_established()
-            && self.paths.is_empty()
-            && let Some(Closing { code, reason, .. }) = self.closing.clone()
-        {
+        if self.is_established() || self.paths.values().any(Path::is_live) {
+            return;
+        }
+        let drained = self.streams.values().all(|s| s.send.is_drained());
+        if let Some(closing) = self.closing.as_ref().filter(|c| drained || !c.graceful) {
+            let Closing { code, reason, .. } = closing.clone();
             self.finish_close(ClosedBy::Local, code, reason);
         }
     }
@@ -54,9 +52,7 @@ impl Connection {
             return;
         };
         closing.since.get_or_insert(now);
-        if !closing.sent
-            && (!closing.graceful || self.streams.values().all(|s| s.send.is_drained()))
-        {
+        if !closing.sent && (!closing.graceful || self.streams.values().all(|s| s.send.is_drained())) {
             closing.sent = true;
             closing.since = Some(now);
             self.control.close = true;
@@ -92,13 +88,7 @@ impl Connection {
     }
 
     /// The peer refused a path.
-    pub(super) fn path_refused(
-        &mut self,
-        now: Instant,
-        id: crate::PathId,
-        code: CloseCode,
-        reason: &str,
-    ) {
+    pub(super) fn path_refused(&mut self, now: Instant, id: crate::PathId, code: CloseCode, reason: &str) {
         match (&self.closing, code) {
             // It forgot the connection because it has our CLOSE: the end is agreed.
             (Some(closing), CloseCode::UNKNOWN_CONNECTION) if closing.sent => {
@@ -132,9 +122,7 @@ impl Connection {
     /// Why the connection ended, if it has.
     #[must_use]
     pub fn close_reason(&self) -> Option<(ClosedBy, CloseCode, &str)> {
-        self.closed
-            .as_ref()
-            .map(|(by, code, reason)| (*by, *code, reason.as_str()))
+        self.closed.as_ref().map(|(by, code, reason)| (*by, *code, reason.as_str()))
     }
 
     /// The connection is over for the application.
@@ -146,7 +134,6 @@ impl Connection {
     /// The connection is over and owes the peer nothing: its state may be dropped.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.closed.is_some()
-            && (!self.control.close_ack || !self.paths.values().any(Path::is_live))
+        self.closed.is_some() && (!self.control.close_ack || !self.paths.values().any(Path::is_live))
     }
 }

@@ -20,12 +20,7 @@ impl<'a> Draft<'a> {
     pub(super) fn new(out: &'a mut Vec<u8>, limit: u64) -> Self {
         let start = out.len();
         out.extend_from_slice(&[0; LENGTH_SIZE]);
-        Self {
-            out,
-            start,
-            limit: limit.min(MAX_SEGMENT as u64) as usize,
-            contents: SmallVec::new(),
-        }
+        Self { out, start, limit: limit.min(MAX_SEGMENT as u64) as usize, contents: SmallVec::new() }
     }
 
     /// Bytes so far, the length included.

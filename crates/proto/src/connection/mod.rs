@@ -149,15 +149,7 @@ impl Connection {
         random: [u8; 32],
         now: Instant,
     ) -> Self {
-        let mut connection = Self::new(
-            Side::Server,
-            config,
-            open.connection,
-            local,
-            peer,
-            random,
-            now,
-        );
+        let mut connection = Self::new(Side::Server, config, open.connection, local, peer, random, now);
         connection.client_random = Some(open.random);
         connection.derive_secret(&open.random, &random);
         connection.learn_params(open.params.clone());
@@ -224,13 +216,7 @@ impl Connection {
             Side::Client => (self.local, self.peer),
             Side::Server => (self.peer, self.local),
         };
-        self.secret = Some(Secret::derive(
-            self.id,
-            client,
-            server,
-            client_random,
-            server_random,
-        ));
+        self.secret = Some(Secret::derive(self.id, client, server, client_random, server_random));
     }
 
     fn learn_params(&mut self, params: Params) {

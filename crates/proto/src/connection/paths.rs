@@ -53,34 +53,20 @@ impl Connection {
     /// Client: adds a path over a fresh carrier. `rtt` is what opening the carrier took;
     /// `early_limit` bounds the bytes sent before the peer answers (TLS early data); the frame that
     /// asks for the path, at most 4 KiB, goes in any case. `None` once the connection is over.
-    pub fn open_path(
-        &mut self,
-        now: Instant,
-        rtt: Option<Duration>,
-        early_limit: u64,
-    ) -> Option<PathId> {
+    pub fn open_path(&mut self, now: Instant, rtt: Option<Duration>, early_limit: u64) -> Option<PathId> {
         debug_assert_eq!(self.side, Side::Client);
         if self.closed.is_some() {
             return None;
         }
         let id = PathId(self.next_path);
         self.next_path += 1;
-        let first = if self.is_established() {
-            First::Join
-        } else {
-            First::Open
-        };
+        let first = if self.is_established() { First::Join } else { First::Open };
         if first == First::Open {
             // At most one OPEN is under way, so that both sides agree which one counts.
             self.lose_all_but(now, id);
         }
-        let early_limit = if self.unsettled() < MAX_UNSETTLED {
-            early_limit
-        } else {
-            0
-        };
-        self.paths
-            .insert(id, Path::new(first, now, rtt, early_limit));
+        let early_limit = if self.unsettled() < MAX_UNSETTLED { early_limit } else { 0 };
+        self.paths.insert(id, Path::new(first, now, rtt, early_limit));
         self.detached_since = None;
         Some(id)
     }
@@ -88,8 +74,7 @@ impl Connection {
     /// Server: takes the path of an OPEN into a new connection.
     pub(super) fn accept_open(&mut self, open: &Open, now: Instant) {
         self.next_path = open.path.0 + 1;
-        self.paths
-            .insert(open.path, Path::new(First::Accept, now, None, u64::MAX));
+        self.paths.insert(open.path, Path::new(First::Accept, now, None, u64::MAX));
         self.detached_since = None;
         self.contact_lost = None;
         for report in &open.lost {
@@ -175,10 +160,7 @@ impl Connection {
         path.ack_due = false;
         let forgettable = path.acked == 0
             && path.received == 0
-            && path
-                .sent
-                .iter()
-                .all(|s| s.contents.iter().all(is_first_flight));
+            && path.sent.iter().all(|s| s.contents.iter().all(is_first_flight));
         self.push(Event::PathDown(id));
         // The peer may never have heard of it, and nothing hangs on it. But if another path is
         // there it costs nothing to say so, and the peer might be sending on it.
@@ -216,11 +198,7 @@ impl Connection {
 
     fn forget_oldest_lost(&mut self) {
         while self.unsettled() > MAX_LOST
-            && let Some(id) = self
-                .paths
-                .iter()
-                .find(|(_, p)| !p.is_live())
-                .map(|(id, _)| *id)
+            && let Some(id) = self.paths.iter().find(|(_, p)| !p.is_live()).map(|(id, _)| *id)
         {
             self.paths.remove(&id);
             self.control.paths_lost.remove(&id);
@@ -267,11 +245,7 @@ impl Connection {
         };
         path.requeued = true;
         path.in_flight = 0;
-        let contents: Vec<Content> = path
-            .sent
-            .iter()
-            .flat_map(|s| s.contents.iter().cloned())
-            .collect();
+        let contents: Vec<Content> = path.sent.iter().flat_map(|s| s.contents.iter().cloned()).collect();
         self.put_back(contents);
     }
 
@@ -351,23 +325,14 @@ impl Connection {
     /// What was received on paths that are gone, as far as the peer may not know it.
     pub(super) fn lost_reports(&self) -> Vec<PathReport> {
         let lost = self.paths.iter().filter(|(_, p)| !p.is_live() && !p.told);
-        let known = lost.map(|(&path, p)| PathReport {
-            path,
-            received: p.received,
-        });
-        known
-            .chain(self.unseen_paths.iter().copied())
-            .take(MAX_REPORTS)
-            .collect()
+        let known = lost.map(|(&path, p)| PathReport { path, received: p.received });
+        known.chain(self.unseen_paths.iter().copied()).take(MAX_REPORTS).collect()
     }
 
     /// Our word on one path, unless the peer has it.
     pub(super) fn lost_report(&self, path: PathId) -> Option<PathReport> {
         match self.paths.get(&path) {
-            Some(p) => (!p.is_live() && !p.told).then_some(PathReport {
-                path,
-                received: p.received,
-            }),
+            Some(p) => (!p.is_live() && !p.told).then_some(PathReport { path, received: p.received }),
             None => self.unseen_paths.iter().find(|r| r.path == path).copied(),
         }
     }
@@ -379,10 +344,7 @@ impl Connection {
         id: PathId,
         lost: &[PathReport],
     ) -> Result<(), ProtocolError> {
-        let path = self
-            .paths
-            .get_mut(&id)
-            .ok_or(ProtocolError::Unexpected("answer"))?;
+        let path = self.paths.get_mut(&id).ok_or(ProtocolError::Unexpected("answer"))?;
         if path.state != PathState::Opening {
             return Err(ProtocolError::Unexpected("second answer"));
         }
@@ -400,12 +362,8 @@ impl Connection {
     /// Handover mode `single`: the newest path that answered is the only one. The client decides;
     /// the server follows its PATH_LOST.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
-        let older: Vec<PathId> = self
-            .paths
-            .range(..newest)
-            .filter(|(_, path)| path.is_live())
-            .map(|(id, _)| *id)
-            .collect();
+        let older: Vec<PathId> =
+            self.paths.range(..newest).filter(|(_, path)| path.is_live()).map(|(id, _)| *id).collect();
         for id in older {
             self.path_lost(now, id);
         }
@@ -421,11 +379,7 @@ impl Connection {
 
     /// Marks a path as suspect because of outside knowledge (its carrier stalls).
     pub fn suspect_path(&mut self, id: PathId) {
-        if let Some(path) = self
-            .paths
-            .get_mut(&id)
-            .filter(|p| p.state == PathState::Active)
-        {
+        if let Some(path) = self.paths.get_mut(&id).filter(|p| p.state == PathState::Active) {
             path.state = PathState::Suspect;
             // With nothing under way, no acknowledgement could ever show that it works.
             path.ping |= path.in_flight == 0;

@@ -37,12 +37,7 @@ impl Connection {
         result
     }
 
-    fn take_segment(
-        &mut self,
-        now: Instant,
-        id: PathId,
-        segment: &[u8],
-    ) -> Result<(), ProtocolError> {
+    fn take_segment(&mut self, now: Instant, id: PathId, segment: &[u8]) -> Result<(), ProtocolError> {
         let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) else {
             // Our final count for this path may have been told: nothing more may be taken from it.
             return Ok(());
@@ -56,6 +51,7 @@ impl Connection {
         }
         let mut reader = Reader::new(segment);
         let mut eliciting = false;
+        let mut flowing = false;
         let mut position = 0;
         loop {
             match frame::step(&mut reader)? {
@@ -64,10 +60,14 @@ impl Connection {
                 Step::Skipped => eliciting = true,
                 Step::Frame(frame) => {
                     eliciting |= !matches!(frame, Frame::Ack(_) | Frame::Refuse { .. });
+                    flowing |= matches!(&frame, Frame::Stream { data, .. } if !data.is_empty());
                     self.take_frame(now, id, frame, first && position == 0)?;
                     position += 1;
                 }
             }
+        }
+        if let Some(path) = self.paths.get_mut(&id).filter(|_| flowing) {
+            path.expects_more = true;
         }
         if eliciting {
             self.owe_ack(now, id, segment.len());
@@ -97,10 +97,7 @@ impl Connection {
         frame: Frame<'_>,
         first: bool,
     ) -> Result<(), ProtocolError> {
-        let answer = matches!(
-            frame,
-            Frame::Accept { .. } | Frame::Joined { .. } | Frame::Refuse { .. }
-        );
+        let answer = matches!(frame, Frame::Accept { .. } | Frame::Joined { .. } | Frame::Refuse { .. });
         if self.side == Side::Client && answer != first {
             return Err(ProtocolError::Unexpected("answer"));
         }
@@ -110,11 +107,7 @@ impl Connection {
             Frame::Open(_) => Err(ProtocolError::Unexpected("OPEN")),
             Frame::Join(_) => Err(ProtocolError::Unexpected("JOIN")),
             _ if first && self.side == Side::Server => Err(ProtocolError::Unexpected("first")),
-            Frame::Accept {
-                random,
-                lost,
-                params,
-            } => {
+            Frame::Accept { random, lost, params } => {
                 if self.side == Side::Server || self.is_established() {
                     return Err(ProtocolError::Unexpected("ACCEPT"));
                 }
@@ -150,10 +143,7 @@ impl Connection {
             }
             Frame::CloseAck => self.close_acknowledged(),
             Frame::Ping => Ok(()),
-            Frame::Addresses {
-                sequence,
-                addresses,
-            } => {
+            Frame::Addresses { sequence, addresses } => {
                 if sequence > self.peer_addresses_sequence {
                     self.peer_addresses_sequence = sequence;
                     self.push(Event::PeerAddresses(addresses));
@@ -169,12 +159,7 @@ impl Connection {
             return Ok(());
         }
         match frame {
-            Frame::Stream {
-                id,
-                offset,
-                data,
-                fin,
-            } => self.take_data(id, offset, data, fin),
+            Frame::Stream { id, offset, data, fin } => self.take_data(id, offset, data, fin),
             Frame::MaxData(max) => {
                 self.data_allowed = self.data_allowed.max(max);
                 Ok(())
@@ -195,11 +180,7 @@ impl Connection {
                 }
                 Ok(())
             }
-            Frame::Reset {
-                id,
-                code,
-                final_size,
-            } => self.take_reset(id, code, final_size),
+            Frame::Reset { id, code, final_size } => self.take_reset(id, code, final_size),
             Frame::Stop(id, code) => self.take_stop(id, code),
             _ => Err(ProtocolError::Unexpected("unknown")),
         }
@@ -228,13 +209,7 @@ impl Connection {
         Ok(self.streams.contains_key(&id))
     }
 
-    fn take_data(
-        &mut self,
-        id: StreamId,
-        offset: u64,
-        data: &[u8],
-        fin: bool,
-    ) -> Result<(), ProtocolError> {
+    fn take_data(&mut self, id: StreamId, offset: u64, data: &[u8], fin: bool) -> Result<(), ProtocolError> {
         if !self.known_stream(id)? {
             self.stats.stream_bytes_duplicate += data.len() as u64;
             return Ok(());
@@ -313,13 +288,7 @@ impl Connection {
         Ok(())
     }
 
-    fn take_ack(
-        &mut self,
-        now: Instant,
-        id: PathId,
-        count: u64,
-        delay: u64,
-    ) -> Result<(), ProtocolError> {
+    fn take_ack(&mut self, now: Instant, id: PathId, count: u64, delay: u64) -> Result<(), ProtocolError> {
         let Some(path) = self.paths.get(&id) else {
             // A path that is settled; its acknowledgements travelled on another one.
             return Ok(());
@@ -332,15 +301,8 @@ impl Connection {
     }
 
     /// Takes everything below `count` on a path as delivered.
-    pub(super) fn apply_ack(
-        &mut self,
-        now: Instant,
-        id: PathId,
-        count: u64,
-        delay: Option<Duration>,
-    ) {
-        let Some((segments, newest)) = self.paths.get_mut(&id).and_then(|p| p.acknowledge(count))
-        else {
+    pub(super) fn apply_ack(&mut self, now: Instant, id: PathId, count: u64, delay: Option<Duration>) {
+        let Some((segments, newest)) = self.paths.get_mut(&id).and_then(|p| p.acknowledge(count)) else {
             return;
         };
         if let (Some(delay), Some(at), Some(path)) = (delay, newest, self.paths.get_mut(&id)) {

@@ -22,10 +22,7 @@ impl Connection {
     /// Opens a stream. `None` when the peer's limit is reached; [`Event::StreamsAvailable`] tells
     /// when to try again.
     pub fn open_stream(&mut self) -> Option<StreamId> {
-        if self.closed.is_some()
-            || self.closing.is_some()
-            || self.opened_local >= self.max_streams_local
-        {
+        if self.closed.is_some() || self.closing.is_some() || self.opened_local >= self.max_streams_local {
             self.open_blocked = true;
             return None;
         }
@@ -70,9 +67,7 @@ impl Connection {
         if stream.send.is_finishing() || stream.send.reset.is_some() || self.closing.is_some() {
             return Err(StreamError::Finished(id));
         }
-        let room = stream_limit
-            .saturating_sub(stream.send.held())
-            .min(limit.saturating_sub(self.held));
+        let room = stream_limit.saturating_sub(stream.send.held()).min(limit.saturating_sub(self.held));
         let n = room.min(data.len() as u64) as usize;
         if n == 0 {
             if !data.is_empty() {

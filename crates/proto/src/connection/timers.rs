@@ -10,7 +10,8 @@ use crate::params::Params;
 use crate::path::{Path, PathState};
 
 /// A connection that is closing, but has no path left to say so, or whose peer does not answer
-/// CLOSE, is kept no longer than this.
+/// CLOSE, is kept no longer than this. Neither is one whose client never showed that it got ACCEPT:
+/// it may have given up, or the OPEN may be a recorded one that somebody plays again.
 const CLOSING_LINGER: Duration = Duration::from_secs(600);
 
 impl Connection {
@@ -20,11 +21,7 @@ impl Connection {
         let over = self.closed.is_some();
         let paths = self.paths.values().filter(|p| p.is_live() && !over);
         let deadlines = paths.flat_map(|path| {
-            [
-                path.ack_deadline,
-                path.suspect_deadline(self.peer_ack_delay()),
-                self.keepalive_deadline(path),
-            ]
+            [path.ack_deadline, path.suspect_deadline(self.peer_ack_delay()), self.keepalive_deadline(path)]
         });
         let ends = [self.linger_deadline(), self.close_deadline()];
         deadlines.chain(ends).flatten().min()
@@ -54,10 +51,7 @@ impl Connection {
         if due(self.close_deadline()) || (told && due(self.linger_deadline())) {
             self.close_unanswered();
         } else if due(self.linger_deadline()) {
-            self.give_up(
-                CloseCode::LINGER_EXPIRED,
-                "no contact within the linger time",
-            );
+            self.give_up(CloseCode::LINGER_EXPIRED, "no contact within the linger time");
         }
     }
 
@@ -79,6 +73,7 @@ impl Connection {
     pub fn ping(&mut self, now: Instant, id: PathId) {
         if let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) {
             path.ping = true;
+            path.expects_more = false;
             // The answer, or the suspect timer, decides; don't ask again meanwhile.
             path.heard = now;
         }
@@ -98,6 +93,9 @@ impl Connection {
 
     fn keepalive_deadline(&self, path: &Path) -> Option<Instant> {
         let interval = match self.side {
+            // Who only receives has nothing in flight that could go unanswered; when the flow stops,
+            // the side that can dial asks once whether the path still works.
+            Side::Client if path.expects_more => path.rtt.suspect_after(self.peer_ack_delay()) / 2,
             Side::Client => self.config.keepalive,
             Side::Server => self.config.keepalive.saturating_mul(2),
         };
@@ -110,7 +108,10 @@ impl Connection {
         if self.closed.is_some() {
             return None;
         }
-        let linger = self.config.params.linger;
+        let mut linger = self.config.params.linger;
+        if self.side == Side::Server && !self.confirmed {
+            linger = linger.min(CLOSING_LINGER);
+        }
         let alone_since = if self.is_established() {
             self.contact_lost?
         } else {
@@ -124,9 +125,7 @@ impl Connection {
                 let Some(since) = closing.since else {
                     return Some(alone_since);
                 };
-                since
-                    .max(alone_since)
-                    .checked_add(linger.min(CLOSING_LINGER))
+                since.max(alone_since).checked_add(linger.min(CLOSING_LINGER))
             }
         }
     }

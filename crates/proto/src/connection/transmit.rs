@@ -86,13 +86,7 @@ impl Connection {
 
     /// Stream data goes on the newest path that is not suspect (handover mode `single`).
     fn may_carry_data(&self, path: PathId) -> bool {
-        let newest = |state| {
-            self.paths
-                .iter()
-                .rev()
-                .find(|(_, p)| p.state == state)
-                .map(|(id, _)| *id)
-        };
+        let newest = |state| self.paths.iter().rev().find(|(_, p)| p.state == state).map(|(id, _)| *id);
         newest(PathState::Active).or_else(|| newest(PathState::Opening)) == Some(path)
             && !self.send_queue.is_empty()
             && self.closed.is_none()
@@ -130,19 +124,11 @@ impl Connection {
                 lost,
                 params: self.config.params.clone(),
             }),
-            First::Accept => Frame::Accept {
-                random: self.random,
-                lost,
-                params: self.config.params.clone(),
-            },
+            First::Accept => Frame::Accept { random: self.random, lost, params: self.config.params.clone() },
             First::Join => Frame::Join(Join {
                 connection: self.id,
                 path,
-                proof: self
-                    .secret
-                    .as_ref()
-                    .map(|s| s.join_proof(self.id, path))
-                    .unwrap_or_default(),
+                proof: self.secret.as_ref().map(|s| s.join_proof(self.id, path)).unwrap_or_default(),
                 lost,
             }),
             First::Joined | First::Done => Frame::Joined { lost },
@@ -165,9 +151,7 @@ impl Connection {
         let live = self.paths.iter_mut().filter(|(_, p)| p.is_live());
         for (&path, p) in live.take(fitting.min(frame::MAX_REPORTS)) {
             if p.received > p.reported {
-                let delay = now
-                    .saturating_duration_since(p.newest_eliciting)
-                    .as_micros() as u64;
+                let delay = now.saturating_duration_since(p.newest_eliciting).as_micros() as u64;
                 let received = p.received;
                 acks.push((PathReport { path, received }, delay.min(varint::MAX)));
                 p.reported = received;
@@ -194,10 +178,7 @@ impl Connection {
         }
         if draft.room() >= ADDRESSES_FRAME && std::mem::take(&mut self.control.addresses) {
             let (sequence, addresses) = self.local_addresses.clone();
-            let frame = Frame::Addresses {
-                sequence,
-                addresses,
-            };
+            let frame = Frame::Addresses { sequence, addresses };
             draft.put(&frame, Some(Content::Addresses(sequence)));
         }
         self.put_lost_paths(draft);
@@ -232,11 +213,7 @@ impl Connection {
             if let Some(stream) = self.streams.get(&id)
                 && let Some((code, _)) = stream.send.reset
             {
-                let frame = Frame::Reset {
-                    id,
-                    code,
-                    final_size: stream.send.next(),
-                };
+                let frame = Frame::Reset { id, code, final_size: stream.send.next() };
                 draft.put(&frame, Some(Content::Reset(id)));
             }
         }
@@ -302,15 +279,11 @@ impl Connection {
         }
         stream.announce = false;
         let offset = range.start;
-        frame::put(
-            out,
-            if fin { kind::STREAM_FIN } else { kind::STREAM },
-            |out| {
-                varint::write(out, id.0);
-                varint::write(out, offset);
-                stream.send.copy(range.clone(), out);
-            },
-        );
+        frame::put(out, if fin { kind::STREAM_FIN } else { kind::STREAM }, |out| {
+            varint::write(out, id.0);
+            varint::write(out, offset);
+            stream.send.copy(range.clone(), out);
+        });
         let fresh = stream.send.sent(&range, fin);
         self.data_sent += fresh;
         self.stats.stream_bytes_sent += fresh;

@@ -19,12 +19,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) fn new(send_window: u64, recv_window: u64) -> Self {
-        Self {
-            send: Send::new(send_window),
-            recv: Recv::new(recv_window),
-            queued: false,
-            announce: false,
-        }
+        Self { send: Send::new(send_window), recv: Recv::new(recv_window), queued: false, announce: false }
     }
 
     /// Nothing more will happen on either half.

@@ -82,9 +82,7 @@ impl Recv {
         data: &[u8],
         fin: bool,
     ) -> Result<u64, ProtocolError> {
-        let end = offset
-            .checked_add(data.len() as u64)
-            .ok_or(ProtocolError::FlowControl)?;
+        let end = offset.checked_add(data.len() as u64).ok_or(ProtocolError::FlowControl)?;
         if end > self.max_data {
             return Err(ProtocolError::FlowControl);
         }
@@ -127,9 +125,7 @@ impl Recv {
     fn append(&mut self, data: &[u8]) {
         self.next += data.len() as u64;
         match self.ready.back_mut() {
-            Some(last) if last.capacity() - last.len() >= data.len() => {
-                last.extend_from_slice(data)
-            }
+            Some(last) if last.capacity() - last.len() >= data.len() => last.extend_from_slice(data),
             last => {
                 // Grow towards CHUNK, so that a lone byte costs little and a flood is stored densely.
                 let room = last.map_or(0, |l| l.len() * 2).min(CHUNK).max(data.len());
@@ -154,12 +150,7 @@ impl Recv {
         }
     }
 
-    fn keep_for_later(
-        &mut self,
-        id: StreamId,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<(), ProtocolError> {
+    fn keep_for_later(&mut self, id: StreamId, offset: u64, data: &[u8]) -> Result<(), ProtocolError> {
         // Keep what no earlier piece covers; pieces that this one covers wholly are replaced.
         let (mut offset, mut data) = (offset, data);
         if let Some((&start, piece)) = self.later.range(..=offset).next_back() {
@@ -336,26 +327,16 @@ mod tests {
     #[test]
     fn data_beyond_the_window_or_the_end_is_refused() {
         let mut recv = Recv::new(4);
-        assert_eq!(
-            recv.insert(ID, 0, b"abcde", false),
-            Err(ProtocolError::FlowControl)
-        );
+        assert_eq!(recv.insert(ID, 0, b"abcde", false), Err(ProtocolError::FlowControl));
         recv.insert(ID, 0, b"abc", true).unwrap();
-        assert_eq!(
-            recv.insert(ID, 3, b"d", false),
-            Err(ProtocolError::FinalSize(ID))
-        );
-        assert_eq!(
-            recv.insert(ID, 0, b"ab", true),
-            Err(ProtocolError::FinalSize(ID))
-        );
+        assert_eq!(recv.insert(ID, 3, b"d", false), Err(ProtocolError::FinalSize(ID)));
+        assert_eq!(recv.insert(ID, 0, b"ab", true), Err(ProtocolError::FinalSize(ID)));
     }
 
     #[test]
     fn thousands_of_separate_bytes_are_refused() {
         let mut recv = Recv::new(u64::MAX);
-        let result =
-            (0..10_000).try_for_each(|i| recv.insert(ID, 1 + i * 2, b"x", false).map(drop));
+        let result = (0..10_000).try_for_each(|i| recv.insert(ID, 1 + i * 2, b"x", false).map(drop));
         assert_eq!(result, Err(ProtocolError::TooManyGaps(ID)));
     }
 

@@ -105,8 +105,7 @@ impl Send {
 
     /// Everything written (and the end, if told) has reached the peer.
     pub(crate) fn is_drained(&self) -> bool {
-        self.reset.is_some()
-            || (self.acked_to == self.end && matches!(self.fin, Fin::Open | Fin::Acked))
+        self.reset.is_some() || (self.acked_to == self.end && matches!(self.fin, Fin::Open | Fin::Acked))
     }
 
     /// The next piece to send, at most `max` bytes, lost pieces first; `credit` bounds how many
@@ -118,10 +117,7 @@ impl Send {
         let range = if let Some(lost) = self.lost.first() {
             lost.start..lost.end.min(lost.start + max)
         } else {
-            let limit = self
-                .end
-                .min(self.max_data)
-                .min(self.next.saturating_add(credit));
+            let limit = self.end.min(self.max_data).min(self.next.saturating_add(credit));
             self.next..limit.min(self.next + max).max(self.next)
         };
         let fin = range.end == self.end && self.fin == Fin::Pending;
@@ -182,10 +178,7 @@ impl Send {
             self.fin = Fin::Pending;
         }
         let mut again = 0;
-        for gap in self
-            .acked
-            .gaps(range.start.max(self.acked_to)..range.end.max(self.acked_to))
-        {
+        for gap in self.acked.gaps(range.start.max(self.acked_to)..range.end.max(self.acked_to)) {
             again += gap.end - gap.start;
             self.lost.insert(gap);
         }

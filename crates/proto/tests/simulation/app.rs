@@ -42,10 +42,7 @@ pub(crate) struct App {
 
 impl App {
     pub(crate) fn new(side: Side) -> Self {
-        Self {
-            side,
-            streams: BTreeMap::new(),
-        }
+        Self { side, streams: BTreeMap::new() }
     }
 
     pub(crate) fn open(&mut self, connection: &mut Connection) -> Option<StreamId> {
@@ -63,16 +60,12 @@ impl App {
 
     pub(crate) fn write(&mut self, connection: &mut Connection, id: StreamId, n: usize) -> usize {
         let half = self.streams.entry(id).or_default();
-        let data: Vec<u8> = (half.written..half.written + n as u64)
-            .map(|offset| content(id, self.side, offset))
-            .collect();
+        let data: Vec<u8> =
+            (half.written..half.written + n as u64).map(|offset| content(id, self.side, offset)).collect();
         match connection.write(id, &data) {
             Ok(taken) => {
                 assert!(taken <= n);
-                assert!(
-                    !half.finished && !half.reset,
-                    "wrote behind the end of {id}"
-                );
+                assert!(!half.finished && !half.reset, "wrote behind the end of {id}");
                 half.written += taken as u64;
                 taken
             }
@@ -132,10 +125,7 @@ impl App {
                     );
                 }
                 half.read += n as u64;
-                assert!(
-                    half.read <= theirs.written,
-                    "more was read than was written"
-                );
+                assert!(half.read <= theirs.written, "more was read than was written");
                 n
             }
             Ok(Read::Blocked) => 0,
@@ -189,10 +179,7 @@ impl App {
                 theirs.read == mine.written && !mine.finished
             };
             if !ok {
-                return Some(format!(
-                    "{:?} stream {id}: {mine:?} against {theirs:?}",
-                    self.side
-                ));
+                return Some(format!("{:?} stream {id}: {mine:?} against {theirs:?}", self.side));
             }
         }
         None

@@ -154,7 +154,7 @@ impl Carrier {
     }
 
     /// The pipe that `side` writes to.
-    pub(crate) fn from_mut(&mut self, side: Side) -> &mut Pipe {
+    pub(crate) fn outgoing(&mut self, side: Side) -> &mut Pipe {
         match side {
             Side::Client => &mut self.up,
             Side::Server => &mut self.down,
@@ -162,14 +162,14 @@ impl Carrier {
     }
 
     /// The pipe that `side` reads from.
-    pub(crate) fn to(&self, side: Side) -> &Pipe {
+    pub(crate) fn incoming(&self, side: Side) -> &Pipe {
         match side {
             Side::Client => &self.down,
             Side::Server => &self.up,
         }
     }
 
-    pub(crate) fn to_mut(&mut self, side: Side) -> &mut Pipe {
+    pub(crate) fn incoming_mut(&mut self, side: Side) -> &mut Pipe {
         match side {
             Side::Client => &mut self.down,
             Side::Server => &mut self.up,
@@ -195,13 +195,11 @@ impl Carrier {
     pub(crate) fn next_event(&self) -> Option<Instant> {
         let arrivals = [Side::Client, Side::Server].into_iter().filter_map(|side| {
             let open = self.end(side) != End::Gone && !self.stalled;
-            open.then(|| self.to(side).next_arrival()).flatten()
+            open.then(|| self.incoming(side).next_arrival()).flatten()
         });
-        let notices = [Side::Client, Side::Server].into_iter().filter_map(|side| {
-            (self.end(side) != End::Gone)
-                .then(|| self.notice(side))
-                .flatten()
-        });
+        let notices = [Side::Client, Side::Server]
+            .into_iter()
+            .filter_map(|side| (self.end(side) != End::Gone).then(|| self.notice(side)).flatten());
         arrivals.chain(notices).min()
     }
 

@@ -3,9 +3,7 @@
 use std::time::Instant;
 
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::{
-    CloseCode, Connection, Event, FirstFlight, PathId, Side, StreamId, refusal, segment,
-};
+use whimbrel_proto::{CloseCode, Connection, Event, FirstFlight, PathId, Side, StreamId, refusal, segment};
 
 use super::carrier::End;
 use super::{Cut, Sim, identity, ms, secs};
@@ -46,9 +44,7 @@ impl Sim {
         let engines = [Some(&self.client), self.server.as_ref()];
         let timers = engines.into_iter().flatten().map(Connection::poll_timeout);
         let carriers = self.carriers.iter().map(|c| c.next_event());
-        let redial = [self
-            .redial_at
-            .filter(|_| self.options.redial && !self.client.is_closed())];
+        let redial = [self.redial_at.filter(|_| self.options.redial && !self.client.is_closed())];
         timers.chain(carriers).chain(redial).flatten().min()
     }
 
@@ -124,8 +120,7 @@ impl Sim {
 
     fn close_path(&mut self, side: Side, path: PathId) {
         for index in 0..self.carriers.len() {
-            if self.carriers[index].path == path && self.carriers[index].end(side) == End::Attached
-            {
+            if self.carriers[index].path == path && self.carriers[index].end(side) == End::Attached {
                 self.close_end(side, index);
             }
         }
@@ -141,12 +136,12 @@ impl Sim {
         *carrier.end_mut(side) = End::Gone;
         let at = now + carrier.delay;
         if hard && side == Side::Client {
-            carrier.from_mut(side).kill();
+            carrier.outgoing(side).kill();
             carrier.notice_at(side.peer(), at);
         } else {
-            carrier.from_mut(side).close(at);
+            carrier.outgoing(side).close(at);
         }
-        carrier.to_mut(side).kill();
+        carrier.incoming_mut(side).kill();
     }
 
     fn transmit(&mut self, side: Side, index: usize) -> bool {
@@ -165,7 +160,7 @@ impl Sim {
         let mut any = false;
         let mut buf = Vec::new();
         let mut rounds = 0;
-        while carrier.from_mut(side).queued < capacity
+        while carrier.outgoing(side).queued < capacity
             && connection.poll_transmit(now, carrier.path, &mut buf)
         {
             any = true;
@@ -176,7 +171,7 @@ impl Sim {
             assert!(!body.is_empty() && taken == buf.len());
             let at = now + carrier.delay;
             let rng = fragment.then_some(&mut self.rng);
-            carrier.from_mut(side).push(at, &buf, rng);
+            carrier.outgoing(side).push(at, &buf, rng);
             if side == Side::Client && !carrier.answered {
                 let (sent, limit) = (carrier.up.sent, carrier.early_limit);
                 assert!(sent <= limit, "{sent} bytes sent early, {limit} allowed");
@@ -194,11 +189,11 @@ impl Sim {
                 if carrier.stalled || carrier.end(side) == End::Gone {
                     continue;
                 }
-                let cut = carrier.to_mut(side).arrive(now);
+                let cut = carrier.incoming_mut(side).arrive(now);
                 self.take_segments(side, index);
                 if cut {
                     self.cut(index, self.cut_style);
-                } else if self.carriers[index].to(side).is_at_end(now) {
+                } else if self.carriers[index].incoming(side).is_at_end(now) {
                     self.lost(side, index);
                 }
             }
@@ -208,12 +203,12 @@ impl Sim {
     fn take_segments(&mut self, side: Side, index: usize) {
         loop {
             let carrier = &mut self.carriers[index];
-            let inbox = &carrier.to(side).inbox;
+            let inbox = &carrier.incoming(side).inbox;
             let Some((body, taken)) = segment::split(inbox).unwrap() else {
                 return;
             };
             let body = body.to_vec();
-            carrier.to_mut(side).inbox.drain(..taken);
+            carrier.incoming_mut(side).inbox.drain(..taken);
             match self.carriers[index].end(side) {
                 End::Gone => return,
                 End::Fresh => self.accept_carrier(index, &body),
@@ -256,14 +251,9 @@ impl Sim {
                 }
             },
             FirstFlight::Join(join) => {
-                assert_eq!(
-                    join.connection,
-                    ConnectionId::from_bytes(&super::CONNECTION)
-                );
+                assert_eq!(join.connection, ConnectionId::from_bytes(&super::CONNECTION));
                 match self.server.as_mut() {
-                    Some(server) if !self.server_was_over => {
-                        server.join(now, &join).map_err(|e| e.code())
-                    }
+                    Some(server) if !self.server_was_over => server.join(now, &join).map_err(|e| e.code()),
                     _ => Err(CloseCode::UNKNOWN_CONNECTION),
                 }
             }
@@ -286,9 +276,7 @@ impl Sim {
         for index in 0..self.carriers.len() {
             for side in SIDES {
                 let carrier = &self.carriers[index];
-                if carrier.notice(side).is_some_and(|at| at <= self.now)
-                    && carrier.end(side) != End::Gone
-                {
+                if carrier.notice(side).is_some_and(|at| at <= self.now) && carrier.end(side) != End::Gone {
                     self.lost(side, index);
                 }
             }

@@ -172,11 +172,8 @@ impl Sim {
             return None;
         }
         let early_limit = self.options.early_limit;
-        let path = self
-            .client
-            .open_path(self.now, Some(delay * 2), early_limit)?;
-        self.carriers
-            .push(Carrier::new(path, delay, early_limit, self.now));
+        let path = self.client.open_path(self.now, Some(delay * 2), early_limit)?;
+        self.carriers.push(Carrier::new(path, delay, early_limit, self.now));
         Some(self.carriers.len() - 1)
     }
 
@@ -201,7 +198,7 @@ impl Sim {
     pub(crate) fn cut_direction(&mut self, index: usize, from: Side) {
         let now = self.now;
         if let Some(carrier) = self.carriers.get_mut(index) {
-            carrier.from_mut(from).kill();
+            carrier.outgoing(from).kill();
             carrier.notice_at(from, now + secs(60));
         }
     }
@@ -251,11 +248,7 @@ impl Sim {
     pub(crate) fn parts(&mut self, side: Side) -> Option<(&mut App, &mut Connection, &App)> {
         match side {
             Side::Client => Some((&mut self.client_app, &mut self.client, &self.server_app)),
-            Side::Server => Some((
-                &mut self.server_app,
-                self.server.as_mut()?,
-                &self.client_app,
-            )),
+            Side::Server => Some((&mut self.server_app, self.server.as_mut()?, &self.client_app)),
         }
     }
 
@@ -265,8 +258,7 @@ impl Sim {
     }
 
     pub(crate) fn write(&mut self, side: Side, id: StreamId, n: usize) -> usize {
-        self.parts(side)
-            .map_or(0, |(app, connection, _)| app.write(connection, id, n))
+        self.parts(side).map_or(0, |(app, connection, _)| app.write(connection, id, n))
     }
 
     pub(crate) fn finish(&mut self, side: Side, id: StreamId) {
@@ -303,16 +295,11 @@ impl Sim {
 
     /// Accepts what was opened and reads what has arrived.
     pub(crate) fn read_all(&mut self, side: Side) -> u64 {
-        self.parts(side)
-            .map_or(0, |(app, connection, peer)| app.read_all(connection, peer))
+        self.parts(side).map_or(0, |(app, connection, peer)| app.read_all(connection, peer))
     }
 
     /// Lets time pass while both applications read what comes; until `done` or for `limit`.
-    pub(crate) fn run_until(
-        &mut self,
-        limit: Duration,
-        mut done: impl FnMut(&mut Self) -> bool,
-    ) -> bool {
+    pub(crate) fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.now + limit;
         loop {
             self.read_all(Side::Client);
@@ -348,10 +335,7 @@ impl Sim {
             self.server.as_ref().map(|s| s.close_reason()),
             self.client.paths(),
             self.server.as_ref().map(Connection::paths),
-            self.carriers
-                .iter()
-                .filter(|c| !c.is_over())
-                .collect::<Vec<_>>(),
+            self.carriers.iter().filter(|c| !c.is_over()).collect::<Vec<_>>(),
         )
     }
 

@@ -1,0 +1,49 @@
+# Whimbrel: what people and CI run. `make help` lists it.
+
+CARGO ?= cargo
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 20
+FUZZ_TARGETS := frame record ticket config names_protocol
+
+.PHONY: help setup build demo test format lint docs unit bench fuzz clean
+
+help: ## Show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install what building and testing need (toolchain, packages)
+	@sh scripts/setup.sh
+
+build: ## Build the program: target/release/whimbrel
+	$(CARGO) build --release --bin whimbrel -j $(JOBS)
+
+demo: build ## Show one download living through four moves
+	target/release/whimbrel demo
+
+test: setup format lint docs unit ## Check and test everything
+
+format: ## Check the formatting
+	$(CARGO) fmt --all --check
+
+lint: ## Lint all code, tests included
+	$(CARGO) clippy --workspace --all-targets -j $(JOBS) -- -D warnings
+
+docs: ## Build the API documentation without warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps -j $(JOBS)
+
+unit: ## Run every test
+	$(CARGO) test --workspace -j $(JOBS)
+
+bench: ## Measure against the peers (long; results in bench/results)
+	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results
+
+fuzz: ## Fuzz every decoder for a short while
+	@command -v cargo-fuzz >/dev/null || $(CARGO) install cargo-fuzz --locked
+	@for target in $(FUZZ_TARGETS); do \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=8192 || exit 1; \
+	done
+
+clean: ## Remove what was built
+	$(CARGO) clean
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts

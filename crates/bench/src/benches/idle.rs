@@ -1,0 +1,148 @@
+//! What connections that do nothing cost: memory on either side, and CPU time.
+//!
+//! Client and server are processes of their own, so that each side is counted alone. Buffers in
+//! the kernel are not counted.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use super::child::{Reply, Request};
+use super::{Plan, schedule};
+use crate::output::Output;
+use crate::report::{Bound, Metric, Spec, Target, Trial};
+use crate::sys;
+use crate::system::Kind;
+
+/// Open files besides the connections' own.
+const OTHER_FILES: u64 = 64;
+
+const SPEC: Spec = Spec {
+    name: "idle",
+    title: "idle connections: resident memory a connection, CPU time of one core, by side",
+    metrics: &[
+        Metric { key: "client_memory", unit: "KiB" },
+        Metric { key: "server_memory", unit: "KiB" },
+        Metric { key: "client_cpu", unit: "%" },
+        Metric { key: "server_cpu", unit: "%" },
+    ],
+    targets: &[
+        Target { of: "whimbrel", metric: "client_memory", against: None, bound: Bound::AtMost(40.0), aim: 20.0 },
+        Target { of: "whimbrel", metric: "server_memory", against: None, bound: Bound::AtMost(40.0), aim: 20.0 },
+        Target { of: "whimbrel", metric: "client_cpu", against: None, bound: Bound::AtMost(0.1), aim: 0.1 },
+        Target { of: "whimbrel", metric: "server_cpu", against: None, bound: Bound::AtMost(0.1), aim: 0.1 },
+    ],
+};
+
+pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) -> Result<()> {
+    let connections = connections.unwrap_or(if plan.quick { 200 } else { 2000 });
+    let length = plan.length(30.0);
+    let limit = sys::raise_file_limit()?;
+    if limit < connections as u64 + OTHER_FILES {
+        bail!("{connections} connections need as many open files, but the limit is {limit}; raise it (ulimit -n)");
+    }
+    let mut trials = Vec::new();
+    for (round, system) in schedule(&plan.systems, plan.rounds(3)) {
+        let trial = one(system, round, connections, length).with_context(|| format!("idle of {system}"))?;
+        output.trial(&SPEC, &trial);
+        trials.push(trial);
+    }
+    let settings = json!({ "connections": connections, "seconds": length.as_secs_f64() });
+    output.finish(&SPEC, settings, &trials)
+}
+
+fn one(system: Kind, round: u32, connections: usize, length: Duration) -> Result<Trial> {
+    let mut server = Side::start(system, None)?;
+    let Reply::Ready(Some(address)) = server.hear()? else { bail!("the server has no address") };
+    let mut client = Side::start(system, Some(serde_json::to_string(&address)?))?;
+    client.hear()?;
+    server.ask(&Request::Expect(0))?;
+    let before = usage(&mut client, &mut server)?;
+    client.ask(&Request::Connect(connections))?;
+    server.ask(&Request::Expect(connections))?;
+    let full = usage(&mut client, &mut server)?;
+    std::thread::sleep(length);
+    let after = usage(&mut client, &mut server)?;
+    let memory = |side: usize| {
+        let grown = full[side].resident.saturating_sub(before[side].resident);
+        grown as f64 / 1024.0 / connections as f64
+    };
+    let cpu = |side: usize| {
+        let used = after[side].cpu_nanos.saturating_sub(full[side].cpu_nanos_settled);
+        used as f64 / 1e9 / length.as_secs_f64() * 100.0
+    };
+    Ok(Trial::new(system, round)
+        .with("client_memory", memory(0))
+        .with("server_memory", memory(1))
+        .with("client_cpu", cpu(0))
+        .with("server_cpu", cpu(1)))
+}
+
+struct Usage {
+    resident: u64,
+    cpu_nanos: u64,
+    cpu_nanos_settled: u64,
+}
+
+/// Of both sides, at the same moment.
+fn usage(client: &mut Side, server: &mut Side) -> Result<[Usage; 2]> {
+    client.tell(&Request::Measure)?;
+    server.tell(&Request::Measure)?;
+    Ok([client.hear_usage()?, server.hear_usage()?])
+}
+
+/// A child process that is one side.
+struct Side {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Side {
+    fn start(system: Kind, server: Option<String>) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["idle-child", "--system", &system.to_string()]);
+        if let Some(server) = server {
+            command.args(["--server", &server]);
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let input = child.stdin.take().context("no input")?;
+        let output = BufReader::new(child.stdout.take().context("no output")?);
+        Ok(Self { child, input, output })
+    }
+
+    fn hear(&mut self) -> Result<Reply> {
+        let mut line = String::new();
+        self.output.read_line(&mut line)?;
+        serde_json::from_str(&line).context("one side died; its message is above")
+    }
+
+    fn tell(&mut self, request: &Request) -> Result<()> {
+        writeln!(self.input, "{}", serde_json::to_string(request)?).context("one side is gone")
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Reply> {
+        self.tell(request)?;
+        self.hear()
+    }
+
+    fn hear_usage(&mut self) -> Result<Usage> {
+        match self.hear()? {
+            Reply::Usage { resident, cpu_nanos, cpu_nanos_settled } => {
+                Ok(Usage { resident, cpu_nanos, cpu_nanos_settled })
+            }
+            other => bail!("unexpected answer {other:?}"),
+        }
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        // It holds nothing that would be lost.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,59 @@
+//! Whimbrel as an application has it by default: the kernel's address monitor, every move possible.
+
+use anyhow::Result;
+use whimbrel_base::EndpointAddr;
+use whimbrel_transport::{Connection, Endpoint, Listener};
+
+use super::{Address, BoxFuture, Channel, Handler, LOCALHOST, Start};
+
+pub(super) async fn serve(handler: Handler) -> Result<Address> {
+    let endpoint = Endpoint::builder().bind().await?;
+    let mut listener = endpoint.listen_unnamed().await?;
+    let mut socket = LOCALHOST;
+    socket.set_port(endpoint.port());
+    let identity = endpoint.id().to_string();
+    tokio::spawn(async move {
+        accept_all(&mut listener, handler).await;
+        drop(endpoint);
+    });
+    Ok(Address { socket, identity })
+}
+
+async fn accept_all(listener: &mut Listener, handler: Handler) {
+    while let Some(connection) = listener.accept().await {
+        tokio::spawn(accept_streams(connection, handler.clone()));
+    }
+}
+
+async fn accept_streams(connection: Connection, handler: Handler) {
+    while let Ok(stream) = connection.accept_stream().await {
+        tokio::spawn(handler(Channel::new(stream)));
+    }
+}
+
+pub(super) struct Client {
+    endpoint: Endpoint,
+    server: EndpointAddr,
+}
+
+impl Client {
+    pub(super) async fn new(address: &Address) -> Result<Self> {
+        let endpoint = Endpoint::builder().bind().await?;
+        let server = EndpointAddr::new(address.identity.parse()?, [address.socket]);
+        Ok(Self { endpoint, server })
+    }
+}
+
+impl super::Client for Client {
+    fn connect(&self, start: Start) -> BoxFuture<'_, Result<Channel>> {
+        Box::pin(async move {
+            let server = self.server.clone();
+            let connection = match start {
+                Start::Plain => self.endpoint.connect(server).await?,
+                Start::Early => self.endpoint.connect_early(server).await?,
+            };
+            // The stream keeps its connection.
+            Ok(Channel::new(connection.open_stream().await?))
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! The resolver: asks a name service, over one connection that lasts.
+//!
+//! The connection is made at the first question, and survives moves of either side as every whimbrel connection does; so
+//! a record that is published from a new address costs no more than the way to the service, and what the service pushes
+//! comes without anybody asking. If the service really lost the connection (it was restarted, or was away for long), a
+//! new one is made, and everything is as before: watches resume behind the newest record that is known, records that
+//! still hold are published again, questions without an answer are asked again.
+//!
+//! Every answer is checked: signatures, the name, whether it is revoked or expired. The service can withhold; it cannot
+//! lie.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use whimbrel_base::{Name, SignedRecord, UnixTime};
+use whimbrel_transport::{BoxFuture, Endpoint, ResolveError, Resolver};
+
+use crate::address::ServiceAddress;
+use crate::error::ErrorCode;
+use crate::protocol::{Request, Response};
+use crate::service::now;
+
+mod link;
+mod state;
+
+use self::state::Core;
+
+/// Whoever asks gets an answer within this, or [`AskError::Unreachable`].
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Asks one name service. Set it as the [`Resolver`] of the endpoint that it was made from.
+pub struct NameResolver {
+    core: Arc<Core>,
+}
+
+impl NameResolver {
+    /// A resolver that reaches its service from `endpoint`, when it is first needed. Must be called inside a tokio
+    /// runtime.
+    ///
+    /// It keeps `endpoint` open, until [`release`](Self::release)d.
+    pub fn new(endpoint: Endpoint, service: impl Into<ServiceAddress>) -> Self {
+        let core = Arc::new(Core::new(tokio::runtime::Handle::current()));
+        tokio::spawn(link::run(core.clone(), endpoint, service.into()));
+        Self { core }
+    }
+
+    /// Publishes a record of this endpoint, and says for how long it counts. The same record again is a sign of life.
+    ///
+    /// # Errors
+    /// [`AskError`] says why it is not taken in, or not known to be.
+    pub async fn publish_record(&self, record: SignedRecord) -> Result<Duration, AskError> {
+        accepted(self.core.publish(record).await?)
+    }
+
+    /// Withdraws a name, by a [revocation](whimbrel_base::Record::revocation).
+    ///
+    /// # Errors
+    /// [`AskError`] says why it is not withdrawn, or not known to be.
+    pub async fn revoke(&self, record: SignedRecord) -> Result<Duration, AskError> {
+        accepted(self.core.ask(Request::Revoke { record: record.encode().to_vec() }).await?)
+    }
+
+    /// The newest record of a name, verified; neither revoked nor expired.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn lookup_record(&self, name: &Name) -> Result<SignedRecord, AskError> {
+        match self.core.ask(Request::Lookup { name: name.clone() }).await? {
+            Response::Record { seconds: 0, .. } => Err(AskError::not_found(ErrorCode::Expired, name)),
+            Response::Record { record, .. } => {
+                let record = verified(&record, name, now())?;
+                if record.record().revoked {
+                    return Err(AskError::not_found(ErrorCode::Revoked, name));
+                }
+                Ok(record)
+            }
+            _ => Err(AskError::unexpected()),
+        }
+    }
+
+    /// Lets the endpoint go: from now on it can close although this resolver exists. What is watched is watched on over
+    /// the present connection for as long as somebody does; then the resolver ends.
+    pub fn release(&self) {
+        self.core.release();
+    }
+}
+
+impl Drop for NameResolver {
+    fn drop(&mut self) {
+        self.core.end();
+    }
+}
+
+impl fmt::Debug for NameResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NameResolver").finish_non_exhaustive()
+    }
+}
+
+fn accepted(response: Response) -> Result<Duration, AskError> {
+    match response {
+        Response::Accepted { seconds } => Ok(Duration::from_secs(seconds.into())),
+        _ => Err(AskError::unexpected()),
+    }
+}
+
+/// A record from outside, if it is what it should be.
+fn verified(bytes: &[u8], name: &Name, now: UnixTime) -> Result<SignedRecord, AskError> {
+    let record = SignedRecord::decode(bytes).map_err(|error| AskError::Invalid(error.to_string()))?;
+    record.verify().map_err(|error| AskError::Invalid(error.to_string()))?;
+    if record.record().name != *name {
+        return Err(AskError::Invalid(format!("it is about {}", record.record().name)));
+    }
+    if record.delegation().is_some_and(|delegation| delegation.is_expired(now)) {
+        return Err(AskError::Invalid("the user's permission has expired".to_owned()));
+    }
+    Ok(record)
+}
+
+impl Resolver for NameResolver {
+    fn lookup<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SignedRecord, ResolveError>> {
+        Box::pin(async move { Ok(self.lookup_record(name).await?) })
+    }
+
+    fn watch(&self, name: &Name) -> watch::Receiver<Option<SignedRecord>> {
+        self.core.watch(name)
+    }
+
+    fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>> {
+        Box::pin(async move {
+            self.publish_record(record).await?;
+            Ok(())
+        })
+    }
+}
+
+/// Why the name service did not do as asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// It did not answer.
+    #[error("the name service does not answer ({0}); check its address, and the way there")]
+    Unreachable(String),
+    /// It said no.
+    #[error("{message}")]
+    Refused {
+        /// Why. `None` if this program does not know the number.
+        code: Option<ErrorCode>,
+        /// In its words, which say what to do.
+        message: String,
+    },
+    /// It answered something that must not be used.
+    #[error("the name service's answer must not be used: {0}")]
+    Invalid(String),
+    /// Too many questions wait already.
+    #[error("too many questions wait for the name service; try again later")]
+    Busy,
+    /// The resolver or its endpoint was closed.
+    #[error("the endpoint is closed; make a new one")]
+    Closed,
+}
+
+impl AskError {
+    fn not_found(code: ErrorCode, name: &Name) -> Self {
+        let what = if code == ErrorCode::Revoked { "was withdrawn" } else { "has expired" };
+        Self::Refused { code: Some(code), message: format!("{name} {what}") }
+    }
+
+    fn unexpected() -> Self {
+        Self::Invalid("it answers another question".to_owned())
+    }
+
+    /// What the service objected to, if it did.
+    pub fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Refused { code, .. } => *code,
+            _ => None,
+        }
+    }
+}
+
+impl From<AskError> for ResolveError {
+    fn from(error: AskError) -> Self {
+        match error {
+            AskError::Refused { code: Some(ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::Revoked), .. } => {
+                Self::NotFound
+            }
+            AskError::Refused { message, .. } => Self::Refused(message),
+            AskError::Unreachable(why) => Self::Unreachable(why),
+            AskError::Busy => Self::Unreachable("too many questions wait".to_owned()),
+            AskError::Closed => Self::Unreachable("the endpoint is closed".to_owned()),
+            AskError::Invalid(what) => Self::Invalid(what),
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! What was asked, is watched and is published: what outlives a connection to the service.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot, watch};
+use whimbrel_base::{Name, SignedRecord};
+
+use super::{ANSWER_LIMIT, AskError, verified};
+use crate::error::ErrorCode;
+use crate::protocol::{Numbered, Reply, Request, Response, encode};
+use crate::service::now;
+
+/// Questions without an answer.
+const MAX_ASKED: usize = 1024;
+/// Names that are watched.
+const MAX_WATCHES: usize = 1024;
+/// Names of this endpoint.
+const MAX_PUBLISHED: usize = 256;
+/// A watch that the service has no room for is tried again after this.
+const WATCH_PAUSE: Duration = Duration::from_secs(30);
+/// What is encoded in one go.
+const FRAMES: usize = 64 * 1024;
+
+type Answer = Result<Response, AskError>;
+
+/// Shared by the resolver's handles and the task that has the connection.
+pub(super) struct Core {
+    state: Mutex<State>,
+    /// There is something to do for the connection's task.
+    pub(super) work: Notify,
+    runtime: Handle,
+}
+
+struct State {
+    next_number: u64,
+    asked: BTreeMap<u64, Asked>,
+    /// Numbers of what was not written to this connection yet.
+    queue: VecDeque<u64>,
+    watches: HashMap<Name, Watched>,
+    published: HashMap<Name, Published>,
+    failure: String,
+    used: Instant,
+    released: bool,
+    ended: bool,
+}
+
+struct Asked {
+    request: Request,
+    waiters: Vec<oneshot::Sender<Answer>>,
+    sent: bool,
+}
+
+struct Watched {
+    news: Arc<watch::Sender<Option<SignedRecord>>>,
+    /// The number of the request that began the watch on this connection.
+    number: Option<u64>,
+    /// The service had no room: when to try again.
+    retry: Option<Instant>,
+}
+
+struct Published {
+    record: SignedRecord,
+    /// When somebody last wanted it to be known.
+    wanted: Instant,
+}
+
+impl Asked {
+    fn is_abandoned(&mut self) -> bool {
+        self.waiters.retain(|waiter| !waiter.is_closed());
+        // Watches and their ends are wanted by the table of watches.
+        self.waiters.is_empty() && !matches!(self.request, Request::Watch { .. } | Request::Unwatch { .. })
+    }
+}
+
+impl Core {
+    pub(super) fn new(runtime: Handle) -> Self {
+        Self {
+            state: Mutex::new(State {
+                next_number: 0,
+                asked: BTreeMap::new(),
+                queue: VecDeque::new(),
+                watches: HashMap::new(),
+                published: HashMap::new(),
+                failure: String::new(),
+                used: Instant::now(),
+                released: false,
+                ended: false,
+            }),
+            work: Notify::new(),
+            runtime,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing under this lock panics half-way through a change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks, and waits for the answer; for [`ANSWER_LIMIT`] at most.
+    pub(super) async fn ask(&self, request: Request) -> Answer {
+        let answer = self.state().ask(request)?;
+        self.work.notify_one();
+        match tokio::time::timeout(ANSWER_LIMIT, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(AskError::Closed),
+            Err(_) => Err(AskError::Unreachable(self.state().why())),
+        }
+    }
+
+    pub(super) async fn publish(&self, record: SignedRecord) -> Answer {
+        let request = Request::Publish { record: record.encode().to_vec() };
+        self.state().want(record);
+        self.ask(request).await
+    }
+
+    pub(super) fn watch(self: &Arc<Self>, name: &Name) -> watch::Receiver<Option<SignedRecord>> {
+        let mut state = self.state();
+        if let Some(watched) = state.watches.get(name) {
+            let mut news = watched.news.subscribe();
+            if news.borrow().is_some() {
+                // News to this receiver.
+                news.mark_changed();
+            }
+            return news;
+        }
+        let (sender, news) = watch::channel(None);
+        if state.ended || state.watches.len() >= MAX_WATCHES {
+            tracing::warn!(%name, "not watched: too much is watched already, or the endpoint is closed");
+            return news;
+        }
+        let sender = Arc::new(sender);
+        let mut watched = Watched { news: sender.clone(), number: None, retry: None };
+        watched.number = Some(state.enqueue(Request::Watch { name: name.clone(), after: None }));
+        state.watches.insert(name.clone(), watched);
+        drop(state);
+        self.work.notify_one();
+        self.runtime.spawn(self.clone().end_watch(name.clone(), sender));
+        news
+    }
+
+    /// Ends a watch when nobody receives it any more.
+    async fn end_watch(self: Arc<Self>, name: Name, news: Arc<watch::Sender<Option<SignedRecord>>>) {
+        loop {
+            news.closed().await;
+            let mut state = self.state();
+            if state.ended {
+                return;
+            }
+            // Somebody may have begun to receive it meanwhile.
+            if news.receiver_count() == 0 {
+                if let Some(watch) = state.watches.remove(&name).and_then(|watched| watched.number) {
+                    state.end_watch(watch);
+                }
+                break;
+            }
+        }
+        self.work.notify_one();
+    }
+
+    /// Whether there is anything to have a connection for. `None` when there never will be.
+    pub(super) fn is_wanted(&self) -> Option<bool> {
+        let state = self.state();
+        (!state.ended).then(|| !state.queue.is_empty() || !state.watches.is_empty())
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.state().released
+    }
+
+    /// Whether nobody has asked or watched anything for `limit`.
+    pub(super) fn is_idle_for(&self, limit: Duration) -> bool {
+        let state = self.state();
+        state.watches.is_empty() && state.used.elapsed() >= limit
+    }
+
+    pub(super) fn release(&self) {
+        self.state().released = true;
+        self.work.notify_one();
+    }
+
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        // Those who wait hear of it.
+        state.asked.clear();
+        state.queue.clear();
+        state.watches.clear();
+        state.published.clear();
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// Why there is no connection, for whoever waits in vain.
+    pub(super) fn failed(&self, why: String) {
+        self.state().failure = why;
+    }
+
+    /// A new connection knows nothing: everything that is still wanted is to be said again.
+    pub(super) fn begin_session(&self) {
+        self.state().begin_session();
+    }
+
+    /// Appends what is to be written, if `bytes` is empty; true if it isn't then.
+    pub(super) fn fill(&self, bytes: &mut Vec<u8>) -> bool {
+        if bytes.is_empty() {
+            self.state().take_frames(bytes);
+        }
+        !bytes.is_empty()
+    }
+
+    /// Whether something was written and waits for its answer.
+    pub(super) fn waits(&self) -> bool {
+        self.state().asked.values().any(|asked| asked.sent)
+    }
+
+    /// When a watch that was refused is to be tried again.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.state().watches.values().filter_map(|watched| watched.retry).min()
+    }
+
+    pub(super) fn retry_watches(&self) {
+        self.state().retry_watches();
+    }
+
+    /// Takes in what the service says.
+    pub(super) fn take(&self, reply: Reply) {
+        match reply {
+            Reply::Response { request, response } => self.state().answered(request, response),
+            Reply::Update { watch, record } => self.state().pushed(watch, &record),
+        }
+    }
+}
+
+impl State {
+    fn ask(&mut self, request: Request) -> Result<oneshot::Receiver<Answer>, AskError> {
+        if self.ended {
+            return Err(AskError::Closed);
+        }
+        self.used = Instant::now();
+        let (waiter, answer) = oneshot::channel();
+        if let Some(asked) = self.asked.values_mut().find(|asked| asked.request == request) {
+            asked.waiters.retain(|waiter| !waiter.is_closed());
+            asked.waiters.push(waiter);
+            return Ok(answer);
+        }
+        self.prune();
+        if self.asked.len() >= MAX_ASKED {
+            return Err(AskError::Busy);
+        }
+        let number = self.enqueue(request);
+        if let Some(asked) = self.asked.get_mut(&number) {
+            asked.waiters.push(waiter);
+        }
+        Ok(answer)
+    }
+
+    fn enqueue(&mut self, request: Request) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.asked.insert(number, Asked { request, waiters: Vec::new(), sent: false });
+        self.queue.push_back(number);
+        number
+    }
+
+    /// Forgets what nobody waits for: what was not written yet, and when there is much of it the rest too.
+    fn prune(&mut self) {
+        let full = self.asked.len() >= MAX_ASKED;
+        self.asked.retain(|_, asked| (asked.sent && !full) || !asked.is_abandoned());
+        self.queue.retain(|number| self.asked.contains_key(number));
+    }
+
+    /// Notes what is to be known of this endpoint.
+    fn want(&mut self, record: SignedRecord) {
+        let wanted = Instant::now();
+        self.published.retain(|_, published| published.holds());
+        if self.published.len() >= MAX_PUBLISHED && !self.published.contains_key(&record.record().name) {
+            return;
+        }
+        let newer = self
+            .published
+            .get(&record.record().name)
+            .is_none_or(|known| known.record.record().sequence <= record.record().sequence);
+        if newer {
+            self.published.insert(record.record().name.clone(), Published { record, wanted });
+        }
+    }
+
+    fn begin_session(&mut self) {
+        let mut asked = std::mem::take(&mut self.asked);
+        asked.retain(|_, asked| {
+            let of_a_watch = matches!(asked.request, Request::Watch { .. } | Request::Unwatch { .. });
+            !of_a_watch && !asked.is_abandoned()
+        });
+        self.queue.clear();
+        // First what others wait for.
+        self.published.retain(|_, published| published.holds());
+        let records: Vec<_> = self.published.values().map(|known| known.record.encode().to_vec()).collect();
+        for record in records {
+            let request = Request::Publish { record };
+            let waiting = asked.iter().find(|(_, asked)| asked.request == request).map(|(number, _)| *number);
+            let waiters = waiting.and_then(|number| asked.remove(&number)).map(|asked| asked.waiters);
+            let number = self.enqueue(request);
+            if let (Some(asked), Some(waiters)) = (self.asked.get_mut(&number), waiters) {
+                asked.waiters = waiters;
+            }
+        }
+        let mut watches = std::mem::take(&mut self.watches);
+        for (name, watched) in &mut watches {
+            watched.begin(name, self);
+        }
+        self.watches = watches;
+        for (_, Asked { request, waiters, .. }) in asked {
+            let number = self.enqueue(request);
+            if let Some(asked) = self.asked.get_mut(&number) {
+                asked.waiters = waiters;
+            }
+        }
+    }
+
+    fn end_watch(&mut self, watch: u64) {
+        // What was not written need not be taken back.
+        match self.asked.get(&watch) {
+            Some(asked) if !asked.sent => {
+                self.asked.remove(&watch);
+                self.queue.retain(|number| *number != watch);
+            }
+            _ => {
+                self.enqueue(Request::Unwatch { watch });
+            }
+        }
+    }
+
+    fn retry_watches(&mut self) {
+        let now = Instant::now();
+        let mut watches = std::mem::take(&mut self.watches);
+        for (name, watched) in &mut watches {
+            if watched.retry.is_some_and(|retry| retry <= now) {
+                watched.begin(name, self);
+            }
+        }
+        self.watches = watches;
+    }
+
+    fn take_frames(&mut self, bytes: &mut Vec<u8>) {
+        while bytes.len() < FRAMES
+            && let Some(number) = self.queue.pop_front()
+        {
+            let Some(asked) = self.asked.get_mut(&number) else { continue };
+            if asked.is_abandoned() && !matches!(asked.request, Request::Publish { .. }) {
+                self.asked.remove(&number);
+                continue;
+            }
+            match encode(&Numbered { number, request: asked.request.clone() }) {
+                Ok(frame) => {
+                    asked.sent = true;
+                    bytes.extend_from_slice(&frame);
+                }
+                Err(error) => {
+                    let error = AskError::Invalid(error.to_string());
+                    self.asked.remove(&number).into_iter().for_each(|asked| asked.answer(&Err(error.clone())));
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, number: u64, response: Response) {
+        let Some(asked) = self.asked.remove(&number) else { return };
+        let answer = match response {
+            Response::Error { code, message } => {
+                Err(AskError::Refused { code: ErrorCode::from_number(code), message })
+            }
+            response => Ok(response),
+        };
+        if let Err(error) = &answer {
+            self.refused(number, &asked.request, error);
+        }
+        asked.answer(&answer);
+    }
+
+    fn refused(&mut self, number: u64, request: &Request, error: &AskError) {
+        match request {
+            Request::Watch { name, .. } => {
+                tracing::warn!(%name, %error, "not watched for now");
+                if let Some(watched) = self.watches.get_mut(name).filter(|w| w.number == Some(number)) {
+                    watched.number = None;
+                    watched.retry = Some(Instant::now() + WATCH_PAUSE);
+                }
+            }
+            Request::Publish { record } if !error.code().is_some_and(ErrorCode::is_temporary) => {
+                self.published.retain(|_, published| published.record.encode() != &record[..]);
+            }
+            _ => {}
+        }
+    }
+
+    fn pushed(&mut self, watch: u64, record: &[u8]) {
+        let found = self.watches.iter().find(|(_, watched)| watched.number == Some(watch));
+        let Some((name, watched)) = found else { return };
+        match verified(record, name, now()) {
+            Ok(record) => watched.tell(record),
+            Err(error) => tracing::warn!(%name, %error, "a record was pushed that must not be used"),
+        }
+    }
+
+    fn why(&self) -> String {
+        if self.failure.is_empty() {
+            return format!("no answer within {} s", ANSWER_LIMIT.as_secs());
+        }
+        self.failure.clone()
+    }
+}
+
+impl Asked {
+    fn answer(self, answer: &Answer) {
+        for waiter in self.waiters {
+            // Who gave up waiting needs no answer.
+            let _ = waiter.send(answer.clone());
+        }
+    }
+}
+
+impl Watched {
+    /// Begins the watch behind the newest record that is known.
+    fn begin(&mut self, name: &Name, state: &mut State) {
+        let after = self.news.borrow().as_ref().map(|record| record.record().sequence);
+        self.retry = None;
+        self.number = Some(state.enqueue(Request::Watch { name: name.clone(), after }));
+    }
+
+    fn tell(&self, record: SignedRecord) {
+        self.news.send_if_modified(|newest| {
+            let news = newest
+                .as_ref()
+                .is_none_or(|newest| newest.record().sequence < record.record().sequence);
+            if news {
+                *newest = Some(record);
+            }
+            news
+        });
+    }
+}
+
+impl Published {
+    fn holds(&self) -> bool {
+        self.wanted.elapsed() < self.record.record().lifetime
+    }
+}

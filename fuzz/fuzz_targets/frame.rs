@@ -1,0 +1,37 @@
+//! Segments, first flights and frames: any bytes are refused or decoded, and what was decoded
+//! survives being encoded again. The engine takes them without a panic.
+#![no_main]
+
+use std::time::Instant;
+
+use libfuzzer_sys::fuzz_target;
+use whimbrel_base::{ConnectionId, SecretKey};
+use whimbrel_proto::varint::Reader;
+use whimbrel_proto::{Config, Connection, FirstFlight, frame, notice, segment};
+
+fuzz_target!(|data: &[u8]| {
+    let _ = FirstFlight::decode(data);
+    let _ = notice::tag(data);
+    let mut rest = data;
+    while let Ok(Some((body, used))) = segment::split(rest) {
+        let mut reader = Reader::new(body);
+        while let Ok(Some(decoded)) = frame::decode(&mut reader) {
+            let mut bytes = Vec::new();
+            decoded.encode(&mut bytes);
+            let again = frame::decode(&mut Reader::new(&bytes));
+            assert_eq!(again, Ok(Some(decoded)));
+        }
+        rest = &rest[used..];
+    }
+    let now = Instant::now();
+    let (a, b) = (SecretKey::from_bytes(&[1; 32]).id(), SecretKey::from_bytes(&[2; 32]).id());
+    let id = ConnectionId::from_bytes(&[3; 16]);
+    let mut client = Connection::client(Config::default(), id, a, b, [4; 32], now);
+    if let Some(path) = client.open_path(now, None, 14_000) {
+        let mut out = Vec::new();
+        client.poll_transmit(now, path, &mut out);
+        let _ = client.handle_segment(now, path, data);
+        while client.poll_event().is_some() {}
+        client.poll_transmit(now, path, &mut out);
+    }
+});
