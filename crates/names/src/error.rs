@@ -74,18 +74,12 @@ impl ErrorCode {
 
     /// The code with this number, if this program knows it.
     pub fn from_number(number: u16) -> Option<Self> {
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|code| code.number() == number)
+        Self::ALL.iter().copied().find(|code| code.number() == number)
     }
 
     /// Whether the same request may succeed later without anybody changing anything.
     pub const fn is_temporary(self) -> bool {
-        matches!(
-            self,
-            Self::Busy | Self::Unavailable | Self::Full | Self::TooManyWatchers
-        )
+        matches!(self, Self::Busy | Self::Unavailable | Self::Full | Self::TooManyWatchers)
     }
 }
 
@@ -108,9 +102,7 @@ pub enum NamesError {
     #[error("{0}")]
     Forged(#[source] RecordError),
     /// The record is about another endpoint than the one that sent it.
-    #[error(
-        "the record is about the endpoint {0}, and only that one may publish it; connect with its key"
-    )]
+    #[error("the record is about the endpoint {0}, and only that one may publish it; connect with its key")]
     NotYours(EndpointId),
     /// The record to revoke with does not revoke.
     #[error("the record given to revoke {0} does not revoke it; sign one that says so")]
@@ -147,14 +139,10 @@ pub enum NamesError {
     )]
     DelegationTooEarly(Name),
     /// The user gave the name to another key since.
-    #[error(
-        "the user gave {0} to another key after this delegation was made; have the user make a new one"
-    )]
+    #[error("the user gave {0} to another key after this delegation was made; have the user make a new one")]
     DelegationSuperseded(Name),
     /// A record with the same or a higher sequence number is there.
-    #[error(
-        "{name} has a record with the sequence number {current} already; publish with a higher one"
-    )]
+    #[error("{name} has a record with the sequence number {current} already; publish with a higher one")]
     Stale {
         /// The name of the record.
         name: Name,
@@ -167,9 +155,7 @@ pub enum NamesError {
     )]
     SequenceTooHigh(Name),
     /// There is no such name.
-    #[error(
-        "{0} is not registered here; check the spelling, or start the endpoint that has this name"
-    )]
+    #[error("{0} is not registered here; check the spelling, or start the endpoint that has this name")]
     NotFound(Name),
     /// The name's record has expired.
     #[error(
@@ -186,9 +172,7 @@ pub enum NamesError {
     #[error("the name service is full; ask its operator, or use another one")]
     Full,
     /// Too many watch.
-    #[error(
-        "too many are watching {0} or on this connection; end other watches, or try again later"
-    )]
+    #[error("too many are watching {0} or on this connection; end other watches, or try again later")]
     TooManyWatchers(Name),
     /// The entry changes too quickly.
     #[error("{0} is being changed by several at once; try again")]
@@ -250,12 +234,7 @@ mod tests {
     #[test]
     fn the_numbers_stay() {
         let numbers: Vec<u16> = ErrorCode::ALL.iter().map(|code| code.number()).collect();
-        assert_eq!(
-            numbers,
-            [
-                1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 20, 21, 30, 31, 32, 40, 41, 42, 50, 51
-            ]
-        );
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 20, 21, 30, 31, 32, 40, 41, 42, 50, 51]);
         for code in ErrorCode::ALL {
             assert_eq!(ErrorCode::from_number(code.number()), Some(*code));
         }

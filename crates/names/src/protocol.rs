@@ -170,10 +170,7 @@ impl Response {
             end -= 1;
         }
         message.truncate(end);
-        Self::Error {
-            code: code.number(),
-            message,
-        }
+        Self::Error { code: code.number(), message }
     }
 }
 

@@ -98,11 +98,7 @@ impl Registry {
 
     /// A registry over a store that others use too.
     pub fn with_store(store: Arc<dyn Store>, limits: Limits) -> Self {
-        Self {
-            store,
-            watchers: Arc::new(Watchers::new(limits)),
-            limits,
-        }
+        Self { store, watchers: Arc::new(Watchers::new(limits)), limits }
     }
 
     /// The bounds.
@@ -117,13 +113,8 @@ impl Registry {
     pub async fn lookup(&self, name: &Name, now: UnixTime) -> Result<Found, NamesError> {
         match self.store.get(name).await? {
             None => Err(NamesError::NotFound(name.clone())),
-            Some(Stored { entry, .. }) if entry.expires <= now => {
-                Err(NamesError::Expired(name.clone()))
-            }
-            Some(Stored { entry, .. }) => Ok(Found {
-                record: entry.record,
-                expires: entry.expires,
-            }),
+            Some(Stored { entry, .. }) if entry.expires <= now => Err(NamesError::Expired(name.clone())),
+            Some(Stored { entry, .. }) => Ok(Found { record: entry.record, expires: entry.expires }),
         }
     }
 
@@ -243,8 +234,6 @@ impl Registry {
 
 impl std::fmt::Debug for Registry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Registry")
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
+        f.debug_struct("Registry").field("limits", &self.limits).finish_non_exhaustive()
     }
 }

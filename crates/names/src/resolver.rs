@@ -184,9 +184,10 @@ impl AskError {
 impl From<AskError> for ResolveError {
     fn from(error: AskError) -> Self {
         match error {
-            AskError::Refused { code: Some(ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::Revoked), .. } => {
-                Self::NotFound
-            }
+            AskError::Refused {
+                code: Some(ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::Revoked),
+                ..
+            } => Self::NotFound,
             AskError::Refused { message, .. } => Self::Refused(message),
             AskError::Unreachable(why) => Self::Unreachable(why),
             AskError::Busy => Self::Unreachable("too many questions wait".to_owned()),

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, EndpointId, UnixTime};
 use whimbrel_transport::{CloseCode, Config, Connection, Endpoint, ListenError, Listener};
@@ -37,6 +37,8 @@ pub struct Service {
     endpoint: Endpoint,
     shared: Arc<Shared>,
     tasks: JoinSet<()>,
+    /// Closes when no task has the registry any more.
+    alive: mpsc::Receiver<()>,
 }
 
 /// What all tasks of a service use.
@@ -44,6 +46,8 @@ struct Shared {
     registry: Registry,
     counters: Counters,
     peers: Mutex<HashMap<EndpointId, Vec<Connection>>>,
+    /// Dropped after the registry, being last.
+    _alive: mpsc::Sender<()>,
 }
 
 impl Service {
@@ -61,12 +65,14 @@ impl Service {
     /// As [`start`](Self::start).
     pub async fn start_with(endpoint: Endpoint, registry: Registry) -> Result<Self, ListenError> {
         let listener = endpoint.listen_unnamed().await?;
-        let shared = Arc::new(Shared { registry, counters: Counters::default(), peers: Mutex::default() });
+        let (sender, alive) = mpsc::channel(1);
+        let (counters, peers) = (Counters::default(), Mutex::default());
+        let shared = Arc::new(Shared { registry, counters, peers, _alive: sender });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, shared.clone()));
         tasks.spawn(sweep(shared.registry.clone()));
         tasks.spawn(follow(shared.registry.clone()));
-        Ok(Self { endpoint, shared, tasks })
+        Ok(Self { endpoint, shared, tasks, alive })
     }
 
     /// How an endpoint that serves names is best configured: many connections, each with little memory; whoever was away
@@ -88,6 +94,11 @@ impl Service {
         self.endpoint.addr()
     }
 
+    /// The endpoint that it answers on.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     /// What it has done so far, and what it is doing.
     pub fn stats(&self) -> ServiceStats {
         self.shared.counters.read()
@@ -98,7 +109,8 @@ impl Service {
         &self.shared.registry
     }
 
-    /// Stops, and tells all peers; waits for them for at most `limit`. Everything that was acknowledged is in the store.
+    /// Stops, and tells all peers; waits for them for at most `limit`. Everything that was acknowledged is in the store,
+    /// and the store is free for the next service, unless others have the registry too.
     pub async fn shutdown(mut self, limit: Duration) {
         self.tasks.shutdown().await;
         let peers = std::mem::take(&mut *self.shared.peers.lock().await);
@@ -110,6 +122,11 @@ impl Service {
             });
         }
         closing.join_all().await;
+        let Self { shared, mut alive, .. } = self;
+        drop(shared);
+        if tokio::time::timeout(limit, alive.recv()).await.is_err() {
+            tracing::warn!("the store is still busy");
+        }
     }
 }
 
@@ -148,7 +165,8 @@ impl Shared {
     async fn admit(&self, connection: &Connection) {
         let mut peers = self.peers.lock().await;
         let known = peers.entry(connection.peer_id()).or_default();
-        let end = |connection: &Connection| connection.abort(CloseCode::EVICTED, "replaced by a newer connection");
+        let end =
+            |connection: &Connection| connection.abort(CloseCode::EVICTED, "replaced by a newer connection");
         known.retain(|connection| {
             let lost = connection.stats().unreachable.is_some();
             if lost {

@@ -124,9 +124,7 @@ pub enum StoreError {
     #[error("somebody else changed this name's entry meanwhile; read it again and decide anew")]
     Conflict,
     /// Another process has the file open.
-    #[error(
-        "{file} is in use by another process; stop that name service, or give this one another file"
-    )]
+    #[error("{file} is in use by another process; stop that name service, or give this one another file")]
     Locked {
         /// The store's file.
         file: PathBuf,
@@ -162,9 +160,7 @@ pub enum StoreError {
         file: PathBuf,
     },
     /// The file can't be read or written.
-    #[error(
-        "{file} can't be read or written ({detail}); check that it exists, its permissions and its disk"
-    )]
+    #[error("{file} can't be read or written ({detail}); check that it exists, its permissions and its disk")]
     Io {
         /// The store's file.
         file: PathBuf,

@@ -38,10 +38,7 @@ fn name(number: u64) -> Name {
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
 }
 
 /// Not a test: what the test below runs as another process. Puts records and says which were acknowledged, until it is
@@ -136,14 +133,9 @@ fn every_acknowledged_record_survives_kill_9() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("names.redb");
     let mut acked = Vec::new();
-    let mut chance = SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap()
-        .as_nanos() as u64;
+    let mut chance = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
     for round in 0..KILLS {
-        chance = chance
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let after = Duration::from_micros(20_000 + (chance >> 33) % 130_000);
         acked.extend(run_and_kill(&file, after));
         let store = RedbStore::open(&file).unwrap();
@@ -157,27 +149,17 @@ fn every_acknowledged_record_survives_kill_9() {
             }
         });
     }
-    assert!(
-        acked.len() > KILLS as usize,
-        "the children hardly wrote: {}",
-        acked.len()
-    );
+    assert!(acked.len() > KILLS as usize, "the children hardly wrote: {}", acked.len());
     let store = RedbStore::open(&file).unwrap();
     runtime().block_on(async {
         for number in &acked {
-            assert!(
-                store.get(&name(*number)).await.unwrap().is_some(),
-                "{number} was lost"
-            );
+            assert!(store.get(&name(*number)).await.unwrap().is_some(), "{number} was lost");
         }
         // The ways into the entries agree with them.
         let count = store.count().await.unwrap();
         let owner = SecretKey::from_bytes(&[1; 32]).id();
         assert_eq!(store.owned_by(&owner).await.unwrap(), count);
-        let due = store
-            .due(UnixTime::from_millis(u64::MAX), usize::MAX)
-            .await
-            .unwrap();
+        let due = store.due(UnixTime::from_millis(u64::MAX), usize::MAX).await.unwrap();
         assert_eq!(due.len() as u64, count);
     });
 }

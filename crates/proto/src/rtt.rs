@@ -6,6 +6,8 @@ use std::time::Duration;
 const INITIAL: Duration = Duration::from_millis(333);
 /// No silence shorter than this makes a path suspect (DESIGN §4).
 const SUSPECT_FLOOR: Duration = Duration::from_millis(100);
+/// Every silence longer than this does: a sample taken over a stall must not blind us to the next.
+const SUSPECT_CEILING: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Rtt {
@@ -47,7 +49,8 @@ impl Rtt {
 
     /// No progress for this long makes a path suspect: 2·srtt + 4·rttvar + ack delay (DESIGN §4).
     pub(crate) fn suspect_after(&self, max_ack_delay: Duration) -> Duration {
-        (self.smoothed * 2 + self.variation * 4 + max_ack_delay).max(SUSPECT_FLOOR)
+        let silence = self.smoothed * 2 + self.variation * 4 + max_ack_delay;
+        silence.clamp(SUSPECT_FLOOR, SUSPECT_CEILING)
     }
 }
 
@@ -68,6 +71,13 @@ mod tests {
         }
         assert!(rtt.smoothed().abs_diff(ms(60)) < ms(1));
         assert!(rtt.suspect_after(ms(25)) < ms(155));
+    }
+
+    #[test]
+    fn a_sample_over_a_stall_does_not_put_suspicion_off_for_minutes() {
+        let mut rtt = Rtt::new(None);
+        rtt.sample(Duration::from_secs(40), ms(0));
+        assert_eq!(rtt.suspect_after(ms(25)), Duration::from_secs(10));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::error::DecodeError;
 /// The largest value that fits: 2⁶² − 1.
 pub const MAX: u64 = (1 << 62) - 1;
 
-/// Bytes that [`write`] needs for `value`.
+/// Bytes that [`write()`] needs for `value`.
 #[must_use]
 pub const fn size(value: u64) -> usize {
     match value {

@@ -184,21 +184,20 @@ fn nothing_underflows_after_giving_up() {
     assert_eq!(reason, Some(CloseCode::EVICTED));
 }
 
-/// The client gave up after OPEN had left: the server, which nobody will ever join, does not keep
-/// the connection for a day.
+/// The last thing a client heard was ACCEPT, and nobody heard of the client again for an hour: the
+/// server waits all the same, because the client may count on it.
 #[test]
-fn a_connection_that_was_never_confirmed_is_kept_for_a_short_time() {
+fn a_server_that_was_never_acknowledged_waits_like_any_other() {
     let mut sim = Sim::new(Options::default());
     let index = sim.dial().unwrap();
-    sim.advance(ms(25));
-    sim.client.close(CloseCode::NONE, "");
+    sim.advance(ms(42));
+    assert!(sim.client.is_established());
     sim.cut(index, Cut::Both);
-    sim.advance(secs(1));
-    assert!(sim.client.is_over());
-    sim.advance(secs(590));
-    assert!(!sim.server().is_closed());
-    sim.advance(secs(10));
-    assert!(sim.server().is_over());
+    sim.advance(secs(3600));
+    let id = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, id, 100);
+    sim.heal();
+    sim.settle();
 }
 
 /// What was written before anybody answered is delivered all the same when the end is orderly.

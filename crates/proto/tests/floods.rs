@@ -137,6 +137,17 @@ fn a_flood_of_control_frames_cannot_pile_up() {
     });
 }
 
+/// A server cannot use up a client's path ids by talking of paths that the client never opened.
+#[test]
+fn path_ids_are_the_clients_own() {
+    let mut sim = Sim::established(Options::default());
+    let now = sim.now;
+    let path = PathId(varint::MAX);
+    let body = segment(&[Frame::PathLost(PathReport { path, received: 3 })]);
+    sim.client.handle_segment(now, PATH, &body).unwrap();
+    assert_eq!(sim.client.open_path(now, None, 0), Some(PathId(1)));
+}
+
 /// The exchange about paths that one side never saw comes to rest.
 #[test]
 fn talk_about_unknown_paths_ends() {

@@ -257,13 +257,15 @@ fn conclude(sim: &mut Sim, ending: &Ending) {
         let done = sim.run_until(secs(800), |sim| {
             sim.client.is_over() && sim.server.as_ref().is_none_or(|s| s.is_over())
         });
-        assert!(done, "{}", sim.report());
+        // A client that nobody answered may give up although its OPEN had arrived.
+        let orphan = sim.client.is_over() && !sim.client.is_established();
+        assert!(done || orphan, "{}", sim.report());
         sim.read_all(side.peer());
         let (mine, theirs) = match side {
             Side::Client => (&sim.client_app, &sim.server_app),
             Side::Server => (&sim.server_app, &sim.client_app),
         };
-        if sim.server.is_some() {
+        if sim.server.is_some() && !orphan {
             assert_eq!(mine.bytes_missing_at(theirs), None);
         }
         return;
@@ -361,4 +363,39 @@ fn any_sequence_of_operations_ends_well() {
     }
     println!("{} operations in {cases} runs, {:?}", operations.get(), start.elapsed());
     assert!(cases < 1500 || operations.get() >= 100_000);
+}
+
+/// Found by the test above: FIN was acknowledged, bytes before it were lost with a path, and the
+/// stream was reset; the reset was forgotten before it was told.
+#[test]
+fn a_reset_behind_a_lost_middle_is_told() {
+    run(&Scenario {
+        seed: 0,
+        delay: 0,
+        small_windows: true,
+        redial: false,
+        fragment: false,
+        early_limit: 14_000,
+        capacity: 16 * 1024,
+        ops: vec![
+            Op::Open(Side::Client),
+            Op::Advance(0),
+            Op::Write(Side::Client, 0, 79_463),
+            Op::Finish(Side::Client, 0),
+            Op::ReadAll(Side::Server),
+            Op::Dial(93),
+            Op::Finish(Side::Server, 0),
+            Op::Advance(186),
+            Op::Read(Side::Server, 0, 32_768),
+            Op::Dial(93),
+            Op::Advance(120),
+            Op::Dial(160),
+            Op::Cut(233, Cut::Both),
+            Op::Advance(0),
+            Op::LoseAll(Cut::Both),
+            Op::Dial(0),
+            Op::Reset(Side::Client, 0),
+            Op::Read(Side::Client, 0, 1),
+        ],
+    });
 }

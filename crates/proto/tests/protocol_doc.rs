@@ -21,10 +21,7 @@ fn documented(name: &str) -> Vec<u8> {
         .flat_map(str::chars)
         .filter(|c| !c.is_whitespace())
         .collect();
-    (0..digits.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
-        .collect()
+    (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -37,24 +34,14 @@ fn assert_documented(name: &str, bytes: &[u8]) {
 
 #[test]
 fn the_examples_are_true() {
-    let (client_key, server_key) = (
-        SecretKey::from_bytes(&[0x01; 32]),
-        SecretKey::from_bytes(&[0x02; 32]),
-    );
+    let (client_key, server_key) = (SecretKey::from_bytes(&[0x01; 32]), SecretKey::from_bytes(&[0x02; 32]));
     assert_documented("client id", client_key.id().as_bytes());
     assert_documented("server id", server_key.id().as_bytes());
     let now = Instant::now();
     let mut config = Config::default();
     config.params.target = Some("ssh.laptop.user@example.org".to_owned());
     let id = ConnectionId::from_bytes(&[0x11; 16]);
-    let mut client = Connection::client(
-        config,
-        id,
-        client_key.id(),
-        server_key.id(),
-        [0xaa; 32],
-        now,
-    );
+    let mut client = Connection::client(config, id, client_key.id(), server_key.id(), [0xaa; 32], now);
     let path = client.open_path(now, None, 14_000).unwrap();
     let stream = client.open_stream().unwrap();
     client.write(stream, b"hello").unwrap();
@@ -63,17 +50,9 @@ fn the_examples_are_true() {
     assert_documented("open segment", &wire);
 
     let (body, _) = segment::split(&wire).unwrap().unwrap();
-    let Ok(FirstFlight::Open(open)) = FirstFlight::decode(body) else {
-        panic!("an OPEN")
-    };
-    let mut server = Connection::server(
-        Config::default(),
-        &open,
-        server_key.id(),
-        client_key.id(),
-        [0xbb; 32],
-        now,
-    );
+    let Ok(FirstFlight::Open(open)) = FirstFlight::decode(body) else { panic!("an OPEN") };
+    let mut server =
+        Connection::server(Config::default(), &open, server_key.id(), client_key.id(), [0xbb; 32], now);
     server.handle_segment(now, PathId(0), body).unwrap();
     let mut wire = Vec::new();
     assert!(server.poll_transmit(now, PathId(0), &mut wire));
@@ -88,9 +67,6 @@ fn the_examples_are_true() {
     assert_documented("join segment", &wire);
 
     let key = server.notice_key().unwrap();
-    let notice = Notice::Moved {
-        sequence: 1,
-        addresses: vec!["192.0.2.1:4480".parse().unwrap()],
-    };
+    let notice = Notice::Moved { sequence: 1, addresses: vec!["192.0.2.1:4480".parse().unwrap()] };
     assert_documented("notice", &key.seal(&notice));
 }

@@ -137,10 +137,11 @@ impl Incoming {
     }
 
     async fn write_out(&mut self) -> io::Result<()> {
-        while !self.tls.outgoing().is_empty() {
+        let records = self.tls.outgoing();
+        while !records.waiting().is_empty() {
             self.socket.ready(Interest::WRITABLE).await?;
-            match self.socket.try_write(self.tls.outgoing()) {
-                Ok(n) => self.tls.wrote(n),
+            match self.socket.try_write(records.waiting()) {
+                Ok(n) => records.wrote(n),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }

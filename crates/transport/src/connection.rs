@@ -44,7 +44,7 @@ impl fmt::Display for CloseReason {
 /// What happens to a connection underneath.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectionEvent {
-    /// A path carries data.
+    /// A path carries data, for the first time or again after it was suspect.
     PathUp {
         /// Its number.
         path: u64,

@@ -27,6 +27,8 @@ const USER_TIMEOUT: Duration = Duration::from_secs(120);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
+    /// Lent to whichever path is being written, so that idle ones hold no buffer.
+    static WRITE_MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static SEGMENT: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(segment::MAX_SEGMENT));
 }
 
@@ -82,6 +84,8 @@ struct Io {
     ciphertext: Vec<u8>,
     /// An incomplete segment.
     plaintext: Vec<u8>,
+    /// Bytes written since the kernel was asked how many it holds unsent.
+    unasked: usize,
     /// Nothing may follow: close_notify was queued.
     ended: bool,
 }
@@ -94,7 +98,7 @@ impl PathIo {
             remote: canonical(socket.peer_addr()?),
             since: Instant::now(),
             socket,
-            io: Mutex::new(Io { tls, ciphertext, plaintext: Vec::new(), ended: false }),
+            io: Mutex::new(Io { tls, ciphertext, plaintext: Vec::new(), unasked: 0, ended: false }),
         })
     }
 
@@ -105,37 +109,66 @@ impl PathIo {
     /// Hands plaintext that arrived with the path's first flight to the engine.
     pub(crate) fn feed(&self, shared: &Shared, plaintext: &[u8]) -> Result<(), PathError> {
         let mut io = self.lock();
-        assemble(&mut io.plaintext, plaintext, |segment| shared.take_segment(self.id, segment))
+        let result = assemble(&mut io.plaintext, plaintext, |segment| shared.take_segment(self.id, segment));
+        shared.announce();
+        result
     }
 
     /// Reads once, and hands whole segments to the engine.
     pub(crate) fn read(&self, shared: &Shared) -> Result<Flow, PathError> {
+        let result = READ_BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, shared));
+        shared.announce();
+        result
+    }
+
+    fn read_into(&self, buffer: &mut [u8], shared: &Shared) -> Result<Flow, PathError> {
         let mut io = self.lock();
-        READ_BUFFER.with_borrow_mut(|buffer| {
-            let held = io.ciphertext.len();
-            buffer[..held].copy_from_slice(&io.ciphertext);
-            let n = match self.socket.try_read(&mut buffer[held..]) {
-                Ok(0) => return Err(PathError::Closed),
-                Ok(n) => n,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flow::Blocked),
-                Err(error) => return Err(error.into()),
-            };
-            let end = held + n;
-            let Io { tls, plaintext, ciphertext, .. } = &mut *io;
-            let mut result = Ok(());
-            let used = tls.receive(&mut buffer[..end], &mut |plain| {
-                if result.is_ok() {
-                    result = assemble(plaintext, plain, |segment| shared.take_segment(self.id, segment));
-                }
-            })?;
-            result?;
-            *ciphertext = buffer[used..end].to_vec();
-            if ciphertext.len() >= READ_SIZE / 2 {
-                return Err(TlsError::Internal("record without end").into());
+        let held = io.ciphertext.len();
+        buffer[..held].copy_from_slice(&io.ciphertext);
+        let (n, flow) = match self.read_socket(&mut buffer[held..])? {
+            Some((0, _)) => return Err(PathError::Closed),
+            Some(read) => read,
+            None => return Ok(Flow::Blocked),
+        };
+        let end = held + n;
+        let Io { tls, plaintext, ciphertext, .. } = &mut *io;
+        let mut result = Ok(());
+        let used = tls.receive(&mut buffer[..end], &mut |plain| {
+            if result.is_ok() {
+                result = assemble(plaintext, plain, |segment| shared.take_segment(self.id, segment));
             }
-            // A short read has emptied the socket.
-            Ok(if end < READ_SIZE { Flow::Idle } else { Flow::More })
-        })
+        })?;
+        result?;
+        ciphertext.clear();
+        ciphertext.extend_from_slice(&buffer[used..end]);
+        if ciphertext.is_empty() {
+            *ciphertext = Vec::new();
+        }
+        if ciphertext.len() >= READ_SIZE / 2 {
+            return Err(TlsError::Internal("record without end").into());
+        }
+        Ok(flow)
+    }
+
+    /// Reads once; `None` if nothing is there. A short read has emptied the socket: saying so to the
+    /// runtime at once (as its own reads do) spares the call that would only tell that.
+    fn read_socket(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Flow)>> {
+        let mut short = None;
+        let result = self.socket.try_io(Interest::READABLE, || {
+            let n = rustix::io::read(&self.socket, &mut *buffer)?;
+            if n > 0 && n < buffer.len() {
+                short = Some(n);
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(n)
+        });
+        match (result, short) {
+            (_, Some(n)) => Ok(Some((n, Flow::Idle))),
+            (Ok(n), None) => Ok(Some((n, Flow::More))),
+            (Err(error), None) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            (Err(error), None) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            (Err(error), None) => Err(error),
+        }
     }
 
     /// Writes what waits, for as long as the socket takes it. `None` if another thread is at it.
@@ -153,29 +186,46 @@ impl PathIo {
     }
 
     fn flush_locked(&self, io: &mut Io, shared: &Shared) -> Result<Flow, PathError> {
+        WRITE_MEMORY.with_borrow_mut(|memory| {
+            io.tls.outgoing().lend(memory);
+            let result = self.flush_lent(io, shared);
+            io.tls.outgoing().reclaim(memory);
+            result
+        })
+    }
+
+    fn flush_lent(&self, io: &mut Io, shared: &Shared) -> Result<Flow, PathError> {
         loop {
-            if self.write_out(&mut io.tls)? == Flow::Blocked {
+            if self.write_out(io)? == Flow::Blocked {
                 return Ok(Flow::Blocked);
             }
             if io.ended {
                 return Ok(Flow::Idle);
             }
             self.encrypt_batch(&mut io.tls, shared)?;
-            if io.tls.outgoing().is_empty() {
-                io.tls.release_buffers();
+            if io.tls.outgoing().waiting().is_empty() {
                 return Ok(Flow::Idle);
             }
         }
     }
 
-    fn write_out(&self, tls: &mut TlsChannel) -> Result<Flow, PathError> {
-        while !tls.outgoing().is_empty() {
-            match self.socket.try_write(tls.outgoing()) {
-                Ok(n) => tls.wrote(n),
+    fn write_out(&self, io: &mut Io) -> Result<Flow, PathError> {
+        let records = io.tls.outgoing();
+        while !records.waiting().is_empty() {
+            match self.socket.try_write(records.waiting()) {
+                Ok(n) => {
+                    records.wrote(n);
+                    io.unasked += n;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flow::Blocked),
                 Err(error) => return Err(error.into()),
             }
-            if tls.outgoing().is_empty() && !self.kernel_wants_more() {
+        }
+        // Asking costs a system call: only when enough was written since to matter.
+        if io.unasked >= UNSENT_LIMIT as usize / 4 {
+            io.unasked = 0;
+            if !self.kernel_wants_more() {
+                io.unasked = UNSENT_LIMIT as usize;
                 return Ok(Flow::Blocked);
             }
         }
@@ -196,7 +246,7 @@ impl PathIo {
     /// Takes segments from the engine and encrypts them, one record each.
     fn encrypt_batch(&self, tls: &mut TlsChannel, shared: &Shared) -> Result<(), PathError> {
         SEGMENT.with_borrow_mut(|plain| {
-            while tls.outgoing().len() < WRITE_BATCH {
+            while tls.outgoing().waiting().len() < WRITE_BATCH {
                 plain.clear();
                 if tls.is_open() {
                     if !shared.next_segment(self.id, plain) {
@@ -223,7 +273,7 @@ impl PathIo {
             if io.tls.is_open() {
                 io.tls.close();
             }
-            let _ = self.write_out(&mut io.tls);
+            let _ = self.write_out(&mut io);
             let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Write);
         }
     }

@@ -103,15 +103,19 @@ impl Shared {
         result
     }
 
-    /// Takes one segment in.
+    /// Takes one segment in. Call [`announce`](Self::announce) when all that came together is in.
     pub(crate) fn take_segment(&self, path: PathId, segment: &[u8]) -> Result<(), PathError> {
-        let mut state = self.lock();
-        let result = state.engine.handle_segment(Instant::now(), path, segment);
-        self.dispatch(&mut state);
+        let result = self.lock().engine.handle_segment(Instant::now(), path, segment);
         result.map_err(|error| {
             tracing::warn!(connection = %self.id, %error, "the peer broke the protocol");
             PathError::Protocol
         })
+    }
+
+    /// Passes on what the engine has to say. Once for each read: a reader that is woken for every
+    /// segment does little but wake up.
+    pub(crate) fn announce(&self) {
+        self.dispatch(&mut self.lock());
     }
 
     /// Appends the next segment for a path.
@@ -211,10 +215,7 @@ impl Shared {
             Event::StreamsAvailable => state.openers.drain(..).for_each(Waker::wake),
             Event::Established => self.settled.notify_waiters(),
             Event::PathUp(id) => self.path_up(state, id),
-            Event::PathRevived(_) => {
-                state.end_outage();
-                self.changed.notify_one();
-            }
+            Event::PathRevived(id) => self.path_works(state, id),
             Event::PathSuspect(id) => {
                 state.begin_outage();
                 state.emit(ConnectionEvent::PathSuspect { path: id.0 });
@@ -250,14 +251,19 @@ impl Shared {
     }
 
     fn path_up(&self, state: &mut State, id: PathId) {
+        state.moves += u64::from(id.0 > 0);
+        self.path_works(state, id);
+        self.notice_heard.notify_waiters();
+    }
+
+    /// A path answered, or a suspect one came back: whoever was told of an outage learns of its end.
+    fn path_works(&self, state: &mut State, id: PathId) {
         let took = state.end_outage();
         let found = state.paths.iter().find(|p| p.id == id).map(|p| (p.local, p.remote));
         if let Some((local, remote)) = found {
             state.emit(ConnectionEvent::PathUp { path: id.0, local, remote, recovery: took });
         }
-        state.moves += u64::from(id.0 > 0);
         self.changed.notify_one();
-        self.notice_heard.notify_waiters();
     }
 
     /// A server's addresses are where it can be dialled, a client's where it hears notices.

@@ -3,9 +3,13 @@
 
 mod lab_support;
 
+use std::time::Instant;
+
 use lab_support::net::{Family, Net, Watch};
-use lab_support::traffic::{Server, Transfer, Way};
+use lab_support::traffic::{Echo, Server, Transfer, Way};
+use lab_support::{ms, secs};
 use whimbrel_lab::require;
+use whimbrel_transport::CloseCode;
 
 const TOTAL: u64 = 12_000_000;
 
@@ -59,4 +63,120 @@ one_side_moves! {
     the_server_moves_while_it_is_uploaded_to_over_ipv6: Server Up V6;
     the_server_moves_while_it_is_downloaded_from_over_ipv4: Server Down V4;
     the_server_moves_while_it_is_downloaded_from_over_ipv6: Server Down V6;
+}
+
+/// The handshake takes three round trips of 20 ms: the move hits each of its steps.
+const STEPS: [u64; 7] = [0, 5, 15, 25, 35, 45, 60];
+
+#[test]
+fn the_client_moves_while_it_connects() {
+    if !require!() {
+        return;
+    }
+    let net = Net::new(Family::V4);
+    let server = Server::start(&net.server, net.server.endpoint());
+    for step in STEPS {
+        let client = net.client.endpoint();
+        let began = Instant::now();
+        let (endpoint, addr) = (client.clone(), server.endpoint.addr());
+        let connecting = net.client.runtime.spawn(async move { endpoint.connect(addr).await });
+        std::thread::sleep(ms(step));
+        net.client.move_on();
+        let connection = net.client.wait(connecting).unwrap().unwrap();
+        eprintln!("connected after {:?} with a move after {step} ms", began.elapsed());
+        assert!(began.elapsed() < secs(5), "{:?}", began.elapsed());
+        net.client.wait(async { Echo::open(&connection).await.say(b"there").await });
+    }
+}
+
+/// Ends a connection with data on its way, and moves at each of several moments.
+fn moves_during_close(mover: Mover) {
+    const PIECE: u64 = 3_000_000;
+    let net = Net::new(Family::V4);
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = net.client.endpoint();
+    // 3 MB take about 250 ms: the last moves come after the data, while the end is agreed.
+    for (round, step) in (1..).zip([0, 20, 100, 200, 250, 270, 290, 310]) {
+        let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+        let transfer = Transfer::start(&net.client, &connection, &server, Way::Up, PIECE);
+        let arrived = server.uploaded.clone();
+        transfer.reach(&net.client, (round - 1) * PIECE + 1);
+        let began = Instant::now();
+        let closing = net.client.runtime.spawn(async move {
+            // Everything is written once the transfer waits for the receiver's answer, which is not in the way of the end.
+            connection.close(CloseCode::NONE, "", secs(20)).await
+        });
+        std::thread::sleep(ms(step));
+        match mover {
+            Mover::Client => net.client.move_on(),
+            Mover::Server => net.server.move_on(),
+        };
+        net.client.wait(closing).unwrap().unwrap();
+        eprintln!("{mover:?} moved {step} ms into the end, which took {:?}", began.elapsed());
+        assert!(began.elapsed() < secs(8), "{:?}", began.elapsed());
+        net.client.wait(arrived.reach(round * PIECE));
+    }
+}
+
+#[test]
+fn the_client_moves_during_close() {
+    if require!() {
+        moves_during_close(Mover::Client);
+    }
+}
+
+#[test]
+fn the_server_moves_during_close() {
+    if require!() {
+        moves_during_close(Mover::Server);
+    }
+}
+
+/// Moves a second time while the first move is still being dealt with.
+fn moves_twice(mover: Mover, way: Way) {
+    let net = Net::new(Family::V4);
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = net.client.endpoint();
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let transfer = Transfer::start(&net.client, &connection, &server, way, 3 * TOTAL);
+    let node = match mover {
+        Mover::Client => &net.client,
+        Mover::Server => &net.server,
+    };
+    for (round, pause) in (1..).zip([0, 20, 40, 60, 80]) {
+        transfer.reach(&net.client, round * TOTAL / 4);
+        let began = Instant::now();
+        node.move_on();
+        let moved = began.elapsed();
+        std::thread::sleep(ms(pause).saturating_sub(moved));
+        let now_at = node.move_on();
+        let twice = began.elapsed();
+        let before = transfer.meter.get();
+        // More than what was on its way or in the buffers.
+        transfer.reach(&net.client, before + 600_000);
+        let took = began.elapsed();
+        eprintln!("{mover:?} moved twice within {twice:?}, {way:?}: flows again after {took:?}");
+        assert!(took < secs(5), "{took:?}");
+        let paths = connection.stats().paths;
+        let ends = paths.iter().map(|path| match mover {
+            Mover::Client => path.local.ip(),
+            Mover::Server => path.remote.ip(),
+        });
+        assert_eq!(ends.collect::<Vec<_>>(), [now_at]);
+    }
+    transfer.finish(&net.client);
+}
+
+#[test]
+fn the_client_moves_twice_within_a_tenth_of_a_second() {
+    if require!() {
+        moves_twice(Mover::Client, Way::Up);
+    }
+}
+
+#[test]
+fn the_server_moves_twice_within_a_tenth_of_a_second() {
+    if require!() {
+        moves_twice(Mover::Server, Way::Down);
+    }
 }

@@ -32,8 +32,8 @@ impl Message for Reply {}
 /// [`ProtocolError::TooLarge`] when it has more than [`MAX_MESSAGE`] bytes.
 pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, ProtocolError> {
     let start = vec![0, 0, 0, 0, VERSION];
-    let mut bytes = postcard::to_extend(message, start)
-        .map_err(|error| ProtocolError::Malformed(error.to_string()))?;
+    let mut bytes =
+        postcard::to_extend(message, start).map_err(|error| ProtocolError::Malformed(error.to_string()))?;
     let size = bytes.len() - LENGTH_BYTES;
     if size > MAX_MESSAGE {
         return Err(ProtocolError::TooLarge(size));
@@ -57,11 +57,7 @@ pub struct Decoder<M> {
 impl<M: Message> Decoder<M> {
     /// A decoder at the beginning of a stream.
     pub fn new() -> Self {
-        Self {
-            buffer: BytesMut::new(),
-            failed: None,
-            message: PhantomData,
-        }
+        Self { buffer: BytesMut::new(), failed: None, message: PhantomData }
     }
 
     /// Takes the next piece of the stream.
@@ -143,8 +139,6 @@ pub enum ProtocolError {
     )]
     Version(u8),
     /// A message makes no sense.
-    #[error(
-        "a message is malformed ({0}); the sender is broken, or is no name service or resolver"
-    )]
+    #[error("a message is malformed ({0}); the sender is broken, or is no name service or resolver")]
     Malformed(String),
 }

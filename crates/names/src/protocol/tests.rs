@@ -35,8 +35,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         vec(any::<u16>(), 0..=MAX_HEARTBEAT_NAMES).prop_map(|codes| Response::Heard { codes }),
     ];
     prop_oneof![
-        (any::<u64>(), response)
-            .prop_map(|(request, response)| Reply::Response { request, response }),
+        (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),
         (any::<u64>(), bytes()).prop_map(|(watch, record)| Reply::Update { watch, record }),
     ]
 }
@@ -101,81 +100,28 @@ fn the_bytes_of_messages() {
     let name: Name = "a@b".parse().unwrap();
     let record = vec![7, 8];
     let cases = [
+        (numbered(1, Request::Publish { record: record.clone() }), &[1, 1, 0, 2, 7, 8][..]),
+        (numbered(2, Request::Revoke { record: record.clone() }), &[1, 2, 1, 2, 7, 8]),
+        (numbered(3, Request::Lookup { name: name.clone() }), b"\x01\x03\x02\x03a@b"),
         (
-            numbered(
-                1,
-                Request::Publish {
-                    record: record.clone(),
-                },
-            ),
-            &[1, 1, 0, 2, 7, 8][..],
-        ),
-        (
-            numbered(
-                2,
-                Request::Revoke {
-                    record: record.clone(),
-                },
-            ),
-            &[1, 2, 1, 2, 7, 8],
-        ),
-        (
-            numbered(3, Request::Lookup { name: name.clone() }),
-            b"\x01\x03\x02\x03a@b",
-        ),
-        (
-            numbered(
-                300,
-                Request::Watch {
-                    name: name.clone(),
-                    after: Some(5),
-                },
-            ),
+            numbered(300, Request::Watch { name: name.clone(), after: Some(5) }),
             b"\x01\xac\x02\x03\x03a@b\x01\x05",
         ),
         (numbered(5, Request::Unwatch { watch: 4 }), &[1, 5, 4, 4]),
-        (
-            numbered(6, Request::Heartbeat { names: vec![name] }),
-            b"\x01\x06\x05\x01\x03a@b",
-        ),
+        (numbered(6, Request::Heartbeat { names: vec![name] }), b"\x01\x06\x05\x01\x03a@b"),
     ];
     for (bytes, body) in cases {
         assert_eq!(bytes[..4], (body.len() as u32).to_be_bytes());
         assert_eq!(&bytes[4..], body);
     }
-    let reply = |response| {
-        encode(&Reply::Response {
-            request: 9,
-            response,
-        })
-        .unwrap()[4..]
-            .to_vec()
-    };
-    assert_eq!(
-        reply(Response::Error {
-            code: 30,
-            message: "no".into()
-        }),
-        b"\x01\x00\x09\x00\x1e\x02no"
-    );
+    let reply = |response| encode(&Reply::Response { request: 9, response }).unwrap()[4..].to_vec();
+    assert_eq!(reply(Response::Error { code: 30, message: "no".into() }), b"\x01\x00\x09\x00\x1e\x02no");
     assert_eq!(reply(Response::Accepted { seconds: 60 }), [1, 0, 9, 1, 60]);
-    assert_eq!(
-        reply(Response::Record {
-            record: record.clone(),
-            seconds: 60
-        }),
-        [1, 0, 9, 2, 2, 7, 8, 60]
-    );
+    assert_eq!(reply(Response::Record { record: record.clone(), seconds: 60 }), [1, 0, 9, 2, 2, 7, 8, 60]);
     assert_eq!(reply(Response::Watching), [1, 0, 9, 3]);
     assert_eq!(reply(Response::Unwatched), [1, 0, 9, 4]);
-    assert_eq!(
-        reply(Response::Heard { codes: vec![0, 31] }),
-        [1, 0, 9, 5, 2, 0, 31]
-    );
-    assert_eq!(
-        encode(&Reply::Update { watch: 4, record }).unwrap()[4..],
-        [1, 1, 4, 2, 7, 8]
-    );
+    assert_eq!(reply(Response::Heard { codes: vec![0, 31] }), [1, 0, 9, 5, 2, 0, 31]);
+    assert_eq!(encode(&Reply::Update { watch: 4, record }).unwrap()[4..], [1, 1, 4, 2, 7, 8]);
 }
 
 fn refused(stream: &[u8]) -> ProtocolError {
@@ -183,32 +129,17 @@ fn refused(stream: &[u8]) -> ProtocolError {
     decoder.push(stream);
     let error = decoder.next_message().unwrap_err();
     // It stays so, whatever comes.
-    decoder.push(
-        &encode(&Numbered {
-            number: 1,
-            request: Request::Unwatch { watch: 1 },
-        })
-        .unwrap(),
-    );
+    decoder.push(&encode(&Numbered { number: 1, request: Request::Unwatch { watch: 1 } }).unwrap());
     assert_eq!(decoder.next_message(), Err(error.clone()));
     error
 }
 
 #[test]
 fn too_large_is_refused_when_announced() {
-    assert_eq!(
-        refused(&[0xff; 4]),
-        ProtocolError::TooLarge(u32::MAX as usize)
-    );
-    assert_eq!(
-        refused(&[0, 0, 0x40, 1]),
-        ProtocolError::TooLarge(MAX_MESSAGE + 1)
-    );
+    assert_eq!(refused(&[0xff; 4]), ProtocolError::TooLarge(u32::MAX as usize));
+    assert_eq!(refused(&[0, 0, 0x40, 1]), ProtocolError::TooLarge(MAX_MESSAGE + 1));
     let record = vec![0; MAX_MESSAGE];
-    let large = Numbered {
-        number: 1,
-        request: Request::Publish { record },
-    };
+    let large = Numbered { number: 1, request: Request::Publish { record } };
     assert!(matches!(encode(&large), Err(ProtocolError::TooLarge(_))));
 }
 
@@ -222,36 +153,25 @@ fn other_versions_and_nonsense_are_refused() {
         &[0, 0, 0, 5, 1, 5, 4, 4, 0],          // something behind
         b"\x00\x00\x00\x06\x01\x03\x02\x02ab", // no name
     ] {
-        assert!(
-            matches!(refused(stream), ProtocolError::Malformed(_)),
-            "{stream:?}"
-        );
+        assert!(matches!(refused(stream), ProtocolError::Malformed(_)), "{stream:?}");
     }
 }
 
 #[test]
 fn heartbeats_are_bounded() {
     let name: Name = format!("a@{}", "b.".repeat(125) + "b").parse().unwrap();
-    let beat = |count| Numbered {
-        number: 1,
-        request: Request::Heartbeat {
-            names: vec![name.clone(); count],
-        },
-    };
+    let beat =
+        |count| Numbered { number: 1, request: Request::Heartbeat { names: vec![name.clone(); count] } };
     // The longest names fit.
     let most = encode(&beat(MAX_HEARTBEAT_NAMES)).unwrap();
-    assert_eq!(
-        decode::<Numbered>(&most, std::iter::empty()).unwrap().len(),
-        1
-    );
+    assert_eq!(decode::<Numbered>(&most, std::iter::empty()).unwrap().len(), 1);
     let more = encode(&beat(MAX_HEARTBEAT_NAMES + 1)).unwrap();
     assert!(matches!(refused(&more), ProtocolError::Malformed(_)));
 }
 
 #[test]
 fn error_texts_are_bounded() {
-    let Response::Error { message, .. } = Response::refusal(ErrorCode::Busy, "é".repeat(2000))
-    else {
+    let Response::Error { message, .. } = Response::refusal(ErrorCode::Busy, "é".repeat(2000)) else {
         panic!("no error");
     };
     assert_eq!(message.len(), MAX_ERROR_TEXT);

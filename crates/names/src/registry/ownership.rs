@@ -41,27 +41,18 @@ pub(super) fn right(
         .entry
         .owner();
     if record.authority() != owner {
-        return Err(NamesError::NotTheUsers {
-            name: name.clone(),
-            user: user_name,
-        });
+        return Err(NamesError::NotTheUsers { name: name.clone(), user: user_name });
     }
     let Some(delegation) = record.delegation() else {
         return Ok(Right::User);
     };
     if delegation.is_expired(now) {
-        return Err(NamesError::DelegationExpired {
-            name: name.clone(),
-            ended: delegation.expires(),
-        });
+        return Err(NamesError::DelegationExpired { name: name.clone(), ended: delegation.expires() });
     }
     if delegation.issued() > now.saturating_add(CLOCK_SKEW) {
         return Err(NamesError::DelegationTooEarly(name.clone()));
     }
-    Ok(Right::Delegated {
-        issued: delegation.issued(),
-        expires: delegation.expires(),
-    })
+    Ok(Right::Delegated { issued: delegation.issued(), expires: delegation.expires() })
 }
 
 /// Whether a record may take the place of `old`.
@@ -103,12 +94,7 @@ pub(super) fn entry(
         Right::Delegated { issued, .. } => before.max(issued),
     };
     let expires = expiry(&record, right, now);
-    Entry {
-        record,
-        granted,
-        expires,
-        held_until: expires.saturating_add(grace),
-    }
+    Entry { record, granted, expires, held_until: expires.saturating_add(grace) }
 }
 
 /// Until when a record counts that was accepted, or whose endpoint gave a sign of life, at `now`: for its lifetime, and

@@ -154,10 +154,7 @@ impl Registry {
         let held_until = now.saturating_add(self.limits.grace);
         // Half the grace is soon enough, and seldom.
         if user.entry.held_until.since(now) < self.limits.grace / 2 {
-            let kept = Entry {
-                held_until,
-                ..user.entry.clone()
-            };
+            let kept = Entry { held_until, ..user.entry.clone() };
             // If somebody else was quicker, there was a sign of life.
             self.replace(Some(&user), kept).await?;
         }
@@ -169,9 +166,5 @@ impl Registry {
 fn renewed(old: &Entry, right: Right, registry: &Registry, now: UnixTime) -> Entry {
     let expires = ownership::expiry(&old.record, right, now);
     let held_until = expires.saturating_add(registry.limits.grace);
-    Entry {
-        expires,
-        held_until: held_until.max(old.held_until),
-        ..old.clone()
-    }
+    Entry { expires, held_until: held_until.max(old.held_until), ..old.clone() }
 }

@@ -69,9 +69,7 @@ impl Registry {
     }
 
     async fn found(&self, text: &str, now: UnixTime) -> Result<SignedRecord, NamesError> {
-        self.lookup(&name(text), now)
-            .await
-            .map(|found| found.record)
+        self.lookup(&name(text), now).await.map(|found| found.record)
     }
 }
 
@@ -79,19 +77,10 @@ impl Registry {
 async fn what_is_published_is_found() {
     let registry = registry();
     let first = record(&key(1), USER, 1);
-    assert_eq!(
-        registry.found(USER, START).await,
-        Err(NamesError::NotFound(name(USER)))
-    );
+    assert_eq!(registry.found(USER, START).await, Err(NamesError::NotFound(name(USER))));
     assert_eq!(registry.take(&first, START).await, Ok(after(300)));
     let found = registry.lookup(&name(USER), START).await.unwrap();
-    assert_eq!(
-        found,
-        Found {
-            record: first,
-            expires: after(300)
-        }
-    );
+    assert_eq!(found, Found { record: first, expires: after(300) });
     let second = record(&key(1), USER, 2);
     registry.take(&second, START).await.unwrap();
     assert_eq!(registry.found(USER, START).await, Ok(second));
@@ -106,29 +95,17 @@ async fn forged_record_is_refused() {
     let mut bytes = good.encode().to_vec();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    let refused = registry
-        .publish(alice.id(), &bytes, START)
-        .await
-        .unwrap_err();
+    let refused = registry.publish(alice.id(), &bytes, START).await.unwrap_err();
     assert_eq!(refused.code(), crate::ErrorCode::Forged);
     // A record about alice, signed by mallory.
     let mut bytes = good.encode().to_vec();
     let content = bytes.len() - 64;
     let signature = mallory.sign(&bytes[..content]);
     bytes[content..].copy_from_slice(&signature.to_bytes());
-    let refused = registry
-        .publish(alice.id(), &bytes, START)
-        .await
-        .unwrap_err();
+    let refused = registry.publish(alice.id(), &bytes, START).await.unwrap_err();
     assert_eq!(refused.code(), crate::ErrorCode::Forged);
-    assert_eq!(
-        registry.found(USER, START).await,
-        Err(NamesError::NotFound(name(USER)))
-    );
-    let refused = registry
-        .publish(alice.id(), b"nonsense", START)
-        .await
-        .unwrap_err();
+    assert_eq!(registry.found(USER, START).await, Err(NamesError::NotFound(name(USER))));
+    let refused = registry.publish(alice.id(), b"nonsense", START).await.unwrap_err();
     assert_eq!(refused.code(), crate::ErrorCode::Malformed);
 }
 
@@ -146,10 +123,7 @@ async fn stale_sequence_is_refused() {
     let registry = registry();
     let newest = record(&key(1), USER, 5);
     registry.take(&newest, START).await.unwrap();
-    let stale = Err(NamesError::Stale {
-        name: name(USER),
-        current: 5,
-    });
+    let stale = Err(NamesError::Stale { name: name(USER), current: 5 });
     assert_eq!(registry.take(&record(&key(1), USER, 4), START).await, stale);
     // The same number with other content.
     let mut other = unsigned(&key(1), USER, 5);
@@ -165,14 +139,9 @@ async fn stale_sequence_is_refused() {
 async fn sequences_of_the_far_future_are_refused() {
     let registry = registry();
     let limit = after(86_400).as_millis();
-    let refused = registry
-        .take(&record(&key(1), USER, limit + 1), START)
-        .await;
+    let refused = registry.take(&record(&key(1), USER, limit + 1), START).await;
     assert_eq!(refused, Err(NamesError::SequenceTooHigh(name(USER))));
-    registry
-        .take(&record(&key(1), USER, limit), START)
-        .await
-        .unwrap();
+    registry.take(&record(&key(1), USER, limit), START).await.unwrap();
 }
 
 #[tokio::test]
@@ -191,14 +160,8 @@ async fn second_key_cannot_take_a_name() {
     registry.take(&first, START).await.unwrap();
     let taken = Err(NamesError::NameTaken(name(USER)));
     assert_eq!(registry.take(&record(&key(2), USER, 2), START).await, taken);
-    assert_eq!(
-        registry.take(&revocation(&key(2), USER, 2), START).await,
-        taken
-    );
-    assert_eq!(
-        registry.heartbeat(&name(USER), key(2).id(), START).await,
-        taken
-    );
+    assert_eq!(registry.take(&revocation(&key(2), USER, 2), START).await, taken);
+    assert_eq!(registry.heartbeat(&name(USER), key(2).id(), START).await, taken);
     assert_eq!(registry.found(USER, START).await, Ok(first));
 }
 

@@ -26,10 +26,7 @@ struct State {
 
 impl Watchers {
     pub(super) fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            state: Mutex::default(),
-        }
+        Self { limits, state: Mutex::default() }
     }
 
     pub(super) fn watch(
@@ -39,10 +36,7 @@ impl Watchers {
         after: Option<u64>,
     ) -> Result<Watcher, NamesError> {
         let mut state = watchers.state();
-        let of_name = state
-            .names
-            .get(name)
-            .map_or(0, |news| news.receiver_count());
+        let of_name = state.names.get(name).map_or(0, |news| news.receiver_count());
         let of_peer = state.per_peer.get(&peer).copied().unwrap_or(0);
         let limits = &watchers.limits;
         if of_name >= limits.watchers_per_name
@@ -53,10 +47,7 @@ impl Watchers {
         }
         state.total += 1;
         *state.per_peer.entry(peer).or_default() += 1;
-        let sender = state
-            .names
-            .entry(name.clone())
-            .or_insert_with(|| watch::Sender::new(None));
+        let sender = state.names.entry(name.clone()).or_insert_with(|| watch::Sender::new(None));
         let mut news = sender.subscribe();
         // What another watcher's name heard long ago may have expired; the store knows what counts now.
         news.mark_unchanged();
@@ -79,9 +70,7 @@ impl Watchers {
         let sequence = record.record().sequence;
         if let Some(sender) = self.state().names.get(&record.record().name) {
             sender.send_if_modified(|newest| {
-                let news = newest
-                    .as_ref()
-                    .is_none_or(|newest| newest.record().sequence < sequence);
+                let news = newest.as_ref().is_none_or(|newest| newest.record().sequence < sequence);
                 if news {
                     *newest = Some(record.clone());
                 }
@@ -165,10 +154,7 @@ impl Drop for Watcher {
                 state.per_peer.remove(&self.peer);
             }
         }
-        let unwatched = state
-            .names
-            .get(&self.name)
-            .is_some_and(|news| news.receiver_count() == 0);
+        let unwatched = state.names.get(&self.name).is_some_and(|news| news.receiver_count() == 0);
         if unwatched {
             state.names.remove(&self.name);
         }

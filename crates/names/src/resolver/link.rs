@@ -196,10 +196,11 @@ impl Session<'_> {
         if self.link.service.has_hosts() && self.checked.elapsed() >= UNREACHABLE {
             self.checked = Instant::now();
             let away = self.connection.stats().unreachable.is_some_and(|time| time >= UNREACHABLE);
-            if away && let Ok(addr) = self.link.service.resolve().await {
-                if addr.addrs != self.addrs {
-                    return lost("it has another address now");
-                }
+            if away
+                && let Ok(addr) = self.link.service.resolve().await
+                && addr.addrs != self.addrs
+            {
+                return lost("it has another address now");
             }
         }
         None

@@ -162,8 +162,11 @@ impl Core {
 
     /// Whether there is anything to have a connection for. `None` when there never will be.
     pub(super) fn is_wanted(&self) -> Option<bool> {
-        let state = self.state();
-        (!state.ended).then(|| !state.queue.is_empty() || !state.watches.is_empty())
+        let mut state = self.state();
+        // What is published must be said again to a service that lost it.
+        state.published.retain(|_, published| published.holds());
+        let wanted = !state.queue.is_empty() || !state.watches.is_empty() || !state.published.is_empty();
+        (!state.ended).then_some(wanted)
     }
 
     pub(super) fn is_released(&self) -> bool {
@@ -360,7 +363,10 @@ impl State {
                 }
                 Err(error) => {
                     let error = AskError::Invalid(error.to_string());
-                    self.asked.remove(&number).into_iter().for_each(|asked| asked.answer(&Err(error.clone())));
+                    self.asked
+                        .remove(&number)
+                        .into_iter()
+                        .for_each(|asked| asked.answer(&Err(error.clone())));
                 }
             }
         }
@@ -432,9 +438,8 @@ impl Watched {
 
     fn tell(&self, record: SignedRecord) {
         self.news.send_if_modified(|newest| {
-            let news = newest
-                .as_ref()
-                .is_none_or(|newest| newest.record().sequence < record.record().sequence);
+            let news =
+                newest.as_ref().is_none_or(|newest| newest.record().sequence < record.record().sequence);
             if news {
                 *newest = Some(record);
             }

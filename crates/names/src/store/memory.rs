@@ -29,10 +29,7 @@ struct State {
 impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
-        Self {
-            state: Mutex::default(),
-            head: watch::Sender::new(0),
-        }
+        Self { state: Mutex::default(), head: watch::Sender::new(0) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -50,11 +47,7 @@ impl Default for MemoryStore {
 impl State {
     fn check(&self, name: &Name, expected: Option<Version>) -> Result<(), StoreError> {
         let version = self.entries.get(name).map(|stored| stored.version);
-        if version == expected {
-            Ok(())
-        } else {
-            Err(StoreError::Conflict)
-        }
+        if version == expected { Ok(()) } else { Err(StoreError::Conflict) }
     }
 
     fn put(&mut self, expected: Option<Version>, entry: Entry) -> Result<Version, StoreError> {
@@ -121,10 +114,7 @@ impl Store for MemoryStore {
 
     fn due(&self, now: UnixTime, limit: usize) -> Answer<'_, Vec<Name>> {
         let state = self.state();
-        let due = state
-            .due
-            .iter()
-            .take_while(|(held_until, _)| *held_until <= now);
+        let due = state.due.iter().take_while(|(held_until, _)| *held_until <= now);
         answer(Ok(due.take(limit).map(|(_, name)| name.clone()).collect()))
     }
 
@@ -134,14 +124,8 @@ impl Store for MemoryStore {
 
     fn changes_since(&self, cursor: Cursor, limit: usize) -> Answer<'_, Changes> {
         let state = self.state();
-        let changes = state
-            .changes
-            .range(cursor.0.saturating_add(1)..)
-            .take(limit);
-        let mut found = Changes {
-            names: Vec::new(),
-            cursor,
-        };
+        let changes = state.changes.range(cursor.0.saturating_add(1)..).take(limit);
+        let mut found = Changes { names: Vec::new(), cursor };
         for (place, name) in changes {
             found.names.push(name.clone());
             found.cursor = Cursor(*place);

@@ -59,12 +59,7 @@ impl RedbStore {
     }
 
     fn open_with(file: PathBuf, open: Box<Opener>) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared {
-            file,
-            open,
-            database: Mutex::new(None),
-            head: watch::Sender::new(0),
-        });
+        let shared = Arc::new(Shared { file, open, database: Mutex::new(None), head: watch::Sender::new(0) });
         let database = shared.database()?;
         let head = failure::guard(|| tables::head(&database.begin_read()?))
             .map_err(|failure| shared.failed(failure))?;
@@ -78,11 +73,7 @@ impl RedbStore {
                 move || writer::run(&shared, queue)
             })
             .map_err(|error| shared.failed(Failure::io(&error)))?;
-        Ok(Self {
-            shared,
-            jobs: Some(jobs),
-            writer: Some(writer),
-        })
+        Ok(Self { shared, jobs: Some(jobs), writer: Some(writer) })
     }
 
     /// The file that the store is in.
@@ -99,8 +90,7 @@ impl RedbStore {
         Box::pin(async move {
             let task = tokio::task::spawn_blocking(move || {
                 let database = shared.database()?;
-                failure::guard(|| read(&database.begin_read()?))
-                    .map_err(|failure| shared.failed(failure))
+                failure::guard(|| read(&database.begin_read()?)).map_err(|failure| shared.failed(failure))
             });
             task.await.unwrap_or(Err(StoreError::Stopped))
         })
@@ -161,9 +151,7 @@ impl Drop for RedbStore {
 
 impl fmt::Debug for RedbStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedbStore")
-            .field("file", &self.shared.file)
-            .finish_non_exhaustive()
+        f.debug_struct("RedbStore").field("file", &self.shared.file).finish_non_exhaustive()
     }
 }
 

@@ -39,59 +39,32 @@ async fn check_compare_and_set(store: &dyn Store) {
     let first = entry(&alice, "alice@home", 1, 100);
     let version = store.put(None, first.clone()).await.unwrap();
     let stored = store.get(&alice_name).await.unwrap().unwrap();
-    assert_eq!(
-        stored,
-        Stored {
-            version,
-            entry: first
-        }
-    );
+    assert_eq!(stored, Stored { version, entry: first });
 
     let second = entry(&bob, "alice@home", 2, 200);
-    assert_eq!(
-        store.put(None, second.clone()).await,
-        Err(StoreError::Conflict)
-    );
+    assert_eq!(store.put(None, second.clone()).await, Err(StoreError::Conflict));
     let old = version;
     let version = store.put(Some(old), second.clone()).await.unwrap();
     assert_ne!(version, old);
-    assert_eq!(
-        store.put(Some(old), second).await,
-        Err(StoreError::Conflict)
-    );
-    assert_eq!(
-        store.remove(&alice_name, old).await,
-        Err(StoreError::Conflict)
-    );
+    assert_eq!(store.put(Some(old), second).await, Err(StoreError::Conflict));
+    assert_eq!(store.remove(&alice_name, old).await, Err(StoreError::Conflict));
     assert_eq!(store.owned_by(&alice.id()).await, Ok(0));
     assert_eq!(store.owned_by(&bob.id()).await, Ok(1));
 
     store.remove(&alice_name, version).await.unwrap();
     assert_eq!(store.get(&alice_name).await, Ok(None));
-    assert_eq!(
-        store.remove(&alice_name, version).await,
-        Err(StoreError::Conflict)
-    );
+    assert_eq!(store.remove(&alice_name, version).await, Err(StoreError::Conflict));
     assert_eq!(store.owned_by(&bob.id()).await, Ok(0));
     assert_eq!(store.count().await, Ok(0));
     let third = entry(&alice, "alice@home", 3, 100);
-    assert_eq!(
-        store.put(Some(version), third).await,
-        Err(StoreError::Conflict)
-    );
+    assert_eq!(store.put(Some(version), third).await, Err(StoreError::Conflict));
 }
 
 async fn check_ways_in(store: &dyn Store) {
     let (alice, bob) = (key(1), key(2));
-    for (owner, text, held_until) in [
-        (&alice, "a@home", 300),
-        (&alice, "b@home", 100),
-        (&bob, "c@home", 200),
-    ] {
-        store
-            .put(None, entry(owner, text, 1, held_until))
-            .await
-            .unwrap();
+    for (owner, text, held_until) in [(&alice, "a@home", 300), (&alice, "b@home", 100), (&bob, "c@home", 200)]
+    {
+        store.put(None, entry(owner, text, 1, held_until)).await.unwrap();
     }
     assert_eq!(store.count().await, Ok(3));
     assert_eq!(store.owned_by(&alice.id()).await, Ok(2));
@@ -103,10 +76,7 @@ async fn check_ways_in(store: &dyn Store) {
     assert_eq!(due(999, 2).await, ["b@home", "c@home"].map(name));
     // Put off.
     let stored = store.get(&name("b@home")).await.unwrap().unwrap();
-    store
-        .put(Some(stored.version), entry(&alice, "b@home", 2, 900))
-        .await
-        .unwrap();
+    store.put(Some(stored.version), entry(&alice, "b@home", 2, 900)).await.unwrap();
     assert_eq!(due(500, 9).await, ["c@home", "a@home"].map(name));
     assert_eq!(store.count().await, Ok(3));
 }
@@ -126,35 +96,19 @@ async fn check_feed(store: &dyn Store) {
     assert_eq!(rest.names, [name("c@home")]);
     assert_eq!(rest.cursor, store.head().await.unwrap());
     // Changed again: once is enough, and it is the newest.
-    store
-        .put(Some(versions[0]), entry(&alice, "a@home", 2, 100))
-        .await
-        .unwrap();
+    store.put(Some(versions[0]), entry(&alice, "a@home", 2, 100)).await.unwrap();
     let changes = store.changes_since(start, 9).await.unwrap();
     assert_eq!(changes.names, ["b@home", "c@home", "a@home"].map(name));
     let nothing = store.changes_since(changes.cursor, 9).await.unwrap();
-    assert_eq!(
-        nothing,
-        Changes {
-            names: vec![],
-            cursor: changes.cursor
-        }
-    );
+    assert_eq!(nothing, Changes { names: vec![], cursor: changes.cursor });
     let waits = store.changed_since(changes.cursor);
-    assert!(
-        tokio::time::timeout(Duration::from_millis(20), waits)
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(Duration::from_millis(20), waits).await.is_err());
 }
 
 /// Of many who replace the same version at once, one succeeds.
 async fn check_races(store: std::sync::Arc<dyn Store>) {
     let alice = key(1);
-    let version = store
-        .put(None, entry(&alice, "a@home", 0, 100))
-        .await
-        .unwrap();
+    let version = store.put(None, entry(&alice, "a@home", 0, 100)).await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for sequence in 1..50 {
         let (store, entry) = (store.clone(), entry(&alice, "a@home", sequence, 100));

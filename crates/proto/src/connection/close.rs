@@ -34,7 +34,7 @@ impl Connection {
     }
 
     /// A client that nobody answered has nobody to agree an end with. It goes on only to deliver
-    /// what was written; a server that got OPEN all the same keeps it for a short time.
+    /// what was written; a server that got OPEN all the same keeps it for its linger time.
     pub(super) fn close_unheard(&mut self) {
         if self.is_established() || self.paths.values().any(Path::is_live) {
             return;

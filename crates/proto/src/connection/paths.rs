@@ -26,7 +26,7 @@ pub enum JoinError {
     /// The proof of the connection secret is wrong.
     #[error("the proof of the connection secret is wrong")]
     BadProof,
-    /// The path id is not higher than all before it.
+    /// The path id is not higher than all that were let in or called lost.
     #[error("the path id was used before")]
     PathIdReused,
     /// OPEN for a connection that the client has already seen accepted.
@@ -126,8 +126,7 @@ impl Connection {
     }
 
     fn check_path_id(&self, path: PathId) -> Result<(), JoinError> {
-        // A path that was called unseen must stay so, however late its bytes arrive.
-        if path.0 < self.next_path || self.unseen_paths.iter().any(|r| r.path == path) {
+        if path.0 < self.next_path {
             return Err(JoinError::PathIdReused);
         }
         Ok(())
@@ -281,20 +280,19 @@ impl Connection {
         let count = report.received.min(path.sent_count);
         self.apply_ack(now, report.path, count, None);
         self.path_lost(now, report.path);
-        match self.paths.get_mut(&report.path) {
-            Some(path) => {
-                path.heard_final = true;
-                path.sent.clear();
-                self.forget_settled(report.path);
-            }
-            // Forgotten at once, but the peer has it and waits for our count.
-            None if report.received > 0 => self.answer_unseen(report.path),
-            None => {}
+        if let Some(path) = self.paths.get_mut(&report.path) {
+            path.heard_final = true;
+            path.sent.clear();
         }
+        self.forget_settled(report.path);
     }
 
     /// Will tell the peer that nothing was received on a path, once, until it is acknowledged.
     fn answer_unseen(&mut self, path: PathId) {
+        if self.side == Side::Server {
+            // A path that was called unseen must stay so, however late its bytes arrive.
+            self.next_path = self.next_path.max(path.0 + 1);
+        }
         let known = self.unseen_paths.iter().any(|r| r.path == path);
         if !known && self.unseen_paths.len() < MAX_REPORTS {
             self.unseen_paths.push(PathReport { path, received: 0 });

@@ -10,8 +10,7 @@ use crate::params::Params;
 use crate::path::{Path, PathState};
 
 /// A connection that is closing, but has no path left to say so, or whose peer does not answer
-/// CLOSE, is kept no longer than this. Neither is one whose client never showed that it got ACCEPT:
-/// it may have given up, or the OPEN may be a recorded one that somebody plays again.
+/// CLOSE, is kept no longer than this.
 const CLOSING_LINGER: Duration = Duration::from_secs(600);
 
 impl Connection {
@@ -108,10 +107,7 @@ impl Connection {
         if self.closed.is_some() {
             return None;
         }
-        let mut linger = self.config.params.linger;
-        if self.side == Side::Server && !self.confirmed {
-            linger = linger.min(CLOSING_LINGER);
-        }
+        let linger = self.config.params.linger;
         let alone_since = if self.is_established() {
             self.contact_lost?
         } else {

@@ -99,8 +99,11 @@ impl Send {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.reset, Some((_, ResetState::Acked)))
-            || (self.fin == Fin::Acked && self.acked_to == self.end)
+        match self.reset {
+            // It counts everything as acknowledged, so the other half says nothing any more.
+            Some((_, state)) => state == ResetState::Acked,
+            None => self.fin == Fin::Acked && self.acked_to == self.end,
+        }
     }
 
     /// Everything written (and the end, if told) has reached the peer.
@@ -266,6 +269,21 @@ mod tests {
         assert_eq!(send.next_piece(100, 100), Some((0..3, true)));
         send.sent(&(0..3), true);
         send.acknowledged(0..3, true);
+        assert!(send.is_over());
+    }
+
+    #[test]
+    fn a_reset_is_over_only_when_it_was_acknowledged() {
+        let mut send = Send::new(u64::MAX);
+        send.write(&[1; 100]);
+        send.finish();
+        send.sent(&(0..50), false);
+        send.sent(&(50..100), true);
+        send.reset(CloseCode::NONE);
+        // The end arrived, the beginning did not: the peer still has to hear of the reset.
+        send.acknowledged(50..100, true);
+        assert!(!send.is_over());
+        send.reset_acknowledged();
         assert!(send.is_over());
     }
 

@@ -201,20 +201,18 @@ impl Sim {
     }
 
     fn take_segments(&mut self, side: Side, index: usize) {
-        loop {
-            let carrier = &mut self.carriers[index];
-            let inbox = &carrier.incoming(side).inbox;
-            let Some((body, taken)) = segment::split(inbox).unwrap() else {
-                return;
-            };
-            let body = body.to_vec();
-            carrier.incoming_mut(side).inbox.drain(..taken);
+        let mut inbox = std::mem::take(&mut self.carriers[index].incoming_mut(side).inbox);
+        let mut at = 0;
+        while let Some((body, taken)) = segment::split(&inbox[at..]).unwrap() {
+            at += taken;
             match self.carriers[index].end(side) {
                 End::Gone => return,
-                End::Fresh => self.accept_carrier(index, &body),
-                End::Attached => self.hand_over(side, index, &body),
+                End::Fresh => self.accept_carrier(index, body),
+                End::Attached => self.hand_over(side, index, body),
             }
         }
+        inbox.drain(..at);
+        self.carriers[index].incoming_mut(side).inbox = inbox;
     }
 
     fn hand_over(&mut self, side: Side, index: usize, body: &[u8]) {
@@ -296,7 +294,7 @@ impl Sim {
     }
 
     fn drive_dialling(&mut self) {
-        if !self.options.redial || self.client.is_closed() {
+        if !self.options.redial {
             return;
         }
         let now = self.now;
@@ -314,6 +312,9 @@ impl Sim {
             self.redial_at.get_or_insert(now);
             // Forgotten without an event only if it was gone already.
             self.close_path(Side::Client, path);
+        }
+        if self.client.is_closed() {
+            return;
         }
         if self.client.paths().is_empty() {
             self.redial_at.get_or_insert(now);

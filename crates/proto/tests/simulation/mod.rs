@@ -227,7 +227,9 @@ impl Sim {
             }
         }
         for index in 0..self.carriers.len() {
-            if self.carriers[index].server == End::Attached {
+            // An OPEN that the client gave up must not find the new process either.
+            let carrier = &self.carriers[index];
+            if carrier.server == End::Attached || carrier.client == End::Gone {
                 self.cut(index, Cut::Both);
             }
         }

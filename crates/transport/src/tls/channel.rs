@@ -18,6 +18,7 @@ use rustls::{ClientConfig, HandshakeKind, ServerConfig};
 use whimbrel_base::EndpointId;
 
 use super::config::server_name;
+use super::records::Records;
 use super::{MAX_EARLY_DATA, TlsError};
 
 /// A record's header, content type and tag.
@@ -31,9 +32,7 @@ enum Role {
 /// Encrypts and decrypts one path.
 pub(crate) struct TlsChannel {
     role: Role,
-    /// Records waiting to be written, from `written` on.
-    outgoing: Vec<u8>,
-    written: usize,
+    outgoing: Records,
     /// Client: plaintext sent as early data, kept until it is known that the server took it.
     early: Option<Vec<u8>>,
     /// The verdict on early data was read or written.
@@ -59,8 +58,7 @@ impl TlsChannel {
     fn new(role: Role) -> Self {
         Self {
             role,
-            outgoing: Vec::new(),
-            written: 0,
+            outgoing: Records::default(),
             early: None,
             verdict: false,
             early_arrived: false,
@@ -222,21 +220,17 @@ impl TlsChannel {
         let mut early = transmit
             .may_encrypt_early_data()
             .ok_or(TlsError::Internal("early data without a ticket"))?;
-        let start = self.outgoing.len();
-        self.outgoing.resize(start + plaintext.len() + RECORD_OVERHEAD, 0);
         let n = early
-            .encrypt(plaintext, &mut self.outgoing[start..])
+            .encrypt(plaintext, self.outgoing.room(plaintext.len() + RECORD_OVERHEAD))
             .map_err(|_| TlsError::Internal("early data does not fit"))?;
-        self.outgoing.truncate(start + n);
+        self.outgoing.filled(n);
         self.early.get_or_insert_default().extend_from_slice(plaintext);
         Ok(())
     }
 
     /// Tells the peer that nothing follows.
     pub(crate) fn close(&mut self) {
-        let start = self.outgoing.len();
-        self.outgoing.resize(start + RECORD_OVERHEAD, 0);
-        let room = &mut self.outgoing[start..];
+        let room = self.outgoing.room(RECORD_OVERHEAD);
         let n = match &mut self.role {
             Role::Client(c) => match c.process_tls_records(&mut []).state {
                 Ok(ConnectionState::WriteTraffic(mut w)) => w.queue_close_notify(room).unwrap_or(0),
@@ -247,28 +241,12 @@ impl TlsChannel {
                 _ => 0,
             },
         };
-        self.outgoing.truncate(start + n);
+        self.outgoing.filled(n);
     }
 
     /// Records to write.
-    pub(crate) fn outgoing(&self) -> &[u8] {
-        &self.outgoing[self.written..]
-    }
-
-    /// The first `n` bytes of [`outgoing`](Self::outgoing) were written.
-    pub(crate) fn wrote(&mut self, n: usize) {
-        self.written += n;
-        if self.written == self.outgoing.len() {
-            self.written = 0;
-            self.outgoing.clear();
-        }
-    }
-
-    /// Gives the write buffer back while the path is idle.
-    pub(crate) fn release_buffers(&mut self) {
-        if self.outgoing.is_empty() {
-            self.outgoing = Vec::new();
-        }
+    pub(crate) fn outgoing(&mut self) -> &mut Records {
+        &mut self.outgoing
     }
 }
 
@@ -291,7 +269,7 @@ fn may_be_early(transmit: &mut TransmitTlsData<'_, ClientConnectionData>) -> boo
 fn step_client(
     state: ConnectionState<'_, '_, ClientConnectionData>,
     fresh: bool,
-    out: &mut Vec<u8>,
+    out: &mut Records,
     sink: &mut dyn FnMut(&[u8]),
 ) -> Result<Outcome, TlsError> {
     if let ConnectionState::TransmitTlsData(mut transmit) = state {
@@ -307,7 +285,7 @@ fn step_client(
 
 fn step_server(
     state: ConnectionState<'_, '_, ServerConnectionData>,
-    out: &mut Vec<u8>,
+    out: &mut Records,
     sink: &mut dyn FnMut(&[u8]),
 ) -> Result<Outcome, TlsError> {
     if let ConnectionState::ReadEarlyData(mut early) = state {
@@ -321,7 +299,7 @@ fn step_server(
 
 fn step<Data>(
     state: ConnectionState<'_, '_, Data>,
-    out: &mut Vec<u8>,
+    out: &mut Records,
     sink: &mut dyn FnMut(&[u8]),
 ) -> Result<Outcome, TlsError> {
     Ok(match state {
@@ -351,24 +329,20 @@ fn step<Data>(
 fn encrypt_step<Data>(
     state: ConnectionState<'_, '_, Data>,
     plaintext: &[u8],
-    out: &mut Vec<u8>,
+    out: &mut Records,
 ) -> Result<bool, TlsError> {
     match state {
         ConnectionState::WriteTraffic(mut traffic) => {
-            let start = out.len();
             let records = plaintext.len() / (16 * 1024) + 1;
-            out.resize(start + plaintext.len() + records * RECORD_OVERHEAD, 0);
-            let n = match traffic.encrypt(plaintext, &mut out[start..]) {
+            let room = out.room(plaintext.len() + records * RECORD_OVERHEAD);
+            let n = match traffic.encrypt(plaintext, room) {
                 Ok(n) => n,
-                Err(EncryptError::InsufficientSize(e)) => {
-                    out.resize(start + e.required_size, 0);
-                    traffic
-                        .encrypt(plaintext, &mut out[start..])
-                        .map_err(|_| TlsError::Internal("record does not fit"))?
-                }
+                Err(EncryptError::InsufficientSize(e)) => traffic
+                    .encrypt(plaintext, out.room(e.required_size))
+                    .map_err(|_| TlsError::Internal("record does not fit"))?,
                 Err(EncryptError::EncryptExhausted) => return Err(TlsError::Internal("keys used up")),
             };
-            out.truncate(start + n);
+            out.filled(n);
             Ok(true)
         }
         ConnectionState::EncodeTlsData(mut encode) => {
@@ -384,16 +358,14 @@ fn encrypt_step<Data>(
 }
 
 fn append(
-    out: &mut Vec<u8>,
+    out: &mut Records,
     mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
 ) -> Result<(), TlsError> {
-    let start = out.len();
     let mut room = 1024;
     loop {
-        out.resize(start + room, 0);
-        match encode(&mut out[start..]) {
+        match encode(out.room(room)) {
             Ok(n) => {
-                out.truncate(start + n);
+                out.filled(n);
                 return Ok(());
             }
             Err(EncodeError::InsufficientSize(e)) => room = e.required_size,
@@ -416,8 +388,9 @@ mod tests {
 
     /// The same, keeping bytes that could not be used yet.
     fn pump_with(from: &mut TlsChannel, to: &mut TlsChannel, wire: &mut Vec<u8>) -> Vec<u8> {
-        wire.extend_from_slice(from.outgoing());
-        from.wrote(from.outgoing().len());
+        let out = from.outgoing();
+        wire.extend_from_slice(out.waiting());
+        out.wrote(out.waiting().len());
         let mut plain = Vec::new();
         let used = to.receive(wire, &mut |data| plain.extend_from_slice(data)).unwrap();
         wire.drain(..used);
@@ -457,7 +430,7 @@ mod tests {
         let mut client = TlsChannel::client(ta.client, SecretKey::generate().id()).unwrap();
         let mut server = TlsChannel::server(tb.server).unwrap();
         pump(&mut client, &mut server);
-        let mut wire = server.outgoing().to_vec();
+        let mut wire = server.outgoing().waiting().to_vec();
         assert!(client.receive(&mut wire, &mut |_| {}).is_err());
     }
 
@@ -508,7 +481,7 @@ mod tests {
 
         let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
         client.encrypt_early(b"once").unwrap();
-        let flight = client.outgoing().to_vec();
+        let flight = client.outgoing().waiting().to_vec();
         let mut got = Vec::new();
         for _ in 0..2 {
             let mut server = TlsChannel::server(tb.server.clone()).unwrap();

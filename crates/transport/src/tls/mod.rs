@@ -2,6 +2,7 @@
 
 mod channel;
 mod config;
+mod records;
 mod sessions;
 mod verifier;
 

@@ -46,10 +46,22 @@ pub(crate) struct Node {
     network: u8,
     /// The last part of the current address.
     at: AtomicU8,
+    /// Of the default route through host 1 of the network, if there is to be one.
+    metric: Option<u32>,
 }
 
 impl Node {
+    /// A host alone on a link with others.
     pub(crate) fn new(host: &Host, interface: &str, family: Family, network: u8, at: u8) -> Self {
+        Self::build(host, interface, family, network, at, None)
+    }
+
+    /// A host behind a router, which is number 1 in its network.
+    pub(crate) fn routed(host: &Host, interface: &str, family: Family, network: u8, metric: u32) -> Self {
+        Self::build(host, interface, family, network, 10, Some(metric))
+    }
+
+    fn build(host: &Host, interface: &str, family: Family, network: u8, at: u8, metric: Option<u32>) -> Self {
         let node = Self {
             host: host.clone(),
             runtime: host.runtime(2).unwrap(),
@@ -57,6 +69,7 @@ impl Node {
             interface: interface.into(),
             network,
             at: AtomicU8::new(at),
+            metric,
         };
         node.add(at);
         node
@@ -69,6 +82,10 @@ impl Node {
     fn add(&self, at: u8) {
         let address = self.family.with_prefix(self.network, at);
         self.host.add_address(&self.interface, &address).unwrap();
+        if let Some(metric) = self.metric {
+            let gateway = self.family.ip(self.network, 1).to_string();
+            self.host.add_default_route(&self.interface, &gateway, metric).unwrap();
+        }
     }
 
     fn del(&self, at: u8) {
@@ -145,6 +162,68 @@ impl Net {
         let link = lab.link(&client, &server, spec).unwrap();
         let node = |host: &Host, at| Node::new(host, link.end(host).name(), family, 1, at);
         Self { client: node(&client, 10), server: node(&server, 130), link, lab }
+    }
+}
+
+/// A client with two interfaces, each on a link of its own to a router, and a server behind that.
+pub(crate) struct Routed {
+    /// The client and its first interface, which its routes prefer.
+    pub(crate) client: Node,
+    pub(crate) router: Host,
+    pub(crate) server: Node,
+    /// The client's links to the router.
+    pub(crate) near: [Link; 2],
+    pub(crate) far: Link,
+    pub(crate) lab: Lab,
+    other: Option<Node>,
+}
+
+impl Routed {
+    /// Each link has 5 ms and 100 Mbit/s. The second interface has an address only if `both`.
+    pub(crate) fn new(family: Family, both: bool) -> Self {
+        let lab = Lab::new().unwrap();
+        let (client, router, server) =
+            (lab.host("client").unwrap(), lab.router("router").unwrap(), lab.host("server").unwrap());
+        let link = |host: &Host, network: u8, names: [&str; 2]| {
+            let spec = LinkSpec::default().delay(ms(5)).rate(Rate::mbit(100));
+            let link = lab.link(host, &router, spec.interface_names(names[0], names[1])).unwrap();
+            link.end(&router).add_address(&family.with_prefix(network, 1)).unwrap();
+            link
+        };
+        let near = [link(&client, 1, ["wifi0", "lan0"]), link(&client, 2, ["lte0", "lan1"])];
+        let far = link(&server, 9, ["eth0", "wan0"]);
+        Self {
+            client: Node::routed(&client, "wifi0", family, 1, 100),
+            other: both.then(|| Node::routed(&client, "lte0", family, 2, 200)),
+            server: Node::routed(&server, "eth0", family, 9, 100),
+            router,
+            near,
+            far,
+            lab,
+        }
+    }
+}
+
+/// Hosts around a router, each in a network of its own; 20 ms between any two.
+pub(crate) struct Star {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) links: Vec<Link>,
+    pub(crate) lab: Lab,
+}
+
+impl Star {
+    pub(crate) fn new<const N: usize>(family: Family, names: [&str; N]) -> Self {
+        let lab = Lab::new().unwrap();
+        let router = lab.router("router").unwrap();
+        let build = |(network, name): (u8, &str)| {
+            let host = lab.host(name).unwrap();
+            let spec = LinkSpec::default().delay(ms(5)).rate(Rate::mbit(100));
+            let link = lab.link(&host, &router, spec).unwrap();
+            link.end(&router).add_address(&family.with_prefix(network, 1)).unwrap();
+            (Node::routed(&host, link.end(&host).name(), family, network, 100), link)
+        };
+        let (nodes, links) = (1..).zip(names).map(build).unzip();
+        Self { nodes, links, lab }
     }
 }
 

@@ -65,14 +65,19 @@ impl Meter {
 }
 
 /// Sends `total` bytes and the end.
-pub(crate) async fn send(write: &mut SendHalf, total: u64) -> std::io::Result<()> {
+async fn send(write: &mut SendHalf, total: u64) -> std::io::Result<()> {
+    send_metered(write, total, &Meter::default()).await
+}
+
+async fn send_metered(write: &mut SendHalf, total: u64, meter: &Meter) -> std::io::Result<()> {
     let mut block = vec![0; BLOCK];
     let mut sent = 0;
     while sent < total {
         let n = BLOCK.min((total - sent) as usize);
         fill(&mut block[..n], sent);
-        write.write_all(&block[..n]).await?;
+        let n = write.write(&block[..n]).await?;
         sent += n as u64;
+        meter.add(n);
     }
     write.shutdown().await
 }
@@ -92,10 +97,26 @@ pub(crate) async fn receive(read: &mut RecvHalf, meter: &Meter) -> std::io::Resu
     }
 }
 
+/// Sends `total` bytes a little at a time, as a live video or a terminal does, and the end.
+async fn drip(write: &mut SendHalf, total: u64) -> std::io::Result<()> {
+    let mut block = [0; DROP];
+    let mut sent = 0;
+    while sent < total {
+        let n = DROP.min((total - sent) as usize);
+        fill(&mut block[..n], sent);
+        write.write_all(&block[..n]).await?;
+        sent += n as u64;
+        tokio::time::sleep(DRIP_PAUSE).await;
+    }
+    write.shutdown().await
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Up,
     Down,
+    /// Down, slowly.
+    Drip,
 }
 
 /// Answers what clients ask for, each request on a stream of its own.
@@ -136,17 +157,20 @@ async fn accept(mut listener: Listener, uploaded: Meter) {
 pub(crate) async fn serve(connection: Connection, uploaded: Meter) {
     while let Ok(stream) = connection.accept_stream().await {
         let uploaded = uploaded.clone();
-        tokio::spawn(async move {
-            if let Err(error) = answer(stream, &uploaded).await {
-                tracing::info!(%error, "request ended early");
-            }
-        });
+        // Whether a request ended early is for the client to notice.
+        tokio::spawn(async move { drop(answer(stream, &uploaded).await) });
     }
 }
 
 const UPLOAD: u8 = b'U';
 const DOWNLOAD: u8 = b'D';
 const ECHO: u8 = b'E';
+const DRIP: u8 = b'd';
+const DEAF: u8 = b'b';
+
+/// Of a drip: a little, often.
+const DROP: usize = 1024;
+const DRIP_PAUSE: Duration = Duration::from_millis(20);
 
 async fn answer(stream: Stream, uploaded: &Meter) -> std::io::Result<()> {
     let (mut read, mut write) = stream.into_split();
@@ -159,6 +183,15 @@ async fn answer(stream: Stream, uploaded: &Meter) -> std::io::Result<()> {
         DOWNLOAD => {
             let total = read.read_u64().await?;
             send(&mut write, total).await
+        }
+        DRIP => {
+            let total = read.read_u64().await?;
+            drip(&mut write, total).await
+        }
+        DEAF => {
+            let total = read.read_u64().await?;
+            send(&mut write, total).await?;
+            receive(&mut read, uploaded).await.map(drop)
         }
         ECHO => {
             tokio::io::copy(&mut read, &mut write).await?;
@@ -178,15 +211,25 @@ pub(crate) struct Transfer {
 
 impl Transfer {
     pub(crate) fn start(client: &Node, connection: &Connection, server: &Server, way: Way, total: u64) -> Self {
-        let connection = connection.clone();
-        let (meter, task) = match way {
-            Way::Up => (server.uploaded.clone(), client.runtime.spawn(upload(connection, total))),
-            Way::Down => {
-                let meter = Meter::default();
-                (meter.clone(), client.runtime.spawn(download(connection, total, meter)))
+        match way {
+            Way::Up => {
+                let task = client.runtime.spawn(upload(connection.clone(), total));
+                Self { meter: server.uploaded.clone(), task, total }
             }
-        };
-        Self { meter, task, total }
+            Way::Down => Self::download(client, connection, DOWNLOAD, total),
+            Way::Drip => Self::download(client, connection, DRIP, total),
+        }
+    }
+
+    /// A download from a peer of which nothing else is known.
+    pub(crate) fn from_process(client: &Node, connection: &Connection, total: u64) -> Self {
+        Self::download(client, connection, DOWNLOAD, total)
+    }
+
+    fn download(client: &Node, connection: &Connection, request: u8, total: u64) -> Self {
+        let meter = Meter::default();
+        let task = download(connection.clone(), request, total, meter.clone());
+        Self { meter, task: client.runtime.spawn(task), total }
     }
 
     /// Waits until the receiver has that many bytes.
@@ -205,16 +248,16 @@ impl Transfer {
     }
 }
 
-pub(crate) async fn upload(connection: Connection, total: u64) -> std::io::Result<u64> {
+async fn upload(connection: Connection, total: u64) -> std::io::Result<u64> {
     let (mut read, mut write) = connection.open_stream().await?.into_split();
     write.write_u8(UPLOAD).await?;
     send(&mut write, total).await?;
     read.read_u64().await
 }
 
-pub(crate) async fn download(connection: Connection, total: u64, meter: Meter) -> std::io::Result<u64> {
+async fn download(connection: Connection, request: u8, total: u64, meter: Meter) -> std::io::Result<u64> {
     let (mut read, mut write) = connection.open_stream().await?.into_split();
-    write.write_u8(DOWNLOAD).await?;
+    write.write_u8(request).await?;
     write.write_u64(total).await?;
     receive(&mut read, &meter).await
 }
@@ -241,5 +284,35 @@ impl Echo {
         self.stream.read_exact(&mut back).await.unwrap();
         assert_eq!(back, what);
         began.elapsed()
+    }
+}
+
+/// Asks for `total` bytes, and sends as many at the same time, which the server reads only after it has sent its own.
+pub(crate) struct DeafPeer {
+    pub(crate) received: Meter,
+    pub(crate) written: Meter,
+    reader: JoinHandle<std::io::Result<u64>>,
+    writer: JoinHandle<std::io::Result<()>>,
+}
+
+impl DeafPeer {
+    pub(crate) async fn start(connection: &Connection, total: u64) -> Self {
+        let (mut read, mut write) = connection.open_stream().await.unwrap().into_split();
+        write.write_u8(DEAF).await.unwrap();
+        write.write_u64(total).await.unwrap();
+        let (received, written) = (Meter::default(), Meter::default());
+        let (reading, writing) = (received.clone(), written.clone());
+        Self {
+            received,
+            written,
+            reader: tokio::spawn(async move { receive(&mut read, &reading).await }),
+            writer: tokio::spawn(async move { send_metered(&mut write, total, &writing).await }),
+        }
+    }
+
+    /// Waits for the end of both directions; returns how many bytes were received.
+    pub(crate) async fn finish(self) -> u64 {
+        self.writer.await.unwrap().unwrap();
+        self.reader.await.unwrap().unwrap()
     }
 }

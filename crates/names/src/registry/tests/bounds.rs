@@ -11,37 +11,22 @@ fn limited(change: impl FnOnce(&mut Limits)) -> Registry {
 async fn names_per_key() {
     let registry = limited(|limits| limits.names_per_key = 2);
     for text in ["a@home", "b@home"] {
-        registry
-            .take(&record(&key(1), text, 1), START)
-            .await
-            .unwrap();
+        registry.take(&record(&key(1), text, 1), START).await.unwrap();
     }
     let third = registry.take(&record(&key(1), "c@home", 1), START).await;
     assert_eq!(third, Err(NamesError::TooManyNames(2)));
     // What it has, it may change; others may register.
-    registry
-        .take(&record(&key(1), "a@home", 2), START)
-        .await
-        .unwrap();
-    registry
-        .take(&record(&key(2), "c@home", 1), START)
-        .await
-        .unwrap();
+    registry.take(&record(&key(1), "a@home", 2), START).await.unwrap();
+    registry.take(&record(&key(2), "c@home", 1), START).await.unwrap();
 }
 
 #[tokio::test]
 async fn names_altogether() {
     let registry = limited(|limits| limits.names = 1);
-    registry
-        .take(&record(&key(1), "a@home", 1), START)
-        .await
-        .unwrap();
+    registry.take(&record(&key(1), "a@home", 1), START).await.unwrap();
     let second = registry.take(&record(&key(2), "b@home", 1), START).await;
     assert_eq!(second, Err(NamesError::Full));
-    registry
-        .take(&record(&key(1), "a@home", 2), START)
-        .await
-        .unwrap();
+    registry.take(&record(&key(1), "a@home", 2), START).await.unwrap();
 }
 
 #[tokio::test]
@@ -55,10 +40,7 @@ async fn watchers() {
         let watch = async || registry.watch(&name(USER), key(5).id(), None, START).await;
         let first = watch().await.unwrap();
         let _second = watch().await.unwrap();
-        assert_eq!(
-            watch().await.unwrap_err(),
-            NamesError::TooManyWatchers(name(USER))
-        );
+        assert_eq!(watch().await.unwrap_err(), NamesError::TooManyWatchers(name(USER)));
         // A watch that ends makes room.
         drop(first);
         let _third = watch().await.unwrap();
@@ -69,12 +51,6 @@ async fn watchers() {
 #[tokio::test]
 async fn peers_do_not_take_each_others_watches() {
     let registry = limited(|limits| limits.watchers_per_peer = 1);
-    let _one = registry
-        .watch(&name(USER), key(5).id(), None, START)
-        .await
-        .unwrap();
-    let _other = registry
-        .watch(&name(USER), key(6).id(), None, START)
-        .await
-        .unwrap();
+    let _one = registry.watch(&name(USER), key(5).id(), None, START).await.unwrap();
+    let _other = registry.watch(&name(USER), key(6).id(), None, START).await.unwrap();
 }

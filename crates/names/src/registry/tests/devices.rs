@@ -13,14 +13,8 @@ async fn with_user() -> (Registry, SecretKey, SecretKey) {
 #[tokio::test]
 async fn device_name_needs_the_users_signature() {
     let (registry, user, laptop) = with_user().await;
-    let refused = Err(NamesError::NotTheUsers {
-        name: name(LAPTOP),
-        user: name(USER),
-    });
-    assert_eq!(
-        registry.take(&record(&laptop, LAPTOP, 1), START).await,
-        refused
-    );
+    let refused = Err(NamesError::NotTheUsers { name: name(LAPTOP), user: name(USER) });
+    assert_eq!(registry.take(&record(&laptop, LAPTOP, 1), START).await, refused);
     let strangers = delegation(&key(9), LAPTOP, &laptop, START);
     let signed = delegated(&laptop, LAPTOP, 1, &strangers);
     assert_eq!(registry.take(&signed, START).await, refused);
@@ -34,10 +28,7 @@ async fn device_name_needs_the_users_signature() {
 #[tokio::test]
 async fn the_users_own_key_needs_no_delegation() {
     let (registry, user, _) = with_user().await;
-    registry
-        .take(&record(&user, LAPTOP, 1), START)
-        .await
-        .unwrap();
+    registry.take(&record(&user, LAPTOP, 1), START).await.unwrap();
     registry.take(&record(&user, SSH, 1), START).await.unwrap();
 }
 
@@ -45,28 +36,20 @@ async fn the_users_own_key_needs_no_delegation() {
 async fn a_device_publishes_its_services() {
     let (registry, user, laptop) = with_user().await;
     let word = delegation(&user, LAPTOP, &laptop, START);
-    registry
-        .take(&delegated(&laptop, SSH, 1, &word), START)
-        .await
-        .unwrap();
+    registry.take(&delegated(&laptop, SSH, 1, &word), START).await.unwrap();
     // Another key does not, though the user signed for the laptop.
     let refused = registry.take(&record(&key(3), SSH, 2), START).await;
     assert_eq!(refused.unwrap_err().code(), ErrorCode::NotTheUsers);
     // It does with a word of its own, given later.
     let word = delegation(&user, SSH, &key(3), after(1));
-    registry
-        .take(&delegated(&key(3), SSH, 2, &word), after(1))
-        .await
-        .unwrap();
+    registry.take(&delegated(&key(3), SSH, 2, &word), after(1)).await.unwrap();
 }
 
 #[tokio::test]
 async fn an_unknown_user_has_no_devices() {
     let registry = registry();
     let word = delegation(&key(1), LAPTOP, &key(2), START);
-    let refused = registry
-        .take(&delegated(&key(2), LAPTOP, 1, &word), START)
-        .await;
+    let refused = registry.take(&delegated(&key(2), LAPTOP, 1, &word), START).await;
     assert_eq!(refused, Err(NamesError::UserUnknown(name(USER))));
 }
 
@@ -78,16 +61,11 @@ async fn a_delegation_has_an_end_and_a_beginning() {
     // The record counts no longer than the user's word.
     assert_eq!(registry.take(&signed, START).await, Ok(after(100)));
     let refused = registry.take(&signed, after(100)).await;
-    let ended = NamesError::DelegationExpired {
-        name: name(LAPTOP),
-        ended: after(100),
-    };
+    let ended = NamesError::DelegationExpired { name: name(LAPTOP), ended: after(100) };
     assert_eq!(refused, Err(ended));
     assert!(registry.found(LAPTOP, after(100)).await.is_err());
     let early = delegation(&user, LAPTOP, &laptop, after(3600));
-    let refused = registry
-        .take(&delegated(&laptop, LAPTOP, 2, &early), START)
-        .await;
+    let refused = registry.take(&delegated(&laptop, LAPTOP, 2, &early), START).await;
     assert_eq!(refused, Err(NamesError::DelegationTooEarly(name(LAPTOP))));
 }
 
@@ -96,39 +74,20 @@ async fn a_delegation_has_an_end_and_a_beginning() {
 async fn a_lost_device_loses_its_name() {
     let (registry, user, lost) = with_user().await;
     let old = delegation(&user, LAPTOP, &lost, START);
-    registry
-        .take(&delegated(&lost, LAPTOP, 1, &old), START)
-        .await
-        .unwrap();
+    registry.take(&delegated(&lost, LAPTOP, 1, &old), START).await.unwrap();
 
     let new = delegation(&user, LAPTOP, &key(3), after(10));
     let signed = delegated(&key(3), LAPTOP, 2, &new);
     registry.take(&signed, after(10)).await.unwrap();
     let superseded = Err(NamesError::DelegationSuperseded(name(LAPTOP)));
-    assert_eq!(
-        registry
-            .take(&delegated(&lost, LAPTOP, 3, &old), after(11))
-            .await,
-        superseded
-    );
+    assert_eq!(registry.take(&delegated(&lost, LAPTOP, 3, &old), after(11)).await, superseded);
     assert_eq!(registry.found(LAPTOP, after(11)).await, Ok(signed));
 
     let withdrawn = revocation(&user, LAPTOP, 3);
-    registry
-        .revoke(user.id(), withdrawn.encode(), after(20))
-        .await
-        .unwrap();
-    assert_eq!(
-        registry
-            .take(&delegated(&key(3), LAPTOP, 4, &new), after(21))
-            .await,
-        superseded
-    );
+    registry.revoke(user.id(), withdrawn.encode(), after(20)).await.unwrap();
+    assert_eq!(registry.take(&delegated(&key(3), LAPTOP, 4, &new), after(21)).await, superseded);
     let again = delegation(&user, LAPTOP, &key(3), after(30));
-    registry
-        .take(&delegated(&key(3), LAPTOP, 4, &again), after(30))
-        .await
-        .unwrap();
+    registry.take(&delegated(&key(3), LAPTOP, 4, &again), after(30)).await.unwrap();
 }
 
 /// A device's sign of life keeps the user's name, whose key may be in a drawer.
@@ -144,12 +103,7 @@ async fn a_living_device_keeps_its_users_name() {
         registry.sweep(now).await.unwrap();
     }
     let now = after(100 * day);
-    assert_eq!(
-        registry.found(USER, now).await,
-        Err(NamesError::Expired(name(USER)))
-    );
-    let taken = registry
-        .take(&record(&key(9), USER, now.as_millis()), now)
-        .await;
+    assert_eq!(registry.found(USER, now).await, Err(NamesError::Expired(name(USER))));
+    let taken = registry.take(&record(&key(9), USER, now.as_millis()), now).await;
     assert_eq!(taken, Err(NamesError::NameTaken(name(USER))));
 }

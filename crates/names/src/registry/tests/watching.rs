@@ -3,16 +3,11 @@ use super::*;
 
 /// Whether nothing comes.
 pub(super) async fn silent(watcher: &mut Watcher) -> bool {
-    tokio::time::timeout(Duration::from_millis(20), watcher.next())
-        .await
-        .is_err()
+    tokio::time::timeout(Duration::from_millis(20), watcher.next()).await.is_err()
 }
 
 async fn watch(registry: &Registry, after: Option<u64>) -> Watcher {
-    registry
-        .watch(&name(USER), key(5).id(), after, START)
-        .await
-        .unwrap()
+    registry.watch(&name(USER), key(5).id(), after, START).await.unwrap()
 }
 
 async fn take(registry: &Registry, sequence: u64) -> SignedRecord {
@@ -99,9 +94,7 @@ async fn the_newest_record_always_arrives() {
         });
     }
     publisher.await.unwrap();
-    tokio::time::timeout(Duration::from_secs(20), watchers.join_all())
-        .await
-        .unwrap();
+    tokio::time::timeout(Duration::from_secs(20), watchers.join_all()).await.unwrap();
 }
 
 #[tokio::test]
@@ -120,10 +113,7 @@ async fn a_heartbeat_is_no_news() {
     let registry = registry();
     take(&registry, 1).await;
     let mut watcher = watch(&registry, Some(1)).await;
-    registry
-        .heartbeat(&name(USER), key(1).id(), after(200))
-        .await
-        .unwrap();
+    registry.heartbeat(&name(USER), key(1).id(), after(200)).await.unwrap();
     assert!(silent(&mut watcher).await);
 }
 

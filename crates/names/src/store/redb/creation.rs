@@ -46,9 +46,7 @@ fn publish(draft: &Path, file: &Path) -> io::Result<()> {
 /// A file is not safe on the disk before its name is.
 fn sync_folder(file: &Path) -> io::Result<()> {
     if cfg!(unix) {
-        let folder = file
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty());
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
     }
     Ok(())

@@ -21,9 +21,7 @@ impl Failure {
     pub(super) fn io(error: &io::Error) -> Self {
         use io::ErrorKind;
         match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-                Self::Full
-            }
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Self::Full,
             // What redb says of a file that does not begin like one of its own, or ends too early.
             ErrorKind::InvalidData | ErrorKind::UnexpectedEof => Self::Corrupt(error.to_string()),
             _ => Self::Io(error.to_string()),
@@ -41,11 +39,7 @@ impl Failure {
             Self::Conflict => StoreError::Conflict,
             Self::Locked => StoreError::Locked { file },
             Self::Corrupt(detail) => StoreError::Corrupt { file, detail },
-            Self::Format { found, expected } => StoreError::Format {
-                file,
-                found,
-                expected,
-            },
+            Self::Format { found, expected } => StoreError::Format { file, found, expected },
             Self::Full => StoreError::Full { file },
             Self::Io(detail) => StoreError::Io { file, detail },
         }
@@ -73,13 +67,7 @@ macro_rules! from_redb {
     )*};
 }
 
-from_redb!(
-    DatabaseError,
-    TransactionError,
-    TableError,
-    StorageError,
-    CommitError
-);
+from_redb!(DatabaseError, TransactionError, TableError, StorageError, CommitError);
 
 /// Runs something on the database. redb panics on some damages to its file; to us that is one more damaged file.
 pub(super) fn guard<T>(run: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {

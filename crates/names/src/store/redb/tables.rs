@@ -12,8 +12,8 @@
 //! Versions are places in the feed of changes, given once and never again.
 
 use redb::{
-    Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
-    ReadableTableMetadata as _, Table, TableDefinition, WriteTransaction,
+    Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, Table,
+    TableDefinition, WriteTransaction,
 };
 use serde::{Deserialize, Serialize};
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
@@ -59,9 +59,7 @@ pub(super) fn prepare(database: &Database) -> Result<(), Failure> {
     }
     let txn = database.begin_write()?;
     if txn.list_tables()?.next().is_some() {
-        return Err(Failure::Corrupt(
-            "it is another program's database".to_owned(),
-        ));
+        return Err(Failure::Corrupt("it is another program's database".to_owned()));
     }
     {
         let mut meta = txn.open_table(META)?;
@@ -98,11 +96,7 @@ pub(super) fn count(txn: &ReadTransaction) -> Result<u64, Failure> {
     Ok(txn.open_table(ENTRIES)?.len()?)
 }
 
-pub(super) fn due(
-    txn: &ReadTransaction,
-    now: UnixTime,
-    limit: usize,
-) -> Result<Vec<Name>, Failure> {
+pub(super) fn due(txn: &ReadTransaction, now: UnixTime, limit: usize) -> Result<Vec<Name>, Failure> {
     // Every name sorts before this.
     let end = (now.as_millis(), "\u{7f}");
     let mut names = Vec::new();
@@ -218,8 +212,7 @@ fn head_in(meta: &impl redb::ReadableTable<&'static str, u64>) -> Result<u64, Fa
 }
 
 fn decode(name: &str, row: &[u8]) -> Result<Stored, Failure> {
-    let damaged =
-        |what: &dyn std::fmt::Display| Failure::Corrupt(format!("the entry of {name}: {what}"));
+    let damaged = |what: &dyn std::fmt::Display| Failure::Corrupt(format!("the entry of {name}: {what}"));
     let row: Row<'_> = postcard::from_bytes(row).map_err(|error| damaged(&error))?;
     let record = SignedRecord::decode(row.record).map_err(|error| damaged(&error))?;
     if record.record().name.as_str() != name {
@@ -227,16 +220,10 @@ fn decode(name: &str, row: &[u8]) -> Result<Stored, Failure> {
     }
     Ok(Stored {
         version: Version(row.version),
-        entry: Entry {
-            record,
-            granted: row.granted,
-            expires: row.expires,
-            held_until: row.held_until,
-        },
+        entry: Entry { record, granted: row.granted, expires: row.expires, held_until: row.held_until },
     })
 }
 
 fn parse(name: &str) -> Result<Name, Failure> {
-    name.parse()
-        .map_err(|error| Failure::Corrupt(format!("{name:?} is no name: {error}")))
+    name.parse().map_err(|error| Failure::Corrupt(format!("{name:?} is no name: {error}")))
 }

@@ -21,10 +21,7 @@ async fn survives_closing() {
     let (_folder, file) = file();
     let alice = key(1);
     let store = RedbStore::open(&file).unwrap();
-    let version = store
-        .put(None, entry(&alice, "alice@home", 1, 100))
-        .await
-        .unwrap();
+    let version = store.put(None, entry(&alice, "alice@home", 1, 100)).await.unwrap();
     let head = store.head().await.unwrap();
     drop(store);
     let store = RedbStore::open(&file).unwrap();
@@ -32,10 +29,7 @@ async fn survives_closing() {
     assert_eq!(stored.version, version);
     assert_eq!(stored.entry, entry(&alice, "alice@home", 1, 100));
     // Versions go on where they were.
-    let next = store
-        .put(None, entry(&alice, "bob@home", 1, 100))
-        .await
-        .unwrap();
+    let next = store.put(None, entry(&alice, "bob@home", 1, 100)).await.unwrap();
     assert!(next > version);
     store.changed_since(head).await.unwrap();
 }
@@ -58,11 +52,7 @@ fn another_kind_of_file_says_so() {
         assert!(matches!(error, StoreError::Corrupt { .. }), "{error:?}");
         let text = error.to_string();
         assert!(text.contains(file.to_str().unwrap()) && text.contains("move it aside"));
-        assert_eq!(
-            std::fs::read_to_string(&file).unwrap(),
-            content,
-            "left alone"
-        );
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), content, "left alone");
     }
 }
 
@@ -71,14 +61,10 @@ fn another_programs_database_is_left_alone() {
     let (_folder, file) = file();
     let database = Database::create(&file).unwrap();
     let txn = database.begin_write().unwrap();
-    txn.open_table(redb::TableDefinition::<u64, u64>::new("other"))
-        .unwrap();
+    txn.open_table(redb::TableDefinition::<u64, u64>::new("other")).unwrap();
     txn.commit().unwrap();
     drop(database);
-    assert!(matches!(
-        RedbStore::open(&file),
-        Err(StoreError::Corrupt { .. })
-    ));
+    assert!(matches!(RedbStore::open(&file), Err(StoreError::Corrupt { .. })));
 }
 
 #[test]
@@ -92,14 +78,7 @@ fn a_newer_format_says_so() {
     txn.commit().unwrap();
     drop(database);
     let error = RedbStore::open(&file).unwrap_err();
-    assert_eq!(
-        error,
-        StoreError::Format {
-            file,
-            found: 9,
-            expected: 1
-        }
-    );
+    assert_eq!(error, StoreError::Format { file, found: 9, expected: 1 });
 }
 
 /// Nothing but the file is left, and its making did not touch another's.
@@ -131,9 +110,8 @@ async fn damaged_files_give_errors_or_right_answers() {
     }
     drop(store);
     let good = std::fs::read(&file).unwrap();
-    let mut damages: Vec<Vec<u8>> = [1, 320, 4096, good.len() / 2, good.len() - 1]
-        .map(|length| good[..length].to_vec())
-        .into();
+    let mut damages: Vec<Vec<u8>> =
+        [1, 320, 4096, good.len() / 2, good.len() - 1].map(|length| good[..length].to_vec()).into();
     for step in 0..40 {
         let mut bytes = good.clone();
         let at = (step * 7919 * 13) % bytes.len();
@@ -198,10 +176,7 @@ impl StorageBackend for Disk {
 
 #[tokio::test]
 async fn a_full_disk_loses_nothing_and_is_got_over() {
-    let disk = Disk {
-        content: Arc::new(InMemoryBackend::new()),
-        full: Arc::default(),
-    };
+    let disk = Disk { content: Arc::new(InMemoryBackend::new()), full: Arc::default() };
     let opened = disk.clone();
     let store = RedbStore::open_with(
         "names.redb".into(),
@@ -209,29 +184,16 @@ async fn a_full_disk_loses_nothing_and_is_got_over() {
     );
     let store = store.unwrap();
     let alice = key(1);
-    store
-        .put(None, entry(&alice, "before@home", 1, 100))
-        .await
-        .unwrap();
+    store.put(None, entry(&alice, "before@home", 1, 100)).await.unwrap();
 
     disk.full.store(true, Ordering::SeqCst);
     for _ in 0..3 {
-        let put = store
-            .put(None, entry(&alice, "meanwhile@home", 1, 100))
-            .await;
-        assert_eq!(
-            put,
-            Err(StoreError::Full {
-                file: "names.redb".into()
-            })
-        );
+        let put = store.put(None, entry(&alice, "meanwhile@home", 1, 100)).await;
+        assert_eq!(put, Err(StoreError::Full { file: "names.redb".into() }));
     }
 
     disk.full.store(false, Ordering::SeqCst);
-    store
-        .put(None, entry(&alice, "after@home", 1, 100))
-        .await
-        .unwrap();
+    store.put(None, entry(&alice, "after@home", 1, 100)).await.unwrap();
     for text in ["before@home", "after@home"] {
         assert!(store.get(&name(text)).await.unwrap().is_some(), "{text}");
     }

@@ -14,14 +14,8 @@ const BATCH: usize = 256;
 
 /// What is to be done to an entry.
 pub(super) enum Change {
-    Put {
-        expected: Option<Version>,
-        entry: Box<Entry>,
-    },
-    Remove {
-        name: Name,
-        expected: Version,
-    },
+    Put { expected: Option<Version>, entry: Box<Entry> },
+    Remove { name: Name, expected: Version },
 }
 
 /// A change, and who waits for it.
@@ -59,8 +53,7 @@ fn write(shared: &Shared, jobs: &[Job]) -> Result<(Answers, u64), StoreError> {
     let database = shared.database()?;
     let written = guard(|| {
         let mut txn = database.begin_write()?;
-        txn.set_durability(Durability::Immediate)
-            .map_err(|error| Failure::Io(error.to_string()))?;
+        txn.set_durability(Durability::Immediate).map_err(|error| Failure::Io(error.to_string()))?;
         let mut answers = Vec::with_capacity(jobs.len());
         let head = {
             let mut tables = tables::Writing::open(&txn)?;

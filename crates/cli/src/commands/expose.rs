@@ -1,0 +1,131 @@
+//! `whimbrel expose`: lets peers reach a local TCP service.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use tokio::net::TcpStream;
+use whimbrel_base::Name;
+use whimbrel_transport::{Connection, ListenOptions, Listener, Stream};
+
+use crate::access::{self, Entry};
+use crate::args::{Globals, after};
+use crate::failure::Failure;
+use crate::network::{Network, Wish, log_events};
+use crate::shutdown::Shutdown;
+use crate::status::{About, Reporter};
+use crate::{naming, output, tunnel};
+
+/// How long the local service may take to accept.
+const TARGET_LIMIT: Duration = Duration::from_secs(10);
+
+/// Let peers reach a local TCP service under a name, until stopped
+///
+/// Nobody is let in but those named with --allow. If the user in NAME is not registered yet, it is
+/// registered for this key.
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID
+  whimbrel expose --ticket --to 127.0.0.1:8080 --allow any --port 4433"))]
+pub(crate) struct Expose {
+    /// The name to be reached under; not needed with --ticket
+    #[arg(required_unless_present = "ticket")]
+    name: Option<Name>,
+    /// The local service
+    #[arg(long, value_name = "HOST:PORT", value_parser = super::host_and_port)]
+    to: String,
+    /// Who may connect: an endpoint id, a name, or `any`; repeatable
+    #[arg(long, value_name = "ID|NAME|any")]
+    allow: Vec<Entry>,
+    /// Print a ticket, with which peers connect without a name service
+    #[arg(long)]
+    ticket: bool,
+    /// Print a JSON object once it can be reached
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
+    if args.allow.is_empty() {
+        return Err(Failure::usage(access::NOBODY));
+    }
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let network = Network::start(globals, super::identity(globals)?.key, Wish::default()).await?;
+    let result = tokio::select! {
+        result = serve(globals, &args, &network) => result,
+        _ = shutdown.requested() => Ok(()),
+    };
+    if let Some(name) = args.name.as_ref().filter(|_| result.is_ok()) {
+        naming::withdraw(&network, name).await;
+    }
+    network.close().await;
+    result
+}
+
+async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()> {
+    let allow = access::allow(&args.allow, network, globals.quiet).await?;
+    let mut listener = listen(globals, network, args.name.as_ref(), args.ticket, allow).await?;
+    let ticket = args.ticket.then(|| network.ticket(args.name.clone()).to_string());
+    let about = About::new("expose", args.name.as_ref().map(ToString::to_string));
+    let _reporter = Reporter::start(network, about, globals.quiet);
+    if args.json {
+        output::json(&json!({
+            "id": network.id().to_string(), "name": args.name.as_ref().map(ToString::to_string),
+            "ticket": ticket, "to": args.to, "port": network.endpoint.port(),
+        }))?;
+    } else {
+        let name = args.name.as_ref().map_or("this ticket".to_owned(), ToString::to_string);
+        output::note(globals.quiet, format!("{} can be reached as {name}", args.to));
+        if let Some(ticket) = ticket {
+            output::line(ticket)?;
+        }
+    }
+    while let Some(connection) = listener.accept().await {
+        tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
+        tokio::spawn(serve_connection(connection, args.to.clone(), globals.quiet));
+    }
+    Ok(())
+}
+
+/// Listens under a name that is published, or by ticket alone.
+pub(crate) async fn listen(
+    globals: &Globals,
+    network: &Network,
+    name: Option<&Name>,
+    by_ticket: bool,
+    allow: whimbrel_transport::Allow,
+) -> Result<Listener> {
+    let mut options = ListenOptions { allow, ..ListenOptions::default() };
+    if let Some(name) = name
+        && (network.has_names() || !by_ticket)
+    {
+        network.resolver()?;
+        options.delegation = naming::permission(network, name, globals.quiet).await?;
+    }
+    let endpoint: &whimbrel::transport::Endpoint = &network.endpoint;
+    Ok(endpoint.listen_with(name.cloned(), options).await?)
+}
+
+async fn serve_connection(connection: Connection, to: String, quiet: bool) {
+    while let Ok(stream) = connection.accept_stream().await {
+        tokio::spawn(serve_stream(stream, to.clone(), quiet));
+    }
+}
+
+async fn serve_stream(stream: Stream, to: String, quiet: bool) {
+    let problem = match tokio::time::timeout(TARGET_LIMIT, TcpStream::connect(&to)).await {
+        Ok(Ok(socket)) => {
+            if let Err(error) = tunnel::join_tcp(socket, stream).await {
+                tracing::info!(%error, "a stream broke");
+            }
+            return;
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "no answer".to_owned(),
+    };
+    output::note(quiet, format!("{to} does not accept connections: {problem}"));
+    stream.reset(tunnel::TARGET_REFUSED);
+    stream.stop(tunnel::TARGET_REFUSED);
+}

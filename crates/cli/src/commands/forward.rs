@@ -1,0 +1,105 @@
+//! `whimbrel forward`: brings a peer's service to a local TCP port.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::args::{Globals, after};
+use crate::lasting::Lasting;
+use crate::network::{Network, Peer, Wish};
+use crate::shutdown::Shutdown;
+use crate::status::{About, Reporter};
+use crate::{output, tunnel};
+
+/// After an error of accept(2), such as too many open files.
+const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Bring a peer's service to a local TCP port, until stopped
+///
+/// All local connections share one connection to the peer, which survives moves of either side. It
+/// is made anew only if it truly ended, for instance because the peer was restarted.
+#[derive(Args)]
+#[command(after_help = after("\
+Example:
+  whimbrel forward web.home.ada@example.org --listen 127.0.0.1:8080
+  curl http://127.0.0.1:8080/"))]
+pub(crate) struct Forward {
+    /// The peer: a name, or a ticket
+    #[arg(value_name = "NAME|TICKET")]
+    name: Peer,
+    /// Where to listen
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Print a JSON object once it listens
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let listener = TcpListener::bind(args.listen).await.with_context(|| {
+        format!("cannot listen on {}; choose another port, or stop who uses it", args.listen)
+    })?;
+    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, Wish::default()).await?);
+    let result = tokio::select! {
+        result = serve(globals, args, &network, listener) => result,
+        _ = shutdown.requested() => Ok(()),
+    };
+    network.close().await;
+    result
+}
+
+async fn serve(
+    globals: &Globals,
+    args: Forward,
+    network: &Arc<Network>,
+    listener: TcpListener,
+) -> Result<()> {
+    let lasting = Arc::new(Lasting::new(network.clone(), args.name.clone()));
+    // A mistake in the name, or not being allowed, is told now rather than to the first client.
+    lasting.connection().await?;
+    let about = About::new("forward", Some(args.name.to_string()));
+    let _reporter = Reporter::start(network, about, globals.quiet);
+    let local = listener.local_addr().context("cannot tell where it listens")?;
+    if args.json {
+        output::json(
+            &json!({ "listening": local, "name": args.name.to_string(), "id": network.id().to_string() }),
+        )?;
+    } else {
+        output::line(format!("{local} leads to {}", args.name))?;
+    }
+    let mut served = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, _)) => {
+                    served.spawn(serve_socket(socket, lasting.clone(), globals.quiet));
+                }
+                Err(error) => {
+                    output::note(globals.quiet, format!("cannot accept a connection: {error}"));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(_) = served.join_next() => {}
+        }
+    }
+}
+
+async fn serve_socket(socket: TcpStream, lasting: Arc<Lasting>, quiet: bool) {
+    match lasting.stream().await {
+        Ok(stream) => {
+            if let Err(error) = tunnel::join_tcp(socket, stream).await {
+                tracing::info!(%error, "a stream broke");
+            }
+        }
+        Err(error) => {
+            output::note(quiet, crate::failure::line(&error));
+            tunnel::refuse(socket);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `whimbrel help`: help on a topic that is no command.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::args::after;
+use crate::failure::Failure;
+use crate::output;
+
+/// Explain a command, or the configuration file
+#[derive(Args)]
+#[command(after_help = after("Examples:\n  whimbrel help config\n  whimbrel help names serve"))]
+pub(crate) struct Help {
+    /// A command, or `config`
+    topic: Vec<String>,
+}
+
+const CONFIG: &str = r#"# ~/.config/whimbrel/config.toml (or --config FILE) may hold every flag, under its name without
+# dashes. Flags on the command line win. Unknown keys are an error.
+
+# For all commands:
+names = "ID@names.example.org:4480"    # or a ticket, whimbrel:…
+# identity = "/path/to/identity"
+# port = 4433
+# quiet = true
+
+# For one command; a command of two words is joined with a dash.
+[names-serve]
+listen = "0.0.0.0:4480"
+store = "/var/lib/whimbrel/names.redb"
+
+[expose]
+name = "ssh.home.ada@example.org"
+to = "127.0.0.1:22"
+allow = ["ID", "bob@example.org"]
+
+[forward]
+listen = "127.0.0.1:2222"
+
+[receive]
+dir = "/home/ada/incoming"
+allow = ["bob@example.org"]"#;
+
+pub(crate) fn run(args: Help) -> Result<()> {
+    if args.topic == ["config"] {
+        return output::line(CONFIG);
+    }
+    let mut command = crate::command();
+    command.build();
+    let mut found = &mut command;
+    for word in &args.topic {
+        found = found
+            .find_subcommand_mut(word)
+            .ok_or_else(|| Failure::usage(format!("there is no help on `{word}`; see `whimbrel --help`")))?;
+    }
+    output::line(found.render_long_help().to_string().trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_example_configuration_is_valid() {
+        let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id().to_string();
+        let text = super::CONFIG.replace("\"ID", &format!("\"{id}"));
+        assert_eq!(crate::settings::check(&text), Ok(()));
+    }
+}

@@ -1,0 +1,172 @@
+//! `whimbrel id`: who this user is, and the names that belong to it.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use whimbrel_base::{Delegation, EndpointId, Name, NameKind, UnixTime};
+
+use crate::args::{Globals, after};
+use crate::failure::Failure;
+use crate::naming::{self, Registered};
+use crate::network::{Network, Wish};
+use crate::{identity, output, places};
+
+/// Print this user's endpoint id; register and hand out names
+///
+/// The key is made on first use. Its public half is the endpoint id: give it to those who are to
+/// let you in.
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel id
+  whimbrel id register ada@example.org
+  whimbrel id delegate laptop.ada@example.org --to ID   (where ada's key is)
+  whimbrel id accept whimbrel-delegation:…              (on the laptop)"))]
+pub(crate) struct Id {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Register a user's name for this key
+    ///
+    /// The first key that registers a user's name owns it, and all names of that user's devices and
+    /// services. `expose` and `receive` do it by themselves when the name is free.
+    #[command(after_help = after("Example:\n  whimbrel id register ada@example.org"))]
+    Register {
+        /// The user's name
+        user: Name,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let another key use one of this user's names
+    ///
+    /// Prints a delegation; give it to the other machine for `whimbrel id accept`. One for a device
+    /// covers the services on it. It is no secret.
+    #[command(after_help = after("Example:\n  whimbrel id delegate laptop.ada@example.org --to ID --for 365d"))]
+    Delegate {
+        /// The device's or service's name
+        name: Name,
+        /// The other machine's endpoint id, as `whimbrel id` prints it there
+        #[arg(long, value_name = "ID")]
+        to: EndpointId,
+        /// How long it holds: a number and s, m, h or d
+        #[arg(long = "for", value_name = "TIME", default_value = "365d", value_parser = duration)]
+        duration: Duration,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Keep a delegation that another machine made for this key
+    ///
+    /// From then on `expose` and `receive` use it by themselves.
+    #[command(after_help = after("Example:\n  whimbrel id accept whimbrel-delegation:…"))]
+    Accept {
+        /// What `whimbrel id delegate` printed
+        delegation: Delegation,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
+    let identity = super::identity(globals)?;
+    let id = identity.key.id();
+    match args.action {
+        None if args.json => output::json(&json!({
+            "id": id.to_string(), "file": identity.file, "created": identity.created,
+        })),
+        None => output::line(id.to_string()),
+        Some(Action::Register { user, json }) => {
+            if user.kind() != NameKind::User {
+                return Err(Failure::usage(format!(
+                    "{user} is a {}'s name; register the user: {}",
+                    user.kind(),
+                    user.user()
+                )));
+            }
+            let network = Network::start(globals, identity.key, Wish::default()).await?;
+            let registered = naming::register(&network, &user).await;
+            network.close().await;
+            let new = match registered? {
+                Registered::New => true,
+                Registered::Already => false,
+                Registered::ForAnother => {
+                    let message =
+                        format!("{user} belongs to another key; choose another name, or use that key");
+                    return Err(Failure::new(Failure::REFUSED, message).into());
+                }
+            };
+            if json {
+                return output::json(&json!({ "user": user.to_string(), "id": id.to_string(), "new": new }));
+            }
+            let how = if new { "is registered for" } else { "was registered before for" };
+            output::line(format!("{user} {how} {id}"))
+        }
+        Some(Action::Delegate { name, to, duration, json }) => {
+            let now = UnixTime::from(SystemTime::now());
+            let delegation = Delegation::sign(name, to, now, now.saturating_add(duration), &identity.key)
+                .map_err(|error| Failure::usage(error.to_string()))?;
+            if json {
+                return output::json(&json!({
+                    "delegation": delegation.to_string(), "name": delegation.name().to_string(),
+                    "to": to.to_string(), "expires": delegation.expires().as_secs(),
+                }));
+            }
+            output::line(delegation.to_string())
+        }
+        Some(Action::Accept { delegation, json }) => {
+            if delegation.id() != id {
+                bail!(
+                    "the delegation is for the key {}, and this one is {id}; have it made for this one",
+                    delegation.id()
+                );
+            }
+            delegation.verify()?;
+            if delegation.is_expired(SystemTime::now().into()) {
+                bail!("the delegation has expired; have a new one made");
+            }
+            let file = identity::store_delegation(&places::config()?, &delegation)?;
+            if json {
+                return output::json(&json!({ "name": delegation.name().to_string(), "file": file }));
+            }
+            output::line(format!("this key may use {} now", delegation.name()))
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "write it as a number and s, m, h or d, as in 365d".to_owned();
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("365d"), Ok(Duration::from_secs(365 * 86_400)));
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "d", "0d", "-1d", "1w", "1", "99999999999999999999d", "1é"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! `whimbrel names`: the name service, and questions to it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use whimbrel_base::{Name, SignedRecord};
+use whimbrel_names::{Limits, MemoryStore, RedbStore, Service};
+use whimbrel_transport::Resolver as _;
+
+use crate::args::{Globals, after};
+use crate::failure::Failure;
+use crate::network::{Network, Wish};
+use crate::shutdown::Shutdown;
+use crate::status::{About, Reporter};
+use crate::{identity, output, places};
+
+const DEFAULT_PORT: u16 = 4480;
+
+/// Run a name service, or ask one
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel names serve
+  whimbrel names lookup ssh.home.ada@example.org --names whimbrel:…"))]
+pub(crate) struct Names {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Serve(Serve),
+    Lookup(Lookup),
+    Watch(Watch),
+}
+
+/// Run a name service until stopped
+///
+/// Prints its ticket, which goes into the others' --names. Its key is in the configuration
+/// directory (`names-identity`), apart from yours, so that the service can move to another machine.
+#[derive(Args)]
+#[command(after_help = after("Example:\n  whimbrel names serve --listen 0.0.0.0:4480"))]
+struct Serve {
+    /// Where to listen [default: port 4480 of all addresses]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// The file that names are kept in [default: ~/.local/share/whimbrel/names.redb]
+    #[arg(long, value_name = "FILE", conflicts_with = "ephemeral")]
+    store: Option<PathBuf>,
+    /// Keep names in memory only: all are forgotten at the end
+    #[arg(long)]
+    ephemeral: bool,
+    /// Print a JSON object once it serves
+    #[arg(long)]
+    json: bool,
+}
+
+/// Look a name up
+#[derive(Args)]
+#[command(after_help = after("Example:\n  whimbrel names lookup ssh.home.ada@example.org --json"))]
+struct Lookup {
+    /// The name
+    name: Name,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Print a name's record now and at each change, until stopped
+#[derive(Args)]
+#[command(after_help = after("Example:\n  whimbrel names watch ssh.home.ada@example.org --json"))]
+struct Watch {
+    /// The name; need not be registered yet
+    name: Name,
+    /// Print a JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(globals: &Globals, args: Names) -> Result<()> {
+    match args.action {
+        Action::Serve(args) => serve(globals, args).await,
+        Action::Lookup(args) => lookup(globals, args).await,
+        Action::Watch(args) => watch(globals, args).await,
+    }
+}
+
+async fn serve(globals: &Globals, args: Serve) -> Result<()> {
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let file = match &globals.identity {
+        Some(file) => file.clone(),
+        None => places::config()?.join("names-identity"),
+    };
+    let key = identity::load_or_create(&file)?.key;
+    let listen = args.listen;
+    let wish = Wish {
+        config: Service::config(),
+        ip: listen.map(|listen| listen.ip()).filter(|ip| !ip.is_unspecified()),
+        port: listen.map_or(DEFAULT_PORT, |listen| listen.port()),
+    };
+    // A service asks no other one.
+    let own = Globals { names: None, ..globals.clone() };
+    let network = Network::start(&own, key, wish).await?;
+    let endpoint: &whimbrel::transport::Endpoint = &network.endpoint;
+    let (service, store) = if args.ephemeral {
+        (Service::start(endpoint.clone(), MemoryStore::new(), Limits::default()).await?, None)
+    } else {
+        let file = match args.store {
+            Some(file) => file,
+            None => {
+                let directory = places::data()?;
+                identity::private_directory(&directory)?;
+                directory.join("names.redb")
+            }
+        };
+        let opened = file.clone();
+        let store = tokio::task::spawn_blocking(move || RedbStore::open(opened))
+            .await
+            .context("cannot open the store")??;
+        (Service::start(endpoint.clone(), store, Limits::default()).await?, Some(file))
+    };
+    let ticket = network.ticket(None).to_string();
+    let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet);
+    if args.json {
+        output::json(&json!({
+            "id": network.id().to_string(), "ticket": ticket, "port": network.endpoint.port(), "store": store,
+        }))?;
+    } else {
+        let kept = store.map_or("in memory".to_owned(), |file| format!("in {}", file.display()));
+        output::note(
+            globals.quiet,
+            format!("serving names on port {}, kept {kept}", network.endpoint.port()),
+        );
+        output::line(&ticket)?;
+    }
+    shutdown.requested().await;
+    service.shutdown(std::time::Duration::from_secs(1)).await;
+    network.close().await;
+    Ok(())
+}
+
+fn describe(record: &SignedRecord) -> Value {
+    let delegated_by = record.delegation().map(|delegation| delegation.issuer().to_string());
+    let record = record.record();
+    json!({
+        "name": record.name.to_string(),
+        "id": record.id.to_string(),
+        "addresses": record.addrs,
+        "sequence": record.sequence,
+        "lifetime_s": record.lifetime.as_secs(),
+        "revoked": record.revoked,
+        "delegated_by": delegated_by,
+    })
+}
+
+fn print(record: &SignedRecord, as_json: bool) -> Result<()> {
+    if as_json {
+        return output::json(&describe(record));
+    }
+    let record = record.record();
+    let addresses: Vec<String> = record.addrs.iter().map(ToString::to_string).collect();
+    let place = match (record.revoked, addresses.is_empty()) {
+        (true, _) => "withdrawn".to_owned(),
+        (false, true) => "no addresses".to_owned(),
+        (false, false) => addresses.join(" "),
+    };
+    output::line(format!("{} {} {place}", record.name, record.id))
+}
+
+async fn lookup(globals: &Globals, args: Lookup) -> Result<()> {
+    let network = Network::start(globals, super::identity(globals)?.key, Wish::default()).await?;
+    let result = network.resolver()?.lookup_record(&args.name).await;
+    network.close().await;
+    print(&result.with_context(|| format!("cannot look up {}", args.name))?, args.json)
+}
+
+async fn watch(globals: &Globals, args: Watch) -> Result<()> {
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let network = Network::start(globals, super::identity(globals)?.key, Wish::default()).await?;
+    let resolver = network.resolver()?;
+    // Tells at once if there is no service; that a name is not registered yet is no mistake here.
+    let first = resolver.lookup_record(&args.name).await;
+    if let Err(error) = first {
+        let error = anyhow::Error::new(error);
+        if crate::failure::code(&error) != Failure::NOT_FOUND {
+            network.close().await;
+            return Err(error.context(format!("cannot watch {}", args.name)));
+        }
+        output::note(globals.quiet, crate::failure::line(&error));
+    }
+    let _reporter =
+        Reporter::start(&network, About::new("names watch", Some(args.name.to_string())), globals.quiet);
+    let mut records = resolver.watch(&args.name);
+    let result = loop {
+        let record = records.borrow_and_update().clone();
+        if let Some(record) = record
+            && let Err(error) = print(&record, args.json)
+        {
+            break Err(error);
+        }
+        tokio::select! {
+            changed = records.changed() => if changed.is_err() { break Ok(()) },
+            _ = shutdown.requested() => break Ok(()),
+        }
+    };
+    network.close().await;
+    result
+}

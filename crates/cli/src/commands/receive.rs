@@ -1,0 +1,164 @@
+//! `whimbrel receive`: takes files from peers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use serde_json::json;
+use tokio::sync::mpsc;
+use whimbrel_base::Name;
+use whimbrel_transport::{Connection, Listener};
+
+use crate::access::{self, Entry};
+use crate::args::{Globals, after};
+use crate::failure::{self, Failure};
+use crate::network::{Network, Wish, log_events};
+use crate::progress::Board;
+use crate::shutdown::Shutdown;
+use crate::status::{About, Reporter};
+use crate::transfer::Trouble;
+use crate::transfer::receiving::{Inbox, Received, receive};
+use crate::{naming, output};
+
+/// Files that may be on their way at once on one connection.
+const RESULTS: usize = 64;
+
+/// Take files that peers send with `whimbrel send`, until stopped
+///
+/// Without --as, prints a ticket for the senders. Nobody may send but those named with --allow. No
+/// file is ever replaced without --overwrite. What has arrived of a file is kept in
+/// `.NAME.whimbrel-part`; if either side dies, the transfer goes on there.
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel receive --as inbox.laptop.bob@example.org --allow ada@example.org --dir ~/incoming
+  whimbrel receive --allow any --once"))]
+pub(crate) struct Receive {
+    /// The name to be reached under; without it, a ticket is printed
+    #[arg(long = "as", id = "as", value_name = "NAME")]
+    name: Option<Name>,
+    /// Where files go
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Who may send: an endpoint id, a name, or `any`; repeatable
+    #[arg(long, value_name = "ID|NAME|any")]
+    allow: Vec<Entry>,
+    /// Replace files that exist
+    #[arg(long)]
+    overwrite: bool,
+    /// End after the first file
+    #[arg(long)]
+    once: bool,
+    /// Print a JSON object once files can come, and one for each that has arrived
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
+    if args.allow.is_empty() {
+        return Err(Failure::usage(access::NOBODY));
+    }
+    let directory = std::fs::metadata(&args.dir)
+        .with_context(|| format!("cannot receive into {}", args.dir.display()))?;
+    if !directory.is_dir() {
+        bail!("cannot receive into {}: it is no directory", args.dir.display());
+    }
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let network = Network::start(globals, super::identity(globals)?.key, Wish::default()).await?;
+    let result = tokio::select! {
+        result = serve(globals, &args, &network) => result,
+        _ = shutdown.requested() => Ok(()),
+    };
+    if let Some(name) = args.name.as_ref().filter(|_| result.is_ok()) {
+        naming::withdraw(&network, name).await;
+    }
+    network.close().await;
+    result
+}
+
+async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<()> {
+    let allow = access::allow(&args.allow, network, globals.quiet).await?;
+    let by_ticket = args.name.is_none();
+    let listener = super::expose::listen(globals, network, args.name.as_ref(), by_ticket, allow).await?;
+    let about = About::new("receive", args.name.as_ref().map(ToString::to_string));
+    let _reporter = Reporter::start(network, about, globals.quiet);
+    let ticket = by_ticket.then(|| network.ticket(None).to_string());
+    if args.json {
+        output::json(&json!({
+            "id": network.id().to_string(), "name": args.name.as_ref().map(ToString::to_string), "ticket": ticket,
+        }))?;
+    } else if let Some(ticket) = &ticket {
+        output::note(
+            globals.quiet,
+            "waiting for files; send them with `whimbrel send FILE --to` and this ticket:",
+        );
+        output::line(ticket)?;
+    } else {
+        output::note(globals.quiet, "waiting for files");
+    }
+    let inbox =
+        Inbox { directory: args.dir.clone(), overwrite: args.overwrite, board: Board::new(globals.quiet) };
+    take(args, listener, inbox).await
+}
+
+/// Takes files until stopped, or until the first one is done with.
+async fn take(args: &Receive, listener: Listener, inbox: Inbox) -> Result<()> {
+    let (results, mut done) = mpsc::channel(RESULTS);
+    let board = inbox.board.clone();
+    let accepting = tokio::spawn(accept(listener, Arc::new(inbox), results));
+    let result = loop {
+        let Some((peer, result)) = done.recv().await else { break Ok(()) };
+        match result {
+            Ok(received) => {
+                if let Err(error) = announce(args, &received, &board) {
+                    break Err(error);
+                }
+                if args.once {
+                    break Ok(());
+                }
+            }
+            Err(Trouble::Here(error)) if args.once => break Err(error),
+            Err(Trouble::Here(error)) => board.note(&format!("from {peer}: {}", failure::line(&error))),
+            Err(Trouble::Refused(reason)) => board.note(&format!("from {peer}: {reason}")),
+            Err(Trouble::Lost(error)) => {
+                board.note(&format!("from {peer}: the sender is gone; what has arrived is kept ({error})"));
+            }
+        }
+    };
+    accepting.abort();
+    result
+}
+
+fn announce(args: &Receive, received: &Received, board: &Board) -> Result<()> {
+    let Received { file, size, resumed_from, sha256 } = received;
+    if args.json {
+        return output::json(&json!({
+            "file": file, "size": size, "received": size - resumed_from, "resumed_from": resumed_from,
+            "sha256": sha256,
+        }));
+    }
+    board.note(&format!("{} has arrived ({})", file.display(), output::bytes(*size)));
+    Ok(())
+}
+
+type Results = mpsc::Sender<(String, Result<Received, Trouble>)>;
+
+async fn accept(mut listener: Listener, inbox: Arc<Inbox>, results: Results) {
+    while let Some(connection) = listener.accept().await {
+        tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
+        tokio::spawn(serve_connection(connection, inbox.clone(), results.clone()));
+    }
+}
+
+async fn serve_connection(connection: Connection, inbox: Arc<Inbox>, results: Results) {
+    let peer = connection.peer_id().short();
+    while let Ok(stream) = connection.accept_stream().await {
+        let (inbox, results, peer) = (inbox.clone(), results.clone(), peer.clone());
+        tokio::spawn(async move {
+            let result = receive(stream, &inbox).await;
+            // The command may have ended meanwhile.
+            let _ = results.send((peer, result)).await;
+        });
+    }
+}

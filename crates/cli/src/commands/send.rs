@@ -1,0 +1,113 @@
+//! `whimbrel send`: a file to a peer.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use clap::Args;
+use serde_json::json;
+
+use crate::args::{Globals, after};
+use crate::failure::{self, Failure};
+use crate::lasting::Lasting;
+use crate::network::{Network, Peer, Wish};
+use crate::output;
+use crate::progress::Board;
+use crate::shutdown::Shutdown;
+use crate::status::{About, Reporter};
+use crate::transfer::Trouble;
+use crate::transfer::sending::{Sent, send};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Send a file to a peer that runs `whimbrel receive`
+///
+/// The file arrives whole or not at all: its SHA-256 is compared. If either side moves, goes away or
+/// dies, the transfer goes on where it was when both are back; if this command died, start it again.
+#[derive(Args)]
+#[command(after_help = after("Example:\n  whimbrel send holiday.tar --to inbox.laptop.bob@example.org"))]
+pub(crate) struct Send {
+    /// The file
+    file: PathBuf,
+    /// The receiver: a name, or a ticket that `whimbrel receive` printed
+    #[arg(long, value_name = "NAME|TICKET")]
+    to: Peer,
+    /// Print a JSON object when it has arrived
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
+    let name = check(&args.file)?;
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, Wish::default()).await?);
+    let start = Instant::now();
+    let result = tokio::select! {
+        result = until_sent(globals, &args, &name, &network) => result,
+        request = shutdown.requested() => Err(request.error()),
+    };
+    network.close().await;
+    let sent = result?;
+    let seconds = start.elapsed().as_secs_f64();
+    if args.json {
+        return output::json(&json!({
+            "file": args.file, "to": args.to.to_string(), "size": sent.size,
+            "sent": sent.size - sent.resumed_from, "resumed_from": sent.resumed_from,
+            "sha256": sent.sha256, "seconds": seconds,
+        }));
+    }
+    if globals.quiet {
+        return Ok(());
+    }
+    let before = match sent.resumed_from {
+        0 => String::new(),
+        bytes => format!(", of which {} were there before", output::bytes(bytes)),
+    };
+    output::line(format!("{name} has arrived: {} in {seconds:.1} s{before}", output::bytes(sent.size)))
+}
+
+/// The name that the file is sent under.
+fn check(file: &std::path::Path) -> Result<String> {
+    let metadata = std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?;
+    if !metadata.is_file() {
+        bail!("{} is not a file; pack a directory with tar first", file.display());
+    }
+    let name = file.file_name().and_then(|name| name.to_str());
+    Ok(name
+        .with_context(|| format!("{} has no name that every machine can read", file.display()))?
+        .to_owned())
+}
+
+async fn until_sent(globals: &Globals, args: &Send, name: &str, network: &Arc<Network>) -> Result<Sent> {
+    let about = About::new("send", Some(args.to.to_string()));
+    let _reporter = Reporter::start(network, about, globals.quiet);
+    let lasting = Lasting::new(network.clone(), args.to.clone());
+    // Who never was there is not waited for; who was there once is.
+    lasting.connection().await?;
+    let board = Board::new(globals.quiet);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let problem = match lasting.stream().await {
+            Ok(stream) => match send(stream, &args.file, name, &board).await {
+                Ok(sent) => return Ok(sent),
+                Err(Trouble::Refused(reason)) => {
+                    return Err(anyhow!("{} does not take {name}: {reason}", args.to));
+                }
+                Err(Trouble::Here(error)) => return Err(error),
+                Err(Trouble::Lost(error)) => {
+                    pause = FIRST_PAUSE;
+                    error.into()
+                }
+            },
+            Err(error) if [Failure::REFUSED, Failure::USAGE].contains(&failure::code(&error)) => {
+                return Err(error);
+            }
+            Err(error) => error,
+        };
+        board.note(&format!("waiting for {}: {}", args.to, failure::line(&problem)));
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}

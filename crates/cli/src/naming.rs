@@ -1,0 +1,108 @@
+//! By what right this key uses a name.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+use whimbrel_base::{
+    Delegation, MAX_LIFETIME, Name, NameKind, Record, SignedRecord, UnixTime, next_sequence,
+};
+use whimbrel_names::{AskError, ErrorCode};
+
+use crate::failure::Failure;
+use crate::network::Network;
+use crate::{identity, output, places};
+
+/// The end waits no longer than this for the name service.
+const WITHDRAW_LIMIT: Duration = Duration::from_millis(500);
+
+/// What is needed to publish `name`: a delegation that was accepted here, or nothing if the user is
+/// this key's own. A user name that nobody has is registered for this key.
+pub(crate) async fn permission(network: &Network, name: &Name, quiet: bool) -> Result<Option<Delegation>> {
+    if name.kind() == NameKind::User {
+        return Ok(None);
+    }
+    if let Some(delegation) = identity::delegation_for(&places::config()?, name, &network.key)? {
+        return Ok(Some(delegation));
+    }
+    let user = name.user();
+    match register(network, &user).await? {
+        Registered::New => output::note(quiet, format!("registered {user} for this key")),
+        Registered::Already => {}
+        Registered::ForAnother => {
+            let device = name.device().unwrap_or_else(|| name.clone());
+            return Err(Failure::new(
+                Failure::REFUSED,
+                format!(
+                    "{user} belongs to another key; where that key is, run `whimbrel id delegate {device} --to {}`, \
+                     and here `whimbrel id accept` with what it prints",
+                    network.id()
+                ),
+            )
+            .into());
+        }
+    }
+    Ok(None)
+}
+
+/// Whose a user name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Registered {
+    /// This key's, since now.
+    New,
+    /// This key's, since before.
+    Already,
+    /// Another key's.
+    ForAnother,
+}
+
+/// Registers a user name for this key, if nobody has it.
+pub(crate) async fn register(network: &Network, user: &Name) -> Result<Registered> {
+    let resolver = network.resolver()?;
+    let failed = || format!("cannot register {user}");
+    match resolver.lookup_record(user).await {
+        Ok(record) if record.record().id == network.id() => return Ok(Registered::Already),
+        Ok(_) => return Ok(Registered::ForAnother),
+        Err(AskError::Refused {
+            code: Some(ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::Revoked),
+            ..
+        }) => {}
+        Err(error) => return Err(error).with_context(failed),
+    }
+    let record = Record {
+        name: user.clone(),
+        id: network.id(),
+        addrs: Vec::new(),
+        sequence: next_sequence(None, UnixTime::from(SystemTime::now()).as_millis()),
+        lifetime: MAX_LIFETIME,
+        revoked: false,
+    };
+    let record = SignedRecord::sign(record, &network.key, None).with_context(failed)?;
+    match resolver.publish_record(record).await {
+        Ok(_) => Ok(Registered::New),
+        // Its record lapsed, but the name is still kept for its owner; or another was quicker.
+        Err(error) if error.code() == Some(ErrorCode::NameTaken) => Ok(Registered::ForAnother),
+        Err(error) => Err(error).with_context(failed),
+    }
+}
+
+/// Withdraws a name whose endpoint ends, so that nobody waits for it. Another process may have taken
+/// the name over with the same key meanwhile: its record is left alone.
+pub(crate) async fn withdraw(network: &Network, name: &Name) {
+    let Ok(resolver) = network.resolver() else { return };
+    let Ok(Ok(published)) = tokio::time::timeout(WITHDRAW_LIMIT, resolver.lookup_record(name)).await else {
+        return;
+    };
+    let current = published.record();
+    let port = network.endpoint.port();
+    if current.id != network.id() || current.addrs.iter().any(|addr| addr.port() != port) {
+        return;
+    }
+    let sequence = next_sequence(Some(current.sequence), UnixTime::from(SystemTime::now()).as_millis());
+    let record = Record::revocation(name.clone(), network.id(), sequence);
+    let Ok(record) = SignedRecord::sign(record, &network.key, published.delegation().cloned()) else {
+        return;
+    };
+    if !matches!(tokio::time::timeout(WITHDRAW_LIMIT, resolver.revoke(record)).await, Ok(Ok(_))) {
+        tracing::info!(%name, "cannot withdraw the name; it lapses by itself");
+    }
+}

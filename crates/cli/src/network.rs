@@ -1,0 +1,166 @@
+//! An endpoint as the flags ask for it, and its end.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use whimbrel::Endpoint;
+use whimbrel_base::{EndpointId, Name, SecretKey, Ticket};
+use whimbrel_names::{NameResolver, ServiceAddress};
+use whimbrel_transport::{Config, Connection, ConnectionEvent, ManualMonitor, Target};
+
+use crate::args::Globals;
+use crate::failure::Failure;
+
+/// How long connections may take to end.
+const CLOSE_LIMIT: Duration = Duration::from_millis(1500);
+
+/// An endpoint with its name service.
+pub(crate) struct Network {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) service: Option<ServiceAddress>,
+    /// Moves the endpoint by hand, with `--address`.
+    pub(crate) manual: Option<ManualMonitor>,
+    pub(crate) key: SecretKey,
+}
+
+/// What a command asks for beyond the flags.
+#[derive(Default)]
+pub(crate) struct Wish {
+    pub(crate) config: Config,
+    /// Bind to this address only.
+    pub(crate) ip: Option<IpAddr>,
+    /// Used if `--port` is not given.
+    pub(crate) port: u16,
+}
+
+impl Network {
+    /// Binds. The name service is asked when it is first needed.
+    pub(crate) async fn start(globals: &Globals, key: SecretKey, wish: Wish) -> Result<Self> {
+        let mut builder = Endpoint::builder()
+            .identity(key.clone())
+            .port(globals.port.unwrap_or(wish.port))
+            .config(wish.config);
+        if let Some(ip) = wish.ip {
+            builder = builder.ip(ip);
+        }
+        let manual =
+            (!globals.address.is_empty()).then(|| ManualMonitor::new(globals.address.iter().copied()));
+        if let Some(monitor) = &manual {
+            builder = builder.monitor(monitor.clone());
+        }
+        if let Some(service) = &globals.names {
+            builder = builder.names(service.clone());
+        }
+        Ok(Self { endpoint: builder.bind().await?, service: globals.names.clone(), manual, key })
+    }
+
+    pub(crate) fn id(&self) -> EndpointId {
+        self.endpoint.id()
+    }
+
+    /// The name service.
+    pub(crate) fn resolver(&self) -> Result<&NameResolver> {
+        self.endpoint.names().ok_or_else(|| {
+            Failure::usage(
+                "no name service is configured; give one with --names SERVICE or `names = \"…\"` in the \
+                 configuration file, or use a ticket",
+            )
+        })
+    }
+
+    pub(crate) fn has_names(&self) -> bool {
+        self.endpoint.names().is_some()
+    }
+
+    /// A ticket to this endpoint.
+    pub(crate) fn ticket(&self, name: Option<Name>) -> Ticket {
+        self.endpoint.ticket(name)
+    }
+
+    /// Ends all connections in order.
+    pub(crate) async fn close(&self) {
+        self.endpoint.close(CLOSE_LIMIT).await;
+    }
+}
+
+/// Whom to connect to, as people write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Name(Name),
+    Ticket(Ticket),
+}
+
+impl Peer {
+    pub(crate) fn target(&self) -> Target {
+        match self {
+            Self::Name(name) => name.into(),
+            Self::Ticket(ticket) => ticket.clone().into(),
+        }
+    }
+}
+
+impl std::str::FromStr for Peer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with("whimbrel:") {
+            return text
+                .parse()
+                .map(Self::Ticket)
+                .map_err(|error: whimbrel_base::TicketError| error.to_string());
+        }
+        text.parse().map(Self::Name).map_err(|error: whimbrel_base::NameError| error.to_string())
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Name(name) => name.fmt(f),
+            Self::Ticket(ticket) => match ticket.name() {
+                Some(name) => name.fmt(f),
+                None => ticket.id().fmt(f),
+            },
+        }
+    }
+}
+
+/// Connects, and logs from then on what happens underneath.
+pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection> {
+    if matches!(peer, Peer::Name(_)) {
+        network.resolver()?;
+    }
+    let connection =
+        network.endpoint.connect(peer.target()).await.with_context(|| format!("cannot connect to {peer}"))?;
+    tokio::spawn(log_events(connection.events(), peer.to_string()));
+    Ok(connection)
+}
+
+/// Logs a connection's moves until it ends.
+pub(crate) async fn log_events(mut events: tokio::sync::broadcast::Receiver<ConnectionEvent>, peer: String) {
+    use tokio::sync::broadcast::error::RecvError;
+    loop {
+        match events.recv().await {
+            Ok(ConnectionEvent::PathUp { local, remote, recovery: Some(took), .. }) => {
+                tracing::info!(%peer, %local, %remote, ?took, "connected again");
+            }
+            Ok(ConnectionEvent::PathUp { local, remote, .. }) => {
+                tracing::info!(%peer, %local, %remote, "path up")
+            }
+            Ok(ConnectionEvent::PathSuspect { path }) => {
+                tracing::info!(%peer, path, "path makes no progress")
+            }
+            Ok(ConnectionEvent::PathDown { local, remote, .. }) => {
+                tracing::info!(%peer, %local, %remote, "path down");
+            }
+            Ok(ConnectionEvent::Unreachable) => tracing::info!(%peer, "no path works; the connection waits"),
+            Ok(ConnectionEvent::Closed { code, reason }) => {
+                tracing::info!(%peer, %code, reason, "connection over");
+                return;
+            }
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
+        }
+    }
+}

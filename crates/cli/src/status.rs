@@ -1,0 +1,292 @@
+//! What the running commands of this user do: each answers on a socket in a directory that only this
+//! user can look into.
+//!
+//! A client sends at most one line and ends its direction: nothing to ask for the state, or, to a
+//! command that was started with `--address`, `{"addresses":["127.0.0.3"]}` to move it. The answer is one
+//! [`Report`] in JSON.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinHandle;
+use whimbrel::Endpoint;
+use whimbrel_base::{EndpointId, UnixTime};
+use whimbrel_transport::{ManualMonitor, PathState};
+
+use crate::network::Network;
+use crate::{identity, output, places};
+
+const MAX_REQUEST: u64 = 4096;
+const MAX_REPORT: u64 = 16 << 20;
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What a command is about.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    command: &'static str,
+    name: Option<String>,
+}
+
+impl About {
+    pub(crate) fn new(command: &'static str, name: Option<String>) -> Self {
+        Self { command, name }
+    }
+}
+
+/// A running command's state.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) command: String,
+    pub(crate) pid: u32,
+    /// Unix time in milliseconds.
+    pub(crate) started_ms: u64,
+    pub(crate) id: String,
+    pub(crate) name: Option<String>,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) connections: Vec<ConnectionReport>,
+}
+
+/// A connection's state.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ConnectionReport {
+    pub(crate) id: String,
+    pub(crate) peer: String,
+    /// What it is for: the name that was dialled or is served, or `name service`.
+    pub(crate) name: Option<String>,
+    /// Whether the peer dialled.
+    pub(crate) accepted: bool,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) bytes_resent: u64,
+    pub(crate) moves: u64,
+    pub(crate) last_recovery_ms: Option<f64>,
+    /// For how long no path has worked.
+    pub(crate) unreachable_ms: Option<f64>,
+    pub(crate) paths: Vec<PathReport>,
+}
+
+/// A path's state.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PathReport {
+    pub(crate) id: u64,
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) state: String,
+    pub(crate) rtt_ms: f64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) in_flight: u64,
+    pub(crate) age_ms: f64,
+}
+
+fn millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+fn state(state: PathState) -> String {
+    format!("{state:?}").to_lowercase()
+}
+
+/// Answers for one command.
+struct Answerer {
+    endpoint: Endpoint,
+    service: Option<EndpointId>,
+    manual: Option<ManualMonitor>,
+    about: About,
+    started: UnixTime,
+}
+
+impl Answerer {
+    fn report(&self) -> Report {
+        let connections = self.endpoint.connections().into_iter().map(|(id, peer, accepted, stats)| {
+            let is_service = self.service == Some(peer) && !accepted;
+            let paths = stats.paths.iter().map(|path| PathReport {
+                id: path.id,
+                local: path.local,
+                remote: path.remote,
+                state: state(path.state),
+                rtt_ms: millis(path.srtt),
+                bytes_sent: path.bytes_sent,
+                bytes_received: path.bytes_received,
+                in_flight: path.in_flight,
+                age_ms: millis(path.age),
+            });
+            ConnectionReport {
+                id: id.to_string(),
+                peer: peer.to_string(),
+                name: if is_service { Some("name service".to_owned()) } else { self.about.name.clone() },
+                accepted,
+                bytes_sent: stats.bytes_sent,
+                bytes_received: stats.bytes_received,
+                bytes_resent: stats.bytes_resent,
+                moves: stats.moves,
+                last_recovery_ms: stats.last_recovery.map(millis),
+                unreachable_ms: stats.unreachable.map(millis),
+                paths: paths.collect(),
+            }
+        });
+        Report {
+            command: self.about.command.to_owned(),
+            pid: std::process::id(),
+            started_ms: self.started.as_millis(),
+            id: self.endpoint.id().to_string(),
+            name: self.about.name.clone(),
+            addresses: self.endpoint.addr().addrs,
+            connections: connections.collect(),
+        }
+    }
+
+    async fn answer(&self, mut socket: UnixStream) -> io::Result<()> {
+        let mut request = String::new();
+        (&mut socket).take(MAX_REQUEST).read_to_string(&mut request).await?;
+        if !request.trim().is_empty() {
+            let request: Request = serde_json::from_str(&request)?;
+            let monitor =
+                self.manual.as_ref().ok_or_else(|| io::Error::other("not started with --address"))?;
+            monitor.set(request.addresses);
+        }
+        socket.write_all(&serde_json::to_vec(&self.report())?).await?;
+        socket.shutdown().await
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Request {
+    addresses: Vec<IpAddr>,
+}
+
+/// Answers on this command's socket until it is dropped.
+pub(crate) struct Reporter {
+    file: Option<PathBuf>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Reporter {
+    /// A command that cannot be asked still does its work.
+    pub(crate) fn start(network: &Network, about: About, quiet: bool) -> Self {
+        let answerer = Answerer {
+            endpoint: network.endpoint.clone(),
+            service: network.service.as_ref().map(whimbrel_names::ServiceAddress::id),
+            manual: network.manual.clone(),
+            about,
+            started: SystemTime::now().into(),
+        };
+        match listen() {
+            Ok((listener, file)) => {
+                Self { file: Some(file), task: Some(tokio::spawn(serve(listener, answerer))) }
+            }
+            Err(error) => {
+                let line = crate::failure::line(&error);
+                output::note(quiet, format!("`whimbrel status` will not show this command: {line}"));
+                Self { file: None, task: None }
+            }
+        }
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+        if let Some(file) = &self.file {
+            // What is left over is cleaned away by the next `whimbrel status`.
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+fn listen() -> Result<(UnixListener, PathBuf)> {
+    let directory = places::runtime();
+    identity::private_directory(&directory)?;
+    check(&directory)?;
+    let file = directory.join(format!("{}.sock", std::process::id()));
+    // A dead process that had our number may have left it.
+    let _ = std::fs::remove_file(&file);
+    let listener =
+        UnixListener::bind(&file).with_context(|| format!("cannot listen on {}", file.display()))?;
+    Ok((listener, file))
+}
+
+/// In /tmp, anybody may have made the directory first.
+fn check(directory: &Path) -> Result<()> {
+    let metadata = std::fs::symlink_metadata(directory)
+        .with_context(|| format!("cannot read {}", directory.display()))?;
+    let ours = metadata.uid() == rustix::process::geteuid().as_raw();
+    if !metadata.is_dir() || !ours || metadata.mode() & 0o077 != 0 {
+        bail!("{} is not a directory of yours alone; remove it", directory.display());
+    }
+    Ok(())
+}
+
+async fn serve(listener: UnixListener, answerer: Answerer) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                if let Ok(Err(error)) = tokio::time::timeout(LIMIT, answerer.answer(socket)).await {
+                    tracing::debug!(%error, "cannot answer a status question");
+                }
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// Asks all running commands of this user. Removes the sockets that dead ones left.
+pub(crate) async fn ask_all() -> Result<Vec<Report>> {
+    let directory = places::runtime();
+    let entries = match std::fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", directory.display())),
+    };
+    check(&directory)?;
+    let mut reports = Vec::new();
+    for entry in entries.flatten() {
+        let file = entry.path();
+        if file.extension().is_none_or(|extension| extension != "sock") {
+            continue;
+        }
+        match ask(&file, &[]).await {
+            Ok(report) => reports.push(report),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                // Nobody listens any more; another `status` may have removed it too.
+                let _ = std::fs::remove_file(&file);
+            }
+            Err(error) => tracing::info!(file = %file.display(), %error, "a command does not answer"),
+        }
+    }
+    reports.sort_by_key(|report| report.started_ms);
+    Ok(reports)
+}
+
+/// Asks one command.
+async fn ask(file: &Path, request: &[u8]) -> io::Result<Report> {
+    let exchange = async {
+        let mut socket = UnixStream::connect(file).await?;
+        socket.write_all(request).await?;
+        socket.shutdown().await?;
+        let mut answer = Vec::new();
+        socket.take(MAX_REPORT).read_to_end(&mut answer).await?;
+        Ok(serde_json::from_slice(&answer)?)
+    };
+    tokio::time::timeout(LIMIT, exchange).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+}
+
+/// Asks the command with this socket.
+pub(crate) async fn report(file: &Path) -> Result<Report> {
+    ask(file, &[]).await.with_context(|| format!("no answer on {}", file.display()))
+}
+
+/// Moves the command with this socket.
+pub(crate) async fn set_addresses(file: &Path, addresses: &[IpAddr]) -> Result<Report> {
+    let request = serde_json::to_vec(&Request { addresses: addresses.to_vec() })?;
+    ask(file, &request).await.with_context(|| format!("cannot move the command of {}", file.display()))
+}

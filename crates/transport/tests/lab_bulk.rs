@@ -1,0 +1,112 @@
+//! A lot of it: connections that move together, and gigabytes across many moves.
+#![allow(clippy::unwrap_used)]
+
+mod lab_support;
+
+use std::time::{Duration, Instant};
+
+use lab_support::net::{Family, Net, Node};
+use lab_support::traffic::{Echo, Server, Transfer, Way};
+use lab_support::{heavy, secs};
+use whimbrel_lab::{Host, Lab, LinkSpec, require};
+
+/// The server moves; tells for each connection how long its next answer took from when the new address was there.
+fn server_move(connections: usize) -> Vec<Duration> {
+    let net = Net::new(Family::V4);
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = net.client.endpoint();
+    let mut echoes: Vec<Echo> = net.client.wait(async {
+        let mut echoes = Vec::new();
+        for _ in 0..connections {
+            let connection = client.connect(server.endpoint.addr()).await.unwrap();
+            echoes.push(Echo::open(&connection).await);
+        }
+        echoes
+    });
+    net.server.leave();
+    let began = Instant::now();
+    net.server.arrive();
+    let mut times = net.client.wait(async {
+        let mut answers = tokio::task::JoinSet::new();
+        for mut echo in echoes.drain(..) {
+            answers.spawn(async move {
+                echo.say(b"where are you?").await;
+                began.elapsed()
+            });
+        }
+        answers.join_all().await
+    });
+    times.sort();
+    times
+}
+
+fn report(times: &[Duration]) {
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+    eprintln!(
+        "{} connections of a server that moved: min {:?}, p50 {:?}, p90 {:?}, p99 {:?}, max {:?}",
+        times.len(),
+        at(0),
+        at(50),
+        at(90),
+        at(99),
+        at(100)
+    );
+}
+
+#[test]
+fn a_server_moves_with_one_connection() {
+    if !require!() {
+        return;
+    }
+    let _alone = heavy();
+    let times = server_move(1);
+    report(&times);
+    assert!(times[0] < secs(2));
+}
+
+#[test]
+fn a_server_moves_with_two_hundred_connections() {
+    if !require!() {
+        return;
+    }
+    let _alone = heavy();
+    let times = server_move(200);
+    report(&times);
+    assert_eq!(times.len(), 200);
+    assert!(times[199] < secs(10));
+}
+
+#[test]
+fn s10_13_five_gib_across_twenty_moves() {
+    if !require!() {
+        return;
+    }
+    const TOTAL: u64 = 5 << 30;
+    const MOVES: u64 = 20;
+    let _alone = heavy();
+    let lab = Lab::new().unwrap();
+    let hosts = [lab.host("client").unwrap(), lab.host("server").unwrap()];
+    let link = lab.direct_link(&hosts[0], &hosts[1], LinkSpec::default()).unwrap();
+    let node = |host: &Host, at| Node::new(host, link.end(host).name(), Family::V4, 1, at);
+    let (client, server) = (node(&hosts[0], 10), node(&hosts[1], 130));
+    let service = Server::start(&server, server.endpoint());
+    let endpoint = client.endpoint();
+    let connection = client.wait(endpoint.connect(service.endpoint.addr())).unwrap();
+    let began = Instant::now();
+    let transfer = Transfer::start(&client, &connection, &service, Way::Up, TOTAL);
+    for round in 1..=MOVES {
+        client.wait_for(secs(60), transfer.meter.reach(round * TOTAL / (MOVES + 1)));
+        let mover = if round % 2 == 0 { &server } else { &client };
+        mover.move_on();
+    }
+    transfer.finish_within(&client, secs(60));
+    let stats = connection.stats();
+    eprintln!(
+        "5 GiB across {} moves in {:?}; {} bytes sent again",
+        stats.moves,
+        began.elapsed(),
+        stats.bytes_resent
+    );
+    assert!(stats.moves >= MOVES, "{}", stats.moves);
+    assert_eq!(stats.bytes_sent - 1, TOTAL);
+}
