@@ -24,7 +24,7 @@ fn refusal(response: Response) -> ErrorCode {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_published_is_found_and_pushed() {
     let net = Net(101);
-    let service = service(net, 0, MemoryStore::new()).await;
+    let service = service(net, MemoryStore::new()).await;
     let (anna, publishing) = named_host(net, 1, 1, &service).await;
     let (_ben, asking) = named_host(net, 2, 2, &service).await;
     let anna_name = name("anna@example.org");
@@ -75,7 +75,7 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_is_refused_with_a_code() {
     let net = Net(102);
-    let service = service(net, 0, MemoryStore::new()).await;
+    let service = service(net, MemoryStore::new()).await;
     let (anna, ben) = (host(net, 1, 1).await, host(net, 2, 2).await);
     let mut raw = Raw::connect(&anna, &service).await;
     let good = record("anna@example.org", &anna, None);
@@ -115,7 +115,7 @@ async fn what_is_wrong_is_refused_with_a_code() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_breaks_the_protocol_is_told_and_put_off() {
     let net = Net(103);
-    let service = service(net, 0, MemoryStore::new()).await;
+    let service = service(net, MemoryStore::new()).await;
     let anna = host(net, 1, 1).await;
     let mut raw = Raw::connect(&anna, &service).await;
     let size = u32::try_from(MAX_MESSAGE + 1).unwrap();
@@ -134,7 +134,7 @@ async fn who_breaks_the_protocol_is_told_and_put_off() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_requests_are_under_way_at_once_and_all_are_answered() {
     let net = Net(104);
-    let service = service(net, 0, MemoryStore::new()).await;
+    let service = service(net, MemoryStore::new()).await;
     let anna = host(net, 1, 1).await;
     let mut raw = Raw::connect(&anna, &service).await;
     let mut open = std::collections::HashSet::new();
@@ -162,7 +162,7 @@ async fn many_requests_are_under_way_at_once_and_all_are_answered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_needs_its_users_word() {
     let net = Net(105);
-    let service = service(net, 0, MemoryStore::new()).await;
+    let service = service(net, MemoryStore::new()).await;
     let (user, users_names) = named_host(net, 1, 1, &service).await;
     let (laptop, _) = named_host(net, 2, 2, &service).await;
     let (client, _) = named_host(net, 3, 3, &service).await;
@@ -190,7 +190,7 @@ async fn a_device_needs_its_users_word() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_released_resolver_lets_its_endpoint_close() {
     let net = Net(106);
-    let service = service(net, 0, MemoryStore::new()).await;
+    let service = service(net, MemoryStore::new()).await;
     let (anna, names) = named_host(net, 1, 1, &service).await;
     names.publish(record("anna@example.org", &anna, None)).await.unwrap();
     anna.endpoint.close(Duration::from_secs(2)).await;

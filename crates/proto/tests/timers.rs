@@ -195,3 +195,23 @@ fn anything_that_arrives_revives() {
         assert_eq!(state, Some(PathState::Active), "{side:?}");
     }
 }
+
+/// A client that only receives finds out that its path went silent, and asks only once.
+#[test]
+fn a_download_that_stops_is_asked_about_once() {
+    let (mut sim, id) = steady(Options::default());
+    sim.advance(secs(30));
+    sim.server_accepts();
+    sim.write(Side::Server, id, 5000);
+    sim.advance(secs(1));
+    assert_eq!(sim.read_all(Side::Client), 5000);
+    let segments = sim.carriers[0].up.boundaries.len();
+    sim.advance(secs(30));
+    assert_eq!(sim.carriers[0].up.boundaries.len(), segments, "an answered question is not repeated");
+    // The same with a path that dies in the middle.
+    sim.write(Side::Server, id, 5000);
+    sim.advance(ms(25));
+    sim.cut(0, Cut::Silent);
+    let took = suspected_after(&mut sim);
+    assert!(took <= ms(80 * 3 + 200), "{took:?}");
+}

@@ -80,7 +80,8 @@ async fn handshake(endpoint: Arc<EndpointInner>, socket: TcpStream) {
         }
         Err(_) => return,
     }
-    if let Err((incoming, code, reason)) = dispatch(&endpoint, incoming) {
+    if let Err(refused) = dispatch(&endpoint, incoming) {
+        let (incoming, code, reason) = *refused;
         tracing::debug!(%code, reason, "path refused");
         let _ = tokio::time::timeout(REFUSAL_TIMEOUT, incoming.refuse(code, reason)).await;
     }
@@ -94,7 +95,12 @@ struct Incoming {
     plaintext: Vec<u8>,
 }
 
-type Refused = (Incoming, CloseCode, &'static str);
+/// A peer that is told no, and why.
+type Refused = Box<(Incoming, CloseCode, &'static str)>;
+
+fn refused(incoming: Incoming, code: CloseCode, reason: &'static str) -> Refused {
+    Box::new((incoming, code, reason))
+}
 
 impl Incoming {
     /// Reads and answers until a whole first segment is there.
@@ -186,18 +192,18 @@ impl Incoming {
 
 fn dispatch(endpoint: &Arc<EndpointInner>, incoming: Incoming) -> Result<(), Refused> {
     let Some(peer) = incoming.tls.peer() else {
-        return Err((incoming, CloseCode::NOT_ALLOWED, "no identity"));
+        return Err(refused(incoming, CloseCode::NOT_ALLOWED, "no identity"));
     };
     let first = match segment::split(&incoming.plaintext) {
         Ok(Some((body, _))) => FirstFlight::decode(body),
-        _ => return Err((incoming, CloseCode::PROTOCOL, "no first segment")),
+        _ => return Err(refused(incoming, CloseCode::PROTOCOL, "no first segment")),
     };
     match first {
         Ok(FirstFlight::Open(open)) => open_connection(endpoint, incoming, &open, peer),
         Ok(FirstFlight::Join(join)) => join_connection(endpoint, incoming, &join, peer),
         Err(error) => {
             tracing::debug!(%error, peer = %peer.short(), "malformed first flight");
-            Err((incoming, CloseCode::VERSION, "malformed first flight, or another version"))
+            Err(refused(incoming, CloseCode::VERSION, "malformed first flight, or another version"))
         }
     }
 }
@@ -211,7 +217,7 @@ fn join_connection(
     let found = endpoint.registry.find_accepted(&join.connection);
     // Another peer learns no more than that it does not have this connection.
     let Some(shared) = found.filter(|shared| shared.peer == peer) else {
-        return Err((incoming, CloseCode::UNKNOWN_CONNECTION, ""));
+        return Err(refused(incoming, CloseCode::UNKNOWN_CONNECTION, ""));
     };
     let joined = shared.with(|state| state.engine.join(Instant::now(), join));
     if let Err(error) = joined {
@@ -223,7 +229,7 @@ fn join_connection(
 
 fn refuse_join(incoming: Incoming, error: JoinError) -> Refused {
     tracing::warn!(%error, "JOIN refused");
-    (incoming, error.code(), "")
+    refused(incoming, error.code(), "")
 }
 
 fn open_connection(
@@ -234,7 +240,7 @@ fn open_connection(
 ) -> Result<(), Refused> {
     if let Some(shared) = endpoint.registry.find_accepted(&open.connection) {
         if shared.peer != peer {
-            return Err((incoming, CloseCode::UNKNOWN_CONNECTION, ""));
+            return Err(refused(incoming, CloseCode::UNKNOWN_CONNECTION, ""));
         }
         let reopened = shared.with(|state| state.engine.reopen(Instant::now(), open));
         if let Err(error) = reopened {
@@ -246,24 +252,24 @@ fn open_connection(
     let target = match open.params.target.as_deref().map(str::parse::<Name>) {
         None => None,
         Some(Ok(name)) => Some(name),
-        Some(Err(_)) => return Err((incoming, CloseCode::NO_LISTENER, "the name is malformed")),
+        Some(Err(_)) => return Err(refused(incoming, CloseCode::NO_LISTENER, "the name is malformed")),
     };
     let slot = match endpoint.listeners.admit(target.as_ref(), peer) {
         Ok(slot) => slot,
-        Err((code, reason)) => return Err((incoming, code, reason)),
+        Err((code, reason)) => return Err(refused(incoming, code, reason)),
     };
     if !endpoint.registry.make_room(endpoint.config.max_connections) {
-        return Err((incoming, CloseCode::BUSY, "too many connections"));
+        return Err(refused(incoming, CloseCode::BUSY, "too many connections"));
     }
     let mut random = [0; 32];
     if getrandom::fill(&mut random).is_err() {
-        return Err((incoming, CloseCode::INTERNAL, ""));
+        return Err(refused(incoming, CloseCode::INTERNAL, ""));
     }
     let config = endpoint.engine_config(None);
     let engine = Engine::server(config, open, endpoint.id, peer, random, Instant::now());
     let shared = Shared::new(engine, Vec::new());
     if !endpoint.registry.add_accepted(&shared) {
-        return Err((incoming, CloseCode::BUSY, "the connection is being opened"));
+        return Err(refused(incoming, CloseCode::BUSY, "the connection is being opened"));
     }
     // Registered before the first answer leaves, so that a second path finds it (DESIGN §10.4).
     incoming.attach(&shared, open.path);

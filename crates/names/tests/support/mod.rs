@@ -11,6 +11,10 @@ use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, enco
 use whimbrel_names::{Limits, NameResolver, Service, Store};
 use whimbrel_transport::{Connection, Endpoint, ManualMonitor, Stream};
 
+/// The same everywhere, and none that the system gives to outgoing connections: at a move it must be free at the new
+/// address.
+const PORT: u16 = 4600;
+
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Every test has a net of its own, so that they can run at once.
@@ -51,15 +55,16 @@ pub struct Host {
 pub async fn host(net: Net, last: u8, seed: u8) -> Host {
     log();
     let (key, at) = (key(seed), ManualMonitor::new([net.ip(last)]));
-    let endpoint = Endpoint::builder().secret_key(key.clone()).monitor(at.clone()).bind().await.unwrap();
+    let endpoint =
+        Endpoint::builder().secret_key(key.clone()).monitor(at.clone()).port(PORT).bind().await.unwrap();
     Host { key, endpoint, at }
 }
 
-/// A name service at a fixed port, so that another one can take its place.
-pub async fn service(net: Net, port: u16, store: impl Store) -> Service {
+/// A name service, always at the same place, so that another one can take it over.
+pub async fn service(net: Net, store: impl Store) -> Service {
     log();
     let at = ManualMonitor::new([net.ip(200)]);
-    let builder = Endpoint::builder().secret_key(key(200)).monitor(at).port(port).config(Service::config());
+    let builder = Endpoint::builder().secret_key(key(200)).monitor(at).port(PORT).config(Service::config());
     let mut bound = builder.bind().await;
     // The sockets of the one before may need a moment to go.
     for _ in 0..50 {
@@ -69,7 +74,7 @@ pub async fn service(net: Net, port: u16, store: impl Store) -> Service {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let at = ManualMonitor::new([net.ip(200)]);
         let builder =
-            Endpoint::builder().secret_key(key(200)).monitor(at).port(port).config(Service::config());
+            Endpoint::builder().secret_key(key(200)).monitor(at).port(PORT).config(Service::config());
         bound = builder.bind().await;
     }
     Service::start(bound.unwrap(), store, Limits::default()).await.unwrap()

@@ -206,6 +206,7 @@ impl Routed {
 
 /// Hosts around a router, each in a network of its own; 20 ms between any two.
 pub(crate) struct Star {
+    pub(crate) router: Host,
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: Vec<Link>,
     pub(crate) lab: Lab,
@@ -223,7 +224,7 @@ impl Star {
             (Node::routed(&host, link.end(&host).name(), family, network, 100), link)
         };
         let (nodes, links) = (1..).zip(names).map(build).unzip();
-        Self { nodes, links, lab }
+        Self { router, nodes, links, lab }
     }
 }
 
