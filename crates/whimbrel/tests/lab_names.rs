@@ -289,7 +289,7 @@ fn zz_probe() {
     for round in 0..150 {
         world.move_on(Mover::Both);
         let task = world.client_node().runtime.spawn(async move { let t = echo.say(b"where").await; (t, echo) });
-        std::thread::sleep(ms(600));
+        for _ in 0..60 { if task.is_finished() { break; } std::thread::sleep(ms(10)); }
         if !task.is_finished() {
             for host in [&world.net.router, &world.client_node().host, &world.server_node().host, &world.net.nodes[2].host] {
                 for _ in 0..2 {
