@@ -90,7 +90,9 @@ impl Output {
 
     fn line(&self, kind: &str, spec: &Spec, value: &impl Serialize) {
         let mut object = json!({ "kind": kind, "bench": spec.name });
-        if let (Some(object), Ok(Value::Object(fields))) = (object.as_object_mut(), serde_json::to_value(value)) {
+        if let (Some(object), Ok(Value::Object(fields))) =
+            (object.as_object_mut(), serde_json::to_value(value))
+        {
             object.extend(fields);
         }
         println!("{object}");

@@ -118,8 +118,9 @@ fn parse(argv: &[OsString]) -> Result<Option<Cli>> {
         None => Settings::default(),
     };
     settings.check_values(&command)?;
-    let matches = settings.matches(&command, argv).map_err(|error| Failure::usage(usage_line(&error)))?;
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::usage(usage_line(&error)))?;
+    let matches =
+        settings.matches(&command, argv).map_err(|error| Failure::usage(usage_line(&error, argv)))?;
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::usage(usage_line(&error, argv)))?;
     Ok(Some(cli))
 }
 
@@ -145,15 +146,25 @@ fn config_file(argv: &[OsString]) -> Result<Option<PathBuf>> {
 }
 
 /// What clap says of a wrong command line, in one line.
-fn usage_line(error: &clap::Error) -> String {
+fn usage_line(error: &clap::Error, argv: &[OsString]) -> String {
     let text = error.render().to_string();
     let told = text.split("\n\nUsage:").next().unwrap_or_default();
     let told = told.split("\n\nFor more information").next().unwrap_or_default();
     let told = told.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ");
-    let usage = text.split_once("Usage: ").and_then(|(_, rest)| rest.lines().next());
-    let words = usage.unwrap_or("whimbrel").split_whitespace();
-    let command: Vec<&str> = words.take_while(|word| word.chars().all(|c| c.is_ascii_lowercase())).collect();
-    format!("{told}; see `{} --help`", command.join(" "))
+    format!("{told}; see `{} --help`", command_of(argv))
+}
+
+/// The command that is on a command line: `whimbrel names serve`.
+fn command_of(argv: &[OsString]) -> String {
+    let top = command();
+    let (mut found, mut path) = (&top, top.get_name().to_owned());
+    for word in argv.iter().skip(1).filter_map(|word| word.to_str()) {
+        if let Some(command) = found.find_subcommand(word) {
+            found = command;
+            path += &format!(" {word}");
+        }
+    }
+    path
 }
 
 /// Log lines go to standard error. Without -v there are none: what users must know is said as an error.

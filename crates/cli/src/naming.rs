@@ -89,6 +89,10 @@ pub(crate) async fn register(network: &Network, user: &Name) -> Result<Registere
 /// the name over with the same key meanwhile: its record is left alone.
 pub(crate) async fn withdraw(network: &Network, name: &Name) {
     let Ok(resolver) = network.resolver() else { return };
+    // The user's name is more than this endpoint's: devices depend on it.
+    if name.kind() == NameKind::User {
+        return;
+    }
     let Ok(Ok(published)) = tokio::time::timeout(WITHDRAW_LIMIT, resolver.lookup_record(name)).await else {
         return;
     };

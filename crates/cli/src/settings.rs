@@ -88,7 +88,8 @@ impl Settings {
     pub(crate) fn check_values(&self, command: &Command) -> Result<()> {
         for setting in &self.settings {
             let argv = std::iter::once("whimbrel").chain(setting.path.iter().map(String::as_str));
-            let result = self.apply(command, std::iter::once(setting)).try_get_matches_from(argv);
+            let argv: Vec<OsString> = argv.map(OsString::from).collect();
+            let result = self.apply(command, std::iter::once(setting)).try_get_matches_from(&argv);
             let Err(error) = result else { continue };
             use clap::error::ErrorKind;
             if matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue) {
@@ -96,7 +97,7 @@ impl Settings {
                     "{}:{}: {}",
                     self.file.display(),
                     setting.line,
-                    crate::usage_line(&error)
+                    crate::usage_line(&error, &argv)
                 )));
             }
         }

@@ -11,6 +11,8 @@ use crate::failure::Failure;
 pub(crate) enum Request {
     Interrupt,
     Terminate,
+    /// The terminal, or the program that started us, is gone.
+    Hangup,
     /// Standard input ended, with `--until-eof`.
     Eof,
 }
@@ -21,6 +23,7 @@ impl Request {
         Failure::silent(match self {
             Self::Interrupt => 130,
             Self::Terminate => 143,
+            Self::Hangup => 129,
             Self::Eof => 1,
         })
     }
@@ -30,6 +33,7 @@ impl Request {
 pub(crate) struct Shutdown {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Option<Signal>,
     until_eof: bool,
 }
 
@@ -39,16 +43,30 @@ impl Shutdown {
         Ok(Self {
             interrupt: catch(SignalKind::interrupt())?,
             terminate: catch(SignalKind::terminate())?,
+            hangup: None,
             until_eof,
         })
+    }
+
+    /// Ends on a hang-up too. Not for commands that people start with nohup: it would undo that.
+    pub(crate) fn with_hangup(mut self) -> Result<Self> {
+        self.hangup = Some(signal(SignalKind::hangup()).context("cannot catch signals")?);
+        Ok(self)
     }
 
     /// Waits until somebody asks for the end. Cancel-safe.
     pub(crate) async fn requested(&mut self) -> Request {
         let until_eof = self.until_eof;
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.interrupt.recv() => Request::Interrupt,
             _ = self.terminate.recv() => Request::Terminate,
+            _ = hangup => Request::Hangup,
             () = input_ended(), if until_eof => Request::Eof,
         }
     }

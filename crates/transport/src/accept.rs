@@ -107,10 +107,11 @@ impl Incoming {
     async fn first_segment(&mut self) -> io::Result<()> {
         tune(&self.socket)?;
         loop {
-            self.write_out().await?;
+            // What the handshake still has to say then leaves together with the path's first answer.
             if segment::split(&self.plaintext).map_err(io::Error::other)?.is_some() {
                 return Ok(());
             }
+            self.write_out().await?;
             if self.plaintext.len() > MAX_FIRST_PLAINTEXT {
                 return Err(io::Error::other("first segment too long"));
             }
@@ -185,7 +186,8 @@ impl Incoming {
         if let Err(error) = path.feed(shared, &self.plaintext) {
             shared.path_closed(&path, &error);
         }
-        // Whoever waits for this connection's paths learns of the new one; the driver flushes it.
+        // Answer at once; the driver learns of the path, and of an error if there is one.
+        let _ = path.flush(shared);
         shared.with(|_| ());
     }
 }

@@ -239,10 +239,7 @@ impl Connection {
     /// [`ConnectionError::TimedOut`] after `limit`.
     pub async fn close(&self, code: CloseCode, reason: &str, limit: Duration) -> Result<(), ConnectionError> {
         self.shared().with(|state| state.engine.close(code, reason));
-        tokio::time::timeout(limit, self.closed())
-            .await
-            .map(drop)
-            .map_err(|_| ConnectionError::TimedOut)
+        tokio::time::timeout(limit, self.closed()).await.map(drop).map_err(|_| ConnectionError::TimedOut)
     }
 
     /// Ends the connection at once; what was not delivered yet is dropped. Does not wait.

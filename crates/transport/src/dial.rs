@@ -163,7 +163,7 @@ mod tests {
             ip: ip.parse().unwrap(),
             interface: Some((*interface).into()),
         });
-        AddressSet { addresses: addresses.collect(), wakes: 0 }
+        AddressSet { addresses: addresses.collect(), ..AddressSet::default() }
     }
 
     fn names(ways: &[Candidate]) -> Vec<String> {
@@ -181,7 +181,8 @@ mod tests {
     #[test]
     fn s10_06_another_interface_than_the_suspect_one_comes_first() {
         let local = set(&[("10.0.0.2", "wifi0"), ("10.1.0.2", "lte0")]);
-        let ways = candidates(&local, &["192.0.2.1:1".parse().unwrap()], &["10.0.0.2".parse().unwrap()], false);
+        let ways =
+            candidates(&local, &["192.0.2.1:1".parse().unwrap()], &["10.0.0.2".parse().unwrap()], false);
         assert_eq!(names(&ways), ["lte0", "routes", "wifi0"]);
     }
 

@@ -27,11 +27,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
-            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
-            farewell: None,
-        }
+        Self { shared, timer: Box::pin(tokio::time::sleep(Duration::ZERO)), farewell: None }
     }
 
     /// Reads and writes all paths once. True if more may be possible at once.

@@ -352,20 +352,24 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ListenError`] if the sockets cannot be bound or the name cannot be registered.
-    pub async fn listen_with(&self, name: Option<Name>, options: ListenOptions) -> Result<Listener, ListenError> {
+    pub async fn listen_with(
+        &self,
+        name: Option<Name>,
+        options: ListenOptions,
+    ) -> Result<Listener, ListenError> {
         let inner = self.inner();
         if inner.closed.load(Ordering::Relaxed) {
             return Err(ListenError::EndpointClosed);
         }
         inner.start_listening()?;
         let shown = || name.as_ref().map_or("(no name)".to_owned(), ToString::to_string);
-        let receiver = inner
-            .listeners
-            .add(name.clone(), options.allow)
-            .ok_or_else(|| ListenError::InUse(shown()))?;
-        let mut listener = Listener { endpoint: inner.clone(), name: name.clone(), receiver, publisher: None };
+        let receiver =
+            inner.listeners.add(name.clone(), options.allow).ok_or_else(|| ListenError::InUse(shown()))?;
+        let mut listener =
+            Listener { endpoint: inner.clone(), name: name.clone(), receiver, publisher: None };
         if let (Some(name), Some(resolver)) = (name, inner.resolver()) {
-            let publisher = Publisher::new(inner.clone(), resolver, name, options.delegation, options.lifetime);
+            let publisher =
+                Publisher::new(inner.clone(), resolver, name, options.delegation, options.lifetime);
             listener.publisher = Some(publisher.start().await?);
         }
         Ok(listener)

@@ -48,7 +48,9 @@ pub enum ConnectError {
     #[error("no address of {0} is known; it may be offline")]
     NoAddress(EndpointId),
     /// Nobody answered in time.
-    #[error("{peer} did not answer at {addresses} within the time limit; is it running, and is the way free?")]
+    #[error(
+        "{peer} did not answer at {addresses} within the time limit; is it running, and is the way free?"
+    )]
     TimedOut {
         /// Who.
         peer: EndpointId,

@@ -143,14 +143,19 @@ impl Mover {
         let Dialled { socket, rtt, remote } = dialled;
         let mut tls = TlsChannel::client(self.endpoint.tls.client.clone(), self.shared.peer).ok()?;
         let early_limit = if tls.early_room() > 0 { EARLY_LIMIT } else { UNANSWERED_LIMIT };
+        let mut path = None;
         let id = self.shared.with(|state| {
             let id = state.engine.open_path(Instant::now(), Some(rtt), early_limit)?;
             match PathIo::new(id, socket, tls, Vec::new()) {
-                Ok(path) => state.paths.push(Arc::new(path)),
+                Ok(io) => state.paths.push(path.insert(Arc::new(io)).clone()),
                 Err(_) => state.engine.path_lost(Instant::now(), id),
             }
             Some(id)
         })?;
+        if let Some(path) = path {
+            // The first flight leaves now; the driver sees an error if there is one.
+            let _ = path.flush(&self.shared);
+        }
         tracing::debug!(connection = %self.shared.id, path = %id, %remote, ?rtt, "path dialled");
         Some(PendingPath { shared: self.shared.clone(), id, done: false })
     }

@@ -6,8 +6,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::net::UdpSocket;
-use whimbrel_proto::notice::{self, MAX_NOTICE, Notice};
 use whimbrel_proto::Side;
+use whimbrel_proto::notice::{self, MAX_NOTICE, Notice};
 
 use crate::endpoint::EndpointInner;
 use crate::path_io::canonical;

@@ -86,19 +86,33 @@ struct Io {
     plaintext: Vec<u8>,
     /// Bytes written since the kernel was asked how many it holds unsent.
     unasked: usize,
+    /// Nothing was written by us yet.
+    fresh: bool,
     /// Nothing may follow: close_notify was queued.
     ended: bool,
 }
 
 impl PathIo {
-    pub(crate) fn new(id: PathId, socket: TcpStream, tls: TlsChannel, ciphertext: Vec<u8>) -> io::Result<Self> {
+    pub(crate) fn new(
+        id: PathId,
+        socket: TcpStream,
+        tls: TlsChannel,
+        ciphertext: Vec<u8>,
+    ) -> io::Result<Self> {
         Ok(Self {
             id,
             local: canonical(socket.local_addr()?),
             remote: canonical(socket.peer_addr()?),
             since: Instant::now(),
             socket,
-            io: Mutex::new(Io { tls, ciphertext, plaintext: Vec::new(), unasked: 0, ended: false }),
+            io: Mutex::new(Io {
+                tls,
+                ciphertext,
+                plaintext: Vec::new(),
+                unasked: 0,
+                fresh: true,
+                ended: false,
+            }),
         })
     }
 
@@ -175,7 +189,9 @@ impl PathIo {
     pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
         match self.io.try_lock() {
             Ok(mut io) => Some(self.flush_locked(&mut io, shared)),
-            Err(TryLockError::Poisoned(poisoned)) => Some(self.flush_locked(&mut poisoned.into_inner(), shared)),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                Some(self.flush_locked(&mut poisoned.into_inner(), shared))
+            }
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -196,15 +212,21 @@ impl PathIo {
 
     fn flush_lent(&self, io: &mut Io, shared: &Shared) -> Result<Flow, PathError> {
         loop {
-            if self.write_out(io)? == Flow::Blocked {
+            if !self.kernel_has_room(io) {
                 return Ok(Flow::Blocked);
             }
-            if io.ended {
-                return Ok(Flow::Idle);
+            // A first flight leaves in one piece: ClientHello and early data, or the server's
+            // handshake and its answer. Later on, what a full socket left comes first.
+            let first = io.fresh || io.tls.outgoing().waiting().is_empty();
+            if first && !io.ended {
+                self.encrypt_batch(&mut io.tls, shared)?;
             }
-            self.encrypt_batch(&mut io.tls, shared)?;
+            io.fresh = false;
             if io.tls.outgoing().waiting().is_empty() {
                 return Ok(Flow::Idle);
+            }
+            if self.write_out(io)? == Flow::Blocked {
+                return Ok(Flow::Blocked);
             }
         }
     }
@@ -221,15 +243,19 @@ impl PathIo {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Asking costs a system call: only when enough was written since to matter.
-        if io.unasked >= UNSENT_LIMIT as usize / 4 {
-            io.unasked = 0;
-            if !self.kernel_wants_more() {
-                io.unasked = UNSENT_LIMIT as usize;
-                return Ok(Flow::Blocked);
-            }
-        }
         Ok(Flow::Idle)
+    }
+
+    /// Whether the kernel's unsent queue is short. Asking costs a system call: only when enough was
+    /// written since to matter.
+    fn kernel_has_room(&self, io: &mut Io) -> bool {
+        if io.unasked >= UNSENT_LIMIT as usize / 4 {
+            if !self.kernel_wants_more() {
+                return false;
+            }
+            io.unasked = 0;
+        }
+        true
     }
 
     /// Asks the kernel whether its unsent queue is short (`TCP_NOTSENT_LOWAT`). A write alone never

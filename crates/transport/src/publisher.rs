@@ -41,10 +41,9 @@ impl Publisher {
         let record = self.sign()?;
         let published = tokio::time::timeout(FIRST_LIMIT, self.resolver.publish(record.clone())).await;
         let late = || ResolveError::Unreachable("no answer in time".into());
-        published.unwrap_or_else(|_| Err(late())).map_err(|source| ListenError::Publish {
-            name: self.name.clone(),
-            source,
-        })?;
+        published
+            .unwrap_or_else(|_| Err(late()))
+            .map_err(|source| ListenError::Publish { name: self.name.clone(), source })?;
         Ok(tokio::spawn(self.keep(record)))
     }
 

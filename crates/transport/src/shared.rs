@@ -134,8 +134,7 @@ impl Shared {
     /// Gives paths up whose local address is gone.
     pub(crate) fn lose_paths_without(&self, has: impl Fn(IpAddr) -> bool) {
         self.with(|state| {
-            let gone: Vec<PathId> =
-                state.paths.iter().filter(|p| !has(p.local.ip())).map(|p| p.id).collect();
+            let gone: Vec<PathId> = state.paths.iter().filter(|p| !has(p.local.ip())).map(|p| p.id).collect();
             for path in gone {
                 state.engine.path_lost(Instant::now(), path);
             }
@@ -292,13 +291,8 @@ impl Shared {
     /// Local addresses of paths that are suspect: to be avoided when dialling.
     pub(crate) fn suspect_locals(&self) -> Vec<IpAddr> {
         let state = self.lock();
-        let suspects: Vec<PathId> = state
-            .engine
-            .paths()
-            .iter()
-            .filter(|p| p.state == PathState::Suspect)
-            .map(|p| p.id)
-            .collect();
+        let suspects: Vec<PathId> =
+            state.engine.paths().iter().filter(|p| p.state == PathState::Suspect).map(|p| p.id).collect();
         state.paths.iter().filter(|p| suspects.contains(&p.id)).map(|p| p.local.ip()).collect()
     }
 }

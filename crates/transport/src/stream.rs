@@ -35,12 +35,7 @@ impl fmt::Debug for Stream {
 
 impl Stream {
     pub(crate) fn new(handle: Arc<Handle>, id: StreamId) -> Self {
-        let inner = Inner {
-            handle,
-            id,
-            finished: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-        };
+        let inner = Inner { handle, id, finished: AtomicBool::new(false), ended: AtomicBool::new(false) };
         Self { inner: Arc::new(inner) }
     }
 
@@ -279,7 +274,11 @@ impl Drop for SendHalf {
 }
 
 impl AsyncRead for RecvHalf {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use lab_support::net::{Family, Net, Routed, Watch};
 use lab_support::process::{Process, Role};
-use lab_support::secs;
 use lab_support::traffic::{Echo, Server, Transfer, Way};
+use lab_support::{ms, secs};
+use whimbrel_base::Ticket;
 use whimbrel_lab::{Direction, require};
 use whimbrel_transport::{CloseCode, ClosedBy, Config, Connection, ConnectionEvent};
 
@@ -178,6 +179,29 @@ fn s10_14_a_connection_to_a_killed_peer_ends_when_its_linger_time_does() {
     server.kill();
     let reason = net.client.wait(connection.closed());
     assert_eq!((reason.by, reason.code), (ClosedBy::Local, CloseCode::LINGER_EXPIRED));
+    let took = began.elapsed();
+    assert!(took >= linger && took < linger + secs(3), "{took:?}");
+}
+
+#[test]
+fn s10_14_what_is_kept_for_a_killed_client_is_given_up_when_its_linger_time_ends() {
+    if !require!() {
+        return;
+    }
+    let net = Net::new(Family::V4);
+    let linger = secs(3);
+    let config = Config { linger, ..Config::default() };
+    let server = Server::start(&net.server, net.server.endpoint_with(|builder| builder.config(config)));
+    let role = Role::Idle { server: Ticket::from(server.endpoint.addr()), connections: 5 };
+    let client = Process::start(&net.client, &role);
+    assert_eq!(server.endpoint.connections().len(), 5);
+    let began = Instant::now();
+    client.kill();
+    net.server.wait(async {
+        while !server.endpoint.connections().is_empty() {
+            tokio::time::sleep(ms(20)).await;
+        }
+    });
     let took = began.elapsed();
     assert!(took >= linger && took < linger + secs(3), "{took:?}");
 }

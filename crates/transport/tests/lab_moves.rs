@@ -5,8 +5,8 @@ mod lab_support;
 
 use std::time::Instant;
 
-use lab_support::net::{Family, Net, Watch};
-use lab_support::traffic::{Echo, Server, Transfer, Way};
+use lab_support::net::{Family, Net, Routed, Watch};
+use lab_support::traffic::{Echo, Server, Transfer, Way, write_upload};
 use lab_support::{ms, secs};
 use whimbrel_lab::require;
 use whimbrel_transport::CloseCode;
@@ -65,6 +65,32 @@ one_side_moves! {
     the_server_moves_while_it_is_downloaded_from_over_ipv6: Server Down V6;
 }
 
+/// Many hosts get an address first, and the way to others a little later: what was tried between is not waited for.
+#[test]
+fn a_route_that_comes_after_its_address_is_used_at_once() {
+    if !require!() {
+        return;
+    }
+    let net = Routed::new(Family::V4, false);
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = net.client.endpoint();
+    let mut addresses = client.watch_addresses();
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let mut echo = net.client.wait(Echo::open(&connection));
+    net.client.leave();
+    net.client.host.add_address("wifi0", "10.0.1.99/24").unwrap();
+    let address = Family::V4.ip(1, 99);
+    net.client.wait(async { drop(addresses.wait_for(|set| set.contains(address)).await) });
+    // The kernel takes everything for a neighbour now, and asks for it in vain for seconds.
+    std::thread::sleep(ms(100));
+    let began = Instant::now();
+    net.client.host.add_default_route("wifi0", "10.0.1.1", 100).unwrap();
+    net.client.wait(echo.say(b"there"));
+    let took = began.elapsed();
+    eprintln!("answered {took:?} after the route came");
+    assert!(took < ms(700), "{took:?}");
+}
+
 /// The handshake takes three round trips of 20 ms: the move hits each of its steps.
 const STEPS: [u64; 7] = [0, 5, 15, 25, 35, 45, 60];
 
@@ -98,13 +124,15 @@ fn moves_during_close(mover: Mover) {
     // 3 MB take about 250 ms: the last moves come after the data, while the end is agreed.
     for (round, step) in (1..).zip([0, 20, 100, 200, 250, 270, 290, 310]) {
         let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
-        let transfer = Transfer::start(&net.client, &connection, &server, Way::Up, PIECE);
         let arrived = server.uploaded.clone();
-        transfer.reach(&net.client, (round - 1) * PIECE + 1);
+        // All of it fits in the buffers, so it is written long before it arrives.
+        let answer = net.client.wait(write_upload(&connection, PIECE)).unwrap();
+        net.client.wait(arrived.reach((round - 1) * PIECE + 1));
         let began = Instant::now();
         let closing = net.client.runtime.spawn(async move {
-            // Everything is written once the transfer waits for the receiver's answer, which is not in the way of the end.
-            connection.close(CloseCode::NONE, "", secs(20)).await
+            let closed = connection.close(CloseCode::NONE, "", secs(20)).await;
+            drop(answer);
+            closed
         });
         std::thread::sleep(ms(step));
         match mover {

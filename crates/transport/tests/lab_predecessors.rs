@@ -124,7 +124,7 @@ fn s10_06_a_lost_address_is_noticed_at_once() {
     }
     for family in [Family::V4, Family::V6] {
         let net = Net::new(family);
-        let times = noticed(&net, 9, Node::leave, |node| drop(node.arrive()));
+        let times = noticed(&net, 9, Node::leave, |node| _ = node.arrive());
         assert_at_once("a lost address", &times);
     }
 }
@@ -208,7 +208,8 @@ fn s10_11_idle_connections_use_one_descriptor_each_and_no_time() {
     let _alone = heavy();
     let net = Net::new(Family::V4);
     let mut server = Process::start(&net.server, &Role::Serve { key: 11, port: 4480 });
-    let idler = |server: Ticket, connections| Process::start(&net.client, &Role::Idle { server, connections });
+    let idler =
+        |server: Ticket, connections| Process::start(&net.client, &Role::Idle { server, connections });
     let before = server.descriptors();
     let mut none = idler(server.ticket(), 0);
     let mut many = idler(server.ticket(), CONNECTIONS);

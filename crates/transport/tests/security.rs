@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use lab_support::traffic::{Echo, Meter, serve};
 use lab_support::{heavy, ms, secs};
-use raw::{Answer, Identity, RawClient, RawPath, client_config, client_hello, offer, segment_of, with_length};
+use raw::{
+    Answer, Identity, RawClient, RawPath, client_config, client_hello, offer, segment_of, with_length,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use whimbrel_base::{ConnectionId, EndpointAddr};
@@ -227,7 +229,12 @@ impl Relay {
     }
 }
 
-async fn pass_on(client: tokio::net::TcpStream, server: SocketAddr, kept: Arc<Mutex<Vec<Vec<u8>>>>, number: usize) {
+async fn pass_on(
+    client: tokio::net::TcpStream,
+    server: SocketAddr,
+    kept: Arc<Mutex<Vec<Vec<u8>>>>,
+    number: usize,
+) {
     let server = tokio::net::TcpStream::connect(server).await.unwrap();
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
@@ -273,16 +280,23 @@ async fn a_replayed_first_flight_opens_nothing_and_delivers_nothing() {
     let flights = relay.flights.lock().unwrap().clone();
     assert_eq!(flights.len(), 2);
     assert!(flights[1].len() > UPLOAD, "the recording is incomplete");
-    for flight in &flights {
-        for _ in 0..3 {
+    let replay = || {
+        for flight in flights.iter().cycle().take(6) {
             play(target.address, flight);
         }
+        assert_eq!(target.accepted(), 2, "a replay opened a connection");
+        assert_eq!(target.uploaded.get(), UPLOAD as u64, "a replay delivered bytes");
+    };
+    replay();
+    for connection in [connection, known] {
+        Echo::open(&connection).await;
+        connection.close(CloseCode::NONE, "", secs(5)).await.unwrap();
     }
-    assert_eq!(target.accepted(), 2, "a replay opened a connection");
-    assert_eq!(target.uploaded.get(), UPLOAD as u64, "a replay delivered bytes");
-    assert_eq!(target.endpoint.connections().len(), 2);
-    Echo::open(&connection).await;
-    Echo::open(&known).await;
+    // Now the server does not know the connections any more, and nothing but its TLS remembers the flights.
+    while !target.endpoint.connections().is_empty() {
+        tokio::time::sleep(ms(5)).await;
+    }
+    replay();
 }
 
 /// One upload, written at once.
@@ -307,8 +321,9 @@ async fn strangers_are_refused_before_the_application_hears_of_them() {
         }
         // Nor do bytes that travel with the first flight arrive.
         let connection = stranger.connect_early(target.endpoint.addr()).await.unwrap();
-        let mut stream = connection.open_stream().await.unwrap();
-        let _ = stream.write_all(b"U0123456").await;
+        if let Ok(mut stream) = connection.open_stream().await {
+            let _ = stream.write_all(b"U0123456").await;
+        }
         assert_eq!(connection.closed().await.code, CloseCode::NOT_ALLOWED);
     }
     assert_eq!((target.accepted(), target.uploaded.get()), (0, 0));
@@ -333,7 +348,8 @@ async fn garbage_instead_of_tls_is_cut_off() {
     endless_record.resize(100_000, 0);
     let mut noise = vec![0; 100_000];
     lab_support::traffic::fill(&mut noise, 0);
-    let flights: [&[u8]; 4] = [b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n", &endless_record, &noise, &[0; 64]];
+    let flights: [&[u8]; 4] =
+        [b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n", &endless_record, &noise, &[0; 64]];
     for flight in flights {
         let mut socket = TcpStream::connect(target.address).unwrap();
         // The server may close before it has read everything.
@@ -404,7 +420,7 @@ async fn handshakes_that_drag_on_are_cut_off() {
     let config = Config { handshake_timeout: limit, ..Config::default() };
     let target = target(config, Allow::Any).await;
     let address = target.address;
-    let silent = move || drop(wait_for_end(TcpStream::connect(address).unwrap(), &[]));
+    let silent = move || wait_for_end(TcpStream::connect(address).unwrap(), &[]);
     let trickling = move || wait_for_end(TcpStream::connect(address).unwrap(), &client_hello());
     let half = move || {
         let mut socket = TcpStream::connect(address).unwrap();
@@ -459,7 +475,8 @@ fn wait_for_end(mut socket: TcpStream, bytes: &[u8]) {
         match socket.read(&mut [0; 4096]) {
             Ok(0) => return,
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
+            Err(error)
+                if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
             Err(_) => return,
         }
     }

@@ -236,7 +236,7 @@ fn a_drop_waits_for_a_moved_peer_and_no_longer() {
     server.read_to_string(&mut all).unwrap();
     assert_eq!(all, "wait for me");
 
-    let Pair { mut client, client_at, .. } = pair(143);
+    let Pair { mut client, client_at, server: _server, .. } = pair(143);
     client_at.set([]);
     client.write_all(b"in vain").unwrap();
     client.set_linger(Some(MOMENT)).unwrap();
@@ -336,4 +336,20 @@ fn the_process_has_a_default_endpoint() {
     let (own, _at) = endpoint(148, 1);
     own.clone().set_process_default();
     assert_eq!(Endpoint::process_default().unwrap().id(), own.id());
+}
+
+/// The listener's side ends last, with nothing to say: the caller's drop must not wait for an answer that never comes.
+#[test]
+fn who_ends_last_says_that_it_read_the_end() {
+    let Pair { mut client, mut server, .. } = pair(149);
+    server.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(client.read(&mut [0; 9]).unwrap(), 0);
+    let ending = thread::spawn(move || {
+        let start = Instant::now();
+        client.close(Duration::from_secs(5)).unwrap();
+        start.elapsed()
+    });
+    assert_eq!(server.read(&mut [0; 9]).unwrap(), 0);
+    drop(server);
+    assert!(ending.join().unwrap() < MOMENT * 5);
 }

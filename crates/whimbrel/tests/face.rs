@@ -15,7 +15,14 @@ fn at(net: u8, host: u8) -> ManualMonitor {
     ManualMonitor::new([IpAddr::from([127, 0, net, host])])
 }
 
+/// `RUST_LOG=whimbrel=debug` shows what happens.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+}
+
 async fn service(net: u8) -> Service {
+    log();
     let endpoint = transport::Endpoint::builder().monitor(at(net, 200)).bind().await.unwrap();
     Service::start(endpoint, MemoryStore::new(), Limits::default()).await.unwrap()
 }
@@ -101,7 +108,9 @@ async fn a_connection_outlives_the_endpoints_handles_and_still_follows_the_name(
     let net = 163;
     let service = service(net).await;
     let server_at = at(net, 1);
-    let server = Endpoint::builder().names(service.addr()).monitor(server_at.clone()).bind().await.unwrap();
+    // A port that the system gives to nobody else: it must be free at each new address.
+    let server = Endpoint::builder().names(service.addr()).monitor(server_at.clone()).port(4600);
+    let server = server.bind().await.unwrap();
     echo(server.listen("anna@example.org").await.unwrap());
     let client_at = at(net, 2);
     let client = Endpoint::builder().names(service.addr()).monitor(client_at.clone()).bind().await.unwrap();

@@ -22,16 +22,27 @@ const WARM_UP: Duration = Duration::from_millis(300);
 /// The clock is looked at once in so many bytes, so that small writes do not measure the clock.
 const CLOCK_EVERY: usize = 256 * 1024;
 
-const METRICS: &[Metric] =
-    &[Metric { key: "rate", unit: "MiB/s" }, Metric { key: "cpu", unit: "ns/KiB" }];
+const METRICS: &[Metric] = &[Metric { key: "rate", unit: "MiB/s" }, Metric { key: "cpu", unit: "ns/KiB" }];
 
 const THROUGHPUT: Spec = Spec {
     name: "throughput",
     title: "one stream, 64 KiB writes, loopback, both ends in one process",
     metrics: METRICS,
     targets: &[
-        Target { of: "whimbrel", metric: "rate", against: Some("tls"), bound: Bound::AtLeast(0.9), aim: 0.97 },
-        Target { of: "whimbrel", metric: "rate", against: Some("iroh"), bound: Bound::AtLeast(2.5), aim: 2.5 },
+        Target {
+            of: "whimbrel",
+            metric: "rate",
+            against: Some("tls"),
+            bound: Bound::AtLeast(0.9),
+            aim: 0.97,
+        },
+        Target {
+            of: "whimbrel",
+            metric: "rate",
+            against: Some("iroh"),
+            bound: Bound::AtLeast(2.5),
+            aim: 2.5,
+        },
     ],
 };
 

@@ -25,7 +25,13 @@ const SPEC: Spec = Spec {
     title: "connecting to a known peer until the first byte was echoed, loopback",
     metrics: &[Metric { key: "p50", unit: "µs" }, Metric { key: "p99", unit: "µs" }],
     targets: &[
-        Target { of: "whimbrel-early", metric: "p50", against: Some("tls"), bound: Bound::AtMost(1.2), aim: 1.0 },
+        Target {
+            of: "whimbrel-early",
+            metric: "p50",
+            against: Some("tls"),
+            bound: Bound::AtMost(1.2),
+            aim: 1.0,
+        },
         Target { of: "whimbrel", metric: "p50", against: Some("tls"), bound: Bound::AtMost(1.2), aim: 1.0 },
     ],
 };
@@ -38,7 +44,8 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     let mut trials = Vec::new();
     for (round, (system, start)) in schedule(&subjects, plan.rounds(5)) {
         let label = format!("{system}{}", if start == Start::Early { "-early" } else { "" });
-        let times = isolated(connects(system, start, count)).with_context(|| format!("connect of {label}"))?;
+        let times =
+            isolated(connects(system, start, count)).with_context(|| format!("connect of {label}"))?;
         let trial = Trial::new(label, round)
             .with("p50", quantile(&times, 0.5).context("no connection")?)
             .with("p99", quantile(&times, 0.99).context("no connection")?);

@@ -30,8 +30,20 @@ const SPEC: Spec = Spec {
         Metric { key: "server_cpu", unit: "%" },
     ],
     targets: &[
-        Target { of: "whimbrel", metric: "client_memory", against: None, bound: Bound::AtMost(40.0), aim: 20.0 },
-        Target { of: "whimbrel", metric: "server_memory", against: None, bound: Bound::AtMost(40.0), aim: 20.0 },
+        Target {
+            of: "whimbrel",
+            metric: "client_memory",
+            against: None,
+            bound: Bound::AtMost(40.0),
+            aim: 20.0,
+        },
+        Target {
+            of: "whimbrel",
+            metric: "server_memory",
+            against: None,
+            bound: Bound::AtMost(40.0),
+            aim: 20.0,
+        },
         Target { of: "whimbrel", metric: "client_cpu", against: None, bound: Bound::AtMost(0.1), aim: 0.1 },
         Target { of: "whimbrel", metric: "server_cpu", against: None, bound: Bound::AtMost(0.1), aim: 0.1 },
     ],
@@ -42,7 +54,9 @@ pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) 
     let length = plan.length(30.0);
     let limit = sys::raise_file_limit()?;
     if limit < connections as u64 + OTHER_FILES {
-        bail!("{connections} connections need as many open files, but the limit is {limit}; raise it (ulimit -n)");
+        bail!(
+            "{connections} connections need as many open files, but the limit is {limit}; raise it (ulimit -n)"
+        );
     }
     let mut trials = Vec::new();
     for (round, system) in schedule(&plan.systems, plan.rounds(3)) {

@@ -50,7 +50,9 @@ pub(crate) fn runtime() -> Result<Runtime> {
 }
 
 /// Runs one trial on a fresh runtime, so that nothing of the trial before is left.
-pub(crate) fn isolated<T: Send + 'static>(trial: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+pub(crate) fn isolated<T: Send + 'static>(
+    trial: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
     let runtime = runtime()?;
     // Spawned, so that the trial runs on the workers, as it would in an application.
     let result = runtime.block_on(runtime.spawn(trial));

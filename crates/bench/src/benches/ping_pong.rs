@@ -39,10 +39,8 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     for (round, system) in schedule(&plan.systems, plan.rounds(7)) {
         let found =
             isolated(round_trips(system, length)).with_context(|| format!("ping-pong of {system}"))?;
-        let trial = Trial::new(system, round)
-            .with("p50", found.p50)
-            .with("p99", found.p99)
-            .with("cpu", found.cpu);
+        let trial =
+            Trial::new(system, round).with("p50", found.p50).with("p99", found.p99).with("cpu", found.cpu);
         output.trial(&SPEC, &trial);
         trials.push(trial);
     }

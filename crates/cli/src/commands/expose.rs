@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use tokio::net::TcpStream;
 use whimbrel_base::Name;
-use whimbrel_transport::{Connection, ListenOptions, Listener, Stream};
+use whimbrel_transport::{Config, Connection, ListenOptions, Listener, Stream};
 
 use crate::access::{self, Entry};
 use crate::args::{Globals, after};
@@ -31,7 +31,6 @@ Examples:
   whimbrel expose --ticket --to 127.0.0.1:8080 --allow any --port 4433"))]
 pub(crate) struct Expose {
     /// The name to be reached under; not needed with --ticket
-    #[arg(required_unless_present = "ticket")]
     name: Option<Name>,
     /// The local service
     #[arg(long, value_name = "HOST:PORT", value_parser = super::host_and_port)]
@@ -42,6 +41,9 @@ pub(crate) struct Expose {
     /// Print a ticket, with which peers connect without a name service
     #[arg(long)]
     ticket: bool,
+    /// How long connections of peers that are out of reach are kept: a number and s, m, h or d
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = super::duration)]
+    linger: Duration,
     /// Print a JSON object once it can be reached
     #[arg(long)]
     json: bool,
@@ -51,8 +53,15 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
     if args.allow.is_empty() {
         return Err(Failure::usage(access::NOBODY));
     }
+    if args.name.is_none() && !args.ticket {
+        return Err(Failure::usage(
+            "under which name? Give a NAME, or --ticket; see `whimbrel expose --help`",
+        ));
+    }
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let network = Network::start(globals, super::identity(globals)?.key, Wish::default()).await?;
+    let config = Config { linger: args.linger, ..Config::default() };
+    let wish = Wish { config, ..Wish::default() };
+    let network = Network::start(globals, super::identity(globals)?.key, wish).await?;
     let result = tokio::select! {
         result = serve(globals, &args, &network) => result,
         _ = shutdown.requested() => Ok(()),

@@ -58,7 +58,7 @@ enum Action {
         #[arg(long, value_name = "ID")]
         to: EndpointId,
         /// How long it holds: a number and s, m, h or d
-        #[arg(long = "for", value_name = "TIME", default_value = "365d", value_parser = duration)]
+        #[arg(long = "for", value_name = "TIME", default_value = "365d", value_parser = super::duration)]
         duration: Duration,
         /// Print a JSON object
         #[arg(long)]
@@ -78,6 +78,12 @@ enum Action {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
+    if let Some(Action::Register { user, .. }) = &args.action
+        && user.kind() != NameKind::User
+    {
+        let (kind, user_name) = (user.kind(), user.user());
+        return Err(Failure::usage(format!("{user} is a {kind}'s name; register the user: {user_name}")));
+    }
     let identity = super::identity(globals)?;
     let id = identity.key.id();
     match args.action {
@@ -86,13 +92,6 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
         })),
         None => output::line(id.to_string()),
         Some(Action::Register { user, json }) => {
-            if user.kind() != NameKind::User {
-                return Err(Failure::usage(format!(
-                    "{user} is a {}'s name; register the user: {}",
-                    user.kind(),
-                    user.user()
-                )));
-            }
             let network = Network::start(globals, identity.key, Wish::default()).await?;
             let registered = naming::register(&network, &user).await;
             network.close().await;
@@ -139,34 +138,6 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
                 return output::json(&json!({ "name": delegation.name().to_string(), "file": file }));
             }
             output::line(format!("this key may use {} now", delegation.name()))
-        }
-    }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "write it as a number and s, m, h or d, as in 365d".to_owned();
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    number.checked_mul(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations() {
-        assert_eq!(duration("365d"), Ok(Duration::from_secs(365 * 86_400)));
-        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-        for wrong in ["", "d", "0d", "-1d", "1w", "1", "99999999999999999999d", "1é"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Pipe {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Pipe) -> Result<()> {
-    let mut shutdown = Shutdown::catch(false)?;
+    let mut shutdown = Shutdown::catch(false)?.with_hangup()?;
     let network = Arc::new(Network::start(globals, super::identity(globals)?.key, Wish::default()).await?);
     let result = tokio::select! {
         result = serve(globals, &args, &network) => result,

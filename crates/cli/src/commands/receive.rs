@@ -97,15 +97,14 @@ async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<(
     } else {
         output::note(globals.quiet, "waiting for files");
     }
-    let inbox =
-        Inbox { directory: args.dir.clone(), overwrite: args.overwrite, board: Board::new(globals.quiet) };
-    take(args, listener, inbox).await
+    let board = Board::new(globals.quiet);
+    let inbox = Inbox::new(args.dir.clone(), args.overwrite, board.clone());
+    take(args, listener, inbox, board).await
 }
 
 /// Takes files until stopped, or until the first one is done with.
-async fn take(args: &Receive, listener: Listener, inbox: Inbox) -> Result<()> {
+async fn take(args: &Receive, listener: Listener, inbox: Inbox, board: Board) -> Result<()> {
     let (results, mut done) = mpsc::channel(RESULTS);
-    let board = inbox.board.clone();
     let accepting = tokio::spawn(accept(listener, Arc::new(inbox), results));
     let result = loop {
         let Some((peer, result)) = done.recv().await else { break Ok(()) };

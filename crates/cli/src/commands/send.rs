@@ -17,7 +17,7 @@ use crate::progress::Board;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::transfer::Trouble;
-use crate::transfer::sending::{Sent, send};
+use crate::transfer::sending::{Outgoing, Sent, send};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -34,6 +34,9 @@ pub(crate) struct Send {
     /// The receiver: a name, or a ticket that `whimbrel receive` printed
     #[arg(long, value_name = "NAME|TICKET")]
     to: Peer,
+    /// Send at most so many MiB a second
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
     /// Print a JSON object when it has arrived
     #[arg(long)]
     json: bool,
@@ -87,10 +90,12 @@ async fn until_sent(globals: &Globals, args: &Send, name: &str, network: &Arc<Ne
     // Who never was there is not waited for; who was there once is.
     lasting.connection().await?;
     let board = Board::new(globals.quiet);
+    let rate = args.limit.map(|limit| u64::from(limit) << 20);
+    let file = Outgoing { path: args.file.clone(), name: name.to_owned(), rate };
     let mut pause = FIRST_PAUSE;
     loop {
         let problem = match lasting.stream().await {
-            Ok(stream) => match send(stream, &args.file, name, &board).await {
+            Ok(stream) => match send(stream, &file, &board).await {
                 Ok(sent) => return Ok(sent),
                 Err(Trouble::Refused(reason)) => {
                     return Err(anyhow!("{} does not take {name}: {reason}", args.to));

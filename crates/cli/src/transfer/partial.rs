@@ -26,6 +26,18 @@ pub(super) struct Partial {
     overwrite: bool,
 }
 
+/// Somebody else receives this file.
+#[derive(Debug)]
+pub(super) struct Locked(String);
+
+impl std::fmt::Display for Locked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is being received already", self.0)
+    }
+}
+
+impl std::error::Error for Locked {}
+
 /// Where a file of this name goes, if it is the name of a file and nothing else.
 pub(super) fn target(directory: &Path, name: &str) -> Result<PathBuf> {
     let mut parts = Path::new(name).components();
@@ -56,7 +68,7 @@ impl Partial {
             .with_context(failed)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => bail!("{name} is being received already"),
+            Err(TryLockError::WouldBlock) => return Err(Locked(name.into_owned()).into()),
             Err(TryLockError::Error(error)) => return Err(error).with_context(failed),
         }
         Ok(Self { file, path, target, overwrite })

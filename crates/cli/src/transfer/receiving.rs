@@ -1,27 +1,85 @@
 //! The receiver's side of a transfer.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
+use tokio::sync::Notify;
 use tokio::task::block_in_place;
-use whimbrel_transport::{RecvHalf, SendHalf, Stream};
+use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
 
 use super::message::{self, Message, VERSION};
-use super::partial::{Partial, target};
+use super::partial::{Locked, Partial, target};
 use super::{CHUNK, Trouble, hash_prefix, sum};
 use crate::progress::Board;
 use crate::tunnel::BROKEN;
 
+/// How long a transfer that is replaced may take to let go of its file.
+const TAKEOVER_LIMIT: Duration = Duration::from_secs(5);
+const TAKEOVER_PAUSE: Duration = Duration::from_millis(20);
+
 /// Where files go.
-#[derive(Clone)]
 pub(crate) struct Inbox {
-    pub(crate) directory: PathBuf,
-    pub(crate) overwrite: bool,
-    pub(crate) board: Board,
+    directory: PathBuf,
+    overwrite: bool,
+    board: Board,
+    /// What is on its way just now, by the files' names.
+    coming: Mutex<HashMap<String, Coming>>,
+}
+
+impl Inbox {
+    pub(crate) fn new(directory: PathBuf, overwrite: bool, board: Board) -> Self {
+        Self { directory, overwrite, board, coming: Mutex::default() }
+    }
+
+    /// Opens a file for a transfer on `connection`. A sender that died and was started again finds
+    /// its own old transfer, which would wait for it for a day: that one is ended.
+    async fn open(&self, target: PathBuf, name: &str, coming: &Coming) -> anyhow::Result<Partial> {
+        let old = {
+            let mut all = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
+            let (new, old) = (&coming.connection, all.get(name).map(|old| &old.connection));
+            if old.is_some_and(|old| old.peer_id() != new.peer_id() || old.id() == new.id()) {
+                bail!("{name} is being received already");
+            }
+            all.insert(name.to_owned(), coming.clone())
+        };
+        if let Some(old) = old {
+            old.connection.abort(CloseCode::EVICTED, "the sender sends the file anew");
+            old.replaced.notify_one();
+        }
+        let start = Instant::now();
+        loop {
+            match Partial::open(target.clone(), self.overwrite) {
+                Err(error) if !error.is::<Locked>() || start.elapsed() > TAKEOVER_LIMIT => {
+                    self.forget(name, coming);
+                    return Err(error);
+                }
+                Err(_) => tokio::time::sleep(TAKEOVER_PAUSE).await,
+                Ok(partial) => return Ok(partial),
+            }
+        }
+    }
+
+    fn forget(&self, name: &str, coming: &Coming) {
+        let mut all = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.get(name).is_some_and(|known| Arc::ptr_eq(&known.replaced, &coming.replaced)) {
+            all.remove(name);
+        }
+    }
+}
+
+/// A transfer under way.
+#[derive(Clone)]
+struct Coming {
+    connection: Connection,
+    /// Told when the same sender begins anew.
+    replaced: Arc<Notify>,
 }
 
 /// A file that arrived.
@@ -65,8 +123,13 @@ async fn exchange(read: &mut RecvHalf, write: &mut SendHalf, inbox: &Inbox) -> R
     if !inbox.overwrite && fs::symlink_metadata(&target).is_ok() {
         return compare(read, write, target, size).await;
     }
-    let mut partial = Partial::open(target, inbox.overwrite)?;
-    let result = fill(read, write, &mut partial, size, &name, inbox).await;
+    let coming = Coming { connection: read.stream().connection(), replaced: Arc::default() };
+    let mut partial = inbox.open(target, &name, &coming).await?;
+    let result = tokio::select! {
+        result = fill(read, write, &mut partial, size, &name, inbox) => result,
+        () = coming.replaced.notified() => Err(Trouble::Lost(io::Error::other("it was started again"))),
+    };
+    inbox.forget(&name, &coming);
     match result {
         Ok((resumed_from, sha256)) => {
             let file = block_in_place(|| partial.finish())?;

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
-use std::path::Path;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use sha2::{Digest as _, Sha256};
@@ -11,8 +12,17 @@ use whimbrel_transport::{RecvHalf, SendHalf, Stream};
 
 use super::message::{self, Message, VERSION};
 use super::{CHUNK, Trouble, hash_prefix, sum};
-use crate::progress::Board;
+use crate::progress::{Board, Progress};
 use crate::tunnel::BROKEN;
+
+/// A file to be sent.
+pub(crate) struct Outgoing {
+    pub(crate) path: PathBuf,
+    /// What it is to be called there.
+    pub(crate) name: String,
+    /// At most so many bytes a second.
+    pub(crate) rate: Option<u64>,
+}
 
 /// A file that arrived.
 pub(crate) struct Sent {
@@ -22,10 +32,10 @@ pub(crate) struct Sent {
     pub(crate) sha256: String,
 }
 
-/// Sends a file under `name`.
-pub(crate) async fn send(stream: Stream, file: &Path, name: &str, board: &Board) -> Result<Sent, Trouble> {
+/// Sends a file.
+pub(crate) async fn send(stream: Stream, file: &Outgoing, board: &Board) -> Result<Sent, Trouble> {
     let (mut read, mut write) = stream.into_split();
-    let result = exchange(&mut read, &mut write, file, name, board).await;
+    let result = exchange(&mut read, &mut write, file, board).await;
     match result {
         // The receiver's reason is behind what it did not read.
         Err(Trouble::Lost(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -45,14 +55,14 @@ pub(crate) async fn send(stream: Stream, file: &Path, name: &str, board: &Board)
 async fn exchange(
     read: &mut RecvHalf,
     write: &mut SendHalf,
-    path: &Path,
-    name: &str,
+    outgoing: &Outgoing,
     board: &Board,
 ) -> Result<Sent, Trouble> {
+    let Outgoing { path, name, rate } = outgoing;
     let failed = || format!("cannot read {}", path.display());
     let mut file = File::open(path).with_context(failed)?;
     let size = file.metadata().with_context(failed)?.len();
-    let offer = Message::Offer { version: VERSION, name: name.to_owned(), size };
+    let offer = Message::Offer { version: VERSION, name: name.clone(), size };
     message::write(write, &offer).await.map_err(Trouble::Lost)?;
     let (offset, theirs) = match message::read(read).await.map_err(Trouble::Lost)? {
         Message::Want { offset, sha256 } if offset <= size => (offset, sha256),
@@ -66,7 +76,7 @@ async fn exchange(
     };
     let (offset, hasher) = common_prefix(&mut file, offset, &theirs).with_context(failed)?;
     message::write(write, &Message::Start { offset }).await.map_err(Trouble::Lost)?;
-    let hasher = send_rest(write, &mut file, (offset, size), hasher, &mut board.file(name, size, offset))
+    let hasher = send_rest(write, &mut file, (offset, size, *rate), hasher, board.file(name, size, offset))
         .await
         .map_err(|trouble| match trouble {
             Trouble::Here(error) => Trouble::Here(error.context(failed())),
@@ -96,12 +106,12 @@ fn common_prefix(file: &mut File, offset: u64, theirs: &str) -> io::Result<(u64,
 async fn send_rest(
     write: &mut SendHalf,
     file: &mut File,
-    (offset, size): (u64, u64),
+    (offset, size, rate): (u64, u64, Option<u64>),
     mut hasher: Sha256,
-    progress: &mut crate::progress::Progress,
+    mut progress: Progress,
 ) -> Result<Sha256, Trouble> {
     let mut buffer = vec![0; CHUNK];
-    let mut sent = offset;
+    let (mut sent, start) = (offset, Instant::now());
     while sent < size {
         let most = usize::try_from(size - sent).unwrap_or(CHUNK).min(CHUNK);
         let n = tokio::task::block_in_place(|| file.read(&mut buffer[..most])).map_err(anyhow::Error::new)?;
@@ -112,6 +122,10 @@ async fn send_rest(
         write.write_all(&buffer[..n]).await.map_err(Trouble::Lost)?;
         sent += n as u64;
         progress.at(sent);
+        if let Some(rate) = rate {
+            let due = Duration::from_secs_f64((sent - offset) as f64 / rate as f64);
+            tokio::time::sleep(due.saturating_sub(start.elapsed())).await;
+        }
     }
     Ok(hasher)
 }

@@ -1,5 +1,6 @@
 //! One stream: a send half and a receive half, each with its own state.
 
+mod pool;
 mod recv;
 mod send;
 

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::{CloseCode, ProtocolError};
 use crate::ids::StreamId;
+use crate::stream::pool::{CHUNK, CHUNKS};
 
 /// More separate pieces than this in one stream's window is an attack on our memory.
 const MAX_PIECES: usize = 4096;
-/// Small arrivals that follow each other are gathered into chunks of up to this size.
-const CHUNK: usize = 16 * 1024;
 
 /// What a read found.
 #[derive(Debug, PartialEq, Eq)]
@@ -129,7 +128,8 @@ impl Recv {
             last => {
                 // Grow towards CHUNK, so that a lone byte costs little and a flood is stored densely.
                 let room = last.map_or(0, |l| l.len() * 2).min(CHUNK).max(data.len());
-                let mut chunk = Vec::with_capacity(room);
+                let mut chunk =
+                    if room > CHUNK / 2 && room <= CHUNK { CHUNKS.take() } else { Vec::with_capacity(room) };
                 chunk.extend_from_slice(data);
                 self.ready.push_back(chunk);
             }
@@ -198,7 +198,7 @@ impl Recv {
             copied += n;
             self.taken += n;
             if self.taken == chunk.len() {
-                self.ready.pop_front();
+                self.ready.pop_front().into_iter().for_each(|chunk| CHUNKS.give(chunk));
                 self.taken = 0;
             }
         }

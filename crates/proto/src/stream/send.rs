@@ -5,9 +5,7 @@ use std::ops::Range;
 
 use crate::error::CloseCode;
 use crate::ranges::RangeSet;
-
-/// Bytes are kept in blocks of this size, so that giving acknowledged ones back costs nothing.
-const BLOCK: usize = 64 * 1024;
+use crate::stream::pool::{BLOCK, BLOCKS};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fin {
@@ -67,7 +65,9 @@ impl Send {
         while !data.is_empty() {
             let room = self.blocks.back().map_or(0, |b| BLOCK - b.len());
             if room == 0 {
-                self.blocks.push_back(Vec::new());
+                // A lone small write costs no more memory than it needs.
+                let small = self.blocks.is_empty() && data.len() < BLOCK / 4;
+                self.blocks.push_back(if small { Vec::new() } else { BLOCKS.take() });
                 continue;
             }
             let (now, later) = data.split_at(room.min(data.len()));
@@ -207,12 +207,12 @@ impl Send {
 
     fn release(&mut self) {
         if self.acked_to == self.end {
-            self.blocks = VecDeque::new();
+            std::mem::take(&mut self.blocks).into_iter().for_each(|block| BLOCKS.give(block));
             self.blocks_start = self.end;
             return;
         }
         while self.acked_to - self.blocks_start >= BLOCK as u64 {
-            self.blocks.pop_front();
+            self.blocks.pop_front().into_iter().for_each(|block| BLOCKS.give(block));
             self.blocks_start += BLOCK as u64;
         }
     }

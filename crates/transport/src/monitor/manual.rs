@@ -24,7 +24,7 @@ pub struct ManualMonitor {
 impl ManualMonitor {
     /// Starts with these addresses.
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        let set = AddressSet { addresses: local(addresses), wakes: 0 };
+        let set = AddressSet { addresses: local(addresses), ..AddressSet::default() };
         Self { sender: Arc::new(watch::Sender::new(Arc::new(set))) }
     }
 
@@ -32,7 +32,7 @@ impl ManualMonitor {
     pub fn set(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         let addresses = local(addresses);
         self.sender.send_modify(|set| {
-            *set = Arc::new(AddressSet { addresses, wakes: set.wakes });
+            *set = Arc::new(AddressSet { addresses, ..AddressSet::clone(set) });
         });
     }
 

@@ -31,6 +31,8 @@ pub struct AddressSet {
     pub addresses: Vec<LocalAddress>,
     /// Grows each time the host wakes from sleep.
     pub wakes: u64,
+    /// Grows each time the host learns a way to others, which it often does only after its address.
+    pub routes: u64,
 }
 
 impl AddressSet {

@@ -10,6 +10,7 @@ use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessa
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::route::{RouteFlags, RouteMessage, RouteProtocol, RouteType};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use tokio::sync::watch;
@@ -23,8 +24,8 @@ use super::{AddressMonitor, AddressSet, LocalAddress};
 const DEBOUNCE: Duration = Duration::from_millis(20);
 const SLEEP_CHECK: Duration = Duration::from_secs(2);
 
-// Multicast groups of rtnetlink(7).
-const GROUPS: [u32; 3] = [1, 5, 9]; // RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR
+// Multicast groups of rtnetlink(7): RTNLGRP_LINK, then RTNLGRP_IPV4_IFADDR and _ROUTE, then those of IPv6.
+const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
 
 /// Watches the kernel's addresses and links. Stops when dropped.
 #[derive(Debug)]
@@ -77,7 +78,8 @@ struct Kernel {
 impl Kernel {
     /// Asks for all links, then all addresses.
     async fn dump(&mut self) -> io::Result<()> {
-        self.state = HostState::default();
+        // Routes are not asked for: there may be a million, and only that one was added matters.
+        self.state = HostState { routes: self.state.routes, ..HostState::default() };
         self.request(RouteNetlinkMessage::GetLink(LinkMessage::default())).await?;
         self.request(RouteNetlinkMessage::GetAddress(AddressMessage::default())).await
     }
@@ -100,12 +102,13 @@ impl Kernel {
         let (bytes, _) = self.socket.recv_from_full().await?;
         let mut received = Received::default();
         let mut rest = &bytes[..];
-        while rest.len() >= 16 {
-            let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest) else {
-                break;
+        while let Some(length) = rest.first_chunk().map(|length| u32::from_ne_bytes(*length) as usize) {
+            let (message, others) = rest.split_at(length.next_multiple_of(4).clamp(4, rest.len()));
+            rest = others;
+            // Newer kernels say things that this crate cannot read; what comes behind them still counts.
+            let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else {
+                continue;
             };
-            let length = (message.header.length as usize).next_multiple_of(4).clamp(16, rest.len());
-            rest = &rest[length..];
             match message.payload {
                 NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => received.done = true,
                 NetlinkPayload::InnerMessage(inner) => self.state.apply(inner),
@@ -146,7 +149,8 @@ impl Kernel {
             }
             let lost = before.addresses.iter().any(|a| !now.addresses.contains(a));
             let due = settle.is_some_and(|at| at <= Instant::now());
-            if lost || due || now.wakes != before.wakes {
+            let way_out = now.routes != before.routes && now.addresses == before.addresses;
+            if lost || due || way_out || now.wakes != before.wakes {
                 settle = None;
                 tracing::debug!(addresses = ?now.addresses, "addresses changed");
                 sender.send_replace(Arc::new(now));
@@ -175,6 +179,8 @@ struct Received {
 struct HostState {
     links: HashMap<u32, (String, bool)>,
     addresses: HashSet<(u32, IpAddr)>,
+    /// Routes that were added.
+    routes: u64,
 }
 
 impl HostState {
@@ -207,6 +213,7 @@ impl HostState {
                     self.addresses.remove(&(address.header.index, ip));
                 }
             }
+            RouteNetlinkMessage::NewRoute(route) => self.routes += u64::from(opens_a_way(&route)),
             _ => {}
         }
     }
@@ -218,7 +225,7 @@ impl HostState {
         });
         let mut addresses: Vec<LocalAddress> = usable.collect();
         addresses.sort();
-        AddressSet { addresses, wakes }
+        AddressSet { addresses, wakes, routes: self.routes }
     }
 }
 
@@ -236,12 +243,22 @@ fn ip(message: &AddressMessage) -> Option<IpAddr> {
     })
 }
 
+/// A route that somebody set up, by hand or told by the network. Those that come with an address are no
+/// news, and those of routing daemons come too often.
+fn opens_a_way(message: &RouteMessage) -> bool {
+    let header = &message.header;
+    header.kind == RouteType::Unicast
+        && !header.flags.contains(RouteFlags::Cloned)
+        && matches!(
+            header.protocol,
+            RouteProtocol::Boot | RouteProtocol::Static | RouteProtocol::Ra | RouteProtocol::Dhcp
+        )
+}
+
 /// A tentative IPv6 address cannot be used before duplicate detection has ended (another event).
 fn is_usable(message: &AddressMessage) -> bool {
-    let in_header = message
-        .header
-        .flags
-        .intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed);
+    let in_header =
+        message.header.flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed);
     let in_attribute = message.attributes.iter().any(|a| match a {
         AddressAttribute::Flags(flags) => flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
         _ => false,

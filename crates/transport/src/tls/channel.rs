@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
-use rustls::unbuffered::{
-    ConnectionState, EncodeError, EncryptError, TransmitTlsData, UnbufferedStatus,
-};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, TransmitTlsData, UnbufferedStatus};
 use rustls::{ClientConfig, HandshakeKind, ServerConfig};
 use whimbrel_base::EndpointId;
 
@@ -105,7 +103,8 @@ impl TlsChannel {
         if self.open {
             return 0;
         }
-        let Ok(ConnectionState::TransmitTlsData(mut transmit)) = client.process_tls_records(&mut []).state else {
+        let Ok(ConnectionState::TransmitTlsData(mut transmit)) = client.process_tls_records(&mut []).state
+        else {
             return 0;
         };
         if !may_be_early(&mut transmit) {
@@ -131,11 +130,13 @@ impl TlsChannel {
             let out = &mut self.outgoing;
             let (discard, outcome) = match &mut self.role {
                 Role::Client(client) => {
-                    let UnbufferedStatus { discard, state } = client.process_tls_records(&mut incoming[used..]);
+                    let UnbufferedStatus { discard, state } =
+                        client.process_tls_records(&mut incoming[used..]);
                     (discard, step_client(state?, fresh, out, output)?)
                 }
                 Role::Server(server) => {
-                    let UnbufferedStatus { discard, state } = server.process_tls_records(&mut incoming[used..]);
+                    let UnbufferedStatus { discard, state } =
+                        server.process_tls_records(&mut incoming[used..]);
                     (discard, step_server(state?, out, output)?)
                 }
             };
@@ -214,12 +215,12 @@ impl TlsChannel {
         let Role::Client(client) = &mut self.role else {
             return Err(TlsError::Internal("early data from a server"));
         };
-        let Ok(ConnectionState::TransmitTlsData(mut transmit)) = client.process_tls_records(&mut []).state else {
+        let Ok(ConnectionState::TransmitTlsData(mut transmit)) = client.process_tls_records(&mut []).state
+        else {
             return Err(TlsError::Internal("early data after its time"));
         };
-        let mut early = transmit
-            .may_encrypt_early_data()
-            .ok_or(TlsError::Internal("early data without a ticket"))?;
+        let mut early =
+            transmit.may_encrypt_early_data().ok_or(TlsError::Internal("early data without a ticket"))?;
         let n = early
             .encrypt(plaintext, self.outgoing.room(plaintext.len() + RECORD_OVERHEAD))
             .map_err(|_| TlsError::Internal("early data does not fit"))?;

@@ -52,10 +52,7 @@ impl TlsIdentity {
         server.send_half_rtt_data = true;
         // Tickets are taken out when used, so a replayed first flight finds none (RFC 8446 §8.1).
         server.session_storage = Arc::new(ServerSessions::default());
-        Ok(Self {
-            client: Arc::new(client),
-            server: Arc::new(server),
-        })
+        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
     }
 }
 

@@ -27,8 +27,5 @@ pub(crate) fn secs(seconds: u64) -> Duration {
 /// `RUST_LOG=whimbrel=debug` shows what happens.
 pub(crate) fn log() {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }

@@ -250,7 +250,8 @@ impl Watch {
 
     /// Waits until data flows again, and tells how long it did not.
     pub(crate) async fn recovery(&mut self) -> Duration {
-        let is_recovery = |event: &ConnectionEvent| matches!(event, ConnectionEvent::PathUp { recovery: Some(_), .. });
+        let is_recovery =
+            |event: &ConnectionEvent| matches!(event, ConnectionEvent::PathUp { recovery: Some(_), .. });
         match self.next(is_recovery).await {
             ConnectionEvent::PathUp { recovery: Some(took), .. } => took,
             _ => secs(0),

@@ -97,7 +97,7 @@ impl Process {
         let command = command
             .args(["--exact", "peer_process", "--nocapture"])
             .env(ROLE, role.encode())
-            .with(|command| drop(command.stdin(Stdio::null()).stdout(Stdio::piped())));
+            .with(|command| _ = command.stdin(Stdio::null()).stdout(Stdio::piped()));
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.child().stdout.take().unwrap());
         let said = output.lines().find_map(|line| Some(line.ok()?.split_once(MARK)?.1.to_owned()));

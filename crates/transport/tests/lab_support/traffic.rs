@@ -210,7 +210,13 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    pub(crate) fn start(client: &Node, connection: &Connection, server: &Server, way: Way, total: u64) -> Self {
+    pub(crate) fn start(
+        client: &Node,
+        connection: &Connection,
+        server: &Server,
+        way: Way,
+        total: u64,
+    ) -> Self {
         match way {
             Way::Up => {
                 let task = client.runtime.spawn(upload(connection.clone(), total));
@@ -249,10 +255,15 @@ impl Transfer {
 }
 
 async fn upload(connection: Connection, total: u64) -> std::io::Result<u64> {
-    let (mut read, mut write) = connection.open_stream().await?.into_split();
+    write_upload(&connection, total).await?.read_u64().await
+}
+
+/// Writes a whole upload; what is returned will receive the answer.
+pub(crate) async fn write_upload(connection: &Connection, total: u64) -> std::io::Result<RecvHalf> {
+    let (read, mut write) = connection.open_stream().await?.into_split();
     write.write_u8(UPLOAD).await?;
     send(&mut write, total).await?;
-    read.read_u64().await
+    Ok(read)
 }
 
 async fn download(connection: Connection, request: u8, total: u64, meter: Meter) -> std::io::Result<u64> {

@@ -23,6 +23,9 @@ pub const DEFAULT_LINGER: Duration = Duration::from_secs(10);
 /// these bounds.
 const GOODBYE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
+/// What was read is acknowledged within this. A process that ends sooner would leave the peer waiting for it.
+const ACKNOWLEDGED: Duration = Duration::from_millis(40);
+
 /// A stream to a peer, over whatever way leads there. See the [module](super) for what is different from
 /// [`std::net::TcpStream`].
 pub struct Stream {
@@ -40,6 +43,8 @@ struct Inner {
     reader: Mutex<Option<Waker>>,
     read_shut: AtomicBool,
     write_shut: AtomicBool,
+    /// When something, or the end, was last read.
+    last_read: Mutex<Option<Instant>>,
     options: Mutex<Options>,
 }
 
@@ -86,6 +91,7 @@ impl Stream {
             reader: Mutex::new(None),
             read_shut: AtomicBool::new(false),
             write_shut: AtomicBool::new(false),
+            last_read: Mutex::new(None),
             options: Mutex::new(options),
         };
         Self { inner: Arc::new(inner) }
@@ -182,7 +188,9 @@ impl Stream {
     pub fn close(self, limit: Duration) -> io::Result<()> {
         let late = || io::Error::new(io::ErrorKind::TimedOut, "the peer does not have everything yet");
         self.shutdown(Shutdown::Write)?;
-        self.inner.wait_drained(Instant::now() + limit).unwrap_or_else(|| Err(late()))
+        self.inner.wait_drained(Instant::now() + limit).unwrap_or_else(|| Err(late()))?;
+        self.inner.wait_acknowledged(limit);
+        Ok(())
     }
 
     /// The peer's identity, proved by its key.
@@ -238,6 +246,9 @@ impl Inner {
             }
             self.stream.poll_read_bytes(cx, buf)
         });
+        if read.is_some() {
+            *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
         read.unwrap_or_else(|| Err(timed_out()))
     }
 
@@ -274,6 +285,15 @@ impl Inner {
         block(Some(deadline), |cx| drained.as_mut().poll(cx))
     }
 
+    /// Waits until what was read has been acknowledged, or the peer has left. The connection is the peer's to end.
+    fn wait_acknowledged(&self, linger: Duration) {
+        let last_read = *self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(deadline) = last_read.map(|read| read + ACKNOWLEDGED.min(linger)) else { return };
+        let connection = self.stream.connection();
+        let mut closed = Box::pin(connection.closed());
+        block(Some(deadline), |cx| closed.as_mut().poll(cx));
+    }
+
     /// Ends the connection, and gives the peer a moment to hear of it: otherwise, if the process ends now, it would keep
     /// the connection in case we come back.
     fn say_goodbye(&self, linger: Duration) {
@@ -295,8 +315,13 @@ impl Drop for Inner {
         let Some(linger) = linger.filter(|_| !std::thread::panicking()) else { return };
         // A failure can't be told here; `close` tells.
         let drained = self.wait_drained(Instant::now() + linger);
-        if self.dialled && matches!(drained, Some(Ok(()))) {
+        if !matches!(drained, Some(Ok(()))) {
+            return;
+        }
+        if self.dialled {
             self.say_goodbye(linger);
+        } else {
+            self.wait_acknowledged(linger);
         }
     }
 }

@@ -1,0 +1,166 @@
+//! The name service: what it keeps, and what it says.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+
+use common::{LIMIT, World, dead_port, wait_for};
+use rustix::process::Signal;
+
+#[test]
+fn a_name_is_registered_looked_up_and_refused_to_others() {
+    let (world, _names) = World::with_names();
+    world.id("ada");
+    world
+        .run("bob", &["names", "lookup", "ada@example.org", "-q"])
+        .failed(3, &["ada@example.org", "not registered"]);
+    let first = world.run("ada", &["id", "register", "ada@example.org", "--json"]);
+    assert_eq!(first.succeeded().json()["new"], true);
+    let again = world.run("ada", &["id", "register", "Ada@Example.org", "--json"]);
+    assert_eq!(again.succeeded().json()["new"], false);
+    world.run("bob", &["id", "register", "ada@example.org"]).failed(5, &["another key"]);
+    let found = world.run("bob", &["names", "lookup", "ada@example.org", "--json"]);
+    assert_eq!(found.succeeded().json()["id"], world.id("ada"));
+    let text = world.run("bob", &["names", "lookup", "ada@example.org"]).stdout;
+    assert!(text.contains(&world.id("ada")), "{text}");
+}
+
+#[test]
+fn registered_names_survive_kill_9() {
+    let (mut world, mut names) = World::with_names();
+    for round in 0..5 {
+        let user = format!("user{round}@example.org");
+        world.run("ada", &["id", "register", &user]).succeeded();
+        names.kill();
+        names = world.serve_names(&[]);
+        for earlier in 0..=round {
+            let user = format!("user{earlier}@example.org");
+            let found = world.run("bob", &["names", "lookup", &user, "--json"]);
+            assert_eq!(found.succeeded().json()["id"], world.id("ada"));
+        }
+    }
+}
+
+#[test]
+fn an_ephemeral_service_keeps_nothing_on_disk() {
+    let world = World::new();
+    let mut names = world.start("names", &["names", "serve", "--ephemeral", "--json", "--port", "0"]);
+    assert!(names.next_json()["store"].is_null());
+    assert!(!world.path("names/.local").exists());
+    let both = ["names", "serve", "--ephemeral", "--store", "x"];
+    world.run("names", &both).failed(2, &["--store"]);
+}
+
+#[test]
+fn a_watch_prints_each_change_and_ends_in_order() {
+    let (world, _names) = World::with_names();
+    world.id("bob");
+    let mut watch = world.start("bob", &["names", "watch", "web.ada@example.org", "--json", "-q"]);
+    let to = dead_port().to_string();
+    let mut expose =
+        world.start("ada", &["expose", "web.ada@example.org", "--to", &to, "--allow", "any", "--json"]);
+    expose.next_json();
+    let first = watch.next_json();
+    assert_eq!(first["id"], world.id("ada"));
+    assert_eq!(first["revoked"], false);
+    assert!(first["addresses"][0].as_str().unwrap().starts_with(&world.address("ada")));
+    expose.signal(Signal::TERM);
+    expose.output(LIMIT).succeeded();
+    // The end of `expose` withdraws the name.
+    assert_eq!(watch.next_json()["revoked"], true);
+    world.run("bob", &["pipe", "web.ada@example.org"]).failed(3, &["web.ada@example.org"]);
+    watch.signal(Signal::INT);
+    watch.output(LIMIT).succeeded();
+}
+
+#[test]
+fn a_damaged_store_is_told_and_kept() {
+    let mut world = World::new();
+    let store = world.path("names.redb");
+    fs::write(&store, "this is no store at all\n".repeat(1000)).unwrap();
+    let before = fs::read(&store).unwrap();
+    let serve = ["names", "serve", "--port", "0", "-q", "--store", store.to_str().unwrap()];
+    world.run("names", &serve).failed(1, &["names.redb", "damaged"]);
+    assert_eq!(fs::read(&store).unwrap(), before);
+    fs::remove_file(&store).unwrap();
+    let _names = world.serve_names(&[]);
+    world.run("names", &serve).failed(1, &["names.redb", "in use"]);
+}
+
+#[test]
+fn the_service_keeps_its_key_and_its_ticket() {
+    let mut world = World::new();
+    let names = world.serve_names(&[]);
+    let ticket = world.service().to_owned();
+    names.signal(Signal::INT);
+    names.output(LIMIT).succeeded();
+    let port = ticket.rsplit(':').next().unwrap().to_owned();
+    let _names = world.serve_names(&["--port", &port]);
+    assert_eq!(world.service(), ticket);
+}
+
+#[test]
+fn a_user_delegates_a_device_to_another_key() {
+    let (world, _names) = World::with_names();
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    let laptop = world.id("laptop");
+    let to = dead_port().to_string();
+    let name = "ssh.laptop.ada@example.org";
+    let expose = ["expose", name, "--to", &to, "--allow", "any", "--json"];
+    // The way is told in the error, command by command.
+    world.run("laptop", &expose).failed(
+        5,
+        &[
+            "belongs to another key",
+            &format!("whimbrel id delegate laptop.ada@example.org --to {laptop}"),
+            "id accept",
+        ],
+    );
+    let delegate = world.run("ada", &["id", "delegate", "laptop.ada@example.org", "--to", &laptop]);
+    let delegation = delegate.succeeded().stdout.trim().to_owned();
+    world.id("eve");
+    world.run("eve", &["id", "accept", &delegation]).failed(1, &[&laptop]);
+    world.run("laptop", &["id", "accept", &delegation]).succeeded();
+    let mut running = world.start("laptop", &expose);
+    running.next_json();
+    let found = world.run("ada", &["names", "lookup", name, "--json"]).json();
+    assert_eq!(found["id"], laptop);
+    assert_eq!(found["delegated_by"], world.id("ada"));
+}
+
+#[test]
+fn an_expired_delegation_is_told() {
+    let (world, _names) = World::with_names();
+    let laptop = world.id("laptop");
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    let args = ["id", "delegate", "laptop.ada@example.org", "--to", &laptop, "--for", "1s"];
+    let delegation = world.run("ada", &args).succeeded().stdout.trim().to_owned();
+    let accepted = world.run("laptop", &["id", "accept", &delegation]);
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    world.run("laptop", &["id", "accept", &delegation]).failed(1, &["expired"]);
+    if accepted.status.success() {
+        let expose = ["expose", "ssh.laptop.ada@example.org", "--to", "127.0.0.1:1", "--allow", "any"];
+        world.run("laptop", &expose).failed(1, &["expired", "id delegate"]);
+    }
+}
+
+#[test]
+fn a_service_that_was_away_finds_its_names_again() {
+    let (mut world, mut names) = World::with_names();
+    let ticket = world.service().to_owned();
+    let port = ticket.rsplit(':').next().unwrap().to_owned();
+    world.id("bob");
+    let to = dead_port().to_string();
+    let mut expose =
+        world.start("ada", &["expose", "web.ada@example.org", "--to", &to, "--allow", "any", "--json"]);
+    expose.next_json();
+    names.kill();
+    fs::remove_file(world.path("names.redb")).unwrap();
+    let _names = world.serve_names(&["--port", &port]);
+    // The service forgot everything, and the running command tells it again, user first.
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    wait_for("the name to be there again", || {
+        world.run("bob", &["names", "lookup", "web.ada@example.org"]).status.success().then_some(())
+    });
+}
