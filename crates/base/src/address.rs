@@ -24,10 +24,7 @@ pub struct EndpointAddr {
 impl EndpointAddr {
     /// An endpoint at these addresses. Repeated addresses and those beyond [`MAX_ADDRESSES`] are left out.
     pub fn new(id: EndpointId, addrs: impl IntoIterator<Item = SocketAddr>) -> Self {
-        Self {
-            id,
-            addrs: bounded(addrs),
-        }
+        Self { id, addrs: bounded(addrs) }
     }
 }
 
@@ -189,10 +186,7 @@ mod tests {
         let bytes = postcard::to_stdvec(&longer).unwrap();
         assert!(postcard::from_bytes::<EndpointAddr>(&bytes).is_err());
         let bytes = postcard::to_stdvec(&endpoint).unwrap();
-        assert_eq!(
-            postcard::from_bytes::<EndpointAddr>(&bytes).unwrap(),
-            endpoint
-        );
+        assert_eq!(postcard::from_bytes::<EndpointAddr>(&bytes).unwrap(), endpoint);
     }
 
     #[test]

@@ -73,14 +73,8 @@ impl Delegation {
     ) -> Result<Self, DelegationError> {
         let (issued, expires) = (issued.as_secs(), expires.as_secs());
         check(&name, issued, expires)?;
-        let mut delegation = Self {
-            name,
-            id,
-            issuer: user.id(),
-            issued,
-            expires,
-            signature: Signature::from_bytes(&[0; 64]),
-        };
+        let mut delegation =
+            Self { name, id, issuer: user.id(), issued, expires, signature: Signature::from_bytes(&[0; 64]) };
         delegation.signature = user.sign(&signed_message(PURPOSE, &delegation.content()));
         Ok(delegation)
     }
@@ -126,8 +120,7 @@ impl Delegation {
     /// # Errors
     /// [`BadSignature`] when the issuer did not sign exactly this.
     pub fn verify(&self) -> Result<(), BadSignature> {
-        self.issuer
-            .verify(&signed_message(PURPOSE, &self.content()), &self.signature)
+        self.issuer.verify(&signed_message(PURPOSE, &self.content()), &self.signature)
     }
 
     /// The bytes described in the [module's documentation](self).
@@ -213,14 +206,10 @@ impl FromStr for Delegation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DelegationError {
     /// A user name belongs to its key and can't be delegated.
-    #[error(
-        "{0} is a user, and only devices and services can be delegated, as in laptop.user@example.org"
-    )]
+    #[error("{0} is a user, and only devices and services can be delegated, as in laptop.user@example.org")]
     User(Name),
     /// It would expire before it begins.
-    #[error(
-        "the delegation would expire before it begins; choose a later end, or set this machine's clock"
-    )]
+    #[error("the delegation would expire before it begins; choose a later end, or set this machine's clock")]
     Times,
     /// The text does not begin with `whimbrel-delegation:`.
     #[error("a delegation begins with \"{SCHEME}\"; copy the whole line")]
@@ -282,10 +271,7 @@ mod tests {
         let delegation = delegation("laptop.user@example.org");
         let text = delegation.to_string();
         assert_eq!(text.parse(), Ok(delegation));
-        assert_eq!(
-            text[1..].parse::<Delegation>(),
-            Err(DelegationError::Scheme)
-        );
+        assert_eq!(text[1..].parse::<Delegation>(), Err(DelegationError::Scheme));
         assert!(text[..text.len() - 1].parse::<Delegation>().is_err());
         assert!(format!("{text}{text}").parse::<Delegation>().is_err());
     }

@@ -12,14 +12,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::{random, z32};
 
 /// `PrivateKeyInfo`, version 1, algorithm id-Ed25519, holding an `OCTET STRING` of 32 bytes (RFC 8410 §7).
-const PKCS8_PREFIX: [u8; 16] = [
-    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
-];
+const PKCS8_PREFIX: [u8; 16] =
+    [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
 /// `SubjectPublicKeyInfo`, algorithm id-Ed25519, holding a `BIT STRING` of 32 bytes (RFC 8410 §4).
-const SPKI_PREFIX: [u8; 12] = [
-    0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
-];
+const SPKI_PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 /// How many characters an [`EndpointId`] has in print.
 pub const ENDPOINT_ID_CHARS: usize = 52;
@@ -128,10 +125,7 @@ impl EndpointId {
     /// # Errors
     /// [`NotEd25519Key`] for every other key type, encoding or length.
     pub fn from_spki_der(der: &[u8]) -> Result<Self, NotEd25519Key> {
-        der.strip_prefix(&SPKI_PREFIX)
-            .and_then(|key| key.try_into().ok())
-            .map(Self)
-            .ok_or(NotEd25519Key)
+        der.strip_prefix(&SPKI_PREFIX).and_then(|key| key.try_into().ok()).map(Self).ok_or(NotEd25519Key)
     }
 
     /// The first 8 characters, for logs. Not unique: never compare these.
@@ -164,10 +158,7 @@ impl FromStr for EndpointId {
             z32::Z32Error::Character(character) => EndpointIdError::Character(character),
             z32::Z32Error::Length => EndpointIdError::Fill,
         })?;
-        bytes
-            .try_into()
-            .map(Self)
-            .map_err(|_| EndpointIdError::Fill)
+        bytes.try_into().map(Self).map_err(|_| EndpointIdError::Fill)
     }
 }
 
@@ -220,9 +211,7 @@ impl fmt::Debug for Signature {
 
 /// The signature was not made by this key over this message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the signature is not this endpoint's: the content was changed or forged on the way; don't use it"
-)]
+#[error("the signature is not this endpoint's: the content was changed or forged on the way; don't use it")]
 pub struct BadSignature;
 
 /// The DER bytes are not an Ed25519 public key.
@@ -257,25 +246,21 @@ mod tests {
     use proptest::prelude::*;
 
     fn hex<const N: usize>(text: &str) -> [u8; N] {
-        let bytes: Vec<u8> = (0..text.len() / 2)
-            .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())
-            .collect();
+        let bytes: Vec<u8> =
+            (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()).collect();
         bytes.try_into().unwrap()
     }
 
     /// RFC 8032 §7.1, TEST 2.
     #[test]
     fn rfc_8032_vector() {
-        let key = SecretKey::from_bytes(&hex(
-            "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
-        ));
-        let id = EndpointId::from_bytes(&hex(
-            "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
-        ));
-        let signature = Signature::from_bytes(&hex(
-            "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da\
-             085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
-        ));
+        let key =
+            SecretKey::from_bytes(&hex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"));
+        let id =
+            EndpointId::from_bytes(&hex("3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"));
+        let signature =
+            Signature::from_bytes(&hex("92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da\
+             085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"));
         assert_eq!(key.id(), id);
         assert_eq!(key.sign(&[0x72]), signature);
         assert_eq!(id.verify(&[0x72], &signature), Ok(()));
@@ -290,10 +275,7 @@ mod tests {
         let mut signature = [0; 64];
         signature[0] = 1;
         let id = EndpointId::from_bytes(&identity);
-        assert_eq!(
-            id.verify(b"anything", &Signature::from_bytes(&signature)),
-            Err(BadSignature)
-        );
+        assert_eq!(id.verify(b"anything", &Signature::from_bytes(&signature)), Err(BadSignature));
     }
 
     #[test]
@@ -335,15 +317,9 @@ mod tests {
         let text = id.to_string();
         assert_eq!(text.len(), ENDPOINT_ID_CHARS);
         assert_eq!(id.short(), text[..8]);
-        assert_eq!(
-            text[1..].parse::<EndpointId>(),
-            Err(EndpointIdError::Length(51))
-        );
+        assert_eq!(text[1..].parse::<EndpointId>(), Err(EndpointIdError::Length(51)));
         let upper = text.to_uppercase();
-        assert!(matches!(
-            upper.parse::<EndpointId>(),
-            Err(EndpointIdError::Character(_))
-        ));
+        assert!(matches!(upper.parse::<EndpointId>(), Err(EndpointIdError::Character(_))));
         // 52 characters carry 260 bits, four more than a key has.
         let fill = format!("{}9", &text[..51]);
         assert_eq!(fill.parse::<EndpointId>(), Err(EndpointIdError::Fill));

@@ -158,9 +158,8 @@ fn check_label(label: &str) -> Result<(), NameError> {
     if label.is_empty() {
         return Err(NameError::EmptyLabel);
     }
-    if let Some(character) = label
-        .chars()
-        .find(|character| !character.is_ascii_alphanumeric() && *character != '-')
+    if let Some(character) =
+        label.chars().find(|character| !character.is_ascii_alphanumeric() && *character != '-')
     {
         return Err(NameError::Character(character));
     }
@@ -202,9 +201,7 @@ pub enum NameError {
     #[error("a domain is missing behind the '@'; write it as in user@example.org or user@home")]
     NoDomain,
     /// Two dots in a row, or a dot at an end.
-    #[error(
-        "there is nothing between two dots, or a dot at an end; write it as in laptop.user@example.org"
-    )]
+    #[error("there is nothing between two dots, or a dot at an end; write it as in laptop.user@example.org")]
     EmptyLabel,
     /// More than service, device and user before the `@`.
     #[error(
@@ -218,9 +215,7 @@ pub enum NameError {
     #[error("{0:?} begins or ends with '-'; put a letter or a digit there")]
     Hyphen(String),
     /// A label is too long.
-    #[error(
-        "a part between dots has at most {MAX_LABEL_BYTES} characters, one here has {0}; shorten it"
-    )]
+    #[error("a part between dots has at most {MAX_LABEL_BYTES} characters, one here has {0}; shorten it")]
     LabelTooLong(usize),
     /// The whole is too long.
     #[error("a name has at most {MAX_NAME_BYTES} characters, this has {0}; shorten it")]
@@ -269,10 +264,7 @@ mod tests {
 
     #[test]
     fn case_is_folded() {
-        assert_eq!(
-            name("SSH.Laptop.USER@Example.ORG"),
-            name("ssh.laptop.user@example.org")
-        );
+        assert_eq!(name("SSH.Laptop.USER@Example.ORG"), name("ssh.laptop.user@example.org"));
     }
 
     #[test]
@@ -294,20 +286,13 @@ mod tests {
             ("-a@c", NameError::Hyphen("-a".into())),
             ("a@c-", NameError::Hyphen("c-".into())),
             (&format!("{long}@c"), NameError::LabelTooLong(64)),
-            (
-                &format!("a@{}", "b.".repeat(126) + "b"),
-                NameError::TooLong(255),
-            ),
+            (&format!("a@{}", "b.".repeat(126) + "b"), NameError::TooLong(255)),
         ];
         for (text, error) in cases {
             assert_eq!(text.parse::<Name>(), Err(error), "{text}");
         }
         assert!(format!("{}@c", &long[..63]).parse::<Name>().is_ok());
-        assert!(
-            format!("a@{}", "b.".repeat(125) + "b")
-                .parse::<Name>()
-                .is_ok()
-        );
+        assert!(format!("a@{}", "b.".repeat(125) + "b").parse::<Name>().is_ok());
     }
 
     #[test]

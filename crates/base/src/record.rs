@@ -64,23 +64,14 @@ pub struct Record {
 impl Record {
     /// The record that withdraws `name`.
     pub fn revocation(name: Name, id: EndpointId, sequence: u64) -> Self {
-        Self {
-            name,
-            id,
-            addrs: Vec::new(),
-            sequence,
-            lifetime: MAX_LIFETIME,
-            revoked: true,
-        }
+        Self { name, id, addrs: Vec::new(), sequence, lifetime: MAX_LIFETIME, revoked: true }
     }
 }
 
 /// The sequence number for a new record: more than the `previous` one, and no less than the time in milliseconds, so
 /// that an endpoint that forgot its last number still makes a higher one.
 pub fn next_sequence(previous: Option<u64>, unix_millis: u64) -> u64 {
-    previous.map_or(unix_millis, |previous| {
-        unix_millis.max(previous.saturating_add(1))
-    })
+    previous.map_or(unix_millis, |previous| unix_millis.max(previous.saturating_add(1)))
 }
 
 /// A [`Record`] with its endpoint's signature, and the delegation that lets that endpoint use the name.
@@ -108,17 +99,9 @@ impl SignedRecord {
         delegation: Option<Delegation>,
     ) -> Result<Self, RecordError> {
         if record.id != key.id() {
-            return Err(RecordError::OtherKey {
-                record: record.id,
-                key: key.id(),
-            });
+            return Err(RecordError::OtherKey { record: record.id, key: key.id() });
         }
-        let portable: Vec<_> = record
-            .addrs
-            .iter()
-            .copied()
-            .map(crate::address::portable)
-            .collect();
+        let portable: Vec<_> = record.addrs.iter().copied().map(crate::address::portable).collect();
         record.addrs.clear();
         for addr in portable {
             if !record.addrs.contains(&addr) {
@@ -130,11 +113,7 @@ impl SignedRecord {
         let mut bytes = codec::content(&record, delegation.as_ref());
         let signature = key.sign(&signed_message(PURPOSE, &bytes));
         bytes.extend_from_slice(&signature.to_bytes());
-        Ok(Self {
-            record: record.into(),
-            delegation: delegation.map(Arc::new),
-            bytes: bytes.into(),
-        })
+        Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), bytes: bytes.into() })
     }
 
     /// Checks every signature: the endpoint's over the whole, and the issuer's over the delegation if there is one.
@@ -146,21 +125,14 @@ impl SignedRecord {
     /// # Errors
     /// [`RecordError::Forged`] or [`RecordError::ForgedDelegation`].
     pub fn verify(&self) -> Result<&Record, RecordError> {
-        let (content, signature) = self
-            .bytes
-            .split_last_chunk::<{ Signature::LENGTH }>()
-            .ok_or(DecodeError::Truncated)?;
+        let (content, signature) =
+            self.bytes.split_last_chunk::<{ Signature::LENGTH }>().ok_or(DecodeError::Truncated)?;
         self.record
             .id
-            .verify(
-                &signed_message(PURPOSE, content),
-                &Signature::from_bytes(signature),
-            )
+            .verify(&signed_message(PURPOSE, content), &Signature::from_bytes(signature))
             .map_err(|_| RecordError::Forged)?;
         if let Some(delegation) = &self.delegation {
-            delegation
-                .verify()
-                .map_err(|_| RecordError::ForgedDelegation)?;
+            delegation.verify().map_err(|_| RecordError::ForgedDelegation)?;
         }
         Ok(&self.record)
     }
@@ -178,9 +150,7 @@ impl SignedRecord {
     /// The key in whose name this record speaks: the delegation's issuer, or without one the endpoint itself. The
     /// record counts only if this key owns the user name.
     pub fn authority(&self) -> EndpointId {
-        self.delegation
-            .as_ref()
-            .map_or(self.record.id, |delegation| delegation.issuer())
+        self.delegation.as_ref().map_or(self.record.id, |delegation| delegation.issuer())
     }
 
     /// The bytes described in the [module's documentation](self), at most [`MAX_RECORD_BYTES`].
@@ -194,11 +164,7 @@ impl SignedRecord {
     /// [`DecodeError`] says which field is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (record, delegation) = codec::read(bytes)?;
-        Ok(Self {
-            record: record.into(),
-            delegation: delegation.map(Arc::new),
-            bytes: bytes.into(),
-        })
+        Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), bytes: bytes.into() })
     }
 }
 
@@ -266,9 +232,7 @@ pub enum RecordError {
     #[error("a record lives from one second to seven days, not {0:?}")]
     Lifetime(Duration),
     /// The delegation is for another name.
-    #[error(
-        "the delegation is for {delegated} and does not cover {name}; have the user make one for {name}"
-    )]
+    #[error("the delegation is for {delegated} and does not cover {name}; have the user make one for {name}")]
     DelegationForOther {
         /// The name that is delegated.
         delegated: Name,
@@ -286,9 +250,7 @@ pub enum RecordError {
     )]
     Forged,
     /// The delegation's signature is wrong.
-    #[error(
-        "the record's delegation is not signed by its issuer: it was changed or forged; don't use it"
-    )]
+    #[error("the record's delegation is not signed by its issuer: it was changed or forged; don't use it")]
     ForgedDelegation,
     /// The bytes are not a record.
     #[error("this is not a record: {0}")]

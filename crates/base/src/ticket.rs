@@ -48,17 +48,9 @@ pub struct Ticket {
 impl Ticket {
     /// A ticket to the endpoint `id`. Addresses are made [portable]; those that nobody can connect to, repeated ones, and
     /// those beyond [`MAX_ADDRESSES`] are left out.
-    pub fn new(
-        id: EndpointId,
-        addrs: impl IntoIterator<Item = SocketAddr>,
-        name: Option<Name>,
-    ) -> Self {
+    pub fn new(id: EndpointId, addrs: impl IntoIterator<Item = SocketAddr>, name: Option<Name>) -> Self {
         let addrs = addrs.into_iter().map(portable).filter(usable);
-        Self {
-            id,
-            addrs: bounded(addrs),
-            name,
-        }
+        Self { id, addrs: bounded(addrs), name }
     }
 
     /// The endpoint.
@@ -171,9 +163,7 @@ pub enum TicketError {
     #[error("a ticket begins with \"{SCHEME}\"; copy the whole line")]
     Scheme,
     /// It is too long.
-    #[error(
-        "a ticket has at most {MAX_TICKET_CHARS} characters, this has {0}; copy only the ticket"
-    )]
+    #[error("a ticket has at most {MAX_TICKET_CHARS} characters, this has {0}; copy only the ticket")]
     TooLong(usize),
     /// The endpoint id is wrong.
     #[error("the endpoint id in the ticket is wrong: {0}")]
@@ -190,9 +180,7 @@ pub enum TicketError {
     #[error("the name in the ticket is wrong: {0}")]
     Name(#[from] NameError),
     /// Something follows the name.
-    #[error(
-        "{0:?} follows the name in the ticket, but the name comes last; copy the whole ticket again"
-    )]
+    #[error("{0:?} follows the name in the ticket, but the name comes last; copy the whole ticket again")]
     AfterName(String),
 }
 
@@ -215,14 +203,8 @@ mod tests {
     fn text_form() {
         let ticket = Ticket::new(
             id(),
-            [
-                "192.0.2.1:4433",
-                "[2001:db8::1]:5",
-                "[fe80::1%3]:6",
-                "0.0.0.0:7",
-                "192.0.2.1:0",
-            ]
-            .map(|addr| addr.parse().unwrap()),
+            ["192.0.2.1:4433", "[2001:db8::1]:5", "[fe80::1%3]:6", "0.0.0.0:7", "192.0.2.1:0"]
+                .map(|addr| addr.parse().unwrap()),
             Some("laptop.user@example.org".parse().unwrap()),
         );
         let text = ticket.to_string();
@@ -239,29 +221,14 @@ mod tests {
         let addrs = (1..=16).map(|n| SocketAddr::from(([0x2001, n, n, n, n, n, n, n], 65535)));
         let name = format!("{}@{}", "a".repeat(63), "b".repeat(63));
         let text = Ticket::new(id(), addrs, Some(name.parse().unwrap())).to_string();
-        assert!(
-            text.bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b":/@.-".contains(&byte))
-        );
+        assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b":/@.-".contains(&byte)));
     }
 
     /// Sixteen longest addresses and a longest name.
     #[test]
     fn the_longest_ticket_fits() {
         let addrs = (1..=16).map(|n| {
-            SocketAddr::from((
-                [
-                    0x2001,
-                    0x1000 + n,
-                    0xffff,
-                    0xffff,
-                    0xffff,
-                    0xffff,
-                    0xffff,
-                    0xffff,
-                ],
-                65535,
-            ))
+            SocketAddr::from(([0x2001, 0x1000 + n, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff], 65535))
         });
         let name: Name = format!("a@{}", "b.".repeat(125) + "b").parse().unwrap();
         let text = Ticket::new(id(), addrs, Some(name)).to_string();
@@ -272,35 +239,15 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         assert_eq!("http://x".parse::<Ticket>(), Err(TicketError::Scheme));
-        assert_eq!(
-            "whimbrel:".parse::<Ticket>(),
-            Err(TicketError::Id(EndpointIdError::Length(0)))
-        );
-        for part in [
-            "",
-            "x",
-            "192.0.2.1",
-            "192.0.2.1:0",
-            "192.0.2.1p5",
-            "::1p",
-            "::1p+5",
-            "::p5",
-            "1.2.3.4:99999",
-        ] {
-            assert_eq!(
-                parse(&format!("/{part}")),
-                Err(TicketError::Address(part.into()))
-            );
+        assert_eq!("whimbrel:".parse::<Ticket>(), Err(TicketError::Id(EndpointIdError::Length(0))));
+        for part in
+            ["", "x", "192.0.2.1", "192.0.2.1:0", "192.0.2.1p5", "::1p", "::1p+5", "::p5", "1.2.3.4:99999"]
+        {
+            assert_eq!(parse(&format!("/{part}")), Err(TicketError::Address(part.into())));
         }
         assert_eq!(parse("/a@b@c"), Err(TicketError::Name(NameError::TwoAts)));
-        assert_eq!(
-            parse("/a@b/1.2.3.4:5"),
-            Err(TicketError::AfterName("1.2.3.4:5".into()))
-        );
-        assert_eq!(
-            parse(&"/1.2.3.4:5".repeat(17)),
-            Err(TicketError::TooManyAddresses(17))
-        );
+        assert_eq!(parse("/a@b/1.2.3.4:5"), Err(TicketError::AfterName("1.2.3.4:5".into())));
+        assert_eq!(parse(&"/1.2.3.4:5".repeat(17)), Err(TicketError::TooManyAddresses(17)));
         assert_eq!(parse(&"/".repeat(1100)), Err(TicketError::TooLong(1161)));
         assert_eq!(parse("/[2001:db8::1]:5"), parse("/2001:db8::1p5"));
         assert!(parse("").is_ok());

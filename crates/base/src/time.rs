@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Made from a [`SystemTime`] that the caller read. Arithmetic saturates: a lifetime added to the far future stays in
 /// the far future.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UnixTime(u64);
 
 impl UnixTime {
@@ -51,10 +49,7 @@ impl UnixTime {
 /// Times before 1970 become 1970.
 impl From<SystemTime> for UnixTime {
     fn from(time: SystemTime) -> Self {
-        Self::default().saturating_add(
-            time.duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default(),
-        )
+        Self::default().saturating_add(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
     }
 }
 
@@ -77,9 +72,6 @@ mod tests {
         assert_eq!(UnixTime::from_secs(1).since(end), Duration::ZERO);
         let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
         assert_eq!(UnixTime::from(before), UnixTime::default());
-        assert_eq!(
-            UnixTime::from_millis(1_700_000_000_250).to_string(),
-            "1700000000.250"
-        );
+        assert_eq!(UnixTime::from_millis(1_700_000_000_250).to_string(), "1700000000.250");
     }
 }

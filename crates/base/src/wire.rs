@@ -10,9 +10,7 @@ pub enum DecodeError {
     #[error("the bytes end too early: they were cut off on the way; get them again")]
     Truncated,
     /// Something follows the end.
-    #[error(
-        "{0} bytes follow the end: they belong to something else, or were added; get them again"
-    )]
+    #[error("{0} bytes follow the end: they belong to something else, or were added; get them again")]
     Trailing(usize),
     /// More bytes than any of these can have.
     #[error("{size} bytes are more than the limit of {limit}; the sender must send less")]
@@ -46,10 +44,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
-        let (taken, rest) = self
-            .0
-            .split_at_checked(count)
-            .ok_or(DecodeError::Truncated)?;
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(DecodeError::Truncated)?;
         self.0 = rest;
         Ok(taken)
     }

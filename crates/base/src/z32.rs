@@ -59,10 +59,7 @@ fn symbol(bits: u32) -> char {
 
 fn value(character: char) -> Option<u32> {
     let byte = u8::try_from(character).ok()?;
-    ALPHABET
-        .iter()
-        .position(|symbol| *symbol == byte)
-        .map(|position| position as u32)
+    ALPHABET.iter().position(|symbol| *symbol == byte).map(|position| position as u32)
 }
 
 #[cfg(test)]
@@ -83,16 +80,8 @@ mod tests {
 
     #[test]
     fn only_one_text_for_the_same_bytes() {
-        assert_eq!(
-            decode("99"),
-            Err(Z32Error::Length),
-            "fill bits must be zero"
-        );
-        assert_eq!(
-            decode("9hy"),
-            Err(Z32Error::Length),
-            "a character that adds nothing"
-        );
+        assert_eq!(decode("99"), Err(Z32Error::Length), "fill bits must be zero");
+        assert_eq!(decode("9hy"), Err(Z32Error::Length), "a character that adds nothing");
         assert_eq!(decode("9H"), Err(Z32Error::Character('H')));
         assert_eq!(decode("9é"), Err(Z32Error::Character('é')));
     }

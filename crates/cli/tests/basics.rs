@@ -233,13 +233,17 @@ fn a_service_that_is_not_there_is_told_with_code_4() {
     let id = world.id("nobody");
     world.set_service(&format!("whimbrel:{id}/{}", dead_port()));
     world.id("a");
-    for args in [
+    let commands = [
         &["names", "lookup", "x.a@b"][..],
         &["forward", "x.a@b"],
+        &["pipe", "x.a@b"],
         &["expose", "x.a@b", "--to", "127.0.0.1:1", "--allow", "any"],
         &["id", "register", "a@b"],
         &["names", "watch", "a@b"],
-    ] {
-        world.run("a", args).failed(4, &["name service"]);
+    ];
+    // Each of them waits a while for an answer.
+    let started: Vec<Process> = commands.iter().map(|args| world.start("a", args)).collect();
+    for process in started {
+        process.output(common::LIMIT).failed(4, &["name service"]);
     }
 }

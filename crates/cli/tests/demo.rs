@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::time::{Duration, Instant};
 
 use common::{Process, World};
@@ -14,7 +15,8 @@ fn demo(world: &World, args: &[&str]) -> Process {
     fs::create_dir_all(&temporary).unwrap();
     let mut all = vec!["demo", "--json"];
     all.extend(args);
-    Process::start(world.command("a", &all).env("TMPDIR", &temporary))
+    // A group of its own, to be interrupted as a terminal does.
+    Process::start(world.command("a", &all).env("TMPDIR", &temporary).process_group(0))
 }
 
 #[test]
@@ -46,7 +48,8 @@ fn an_interrupted_demo_leaves_nothing_behind() {
         let here = || fs::read_dir(world.path("tmp")).unwrap().count();
         common::wait_for("the demo to begin", || (here() > 0).then_some(()));
         std::thread::sleep(Duration::from_millis(1500));
-        demo.signal(signal);
+        let group = rustix::process::Pid::from_child(&demo.child);
+        rustix::process::kill_process_group(group, signal).unwrap();
         let output = demo.output(Duration::from_secs(10));
         assert_eq!(output.status.code(), Some(code), "{}", output.stderr);
         assert_eq!(here(), 0, "temporary files are left");

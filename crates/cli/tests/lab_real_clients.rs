@@ -73,12 +73,19 @@ fn whimbrel(host: &Host, folder: &Path, user: &str) -> HostCommand {
         .env("HOME", &home)
         .env("XDG_CONFIG_HOME", home.join("config"))
         .env("XDG_RUNTIME_DIR", &home)
-        .with(|c| drop(c.env_remove("WHIMBREL_NAMES")))
+        .with(|c| {
+            c.env_remove("WHIMBREL_NAMES");
+        })
 }
 
 /// Starts a server and waits for its first line.
 fn started(command: HostCommand) -> (HostChild, String) {
-    let mut child = command.with(|c| drop(c.stdout(Stdio::piped()))).spawn().unwrap();
+    let mut child = command
+        .with(|c| {
+            c.stdout(Stdio::piped());
+        })
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     let output = child.child().stdout.take().unwrap();
     BufReader::new(output).read_line(&mut line).unwrap();
@@ -187,7 +194,12 @@ fn an_ssh_session_goes_on_while_the_laptop_moves() {
     let mut stage = Stage::new(sshd);
     let count = "for i in $(seq 1 40); do echo line $i; sleep 0.1; done";
     let command = ssh(&stage, "ssh").args(["root@home", count]);
-    let mut session = command.with(|c| drop(c.stdout(Stdio::piped()))).spawn().unwrap();
+    let mut session = command
+        .with(|c| {
+            c.stdout(Stdio::piped());
+        })
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(session.child().stdout.take().unwrap()).lines();
     for expected in 1..=40 {
         assert_eq!(lines.next().unwrap().unwrap(), format!("line {expected}"));
@@ -233,7 +245,9 @@ fn curl_downloads_exactly_while_the_laptop_moves() {
             .command("python3")
             .args(["-m", "http.server", "2222", "--bind", "127.0.0.1", "--directory"])
             .arg(folder)
-            .with(|c| drop(c.stdout(Stdio::null()).stderr(Stdio::null())))
+            .with(|c| {
+                c.stdout(Stdio::null()).stderr(Stdio::null());
+            })
             .spawn()
             .unwrap();
         wait_for_port(home);

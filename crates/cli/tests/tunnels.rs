@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -216,6 +217,42 @@ fn a_forward_outlives_the_other_side() {
     wait_for("the forward to reach the new process", || {
         (talk(port, "two\n").ok()? == "TWO\nTHE END\n").then_some(())
     });
+}
+
+/// Tells a command that was started with --address where it is now.
+fn move_to(world: &World, user: &str, process: &Process, addresses: &str) {
+    let socket = world.path(user).join(format!("run/whimbrel/{}.sock", process.child.id()));
+    let mut socket = UnixStream::connect(socket).unwrap();
+    write!(socket, "{{\"addresses\":[{addresses}]}}").unwrap();
+    socket.shutdown(Shutdown::Write).unwrap();
+    socket.read_to_string(&mut String::new()).unwrap();
+}
+
+#[test]
+fn a_forwarded_connection_survives_moves_of_both_sides() {
+    let (world, _names) = World::with_names();
+    let expose = expose(&world, shouting_server());
+    let (forward, port) = forward(&world);
+    let mut socket = TcpStream::connect(port).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut answers = BufReader::new(socket.try_clone().unwrap());
+    for round in 0..4 {
+        let place = |user: &str| format!("\"{}\"", world.address(&format!("{user}{round}")));
+        move_to(&world, "bob", &forward, "");
+        move_to(&world, "ada", &expose, "");
+        move_to(&world, "ada", &expose, &place("ada"));
+        move_to(&world, "bob", &forward, &place("bob"));
+        let mut answer = String::new();
+        writeln!(socket, "round {round}").unwrap();
+        answers.read_line(&mut answer).unwrap();
+        assert_eq!(answer, format!("ROUND {round}\n"));
+    }
+    let status = world.run("bob", &["status", "--json"]).succeeded().json();
+    let ada = world.id("ada");
+    let connections = status[0]["connections"].as_array().unwrap();
+    let connection = connections.iter().find(|c| c["peer"] == ada.as_str()).unwrap();
+    assert!(connection["moves"].as_u64().unwrap() >= 4, "{connection}");
+    assert!(connection["last_recovery_ms"].as_f64().unwrap() > 0.0, "{connection}");
 }
 
 #[test]

@@ -29,29 +29,15 @@ impl Agent {
                     serve(&queue);
                 }
             })
-            .map_err(|source| Error::Spawn {
-                what: "a host's thread".into(),
-                source,
-            })?;
+            .map_err(|source| Error::Spawn { what: "a host's thread".into(), source })?;
         let gone = || Error::HostGone { host: host.into() };
         let namespace = is_ready.recv().map_err(|_| gone())??;
-        Ok((
-            Self {
-                host: host.into(),
-                jobs,
-            },
-            namespace,
-        ))
+        Ok((Self { host: host.into(), jobs }, namespace))
     }
 
     /// Runs a job inside the namespace and waits for its answer.
-    pub(crate) fn call<T: Send + 'static>(
-        &self,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T> {
-        let gone = || Error::HostGone {
-            host: self.host.clone(),
-        };
+    pub(crate) fn call<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        let gone = || Error::HostGone { host: self.host.clone() };
         let (reply, answer) = channel();
         let job = Box::new(move || drop(reply.send(job())));
         self.jobs.send(job).map_err(|_| gone())?;

@@ -25,18 +25,14 @@ pub enum Unavailable {
     #[error("`{0}` was not found; install it with `apt-get install iproute2 nftables util-linux`")]
     NoTool(&'static str),
     /// Network namespaces cannot be made.
-    #[error(
-        "network namespaces cannot be made ({0}); run as root, or allow unprivileged user namespaces"
-    )]
+    #[error("network namespaces cannot be made ({0}); run as root, or allow unprivileged user namespaces")]
     NoNamespaces(String),
 }
 
 /// Whether the lab works in this very process.
 pub(crate) fn here() -> Result<(), Unavailable> {
     static ANSWER: OnceLock<Result<(), Unavailable>> = OnceLock::new();
-    ANSWER
-        .get_or_init(|| common_needs().and_then(|()| try_tap()))
-        .clone()
+    ANSWER.get_or_init(|| common_needs().and_then(|()| try_tap())).clone()
 }
 
 /// Whether the lab works in a process inside a new user namespace.
@@ -60,41 +56,26 @@ fn common_needs() -> Result<(), Unavailable> {
         tool::find(name).map_err(|_| Unavailable::NoTool(name))?;
     }
     // The device's file permissions hold inside a user namespace as well.
-    let device = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun");
-    device
-        .map(drop)
-        .map_err(|error| Unavailable::NoTap(error.to_string()))
+    let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    device.map(drop).map_err(|error| Unavailable::NoTap(error.to_string()))
 }
 
 /// Makes a TAP device in a namespace of a thread that then ends, and both with it.
 fn try_tap() -> Result<(), Unavailable> {
     let attempt = || {
-        sys::new_network_namespace()
-            .map_err(|error| Unavailable::NoNamespaces(error.to_string()))?;
-        sys::open_tap("probe")
-            .map(drop)
-            .map_err(|error| Unavailable::NoTap(error.to_string()))
+        sys::new_network_namespace().map_err(|error| Unavailable::NoNamespaces(error.to_string()))?;
+        sys::open_tap("probe").map(drop).map_err(|error| Unavailable::NoTap(error.to_string()))
     };
-    match thread::Builder::new()
-        .spawn(attempt)
-        .map(thread::JoinHandle::join)
-    {
+    match thread::Builder::new().spawn(attempt).map(thread::JoinHandle::join) {
         Ok(Ok(answer)) => answer,
-        _ => Err(Unavailable::NoNamespaces(
-            "no thread could be started".into(),
-        )),
+        _ => Err(Unavailable::NoNamespaces("no thread could be started".into())),
     }
 }
 
 fn unshare() -> Result<Command, Unavailable> {
     let path = tool::find("unshare").map_err(|_| Unavailable::NoTool("unshare"))?;
     let mut command = Command::new(path);
-    command
-        .args(["--user", "--map-root-user", "--net", "--"])
-        .env(INSIDE, "1");
+    command.args(["--user", "--map-root-user", "--net", "--"]).env(INSIDE, "1");
     Ok(command)
 }
 
@@ -147,10 +128,7 @@ pub fn require_for(inner_function: &str) -> bool {
 
 /// `crate::module::test::{{closure}}::here` is run by libtest as `module::test`.
 fn test_name(inner_function: &str) -> String {
-    let parts: Vec<_> = inner_function
-        .split("::")
-        .filter(|part| !part.starts_with("{{"))
-        .collect();
+    let parts: Vec<_> = inner_function.split("::").filter(|part| !part.starts_with("{{")).collect();
     match parts.as_slice() {
         [_crate, path @ .., _inner] => path.join("::"),
         _ => inner_function.into(),
@@ -172,33 +150,19 @@ fn report(message: &str) {
 }
 
 fn run_inside(test: &str) {
-    let output = unshare()
-        .map_err(|error| error.to_string())
-        .and_then(|mut unshare| {
-            let program = std::env::current_exe().map_err(|error| error.to_string())?;
-            unshare
-                .arg(program)
-                .args(["--exact", test, "--nocapture", "--include-ignored"]);
-            unshare
-                .stdin(Stdio::null())
-                .output()
-                .map_err(|error| error.to_string())
-        });
+    let output = unshare().map_err(|error| error.to_string()).and_then(|mut unshare| {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        unshare.arg(program).args(["--exact", test, "--nocapture", "--include-ignored"]);
+        unshare.stdin(Stdio::null()).output().map_err(|error| error.to_string())
+    });
     let output = match output {
         Ok(output) => output,
         Err(error) => panic!("cannot run {test} inside a user namespace: {error}"),
     };
-    let printed = [output.stdout, output.stderr]
-        .map(|text| String::from_utf8_lossy(&text).into_owned())
-        .concat();
-    assert!(
-        output.status.success(),
-        "{test} failed inside a user namespace:\n{printed}"
-    );
-    assert!(
-        printed.contains("1 passed"),
-        "{test} was not found when run again:\n{printed}"
-    );
+    let printed =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success(), "{test} failed inside a user namespace:\n{printed}");
+    assert!(printed.contains("1 passed"), "{test} was not found when run again:\n{printed}");
     print!("{printed}");
 }
 
@@ -210,17 +174,9 @@ pub fn enter() -> crate::Result<()> {
         return Err(reason.into());
     }
     inside_user_namespace()?;
-    let failed = |source| Error::Spawn {
-        what: "this program again".into(),
-        source,
-    };
+    let failed = |source| Error::Spawn { what: "this program again".into(), source };
     let program = std::env::current_exe().map_err(failed)?;
-    Err(failed(
-        unshare()?
-            .arg(program)
-            .args(std::env::args_os().skip(1))
-            .exec(),
-    ))
+    Err(failed(unshare()?.arg(program).args(std::env::args_os().skip(1)).exec()))
 }
 
 #[cfg(test)]
@@ -234,9 +190,6 @@ mod tests {
         ] {
             assert_eq!(super::test_name(full), "delay");
         }
-        assert_eq!(
-            super::test_name("lab::shaper::tests::loss::here"),
-            "shaper::tests::loss"
-        );
+        assert_eq!(super::test_name("lab::shaper::tests::loss::here"), "shaper::tests::loss");
     }
 }

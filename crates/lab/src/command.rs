@@ -17,10 +17,7 @@ pub struct HostCommand {
 
 impl HostCommand {
     pub(crate) fn new(host: &Host, program: &str) -> Self {
-        Self {
-            host: host.clone(),
-            command: Command::new(program),
-        }
+        Self { host: host.clone(), command: Command::new(program) }
     }
 
     /// Adds an argument.
@@ -55,14 +52,9 @@ impl HostCommand {
 
     /// Runs the program to its end and collects what it prints.
     pub fn output(mut self) -> Result<Output> {
-        self.command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        self.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (what, child) = self.start()?;
-        child
-            .wait_with_output()
-            .map_err(|source| Error::Spawn { what, source })
+        child.wait_with_output().map_err(|source| Error::Spawn { what, source })
     }
 
     fn start(mut self) -> Result<(String, Child)> {

@@ -41,10 +41,7 @@ struct State {
 
 impl Emulator {
     pub(crate) fn start(taps: [File; 2], spec: &LinkSpec) -> Result<Self> {
-        let failed = |source| Error::Spawn {
-            what: "a link's thread".into(),
-            source,
-        };
+        let failed = |source| Error::Spawn { what: "a link's thread".into(), source };
         let shapers = [
             Shaper::new(spec.forward.clone(), spec.seed),
             Shaper::new(spec.backward.clone(), spec.seed.wrapping_add(1)),
@@ -53,22 +50,14 @@ impl Emulator {
         let wire = Arc::new(Wire {
             began: Instant::now(),
             taps,
-            state: Mutex::new(State {
-                shapers,
-                plugged: [true; 2],
-            }),
+            state: Mutex::new(State { shapers, plugged: [true; 2] }),
             wake: wake.map_err(|errno| failed(errno.into()))?,
             stop: AtomicBool::new(false),
         });
         let runner = wire.clone();
-        let thread = thread::Builder::new()
-            .name("lab-link".into())
-            .spawn(move || runner.run())
-            .map_err(failed)?;
-        Ok(Self {
-            wire,
-            thread: Some(thread),
-        })
+        let thread =
+            thread::Builder::new().name("lab-link".into()).spawn(move || runner.run()).map_err(failed)?;
+        Ok(Self { wire, thread: Some(thread) })
     }
 
     pub(crate) fn change(&self, direction: Direction, change: impl Fn(&mut Shape)) {
@@ -91,11 +80,7 @@ impl Emulator {
 
     pub(crate) fn stats(&self, direction: Direction) -> Stats {
         let state = self.wire.lock();
-        let selected = state
-            .shapers
-            .iter()
-            .zip(chosen(direction))
-            .filter(|(_, chosen)| *chosen);
+        let selected = state.shapers.iter().zip(chosen(direction)).filter(|(_, chosen)| *chosen);
         selected.fold(Stats::default(), |sum, (shaper, _)| sum + shaper.stats())
     }
 
@@ -155,10 +140,7 @@ impl Wire {
     fn wait(&self, next: Option<Duration>) -> bool {
         let timeout = next.map(|next| {
             let wait = next.saturating_sub(self.now());
-            Timespec {
-                tv_sec: wait.as_secs() as _,
-                tv_nsec: wait.subsec_nanos() as _,
-            }
+            Timespec { tv_sec: wait.as_secs() as _, tv_nsec: wait.subsec_nanos() as _ }
         });
         let [first, second] = &self.taps;
         let mut fds = [
@@ -172,9 +154,7 @@ impl Wire {
         if fds[2].revents().contains(PollFlags::IN) {
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
-        !fds[..2]
-            .iter()
-            .any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::NVAL))
+        !fds[..2].iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::NVAL))
     }
 
     /// Reads a batch of frames from one end and gives them to its shaper.

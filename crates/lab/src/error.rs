@@ -44,9 +44,7 @@ pub enum Error {
     )]
     Namespace(#[source] io::Error),
     /// A TAP device could not be made or changed.
-    #[error(
-        "cannot make or change the TAP device {name}: {source}; is /dev/net/tun there and accessible?"
-    )]
+    #[error("cannot make or change the TAP device {name}: {source}; is /dev/net/tun there and accessible?")]
     Tap {
         /// The interface's name.
         name: String,
@@ -70,9 +68,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A trace is not in mahimahi's format.
-    #[error(
-        "not a mahimahi trace: {reason}; each line is a millisecond, none smaller than the one before"
-    )]
+    #[error("not a mahimahi trace: {reason}; each line is a millisecond, none smaller than the one before")]
     TraceFormat {
         /// What is wrong with it.
         reason: String,

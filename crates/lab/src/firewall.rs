@@ -30,8 +30,7 @@ impl Block {
             Self::Address(IpAddr::V6(address)) => sides(format!("ip6 ?addr {address}")),
             Self::Icmp => vec![
                 "meta l4proto icmp".into(),
-                "icmpv6 type != { nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert }"
-                    .into(),
+                "icmpv6 type != { nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert }".into(),
             ],
         }
     }
@@ -55,9 +54,7 @@ impl Firewall {
     /// The whole table; applying it replaces the one before at one stroke.
     pub(crate) fn ruleset(&self) -> String {
         let matches = self.0.iter().flat_map(|block| block.matches());
-        let rules: String = matches
-            .map(|packets| format!("    {packets} drop\n"))
-            .collect();
+        let rules: String = matches.map(|packets| format!("    {packets} drop\n")).collect();
         let chain = |hook: &str| {
             format!(
                 "  chain {hook} {{\n    type filter hook {hook} priority -250; policy accept;\n{rules}  }}\n"

@@ -19,9 +19,7 @@ impl Frame {
             ethertype if ethertype == ARP => true,
             ethertype if ethertype == IPV6 => {
                 field(20..21) == [ICMPV6]
-                    && field(54..55)
-                        .first()
-                        .is_some_and(|kind| DISCOVERY.contains(kind))
+                    && field(54..55).first().is_some_and(|kind| DISCOVERY.contains(kind))
             }
             _ => false,
         }

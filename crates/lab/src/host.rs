@@ -71,21 +71,14 @@ impl Host {
 
     /// Sends what goes to `destination` (such as `10.2.0.0/16`) through that interface to a gateway.
     pub fn add_route(&self, interface: &str, destination: &str, gateway: &str) -> Result<()> {
-        self.configure(
-            interface,
-            format!("route replace {destination} via {gateway} dev {interface}"),
-        )
+        self.configure(interface, format!("route replace {destination} via {gateway} dev {interface}"))
     }
 
     /// Removes a route.
     pub fn del_route(&self, interface: &str, destination: &str) -> Result<()> {
         let added = format!("route replace {destination} ");
-        self.settings()
-            .retain(|s| !(s.interface == interface && s.command.starts_with(&added)));
-        self.ip(format!(
-            "{}route del {destination} dev {interface}\n",
-            family(destination)
-        ))
+        self.settings().retain(|s| !(s.interface == interface && s.command.starts_with(&added)));
+        self.ip(format!("{}route del {destination} dev {interface}\n", family(destination)))
     }
 
     /// Sends everything without a better route through that interface to a gateway. The route with the lowest metric
@@ -100,10 +93,7 @@ impl Host {
     /// Switches an interface on or off. As in every Linux system, switching off loses its routes and IPv6 addresses;
     /// [`Host::restore`] switches on again with all of them.
     pub fn set_link(&self, interface: &str, up: bool) -> Result<()> {
-        self.ip(format!(
-            "link set {interface} {}\n",
-            if up { "up" } else { "down" }
-        ))
+        self.ip(format!("link set {interface} {}\n", if up { "up" } else { "down" }))
     }
 
     /// Switches an interface on and gives it again the addresses and routes it had been given, as a network manager
@@ -111,12 +101,8 @@ impl Host {
     pub fn restore(&self, interface: &str) -> Result<()> {
         self.set_link(interface, true)?;
         let settings = self.settings().clone();
-        let lost = settings
-            .iter()
-            .filter(|setting| setting.interface == interface);
-        self.ip(lost
-            .map(|setting| format!("{}\n", setting.command))
-            .collect())
+        let lost = settings.iter().filter(|setting| setting.interface == interface);
+        self.ip(lost.map(|setting| format!("{}\n", setting.command)).collect())
     }
 
     /// Drops some of the packets that this host sends, receives or forwards.
@@ -163,10 +149,7 @@ impl Host {
     }
 
     /// Runs a job on the host's own thread and waits for it.
-    pub(crate) fn call<T: Send + 'static>(
-        &self,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T> {
+    pub(crate) fn call<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         self.0.agent.call(job)
     }
 
@@ -185,10 +168,7 @@ impl Host {
     /// Runs an `ip` command and remembers it for [`Host::restore`].
     fn configure(&self, interface: &str, command: String) -> Result<()> {
         self.ip(format!("{command}\n"))?;
-        let setting = Setting {
-            interface: interface.into(),
-            command,
-        };
+        let setting = Setting { interface: interface.into(), command };
         let mut settings = self.settings();
         if !settings.contains(&setting) {
             settings.push(setting);
@@ -197,18 +177,11 @@ impl Host {
     }
 
     fn settings(&self) -> MutexGuard<'_, Vec<Setting>> {
-        self.0
-            .settings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change_firewall(&self, change: impl FnOnce(&mut Firewall)) -> Result<()> {
-        let mut firewall = self
-            .0
-            .firewall
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut firewall = self.0.firewall.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut firewall);
         self.nft(firewall.ruleset())
     }

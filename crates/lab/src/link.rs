@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::emulator::Emulator;
-use crate::{
-    Capacity, Direction, Error, Host, LinkSpec, Queue, Rate, Result, Shape, Stats, Trace, sys,
-};
+use crate::{Capacity, Direction, Error, Host, LinkSpec, Queue, Rate, Result, Shape, Stats, Trace, sys};
 
 /// Frames the kernel holds for the link's thread while that is not running.
 const KERNEL_QUEUE: u32 = 4096;
@@ -65,10 +63,7 @@ impl Link {
         let ends = ends(first, second, spec)?;
         let taps = [make_tap(&ends[0], spec.mtu)?, make_tap(&ends[1], spec.mtu)?];
         let emulator = Arc::new(Emulator::start(taps, spec)?);
-        Ok(Self {
-            ends: Arc::new(ends),
-            emulator,
-        })
+        Ok(Self { ends: Arc::new(ends), emulator })
     }
 
     /// The end at that host.
@@ -106,9 +101,7 @@ impl Link {
     /// Plays a recorded capacity from now on.
     pub fn set_trace(&self, direction: Direction, trace: Trace) {
         let trace = Arc::new(trace);
-        self.set(direction, |shape| {
-            shape.capacity = Capacity::Trace(trace.clone())
-        });
+        self.set(direction, |shape| shape.capacity = Capacity::Trace(trace.clone()));
     }
 
     /// Changes how much may wait. What waits already stays.
@@ -133,10 +126,7 @@ impl Link {
     /// If the host is not on this link.
     pub fn set_carrier(&self, host: &Host, plugged: bool) -> Result<()> {
         let number = end_number(&self.ends, host);
-        let failed = |source| Error::Tap {
-            name: self.ends[number].name.clone(),
-            source,
-        };
+        let failed = |source| Error::Tap { name: self.ends[number].name.clone(), source };
         self.emulator.set_carrier(number, plugged).map_err(failed)
     }
 
@@ -171,19 +161,12 @@ impl DirectLink {
         let ends = ends(first, second, spec)?;
         let [one, other] = [ends[0].name(), ends[1].name()];
         let mtu = spec.mtu;
-        let there = format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            second.namespace().as_raw_fd()
-        );
-        first.ip(format!(
-            "link add {one} mtu {mtu} type veth peer name {other} mtu {mtu} netns {there}\n"
-        ))?;
+        let there = format!("/proc/{}/fd/{}", std::process::id(), second.namespace().as_raw_fd());
+        first
+            .ip(format!("link add {one} mtu {mtu} type veth peer name {other} mtu {mtu} netns {there}\n"))?;
         ends.iter().try_for_each(quicken_address_resolution)?;
         ends.iter().try_for_each(|end| end.set_up(true))?;
-        Ok(Self {
-            ends: Arc::new(ends),
-        })
+        Ok(Self { ends: Arc::new(ends) })
     }
 
     /// The end at that host.
@@ -197,9 +180,7 @@ impl DirectLink {
 
 fn ends(first: &Host, second: &Host, spec: &LinkSpec) -> Result<[End; 2]> {
     if first == second {
-        return Err(Error::SameHost {
-            host: first.name().into(),
-        });
+        return Err(Error::SameHost { host: first.name().into() });
     }
     let [one, other] = &spec.names;
     Ok([(first, one), (second, other)].map(|(host, name)| End {
@@ -210,14 +191,10 @@ fn ends(first: &Host, second: &Host, spec: &LinkSpec) -> Result<[End; 2]> {
 
 fn make_tap(end: &End, mtu: u16) -> Result<File> {
     let name = end.name.clone();
-    let tap = end
-        .host
-        .call(move || sys::open_tap(&name).map_err(|source| Error::Tap { name, source }))??;
+    let tap = end.host.call(move || sys::open_tap(&name).map_err(|source| Error::Tap { name, source }))??;
     quicken_address_resolution(end)?;
     let name = &end.name;
-    end.host.ip(format!(
-        "link set {name} mtu {mtu} txqueuelen {KERNEL_QUEUE} up\n"
-    ))?;
+    end.host.ip(format!("link set {name} mtu {mtu} txqueuelen {KERNEL_QUEUE} up\n"))?;
     Ok(tap)
 }
 
@@ -226,8 +203,7 @@ fn make_tap(end: &End, mtu: u16) -> Result<File> {
 fn quicken_address_resolution(end: &End) -> Result<()> {
     let timing = "retrans 20 mcast_probes 150 ucast_probes 150";
     let change = |cache| format!("ntable change name {cache} dev {} {timing}\n", end.name);
-    end.host
-        .ip(["arp_cache", "ndisc_cache"].map(change).concat())
+    end.host.ip(["arp_cache", "ndisc_cache"].map(change).concat())
 }
 
 fn end_number(ends: &[End; 2], host: &Host) -> usize {

@@ -20,11 +20,8 @@ pub struct NatGateway {
 
 impl NatGateway {
     pub(crate) fn build(router: &Host, outside: &str) -> Result<Self> {
-        let gateway = Self {
-            router: router.clone(),
-            outside: outside.into(),
-            zone: Arc::new(AtomicU16::new(1)),
-        };
+        let gateway =
+            Self { router: router.clone(), outside: outside.into(), zone: Arc::new(AtomicU16::new(1)) };
         gateway.apply()?;
         // Else the kernel would adopt connections from their middle, and forgetting would not hurt anybody.
         router.call(|| set_sysctl("netfilter/nf_conntrack_tcp_loose", "0"))??;

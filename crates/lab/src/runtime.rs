@@ -34,14 +34,8 @@ impl Runtime {
                 }
             })
             .build()
-            .map_err(|source| Error::Spawn {
-                what: "a tokio runtime".into(),
-                source,
-            })?;
-        Ok(Self {
-            host: host.clone(),
-            inner: Some(inner),
-        })
+            .map_err(|source| Error::Spawn { what: "a tokio runtime".into(), source })?;
+        Ok(Self { host: host.clone(), inner: Some(inner) })
     }
 
     /// Runs a future inside the namespace and waits for its value, blocking the calling thread.

@@ -137,13 +137,7 @@ pub struct LinkSpec {
 impl Default for LinkSpec {
     fn default() -> Self {
         let [forward, backward] = [Shape::default(), Shape::default()];
-        Self {
-            forward,
-            backward,
-            mtu: 1500,
-            names: [None, None],
-            seed: 1,
-        }
+        Self { forward, backward, mtu: 1500, names: [None, None], seed: 1 }
     }
 }
 

@@ -99,11 +99,7 @@ impl<P: Packet> Shaper<P> {
     /// Gives out the next packet that has arrived at the other end.
     pub(crate) fn take_due(&mut self, now: Duration) -> Option<P> {
         self.serve(now);
-        while self
-            .flying
-            .front()
-            .is_some_and(|flying| flying.at + self.shape.delay <= now)
-        {
+        while self.flying.front().is_some_and(|flying| flying.at + self.shape.delay <= now) {
             let Timed { packet, .. } = self.flying.pop_front()?;
             self.flying_bytes -= packet.size();
             if !self.shape.blackhole {
@@ -166,9 +162,7 @@ impl<P: Packet> Shaper<P> {
         match self.shape.queue {
             Queue::Packets(limit) => self.waiting.len() >= limit,
             Queue::Bytes(limit) => self.waiting_bytes + size > limit,
-            Queue::Time(limit) => {
-                self.waiting_bytes + size > rate.bytes_in(limit).max(MIN_QUEUE_BYTES)
-            }
+            Queue::Time(limit) => self.waiting_bytes + size > rate.bytes_in(limit).max(MIN_QUEUE_BYTES),
         }
     }
 }
@@ -219,22 +213,14 @@ struct Playback {
 
 impl Playback {
     fn new(trace: Arc<Trace>, began: Duration) -> Self {
-        Self {
-            trace,
-            began,
-            next: 0,
-            left: 0,
-        }
+        Self { trace, began, next: 0, left: 0 }
     }
 
     fn serve(&mut self, start: Duration, size: usize) -> Duration {
         if self.next == 0 || self.time_of(self.next - 1) < start {
             // Chances that pass while nothing waits are gone.
             self.left = 0;
-            self.next = self.next.max(
-                self.trace
-                    .first_chance_from(start.saturating_sub(self.began)),
-            );
+            self.next = self.next.max(self.trace.first_chance_from(start.saturating_sub(self.began)));
         }
         while self.left < size {
             self.left += BYTES_PER_CHANCE;

@@ -59,11 +59,7 @@ fn rate_spaces_packets_and_delay_adds_to_it() {
 
 #[test]
 fn a_full_queue_drops_the_newcomer() {
-    for (queue, room) in [
-        (Queue::Packets(4), 4),
-        (Queue::Bytes(7000), 4),
-        (Queue::Time(ms(50)), 50),
-    ] {
+    for (queue, room) in [(Queue::Packets(4), 4), (Queue::Bytes(7000), 4), (Queue::Time(ms(50)), 50)] {
         let mut shaper = shaper(|shape| {
             shape.capacity = Capacity::Rate(Rate::mbit(12));
             shape.queue = queue;
@@ -93,23 +89,11 @@ fn loss_is_random_but_repeatable() {
 fn a_blackhole_swallows_what_is_under_way_too() {
     let mut shaper = shaper(|shape| shape.delay = ms(25));
     offer(&mut shaper, ms(0), 2);
-    shaper.set_shape(
-        ms(1),
-        Shape {
-            blackhole: true,
-            ..shaper.shape().clone()
-        },
-    );
+    shaper.set_shape(ms(1), Shape { blackhole: true, ..shaper.shape().clone() });
     offer(&mut shaper, ms(2), 3);
     assert!(shaper.take_due(ms(100)).is_none());
     assert_eq!(shaper.stats().swallowed, 5);
-    shaper.set_shape(
-        ms(101),
-        Shape {
-            blackhole: false,
-            ..shaper.shape().clone()
-        },
-    );
+    shaper.set_shape(ms(101), Shape { blackhole: false, ..shaper.shape().clone() });
     offer(&mut shaper, ms(101), 1);
     assert_eq!(arrivals(&mut shaper, ms(200)), [ms(126)]);
 }
@@ -118,13 +102,7 @@ fn a_blackhole_swallows_what_is_under_way_too() {
 fn a_changed_delay_holds_for_packets_under_way_without_reordering() {
     let mut shaper = shaper(|shape| shape.delay = ms(500));
     offer(&mut shaper, ms(0), 1);
-    shaper.set_shape(
-        ms(10),
-        Shape {
-            delay: ms(20),
-            ..shaper.shape().clone()
-        },
-    );
+    shaper.set_shape(ms(10), Shape { delay: ms(20), ..shaper.shape().clone() });
     offer(&mut shaper, ms(11), 1);
     assert_eq!(arrivals(&mut shaper, ms(1000)), [ms(20), ms(31)]);
 }
@@ -133,15 +111,9 @@ fn a_changed_delay_holds_for_packets_under_way_without_reordering() {
 fn a_changed_rate_holds_from_the_change_on() {
     let mut shaper = shaper(|shape| shape.capacity = Capacity::Rate(Rate::kbit(1)));
     offer(&mut shaper, ms(0), 3);
-    let shape = Shape {
-        capacity: Capacity::Rate(Rate::mbit(12)),
-        ..shaper.shape().clone()
-    };
+    let shape = Shape { capacity: Capacity::Rate(Rate::mbit(12)), ..shaper.shape().clone() };
     shaper.set_shape(ms(5000), shape);
-    assert_eq!(
-        arrivals(&mut shaper, ms(9000)),
-        [ms(5001), ms(5002), ms(5003)]
-    );
+    assert_eq!(arrivals(&mut shaper, ms(9000)), [ms(5001), ms(5002), ms(5003)]);
 }
 
 #[test]
@@ -149,10 +121,7 @@ fn a_trace_gives_its_chances_and_wastes_unused_ones() {
     let trace = Trace::from_millis(vec![1, 2, 2, 10]).unwrap();
     let mut shaper = shaper(|shape| shape.capacity = Capacity::Trace(trace.into()));
     offer(&mut shaper, ms(0), 5);
-    assert_eq!(
-        arrivals(&mut shaper, ms(100)),
-        [ms(1), ms(2), ms(2), ms(10), ms(11)]
-    );
+    assert_eq!(arrivals(&mut shaper, ms(100)), [ms(1), ms(2), ms(2), ms(10), ms(11)]);
     offer(&mut shaper, ms(33), 1);
     assert_eq!(arrivals(&mut shaper, ms(100)), [ms(40)]);
 }
@@ -188,8 +157,5 @@ fn flights_are_bounded() {
     let mut shaper = shaper(|shape| shape.delay = ms(60_000));
     (0..5000).for_each(|_| shaper.offer(ms(0), Sized(65_000)));
     assert!(shaper.flying_bytes <= MAX_FLYING_BYTES);
-    assert_eq!(
-        shaper.stats().overflowed as usize,
-        5000 - MAX_FLYING_BYTES / 65_000
-    );
+    assert_eq!(shaper.stats().overflowed as usize, 5000 - MAX_FLYING_BYTES / 65_000);
 }

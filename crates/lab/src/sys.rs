@@ -38,11 +38,8 @@ pub(crate) fn enter_network_namespace(namespace: BorrowedFd<'_>) -> io::Result<(
 
 /// Makes a TAP device in the calling thread's network namespace. It vanishes with the returned descriptor.
 pub(crate) fn open_tap(name: &str) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open("/dev/net/tun")?;
+    let file =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
     let mut request = interface_request(name)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as c_short;
     // SAFETY: TUNSETIFF reads and writes one ifreq; `request` is one, initialised, and outlives the call.
@@ -62,18 +59,12 @@ pub(crate) fn set_tap_carrier(tap: &File, plugged: bool) -> io::Result<()> {
 pub(crate) fn prefer_this_thread() -> io::Result<()> {
     let lowest = libc::sched_param { sched_priority: 1 };
     // SAFETY: reads one sched_param, which outlives the call; pid 0 means the calling thread.
-    check(unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &lowest)
-    })
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &lowest) })
 }
 
 /// Makes the command's process die with the thread that starts it.
 pub(crate) fn die_with_parent(command: &mut Command) {
-    let ask = || {
-        Ok(rustix::process::set_parent_process_death_signal(Some(
-            Signal::KILL,
-        ))?)
-    };
+    let ask = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
     // SAFETY: between fork and exec only async-signal-safe calls are allowed; this is a single prctl system call.
     unsafe { command.pre_exec(ask) };
 }
@@ -81,8 +72,8 @@ pub(crate) fn die_with_parent(command: &mut Command) {
 fn interface_request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: ifreq is plain old data, for which all zeros is a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    let fits = (1..request.ifr_name.len()).contains(&name.len())
-        && !name.contains(['/', ' ', '\0', ':', '%']);
+    let fits =
+        (1..request.ifr_name.len()).contains(&name.len()) && !name.contains(['/', ' ', '\0', ':', '%']);
     if !fits {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -96,9 +87,5 @@ fn interface_request(name: &str) -> io::Result<libc::ifreq> {
 }
 
 fn check(answer: c_int) -> io::Result<()> {
-    if answer < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

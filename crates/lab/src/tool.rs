@@ -35,20 +35,14 @@ pub(crate) fn nft(ruleset: &str) -> Result<()> {
 }
 
 fn run(tool: &str, args: &[&str], input: &str) -> Result<()> {
-    let failed = |message: String| Error::Tool {
-        command: format!("{tool} {}", input.trim()),
-        message,
-    };
+    let failed = |message: String| Error::Tool { command: format!("{tool} {}", input.trim()), message };
     let mut child = Command::new(find(tool)?)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|source| Error::Spawn {
-            what: tool.into(),
-            source,
-        })?;
+        .map_err(|source| Error::Spawn { what: tool.into(), source })?;
     if let Some(mut stdin) = child.stdin.take() {
         // A tool that stops reading says why on its standard error.
         let _ = stdin.write_all(input.as_bytes());
@@ -61,10 +55,7 @@ fn run(tool: &str, args: &[&str], input: &str) -> Result<()> {
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(Error::ToolTimeout {
-                    command: tool.into(),
-                    limit: TIME_LIMIT,
-                });
+                return Err(Error::ToolTimeout { command: tool.into(), limit: TIME_LIMIT });
             }
         }
     };

@@ -20,25 +20,17 @@ impl Trace {
     /// Reads a trace file.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path).map_err(|source| Error::TraceFile {
-            path: path.into(),
-            source,
-        })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| Error::TraceFile { path: path.into(), source })?;
         Self::parse(&text)
     }
 
     /// Reads a trace from text, one millisecond a line.
     pub fn parse(text: &str) -> Result<Self> {
         let mut chances = Vec::new();
-        for (number, line) in text
-            .lines()
-            .enumerate()
-            .filter(|(_, line)| !line.trim().is_empty())
-        {
-            let chance = line
-                .trim()
-                .parse()
-                .map_err(|_| format_error(format!("line {} is `{line}`", number + 1)))?;
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let chance =
+                line.trim().parse().map_err(|_| format_error(format!("line {} is `{line}`", number + 1)))?;
             chances.push(chance);
         }
         Self::from_millis(chances)
@@ -75,22 +67,16 @@ impl Trace {
         let millis = since_start.as_nanos().div_ceil(1_000_000) as u64;
         let (rounds, rest) = (millis / self.period_ms(), millis % self.period_ms());
         // Chances at a round's very end fall on millisecond 0 of the next one and come before its own.
-        let previous_end = self
-            .chances
-            .partition_point(|&chance| chance < self.period_ms());
+        let previous_end = self.chances.partition_point(|&chance| chance < self.period_ms());
         if rest == 0 && rounds > 0 {
             return (rounds - 1) * self.chances.len() as u64 + previous_end as u64;
         }
-        rounds * self.chances.len() as u64
-            + self.chances.partition_point(|&chance| chance < rest) as u64
+        rounds * self.chances.len() as u64 + self.chances.partition_point(|&chance| chance < rest) as u64
     }
 
     /// When the chance of that number comes, counted from the trace's start.
     pub(crate) fn time_of_chance(&self, number: u64) -> Duration {
-        let (round, index) = (
-            number / self.chances.len() as u64,
-            number % self.chances.len() as u64,
-        );
+        let (round, index) = (number / self.chances.len() as u64, number % self.chances.len() as u64);
         Duration::from_millis(round * self.period_ms() + self.chances[index as usize])
     }
 }
@@ -123,10 +109,7 @@ mod tests {
             let asked = Duration::from_micros(micros);
             let number = trace.first_chance_from(asked);
             assert!(trace.time_of_chance(number) >= asked);
-            assert!(
-                number == 0 || trace.time_of_chance(number - 1) < asked,
-                "skipped one at {asked:?}"
-            );
+            assert!(number == 0 || trace.time_of_chance(number - 1) < asked, "skipped one at {asked:?}");
         }
     }
 

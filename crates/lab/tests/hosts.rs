@@ -89,29 +89,17 @@ fn a_pulled_cable_shows_as_lost_carrier() {
     let net = pair(LinkSpec::default());
     let socket = udp_client(&net.a, A, udp_echo(&net.b, "10.0.1.2:0"));
     let state = || {
-        let output = net
-            .a
-            .command("ip")
-            .args(["link", "show", "eth0"])
-            .output()
-            .unwrap();
+        let output = net.a.command("ip").args(["link", "show", "eth0"]).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert!(!state().contains("NO-CARRIER"));
     net.link.set_carrier(&net.a, false).unwrap();
-    assert!(
-        state().contains("NO-CARRIER") && state().contains("UP"),
-        "{}",
-        state()
-    );
+    assert!(state().contains("NO-CARRIER") && state().contains("UP"), "{}", state());
     assert!(round_trip(&socket, ms(100)).is_none());
     net.link.set_carrier(&net.a, true).unwrap();
     let deadline = Instant::now() + Duration::from_secs(5);
     while round_trip(&socket, ms(100)).is_none() {
-        assert!(
-            Instant::now() < deadline,
-            "the cable is in again, but nothing passes"
-        );
+        assert!(Instant::now() < deadline, "the cable is in again, but nothing passes");
     }
     assert!(!state().contains("NO-CARRIER"));
 }
@@ -156,24 +144,16 @@ fn all_threads_of_a_runtime_are_inside() {
     }
     let net = pair(LinkSpec::default().delay(ms(2)));
     let (client, server) = (net.a.runtime(2).unwrap(), net.b.runtime(1).unwrap());
-    let listener = server
-        .block_on(tokio::net::TcpListener::bind("10.0.1.2:7000"))
-        .unwrap();
+    let listener = server.block_on(tokio::net::TcpListener::bind("10.0.1.2:7000")).unwrap();
     let greeting = server.spawn(async move {
         let (mut stream, from) = listener.accept().await.unwrap();
-        tokio::io::AsyncWriteExt::write_all(&mut stream, b"hello")
-            .await
-            .unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, b"hello").await.unwrap();
         from.ip().to_string()
     });
     let heard = client.block_on(async {
-        let mut stream = tokio::net::TcpStream::connect("10.0.1.2:7000")
-            .await
-            .unwrap();
+        let mut stream = tokio::net::TcpStream::connect("10.0.1.2:7000").await.unwrap();
         let mut text = String::new();
-        tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut text)
-            .await
-            .unwrap();
+        tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut text).await.unwrap();
         text
     });
     assert_eq!(heard, "hello");
@@ -189,10 +169,7 @@ async fn asynchronous_tests_may_use_the_lab() {
     }
     let net = pair(LinkSpec::default());
     let runtime = net.a.runtime(1).unwrap();
-    let bound = runtime
-        .spawn(tokio::net::UdpSocket::bind((A, 0)))
-        .await
-        .unwrap();
+    let bound = runtime.spawn(tokio::net::UdpSocket::bind((A, 0))).await.unwrap();
     assert!(bound.is_ok());
 }
 
@@ -202,19 +179,9 @@ fn programs_run_inside_and_die_with_their_guard() {
         return;
     }
     let net = pair(LinkSpec::default());
-    let output = net
-        .a
-        .command("ip")
-        .args(["-o", "-4", "address"])
-        .output()
-        .unwrap();
+    let output = net.a.command("ip").args(["-o", "-4", "address"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains(A));
-    let mut child = net
-        .a
-        .command("sh")
-        .args(["-c", "sleep 100 & sleep 100"])
-        .spawn()
-        .unwrap();
+    let mut child = net.a.command("sh").args(["-c", "sleep 100 & sleep 100"]).spawn().unwrap();
     let number = child.child().id();
     assert!(std::fs::exists(format!("/proc/{number}")).unwrap());
     drop(child);
@@ -231,8 +198,7 @@ fn nothing_remains_of_a_dropped_lab() {
     }
     let threads = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let names =
-            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
         names.filter(|name| name.starts_with("lab-gone")).count()
     };
     let lab = Lab::new().unwrap();

@@ -107,10 +107,7 @@ fn loss_is_as_set() {
     eprintln!("{:.1} % lost for 10 %", share * 100.0);
     assert!((0.07..0.13).contains(&share), "{forward:?}");
     assert_eq!(back.dropped(), 0, "the way back loses nothing");
-    assert!(
-        back.packets.abs_diff(forward.packets) < 20,
-        "{forward:?} {back:?}"
-    );
+    assert!(back.packets.abs_diff(forward.packets) < 20, "{forward:?} {back:?}");
 }
 
 #[test]
@@ -135,9 +132,7 @@ fn a_queue_holds_what_it_may_and_drops_the_rest() {
     if !require!() {
         return;
     }
-    let spec = LinkSpec::default()
-        .rate(Rate::mbit(10))
-        .queue(Queue::Time(ms(60)));
+    let spec = LinkSpec::default().rate(Rate::mbit(10)).queue(Queue::Time(ms(60)));
     let net = pair(spec);
     let socket = udp_client(&net.a, A, udp_echo(&net.b, "10.0.1.2:0"));
     assert!(round_trip(&socket, ms(1000)).is_some());
@@ -154,14 +149,8 @@ fn a_queue_holds_what_it_may_and_drops_the_rest() {
     eprintln!("{overflowed} of 200 overflowed; sent in {sending:?}, queue empty after {emptied:?}");
     // 75 kB wait, which is 60 ms or 52 packets; while they are sent, some more find room.
     let sent_meanwhile = sending.as_micros() as u64 / 1142;
-    assert!(
-        overflowed.abs_diff(147 - sent_meanwhile.min(147)) <= 4,
-        "{overflowed}"
-    );
-    assert!(
-        emptied > ms(55) && emptied < sending + ms(75),
-        "{emptied:?}"
-    );
+    assert!(overflowed.abs_diff(147 - sent_meanwhile.min(147)) <= 4, "{overflowed}");
+    assert!(emptied > ms(55) && emptied < sending + ms(75), "{emptied:?}");
 }
 
 #[test]

@@ -27,6 +27,8 @@ const MAX_FIRST_PLAINTEXT: usize = 64 * 1024;
 /// After an error of accept(2), such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// As long as notices are repeated.
+const AFTERLIFE: Duration = Duration::from_secs(60);
 
 /// Peers in their handshake, oldest first.
 #[derive(Debug, Default)]
@@ -286,6 +288,10 @@ pub(crate) fn spawn_driver(endpoint: &Arc<EndpointInner>, shared: &Arc<Shared>) 
     let (endpoint, shared) = (endpoint.clone(), shared.clone());
     tokio::spawn(async move {
         driver.await;
+        if shared.has_cut_farewell() {
+            // A client that waits for our last word is called to the new address, and told there.
+            tokio::time::sleep(AFTERLIFE).await;
+        }
         endpoint.registry.remove(&shared);
         endpoint.stop_if_done();
     });

@@ -393,7 +393,7 @@ impl Endpoint {
             shared.with(|state| state.engine.close(CloseCode::GOING_AWAY, ""));
         }
         let _ = tokio::time::timeout(limit, async {
-            while !inner.registry.all().is_empty() {
+            while inner.registry.all().iter().any(|shared| !shared.has_cut_farewell()) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })

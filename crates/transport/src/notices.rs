@@ -99,7 +99,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointInner>, shared: Arc<Shared>) {
         tokio::pin!(heard);
         heard.as_mut().enable();
         let newest = *shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
-        if newest != sequence || shared.lock().engine.is_closed() {
+        if newest != sequence || shared.lock().is_settled() {
             return;
         }
         let addresses = endpoint.reachable();

@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(crate) last_recovery: Option<Duration>,
     pub(crate) moves: u64,
     pub(crate) peer_notice_addresses: Vec<SocketAddr>,
+    /// The connection is over here, but we lost our address while saying so: the peer may not know.
+    pub(crate) farewell_cut: bool,
     events: Option<broadcast::Sender<ConnectionEvent>>,
     written_since_flush: u64,
 }
@@ -78,6 +80,7 @@ impl Shared {
                 last_recovery: None,
                 moves: 0,
                 peer_notice_addresses: Vec::new(),
+                farewell_cut: false,
                 events: None,
                 written_since_flush: 0,
             }),
@@ -136,6 +139,7 @@ impl Shared {
         self.with(|state| {
             let gone: Vec<PathId> = state.paths.iter().filter(|p| !has(p.local.ip())).map(|p| p.id).collect();
             for path in gone {
+                state.farewell_cut |= state.engine.is_closed();
                 state.engine.path_lost(Instant::now(), path);
             }
         });
@@ -183,6 +187,12 @@ impl Shared {
     pub(crate) fn needs_path(&self) -> bool {
         let state = self.lock();
         !state.engine.is_closed() && !state.engine.has_active_path()
+    }
+
+    /// A server's word on the end did not get through before it moved. A client would dial to say it.
+    pub(crate) fn has_cut_farewell(&self) -> bool {
+        let state = self.lock();
+        state.farewell_cut && state.engine.side() == whimbrel_proto::Side::Server
     }
 
     pub(crate) fn close_reason(&self) -> Option<CloseReason> {
@@ -311,6 +321,11 @@ impl State {
         {
             self.wake_driver();
         }
+    }
+
+    /// The connection is over, and the peer knows or will find out by itself.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.engine.is_closed() && !self.farewell_cut
     }
 
     fn emit(&mut self, event: ConnectionEvent) {

@@ -143,6 +143,8 @@ fn moves_during_close(mover: Mover) {
         eprintln!("{mover:?} moved {step} ms into the end, which took {:?}", began.elapsed());
         assert!(began.elapsed() < secs(8), "{:?}", began.elapsed());
         net.client.wait(arrived.reach(round * PIECE));
+        net.client.settle(&client);
+        net.server.settle(&server.endpoint);
     }
 }
 

@@ -6,7 +6,7 @@ mod raw;
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -203,45 +203,60 @@ async fn s10_04_a_second_path_may_come_the_moment_the_first_is_answered() {
     }
 }
 
+/// What a client sent on one TCP connection.
+#[derive(Clone, Default)]
+struct Recording {
+    bytes: Vec<u8>,
+    /// How much of it was sent before the server's first answer.
+    first_flight: Option<usize>,
+}
+
 /// Passes bytes on to the server and keeps what each client sent.
 struct Relay {
     address: SocketAddr,
-    flights: Arc<Mutex<Vec<Vec<u8>>>>,
+    recordings: Arc<Mutex<Vec<Recording>>>,
 }
 
 impl Relay {
     async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind((HERE, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let flights = Arc::new(Mutex::new(Vec::new()));
-        let kept = flights.clone();
+        let recordings = Arc::new(Mutex::new(Vec::new()));
+        let kept = recordings.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let number = {
                     let mut kept = kept.lock().unwrap();
-                    kept.push(Vec::new());
+                    kept.push(Recording::default());
                     kept.len() - 1
                 };
                 tokio::spawn(pass_on(client, server, kept.clone(), number));
             }
         });
-        Self { address, flights }
+        Self { address, recordings }
     }
 }
 
 async fn pass_on(
     client: tokio::net::TcpStream,
     server: SocketAddr,
-    kept: Arc<Mutex<Vec<Vec<u8>>>>,
+    kept: Arc<Mutex<Vec<Recording>>>,
     number: usize,
 ) {
     let server = tokio::net::TcpStream::connect(server).await.unwrap();
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+    let answered = kept.clone();
+    tokio::spawn(async move {
+        if from_server.readable().await.is_ok() {
+            let recording = &mut answered.lock().unwrap()[number];
+            recording.first_flight = Some(recording.bytes.len());
+        }
+        tokio::io::copy(&mut from_server, &mut to_client).await
+    });
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(n @ 1..) = from_client.read(&mut buffer).await {
-        kept.lock().unwrap()[number].extend_from_slice(&buffer[..n]);
+        kept.lock().unwrap()[number].bytes.extend_from_slice(&buffer[..n]);
         if to_server.write_all(&buffer[..n]).await.is_err() {
             return;
         }
@@ -249,13 +264,13 @@ async fn pass_on(
 }
 
 /// Plays recorded bytes to the server, and waits until it has enough of them.
-fn play(server: SocketAddr, flight: &[u8]) {
+fn play(server: SocketAddr, bytes: &[u8]) {
     let mut socket = TcpStream::connect(server).unwrap();
     socket.set_read_timeout(Some(secs(10))).unwrap();
     // The server may close before it has read everything.
-    let _ = socket.write_all(flight);
-    let end = std::io::copy(&mut socket, &mut std::io::sink());
-    if let Err(error) = end {
+    let _ = socket.write_all(bytes);
+    let _ = socket.shutdown(Shutdown::Write);
+    if let Err(error) = std::io::copy(&mut socket, &mut std::io::sink()) {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     }
 }
@@ -277,12 +292,14 @@ async fn a_replayed_first_flight_opens_nothing_and_delivers_nothing() {
     target.uploaded.reach(UPLOAD as u64).await;
     assert_eq!(target.accepted(), 2);
 
-    let flights = relay.flights.lock().unwrap().clone();
-    assert_eq!(flights.len(), 2);
-    assert!(flights[1].len() > UPLOAD, "the recording is incomplete");
+    let recordings = relay.recordings.lock().unwrap().clone();
+    assert_eq!(recordings.len(), 2);
+    let first_flights = recordings.iter().map(|r| &r.bytes[..r.first_flight.unwrap()]);
+    let first_flights: Vec<_> = first_flights.collect();
+    assert!(first_flights[1].len() > UPLOAD, "the bytes did not travel as early data");
     let replay = || {
-        for flight in flights.iter().cycle().take(6) {
-            play(target.address, flight);
+        for recording in recordings.iter().map(|r| &r.bytes[..]).chain(first_flights.clone()) {
+            (0..3).for_each(|_| play(target.address, recording));
         }
         assert_eq!(target.accepted(), 2, "a replay opened a connection");
         assert_eq!(target.uploaded.get(), UPLOAD as u64, "a replay delivered bytes");
@@ -292,7 +309,7 @@ async fn a_replayed_first_flight_opens_nothing_and_delivers_nothing() {
         Echo::open(&connection).await;
         connection.close(CloseCode::NONE, "", secs(5)).await.unwrap();
     }
-    // Now the server does not know the connections any more, and nothing but its TLS remembers the flights.
+    // Now the server does not know the connections any more, and nothing but its TLS remembers the bytes.
     while !target.endpoint.connections().is_empty() {
         tokio::time::sleep(ms(5)).await;
     }

@@ -15,10 +15,7 @@ fn record(name: &str, id: EndpointId) -> Record {
     Record {
         name: name.parse().unwrap(),
         id,
-        addrs: vec![
-            "192.0.2.1:4433".parse().unwrap(),
-            "[2001:db8::1]:4433".parse().unwrap(),
-        ],
+        addrs: vec!["192.0.2.1:4433".parse().unwrap(), "[2001:db8::1]:4433".parse().unwrap()],
         sequence: 1_700_000_000_000,
         lifetime: Duration::from_secs(300),
         revoked: false,
@@ -91,12 +88,7 @@ fn what_is_signed_verifies_and_comes_back() {
 fn every_bit_flip_is_noticed() {
     for signed in [
         delegated(),
-        SignedRecord::sign(
-            record("user@example.org", user_key().id()),
-            &user_key(),
-            None,
-        )
-        .unwrap(),
+        SignedRecord::sign(record("user@example.org", user_key().id()), &user_key(), None).unwrap(),
     ] {
         let bytes = signed.encode();
         for bit in 0..bytes.len() * 8 {
@@ -119,10 +111,7 @@ fn every_truncation_and_extension_is_noticed() {
     assert_eq!(SignedRecord::decode(&longer), Err(DecodeError::Trailing(1)));
     let huge = vec![0; MAX_RECORD_BYTES + 1];
     let (size, limit) = (huge.len(), MAX_RECORD_BYTES);
-    assert_eq!(
-        SignedRecord::decode(&huge),
-        Err(DecodeError::TooLarge { size, limit })
-    );
+    assert_eq!(SignedRecord::decode(&huge), Err(DecodeError::TooLarge { size, limit }));
 }
 
 /// A signature of a delegation, or of anything else, is never one of a record.
@@ -160,31 +149,13 @@ fn rules_when_signing() {
         SignedRecord::sign(record, &key, None).map(|signed| signed.record().clone())
     };
     let port = |port| SocketAddr::from(([192, 0, 2, 1], port));
-    assert!(matches!(
-        sign(&|r| r.id = user_key().id()),
-        Err(RecordError::OtherKey { .. })
-    ));
-    assert_eq!(
-        sign(&|r| r.addrs = (1..=17).map(port).collect()),
-        Err(RecordError::TooManyAddresses(17))
-    );
-    assert_eq!(
-        sign(&|r| r.addrs = vec![port(0)]),
-        Err(RecordError::UnusableAddress(port(0)))
-    );
-    assert_eq!(
-        sign(&|r| r.revoked = true),
-        Err(RecordError::RevokedWithAddresses)
-    );
-    assert!(matches!(
-        sign(&|r| r.lifetime = Duration::from_millis(999)),
-        Err(RecordError::Lifetime(_))
-    ));
+    assert!(matches!(sign(&|r| r.id = user_key().id()), Err(RecordError::OtherKey { .. })));
+    assert_eq!(sign(&|r| r.addrs = (1..=17).map(port).collect()), Err(RecordError::TooManyAddresses(17)));
+    assert_eq!(sign(&|r| r.addrs = vec![port(0)]), Err(RecordError::UnusableAddress(port(0))));
+    assert_eq!(sign(&|r| r.revoked = true), Err(RecordError::RevokedWithAddresses));
+    assert!(matches!(sign(&|r| r.lifetime = Duration::from_millis(999)), Err(RecordError::Lifetime(_))));
     let eight_days = Duration::from_secs(8 * 86_400);
-    assert_eq!(
-        sign(&|r| r.lifetime = eight_days),
-        Err(RecordError::Lifetime(eight_days))
-    );
+    assert_eq!(sign(&|r| r.lifetime = eight_days), Err(RecordError::Lifetime(eight_days)));
     // Brought into the one form.
     let same = ["[::ffff:192.0.2.1]:5", "192.0.2.1:5", "[fe80::1%4]:5"];
     let made = sign(&|r| {
@@ -203,26 +174,16 @@ fn delegations_must_fit() {
         let record = record(name, key.id());
         SignedRecord::sign(record, &key, Some(delegation(delegated))).map(|_| ())
     };
-    assert_eq!(
-        sign("laptop.user@example.org", "laptop.user@example.org"),
-        Ok(())
-    );
+    assert_eq!(sign("laptop.user@example.org", "laptop.user@example.org"), Ok(()));
     for (name, delegated) in [
         ("phone.user@example.org", "laptop.user@example.org"),
         ("user@example.org", "laptop.user@example.org"),
         ("laptop.user@example.org", "ssh.laptop.user@example.org"),
     ] {
-        assert!(matches!(
-            sign(name, delegated),
-            Err(RecordError::DelegationForOther { .. })
-        ));
+        assert!(matches!(sign(name, delegated), Err(RecordError::DelegationForOther { .. })));
     }
     let record = record("laptop.user@example.org", user_key().id());
-    let signed = SignedRecord::sign(
-        record,
-        &user_key(),
-        Some(delegation("laptop.user@example.org")),
-    );
+    let signed = SignedRecord::sign(record, &user_key(), Some(delegation("laptop.user@example.org")));
     assert_eq!(signed, Err(RecordError::DelegationForOtherKey(key.id())));
 }
 
@@ -231,9 +192,7 @@ fn the_largest_record_fits() {
     let key = device_key();
     let name = format!("a.b@{}", "c.".repeat(124) + "c");
     let mut record = record(&name, key.id());
-    record.addrs = (1..=16)
-        .map(|n| SocketAddr::from(([0x2001, n, n, n, n, n, n, n], 1)))
-        .collect();
+    record.addrs = (1..=16).map(|n| SocketAddr::from(([0x2001, n, n, n, n, n, n, n], 1))).collect();
     let signed = SignedRecord::sign(record, &key, Some(delegation(&name))).unwrap();
     assert!(signed.encode().len() <= MAX_RECORD_BYTES);
     assert_eq!(SignedRecord::decode(signed.encode()), Ok(signed));

@@ -100,6 +100,8 @@ fn start_curl(server: SocketAddr, name: &str) -> Result<Child> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // Ctrl-C is for us; we end what we started.
+        .process_group(0)
         .kill_on_drop(true)
         .spawn()
         .context("cannot start curl")

@@ -136,6 +136,8 @@ impl Machine {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(errors)
+            // Ctrl-C is for us; we end what we started.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .context("cannot start this program again")?;

@@ -28,12 +28,8 @@ pub(crate) fn pair(spec: LinkSpec) -> Pair {
     let (a, b) = (lab.host("a").unwrap(), lab.host("b").unwrap());
     let link = lab.link(&a, &b, spec).unwrap();
     for (host, number) in [(&a, 1), (&b, 2)] {
-        link.end(host)
-            .add_address(&format!("10.0.1.{number}/24"))
-            .unwrap();
-        link.end(host)
-            .add_address(&format!("fd00:1::{number}/64"))
-            .unwrap();
+        link.end(host).add_address(&format!("10.0.1.{number}/24")).unwrap();
+        link.end(host).add_address(&format!("fd00:1::{number}/64")).unwrap();
     }
     Pair { lab, a, b, link }
 }
@@ -116,9 +112,7 @@ pub(crate) fn connect(host: &Host, server: SocketAddr) -> std::io::Result<TcpStr
 pub(crate) fn echoes(stream: &mut TcpStream, limit: Duration) -> bool {
     stream.set_read_timeout(Some(limit)).unwrap();
     let mut answer = [0; 4];
-    stream.write_all(b"ping").is_ok()
-        && stream.read_exact(&mut answer).is_ok()
-        && &answer == b"ping"
+    stream.write_all(b"ping").is_ok() && stream.read_exact(&mut answer).is_ok() && &answer == b"ping"
 }
 
 /// Sends as fast as TCP allows until the time is over; says how much it sent.

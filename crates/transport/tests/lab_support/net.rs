@@ -110,6 +110,13 @@ impl Node {
         self.ip()
     }
 
+    /// Waits until the endpoint knows the present address.
+    pub(crate) fn settle(&self, endpoint: &Endpoint) {
+        let mut addresses = endpoint.watch_addresses();
+        let ip = self.ip();
+        self.wait(async { drop(addresses.wait_for(|set| set.contains(ip)).await) });
+    }
+
     /// An endpoint that listens to the kernel's own events.
     pub(crate) fn endpoint(&self) -> Endpoint {
         self.endpoint_with(|builder| builder)
