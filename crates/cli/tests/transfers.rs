@@ -61,6 +61,9 @@ fn a_file_arrives() {
         assert_eq!(received["sha256"], report["sha256"]);
         receive.output(LIMIT).succeeded();
     }
+    // As any other file that a program makes for its user.
+    let plain = fs::metadata(file(&world, "plain", 1)).unwrap().permissions();
+    assert_eq!(fs::metadata(world.path("inbox/one")).unwrap().permissions(), plain);
     let left = fs::read_dir(world.path("inbox")).unwrap().count();
     assert_eq!(left, 3, "something else was left behind");
 }

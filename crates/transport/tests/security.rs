@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lab_support::traffic::{Echo, Meter, serve};
-use lab_support::{heavy, ms, secs};
+use lab_support::{ms, secs};
 use raw::{
     Answer, Identity, RawClient, RawPath, client_config, client_hello, offer, segment_of, with_length,
 };
@@ -455,7 +455,8 @@ async fn handshakes_that_drag_on_are_cut_off() {
         }
         assert!(path.answer().is_err());
     };
-    let attackers: [(&str, Box<dyn FnOnce() + Send>); 4] = [
+    type Attack = Box<dyn FnOnce() + Send>;
+    let attackers: [(&str, Attack); 4] = [
         ("silent", Box::new(silent)),
         ("trickling", Box::new(trickling)),
         ("half", Box::new(half)),
@@ -519,7 +520,6 @@ fn socket_budget() -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_half_open_peers_cost_bounded_memory_and_an_honest_one_is_served() {
     const ATTACKERS: usize = 10_000;
-    let _alone = heavy();
     let target = target(Config::default(), Allow::Any).await;
     let max_half_open = Config::default().max_half_open;
     let at_once = socket_budget().min(ATTACKERS);

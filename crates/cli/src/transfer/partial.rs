@@ -62,7 +62,6 @@ impl Partial {
             .write(true)
             .create(true)
             .truncate(false)
-            .mode(0o600)
             .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
             .open(&path)
             .with_context(failed)?;

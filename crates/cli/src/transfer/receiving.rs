@@ -20,6 +20,8 @@ use super::{CHUNK, Trouble, hash_prefix, sum};
 use crate::progress::Board;
 use crate::tunnel::BROKEN;
 
+/// How long the sender may take to hear why its file is refused.
+const TOLD: Duration = Duration::from_secs(3);
 /// How long a transfer that is replaced may take to let go of its file.
 const TAKEOVER_LIMIT: Duration = Duration::from_secs(5);
 const TAKEOVER_PAUSE: Duration = Duration::from_millis(20);
@@ -102,7 +104,7 @@ pub(crate) async fn receive(stream: Stream, inbox: &Inbox) -> Result<Received, T
             read.stream().stop(BROKEN);
             // If it is gone meanwhile, it needs no reason.
             let _ = write.stream().finish();
-            let _ = write.stream().drained().await;
+            let _ = tokio::time::timeout(TOLD, write.stream().drained()).await;
         }
     }
     result
