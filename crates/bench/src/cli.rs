@@ -40,7 +40,7 @@ struct Options {
     /// Print one JSON object a line instead of tables.
     #[arg(long, global = true)]
     json: bool,
-    /// Where results are kept, as <date>-<bench>.json.
+    /// Where results are kept, as `DATE-BENCH.json`.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// A smoke run: few, short rounds; results are kept only where `--out` says.
