@@ -236,7 +236,8 @@ fn a_drop_waits_for_a_moved_peer_and_no_longer() {
     server.read_to_string(&mut all).unwrap();
     assert_eq!(all, "wait for me");
 
-    let Pair { mut client, client_at, server: _server, .. } = pair(143);
+    let Pair { mut client, client_at, server, .. } = pair(143);
+    server.set_linger(None).unwrap();
     client_at.set([]);
     client.write_all(b"in vain").unwrap();
     client.set_linger(Some(MOMENT)).unwrap();

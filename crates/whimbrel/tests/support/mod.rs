@@ -12,6 +12,7 @@ pub fn ip(net: u8, host: u8) -> IpAddr {
 
 /// An endpoint that can be moved.
 pub fn endpoint(net: u8, host: u8) -> (Endpoint, ManualMonitor) {
+    log();
     let at = ManualMonitor::new([ip(net, host)]);
     (Endpoint::bind(whimbrel::Endpoint::builder().monitor(at.clone())).unwrap(), at)
 }
@@ -32,4 +33,10 @@ pub fn pair(net: u8) -> Pair {
     let (server, peer) = listener.accept().unwrap();
     assert_eq!((peer, client.peer_id()), (client.local_id(), server.local_id()));
     Pair { client, server, listener, client_at, server_at }
+}
+
+/// `RUST_LOG=whimbrel=debug` shows what happens.
+pub fn log() {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
 }
