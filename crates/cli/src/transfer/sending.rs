@@ -15,6 +15,9 @@ use super::{CHUNK, Trouble, hash_prefix, sum};
 use crate::progress::{Board, Progress};
 use crate::tunnel::BROKEN;
 
+/// How long to wait for the reason of a receiver that stopped to read.
+const REASON_LIMIT: Duration = Duration::from_secs(5);
+
 /// A file to be sent.
 pub(crate) struct Outgoing {
     pub(crate) path: PathBuf,
@@ -37,13 +40,11 @@ pub(crate) async fn send(stream: Stream, file: &Outgoing, board: &Board) -> Resu
     let (mut read, mut write) = stream.into_split();
     let result = exchange(&mut read, &mut write, file, board).await;
     match result {
-        // The receiver's reason is behind what it did not read.
-        Err(Trouble::Lost(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            match message::read(&mut read).await {
-                Ok(Message::Refuse { reason }) => Err(Trouble::Refused(reason)),
-                _ => Err(Trouble::Lost(error)),
-            }
-        }
+        // The receiver may have said why, and then stopped to read or ended; its words are here then.
+        Err(Trouble::Lost(error)) => match message::read(&mut read).await {
+            Ok(Message::Refuse { reason }) => Err(Trouble::Refused(reason)),
+            _ => Err(Trouble::Lost(error)),
+        },
         Err(Trouble::Here(error)) => {
             write.stream().reset(BROKEN);
             Err(Trouble::Here(error))
