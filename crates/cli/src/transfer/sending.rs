@@ -41,10 +41,12 @@ pub(crate) async fn send(stream: Stream, file: &Outgoing, board: &Board) -> Resu
     let result = exchange(&mut read, &mut write, file, board).await;
     match result {
         // The receiver may have said why, and then stopped to read or ended; its words are here then.
-        Err(Trouble::Lost(error)) => match message::read(&mut read).await {
-            Ok(Message::Refuse { reason }) => Err(Trouble::Refused(reason)),
-            _ => Err(Trouble::Lost(error)),
-        },
+        Err(Trouble::Lost(error)) => {
+            match tokio::time::timeout(REASON_LIMIT, message::read(&mut read)).await {
+                Ok(Ok(Message::Refuse { reason })) => Err(Trouble::Refused(reason)),
+                _ => Err(Trouble::Lost(error)),
+            }
+        }
         Err(Trouble::Here(error)) => {
             write.stream().reset(BROKEN);
             Err(Trouble::Here(error))
