@@ -27,8 +27,8 @@ pub use self::session::REQUESTS;
 const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
 /// After an error of the store.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
-/// Connections of one peer. One is enough; a second one comes when a process lost the first.
-const CONNECTIONS_PER_PEER: usize = 4;
+/// Connections of one key. A process needs one, and a user may run many commands with one key.
+const CONNECTIONS_PER_PEER: usize = 64;
 /// Streams of one connection that are served at once.
 const STREAMS_PER_CONNECTION: usize = 4;
 
