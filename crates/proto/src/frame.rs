@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 
+use smallvec::SmallVec;
 use whimbrel_base::ConnectionId;
 
 use crate::error::{CloseCode, DecodeError};
@@ -18,6 +19,9 @@ pub const VERSION: u8 = 1;
 pub(crate) const MAX_REPORTS: usize = 64;
 /// Longest reason in CLOSE and REFUSE, in bytes; longer ones are cut.
 pub const MAX_REASON: usize = 256;
+
+/// What arrived on each path, and by how many microseconds the newest of it was held back.
+pub type Acks = SmallVec<[(PathReport, u64); 1]>;
 
 pub(crate) mod kind {
     pub(crate) const OPEN: u64 = 0x00;
@@ -106,7 +110,7 @@ pub enum Frame<'a> {
         reason: &'a str,
     },
     /// Segments received, per path, and how long the newest of each waited for this frame (µs).
-    Ack(Vec<(PathReport, u64)>),
+    Ack(Acks),
     /// Bytes of a stream.
     Stream {
         /// The stream.
@@ -363,7 +367,7 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
     }))
 }
 
-fn decode_acks(b: &mut Reader<'_>) -> Result<Vec<(PathReport, u64)>, DecodeError> {
+fn decode_acks(b: &mut Reader<'_>) -> Result<Acks, DecodeError> {
     let count = report_count(b)?;
     (0..count)
         .map(|_| {

@@ -179,11 +179,11 @@ impl Path {
 
     /// Takes out the segments below `count`, newly acknowledged, with the send time of the newest
     /// that asked for an acknowledgement. `None` if `count` was never sent.
-    pub(crate) fn acknowledge(&mut self, count: u64) -> Option<(Vec<Sent>, Option<Instant>)> {
+    pub(crate) fn acknowledge(&mut self, count: u64) -> Option<(SmallVec<[Sent; 1]>, Option<Instant>)> {
         if count > self.sent_count {
             return None;
         }
-        let mut segments = Vec::new();
+        let mut segments = SmallVec::new();
         while self.acked < count
             && let Some(mut segment) = self.sent.pop_front()
         {
@@ -200,7 +200,7 @@ impl Path {
             }
             segments.push(segment);
         }
-        let newest = segments.iter().rev().find(|s| s.eliciting).map(|s| s.at);
+        let newest = segments.iter().rev().find(|s: &&Sent| s.eliciting).map(|s| s.at);
         Some((segments, newest))
     }
 

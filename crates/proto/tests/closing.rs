@@ -127,7 +127,7 @@ fn an_unanswered_close_ends_by_itself() {
     let received = sim.carriers[0].up.boundaries.len() as u64 + 1;
     while !sim.client.is_closed() {
         let mut body = Vec::new();
-        Frame::Ack(vec![(PathReport { path, received }, 0)]).encode(&mut body);
+        Frame::Ack(vec![(PathReport { path, received }, 0)].into()).encode(&mut body);
         sim.client.handle_segment(at, path, &body).unwrap();
         at = sim.client.poll_timeout().unwrap().max(at);
         sim.client.handle_timeout(at);

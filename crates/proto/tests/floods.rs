@@ -108,7 +108,7 @@ fn a_flood_of_tiny_segments_costs_little() {
 
 #[test]
 fn a_flood_of_acknowledgements_costs_nothing() {
-    let ack = Frame::Ack(vec![(PathReport { path: PATH, received: 1 }, 0); 64]);
+    let ack = Frame::Ack(vec![(PathReport { path: PATH, received: 1 }, 0); 64].into());
     let server = flood(20_000, |_| segment(std::slice::from_ref(&ack)));
     assert!(server.close_reason().is_none());
 }

@@ -148,12 +148,12 @@ fn a_changed_final_size_is_rejected() {
 fn acknowledgements_of_unsent_segments_are_rejected() {
     for side in [Side::Client, Side::Server] {
         for received in [1000, varint::MAX] {
-            let ack = Frame::Ack(vec![(PathReport { path: PATH, received }, varint::MAX)]);
+            let ack = Frame::Ack(vec![(PathReport { path: PATH, received }, varint::MAX)].into());
             rejects(side, &[ack], ProtocolError::AckOfUnsent);
         }
         // Of paths that are not known, nothing is known: settled ones look the same.
         let path = PathId(77);
-        let ack = Frame::Ack(vec![(PathReport { path, received: 5 }, 0)]);
+        let ack = Frame::Ack(vec![(PathReport { path, received: 5 }, 0)].into());
         assert_eq!(give(side, &[ack]).1, Ok(()));
     }
 }
@@ -268,7 +268,7 @@ fn unknown_frames_are_skipped_when_odd_and_fatal_when_even() {
 fn oversized_fields_are_rejected() {
     let report = PathReport { path: PathId(1), received: 0 };
     for side in [Side::Client, Side::Server] {
-        let acks = Frame::Ack(vec![(report, 0); 65]);
+        let acks = Frame::Ack(vec![(report, 0); 65].into());
         let error = DecodeError::TooLarge("path reports");
         rejects(side, &[acks], ProtocolError::Decode(error));
     }

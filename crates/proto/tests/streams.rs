@@ -280,3 +280,22 @@ fn frames_of_streams_that_are_over_are_ignored() {
     assert_eq!(after.stream_bytes_received, before.stream_bytes_received);
     assert_eq!(after.stream_bytes_duplicate, before.stream_bytes_duplicate + 10);
 }
+
+/// A writer far ahead of the path waits, and goes on when half of what waited has left; without a
+/// path the buffers alone bound what it may write.
+#[test]
+fn a_writer_is_not_let_far_ahead_of_a_path_that_is_up() {
+    let config = Config { stream_unsent: 50_000, ..Config::default() };
+    let mut sim = Sim::established(Options { client: config, ..Options::default() });
+    let id = sim.open(Side::Client).unwrap();
+    assert_eq!(sim.client.write(id, &[1; 100_000]), Ok(50_000));
+    assert_eq!(sim.client.write(id, &[1; 100_000]), Ok(0), "nothing has left yet");
+    let now = sim.now;
+    let path = sim.client.paths()[0].id;
+    while sim.client.poll_transmit(now, path, &mut Vec::new()) {}
+    let events: Vec<Event> = std::iter::from_fn(|| sim.client.poll_event()).collect();
+    assert!(events.contains(&Event::Writable(id)), "{events:?}");
+
+    sim.client.path_lost(now, path);
+    assert_eq!(sim.client.write(id, &[1; 100_000]), Ok(100_000));
+}

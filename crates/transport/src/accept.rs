@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, JoinError, Pa
 use crate::connection::Connection;
 use crate::driver::Driver;
 use crate::endpoint::EndpointInner;
-use crate::path_io::{PathIo, tune};
+use crate::path_io::PathIo;
 use crate::shared::Shared;
 use crate::tls::TlsChannel;
 
@@ -54,8 +55,8 @@ impl HalfOpen {
 pub(crate) async fn accept_loop(endpoint: Arc<EndpointInner>, listener: Arc<TcpListener>) {
     loop {
         match listener.accept().await {
-            Ok((socket, _)) => {
-                let task = tokio::spawn(handshake(endpoint.clone(), socket));
+            Ok((socket, remote)) => {
+                let task = tokio::spawn(handshake(endpoint.clone(), socket, remote));
                 endpoint.half_open.add(task.abort_handle(), endpoint.config.max_half_open);
             }
             Err(error) => {
@@ -66,12 +67,12 @@ pub(crate) async fn accept_loop(endpoint: Arc<EndpointInner>, listener: Arc<TcpL
     }
 }
 
-async fn handshake(endpoint: Arc<EndpointInner>, socket: TcpStream) {
+async fn handshake(endpoint: Arc<EndpointInner>, socket: TcpStream, remote: SocketAddr) {
     let limit = endpoint.config.handshake_timeout;
     let Ok(tls) = TlsChannel::server(endpoint.tls.server.clone()) else {
         return;
     };
-    let mut incoming = Incoming { socket, tls, ciphertext: Vec::new(), plaintext: Vec::new() };
+    let mut incoming = Incoming { socket, remote, tls, ciphertext: Vec::new(), plaintext: Vec::new() };
     match tokio::time::timeout(limit, incoming.first_segment()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
@@ -92,6 +93,7 @@ async fn handshake(endpoint: Arc<EndpointInner>, socket: TcpStream) {
 /// A peer that has not shown yet what it wants.
 struct Incoming {
     socket: TcpStream,
+    remote: SocketAddr,
     tls: TlsChannel,
     ciphertext: Vec<u8>,
     plaintext: Vec<u8>,
@@ -107,7 +109,6 @@ fn refused(incoming: Incoming, code: CloseCode, reason: &'static str) -> Refused
 impl Incoming {
     /// Reads and answers until a whole first segment is there.
     async fn first_segment(&mut self) -> io::Result<()> {
-        tune(&self.socket)?;
         loop {
             // What the handshake still has to say then leaves together with the path's first answer.
             if segment::split(&self.plaintext).map_err(io::Error::other)?.is_some() {
@@ -180,7 +181,7 @@ impl Incoming {
 
     /// Turns the peer's socket into a path of `shared`; the first flight goes to the engine.
     fn attach(self, shared: &Arc<Shared>, id: PathId) {
-        let path = match PathIo::new(id, self.socket, self.tls, self.ciphertext) {
+        let path = match PathIo::new(id, self.socket, self.remote, self.tls, self.ciphertext) {
             Ok(path) => Arc::new(path),
             Err(_) => return shared.with(|state| state.engine.path_lost(Instant::now(), id)),
         };

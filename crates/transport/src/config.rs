@@ -30,6 +30,9 @@ pub struct Config {
     pub stream_send_buffer: u64,
     /// Bytes kept for all streams until the peer has them. Default 16 MiB.
     pub send_buffer: u64,
+    /// Bytes of one stream that may wait to be sent for the first time while a path is up; a writer
+    /// that is further ahead waits. Default 256 KiB.
+    pub stream_unsent: u64,
     /// Streams that the peer may have open at once. Default 1024.
     pub max_streams: u64,
 }
@@ -48,6 +51,7 @@ impl Default for Config {
             window: 16 << 20,
             stream_send_buffer: 8 << 20,
             send_buffer: 16 << 20,
+            stream_unsent: 256 << 10,
             max_streams: 1024,
         }
     }
@@ -65,6 +69,7 @@ impl Config {
             },
             stream_send_buffer: self.stream_send_buffer,
             send_buffer: self.send_buffer,
+            stream_unsent: self.stream_unsent,
             keepalive: self.keepalive,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -105,10 +106,16 @@ pub(crate) async fn race(candidates: Vec<Candidate>) -> io::Result<Dialled> {
     let Some(first) = waiting.next() else {
         return Err(last_error);
     };
-    running.spawn(attempt(first));
+    // Most races have one runner, which needs no task of its own.
+    let mut first = pin!(attempt(first));
+    let mut first_runs = true;
     loop {
         let next = tokio::time::sleep(STAGGER);
         tokio::select! {
+            result = &mut first, if first_runs => match result {
+                Ok(dialled) => return Ok(dialled),
+                Err(error) => (first_runs, last_error) = (false, error),
+            },
             Some(result) = running.join_next() => match result {
                 Ok(Ok(dialled)) => return Ok(dialled),
                 Ok(Err(error)) => last_error = error,
@@ -118,7 +125,7 @@ pub(crate) async fn race(candidates: Vec<Candidate>) -> io::Result<Dialled> {
         }
         match waiting.next() {
             Some(candidate) => drop(running.spawn(attempt(candidate))),
-            None if running.is_empty() => return Err(last_error),
+            None if running.is_empty() && !first_runs => return Err(last_error),
             None => {}
         }
     }
@@ -136,7 +143,7 @@ async fn attempt(candidate: Candidate) -> io::Result<Dialled> {
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let rtt = start.elapsed();
-    tune(&socket)?;
+    tune(SockRef::from(&socket))?;
     Ok(Dialled { socket, rtt, remote })
 }
 

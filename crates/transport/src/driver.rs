@@ -11,12 +11,22 @@ use tokio::time::Sleep;
 use crate::path_io::{Flow, PathError, PathIo};
 use crate::shared::Shared;
 
-/// Rounds of work before other tasks get a turn.
-const ROUNDS: usize = 16;
+/// Rounds of work before other tasks get a turn: whoever reads what came in finds it still in the
+/// processor's caches.
+const ROUNDS: usize = 2;
 /// How long the other side may take to close its end, once the connection is over.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// A carrier that was acknowledged this recently is slow, not dead.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
+
+/// What there was to do on a path.
+#[derive(Default)]
+struct Worked {
+    /// Something may have come in.
+    read: bool,
+    /// There may be more to do at once.
+    again: bool,
+}
 
 /// Completes when the connection is over and nothing is owed to the peer.
 pub(crate) struct Driver {
@@ -34,19 +44,22 @@ impl Driver {
     fn drive_paths(&self, cx: &mut Context<'_>) -> bool {
         let paths = {
             let mut state = self.shared.lock();
-            state.driver = Some(cx.waker().clone());
+            if !state.driver.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                state.driver = Some(cx.waker().clone());
+            }
             state.paths.clone()
         };
         let mut more = false;
-        for path in paths {
-            match self.drive_path(&path, cx) {
-                Ok(again) => more |= again,
+        for path in &paths {
+            match self.drive_path(path, cx) {
+                // What came in on one path may have to be answered on another.
+                Ok(Worked { read, again }) => more |= again || (read && paths.len() > 1),
                 Err(error) => {
                     // What the peer said last may still be sent: the reason of a protocol error.
                     if matches!(error, PathError::Protocol) {
                         let _ = path.flush(&self.shared);
                     }
-                    self.shared.path_closed(&path, &error);
+                    self.shared.path_closed(path, &error);
                     more = true;
                 }
             }
@@ -54,44 +67,45 @@ impl Driver {
         more
     }
 
-    fn drive_path(&self, path: &PathIo, cx: &mut Context<'_>) -> Result<bool, PathError> {
-        let mut more = false;
-        if let Poll::Ready(ready) = path.socket.poll_read_ready(cx) {
+    fn drive_path(&self, path: &PathIo, cx: &mut Context<'_>) -> Result<Worked, PathError> {
+        let mut worked = Worked::default();
+        while let Poll::Ready(ready) = path.socket.poll_read_ready(cx) {
             ready?;
-            // A blocked read clears the readiness; the next round registers for more.
-            path.read(&self.shared)?;
-            more = true;
+            worked.read = true;
+            // A read that finds less than it could take clears the readiness; asking again then
+            // registers for more.
+            if path.read(&self.shared)? == Flow::More {
+                worked.again = true;
+                break;
+            }
         }
         if path.flush(&self.shared)? == Flow::Blocked
             && let Poll::Ready(ready) = path.socket.poll_write_ready(cx)
         {
             ready?;
-            more = true;
+            worked.again = true;
         }
-        Ok(more)
+        Ok(worked)
     }
 
     /// Lets the engine do what is due. True if it did something.
     fn drive_timers(&mut self, cx: &mut Context<'_>) -> bool {
-        let shared = self.shared.clone();
-        let deadline = shared.lock().engine.poll_timeout();
-        let deadline = [deadline, self.farewell].into_iter().flatten().min();
-        let Some(deadline) = deadline else {
+        let (deadline, armed) = {
+            let state = self.shared.lock();
+            (state.engine.poll_timeout(), state.armed)
+        };
+        let Some(deadline) = [deadline, self.farewell].into_iter().flatten().min() else {
             return false;
         };
-        let now = Instant::now();
-        if deadline <= now {
-            self.handle_timeout(now);
-            return true;
-        }
         // An armed timer that fires too early does no harm, and saves re-arming for each segment.
-        let mut state = shared.lock();
-        if state.armed.is_none_or(|armed| deadline < armed) {
-            state.armed = Some(deadline);
-            drop(state);
+        if armed.is_none_or(|armed| deadline < armed) {
+            let now = Instant::now();
+            if deadline <= now {
+                self.handle_timeout(now);
+                return true;
+            }
+            self.shared.lock().armed = Some(deadline);
             self.timer.as_mut().reset(deadline.into());
-        } else {
-            drop(state);
         }
         if self.timer.as_mut().poll(cx).is_ready() {
             self.shared.lock().armed = None;

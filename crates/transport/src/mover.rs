@@ -146,7 +146,7 @@ impl Mover {
         let mut path = None;
         let id = self.shared.with(|state| {
             let id = state.engine.open_path(Instant::now(), Some(rtt), early_limit)?;
-            match PathIo::new(id, socket, tls, Vec::new()) {
+            match PathIo::new(id, socket, remote, tls, Vec::new()) {
                 Ok(io) => state.paths.push(path.insert(Arc::new(io)).clone()),
                 Err(_) => state.engine.path_lost(Instant::now(), id),
             }

@@ -14,10 +14,10 @@ use whimbrel_proto::{PathId, segment};
 
 use crate::shared::Shared;
 use crate::sys::{TcpStats, tcp_stats};
-use crate::tls::{TlsChannel, TlsError};
+use crate::tls::{Records, TlsChannel, TlsError};
 
 /// Room for one read: many records at once.
-const READ_SIZE: usize = 256 * 1024;
+const READ_SIZE: usize = 128 * 1024;
 /// Encrypt so much before writing.
 const WRITE_BATCH: usize = 128 * 1024;
 /// The kernel should not hold more unsent bytes than this: they are stuck if the path dies.
@@ -32,9 +32,8 @@ thread_local! {
     static SEGMENT: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(segment::MAX_SEGMENT));
 }
 
-/// Sets what every path's socket needs.
-pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
-    let socket = SockRef::from(socket);
+/// Sets what every path's socket needs. A listener hands it on to the sockets that it accepts.
+pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     #[cfg(target_os = "linux")]
     {
@@ -69,25 +68,35 @@ pub(crate) enum Flow {
 }
 
 /// One path.
+///
+/// Each lock is for one thing only, so that reading, encrypting and sending hardly wait for each
+/// other: above all, nobody waits for the TLS channel while somebody is in a system call. Whoever
+/// holds `incoming` or `outgoing` may take `tls`, never the other way round.
 pub(crate) struct PathIo {
     pub(crate) id: PathId,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) since: Instant,
     pub(crate) socket: TcpStream,
-    io: Mutex<Io>,
+    tls: Mutex<TlsChannel>,
+    incoming: Mutex<Incoming>,
+    outgoing: Mutex<Outgoing>,
 }
 
-struct Io {
-    tls: TlsChannel,
+/// What came in and is not whole yet. The lock keeps reads in order.
+struct Incoming {
     /// An incomplete record.
     ciphertext: Vec<u8>,
     /// An incomplete segment.
     plaintext: Vec<u8>,
+}
+
+/// What the socket did not take yet. The lock keeps records in order.
+#[derive(Default)]
+struct Outgoing {
+    records: Records,
     /// Bytes written since the kernel was asked how many it holds unsent.
     unasked: usize,
-    /// Nothing was written by us yet.
-    fresh: bool,
     /// Nothing may follow: close_notify was queued.
     ended: bool,
 }
@@ -96,34 +105,27 @@ impl PathIo {
     pub(crate) fn new(
         id: PathId,
         socket: TcpStream,
+        remote: SocketAddr,
         tls: TlsChannel,
         ciphertext: Vec<u8>,
     ) -> io::Result<Self> {
         Ok(Self {
             id,
             local: canonical(socket.local_addr()?),
-            remote: canonical(socket.peer_addr()?),
+            remote: canonical(remote),
             since: Instant::now(),
             socket,
-            io: Mutex::new(Io {
-                tls,
-                ciphertext,
-                plaintext: Vec::new(),
-                unasked: 0,
-                fresh: true,
-                ended: false,
-            }),
+            tls: Mutex::new(tls),
+            incoming: Mutex::new(Incoming { ciphertext, plaintext: Vec::new() }),
+            outgoing: Mutex::default(),
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Io> {
-        self.io.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands plaintext that arrived with the path's first flight to the engine.
     pub(crate) fn feed(&self, shared: &Shared, plaintext: &[u8]) -> Result<(), PathError> {
-        let mut io = self.lock();
-        let result = assemble(&mut io.plaintext, plaintext, |segment| shared.take_segment(self.id, segment));
+        let now = Instant::now();
+        let take = |segment: &[u8]| shared.take_segment(now, self.id, segment);
+        let result = assemble(&mut lock(&self.incoming).plaintext, plaintext, take);
         shared.announce();
         result
     }
@@ -136,20 +138,21 @@ impl PathIo {
     }
 
     fn read_into(&self, buffer: &mut [u8], shared: &Shared) -> Result<Flow, PathError> {
-        let mut io = self.lock();
-        let held = io.ciphertext.len();
-        buffer[..held].copy_from_slice(&io.ciphertext);
+        let mut incoming = lock(&self.incoming);
+        let Incoming { ciphertext, plaintext } = &mut *incoming;
+        let held = ciphertext.len();
+        buffer[..held].copy_from_slice(ciphertext);
         let (n, flow) = match self.read_socket(&mut buffer[held..])? {
             Some((0, _)) => return Err(PathError::Closed),
             Some(read) => read,
             None => return Ok(Flow::Blocked),
         };
         let end = held + n;
-        let Io { tls, plaintext, ciphertext, .. } = &mut *io;
+        let now = Instant::now();
         let mut result = Ok(());
-        let used = tls.receive(&mut buffer[..end], &mut |plain| {
+        let used = lock(&self.tls).receive(&mut buffer[..end], &mut |plain| {
             if result.is_ok() {
-                result = assemble(plaintext, plain, |segment| shared.take_segment(self.id, segment));
+                result = assemble(plaintext, plain, |segment| shared.take_segment(now, self.id, segment));
             }
         })?;
         result?;
@@ -187,73 +190,68 @@ impl PathIo {
 
     /// Writes what waits, for as long as the socket takes it. `None` if another thread is at it.
     pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
-        match self.io.try_lock() {
-            Ok(mut io) => Some(self.flush_locked(&mut io, shared)),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                Some(self.flush_locked(&mut poisoned.into_inner(), shared))
-            }
-            Err(TryLockError::WouldBlock) => None,
-        }
+        let mut outgoing = try_lock(&self.outgoing)?;
+        self.flush_locked(&mut outgoing, shared, || try_lock(&self.tls))
     }
 
     /// Writes what waits, for as long as the socket takes it.
     pub(crate) fn flush(&self, shared: &Shared) -> Result<Flow, PathError> {
-        self.flush_locked(&mut self.lock(), shared)
+        let mut outgoing = lock(&self.outgoing);
+        // A lock that is waited for is always had.
+        self.flush_locked(&mut outgoing, shared, || Some(lock(&self.tls))).unwrap_or(Ok(Flow::More))
     }
 
-    fn flush_locked(&self, io: &mut Io, shared: &Shared) -> Result<Flow, PathError> {
-        WRITE_MEMORY.with_borrow_mut(|memory| {
-            io.tls.outgoing().lend(memory);
-            let result = self.flush_lent(io, shared);
-            io.tls.outgoing().reclaim(memory);
-            result
-        })
-    }
-
-    fn flush_lent(&self, io: &mut Io, shared: &Shared) -> Result<Flow, PathError> {
+    fn flush_locked<'a>(
+        &'a self,
+        outgoing: &mut Outgoing,
+        shared: &Shared,
+        tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
+    ) -> Option<Result<Flow, PathError>> {
         loop {
-            if !self.kernel_has_room(io) {
-                return Ok(Flow::Blocked);
+            if !self.kernel_has_room(outgoing) {
+                return Some(Ok(Flow::Blocked));
             }
-            // A first flight leaves in one piece: ClientHello and early data, or the server's
-            // handshake and its answer. Later on, what a full socket left comes first.
-            let first = io.fresh || io.tls.outgoing().waiting().is_empty();
-            if first && !io.ended {
-                self.encrypt_batch(&mut io.tls, shared)?;
+            // What a full socket left comes first.
+            let mut batch = Flow::More;
+            if outgoing.records.waiting().is_empty() && !outgoing.ended {
+                match self.encrypt_batch(&mut *tls()?, &mut outgoing.records, shared) {
+                    Ok(flow) => batch = flow,
+                    Err(error) => return Some(Err(error)),
+                }
             }
-            io.fresh = false;
-            if io.tls.outgoing().waiting().is_empty() {
-                return Ok(Flow::Idle);
-            }
-            if self.write_out(io)? == Flow::Blocked {
-                return Ok(Flow::Blocked);
+            match self.write_out(outgoing) {
+                Ok(Flow::Blocked) => return Some(Ok(Flow::Blocked)),
+                Err(error) => return Some(Err(error)),
+                _ if outgoing.ended || batch == Flow::Idle => return Some(Ok(Flow::Idle)),
+                _ => {}
             }
         }
     }
 
-    fn write_out(&self, io: &mut Io) -> Result<Flow, PathError> {
-        let records = io.tls.outgoing();
+    fn write_out(&self, outgoing: &mut Outgoing) -> Result<Flow, PathError> {
+        let records = &mut outgoing.records;
         while !records.waiting().is_empty() {
             match self.socket.try_write(records.waiting()) {
                 Ok(n) => {
                     records.wrote(n);
-                    io.unasked += n;
+                    outgoing.unasked += n;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flow::Blocked),
                 Err(error) => return Err(error.into()),
             }
         }
+        WRITE_MEMORY.with_borrow_mut(|memory| records.reclaim(memory));
         Ok(Flow::Idle)
     }
 
     /// Whether the kernel's unsent queue is short. Asking costs a system call: only when enough was
     /// written since to matter.
-    fn kernel_has_room(&self, io: &mut Io) -> bool {
-        if io.unasked >= UNSENT_LIMIT as usize / 4 {
+    fn kernel_has_room(&self, outgoing: &mut Outgoing) -> bool {
+        if outgoing.unasked >= UNSENT_LIMIT as usize / 4 {
             if !self.kernel_wants_more() {
                 return false;
             }
-            io.unasked = 0;
+            outgoing.unasked = 0;
         }
         true
     }
@@ -269,43 +267,72 @@ impl PathIo {
         result.is_ok()
     }
 
-    /// Takes segments from the engine and encrypts them, one record each.
-    fn encrypt_batch(&self, tls: &mut TlsChannel, shared: &Shared) -> Result<(), PathError> {
-        SEGMENT.with_borrow_mut(|plain| {
+    /// Takes segments from the engine and encrypts them, one record each, behind what the TLS
+    /// channel has to say itself: a first flight leaves in one piece, be it ClientHello and early
+    /// data or the server's handshake and its answer. `Idle` if that was all.
+    fn encrypt_batch(
+        &self,
+        tls: &mut TlsChannel,
+        records: &mut Records,
+        shared: &Shared,
+    ) -> Result<Flow, PathError> {
+        WRITE_MEMORY.with_borrow_mut(|memory| tls.outgoing().lend(memory));
+        let now = Instant::now();
+        let flow = SEGMENT.with_borrow_mut(|plain| {
             while tls.outgoing().waiting().len() < WRITE_BATCH {
                 plain.clear();
+                // The engine keeps within the early limit that it was given.
+                let may_send = tls.is_open() || tls.early_room() > 0;
+                if !may_send || !shared.next_segment(now, self.id, plain) {
+                    return Ok(Flow::Idle);
+                }
                 if tls.is_open() {
-                    if !shared.next_segment(self.id, plain) {
-                        break;
-                    }
                     tls.encrypt(plain)?;
-                } else {
-                    // The engine keeps within the early limit that it was given.
-                    if tls.early_room() == 0 || !shared.next_segment(self.id, plain) {
-                        break;
+                    // A short segment took all that waited: asking for another is in vain.
+                    if plain.len() < segment::MAX_SEGMENT / 2 {
+                        return Ok(Flow::Idle);
                     }
+                } else {
                     tls.encrypt_early(plain)?;
                 }
             }
-            Ok(())
-        })
+            Ok(Flow::More)
+        });
+        records.take(tls.outgoing());
+        WRITE_MEMORY.with_borrow_mut(|memory| records.reclaim(memory));
+        flow
     }
 
     /// Queues the end of the TLS channel and of the TCP stream behind everything written.
     pub(crate) fn end(&self) {
-        let mut io = self.lock();
-        if !io.ended {
-            io.ended = true;
-            if io.tls.is_open() {
-                io.tls.close();
+        let mut outgoing = lock(&self.outgoing);
+        if !outgoing.ended {
+            outgoing.ended = true;
+            let mut tls = lock(&self.tls);
+            if tls.is_open() {
+                tls.close();
             }
-            let _ = self.write_out(&mut io);
+            outgoing.records.take(tls.outgoing());
+            drop(tls);
+            let _ = self.write_out(&mut outgoing);
             let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Write);
         }
     }
 
     pub(crate) fn tcp_stats(&self) -> Option<TcpStats> {
         tcp_stats(&self.socket).ok()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

@@ -1,11 +1,12 @@
 //! What the driver, the application's handles and the endpoint share of one connection.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use tokio::sync::{Notify, broadcast};
 use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_proto::{CloseCode, Connection as Engine, Event, PathId, PathState, StreamId};
@@ -26,8 +27,8 @@ pub(crate) struct StreamWakers {
 
 pub(crate) struct State {
     pub(crate) engine: Engine,
-    pub(crate) paths: Vec<Arc<PathIo>>,
-    pub(crate) wakers: HashMap<StreamId, StreamWakers>,
+    pub(crate) paths: SmallVec<[Arc<PathIo>; 2]>,
+    pub(crate) wakers: BTreeMap<StreamId, StreamWakers>,
     pub(crate) accepters: Vec<Waker>,
     pub(crate) openers: Vec<Waker>,
     pub(crate) driver: Option<Waker>,
@@ -70,8 +71,8 @@ impl Shared {
             peer: engine.peer(),
             state: Mutex::new(State {
                 engine,
-                paths: Vec::new(),
-                wakers: HashMap::new(),
+                paths: SmallVec::new(),
+                wakers: BTreeMap::new(),
                 accepters: Vec::new(),
                 openers: Vec::new(),
                 driver: None,
@@ -107,8 +108,8 @@ impl Shared {
     }
 
     /// Takes one segment in. Call [`announce`](Self::announce) when all that came together is in.
-    pub(crate) fn take_segment(&self, path: PathId, segment: &[u8]) -> Result<(), PathError> {
-        let result = self.lock().engine.handle_segment(Instant::now(), path, segment);
+    pub(crate) fn take_segment(&self, now: Instant, path: PathId, segment: &[u8]) -> Result<(), PathError> {
+        let result = self.lock().engine.handle_segment(now, path, segment);
         result.map_err(|error| {
             tracing::warn!(connection = %self.id, %error, "the peer broke the protocol");
             PathError::Protocol
@@ -121,11 +122,13 @@ impl Shared {
         self.dispatch(&mut self.lock());
     }
 
-    /// Appends the next segment for a path.
-    pub(crate) fn next_segment(&self, path: PathId, out: &mut Vec<u8>) -> bool {
+    /// Appends the next segment for a path. Writers for whom that made room are woken.
+    pub(crate) fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> bool {
         let mut state = self.lock();
         state.written_since_flush = 0;
-        state.engine.poll_transmit(Instant::now(), path, out)
+        let any = state.engine.poll_transmit(now, path, out);
+        self.dispatch(&mut state);
+        any
     }
 
     /// A carrier ended.

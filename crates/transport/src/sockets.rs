@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinHandle;
 
@@ -13,6 +13,7 @@ use crate::accept::accept_loop;
 use crate::endpoint::EndpointInner;
 use crate::monitor::AddressSet;
 use crate::notices::hear;
+use crate::path_io::tune;
 
 const BACKLOG: i32 = 4096;
 /// Tries to find one port that is free for all sockets.
@@ -52,6 +53,7 @@ fn socket(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Soc
 
 fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = socket(address, Type::STREAM, Protocol::TCP)?;
+    tune(SockRef::from(&socket))?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
 }

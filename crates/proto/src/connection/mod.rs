@@ -40,6 +40,9 @@ pub struct Config {
     pub stream_send_buffer: u64,
     /// Bytes kept for all streams until they are acknowledged.
     pub send_buffer: u64,
+    /// Bytes of one stream that may wait to be sent for the first time while a path is up. More
+    /// would not be faster: they would only grow old, and cold in the processor's caches.
+    pub stream_unsent: u64,
     /// A client asks for a sign of life after this much silence, a server after twice as much.
     pub keepalive: Duration,
 }
@@ -50,6 +53,7 @@ impl Default for Config {
             params: Params::default(),
             stream_send_buffer: 8 << 20,
             send_buffer: 16 << 20,
+            stream_unsent: 256 << 10,
             keepalive: Duration::from_secs(60),
         }
     }

@@ -60,6 +60,7 @@ impl Connection {
     pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
         self.check_open()?;
         let (stream_limit, limit) = (self.config.stream_send_buffer, self.config.send_buffer);
+        let (unsent_limit, flowing) = (self.config.stream_unsent, self.has_active_path());
         let stream = self.streams.get_mut(&id).ok_or(StreamError::Closed(id))?;
         if let Some(code) = stream.send.stopped {
             return Err(StreamError::Stopped(id, code));
@@ -68,7 +69,9 @@ impl Connection {
             return Err(StreamError::Finished(id));
         }
         let room = stream_limit.saturating_sub(stream.send.held()).min(limit.saturating_sub(self.held));
-        let n = room.min(data.len() as u64) as usize;
+        // Without a path everything waits; then the larger limits alone count.
+        let unsent = if flowing { unsent_limit.saturating_sub(stream.send.unsent()) } else { room };
+        let n = room.min(unsent).min(data.len() as u64) as usize;
         if n == 0 {
             if !data.is_empty() {
                 self.blocked_writers.insert(id);
@@ -212,11 +215,12 @@ impl Connection {
         if self.blocked_writers.is_empty() || self.held > self.config.send_buffer / 8 * 7 {
             return;
         }
-        let enough = self.config.stream_send_buffer / 8 * 7;
+        let (held, unsent) = (self.config.stream_send_buffer / 8 * 7, self.config.stream_unsent / 2);
+        let has_room = |stream: &Stream| stream.send.held() <= held && stream.send.unsent() <= unsent;
         let ready: Vec<StreamId> = self
             .blocked_writers
             .iter()
-            .filter(|id| self.streams.get(id).is_none_or(|s| s.send.held() <= enough))
+            .filter(|id| self.streams.get(id).is_none_or(has_room))
             .copied()
             .collect();
         for id in ready {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Connection;
 use super::draft::Draft;
-use crate::frame::{self, Frame, Join, MAX_REASON, Open, PathReport, kind};
+use crate::frame::{self, Acks, Frame, Join, MAX_REASON, Open, PathReport, kind};
 use crate::ids::{PathId, StreamId};
 use crate::params::MAX_NOTICE_ADDRESSES;
 use crate::path::{Content, First, PathState};
@@ -147,7 +147,7 @@ impl Connection {
     /// Acknowledges, on whatever path this is, what came in on all of them (DESIGN §10.8).
     fn put_acks(&mut self, now: Instant, draft: &mut Draft<'_>) {
         let fitting = draft.room().saturating_sub(SMALL_FRAME) / SMALL_FRAME;
-        let mut acks = Vec::new();
+        let mut acks = Acks::new();
         let live = self.paths.iter_mut().filter(|(_, p)| p.is_live());
         for (&path, p) in live.take(fitting.min(frame::MAX_REPORTS)) {
             if p.received > p.reported {
@@ -245,20 +245,24 @@ impl Connection {
         if !self.may_carry_data(path) {
             return false;
         }
-        for _ in 0..self.send_queue.len() {
-            let room = draft.room();
-            if room < MIN_PIECE {
-                break;
-            }
-            let Some(id) = self.send_queue.pop_front() else {
-                break;
-            };
-            if let Some(content) = self.put_piece(id, room, draft.out) {
-                draft.contents.push(content);
-            }
+        // Round the queue, until the segment is full or nobody in it may send.
+        let mut barren = 0;
+        while draft.room() >= MIN_PIECE
+            && barren < self.send_queue.len()
+            && let Some(id) = self.send_queue.pop_front()
+        {
+            let piece = self.put_piece(id, draft.room(), draft.out);
+            let sent = piece.is_some();
+            draft.contents.extend(piece);
             // To the back of the queue, so that streams take turns.
             self.enqueue(id);
+            if sent {
+                barren = 0;
+            } else if self.send_queue.back() == Some(&id) {
+                barren += 1;
+            }
         }
+        self.wake_writers();
         draft.len() > before
     }
 

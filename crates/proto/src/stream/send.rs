@@ -83,6 +83,11 @@ impl Send {
         self.end - self.acked_to
     }
 
+    /// Bytes written, never sent, and still meant to be.
+    pub(crate) fn unsent(&self) -> u64 {
+        if self.reset.is_some() { 0 } else { self.end - self.next }
+    }
+
     /// First offset never sent.
     pub(crate) fn next(&self) -> u64 {
         self.next
@@ -164,14 +169,15 @@ impl Send {
             self.fin = Fin::Acked;
         }
         self.lost.remove(&range);
-        self.acked.insert(range);
-        if let Some(first) = self.acked.first()
-            && first.start <= self.acked_to
-        {
-            self.acked.remove(&first);
-            self.acked_to = self.acked_to.max(first.end);
-            self.release();
+        if range.start > self.acked_to {
+            return self.acked.insert(range);
         }
+        self.acked_to = self.acked_to.max(range.end);
+        while let Some(next) = self.acked.first().filter(|next| next.start <= self.acked_to) {
+            self.acked.remove(&next);
+            self.acked_to = self.acked_to.max(next.end);
+        }
+        self.release();
     }
 
     /// The path that carried `range` is gone: what is not acknowledged goes again.

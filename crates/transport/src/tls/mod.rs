@@ -8,6 +8,7 @@ mod verifier;
 
 pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
+pub(crate) use records::Records;
 
 /// Most early data that a server takes with a resumed handshake, in bytes of plaintext.
 pub(crate) const MAX_EARLY_DATA: u32 = 16 * 1024;

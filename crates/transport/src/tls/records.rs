@@ -24,7 +24,7 @@ impl Records {
     }
 
     /// Room for `n` more bytes; [`filled`](Self::filled) says how many were used.
-    pub(super) fn room(&mut self, n: usize) -> &mut [u8] {
+    pub(crate) fn room(&mut self, n: usize) -> &mut [u8] {
         let needed = self.end + n;
         if self.bytes.len() < needed {
             self.bytes.resize(needed, 0);
@@ -33,8 +33,20 @@ impl Records {
     }
 
     /// The first `n` bytes of the room were filled.
-    pub(super) fn filled(&mut self, n: usize) {
+    pub(crate) fn filled(&mut self, n: usize) {
         self.end += n;
+    }
+
+    /// Moves what waits in `other` behind what waits here.
+    pub(crate) fn take(&mut self, other: &mut Self) {
+        if self.waiting().is_empty() {
+            std::mem::swap(self, other);
+        } else {
+            let waiting = other.waiting();
+            self.room(waiting.len()).copy_from_slice(waiting);
+            self.filled(waiting.len());
+        }
+        other.wrote(other.waiting().len());
     }
 
     /// Uses this memory, if there is none yet.
@@ -51,5 +63,29 @@ impl Records {
         } else if self.start == self.end {
             self.bytes = Vec::new();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(bytes: &[u8]) -> Records {
+        let mut records = Records::default();
+        records.room(bytes.len()).copy_from_slice(bytes);
+        records.filled(bytes.len());
+        records
+    }
+
+    #[test]
+    fn what_is_taken_goes_behind_what_waits() {
+        let (mut waiting, mut fresh) = (records(b"a full socket left this"), records(b", then this"));
+        waiting.wrote(2);
+        waiting.take(&mut fresh);
+        assert_eq!(waiting.waiting(), b"full socket left this, then this");
+        assert!(fresh.waiting().is_empty());
+        fresh.take(&mut waiting);
+        assert_eq!(fresh.waiting(), b"full socket left this, then this");
+        assert!(waiting.waiting().is_empty());
     }
 }
