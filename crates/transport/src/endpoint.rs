@@ -29,6 +29,9 @@ use crate::tls::TlsIdentity;
 
 /// How often detached connections are counted.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
+/// Between attempts to bind at a new address where the port is taken.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Longest wait for room in a socket's send buffer.
 const NOTICE_LIMIT: Duration = Duration::from_millis(50);
 
@@ -478,8 +481,8 @@ impl EndpointInner {
         lock(&self.sockets).listen(self, self.plan.port).map_err(bind_error)
     }
 
-    /// Binds anew for the current addresses, on the same port.
-    async fn rebind(self: &Arc<Self>) {
+    /// Binds anew for the current addresses, on the same port. False if that must be tried again.
+    async fn rebind(self: &Arc<Self>) -> bool {
         let ips = self.plan.addresses(&self.addresses(), self.is_exclusive());
         let gone: Vec<Bound> = {
             let mut sockets = lock(&self.sockets);
@@ -489,9 +492,10 @@ impl EndpointInner {
             bound.close().await;
         }
         let result = lock(&self.sockets).bind(self, &ips, self.plan.port);
-        if let Err((address, error)) = result {
-            tracing::warn!(%address, %error, "cannot listen at the new address");
+        if let Err((address, error)) = &result {
+            tracing::warn!(%address, %error, "cannot listen at the new address yet");
         }
+        result.is_ok()
     }
 
     /// Sends a datagram from the sockets of the target's family. What cannot be sent now is lost, as
@@ -533,10 +537,7 @@ impl EndpointInner {
     }
 
     /// Reacts to a new set of addresses.
-    async fn addresses_changed(self: &Arc<Self>, before: &AddressSet, set: &AddressSet) {
-        if self.is_exclusive() {
-            self.rebind().await;
-        }
+    fn addresses_changed(self: &Arc<Self>, before: &AddressSet, set: &AddressSet) {
         let reachable = self.reachable();
         let moved = before.reachable() != set.reachable();
         for shared in self.registry.all() {
@@ -563,6 +564,8 @@ async fn follow_addresses(endpoint: Arc<EndpointInner>) {
     let mut addresses = endpoint.addresses.clone();
     let mut before = addresses.borrow_and_update().clone();
     let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+    let mut bound = true;
+    let mut pause = FIRST_PAUSE;
     loop {
         tokio::select! {
             changed = addresses.changed() => {
@@ -570,8 +573,15 @@ async fn follow_addresses(endpoint: Arc<EndpointInner>) {
                     return;
                 }
                 let set = addresses.borrow_and_update().clone();
-                endpoint.addresses_changed(&before, &set).await;
+                // Sockets on all addresses, as the others have, need not follow.
+                bound = !endpoint.is_exclusive() || endpoint.rebind().await;
+                pause = FIRST_PAUSE;
+                endpoint.addresses_changed(&before, &set);
                 before = set;
+            }
+            () = tokio::time::sleep(pause), if !bound => {
+                bound = endpoint.rebind().await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
             _ = housekeeping.tick() => endpoint.registry.bound_detached(endpoint.config.max_detached_bytes),
         }

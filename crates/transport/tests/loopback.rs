@@ -1,5 +1,5 @@
 //! Two endpoints on loopback addresses that are taken away and given by hand.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -130,4 +130,26 @@ async fn the_server_moves() {
     println!("server move: {took:?}");
     say(&mut stream, b"after").await;
     assert_eq!(connection.stats().paths[0].remote.ip(), ip(10));
+}
+
+/// Somebody else has the port at the new address: the endpoint is heard there as soon as it is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_that_is_taken_at_the_new_address_is_tried_again() {
+    let pair = pair(11, 12).await;
+    let connection = pair.client.connect(pair.server.addr()).await.unwrap();
+    let mut stream = connection.open_stream().await.unwrap();
+    say(&mut stream, b"before").await;
+    for (last, udp) in [(13, true), (14, false)] {
+        let address = std::net::SocketAddr::new(ip(last), pair.server.port());
+        let datagrams = udp.then(|| std::net::UdpSocket::bind(address).unwrap());
+        let streams = (!udp).then(|| std::net::TcpListener::bind(address).unwrap());
+        pair.server_at.set([ip(last)]);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop((datagrams, streams));
+        // No further change of address says that it could work now.
+        let limit = Duration::from_secs(5);
+        let fresh = tokio::time::timeout(limit, pair.client.connect(pair.server.addr())).await;
+        let fresh = fresh.expect("the endpoint is deaf").unwrap();
+        say(&mut fresh.open_stream().await.unwrap(), b"fresh").await;
+    }
 }
