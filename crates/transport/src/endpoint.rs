@@ -101,8 +101,9 @@ impl Builder {
             None => system_monitor().await.map_err(BindError::Monitor)?,
         };
         let plan = BindPlan { ip: self.ip, port: self.port };
-        let addresses = monitor.watch();
-        let ips = plan.addresses(&addresses.borrow().clone(), monitor.is_exclusive());
+        let mut addresses = monitor.watch();
+        let set = addresses.borrow_and_update().clone();
+        let ips = plan.addresses(&set, monitor.is_exclusive());
         let port = match self.port {
             0 => sockets::free_port(&ips).map_err(bind_error)?,
             port => port,
@@ -114,6 +115,7 @@ impl Builder {
             config: self.config,
             plan: BindPlan { port, ..plan },
             monitor,
+            bound: watch::Sender::new(set),
             addresses,
             sockets: Mutex::new(Sockets::default()),
             resolver: Mutex::new(self.resolver),
@@ -159,6 +161,8 @@ pub(crate) struct EndpointInner {
     plan: BindPlan,
     monitor: Arc<dyn AddressMonitor>,
     addresses: watch::Receiver<Arc<AddressSet>>,
+    /// The addresses that the sockets were bound for last.
+    bound: watch::Sender<Arc<AddressSet>>,
     sockets: Mutex<Sockets>,
     resolver: Mutex<Option<Arc<dyn Resolver>>>,
     pub(crate) registry: Registry,
@@ -433,10 +437,9 @@ impl EndpointInner {
         self.addresses.borrow().clone()
     }
 
-    pub(crate) fn addresses_watch(&self) -> watch::Receiver<Arc<AddressSet>> {
-        let mut addresses = self.addresses.clone();
-        addresses.mark_unchanged();
-        addresses
+    /// Changes once the sockets have followed the addresses, so that others can be told.
+    pub(crate) fn bound_watch(&self) -> watch::Receiver<Arc<AddressSet>> {
+        self.bound.subscribe()
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
@@ -449,9 +452,18 @@ impl EndpointInner {
 
     /// Where others may reach this endpoint's sockets.
     pub(crate) fn reachable(&self) -> Vec<SocketAddr> {
+        self.reachable_in(&self.addresses())
+    }
+
+    /// As [`reachable`](Self::reachable), but a new address counts only from when we are heard there.
+    pub(crate) fn bound_at(&self) -> Vec<SocketAddr> {
+        self.reachable_in(&self.bound.borrow())
+    }
+
+    fn reachable_in(&self, set: &AddressSet) -> Vec<SocketAddr> {
         let ips = match self.plan.ip {
             Some(ip) if !ip.is_unspecified() => vec![ip],
-            _ => self.addresses().reachable(),
+            _ => set.reachable(),
         };
         ips.into_iter().map(|ip| SocketAddr::new(ip, self.plan.port)).collect()
     }
@@ -481,9 +493,9 @@ impl EndpointInner {
         lock(&self.sockets).listen(self, self.plan.port).map_err(bind_error)
     }
 
-    /// Binds anew for the current addresses, on the same port. False if that must be tried again.
-    async fn rebind(self: &Arc<Self>) -> bool {
-        let ips = self.plan.addresses(&self.addresses(), self.is_exclusive());
+    /// Binds anew for these addresses, on the same port. False if that must be tried again.
+    async fn rebind(self: &Arc<Self>, set: &AddressSet) -> bool {
+        let ips = self.plan.addresses(set, self.is_exclusive());
         let gone: Vec<Bound> = {
             let mut sockets = lock(&self.sockets);
             sockets.bound.extract_if(|ip, _| !ips.contains(ip)).map(|(_, bound)| bound).collect()
@@ -538,7 +550,7 @@ impl EndpointInner {
 
     /// Reacts to a new set of addresses.
     fn addresses_changed(self: &Arc<Self>, before: &AddressSet, set: &AddressSet) {
-        let reachable = self.reachable();
+        let reachable = self.reachable_in(set);
         let moved = before.reachable() != set.reachable();
         for shared in self.registry.all() {
             shared.lose_paths_without(|ip| self.has(set, ip));
@@ -562,7 +574,8 @@ impl EndpointInner {
 
 async fn follow_addresses(endpoint: Arc<EndpointInner>) {
     let mut addresses = endpoint.addresses.clone();
-    let mut before = addresses.borrow_and_update().clone();
+    // A change since then is still unseen.
+    let mut before = endpoint.bound.borrow().clone();
     let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
     let mut bound = true;
     let mut pause = FIRST_PAUSE;
@@ -574,13 +587,14 @@ async fn follow_addresses(endpoint: Arc<EndpointInner>) {
                 }
                 let set = addresses.borrow_and_update().clone();
                 // Sockets on all addresses, as the others have, need not follow.
-                bound = !endpoint.is_exclusive() || endpoint.rebind().await;
+                bound = !endpoint.is_exclusive() || endpoint.rebind(&set).await;
                 pause = FIRST_PAUSE;
+                endpoint.bound.send_replace(set.clone());
                 endpoint.addresses_changed(&before, &set);
                 before = set;
             }
             () = tokio::time::sleep(pause), if !bound => {
-                bound = endpoint.rebind().await;
+                bound = endpoint.rebind(&before).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
             _ = housekeeping.tick() => endpoint.registry.bound_detached(endpoint.config.max_detached_bytes),

@@ -5,7 +5,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use whimbrel_transport::{Connection, ConnectionEvent, Endpoint, ManualMonitor};
+use tokio::sync::{mpsc, watch};
+use whimbrel_base::{Name, SignedRecord};
+use whimbrel_transport::{
+    BoxFuture, Connection, ConnectionEvent, Endpoint, ManualMonitor, ResolveError, Resolver,
+};
 
 fn ip(last: u8) -> IpAddr {
     IpAddr::from([127, 0, 77, last])
@@ -151,5 +155,42 @@ async fn a_port_that_is_taken_at_the_new_address_is_tried_again() {
         let fresh = tokio::time::timeout(limit, pair.client.connect(pair.server.addr())).await;
         let fresh = fresh.expect("the endpoint is deaf").unwrap();
         say(&mut fresh.open_stream().await.unwrap(), b"fresh").await;
+    }
+}
+
+/// Knows nobody, and knocks at each address that is published.
+struct Knocker(mpsc::UnboundedSender<(std::net::SocketAddr, bool)>);
+
+impl Resolver for Knocker {
+    fn lookup<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<SignedRecord, ResolveError>> {
+        Box::pin(std::future::ready(Err(ResolveError::NotFound)))
+    }
+
+    fn watch(&self, _: &Name) -> watch::Receiver<Option<SignedRecord>> {
+        watch::channel(None).1
+    }
+
+    fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>> {
+        let address = record.record().addrs[0];
+        let open = std::net::TcpStream::connect(address).is_ok();
+        self.0.send((address, open)).unwrap();
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// Whoever hears of a new address dials it at once, and would have to wait before it tries again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_is_published_only_once_the_endpoint_is_heard_there() {
+    let (endpoint, at) = endpoint(20).await;
+    let (sender, mut published) = mpsc::unbounded_channel();
+    endpoint.set_resolver(std::sync::Arc::new(Knocker(sender)));
+    let _listener = endpoint.listen(&"anna@example.org".parse().unwrap()).await.unwrap();
+    assert!(published.recv().await.unwrap().1);
+    for last in 21..121 {
+        at.set([ip(last)]);
+        let next = tokio::time::timeout(Duration::from_secs(5), published.recv());
+        let (address, open) = next.await.expect("not published").unwrap();
+        assert_eq!(address.ip(), ip(last));
+        assert!(open, "nobody listens at {address}");
     }
 }
