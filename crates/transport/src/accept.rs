@@ -179,12 +179,15 @@ impl Incoming {
     }
 
     /// Turns the peer's socket into a path of `shared`; the first flight goes to the engine.
-    fn attach(self, shared: &Arc<Shared>, id: PathId) {
+    fn attach(self, endpoint: &EndpointInner, shared: &Arc<Shared>, id: PathId) {
         let path = match PathIo::new(id, self.socket, self.tls, self.ciphertext) {
             Ok(path) => Arc::new(path),
             Err(_) => return shared.with(|state| state.engine.path_lost(Instant::now(), id)),
         };
         shared.lock().paths.push(path.clone());
+        if endpoint.has_lost(path.local.ip()) {
+            return shared.with(|state| state.engine.path_lost(Instant::now(), id));
+        }
         if let Err(error) = path.feed(shared, &self.plaintext) {
             shared.path_closed(&path, &error);
         }
@@ -227,7 +230,7 @@ fn join_connection(
     if let Err(error) = joined {
         return Err(refuse_join(incoming, error));
     }
-    incoming.attach(&shared, join.path);
+    incoming.attach(endpoint, &shared, join.path);
     Ok(())
 }
 
@@ -250,7 +253,7 @@ fn open_connection(
         if let Err(error) = reopened {
             return Err(refuse_join(incoming, error));
         }
-        incoming.attach(&shared, open.path);
+        incoming.attach(endpoint, &shared, open.path);
         return Ok(());
     }
     let target = match open.params.target.as_deref().map(str::parse::<Name>) {
@@ -276,7 +279,7 @@ fn open_connection(
         return Err(refused(incoming, CloseCode::BUSY, "the connection is being opened"));
     }
     // Registered before the first answer leaves, so that a second path finds it (DESIGN §10.4).
-    incoming.attach(&shared, open.path);
+    incoming.attach(endpoint, &shared, open.path);
     spawn_driver(endpoint, &shared);
     slot.send(Connection::new(shared, target));
     Ok(())

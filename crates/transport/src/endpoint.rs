@@ -1,5 +1,6 @@
 //! An endpoint: one identity, its sockets, and all its connections.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,8 @@ use crate::tls::TlsIdentity;
 
 /// How often detached connections are counted.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
+/// Lost addresses that are remembered; only those lost a moment ago matter.
+const MAX_LOST: usize = 256;
 /// Between attempts to bind at a new address where the port is taken.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -117,6 +120,7 @@ impl Builder {
             monitor,
             bound: watch::Sender::new(set),
             addresses,
+            lost: Mutex::new(HashSet::new()),
             sockets: Mutex::new(Sockets::default()),
             resolver: Mutex::new(self.resolver),
             registry: Registry::default(),
@@ -163,6 +167,8 @@ pub(crate) struct EndpointInner {
     addresses: watch::Receiver<Arc<AddressSet>>,
     /// The addresses that the sockets were bound for last.
     bound: watch::Sender<Arc<AddressSet>>,
+    /// Addresses that this host had and lost.
+    lost: Mutex<HashSet<IpAddr>>,
     sockets: Mutex<Sockets>,
     resolver: Mutex<Option<Arc<dyn Resolver>>>,
     pub(crate) registry: Registry,
@@ -548,8 +554,24 @@ impl EndpointInner {
         set.contains(ip) || (ip.is_loopback() && !self.is_exclusive())
     }
 
+    fn note_lost(&self, before: &AddressSet, set: &AddressSet) {
+        let mut lost = lock(&self.lost);
+        if lost.len() > MAX_LOST {
+            lost.clear();
+        }
+        lost.extend(before.addresses.iter().map(|address| address.ip));
+        lost.retain(|ip| !self.has(set, *ip));
+    }
+
+    /// Whether the address is known to be gone. A new path that was being made meanwhile may still be on it, and what
+    /// gave up the others has not seen it: whoever adds a path asks afterwards.
+    pub(crate) fn has_lost(&self, ip: IpAddr) -> bool {
+        lock(&self.lost).contains(&ip)
+    }
+
     /// Reacts to a new set of addresses.
     fn addresses_changed(self: &Arc<Self>, before: &AddressSet, set: &AddressSet) {
+        self.note_lost(before, set);
         let reachable = self.reachable_in(set);
         let moved = before.reachable() != set.reachable();
         for shared in self.registry.all() {

@@ -153,6 +153,10 @@ impl Mover {
             Some(id)
         })?;
         if let Some(path) = path {
+            if self.endpoint.has_lost(path.local.ip()) {
+                self.shared.with(|state| state.engine.path_lost(Instant::now(), id));
+                return None;
+            }
             // The first flight leaves now; the driver sees an error if there is one.
             let _ = path.flush(&self.shared);
         }

@@ -194,3 +194,31 @@ async fn an_address_is_published_only_once_the_endpoint_is_heard_there() {
         assert!(open, "nobody listens at {address}");
     }
 }
+
+/// A connection that was being made when the server lost its address must not stay there: on a real host it would carry
+/// nothing, and nobody would be told that the address is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_that_comes_up_on_a_lost_address_is_given_up() {
+    let pair = pair(121, 122).await;
+    let slow = tokio::net::TcpListener::bind((ip(123), 0)).await.unwrap();
+    let way = whimbrel_base::EndpointAddr::new(pair.server.id(), [slow.local_addr().unwrap()]);
+    let server = pair.server.addr().addrs[0];
+    tokio::spawn(async move {
+        let (mut client, _) = slow.accept().await.unwrap();
+        let mut server = tokio::net::TcpStream::connect(server).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+    });
+    let _connection = pair.client.connect_early(way).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    pair.server_at.set([ip(124)]);
+    let start = Instant::now();
+    while pair.server.connections().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(5), "the client never came");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    while !pair.server.connections()[0].3.paths.is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(2), "a path stays on the lost address");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
