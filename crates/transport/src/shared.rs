@@ -186,7 +186,7 @@ impl Shared {
     /// A client without a path that carries data should dial.
     pub(crate) fn needs_path(&self) -> bool {
         let state = self.lock();
-        !state.engine.is_closed() && !state.engine.has_active_path()
+        state.engine.may_open_path() && !state.engine.has_active_path()
     }
 
     /// A server's word on the end did not get through before it moved. A client would dial to say it.

@@ -222,3 +222,44 @@ async fn a_path_that_comes_up_on_a_lost_address_is_given_up() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+/// A server that closes cannot dial. The client's answer is swallowed and its address taken away: it must come back and
+/// say again that it has heard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_servers_close_is_agreed_even_if_the_clients_answer_is_lost() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (client, client_at) = endpoint(125).await;
+    let (server, _) = endpoint(126).await;
+    let mut listener = server.listen_unnamed().await.unwrap();
+    let hole = tokio::net::TcpListener::bind((ip(127), 0)).await.unwrap();
+    let way = whimbrel_base::EndpointAddr::new(server.id(), [hole.local_addr().unwrap()]);
+    let address = server.addr().addrs[0];
+    let swallow = std::sync::Arc::new(AtomicBool::new(false));
+    let swallows = swallow.clone();
+    tokio::spawn(async move {
+        let (client, _) = hole.accept().await.unwrap();
+        let (mut from_client, mut to_client) = client.into_split();
+        let server = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (mut from_server, mut to_server) = server.into_split();
+        tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+        let mut piece = [0; 4096];
+        while let Ok(n @ 1..) = from_client.read(&mut piece).await {
+            if !swallows.load(Ordering::SeqCst) {
+                to_server.write_all(&piece[..n]).await.unwrap();
+            }
+        }
+        // The server hears nothing of the end of this path.
+        std::future::pending::<()>().await;
+    });
+    let at_client = client.connect(way).await.unwrap();
+    let at_server = listener.accept().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    swallow.store(true, Ordering::SeqCst);
+    let code = whimbrel_transport::CloseCode::application(5);
+    let closing = tokio::spawn(async move { at_server.close(code, "", Duration::from_secs(10)).await });
+    assert_eq!(at_client.closed().await.code, code);
+    // Time for the answer to leave.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    client_at.set([ip(128)]);
+    closing.await.unwrap().expect("the server waits for an answer that was said");
+}
