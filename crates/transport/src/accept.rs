@@ -1,14 +1,12 @@
 //! From a TCP connection that came in to a path of a connection. Until the peer has shown who it
 //! is and what it wants, it costs bounded memory and time.
 
-use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
 use whimbrel_base::{EndpointId, Name};
 use whimbrel_proto::frame::{Join, Open};
 use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, JoinError, PathId, refusal, segment};
@@ -30,33 +28,13 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// As long as notices are repeated.
 const AFTERLIFE: Duration = Duration::from_secs(60);
 
-/// Peers in their handshake, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct HalfOpen(Mutex<VecDeque<AbortHandle>>);
-
-impl HalfOpen {
-    /// Notes one more; the oldest ones beyond `max` are dropped.
-    fn add(&self, handle: AbortHandle, max: usize) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() >= max {
-            waiting.retain(|h| !h.is_finished());
-        }
-        while waiting.len() >= max.max(1) {
-            if let Some(oldest) = waiting.pop_front() {
-                oldest.abort();
-            }
-        }
-        waiting.push_back(handle);
-    }
-}
-
 /// Accepts until the listener's task is aborted.
 pub(crate) async fn accept_loop(endpoint: Arc<EndpointInner>, listener: Arc<TcpListener>) {
     loop {
         match listener.accept().await {
-            Ok((socket, _)) => {
+            Ok((socket, from)) => {
                 let task = tokio::spawn(handshake(endpoint.clone(), socket));
-                endpoint.half_open.add(task.abort_handle(), endpoint.config.max_half_open);
+                endpoint.half_open.add(from.ip(), task.abort_handle(), endpoint.config.max_half_open);
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept");
@@ -235,7 +213,12 @@ fn join_connection(
 }
 
 fn refuse_join(incoming: Incoming, error: JoinError) -> Refused {
-    tracing::warn!(%error, "JOIN refused");
+    // Paths that were dialled at the same time may arrive in another order.
+    if error == JoinError::PathIdReused {
+        tracing::debug!(%error, "path refused");
+    } else {
+        tracing::warn!(%error, "path refused");
+    }
     refused(incoming, error.code(), "")
 }
 

@@ -13,10 +13,11 @@ use tokio::task::AbortHandle;
 use whimbrel_base::{ConnectionId, Delegation, EndpointAddr, EndpointId, Name, SecretKey, Ticket};
 use whimbrel_proto::{CloseCode, Connection as Engine};
 
-use crate::accept::{HalfOpen, spawn_driver};
+use crate::accept::spawn_driver;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionStats, stats};
 use crate::error::{BindError, ConnectError, ListenError, ResolveError};
+use crate::half_open::HalfOpen;
 use crate::listener::{Allow, Listener, Listeners};
 use crate::monitor::{AddressMonitor, AddressSet};
 use crate::mover::Mover;
