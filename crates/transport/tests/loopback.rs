@@ -263,3 +263,37 @@ async fn a_servers_close_is_agreed_even_if_the_clients_answer_is_lost() {
     client_at.set([ip(128)]);
     closing.await.unwrap().expect("the server waits for an answer that was said");
 }
+
+/// The peer is out of reach and can only be told later; nobody here waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abort_without_any_path_ends_what_waits_for_streams_at_once() {
+    let (client, _client_at) = endpoint(129).await;
+    let (server, server_at) = endpoint(130).await;
+    let mut listener = server.listen_unnamed().await.unwrap();
+    let at_client = client.connect(server.addr()).await.unwrap();
+    let mut first = at_client.open_stream().await.unwrap();
+    first.write_all(b"hello").await.unwrap();
+    let connection = listener.accept().await.unwrap();
+    let (mut read, mut write) = connection.accept_stream().await.unwrap().into_split();
+    read.read_exact(&mut [0; 5]).await.unwrap();
+    server_at.set([]);
+    while !connection.stats().paths.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let reading = tokio::spawn(async move { read.read(&mut [0; 5]).await.unwrap_err() });
+    let writing = tokio::spawn(async move { write.write_all(&vec![0; 64 << 20]).await.unwrap_err() });
+    let accepting = tokio::spawn({
+        let connection = connection.clone();
+        async move { connection.accept_stream().await.unwrap_err() }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let code = whimbrel_transport::CloseCode::application(6);
+    connection.abort(code, "enough");
+    let all = async { (reading.await.unwrap(), writing.await.unwrap(), accepting.await.unwrap()) };
+    let ended = tokio::time::timeout(Duration::from_secs(2), all).await;
+    let (reading, writing, accepting) = ended.expect("somebody still waits");
+    assert_eq!(reading.kind(), std::io::ErrorKind::ConnectionAborted);
+    assert_eq!(writing.kind(), std::io::ErrorKind::ConnectionAborted);
+    assert!(accepting.to_string().contains("enough"), "{accepting}");
+    assert!(connection.open_stream().await.is_err());
+}

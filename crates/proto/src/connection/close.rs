@@ -28,7 +28,8 @@ impl Connection {
         self.begin_close(code, reason, true);
     }
 
-    /// Ends the connection at once: undelivered data is given up.
+    /// Ends the connection at once: undelivered data is given up, and streams fail from now on, even while there is no
+    /// path on which the peer could be told.
     pub fn abort(&mut self, code: CloseCode, reason: &str) {
         self.begin_close(code, reason, false);
     }
@@ -161,6 +162,14 @@ impl Connection {
             self.push(Event::Writable(id));
         }
         self.push(Event::Closed { by, code, reason });
+    }
+
+    /// Why nothing can be read or written any more: the connection ended, or was aborted here, which the peer may yet
+    /// have to be told.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<(ClosedBy, CloseCode, &str)> {
+        let aborted = self.closing.as_ref().filter(|closing| !closing.graceful);
+        self.close_reason().or_else(|| aborted.map(|c| (ClosedBy::Local, c.code, c.reason.as_str())))
     }
 
     /// Why the connection ended, if it has.
