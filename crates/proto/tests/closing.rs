@@ -19,10 +19,7 @@ fn closing_survives_a_move_at_any_moment() {
             sim.connection(closer).unwrap().close(CloseCode::application(1), "done");
             sim.advance(ms(at));
             sim.cut_and_heal(Cut::Both);
-            // A client that has acknowledged CLOSE is gone. Should the acknowledgement be lost, a
-            // server, which cannot dial, waits its time out.
-            let limit = if closer == Side::Client { secs(30) } else { secs(610) };
-            let done = sim.run_until(limit, |sim| sim.client.is_over() && sim.server_was_over);
+            let done = sim.run_until(secs(30), |sim| sim.client.is_over() && sim.server_was_over);
             assert!(done, "at {at}: {}", sim.report());
             let closed = sim.connection(closer).unwrap();
             let code = closed.close_reason().map(|reason| reason.1);
@@ -216,4 +213,41 @@ fn an_orderly_close_before_the_answer_delivers_early_data() {
         assert!(done, "{}", sim.report());
         assert_eq!(sim.server_app.streams[&id].read, 20_000);
     }
+}
+
+/// A server that closes cannot dial: a client whose CLOSE_ACK was lost comes back, however late, to say it again; and it
+/// does not try for ever.
+#[test]
+fn a_lost_close_ack_is_said_again_over_a_new_path() {
+    for away in [secs(1), secs(60), secs(500)] {
+        let mut sim = Sim::established(Options::default());
+        sim.server().close(CloseCode::application(4), "done");
+        assert!(sim.run_until(secs(1), |sim| sim.client.is_closed()));
+        sim.cut_all(Cut::Both);
+        sim.advance(away);
+        assert!(!sim.server().is_closed() && sim.client.may_open_path());
+        sim.heal();
+        let done = sim.run_until(secs(5), |sim| sim.client.is_over() && sim.server_was_over);
+        assert!(done, "{}", sim.report());
+        let (by, code, _) = sim.server().close_reason().unwrap();
+        assert_eq!((by, code), (ClosedBy::Local, CloseCode::application(4)));
+    }
+
+    let mut sim = Sim::established(Options::default());
+    sim.server().close(CloseCode::NONE, "");
+    assert!(sim.run_until(secs(1), |sim| sim.client.is_closed()));
+    sim.cut_all(Cut::Both);
+    sim.advance(secs(601));
+    assert!(sim.client.is_over() && !sim.client.may_open_path());
+    assert_eq!(sim.client.poll_timeout(), None);
+}
+
+/// Where nothing is lost, nobody dials after the end.
+#[test]
+fn a_close_that_was_acknowledged_needs_no_further_path() {
+    let mut sim = Sim::established(Options { redial: true, ..Options::default() });
+    sim.server().close(CloseCode::NONE, "");
+    assert!(sim.run_until(secs(1), |sim| sim.client.is_over() && sim.server_was_over));
+    sim.advance(secs(30));
+    assert_eq!(sim.carriers.len(), 1);
 }

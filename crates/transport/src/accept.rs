@@ -1,15 +1,13 @@
 //! From a TCP connection that came in to a path of a connection. Until the peer has shown who it
 //! is and what it wants, it costs bounded memory and time.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
 use whimbrel_base::{EndpointId, Name};
 use whimbrel_proto::frame::{Join, Open};
 use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, JoinError, PathId, refusal, segment};
@@ -31,33 +29,13 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// As long as notices are repeated.
 const AFTERLIFE: Duration = Duration::from_secs(60);
 
-/// Peers in their handshake, oldest first.
-#[derive(Debug, Default)]
-pub(crate) struct HalfOpen(Mutex<VecDeque<AbortHandle>>);
-
-impl HalfOpen {
-    /// Notes one more; the oldest ones beyond `max` are dropped.
-    fn add(&self, handle: AbortHandle, max: usize) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() >= max {
-            waiting.retain(|h| !h.is_finished());
-        }
-        while waiting.len() >= max.max(1) {
-            if let Some(oldest) = waiting.pop_front() {
-                oldest.abort();
-            }
-        }
-        waiting.push_back(handle);
-    }
-}
-
 /// Accepts until the listener's task is aborted.
 pub(crate) async fn accept_loop(endpoint: Arc<EndpointInner>, listener: Arc<TcpListener>) {
     loop {
         match listener.accept().await {
             Ok((socket, remote)) => {
                 let task = tokio::spawn(handshake(endpoint.clone(), socket, remote));
-                endpoint.half_open.add(task.abort_handle(), endpoint.config.max_half_open);
+                endpoint.half_open.add(remote.ip(), task.abort_handle(), endpoint.config.max_half_open);
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept");
@@ -180,12 +158,15 @@ impl Incoming {
     }
 
     /// Turns the peer's socket into a path of `shared`; the first flight goes to the engine.
-    fn attach(self, shared: &Arc<Shared>, id: PathId) {
+    fn attach(self, endpoint: &EndpointInner, shared: &Arc<Shared>, id: PathId) {
         let path = match PathIo::new(id, self.socket, self.remote, self.tls, self.ciphertext) {
             Ok(path) => Arc::new(path),
             Err(_) => return shared.with(|state| state.engine.path_lost(Instant::now(), id)),
         };
         shared.lock().paths.push(path.clone());
+        if endpoint.has_lost(path.local.ip()) {
+            return shared.with(|state| state.engine.path_lost(Instant::now(), id));
+        }
         if let Err(error) = path.feed(shared, &self.plaintext) {
             shared.path_closed(&path, &error);
         }
@@ -228,12 +209,17 @@ fn join_connection(
     if let Err(error) = joined {
         return Err(refuse_join(incoming, error));
     }
-    incoming.attach(&shared, join.path);
+    incoming.attach(endpoint, &shared, join.path);
     Ok(())
 }
 
 fn refuse_join(incoming: Incoming, error: JoinError) -> Refused {
-    tracing::warn!(%error, "JOIN refused");
+    // Paths that were dialled at the same time may arrive in another order.
+    if error == JoinError::PathIdReused {
+        tracing::debug!(%error, "path refused");
+    } else {
+        tracing::warn!(%error, "path refused");
+    }
     refused(incoming, error.code(), "")
 }
 
@@ -251,7 +237,7 @@ fn open_connection(
         if let Err(error) = reopened {
             return Err(refuse_join(incoming, error));
         }
-        incoming.attach(&shared, open.path);
+        incoming.attach(endpoint, &shared, open.path);
         return Ok(());
     }
     let target = match open.params.target.as_deref().map(str::parse::<Name>) {
@@ -277,7 +263,7 @@ fn open_connection(
         return Err(refused(incoming, CloseCode::BUSY, "the connection is being opened"));
     }
     // Registered before the first answer leaves, so that a second path finds it (DESIGN §10.4).
-    incoming.attach(&shared, open.path);
+    incoming.attach(endpoint, &shared, open.path);
     spawn_driver(endpoint, &shared);
     slot.send(Connection::new(shared, target));
     Ok(())

@@ -16,7 +16,8 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// How long a peer may take from its TCP connection to its first whole segment. Default 10 s.
     pub handshake_timeout: Duration,
-    /// Peers that may be in their handshake at once; the oldest makes room. Default 1024.
+    /// Peers that may be in their handshake at once; the oldest from the address (IPv6: the /64 network) that has the
+    /// most of them makes room. Default 1024.
     pub max_half_open: usize,
     /// Accepted connections kept at once, with or without a path; the longest detached makes room. Default 65 536.
     pub max_connections: usize,

@@ -27,6 +27,12 @@ pub struct CloseReason {
     pub reason: String,
 }
 
+impl From<(ClosedBy, CloseCode, &str)> for CloseReason {
+    fn from((by, code, reason): (ClosedBy, CloseCode, &str)) -> Self {
+        Self { by, code, reason: reason.to_owned() }
+    }
+}
+
 impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let by = match self.by {
@@ -197,7 +203,7 @@ impl Connection {
                 state.wake_driver();
                 return Poll::Ready(Ok(id));
             }
-            if state.engine.is_closed() {
+            if state.engine.end_reason().is_some() {
                 drop(state);
                 return Poll::Ready(Err(self.closed_error()));
             }
@@ -218,7 +224,7 @@ impl Connection {
             if let Some(id) = state.engine.accept_stream() {
                 return Poll::Ready(Ok(id));
             }
-            if state.engine.is_closed() {
+            if state.engine.end_reason().is_some() {
                 drop(state);
                 return Poll::Ready(Err(self.closed_error()));
             }
@@ -242,9 +248,13 @@ impl Connection {
         tokio::time::timeout(limit, self.closed()).await.map(drop).map_err(|_| ConnectionError::TimedOut)
     }
 
-    /// Ends the connection at once; what was not delivered yet is dropped. Does not wait.
+    /// Ends the connection at once; what was not delivered yet is dropped. Does not wait: whoever reads,
+    /// writes, opens or accepts streams fails now, though the peer may be out of reach and be told later.
     pub fn abort(&self, code: CloseCode, reason: &str) {
-        self.shared().with(|state| state.engine.abort(code, reason));
+        self.shared().with(|state| {
+            state.engine.abort(code, reason);
+            state.wake_streams();
+        });
     }
 
     /// Waits until the connection is over, and tells why. Cancel-safe.
@@ -267,7 +277,7 @@ impl Connection {
     }
 
     fn closed_error(&self) -> ConnectionError {
-        ConnectionError::Closed(self.shared().close_reason().unwrap_or(CloseReason {
+        ConnectionError::Closed(self.shared().end_reason().unwrap_or(CloseReason {
             by: ClosedBy::Local,
             code: CloseCode::NONE,
             reason: String::new(),

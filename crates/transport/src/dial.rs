@@ -134,6 +134,9 @@ pub(crate) async fn race(candidates: Vec<Candidate>) -> io::Result<Dialled> {
 async fn attempt(candidate: Candidate) -> io::Result<Dialled> {
     let remote = candidate.remote;
     let socket = if remote.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Our listener may be moving to this address too, and the kernel may pick the very port that it wants there. With
+    // this option on both, one may listen on a port that the other dials from.
+    socket.set_reuseaddr(true)?;
     if let Some(local) = &candidate.local {
         bind_device(&socket, local);
         socket.bind(SocketAddr::new(local.ip, 0))?;
@@ -206,6 +209,17 @@ mod tests {
         let local = set(&[("127.0.0.2", "a")]);
         assert_eq!(names(&candidates(&local, &["127.0.0.9:1".parse().unwrap()], &[], true)), ["a"]);
         assert!(candidates(&set(&[]), &["127.0.0.9:1".parse().unwrap()], &[], true).is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_port_that_a_path_is_dialled_from_can_still_be_listened_on() {
+        let remote = TcpSocket::new_v4().unwrap();
+        remote.bind("127.0.171.1:0".parse().unwrap()).unwrap();
+        let remote = remote.listen(4).unwrap();
+        let local = LocalAddress { ip: "127.0.171.2".parse().unwrap(), interface: None };
+        let way = Candidate { local: Some(local), remote: remote.local_addr().unwrap() };
+        let dialled = race(vec![way]).await.unwrap();
+        crate::sockets::listener(dialled.socket.local_addr().unwrap()).unwrap();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! An endpoint: one identity, its sockets, and all its connections.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +13,11 @@ use tokio::task::AbortHandle;
 use whimbrel_base::{ConnectionId, Delegation, EndpointAddr, EndpointId, Name, SecretKey, Ticket};
 use whimbrel_proto::{CloseCode, Connection as Engine};
 
-use crate::accept::{HalfOpen, spawn_driver};
+use crate::accept::spawn_driver;
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionStats, stats};
 use crate::error::{BindError, ConnectError, ListenError, ResolveError};
+use crate::half_open::HalfOpen;
 use crate::listener::{Allow, Listener, Listeners};
 use crate::monitor::{AddressMonitor, AddressSet};
 use crate::mover::Mover;
@@ -29,6 +31,11 @@ use crate::tls::TlsIdentity;
 
 /// How often detached connections are counted.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
+/// Lost addresses that are remembered; only those lost a moment ago matter.
+const MAX_LOST: usize = 256;
+/// Between attempts to bind at a new address where the port is taken.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Longest wait for room in a socket's send buffer.
 const NOTICE_LIMIT: Duration = Duration::from_millis(50);
 
@@ -98,8 +105,9 @@ impl Builder {
             None => system_monitor().await.map_err(BindError::Monitor)?,
         };
         let plan = BindPlan { ip: self.ip, port: self.port };
-        let addresses = monitor.watch();
-        let ips = plan.addresses(&addresses.borrow().clone(), monitor.is_exclusive());
+        let mut addresses = monitor.watch();
+        let set = addresses.borrow_and_update().clone();
+        let ips = plan.addresses(&set, monitor.is_exclusive());
         let port = match self.port {
             0 => sockets::free_port(&ips).map_err(bind_error)?,
             port => port,
@@ -111,7 +119,9 @@ impl Builder {
             config: self.config,
             plan: BindPlan { port, ..plan },
             monitor,
+            bound: watch::Sender::new(set),
             addresses,
+            lost: Mutex::new(HashSet::new()),
             sockets: Mutex::new(Sockets::default()),
             resolver: Mutex::new(self.resolver),
             registry: Registry::default(),
@@ -156,6 +166,10 @@ pub(crate) struct EndpointInner {
     plan: BindPlan,
     monitor: Arc<dyn AddressMonitor>,
     addresses: watch::Receiver<Arc<AddressSet>>,
+    /// The addresses that the sockets were bound for last.
+    bound: watch::Sender<Arc<AddressSet>>,
+    /// Addresses that this host had and lost.
+    lost: Mutex<HashSet<IpAddr>>,
     sockets: Mutex<Sockets>,
     resolver: Mutex<Option<Arc<dyn Resolver>>>,
     pub(crate) registry: Registry,
@@ -430,10 +444,9 @@ impl EndpointInner {
         self.addresses.borrow().clone()
     }
 
-    pub(crate) fn addresses_watch(&self) -> watch::Receiver<Arc<AddressSet>> {
-        let mut addresses = self.addresses.clone();
-        addresses.mark_unchanged();
-        addresses
+    /// Changes once the sockets have followed the addresses, so that others can be told.
+    pub(crate) fn bound_watch(&self) -> watch::Receiver<Arc<AddressSet>> {
+        self.bound.subscribe()
     }
 
     pub(crate) fn is_exclusive(&self) -> bool {
@@ -446,9 +459,18 @@ impl EndpointInner {
 
     /// Where others may reach this endpoint's sockets.
     pub(crate) fn reachable(&self) -> Vec<SocketAddr> {
+        self.reachable_in(&self.addresses())
+    }
+
+    /// As [`reachable`](Self::reachable), but a new address counts only from when we are heard there.
+    pub(crate) fn bound_at(&self) -> Vec<SocketAddr> {
+        self.reachable_in(&self.bound.borrow())
+    }
+
+    fn reachable_in(&self, set: &AddressSet) -> Vec<SocketAddr> {
         let ips = match self.plan.ip {
             Some(ip) if !ip.is_unspecified() => vec![ip],
-            _ => self.addresses().reachable(),
+            _ => set.reachable(),
         };
         ips.into_iter().map(|ip| SocketAddr::new(ip, self.plan.port)).collect()
     }
@@ -478,9 +500,9 @@ impl EndpointInner {
         lock(&self.sockets).listen(self, self.plan.port).map_err(bind_error)
     }
 
-    /// Binds anew for the current addresses, on the same port.
-    async fn rebind(self: &Arc<Self>) {
-        let ips = self.plan.addresses(&self.addresses(), self.is_exclusive());
+    /// Binds anew for these addresses, on the same port. False if that must be tried again.
+    async fn rebind(self: &Arc<Self>, set: &AddressSet) -> bool {
+        let ips = self.plan.addresses(set, self.is_exclusive());
         let gone: Vec<Bound> = {
             let mut sockets = lock(&self.sockets);
             sockets.bound.extract_if(|ip, _| !ips.contains(ip)).map(|(_, bound)| bound).collect()
@@ -489,9 +511,10 @@ impl EndpointInner {
             bound.close().await;
         }
         let result = lock(&self.sockets).bind(self, &ips, self.plan.port);
-        if let Err((address, error)) = result {
-            tracing::warn!(%address, %error, "cannot listen at the new address");
+        if let Err((address, error)) = &result {
+            tracing::warn!(%address, %error, "cannot listen at the new address yet");
         }
+        result.is_ok()
     }
 
     /// Sends a datagram from the sockets of the target's family. What cannot be sent now is lost, as
@@ -532,12 +555,25 @@ impl EndpointInner {
         set.contains(ip) || (ip.is_loopback() && !self.is_exclusive())
     }
 
-    /// Reacts to a new set of addresses.
-    async fn addresses_changed(self: &Arc<Self>, before: &AddressSet, set: &AddressSet) {
-        if self.is_exclusive() {
-            self.rebind().await;
+    fn note_lost(&self, before: &AddressSet, set: &AddressSet) {
+        let mut lost = lock(&self.lost);
+        if lost.len() > MAX_LOST {
+            lost.clear();
         }
-        let reachable = self.reachable();
+        lost.extend(before.addresses.iter().map(|address| address.ip));
+        lost.retain(|ip| !self.has(set, *ip));
+    }
+
+    /// Whether the address is known to be gone. A new path that was being made meanwhile may still be on it, and what
+    /// gave up the others has not seen it: whoever adds a path asks afterwards.
+    pub(crate) fn has_lost(&self, ip: IpAddr) -> bool {
+        lock(&self.lost).contains(&ip)
+    }
+
+    /// Reacts to a new set of addresses.
+    fn addresses_changed(self: &Arc<Self>, before: &AddressSet, set: &AddressSet) {
+        self.note_lost(before, set);
+        let reachable = self.reachable_in(set);
         let moved = before.reachable() != set.reachable();
         for shared in self.registry.all() {
             shared.lose_paths_without(|ip| self.has(set, ip));
@@ -561,8 +597,11 @@ impl EndpointInner {
 
 async fn follow_addresses(endpoint: Arc<EndpointInner>) {
     let mut addresses = endpoint.addresses.clone();
-    let mut before = addresses.borrow_and_update().clone();
+    // A change since then is still unseen.
+    let mut before = endpoint.bound.borrow().clone();
     let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+    let mut bound = true;
+    let mut pause = FIRST_PAUSE;
     loop {
         tokio::select! {
             changed = addresses.changed() => {
@@ -570,8 +609,16 @@ async fn follow_addresses(endpoint: Arc<EndpointInner>) {
                     return;
                 }
                 let set = addresses.borrow_and_update().clone();
-                endpoint.addresses_changed(&before, &set).await;
+                // Sockets on all addresses, as the others have, need not follow.
+                bound = !endpoint.is_exclusive() || endpoint.rebind(&set).await;
+                pause = FIRST_PAUSE;
+                endpoint.bound.send_replace(set.clone());
+                endpoint.addresses_changed(&before, &set);
                 before = set;
+            }
+            () = tokio::time::sleep(pause), if !bound => {
+                bound = endpoint.rebind(&before).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
             _ = housekeeping.tick() => endpoint.registry.bound_detached(endpoint.config.max_detached_bytes),
         }

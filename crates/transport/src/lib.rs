@@ -11,6 +11,7 @@ mod dial;
 mod driver;
 mod endpoint;
 mod error;
+mod half_open;
 mod listener;
 mod monitor;
 mod mover;

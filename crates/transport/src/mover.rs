@@ -36,7 +36,7 @@ impl Mover {
     pub(crate) async fn run(self) {
         let mut records = self.watch();
         let mut pause = FIRST_PAUSE;
-        while !self.shared.lock().engine.is_closed() {
+        while self.shared.lock().engine.may_open_path() {
             // Known once the connection was accepted: from then on the server can call us.
             self.endpoint.registry.add_tag(&self.shared);
             if !self.shared.needs_path() {
@@ -153,6 +153,10 @@ impl Mover {
             Some(id)
         })?;
         if let Some(path) = path {
+            if self.endpoint.has_lost(path.local.ip()) {
+                self.shared.with(|state| state.engine.path_lost(Instant::now(), id));
+                return None;
+            }
             // The first flight leaves now; the driver sees an error if there is one.
             let _ = path.flush(&self.shared);
         }
@@ -185,7 +189,7 @@ impl PendingPath {
             up.as_mut().enable();
             let state = {
                 let state = self.shared.lock();
-                if state.engine.is_closed() {
+                if !state.engine.may_open_path() {
                     self.done = true;
                     return Ok(());
                 }

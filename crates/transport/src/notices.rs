@@ -102,7 +102,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointInner>, shared: Arc<Shared>) {
         if newest != sequence || shared.lock().is_settled() {
             return;
         }
-        let addresses = endpoint.reachable();
+        let addresses = endpoint.bound_at();
         let datagram = key.seal(&Notice::Moved { sequence, addresses });
         for target in &targets {
             endpoint.send_notice(&datagram, *target).await;

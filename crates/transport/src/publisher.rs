@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use whimbrel_base::{Delegation, Name, Record, SignedRecord, UnixTime, next_sequence};
 
 use crate::endpoint::EndpointInner;
 use crate::error::{ListenError, ResolveError};
+use crate::monitor::AddressSet;
 use crate::resolver::Resolver;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -23,6 +25,7 @@ pub(crate) struct Publisher {
     delegation: Option<Delegation>,
     lifetime: Duration,
     sequence: Option<u64>,
+    addresses: watch::Receiver<Arc<AddressSet>>,
 }
 
 impl Publisher {
@@ -33,7 +36,8 @@ impl Publisher {
         delegation: Option<Delegation>,
         lifetime: Duration,
     ) -> Self {
-        Self { endpoint, resolver, name, delegation, lifetime, sequence: None }
+        let addresses = endpoint.bound_watch();
+        Self { endpoint, resolver, name, delegation, lifetime, sequence: None, addresses }
     }
 
     /// Publishes once, and goes on in a task of its own.
@@ -51,7 +55,7 @@ impl Publisher {
         let now = UnixTime::from(std::time::SystemTime::now());
         let sequence = next_sequence(self.sequence, now.as_millis());
         self.sequence = Some(sequence);
-        let mut addrs = self.endpoint.reachable();
+        let mut addrs = self.endpoint.bound_at();
         addrs.truncate(whimbrel_base::MAX_ADDRESSES);
         let record = Record {
             name: self.name.clone(),
@@ -66,18 +70,16 @@ impl Publisher {
 
     /// Publishes anew at each change of address, and as a sign of life well before the record expires.
     async fn keep(mut self, mut record: SignedRecord) {
-        let mut addresses = self.endpoint.addresses_watch();
         let mut told = true;
         let mut pause = FIRST_PAUSE;
         loop {
             let wait = if told { self.lifetime / 3 } else { pause };
             tokio::select! {
-                changed = addresses.changed() => {
+                changed = self.addresses.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    addresses.mark_unchanged();
-                    if record.record().addrs == self.endpoint.reachable() {
+                    if record.record().addrs == self.endpoint.bound_at() {
                         continue;
                     }
                     pause = FIRST_PAUSE;
@@ -88,18 +90,11 @@ impl Publisher {
                 }
                 () = tokio::time::sleep(wait) => {}
             }
-            let publish = self.resolver.publish(record.clone());
-            let moved = async {
-                // A further move makes this record stale: don't wait for its answer.
-                let mut addresses = self.endpoint.addresses_watch();
-                addresses.changed().await.is_ok()
-            };
+            let mut addresses = self.addresses.clone();
             let result = tokio::select! {
-                result = publish => result,
-                _ = moved => {
-                    addresses.mark_changed();
-                    continue;
-                }
+                result = self.resolver.publish(record.clone()) => result,
+                // A further move makes this record stale: don't wait for its answer.
+                _ = addresses.changed() => continue,
             };
             told = result.is_ok();
             match result {

@@ -189,7 +189,7 @@ impl Shared {
     /// A client without a path that carries data should dial.
     pub(crate) fn needs_path(&self) -> bool {
         let state = self.lock();
-        !state.engine.is_closed() && !state.engine.has_active_path()
+        state.engine.may_open_path() && !state.engine.has_active_path()
     }
 
     /// A server's word on the end did not get through before it moved. A client would dial to say it.
@@ -199,12 +199,12 @@ impl Shared {
     }
 
     pub(crate) fn close_reason(&self) -> Option<CloseReason> {
-        let state = self.lock();
-        state.engine.close_reason().map(|(by, code, reason)| CloseReason {
-            by,
-            code,
-            reason: reason.to_owned(),
-        })
+        self.lock().engine.close_reason().map(CloseReason::from)
+    }
+
+    /// As [`close_reason`](Self::close_reason), and after an abort at once.
+    pub(crate) fn end_reason(&self) -> Option<CloseReason> {
+        self.lock().engine.end_reason().map(CloseReason::from)
     }
 
     pub(crate) fn give_up(&self, code: CloseCode, reason: &str) {
@@ -248,12 +248,7 @@ impl Shared {
             Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
             Event::Closed { code, reason, .. } => {
                 state.emit(ConnectionEvent::Closed { code, reason });
-                for wakers in state.wakers.values_mut() {
-                    wake(wakers.read.take());
-                    wake(wakers.write.take());
-                }
-                state.accepters.drain(..).for_each(Waker::wake);
-                state.openers.drain(..).for_each(Waker::wake);
+                state.wake_streams();
                 self.settled.notify_waiters();
                 self.changed.notify_one();
                 self.notice_heard.notify_waiters();
@@ -315,6 +310,16 @@ impl State {
         if let Some(waker) = self.driver.take() {
             waker.wake();
         }
+    }
+
+    /// Wakes whoever waits for a stream: there is nothing more to wait for.
+    pub(crate) fn wake_streams(&mut self) {
+        for wakers in self.wakers.values_mut() {
+            wake(wakers.read.take());
+            wake(wakers.write.take());
+        }
+        self.accepters.drain(..).for_each(Waker::wake);
+        self.openers.drain(..).for_each(Waker::wake);
     }
 
     /// Wakes the driver if its timer would fire after the engine's next deadline.

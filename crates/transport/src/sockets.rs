@@ -51,7 +51,7 @@ fn socket(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Soc
     Ok(socket)
 }
 
-fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = socket(address, Type::STREAM, Protocol::TCP)?;
     tune(SockRef::from(&socket))?;
     socket.listen(BACKLOG)?;
@@ -97,7 +97,7 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     /// Binds what is missing of `ips`. Families that the host does not have are left out, unless
-    /// nothing else is there. Returns the port, which `port` 0 leaves open.
+    /// nothing else is there. One address that fails does not keep the others from being bound.
     pub(crate) fn bind(
         &mut self,
         endpoint: &Arc<EndpointInner>,
@@ -105,6 +105,7 @@ impl Sockets {
         port: u16,
     ) -> Result<(), (SocketAddr, io::Error)> {
         let mut missing = None;
+        let mut taken = None;
         for &ip in ips {
             if self.bound.contains_key(&ip) {
                 continue;
@@ -113,13 +114,12 @@ impl Sockets {
             match notice_socket(address) {
                 Ok(socket) => self.add(endpoint, ip, socket),
                 Err(error) if is_missing(&error) => missing = Some((address, error)),
-                Err(error) => return Err((address, error)),
+                Err(error) => taken = Some((address, error)),
             }
         }
-        if let Some(failure) = missing.filter(|_| self.bound.is_empty() && !ips.is_empty()) {
-            return Err(failure);
-        }
-        if self.listening { self.listen(endpoint, port) } else { Ok(()) }
+        let missing = missing.filter(|_| self.bound.is_empty() && !ips.is_empty());
+        let deaf = if self.listening { self.listen(endpoint, port).err() } else { None };
+        taken.or(missing).or(deaf).map_or(Ok(()), Err)
     }
 
     fn add(&mut self, endpoint: &Arc<EndpointInner>, ip: IpAddr, socket: UdpSocket) {
@@ -134,14 +134,19 @@ impl Sockets {
         endpoint: &Arc<EndpointInner>,
         port: u16,
     ) -> Result<(), (SocketAddr, io::Error)> {
+        let mut failure = None;
         for (&ip, bound) in self.bound.iter_mut().filter(|(_, bound)| !bound.listener) {
             let address = SocketAddr::new(ip, port);
-            let listener = Arc::new(listener(address).map_err(|error| (address, error))?);
-            bound.tasks.push(tokio::spawn(accept_loop(endpoint.clone(), listener)));
-            bound.listener = true;
+            match listener(address) {
+                Ok(listener) => {
+                    bound.tasks.push(tokio::spawn(accept_loop(endpoint.clone(), Arc::new(listener))));
+                    bound.listener = true;
+                }
+                Err(error) => failure = Some((address, error)),
+            }
         }
-        self.listening = true;
-        Ok(())
+        self.listening |= failure.is_none();
+        failure.map_or(Ok(()), Err)
     }
 }
 

@@ -169,7 +169,7 @@ impl Inner {
         if state.engine.is_drained(self.id) {
             return Poll::Ready(Ok(()));
         }
-        if let Some((_, code, _)) = state.engine.close_reason() {
+        if let Some((_, code, _)) = state.engine.end_reason() {
             return Poll::Ready(Err(io_error(StreamError::ConnectionClosed(code))));
         }
         state.wakers.entry(self.id).or_default().write = Some(cx.waker().clone());

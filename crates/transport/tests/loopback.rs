@@ -1,11 +1,15 @@
 //! Two endpoints on loopback addresses that are taken away and given by hand.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use whimbrel_transport::{Connection, ConnectionEvent, Endpoint, ManualMonitor};
+use tokio::sync::{mpsc, watch};
+use whimbrel_base::{Name, SignedRecord};
+use whimbrel_transport::{
+    BoxFuture, Connection, ConnectionEvent, Endpoint, ManualMonitor, ResolveError, Resolver,
+};
 
 fn ip(last: u8) -> IpAddr {
     IpAddr::from([127, 0, 77, last])
@@ -130,4 +134,166 @@ async fn the_server_moves() {
     println!("server move: {took:?}");
     say(&mut stream, b"after").await;
     assert_eq!(connection.stats().paths[0].remote.ip(), ip(10));
+}
+
+/// Somebody else has the port at the new address: the endpoint is heard there as soon as it is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_that_is_taken_at_the_new_address_is_tried_again() {
+    let pair = pair(11, 12).await;
+    let connection = pair.client.connect(pair.server.addr()).await.unwrap();
+    let mut stream = connection.open_stream().await.unwrap();
+    say(&mut stream, b"before").await;
+    for (last, udp) in [(13, true), (14, false)] {
+        let address = std::net::SocketAddr::new(ip(last), pair.server.port());
+        let datagrams = udp.then(|| std::net::UdpSocket::bind(address).unwrap());
+        let streams = (!udp).then(|| std::net::TcpListener::bind(address).unwrap());
+        pair.server_at.set([ip(last)]);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop((datagrams, streams));
+        // No further change of address says that it could work now.
+        let limit = Duration::from_secs(5);
+        let fresh = tokio::time::timeout(limit, pair.client.connect(pair.server.addr())).await;
+        let fresh = fresh.expect("the endpoint is deaf").unwrap();
+        say(&mut fresh.open_stream().await.unwrap(), b"fresh").await;
+    }
+}
+
+/// Knows nobody, and knocks at each address that is published.
+struct Knocker(mpsc::UnboundedSender<(std::net::SocketAddr, bool)>);
+
+impl Resolver for Knocker {
+    fn lookup<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<SignedRecord, ResolveError>> {
+        Box::pin(std::future::ready(Err(ResolveError::NotFound)))
+    }
+
+    fn watch(&self, _: &Name) -> watch::Receiver<Option<SignedRecord>> {
+        watch::channel(None).1
+    }
+
+    fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>> {
+        let address = record.record().addrs[0];
+        let open = std::net::TcpStream::connect(address).is_ok();
+        self.0.send((address, open)).unwrap();
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// Whoever hears of a new address dials it at once, and would have to wait before it tries again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_is_published_only_once_the_endpoint_is_heard_there() {
+    let (endpoint, at) = endpoint(20).await;
+    let (sender, mut published) = mpsc::unbounded_channel();
+    endpoint.set_resolver(std::sync::Arc::new(Knocker(sender)));
+    let _listener = endpoint.listen(&"anna@example.org".parse().unwrap()).await.unwrap();
+    assert!(published.recv().await.unwrap().1);
+    for last in 21..121 {
+        at.set([ip(last)]);
+        let next = tokio::time::timeout(Duration::from_secs(5), published.recv());
+        let (address, open) = next.await.expect("not published").unwrap();
+        assert_eq!(address.ip(), ip(last));
+        assert!(open, "nobody listens at {address}");
+    }
+}
+
+/// A connection that was being made when the server lost its address must not stay there: on a real host it would carry
+/// nothing, and nobody would be told that the address is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_that_comes_up_on_a_lost_address_is_given_up() {
+    let pair = pair(121, 122).await;
+    let slow = tokio::net::TcpListener::bind((ip(123), 0)).await.unwrap();
+    let way = whimbrel_base::EndpointAddr::new(pair.server.id(), [slow.local_addr().unwrap()]);
+    let server = pair.server.addr().addrs[0];
+    tokio::spawn(async move {
+        let (mut client, _) = slow.accept().await.unwrap();
+        let mut server = tokio::net::TcpStream::connect(server).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+    });
+    let _connection = pair.client.connect_early(way).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    pair.server_at.set([ip(124)]);
+    let start = Instant::now();
+    while pair.server.connections().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(5), "the client never came");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    while !pair.server.connections()[0].3.paths.is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(2), "a path stays on the lost address");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A server that closes cannot dial. The client's answer is swallowed and its address taken away: it must come back and
+/// say again that it has heard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_servers_close_is_agreed_even_if_the_clients_answer_is_lost() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (client, client_at) = endpoint(125).await;
+    let (server, _) = endpoint(126).await;
+    let mut listener = server.listen_unnamed().await.unwrap();
+    let hole = tokio::net::TcpListener::bind((ip(127), 0)).await.unwrap();
+    let way = whimbrel_base::EndpointAddr::new(server.id(), [hole.local_addr().unwrap()]);
+    let address = server.addr().addrs[0];
+    let swallow = std::sync::Arc::new(AtomicBool::new(false));
+    let swallows = swallow.clone();
+    tokio::spawn(async move {
+        let (client, _) = hole.accept().await.unwrap();
+        let (mut from_client, mut to_client) = client.into_split();
+        let server = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (mut from_server, mut to_server) = server.into_split();
+        tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+        let mut piece = [0; 4096];
+        while let Ok(n @ 1..) = from_client.read(&mut piece).await {
+            if !swallows.load(Ordering::SeqCst) {
+                to_server.write_all(&piece[..n]).await.unwrap();
+            }
+        }
+        // The server hears nothing of the end of this path.
+        std::future::pending::<()>().await;
+    });
+    let at_client = client.connect(way).await.unwrap();
+    let at_server = listener.accept().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    swallow.store(true, Ordering::SeqCst);
+    let code = whimbrel_transport::CloseCode::application(5);
+    let closing = tokio::spawn(async move { at_server.close(code, "", Duration::from_secs(10)).await });
+    assert_eq!(at_client.closed().await.code, code);
+    // Time for the answer to leave.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    client_at.set([ip(128)]);
+    closing.await.unwrap().expect("the server waits for an answer that was said");
+}
+
+/// The peer is out of reach and can only be told later; nobody here waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abort_without_any_path_ends_what_waits_for_streams_at_once() {
+    let (client, _client_at) = endpoint(129).await;
+    let (server, server_at) = endpoint(130).await;
+    let mut listener = server.listen_unnamed().await.unwrap();
+    let at_client = client.connect(server.addr()).await.unwrap();
+    let mut first = at_client.open_stream().await.unwrap();
+    first.write_all(b"hello").await.unwrap();
+    let connection = listener.accept().await.unwrap();
+    let (mut read, mut write) = connection.accept_stream().await.unwrap().into_split();
+    read.read_exact(&mut [0; 5]).await.unwrap();
+    server_at.set([]);
+    while !connection.stats().paths.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let reading = tokio::spawn(async move { read.read(&mut [0; 5]).await.unwrap_err() });
+    let writing = tokio::spawn(async move { write.write_all(&vec![0; 64 << 20]).await.unwrap_err() });
+    let accepting = tokio::spawn({
+        let connection = connection.clone();
+        async move { connection.accept_stream().await.unwrap_err() }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let code = whimbrel_transport::CloseCode::application(6);
+    connection.abort(code, "enough");
+    let all = async { (reading.await.unwrap(), writing.await.unwrap(), accepting.await.unwrap()) };
+    let ended = tokio::time::timeout(Duration::from_secs(2), all).await;
+    let (reading, writing, accepting) = ended.expect("somebody still waits");
+    assert_eq!(reading.kind(), std::io::ErrorKind::ConnectionAborted);
+    assert_eq!(writing.kind(), std::io::ErrorKind::ConnectionAborted);
+    assert!(accepting.to_string().contains("enough"), "{accepting}");
+    assert!(connection.open_stream().await.is_err());
 }

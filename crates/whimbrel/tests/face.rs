@@ -108,9 +108,7 @@ async fn a_connection_outlives_the_endpoints_handles_and_still_follows_the_name(
     let net = 163;
     let service = service(net).await;
     let server_at = at(net, 1);
-    // A port that the system gives to nobody else: it must be free at each new address.
-    let server = Endpoint::builder().names(service.addr()).monitor(server_at.clone()).port(4600);
-    let server = server.bind().await.unwrap();
+    let server = Endpoint::builder().names(service.addr()).monitor(server_at.clone()).bind().await.unwrap();
     echo(server.listen("anna@example.org").await.unwrap());
     let client_at = at(net, 2);
     let client = Endpoint::builder().names(service.addr()).monitor(client_at.clone()).bind().await.unwrap();

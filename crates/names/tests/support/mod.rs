@@ -11,8 +11,7 @@ use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, enco
 use whimbrel_names::{Limits, NameResolver, Service, Store};
 use whimbrel_transport::{Connection, Endpoint, ManualMonitor, Stream};
 
-/// The same everywhere, and none that the system gives to outgoing connections: at a move it must be free at the new
-/// address.
+/// The service's, and none that the system gives to outgoing connections: it must be free when the service comes back.
 const PORT: u16 = 4600;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -55,8 +54,7 @@ pub struct Host {
 pub async fn host(net: Net, last: u8, seed: u8) -> Host {
     log();
     let (key, at) = (key(seed), ManualMonitor::new([net.ip(last)]));
-    let endpoint =
-        Endpoint::builder().secret_key(key.clone()).monitor(at.clone()).port(PORT).bind().await.unwrap();
+    let endpoint = Endpoint::builder().secret_key(key.clone()).monitor(at.clone()).bind().await.unwrap();
     Host { key, endpoint, at }
 }
 

@@ -2,10 +2,24 @@
 
 use std::time::Instant;
 
+use super::timers::CLOSING_LINGER;
 use super::{Closing, Connection};
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::{ClosedBy, Event};
+use crate::ids::Side;
 use crate::path::Path;
+
+/// Client: what became of our CLOSE_ACK. A server that waits for it cannot dial, so the client must be able to come
+/// back and say it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// The server has not sent CLOSE.
+    NotOwed,
+    /// The server may not have it. From then on it no longer waits either.
+    Owed { until: Instant },
+    /// The server has it, or no longer waits.
+    Settled,
+}
 
 impl Connection {
     /// Ends the connection in order: what was written is delivered first, over further paths if
@@ -14,7 +28,8 @@ impl Connection {
         self.begin_close(code, reason, true);
     }
 
-    /// Ends the connection at once: undelivered data is given up.
+    /// Ends the connection at once: undelivered data is given up, and streams fail from now on, even while there is no
+    /// path on which the peer could be told.
     pub fn abort(&mut self, code: CloseCode, reason: &str) {
         self.begin_close(code, reason, false);
     }
@@ -70,16 +85,42 @@ impl Connection {
         self.closing.as_ref().map(|c| (c.code, c.reason.as_str()))
     }
 
-    pub(super) fn peer_closed(&mut self, code: CloseCode, reason: &str) {
+    pub(super) fn peer_closed(&mut self, now: Instant, code: CloseCode, reason: &str) {
         self.control.close_ack = true;
+        if self.side == Side::Client && self.farewell == Farewell::NotOwed {
+            let until = now + CLOSING_LINGER.min(self.config.params.linger);
+            self.farewell = Farewell::Owed { until };
+        }
         if self.closed.is_none() {
             self.finish_close(ClosedBy::Peer, code, reason.to_owned());
+        }
+    }
+
+    /// Our CLOSE_ACK is known to have arrived, or nobody waits for it.
+    pub(super) fn farewell_settled(&mut self) {
+        if self.farewell != Farewell::NotOwed {
+            self.farewell = Farewell::Settled;
+            self.control.close_ack = false;
+        }
+    }
+
+    pub(super) fn owes_farewell(&self) -> bool {
+        self.farewell_deadline().is_some()
+    }
+
+    /// When to stop trying to tell the server that we have heard its CLOSE.
+    pub(super) fn farewell_deadline(&self) -> Option<Instant> {
+        match self.farewell {
+            Farewell::Owed { until } => Some(until),
+            Farewell::NotOwed | Farewell::Settled => None,
         }
     }
 
     pub(super) fn close_acknowledged(&mut self) -> Result<(), ProtocolError> {
         match self.closing.clone() {
             Some(closing) if closing.sent => {
+                // For a server that has agreed to our end, its own CLOSE is settled too.
+                self.farewell = Farewell::Settled;
                 self.finish_close(ClosedBy::Local, closing.code, closing.reason);
                 Ok(())
             }
@@ -89,6 +130,9 @@ impl Connection {
 
     /// The peer refused a path.
     pub(super) fn path_refused(&mut self, now: Instant, id: crate::PathId, code: CloseCode, reason: &str) {
+        if code != CloseCode::PATH_ID_REUSED {
+            self.farewell_settled();
+        }
         match (&self.closing, code) {
             // It forgot the connection because it has our CLOSE: the end is agreed.
             (Some(closing), CloseCode::UNKNOWN_CONNECTION) if closing.sent => {
@@ -102,6 +146,7 @@ impl Connection {
 
     /// The connection ends on this side without a word from the peer.
     pub fn give_up(&mut self, code: CloseCode, reason: &str) {
+        self.farewell_settled();
         self.finish_close(ClosedBy::Local, code, reason.to_owned());
     }
 
@@ -119,6 +164,14 @@ impl Connection {
         self.push(Event::Closed { by, code, reason });
     }
 
+    /// Why nothing can be read or written any more: the connection ended, or was aborted here, which the peer may yet
+    /// have to be told.
+    #[must_use]
+    pub fn end_reason(&self) -> Option<(ClosedBy, CloseCode, &str)> {
+        let aborted = self.closing.as_ref().filter(|closing| !closing.graceful);
+        self.close_reason().or_else(|| aborted.map(|c| (ClosedBy::Local, c.code, c.reason.as_str())))
+    }
+
     /// Why the connection ended, if it has.
     #[must_use]
     pub fn close_reason(&self) -> Option<(ClosedBy, CloseCode, &str)> {
@@ -134,6 +187,7 @@ impl Connection {
     /// The connection is over and owes the peer nothing: its state may be dropped.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.closed.is_some() && (!self.control.close_ack || !self.paths.values().any(Path::is_live))
+        let owed = self.control.close_ack && self.paths.values().any(Path::is_live);
+        self.closed.is_some() && !owed && !self.owes_farewell()
     }
 }

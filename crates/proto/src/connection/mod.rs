@@ -25,6 +25,7 @@ use crate::params::Params;
 use crate::path::Path;
 use crate::secret::Secret;
 use crate::stream::Stream;
+use close::Farewell;
 use control::Control;
 use events::Events;
 
@@ -121,6 +122,7 @@ pub struct Connection {
 
     closing: Option<Closing>,
     closed: Option<(ClosedBy, CloseCode, String)>,
+    farewell: Farewell,
     detached_since: Option<Instant>,
     /// Since when no path is there on which the peer was heard; dialling is no contact.
     contact_lost: Option<Instant>,
@@ -208,6 +210,7 @@ impl Connection {
             config,
             closing: None,
             closed: None,
+            farewell: Farewell::NotOwed,
             detached_since: Some(now),
             contact_lost: Some(now),
             events: Events::default(),

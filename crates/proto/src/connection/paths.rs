@@ -50,12 +50,18 @@ impl JoinError {
 }
 
 impl Connection {
+    /// Client: the connection is not over, or the server may still wait for our word on its end.
+    #[must_use]
+    pub fn may_open_path(&self) -> bool {
+        self.closed.is_none() || self.owes_farewell()
+    }
+
     /// Client: adds a path over a fresh carrier. `rtt` is what opening the carrier took;
     /// `early_limit` bounds the bytes sent before the peer answers (TLS early data); the frame that
-    /// asks for the path, at most 4 KiB, goes in any case. `None` once the connection is over.
+    /// asks for the path, at most 4 KiB, goes in any case. `None` if no path [may be opened](Self::may_open_path).
     pub fn open_path(&mut self, now: Instant, rtt: Option<Duration>, early_limit: u64) -> Option<PathId> {
         debug_assert_eq!(self.side, Side::Client);
-        if self.closed.is_some() {
+        if !self.may_open_path() {
             return None;
         }
         let id = PathId(self.next_path);

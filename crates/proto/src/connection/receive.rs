@@ -32,7 +32,7 @@ impl Connection {
         if let Err(error) = &result {
             self.abort(error.code(), &error.to_string());
             self.update_close(now);
-            self.finish_close(crate::ClosedBy::Local, error.code(), error.to_string());
+            self.give_up(error.code(), &error.to_string());
         }
         result
     }
@@ -138,10 +138,16 @@ impl Connection {
                 Ok(())
             }
             Frame::Close { code, reason } => {
-                self.peer_closed(code, reason);
+                self.peer_closed(now, code, reason);
                 Ok(())
             }
-            Frame::CloseAck => self.close_acknowledged(),
+            Frame::CloseAck => {
+                // Nothing else is left to wait for, and the client does.
+                if let Some(path) = self.paths.get_mut(&path) {
+                    path.ack_due = true;
+                }
+                self.close_acknowledged()
+            }
             Frame::Ping => Ok(()),
             Frame::Addresses { sequence, addresses } => {
                 if sequence > self.peer_addresses_sequence {
@@ -322,6 +328,7 @@ impl Connection {
             Content::Stream { id, range, fin } => self.data_delivered(id, range, fin),
             Content::PathLost(path) => self.final_was_told(path),
             Content::Accept => self.confirmed = true,
+            Content::CloseAck => self.farewell_settled(),
             Content::Reset(id) => {
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.send.reset_acknowledged();

@@ -138,11 +138,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Copies the next bytes of a stream. What arrived before the connection ended can still be read.
+    /// Copies the next bytes of a stream. What arrived before the connection ended can still be read; not so while an
+    /// abort from this side is under way.
     ///
     /// # Errors
     /// [`StreamError`] when the stream was reset or is gone, or the connection ended before it.
     pub fn read(&mut self, id: StreamId, buf: &mut [u8]) -> Result<Read, StreamError> {
+        if self.closed.is_none() {
+            self.check_open()?;
+        }
         let Some(stream) = self.streams.get_mut(&id) else {
             self.check_open()?;
             return Err(StreamError::Closed(id));
@@ -180,8 +184,8 @@ impl Connection {
     }
 
     fn check_open(&self) -> Result<(), StreamError> {
-        match &self.closed {
-            Some((_, code, _)) => Err(StreamError::ConnectionClosed(*code)),
+        match self.end_reason() {
+            Some((_, code, _)) => Err(StreamError::ConnectionClosed(code)),
             None => Ok(()),
         }
     }

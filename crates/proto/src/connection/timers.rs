@@ -11,18 +11,18 @@ use crate::path::{Path, PathState};
 
 /// A connection that is closing, but has no path left to say so, or whose peer does not answer
 /// CLOSE, is kept no longer than this.
-const CLOSING_LINGER: Duration = Duration::from_secs(600);
+pub(super) const CLOSING_LINGER: Duration = Duration::from_secs(600);
 
 impl Connection {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let over = self.closed.is_some();
+        let over = self.closed.is_some() && !self.owes_farewell();
         let paths = self.paths.values().filter(|p| p.is_live() && !over);
         let deadlines = paths.flat_map(|path| {
             [path.ack_deadline, path.suspect_deadline(self.peer_ack_delay()), self.keepalive_deadline(path)]
         });
-        let ends = [self.linger_deadline(), self.close_deadline()];
+        let ends = [self.linger_deadline(), self.close_deadline(), self.farewell_deadline()];
         deadlines.chain(ends).flatten().min()
     }
 
@@ -35,7 +35,11 @@ impl Connection {
                 path.ack_due = true;
             }
         }
-        if self.closed.is_some() {
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        if due(self.farewell_deadline()) {
+            self.farewell_settled();
+        }
+        if self.closed.is_some() && !self.owes_farewell() {
             return;
         }
         self.update_close(now);
@@ -45,7 +49,6 @@ impl Connection {
                 Action::Ping => self.ping(now, id),
             }
         }
-        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
         let told = self.closing.as_ref().is_some_and(|c| c.sent);
         if due(self.close_deadline()) || (told && due(self.linger_deadline())) {
             self.close_unanswered();

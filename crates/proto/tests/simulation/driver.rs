@@ -44,7 +44,7 @@ impl Sim {
         let engines = [Some(&self.client), self.server.as_ref()];
         let timers = engines.into_iter().flatten().map(Connection::poll_timeout);
         let carriers = self.carriers.iter().map(|c| c.next_event());
-        let redial = [self.redial_at.filter(|_| self.options.redial && !self.client.is_closed())];
+        let redial = [self.redial_at.filter(|_| self.options.redial && self.client.may_open_path())];
         timers.chain(carriers).chain(redial).flatten().min()
     }
 
@@ -313,7 +313,7 @@ impl Sim {
             // Forgotten without an event only if it was gone already.
             self.close_path(Side::Client, path);
         }
-        if self.client.is_closed() {
+        if !self.client.may_open_path() {
             return;
         }
         if self.client.paths().is_empty() {

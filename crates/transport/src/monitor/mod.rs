@@ -44,10 +44,12 @@ impl AddressSet {
     }
 
     /// The addresses that others may reach us at: everything but loopback and link-local ones, or
-    /// loopback alone if there is nothing else.
+    /// these if there is nothing else; but never IPv6's link-local ones, which mean nothing to others
+    /// without the number of their own interface.
     #[must_use]
     pub fn reachable(&self) -> Vec<IpAddr> {
         let mut ips: Vec<IpAddr> = self.addresses.iter().map(|a| a.ip).collect();
+        ips.retain(|ip| ip.is_ipv4() || AddressScope::of(*ip) != AddressScope::LinkLocal);
         let useful =
             |ip: &IpAddr| !matches!(AddressScope::of(*ip), AddressScope::Loopback | AddressScope::LinkLocal);
         if ips.iter().any(useful) {
@@ -66,5 +68,24 @@ pub trait AddressMonitor: Send + Sync + 'static {
     /// exactly the addresses in the set.
     fn is_exclusive(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_cannot_dial_is_left_out() {
+        let reachable = |ips: &[&str]| {
+            let addresses = ips.iter().map(|ip| LocalAddress { ip: ip.parse().unwrap(), interface: None });
+            let set = AddressSet { addresses: addresses.collect(), ..AddressSet::default() };
+            set.reachable().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let all = ["127.0.0.1", "::1", "169.254.1.1", "fe80::1", "10.0.0.2", "2001:db8::2"];
+        assert_eq!(reachable(&all), ["10.0.0.2", "2001:db8::2"]);
+        assert_eq!(reachable(&all[..4]), ["127.0.0.1", "::1", "169.254.1.1"]);
+        assert_eq!(reachable(&["fe80::1"]), [""; 0]);
     }
 }
