@@ -79,6 +79,10 @@ impl Driver {
                 break;
             }
         }
+        // A full socket will tell when it takes more; asking it meanwhile is a system call for nothing.
+        if path.is_blocked() && path.socket.poll_write_ready(cx).is_pending() {
+            return Ok(worked);
+        }
         if path.flush(&self.shared)? == Flow::Blocked
             && let Poll::Ready(ready) = path.socket.poll_write_ready(cx)
         {

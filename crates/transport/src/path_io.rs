@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -81,6 +82,8 @@ pub(crate) struct PathIo {
     tls: Mutex<TlsChannel>,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
+    /// The socket took no more, and nobody has tried since.
+    blocked: AtomicBool,
 }
 
 /// What came in and is not whole yet. The lock keeps reads in order.
@@ -118,6 +121,7 @@ impl PathIo {
             tls: Mutex::new(tls),
             incoming: Mutex::new(Incoming { ciphertext, plaintext: Vec::new() }),
             outgoing: Mutex::default(),
+            blocked: AtomicBool::new(false),
         })
     }
 
@@ -188,6 +192,11 @@ impl PathIo {
         }
     }
 
+    /// The socket took no more when it was last written to: not worth trying until it says so.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
+    }
+
     /// Writes what waits, for as long as the socket takes it. `None` if another thread is at it.
     pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
         let mut outgoing = try_lock(&self.outgoing)?;
@@ -207,8 +216,10 @@ impl PathIo {
         shared: &Shared,
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
+        self.blocked.store(false, Ordering::Relaxed);
         loop {
             if !self.kernel_has_room(outgoing) {
+                self.blocked.store(true, Ordering::Relaxed);
                 return Some(Ok(Flow::Blocked));
             }
             // What a full socket left comes first.
@@ -220,7 +231,10 @@ impl PathIo {
                 }
             }
             match self.write_out(outgoing) {
-                Ok(Flow::Blocked) => return Some(Ok(Flow::Blocked)),
+                Ok(Flow::Blocked) => {
+                    self.blocked.store(true, Ordering::Relaxed);
+                    return Some(Ok(Flow::Blocked));
+                }
                 Err(error) => return Some(Err(error)),
                 _ if outgoing.ended || batch == Flow::Idle => return Some(Ok(Flow::Idle)),
                 _ => {}

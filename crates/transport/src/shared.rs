@@ -164,6 +164,9 @@ impl Shared {
         let path = {
             let mut state = self.lock();
             state.written_since_flush += written as u64;
+            if state.is_stuck() {
+                return;
+            }
             let quiet = state.engine.in_flight() == 0;
             if !quiet && state.written_since_flush < INLINE_BATCH {
                 state.wake_driver();
@@ -320,6 +323,11 @@ impl State {
         }
         self.accepters.drain(..).for_each(Waker::wake);
         self.openers.drain(..).for_each(Waker::wake);
+    }
+
+    /// The only socket is full, which the driver knows or is being told: no use in waking it to write.
+    pub(crate) fn is_stuck(&self) -> bool {
+        matches!(&self.paths[..], [path] if path.is_blocked())
     }
 
     /// Wakes the driver if its timer would fire after the engine's next deadline.

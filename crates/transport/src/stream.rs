@@ -152,7 +152,9 @@ impl Inner {
             match state.engine.write(self.id, buf) {
                 Ok(0) if !buf.is_empty() => {
                     state.wakers.entry(self.id).or_default().write = Some(cx.waker().clone());
-                    state.wake_driver();
+                    if !state.is_stuck() {
+                        state.wake_driver();
+                    }
                     return Poll::Pending;
                 }
                 Ok(n) => n,
