@@ -1,9 +1,11 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
+use whimbrel_lab::Lab;
 
 use crate::benches::{self, Plan, child};
 use crate::output::Output;
@@ -14,6 +16,7 @@ Examples:
   whimbrel-bench                           every bench, results below bench/results
   whimbrel-bench throughput --rounds 9     one bench, nine rounds
   whimbrel-bench connect --quick           a smoke run, nothing is kept
+  whimbrel-bench server-move --connections 500
   whimbrel-bench ping-pong --systems whimbrel,tls --json
   
 The peers TLS, quinn and iroh are compiled in with `--features peers` only.";
@@ -40,7 +43,7 @@ struct Options {
     /// Print one JSON object a line instead of tables.
     #[arg(long, global = true)]
     json: bool,
-    /// Where results are kept, as `DATE-BENCH.json`.
+    /// Where results are kept, as `DATE-BENCH.json`, and drawn, as `DATE-BENCH.svg`.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// A smoke run: few, short rounds; results are kept only where `--out` says.
@@ -69,6 +72,18 @@ enum Command {
         #[arg(long)]
         connections: Option<usize>,
     },
+    /// In the lab: how long a move of either side, or both, interrupts a connection.
+    Recovery {
+        /// How long a host that moves has no address, in milliseconds.
+        #[arg(long, default_value_t = 0)]
+        away: u64,
+    },
+    /// In the lab: how long many connections are interrupted when their server moves.
+    ServerMove {
+        /// How many connections, instead of 20, 100, 500 and 2000.
+        #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+        connections: Vec<u16>,
+    },
     /// One side of the idle bench, in a process of its own.
     #[command(hide = true)]
     IdleChild(child::Role),
@@ -80,6 +95,10 @@ impl Cli {
         if let Command::IdleChild(role) = command {
             return child::run(role);
         }
+        if command.needs_lab() {
+            // May start this program again, inside a user namespace.
+            whimbrel_lab::enter().context("the lab cannot run")?;
+        }
         let options = self.options;
         let plan = options.plan()?;
         let mut output = Output::new(options.json, options.kept_in(), options.quick)?;
@@ -89,17 +108,42 @@ impl Cli {
                 benches::bulk::small_writes(&plan, &mut output)?;
                 benches::ping_pong::run(&plan, &mut output)?;
                 benches::connect::run(&plan, &mut output)?;
-                benches::idle::run(&plan, None, &mut output)
+                benches::idle::run(&plan, None, &mut output)?;
+                moves(&plan, &mut output)
             }
             Command::Throughput => benches::bulk::throughput(&plan, &mut output),
             Command::SmallWrites => benches::bulk::small_writes(&plan, &mut output),
             Command::PingPong => benches::ping_pong::run(&plan, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
             Command::Idle { connections } => benches::idle::run(&plan, connections, &mut output),
+            Command::Recovery { away } => {
+                benches::recovery::run(&plan, Duration::from_millis(away), &mut output)
+            }
+            Command::ServerMove { connections } => {
+                let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
+                benches::server_move::run(&plan, &counts, &mut output)
+            }
             Command::IdleChild(_) => Ok(()),
         }
         .context("the bench did not finish")
     }
+}
+
+impl Command {
+    fn needs_lab(&self) -> bool {
+        matches!(self, Self::Recovery { .. } | Self::ServerMove { .. })
+    }
+}
+
+/// The benches in the lab, if it can run in this very process: inside a user namespace, which has a
+/// network of its own, the other benches could not.
+fn moves(plan: &Plan, output: &mut Output) -> Result<()> {
+    if let Err(reason) = Lab::available() {
+        eprintln!("recovery and server-move are skipped: {reason}");
+        return Ok(());
+    }
+    benches::recovery::run(plan, Duration::ZERO, output)?;
+    benches::server_move::run(plan, &[], output)
 }
 
 impl Options {
