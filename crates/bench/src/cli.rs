@@ -11,6 +11,9 @@ use crate::benches::{self, Plan, child};
 use crate::output::Output;
 use crate::system::Kind;
 
+/// Longer than between the first attempts to find a way without an address.
+const AWAY_MS: u64 = 1000;
+
 const EXAMPLES: &str = "\
 Examples:
   whimbrel-bench                           every bench, results below bench/results
@@ -74,8 +77,9 @@ enum Command {
     },
     /// In the lab: how long a move of either side, or both, interrupts a connection.
     Recovery {
-        /// How long a host that moves has no address, in milliseconds.
-        #[arg(long, default_value_t = 0)]
+        /// How long a host that moves has no address in the last round, in milliseconds; in the first it gets one at
+        /// once, in those between after a while between.
+        #[arg(long, default_value_t = AWAY_MS)]
         away: u64,
     },
     /// In the lab: how long many connections are interrupted when their server moves.
@@ -142,7 +146,7 @@ fn moves(plan: &Plan, output: &mut Output) -> Result<()> {
         eprintln!("recovery and server-move are skipped: {reason}");
         return Ok(());
     }
-    benches::recovery::run(plan, Duration::ZERO, output)?;
+    benches::recovery::run(plan, Duration::from_millis(AWAY_MS), output)?;
     benches::server_move::run(plan, &[], output)
 }
 

@@ -4,7 +4,9 @@
 //! and a bystander that watches the name. Every two of them are one RTT apart, and all of them,
 //! resolvers included, use the lab's links only. The server says something every 2 ms.
 //!
-//! A side moves by losing its only address and getting another one. The time counts from the moment
+//! A side moves by losing its only address and getting another one: at once in the first round, and
+//! a little later in each further one, up to a second, so that the move meets every phase of what is
+//! tried meanwhile. The time counts from the moment
 //! from which that could be used, which is taken just before the kernel is asked (by a netlink
 //! request of this process) for the route that comes with the address; when both move, from the
 //! later of the two. It ends when the client's application has read the first message that the
@@ -28,7 +30,7 @@ use whimbrel_names::{Limits, MemoryStore, Service};
 use whimbrel_transport::{self as transport, Resolver};
 
 use super::{Plan, schedule};
-use crate::lab::{Ears, LIMIT, Node, Speakers, Star};
+use crate::lab::{Ears, LIMIT, Net, Node, Speakers};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 
@@ -107,7 +109,7 @@ struct RecordTimes {
     push: Duration,
 }
 
-/// Runs the bench. `away` is how long a host that moves is without any address.
+/// Runs the bench. `away` is how long a host that moves is without any address in the last round.
 pub(crate) fn run(plan: &Plan, away: Duration, output: &mut Output) -> Result<()> {
     let rtts = if plan.quick { &RTTS[..1] } else { &RTTS[..] };
     let mut trials = Vec::new();
@@ -116,8 +118,10 @@ pub(crate) fn run(plan: &Plan, away: Duration, output: &mut Output) -> Result<()
         let mut world = World::new(Duration::from_millis(rtt))?;
         measured.push(millis(world.measure_rtt()?));
         let movers = [Mover::Client, Mover::Server, Mover::Both];
-        for (round, mover) in schedule(&movers, plan.rounds(20)) {
+        let rounds = plan.rounds(20);
+        for (round, mover) in schedule(&movers, rounds) {
             let label = mover.label(rtt);
+            let away = away * round / (rounds - 1).max(1);
             let trial = world.trial(mover, away, round).with_context(|| label)?;
             output.trial(&SPEC, &trial);
             trials.push(trial);
@@ -127,7 +131,7 @@ pub(crate) fn run(plan: &Plan, away: Duration, output: &mut Output) -> Result<()
         "rtt_ms": rtts,
         "rtt_measured_ms": measured,
         "name_service": "a host of its own, one RTT from every other",
-        "away_ms": millis(away),
+        "longest_away_ms": millis(away),
         "message_every_ms": millis(MESSAGE_EVERY),
     });
     output.finish(&SPEC, settings, &trials)
@@ -145,13 +149,13 @@ struct World {
     pushed: Records,
     _endpoints: [Endpoint; 3],
     _service: Arc<Service>,
-    net: Star,
+    net: Net,
     rtt: Duration,
 }
 
 impl World {
     fn new(rtt: Duration) -> Result<Self> {
-        let net = Star::new(["client", "server", "names", "bystander"], rtt)?;
+        let net = Net::star(["client", "server", "names", "bystander"], rtt)?;
         let [client, server, names, bystander] = net.nodes();
         let name: Name = NAME.parse()?;
         let service = Arc::new(names.wait("start the name service", start_service())??);
@@ -200,6 +204,7 @@ impl World {
         let budget = mover.budget(self.rtt, record.as_ref());
         let rtt = u64::try_from(self.rtt.as_millis())?;
         let mut trial = Trial::new(mover.label(rtt), round)
+            .with("away", millis(away))
             .with("recovery", millis(recovery))
             .with("rtts", recovery.as_secs_f64() / self.rtt.as_secs_f64())
             .with("budget", millis(budget))

@@ -2,10 +2,11 @@
 //!
 //! The server and the clients are hosts one RTT of 100 ms apart; ten connections share a client
 //! endpoint, as few do in life, for each has sockets and an address monitor of its own. Both hosts
-//! and the emulator share this machine's cores, so that what is measured is an upper bound.
+//! and the emulator share this machine's cores, so that what is measured is an upper bound; the
+//! emulated link carries packets in lots, at most 1 ms late, because a wake-up for each of them
+//! would keep the cores busy with nothing else.
 //!
-//! On each connection the server says something every 500 ms: thousands of connections that say
-//! more would keep the machine busy with nothing else. So that the moment of the first new byte is
+//! On each connection the server says something every second, for the same reason. So that the moment of the first new byte is
 //! exact nevertheless, the server's application also writes one message on each connection once the
 //! old address is gone; after a pause, in which the machine comes to rest, the server gets its new
 //! address, and the time counts from then (see [`recovery`](super::recovery)) until the client's
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 use whimbrel_transport::{Connection, Endpoint};
 
 use super::Plan;
-use crate::lab::{Ears, Node, Speakers, Star};
+use crate::lab::{Ears, Net, Node, Speakers};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 use crate::stats::quantile;
@@ -28,7 +29,8 @@ use crate::sys;
 const RTT: Duration = Duration::from_millis(100);
 const COUNTS: [usize; 4] = [20, 100, 500, 2000];
 const PER_ENDPOINT: usize = 10;
-const MESSAGE_EVERY: Duration = Duration::from_millis(500);
+const MESSAGE_EVERY: Duration = Duration::from_secs(1);
+const GRAIN: Duration = Duration::from_micros(500);
 /// How long the server has no address.
 const AWAY: Duration = Duration::from_millis(500);
 /// Before each move.
@@ -69,7 +71,7 @@ pub(crate) fn run(plan: &Plan, counts: &[usize], output: &mut Output) -> Result<
     let usual = if plan.quick { &COUNTS[..1] } else { &COUNTS[..] };
     let counts = if counts.is_empty() { usual } else { counts };
     let limit = sys::raise_file_limit()?;
-    let mut trials = Vec::new();
+    let (mut trials, mut measured) = (Vec::new(), Vec::new());
     for &count in counts {
         let needed = files_for(count);
         if needed > limit {
@@ -78,6 +80,7 @@ pub(crate) fn run(plan: &Plan, counts: &[usize], output: &mut Output) -> Result<
             );
         }
         let mut world = World::new(count)?;
+        measured.push(world.measure_rtt()?.as_secs_f64() * 1000.0);
         for round in 0..plan.rounds(5) {
             let trial = world.trial(round)?;
             output.trial(&SPEC, &trial);
@@ -89,6 +92,8 @@ pub(crate) fn run(plan: &Plan, counts: &[usize], output: &mut Output) -> Result<
         "connections": counts,
         "connections_per_endpoint": PER_ENDPOINT,
         "message_every_ms": MESSAGE_EVERY.as_millis(),
+        "grain_ms": GRAIN.as_secs_f64() * 1000.0,
+        "rtt_measured_ms": measured,
         "away_ms": AWAY.as_millis(),
         "samples": "milliseconds, one for each connection",
     });
@@ -106,13 +111,13 @@ struct World {
     speakers: Speakers,
     _clients: Vec<Endpoint>,
     _server: Endpoint,
-    net: Star,
+    net: Net,
     count: usize,
 }
 
 impl World {
     fn new(count: usize) -> Result<Self> {
-        let net = Star::new(["clients", "server"], RTT)?;
+        let net = Net::pair(["clients", "server"], RTT, GRAIN)?;
         let [clients, server] = net.nodes();
         let endpoint = server.wait("bind", Endpoint::builder().bind())??;
         let listener = server.wait("listen", endpoint.listen_unnamed())??;
@@ -120,6 +125,11 @@ impl World {
         let mut ears = Ears::new(count);
         let endpoints = connect_all(clients, &endpoint, count, &mut ears)?;
         Ok(Self { ears, speakers, _clients: endpoints, _server: endpoint, net, count })
+    }
+
+    fn measure_rtt(&self) -> Result<Duration> {
+        let [clients, server] = self.net.nodes();
+        clients.measure_rtt(server)
     }
 
     fn trial(&mut self, round: u32) -> Result<Trial> {

@@ -21,16 +21,19 @@ const WORKERS: usize = 2;
 /// Host parts of the addresses that a host moves through.
 const FIRST: u8 = 10;
 const LAST: u8 = 250;
+/// Of a host that stays where it is.
+const STEADY: u8 = 2;
 
-/// A router with hosts around it, each in a network of its own.
-pub(crate) struct Star {
+/// Hosts, and what joins them.
+pub(crate) struct Net {
     nodes: Vec<Node>,
     _lab: Lab,
 }
 
-impl Star {
-    /// Every two hosts are `rtt` apart. The links are as fast as the machine.
-    pub(crate) fn new<const N: usize>(names: [&str; N], rtt: Duration) -> Result<Self> {
+impl Net {
+    /// Hosts around a router, each in a network of its own. Every two of them are `rtt` apart; the links are as fast
+    /// as the machine.
+    pub(crate) fn star<const N: usize>(names: [&str; N], rtt: Duration) -> Result<Self> {
         let lab = Lab::new()?;
         let router = lab.router("router")?;
         let mut nodes = Vec::new();
@@ -39,9 +42,19 @@ impl Star {
             // A way there and back passes through four links.
             let link = lab.link(&host, &router, LinkSpec::default().delay(rtt / 4))?;
             link.end(&router).add_address(&format!("10.0.{network}.1/24"))?;
-            nodes.push(Node::new(host.clone(), link.end(&host).name(), network)?);
+            nodes.push(Node::new(host.clone(), link.end(&host).name(), network, FIRST)?);
         }
         Ok(Self { nodes, _lab: lab })
+    }
+
+    /// Two hosts on one link, of which the first stays where it is. For much traffic: packets are carried in lots, up
+    /// to twice `grain` late.
+    pub(crate) fn pair(names: [&str; 2], rtt: Duration, grain: Duration) -> Result<Self> {
+        let lab = Lab::new()?;
+        let hosts = [lab.host(names[0])?, lab.host(names[1])?];
+        let link = lab.link(&hosts[0], &hosts[1], LinkSpec::default().delay(rtt / 2).grain(grain))?;
+        let node = |host: &Host, first| Node::new(host.clone(), link.end(host).name(), 1, first);
+        Ok(Self { nodes: vec![node(&hosts[0], STEADY)?, node(&hosts[1], FIRST)?], _lab: lab })
     }
 
     pub(crate) fn nodes<const N: usize>(&self) -> [&Node; N] {
@@ -64,10 +77,10 @@ struct State {
 }
 
 impl Node {
-    fn new(host: Host, interface: &str, network: u8) -> Result<Self> {
-        let state = State { interface: Interface::open(&host, interface)?, at: FIRST };
+    fn new(host: Host, interface: &str, network: u8, at: u8) -> Result<Self> {
+        let state = State { interface: Interface::open(&host, interface)?, at };
         let node = Self { runtime: host.runtime(WORKERS)?, host, network, state: Mutex::new(state) };
-        node.settle_at(FIRST)?;
+        node.settle_at(at)?;
         Ok(node)
     }
 
