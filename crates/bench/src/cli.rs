@@ -19,6 +19,7 @@ Examples:
   whimbrel-bench                           every bench, results below bench/results
   whimbrel-bench throughput --rounds 9     one bench, nine rounds
   whimbrel-bench connect --quick           a smoke run, nothing is kept
+  whimbrel-bench recovery --rtt 50         moves in the lab, one round-trip time
   whimbrel-bench server-move --connections 500
   whimbrel-bench ping-pong --systems whimbrel,tls --json
   
@@ -81,6 +82,9 @@ enum Command {
         /// once, in those between after a while between.
         #[arg(long, default_value_t = AWAY_MS)]
         away: u64,
+        /// Only these round-trip times of 20, 50, 100 and 200, in milliseconds.
+        #[arg(long, value_name = "MS", value_delimiter = ',', value_parser = benches::recovery::parse_rtt)]
+        rtt: Vec<u64>,
     },
     /// In the lab: how long many connections are interrupted when their server moves.
     ServerMove {
@@ -120,8 +124,8 @@ impl Cli {
             Command::PingPong => benches::ping_pong::run(&plan, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
             Command::Idle { connections } => benches::idle::run(&plan, connections, &mut output),
-            Command::Recovery { away } => {
-                benches::recovery::run(&plan, Duration::from_millis(away), &mut output)
+            Command::Recovery { away, rtt } => {
+                benches::recovery::run(&plan, Duration::from_millis(away), &rtt, &mut output)
             }
             Command::ServerMove { connections } => {
                 let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
@@ -146,7 +150,7 @@ fn moves(plan: &Plan, output: &mut Output) -> Result<()> {
         eprintln!("recovery and server-move are skipped: {reason}");
         return Ok(());
     }
-    benches::recovery::run(plan, Duration::from_millis(AWAY_MS), output)?;
+    benches::recovery::run(plan, Duration::from_millis(AWAY_MS), &[], output)?;
     benches::server_move::run(plan, &[], output)
 }
 

@@ -6,12 +6,11 @@
 //!
 //! A side moves by losing its only address and getting another one: at once in the first round, and
 //! a little later in each further one, up to a second, so that the move meets every phase of what is
-//! tried meanwhile. The time counts from the moment
-//! from which that could be used, which is taken just before the kernel is asked (by a netlink
-//! request of this process) for the route that comes with the address; when both move, from the
-//! later of the two. It ends when the client's application has read the first message that the
-//! server's application wrote after the old address was gone. Such a message cannot have come by
-//! the old path.
+//! tried meanwhile. The time counts from the moment from which the new address could be used, which
+//! is taken just before the kernel is asked (by a netlink request of this process) for the route that
+//! comes with it; when both move, from the later of the two. It ends when the client's application
+//! has read the first message that the server's application wrote after the old address was gone:
+//! such a message cannot have come by the old path.
 //!
 //! When both move, the budget holds two times that are measured in the same run: `publish`, from that
 //! moment until the service has stored the new record; and `push`, from then until the bystander,
@@ -109,9 +108,17 @@ struct RecordTimes {
     push: Duration,
 }
 
-/// Runs the bench. `away` is how long a host that moves is without any address in the last round.
-pub(crate) fn run(plan: &Plan, away: Duration, output: &mut Output) -> Result<()> {
-    let rtts = if plan.quick { &RTTS[..1] } else { &RTTS[..] };
+/// One of the round-trip times, in milliseconds.
+pub(crate) fn parse_rtt(text: &str) -> Result<u64, String> {
+    let known = text.parse().ok().filter(|rtt| RTTS.contains(rtt));
+    known.ok_or_else(|| format!("targets are set for {RTTS:?} only"))
+}
+
+/// Runs the bench, at these round-trip times or the usual ones. `away` is how long a host that moves is without any
+/// address in the last round.
+pub(crate) fn run(plan: &Plan, away: Duration, rtts: &[u64], output: &mut Output) -> Result<()> {
+    let usual = if plan.quick { &RTTS[..1] } else { &RTTS[..] };
+    let rtts = if rtts.is_empty() { usual } else { rtts };
     let mut trials = Vec::new();
     let mut measured = Vec::new();
     for &rtt in rtts {
