@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use whimbrel_lab::Lab;
 
@@ -105,7 +105,7 @@ impl Cli {
         }
         if command.needs_lab() {
             // May start this program again, inside a user namespace.
-            whimbrel_lab::enter().context("the lab cannot run")?;
+            whimbrel_lab::enter().map_err(|reason| anyhow!("the lab cannot run: {reason}"))?;
         }
         let options = self.options;
         let plan = options.plan()?;
