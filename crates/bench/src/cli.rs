@@ -1,19 +1,26 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
+use whimbrel_lab::Lab;
 
 use crate::benches::{self, Plan, child};
 use crate::output::Output;
 use crate::system::Kind;
+
+/// Longer than between the first attempts to find a way without an address.
+const AWAY_MS: u64 = 1000;
 
 const EXAMPLES: &str = "\
 Examples:
   whimbrel-bench                           every bench, results below bench/results
   whimbrel-bench throughput --rounds 9     one bench, nine rounds
   whimbrel-bench connect --quick           a smoke run, nothing is kept
+  whimbrel-bench recovery --rtt 50         moves in the lab, one round-trip time
+  whimbrel-bench server-move --connections 500
   whimbrel-bench ping-pong --systems whimbrel,tls --json
   
 The peers TLS, quinn and iroh are compiled in with `--features peers` only.";
@@ -40,7 +47,7 @@ struct Options {
     /// Print one JSON object a line instead of tables.
     #[arg(long, global = true)]
     json: bool,
-    /// Where results are kept, as `DATE-BENCH.json`.
+    /// Where results are kept, as `DATE-BENCH.json`, and drawn, as `DATE-BENCH.svg`.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// A smoke run: few, short rounds; results are kept only where `--out` says.
@@ -69,6 +76,22 @@ enum Command {
         #[arg(long)]
         connections: Option<usize>,
     },
+    /// In the lab: how long a move of either side, or both, interrupts a connection.
+    Recovery {
+        /// How long a host that moves has no address in the last round, in milliseconds; in the first it gets one at
+        /// once, in those between after a while between.
+        #[arg(long, default_value_t = AWAY_MS)]
+        away: u64,
+        /// Only these round-trip times of 20, 50, 100 and 200, in milliseconds.
+        #[arg(long, value_name = "MS", value_delimiter = ',', value_parser = benches::recovery::parse_rtt)]
+        rtt: Vec<u64>,
+    },
+    /// In the lab: how long many connections are interrupted when their server moves.
+    ServerMove {
+        /// How many connections, instead of 20, 100, 500 and 2000.
+        #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+        connections: Vec<u16>,
+    },
     /// One side of the idle bench, in a process of its own.
     #[command(hide = true)]
     IdleChild(child::Role),
@@ -80,6 +103,10 @@ impl Cli {
         if let Command::IdleChild(role) = command {
             return child::run(role);
         }
+        if command.needs_lab() {
+            // May start this program again, inside a user namespace.
+            whimbrel_lab::enter().map_err(|reason| anyhow!("the lab cannot run: {reason}"))?;
+        }
         let options = self.options;
         let plan = options.plan()?;
         let mut output = Output::new(options.json, options.kept_in(), options.quick)?;
@@ -89,17 +116,42 @@ impl Cli {
                 benches::bulk::small_writes(&plan, &mut output)?;
                 benches::ping_pong::run(&plan, &mut output)?;
                 benches::connect::run(&plan, &mut output)?;
-                benches::idle::run(&plan, None, &mut output)
+                benches::idle::run(&plan, None, &mut output)?;
+                moves(&plan, &mut output)
             }
             Command::Throughput => benches::bulk::throughput(&plan, &mut output),
             Command::SmallWrites => benches::bulk::small_writes(&plan, &mut output),
             Command::PingPong => benches::ping_pong::run(&plan, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
             Command::Idle { connections } => benches::idle::run(&plan, connections, &mut output),
+            Command::Recovery { away, rtt } => {
+                benches::recovery::run(&plan, Duration::from_millis(away), &rtt, &mut output)
+            }
+            Command::ServerMove { connections } => {
+                let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
+                benches::server_move::run(&plan, &counts, &mut output)
+            }
             Command::IdleChild(_) => Ok(()),
         }
         .context("the bench did not finish")
     }
+}
+
+impl Command {
+    fn needs_lab(&self) -> bool {
+        matches!(self, Self::Recovery { .. } | Self::ServerMove { .. })
+    }
+}
+
+/// The benches in the lab, if it can run in this very process: inside a user namespace, which has a
+/// network of its own, the other benches could not.
+fn moves(plan: &Plan, output: &mut Output) -> Result<()> {
+    if let Err(reason) = Lab::available() {
+        eprintln!("recovery and server-move are skipped: {reason}");
+        return Ok(());
+    }
+    benches::recovery::run(plan, Duration::from_millis(AWAY_MS), &[], output)?;
+    benches::server_move::run(plan, &[], output)
 }
 
 impl Options {

@@ -6,8 +6,10 @@
 
 mod benches;
 mod cli;
+mod lab;
 mod machine;
 mod output;
+mod plot;
 mod report;
 mod stats;
 mod sys;

@@ -8,7 +8,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::machine::{self, Machine};
-use crate::report::{self, Bound, Spec, Trial};
+use crate::plot;
+use crate::report::{self, Bound, Judged, Spec, Trial};
+use crate::stats::Spread;
 
 /// Prints results and keeps them.
 #[derive(Debug)]
@@ -82,8 +84,13 @@ impl Output {
         let path = directory.join(format!("{day}-{}.json", spec.name));
         let text = serde_json::to_string_pretty(&kept)? + "\n";
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        let picture = path.with_extension("svg");
+        let drawn = plot::draw(&picture, spec, trials, &ratios)?;
         if !self.json {
             println!("kept in {}", path.display());
+            if drawn {
+                println!("drawn in {}", picture.display());
+            }
         }
         Ok(())
     }
@@ -109,6 +116,11 @@ fn number(value: f64) -> String {
     }
 }
 
+fn columns(spread: Spread) -> String {
+    let Spread { median, min, max, p95 } = spread;
+    [median, min, p95, max].map(|value| format!("{:>10}", number(value))).join(" ")
+}
+
 fn print_tables(
     spec: &Spec,
     summaries: &[report::Summary],
@@ -116,18 +128,17 @@ fn print_tables(
     verdicts: &[report::Verdict],
 ) {
     println!("\n{}: {}", spec.name, spec.title);
-    println!("  {:<18} {:<18} {:>10} {:>10} {:>10}", "metric", "system", "median", "min", "max");
+    println!(
+        "  {:<18} {:<22} {:>10} {:>10} {:>10} {:>10}",
+        "metric", "system", "median", "min", "p95", "max"
+    );
     for summary in summaries {
         let metric = format!("{} [{}]", summary.metric, summary.unit);
-        let spread = summary.spread;
-        let (median, min, max) = (number(spread.median), number(spread.min), number(spread.max));
-        println!("  {metric:<18} {:<18} {median:>10} {min:>10} {max:>10}", summary.system);
+        println!("  {metric:<18} {:<22} {}", summary.system, columns(summary.spread));
     }
     for ratio in ratios {
         let pair = format!("{} / {}", ratio.subject, ratio.peer);
-        let spread = ratio.spread;
-        let (median, min, max) = (number(spread.median), number(spread.min), number(spread.max));
-        println!("  {:<18} {pair:<28} {median:>10} {min:>10} {max:>10}", ratio.metric);
+        println!("  {:<18} {pair:<22} {}", ratio.metric, columns(ratio.spread));
     }
     for verdict in verdicts {
         let target = &verdict.target;
@@ -137,8 +148,12 @@ fn print_tables(
         };
         let against = target.against.map_or(String::new(), |peer| format!(" × {peer}"));
         let met = if verdict.met { "met" } else { "MISSED" };
+        let which = match target.judged {
+            Judged::Median => "",
+            Judged::P95 => " p95",
+        };
         println!(
-            "  target {met}: {} {} {} {sign} {}{against} (aim {})",
+            "  target {met}: {} {}{which} {} {sign} {}{against} (aim {})",
             target.of,
             target.metric,
             number(verdict.value),

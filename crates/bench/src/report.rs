@@ -16,6 +16,18 @@ pub(crate) struct Spec {
     pub(crate) title: &'static str,
     pub(crate) metrics: &'static [Metric],
     pub(crate) targets: &'static [Target],
+    pub(crate) plot: Plot,
+}
+
+/// How results are drawn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Plot {
+    /// The subject beside its peers.
+    Ratios,
+    /// A metric of each trial, and the limit: another metric, and what is allowed on top.
+    Against { value: &'static str, budget: &'static str, allowance: f64, unit: &'static str },
+    /// The distribution of the trials' samples.
+    Distribution { unit: &'static str, limit: f64 },
 }
 
 /// One number of a trial.
@@ -32,8 +44,26 @@ pub(crate) struct Target {
     pub(crate) of: &'static str,
     pub(crate) metric: &'static str,
     pub(crate) against: Option<&'static str>,
+    pub(crate) judged: Judged,
     pub(crate) bound: Bound,
     pub(crate) aim: f64,
+}
+
+/// Which of several trials counts.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Judged {
+    Median,
+    P95,
+}
+
+impl Judged {
+    fn of(self, spread: Spread) -> f64 {
+        match self {
+            Self::Median => spread.median,
+            Self::P95 => spread.p95,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -58,16 +88,23 @@ pub(crate) struct Trial {
     pub(crate) system: String,
     pub(crate) round: u32,
     pub(crate) values: BTreeMap<&'static str, f64>,
+    /// Single measurements, where their distribution matters.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) samples: Vec<f64>,
 }
 
 impl Trial {
     pub(crate) fn new(system: impl ToString, round: u32) -> Self {
-        Self { system: system.to_string(), round, values: BTreeMap::new() }
+        Self { system: system.to_string(), round, values: BTreeMap::new(), samples: Vec::new() }
     }
 
     pub(crate) fn with(mut self, metric: &'static str, value: f64) -> Self {
         self.values.insert(metric, value);
         self
+    }
+
+    pub(crate) fn with_samples(self, samples: Vec<f64>) -> Self {
+        Self { samples, ..self }
     }
 
     fn is_subject(&self) -> bool {
@@ -167,11 +204,11 @@ pub(crate) fn verdicts(spec: &Spec, summaries: &[Summary], ratios: &[Ratio]) -> 
         Some(peer) => ratios
             .iter()
             .find(|r| r.subject == target.of && r.peer == peer && r.metric == target.metric)
-            .map(|r| r.spread.median),
+            .map(|r| target.judged.of(r.spread)),
         None => summaries
             .iter()
             .find(|s| s.system == target.of && s.metric == target.metric)
-            .map(|s| s.spread.median),
+            .map(|s| target.judged.of(s.spread)),
     };
     let judged = spec.targets.iter().filter_map(|target| {
         let value = value_of(target)?;
@@ -184,6 +221,20 @@ pub(crate) fn verdicts(spec: &Spec, summaries: &[Summary], ratios: &[Ratio]) -> 
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_target_counts_the_middle_or_nearly_the_worst() {
+        let slow_last = |round| if round < 17 { 1.0 } else { 9.0 };
+        let trials: Vec<Trial> =
+            (0..20).map(|round| Trial::new("whimbrel", round).with("rate", slow_last(round))).collect();
+        let summaries = summaries(&SPEC, &trials);
+        let target = Target { against: None, bound: Bound::AtMost(2.0), ..SPEC.targets[0] };
+        let met = |judged| {
+            let targets: &'static [Target] = Box::leak(Box::new([Target { judged, ..target }]));
+            verdicts(&Spec { targets, ..SPEC }, &summaries, &[])[0].met
+        };
+        assert!(met(Judged::Median) && !met(Judged::P95));
+    }
+
     const SPEC: Spec = Spec {
         name: "test",
         title: "",
@@ -192,9 +243,11 @@ mod tests {
             of: "whimbrel",
             metric: "rate",
             against: Some("tls"),
+            judged: Judged::Median,
             bound: Bound::AtLeast(0.9),
             aim: 0.97,
         }],
+        plot: Plot::Ratios,
     };
 
     #[test]
@@ -208,7 +261,8 @@ mod tests {
         ];
         let ratios = ratios(&SPEC, &trials);
         assert_eq!(ratios.len(), 1);
-        assert_eq!(ratios[0].spread, Spread { median: 0.925, min: 0.9, max: 0.95 });
+        let Spread { median, min, max, .. } = ratios[0].spread;
+        assert_eq!((median, min, max), (0.925, 0.9, 0.95));
         let verdicts = verdicts(&SPEC, &summaries(&SPEC, &trials), &ratios);
         assert!(verdicts[0].met);
     }

@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 
-/// Middle, least and greatest of some values.
+/// Middle, ends, and what 95 of 100 do not exceed, of some values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
+    pub(crate) p95: f64,
 }
 
 impl Spread {
@@ -15,7 +16,7 @@ impl Spread {
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let sorted = sorted(values);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
-        Some(Self { median: quantile(&sorted, 0.5)?, min, max })
+        Some(Self { median: quantile(&sorted, 0.5)?, min, max, p95: quantile(&sorted, 0.95)? })
     }
 }
 
@@ -50,7 +51,9 @@ mod tests {
 
     #[test]
     fn a_spread_names_middle_and_ends() {
-        assert_eq!(Spread::of(&[3.0, 9.0, 1.0]), Some(Spread { median: 3.0, min: 1.0, max: 9.0 }));
+        let values: Vec<f64> = (1..=21).rev().map(f64::from).collect();
+        let spread = Spread { median: 11.0, min: 1.0, max: 21.0, p95: 20.0 };
+        assert_eq!(Spread::of(&values), Some(spread));
         assert_eq!(Spread::of(&[]), None);
     }
 }

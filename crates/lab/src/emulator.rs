@@ -31,6 +31,8 @@ struct Wire {
     state: Mutex<State>,
     wake: OwnedFd,
     stop: AtomicBool,
+    /// The thread rests for so long after each round of work.
+    grain: Duration,
 }
 
 /// Shapers and cables, by the end that sends: end 0 is the first host's.
@@ -53,6 +55,7 @@ impl Emulator {
             state: Mutex::new(State { shapers, plugged: [true; 2] }),
             wake: wake.map_err(|errno| failed(errno.into()))?,
             stop: AtomicBool::new(false),
+            grain: spec.grain,
         });
         let runner = wire.clone();
         let thread =
@@ -117,6 +120,9 @@ impl Wire {
                 return;
             }
             (0..2).for_each(|end| self.take_in(end, &mut buffer));
+            if !self.grain.is_zero() {
+                thread::sleep(self.grain);
+            }
         }
     }
 

@@ -132,12 +132,13 @@ pub struct LinkSpec {
     pub(crate) mtu: u16,
     pub(crate) names: [Option<String>; 2],
     pub(crate) seed: u64,
+    pub(crate) grain: Duration,
 }
 
 impl Default for LinkSpec {
     fn default() -> Self {
         let [forward, backward] = [Shape::default(), Shape::default()];
-        Self { forward, backward, mtu: 1500, names: [None, None], seed: 1 }
+        Self { forward, backward, mtu: 1500, names: [None, None], seed: 1, grain: Duration::ZERO }
     }
 }
 
@@ -195,6 +196,13 @@ impl LinkSpec {
     /// Where the random losses start from. The same seed and packets give the same losses.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
+        self
+    }
+
+    /// Looks at packets only this often, so that thousands a second cost few wake-ups. Packets may come later than the
+    /// delay says by up to twice as much. By default each one is carried at its own moment.
+    pub fn grain(mut self, grain: Duration) -> Self {
+        self.grain = grain;
         self
     }
 

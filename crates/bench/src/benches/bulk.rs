@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{Plan, isolated, schedule};
 use crate::output::Output;
-use crate::report::{Bound, Metric, Spec, Target, Trial};
+use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 use crate::sys::cpu_time;
 use crate::system::{Channel, Kind, Start};
 
@@ -33,6 +33,7 @@ const THROUGHPUT: Spec = Spec {
             of: "whimbrel",
             metric: "rate",
             against: Some("tls"),
+            judged: Judged::Median,
             bound: Bound::AtLeast(0.9),
             aim: 0.97,
         },
@@ -40,10 +41,12 @@ const THROUGHPUT: Spec = Spec {
             of: "whimbrel",
             metric: "rate",
             against: Some("iroh"),
+            judged: Judged::Median,
             bound: Bound::AtLeast(2.5),
             aim: 2.5,
         },
     ],
+    plot: Plot::Ratios,
 };
 
 const SMALL_WRITES: Spec = Spec {
@@ -54,9 +57,11 @@ const SMALL_WRITES: Spec = Spec {
         of: "whimbrel",
         metric: "rate",
         against: Some("tls"),
+        judged: Judged::Median,
         bound: Bound::AtLeast(1.0),
         aim: 2.0,
     }],
+    plot: Plot::Ratios,
 };
 
 pub(crate) fn throughput(plan: &Plan, output: &mut Output) -> Result<()> {

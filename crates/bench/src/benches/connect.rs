@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{Plan, isolated, schedule};
 use crate::output::Output;
-use crate::report::{Bound, Metric, Spec, Target, Trial};
+use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 use crate::stats::{quantile, sorted};
 use crate::system::{Client, Kind, Start, echo};
 
@@ -29,11 +29,20 @@ const SPEC: Spec = Spec {
             of: "whimbrel-early",
             metric: "p50",
             against: Some("tls"),
+            judged: Judged::Median,
             bound: Bound::AtMost(1.2),
             aim: 1.0,
         },
-        Target { of: "whimbrel", metric: "p50", against: Some("tls"), bound: Bound::AtMost(1.2), aim: 1.0 },
+        Target {
+            of: "whimbrel",
+            metric: "p50",
+            against: Some("tls"),
+            judged: Judged::Median,
+            bound: Bound::AtMost(1.2),
+            aim: 1.0,
+        },
     ],
+    plot: Plot::Ratios,
 };
 
 pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {

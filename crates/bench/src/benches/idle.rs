@@ -13,7 +13,7 @@ use serde_json::json;
 use super::child::{Reply, Request};
 use super::{Plan, schedule};
 use crate::output::Output;
-use crate::report::{Bound, Metric, Spec, Target, Trial};
+use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 use crate::sys;
 use crate::system::Kind;
 
@@ -34,6 +34,7 @@ const SPEC: Spec = Spec {
             of: "whimbrel",
             metric: "client_memory",
             against: None,
+            judged: Judged::Median,
             bound: Bound::AtMost(40.0),
             aim: 20.0,
         },
@@ -41,12 +42,28 @@ const SPEC: Spec = Spec {
             of: "whimbrel",
             metric: "server_memory",
             against: None,
+            judged: Judged::Median,
             bound: Bound::AtMost(40.0),
             aim: 20.0,
         },
-        Target { of: "whimbrel", metric: "client_cpu", against: None, bound: Bound::AtMost(0.1), aim: 0.1 },
-        Target { of: "whimbrel", metric: "server_cpu", against: None, bound: Bound::AtMost(0.1), aim: 0.1 },
+        Target {
+            of: "whimbrel",
+            metric: "client_cpu",
+            against: None,
+            judged: Judged::Median,
+            bound: Bound::AtMost(0.1),
+            aim: 0.1,
+        },
+        Target {
+            of: "whimbrel",
+            metric: "server_cpu",
+            against: None,
+            judged: Judged::Median,
+            bound: Bound::AtMost(0.1),
+            aim: 0.1,
+        },
     ],
+    plot: Plot::Ratios,
 };
 
 pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) -> Result<()> {

@@ -5,6 +5,8 @@ pub(crate) mod child;
 pub(crate) mod connect;
 pub(crate) mod idle;
 pub(crate) mod ping_pong;
+pub(crate) mod recovery;
+pub(crate) mod server_move;
 
 use std::future::Future;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{Plan, isolated, schedule};
 use crate::output::Output;
-use crate::report::{Bound, Metric, Spec, Target, Trial};
+use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 use crate::stats::{quantile, sorted};
 use crate::sys::cpu_time;
 use crate::system::{Channel, Kind, Start, echo};
@@ -28,9 +28,11 @@ const SPEC: Spec = Spec {
         of: "whimbrel",
         metric: "p50",
         against: Some("tls"),
+        judged: Judged::Median,
         bound: Bound::AtMost(1.3),
         aim: 1.1,
     }],
+    plot: Plot::Ratios,
 };
 
 pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
