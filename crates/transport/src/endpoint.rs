@@ -550,6 +550,11 @@ impl EndpointInner {
         }
     }
 
+    /// Whether nobody else can reach this host for now. Addresses that were given by hand are meant as they are.
+    pub(crate) fn is_cut_off(&self, set: &AddressSet) -> bool {
+        set.is_cut_off() && !self.is_exclusive()
+    }
+
     fn has(&self, set: &AddressSet, ip: IpAddr) -> bool {
         // All of 127/8 belongs to every host, although only 127.0.0.1 is listed.
         set.contains(ip) || (ip.is_loopback() && !self.is_exclusive())
@@ -574,7 +579,8 @@ impl EndpointInner {
     fn addresses_changed(self: &Arc<Self>, before: &AddressSet, set: &AddressSet) {
         self.note_lost(before, set);
         let reachable = self.reachable_in(set);
-        let moved = before.reachable() != set.reachable();
+        // Loopback addresses, when nothing else is left, are no use to anybody elsewhere.
+        let moved = before.reachable() != set.reachable() && !self.is_cut_off(set);
         for shared in self.registry.all() {
             shared.lose_paths_without(|ip| self.has(set, ip));
             let mut told = reachable.clone();

@@ -1,7 +1,9 @@
 //! One task for each connection that was dialled: keeps it supplied with a path, wherever either
 //! side goes [msocket §III-B3].
 
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -19,10 +21,23 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A path that was dialled must be answered within this, or a few round trips.
 const ANSWER: Duration = Duration::from_secs(5);
+/// What an answer may take beyond two round trips.
+const SLACK: Duration = Duration::from_millis(50);
 /// What may be sent before the answer: TLS early data, and no more than a first TCP window.
 const EARLY_LIMIT: u64 = 14_000;
 /// Without early data there is no reason to hold back what the receiver must take anyway.
 const UNANSWERED_LIMIT: u64 = 64 * 1024;
+
+/// The watched record, as long as somebody watches it for us.
+type Records = Option<watch::Receiver<Option<SignedRecord>>>;
+
+/// A path that an attempt has opened.
+struct Opened {
+    local: IpAddr,
+    remote: SocketAddr,
+    /// How long its answer should take at most.
+    patience: Duration,
+}
 
 /// Keeps one dialled connection supplied.
 pub(crate) struct Mover {
@@ -50,27 +65,13 @@ impl Mover {
             }
             // This attempt starts from what is known now; older news is in it.
             forget(&self.shared.restart).await;
-            let attempt = self.attempt();
-            tokio::pin!(attempt);
-            let failed = loop {
+            if self.try_once(&mut records).await.is_err() {
+                let asked = async {
+                    tokio::time::sleep(pause).await;
+                    self.ask_again().await;
+                };
                 tokio::select! {
-                    result = &mut attempt => break result.is_err(),
-                    () = self.shared.changed.notified() => {
-                        // A suspect path may have come back, or the connection may be over.
-                        if !self.shared.needs_path() {
-                            break false;
-                        }
-                    }
-                    () = self.shared.restart.notified() => break false,
-                    () = self.follow(&mut records) => break false,
-                }
-            };
-            if failed {
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {
-                        pause = (pause * 2).min(LONGEST_PAUSE);
-                        self.ask_again().await;
-                    }
+                    () = asked => pause = (pause * 2).min(LONGEST_PAUSE),
                     () = self.shared.changed.notified() => {}
                     () = self.shared.restart.notified() => pause = FIRST_PAUSE,
                     () = self.follow(&mut records) => pause = FIRST_PAUSE,
@@ -79,13 +80,50 @@ impl Mover {
         }
     }
 
-    fn watch(&self) -> Option<watch::Receiver<Option<SignedRecord>>> {
+    /// Attempts to get a path, until there is one, none is needed, or news make it worth starting anew.
+    async fn try_once(&self, records: &mut Records) -> Result<(), ()> {
+        let opened = OnceLock::new();
+        let mut attempt = pin!(self.attempt(&opened));
+        // A path that was opened just now is worth waiting for a little, whatever the news.
+        let mut patience: Option<Instant> = None;
+        loop {
+            let impatient = async {
+                match patience {
+                    Some(until) => tokio::time::sleep_until(until.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                result = &mut attempt => return result,
+                () = self.shared.changed.notified() => {
+                    // A suspect path may have come back, or the connection may be over.
+                    if !self.shared.needs_path() {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                () = self.shared.restart.notified() => {}
+                () = self.follow(records) => {}
+                () = impatient => return Ok(()),
+            }
+            match opened.get().filter(|opened| self.is_worth_waiting_for(opened)) {
+                Some(opened) => drop(patience.get_or_insert(Instant::now() + opened.patience)),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn is_worth_waiting_for(&self, opened: &Opened) -> bool {
+        self.shared.remote().contains(&opened.remote) && !self.endpoint.has_lost(opened.local)
+    }
+
+    fn watch(&self) -> Records {
         let resolver = self.endpoint.resolver()?;
         Some(resolver.watch(self.name.as_ref()?))
     }
 
     /// Returns when the watched record brought new addresses.
-    async fn follow(&self, records: &mut Option<watch::Receiver<Option<SignedRecord>>>) {
+    async fn follow(&self, records: &mut Records) {
         loop {
             let Some(watch) = records.as_mut() else {
                 return std::future::pending().await;
@@ -123,7 +161,7 @@ impl Mover {
     }
 
     /// Dials once and waits for the answer on the new path.
-    async fn attempt(&self) -> Result<(), ()> {
+    async fn attempt(&self, opened: &OnceLock<Opened>) -> Result<(), ()> {
         let ways = candidates(
             &self.endpoint.addresses(),
             &self.shared.remote(),
@@ -134,7 +172,10 @@ impl Mover {
             tracing::debug!(connection = %self.shared.id, %error, "cannot dial");
         })?;
         let limit = ANSWER.max(dialled.rtt * 6);
+        let (remote, patience) = (dialled.remote, dialled.rtt * 2 + SLACK);
         let mut path = self.open_path(dialled).ok_or(())?;
+        // Set once: there is one path an attempt.
+        let _ = opened.set(Opened { local: path.local, remote, patience });
         tokio::time::timeout(limit, path.answered()).await.map_err(drop)?
     }
 
@@ -143,25 +184,29 @@ impl Mover {
         let Dialled { socket, rtt, remote } = dialled;
         let mut tls = TlsChannel::client(self.endpoint.tls.client.clone(), self.shared.peer).ok()?;
         let early_limit = if tls.early_room() > 0 { EARLY_LIMIT } else { UNANSWERED_LIMIT };
-        let mut path = None;
-        let id = self.shared.with(|state| {
+        let path = self.shared.with(|state| {
             let id = state.engine.open_path(Instant::now(), Some(rtt), early_limit)?;
             match PathIo::new(id, socket, remote, tls, Vec::new()) {
-                Ok(io) => state.paths.push(path.insert(Arc::new(io)).clone()),
-                Err(_) => state.engine.path_lost(Instant::now(), id),
+                Ok(path) => {
+                    let path = Arc::new(path);
+                    state.paths.push(path.clone());
+                    Some(path)
+                }
+                Err(_) => {
+                    state.engine.path_lost(Instant::now(), id);
+                    None
+                }
             }
-            Some(id)
         })?;
-        if let Some(path) = path {
-            if self.endpoint.has_lost(path.local.ip()) {
-                self.shared.with(|state| state.engine.path_lost(Instant::now(), id));
-                return None;
-            }
-            // The first flight leaves now; the driver sees an error if there is one.
-            let _ = path.flush(&self.shared);
+        let (id, local) = (path.id, path.local.ip());
+        if self.endpoint.has_lost(local) {
+            self.shared.with(|state| state.engine.path_lost(Instant::now(), id));
+            return None;
         }
+        // The first flight leaves now; the driver sees an error if there is one.
+        let _ = path.flush(&self.shared);
         tracing::debug!(connection = %self.shared.id, path = %id, %remote, ?rtt, "path dialled");
-        Some(PendingPath { shared: self.shared.clone(), id, done: false })
+        Some(PendingPath { shared: self.shared.clone(), id, local, done: false })
     }
 }
 
@@ -178,6 +223,7 @@ async fn forget(notify: &tokio::sync::Notify) {
 struct PendingPath {
     shared: Arc<Shared>,
     id: PathId,
+    local: IpAddr,
     done: bool,
 }
 

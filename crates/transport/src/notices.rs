@@ -13,7 +13,9 @@ use crate::endpoint::EndpointInner;
 use crate::path_io::canonical;
 use crate::shared::Shared;
 
+/// The answer to a notice is given this long, or one and a half round trips, before the notice goes again.
 const FIRST_REPEAT: Duration = Duration::from_millis(100);
+const LONGEST_FIRST_REPEAT: Duration = Duration::from_secs(1);
 /// 100 ms, 200 ms, …: the last waits for about 51 s.
 const REPEATS: u32 = 10;
 
@@ -89,11 +91,12 @@ pub(crate) async fn tell(endpoint: Arc<EndpointInner>, shared: Arc<Shared>) {
         *newest += 1;
         *newest
     };
-    let (key, targets) = {
+    let (key, targets, rtt) = {
         let state = shared.lock();
-        (state.engine.notice_key(), state.peer_notice_addresses.clone())
+        (state.engine.notice_key(), state.peer_notice_addresses.clone(), state.engine.last_rtt())
     };
     let Some(key) = key else { return };
+    let repeat = (rtt.unwrap_or_default() * 3 / 2).clamp(FIRST_REPEAT, LONGEST_FIRST_REPEAT);
     for attempt in 0..REPEATS {
         let heard = shared.notice_heard.notified();
         tokio::pin!(heard);
@@ -107,7 +110,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointInner>, shared: Arc<Shared>) {
         for target in &targets {
             endpoint.send_notice(&datagram, *target).await;
         }
-        if tokio::time::timeout(FIRST_REPEAT * 2u32.pow(attempt), heard).await.is_ok() {
+        if tokio::time::timeout(repeat * 2u32.pow(attempt), heard).await.is_ok() {
             return;
         }
     }

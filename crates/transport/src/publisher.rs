@@ -14,6 +14,8 @@ use crate::resolver::Resolver;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A host that has lost its addresses mostly gets new ones within this.
+const CUT_OFF: Duration = Duration::from_secs(5);
 /// The first registration must succeed within this.
 const FIRST_LIMIT: Duration = Duration::from_secs(15);
 
@@ -78,6 +80,12 @@ impl Publisher {
                 changed = self.addresses.changed() => {
                     if changed.is_err() {
                         return;
+                    }
+                    let cut_off = self.endpoint.is_cut_off(&self.addresses.borrow_and_update());
+                    // What only this host can use replaces a better record only if it stays so.
+                    if cut_off && tokio::time::timeout(CUT_OFF, self.addresses.changed()).await.is_ok() {
+                        self.addresses.mark_changed();
+                        continue;
                     }
                     if record.record().addrs == self.endpoint.bound_at() {
                         continue;

@@ -315,6 +315,12 @@ impl Connection {
         .collect()
     }
 
+    /// The round-trip time of the newest path, which may be lost: the best guess for the next one.
+    #[must_use]
+    pub fn last_rtt(&self) -> Option<Duration> {
+        self.paths.values().next_back().map(|path| path.rtt.smoothed())
+    }
+
     /// Bytes on their way over all paths, not acknowledged yet.
     #[must_use]
     pub fn in_flight(&self) -> u64 {

@@ -50,13 +50,21 @@ impl AddressSet {
     pub fn reachable(&self) -> Vec<IpAddr> {
         let mut ips: Vec<IpAddr> = self.addresses.iter().map(|a| a.ip).collect();
         ips.retain(|ip| ip.is_ipv4() || AddressScope::of(*ip) != AddressScope::LinkLocal);
-        let useful =
-            |ip: &IpAddr| !matches!(AddressScope::of(*ip), AddressScope::Loopback | AddressScope::LinkLocal);
-        if ips.iter().any(useful) {
-            ips.retain(useful);
+        if !self.is_cut_off() {
+            ips.retain(|ip| serves_others(*ip));
         }
         ips
     }
+
+    /// Nobody but this host, or its own link, can reach any of the addresses.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        !self.addresses.iter().any(|address| serves_others(address.ip))
+    }
+}
+
+fn serves_others(ip: IpAddr) -> bool {
+    !matches!(AddressScope::of(ip), AddressScope::Loopback | AddressScope::LinkLocal)
 }
 
 /// Watches the host's addresses. A lost address is reported at once, a new one once it is usable.

@@ -20,8 +20,9 @@ use tokio::time::Instant;
 use super::sleep::SleepDetector;
 use super::{AddressMonitor, AddressSet, LocalAddress};
 
-/// New addresses often come in groups (IPv4, several IPv6): report them together.
-const DEBOUNCE: Duration = Duration::from_millis(20);
+/// New addresses often come in groups (IPv4, several IPv6), microseconds apart: report them together.
+/// What comes later is one more report, which costs little; waiting costs every move.
+const DEBOUNCE: Duration = Duration::from_millis(2);
 const SLEEP_CHECK: Duration = Duration::from_secs(2);
 
 // Multicast groups of rtnetlink(7): RTNLGRP_LINK, then RTNLGRP_IPV4_IFADDR and _ROUTE, then those of IPv6.
@@ -147,10 +148,8 @@ impl Kernel {
                 settle = None;
                 continue;
             }
-            let lost = before.addresses.iter().any(|a| !now.addresses.contains(a));
             let due = settle.is_some_and(|at| at <= Instant::now());
-            let way_out = now.routes != before.routes && now.addresses == before.addresses;
-            if lost || due || way_out || now.wakes != before.wakes {
+            if due || is_urgent(&before, &now) {
                 settle = None;
                 tracing::debug!(addresses = ?now.addresses, "addresses changed");
                 sender.send_replace(Arc::new(now));
@@ -167,6 +166,12 @@ impl Kernel {
             result => result.map(drop),
         }
     }
+}
+
+/// A lost address means that a path is lost, a route that a way out is open now: neither can wait.
+fn is_urgent(before: &AddressSet, now: &AddressSet) -> bool {
+    let lost = before.addresses.iter().any(|address| !now.addresses.contains(address));
+    lost || now.routes != before.routes || now.wakes != before.wakes
 }
 
 #[derive(Default)]
@@ -264,4 +269,25 @@ fn is_usable(message: &AddressMessage) -> bool {
         _ => false,
     });
     !(in_header || in_attribute)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn set(ips: &[&str], routes: u64) -> AddressSet {
+        let addresses = ips.iter().map(|ip| LocalAddress { ip: ip.parse().unwrap(), interface: None });
+        AddressSet { addresses: addresses.collect(), wakes: 0, routes }
+    }
+
+    #[test]
+    fn what_is_lost_and_every_way_out_is_told_at_once() {
+        let before = set(&["192.0.2.1"], 1);
+        assert!(is_urgent(&before, &set(&[], 1)));
+        assert!(is_urgent(&before, &set(&["192.0.2.2"], 1)));
+        assert!(is_urgent(&before, &set(&["192.0.2.1"], 2)));
+        assert!(is_urgent(&before, &set(&["192.0.2.1", "192.0.2.2"], 2)));
+        assert!(!is_urgent(&before, &set(&["192.0.2.1", "2001:db8::1"], 1)), "more may come with it");
+    }
 }

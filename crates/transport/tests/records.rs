@@ -1,0 +1,207 @@
+//! Moves and records of names: what is published, and what news of a record do to an attempt under way.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use whimbrel_base::{Name, Record, SecretKey, SignedRecord, UnixTime};
+use whimbrel_transport::{
+    AddressMonitor, AddressSet, BoxFuture, Connection, Endpoint, LocalAddress, ManualMonitor, ResolveError,
+    Resolver,
+};
+
+const NAME: &str = "anna@example.org";
+const LIMIT: Duration = Duration::from_secs(5);
+
+fn ip(last: u8) -> IpAddr {
+    IpAddr::from([127, 0, 78, last])
+}
+
+/// A name service of one name that the test has in hand.
+struct Book {
+    records: watch::Sender<Option<SignedRecord>>,
+    published: mpsc::UnboundedSender<SignedRecord>,
+    /// How long a further lookup takes, and whether one was answered.
+    slow: Duration,
+    lookups: AtomicUsize,
+    answered: Arc<AtomicBool>,
+}
+
+impl Book {
+    fn new(slow: Duration) -> (Arc<Self>, mpsc::UnboundedReceiver<SignedRecord>) {
+        let (published, receiver) = mpsc::unbounded_channel();
+        let book = Self {
+            records: watch::Sender::new(None),
+            published,
+            slow,
+            lookups: AtomicUsize::new(0),
+            answered: Arc::default(),
+        };
+        (Arc::new(book), receiver)
+    }
+
+    fn enter(&self, key: &SecretKey, sequence: u64, addrs: impl IntoIterator<Item = SocketAddr>) {
+        let record = Record {
+            name: NAME.parse().unwrap(),
+            id: key.id(),
+            addrs: addrs.into_iter().collect(),
+            sequence: UnixTime::from(SystemTime::now()).as_millis() + sequence,
+            lifetime: Duration::from_secs(600),
+            revoked: false,
+        };
+        self.records.send_replace(Some(SignedRecord::sign(record, key, None).unwrap()));
+    }
+}
+
+impl Resolver for Book {
+    fn lookup<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<SignedRecord, ResolveError>> {
+        Box::pin(async {
+            if self.lookups.fetch_add(1, Ordering::SeqCst) > 0 {
+                tokio::time::sleep(self.slow).await;
+                self.answered.store(true, Ordering::SeqCst);
+            }
+            self.records.borrow().clone().ok_or(ResolveError::NotFound)
+        })
+    }
+
+    fn watch(&self, _: &Name) -> watch::Receiver<Option<SignedRecord>> {
+        self.records.subscribe()
+    }
+
+    fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>> {
+        self.published.send(record).unwrap();
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+async fn endpoint(key: &SecretKey, last: u8) -> (Endpoint, ManualMonitor) {
+    let monitor = ManualMonitor::new([ip(last)]);
+    (Endpoint::builder().secret_key(key.clone()).monitor(monitor.clone()).bind().await.unwrap(), monitor)
+}
+
+/// A server that echoes what comes on every stream.
+async fn echo(key: &SecretKey, last: u8) -> (Endpoint, SocketAddr) {
+    let (server, _) = endpoint(key, last).await;
+    let mut listener = server.listen_unnamed().await.unwrap();
+    tokio::spawn(async move {
+        while let Some(connection) = listener.accept().await {
+            while let Ok(stream) = connection.accept_stream().await {
+                let (mut read, mut write) = stream.into_split();
+                tokio::spawn(async move { tokio::io::copy(&mut read, &mut write).await });
+            }
+        }
+    });
+    let address = server.addr().addrs[0];
+    (server, address)
+}
+
+async fn say(stream: &mut whimbrel_transport::Stream, what: &[u8]) {
+    stream.write_all(what).await.unwrap();
+    let mut back = vec![0; what.len()];
+    tokio::time::timeout(LIMIT, stream.read_exact(&mut back)).await.expect("no echo").unwrap();
+    assert_eq!(back, what);
+}
+
+async fn connect(client: &Endpoint) -> (Connection, whimbrel_transport::Stream) {
+    let connection = client.connect(&NAME.parse::<Name>().unwrap()).await.unwrap();
+    let mut stream = connection.open_stream().await.unwrap();
+    say(&mut stream, b"before").await;
+    (connection, stream)
+}
+
+/// A client without any address asks for the record again. An address that comes meanwhile is used at once, whether
+/// that question is ever answered or not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_is_used_although_a_lookup_is_not_answered() {
+    let (key, (book, _published)) = (SecretKey::generate(), Book::new(Duration::from_secs(60)));
+    let (_server, address) = echo(&key, 1).await;
+    book.enter(&key, 0, [address]);
+    let (client, at) = endpoint(&SecretKey::generate(), 2).await;
+    client.set_resolver(book.clone());
+    let (_connection, mut stream) = connect(&client).await;
+    at.set([]);
+    while book.lookups.load(Ordering::SeqCst) < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    at.set([ip(3)]);
+    // The resolver's own limit is 2 s.
+    let soon = tokio::time::timeout(Duration::from_secs(1), say(&mut stream, b"after"));
+    soon.await.expect("the lookup was waited for");
+    assert!(!book.answered.load(Ordering::SeqCst));
+}
+
+/// News of more addresses don't throw a path away that was opened to one of them and is being answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_being_answered_outlives_a_new_record_with_its_address() {
+    let (key, (book, _published)) = (SecretKey::generate(), Book::new(Duration::ZERO));
+    let (_server, address) = echo(&key, 11).await;
+    let way = TcpListener::bind((ip(12), 0)).await.unwrap();
+    let by_way = way.local_addr().unwrap();
+    let (sender, mut dialled) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = way.accept().await.unwrap();
+            sender.send(()).unwrap();
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(address).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    book.enter(&key, 0, [by_way]);
+    let (client, at) = endpoint(&SecretKey::generate(), 13).await;
+    client.set_resolver(book.clone());
+    let (_connection, mut stream) = connect(&client).await;
+    dialled.recv().await.unwrap();
+    // The server has told its own address meanwhile; the record is newer.
+    book.enter(&key, 1, [by_way]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    at.set([ip(14)]);
+    tokio::time::timeout(LIMIT, dialled.recv()).await.expect("not dialled again").unwrap();
+    book.enter(&key, 2, [by_way, SocketAddr::new(ip(15), 9)]);
+    say(&mut stream, b"after").await;
+    assert!(dialled.try_recv().is_err(), "dialled once more");
+}
+
+/// Addresses that the test sets, of a host that has further ones.
+struct Host(watch::Sender<Arc<AddressSet>>);
+
+impl Host {
+    fn set(ips: &[&str]) -> Arc<AddressSet> {
+        let addresses = ips.iter().map(|ip| LocalAddress { ip: ip.parse().unwrap(), interface: None });
+        Arc::new(AddressSet { addresses: addresses.collect(), ..AddressSet::default() })
+    }
+}
+
+impl AddressMonitor for Host {
+    fn watch(&self) -> watch::Receiver<Arc<AddressSet>> {
+        self.0.subscribe()
+    }
+}
+
+/// Between two networks a host has its loopback address only, which is no news for anybody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loopback_addresses_do_not_replace_a_record_between_two_networks() {
+    let addresses = watch::Sender::new(Host::set(&["127.0.0.1", "192.0.2.1"]));
+    let server = Endpoint::builder().monitor(Host(addresses.clone())).bind().await.unwrap();
+    let (book, mut published) = Book::new(Duration::ZERO);
+    server.set_resolver(book);
+    let _listener = server.listen(&NAME.parse().unwrap()).await.unwrap();
+    let mut seen = Vec::new();
+    for ips in [&["127.0.0.1"][..], &["127.0.0.1", "192.0.2.2"]] {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        addresses.send_replace(Host::set(ips));
+    }
+    let is_last = |record: &SignedRecord| record.record().addrs[0].ip() == IpAddr::from([192, 0, 2, 2]);
+    while !seen.last().is_some_and(is_last) {
+        seen.push(tokio::time::timeout(LIMIT, published.recv()).await.expect("not published").unwrap());
+    }
+    let ips: Vec<String> = seen.iter().map(|record| record.record().addrs[0].ip().to_string()).collect();
+    assert_eq!(ips, ["192.0.2.1", "192.0.2.2"]);
+}
