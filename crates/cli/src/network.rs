@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use whimbrel::Endpoint;
 use whimbrel_base::{EndpointId, Name, SecretKey, Ticket};
 use whimbrel_names::{NameResolver, ServiceAddress};
@@ -131,10 +131,16 @@ pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection
     if matches!(peer, Peer::Name(_)) {
         network.resolver()?;
     }
-    let connection =
-        network.endpoint.connect(peer.target()).await.with_context(|| format!("cannot connect to {peer}"))?;
+    let connection = network.endpoint.connect(peer.target()).await.map_err(|error| told_once(error, peer))?;
     tokio::spawn(log_events(connection.events(), peer.to_string()));
     Ok(connection)
+}
+
+/// Says to whom there is no connection, unless the error says so itself: an id is long.
+fn told_once(error: whimbrel::ConnectError, peer: &Peer) -> anyhow::Error {
+    let names_it = error.to_string().contains(&peer.to_string());
+    let error = anyhow::Error::from(error);
+    if names_it { error } else { error.context(format!("cannot connect to {peer}")) }
 }
 
 /// Logs a connection's moves until it ends.

@@ -134,8 +134,7 @@ fn an_unknown_name_is_told() {
 #[test]
 fn a_ticket_needs_no_name_service() {
     let world = World::new();
-    let (to, bob) = (shouting_server().to_string(), world.id("bob"));
-    world.id("ada");
+    let (to, bob, ada) = (shouting_server().to_string(), world.id("bob"), world.id("ada"));
     let mut expose = world.start("ada", &["expose", "--ticket", "--to", &to, "--allow", &bob]);
     let ticket = expose.line();
     let mut pipe = world.command("bob", &["pipe", &ticket]);
@@ -146,7 +145,8 @@ fn a_ticket_needs_no_name_service() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "HI\nTHE END\n");
     expose.kill();
     let dead = world.run("bob", &["pipe", &ticket, "-q"]);
-    dead.failed(4, &["did not answer"]);
+    dead.failed(4, &["did not answer", &ada]);
+    assert_eq!(dead.stderr.matches(&ada).count(), 1, "{}", dead.stderr);
 }
 
 #[test]

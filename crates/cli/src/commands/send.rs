@@ -31,7 +31,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct Send {
     /// The file
     file: PathBuf,
-    /// The receiver: a name, or a ticket that `whimbrel receive` printed
+    /// The receiver, always to be given: a name, or a ticket that `whimbrel receive` printed
     #[arg(long, value_name = "NAME|TICKET")]
     to: Peer,
     /// Send at most so many MiB a second

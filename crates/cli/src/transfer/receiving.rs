@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::Notify;
 use tokio::task::block_in_place;
 use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
 
@@ -32,7 +31,7 @@ pub(crate) struct Inbox {
     overwrite: bool,
     board: Board,
     /// What is on its way just now, by the files' names.
-    coming: Mutex<HashMap<String, Coming>>,
+    coming: Mutex<HashMap<String, Connection>>,
 }
 
 impl Inbox {
@@ -42,24 +41,23 @@ impl Inbox {
 
     /// Opens a file for a transfer on `connection`. A sender that died and was started again finds
     /// its own old transfer, which would wait for it for a day: that one is ended.
-    async fn open(&self, target: PathBuf, name: &str, coming: &Coming) -> anyhow::Result<Partial> {
+    async fn open(&self, target: PathBuf, name: &str, new: &Connection) -> anyhow::Result<Partial> {
         let old = {
             let mut all = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
-            let (new, old) = (&coming.connection, all.get(name).map(|old| &old.connection));
+            let old = all.get(name);
             if old.is_some_and(|old| old.peer_id() != new.peer_id() || old.id() == new.id()) {
                 bail!("{name} is being received already");
             }
-            all.insert(name.to_owned(), coming.clone())
+            all.insert(name.to_owned(), new.clone())
         };
         if let Some(old) = old {
-            old.connection.abort(CloseCode::EVICTED, "the sender sends the file anew");
-            old.replaced.notify_one();
+            old.abort(CloseCode::EVICTED, "the sender sends the file anew");
         }
         let start = Instant::now();
         loop {
             match Partial::open(target.clone(), self.overwrite) {
                 Err(error) if !error.is::<Locked>() || start.elapsed() > TAKEOVER_LIMIT => {
-                    self.forget(name, coming);
+                    self.forget(name, new);
                     return Err(error);
                 }
                 Err(_) => tokio::time::sleep(TAKEOVER_PAUSE).await,
@@ -68,20 +66,12 @@ impl Inbox {
         }
     }
 
-    fn forget(&self, name: &str, coming: &Coming) {
+    fn forget(&self, name: &str, connection: &Connection) {
         let mut all = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.get(name).is_some_and(|known| Arc::ptr_eq(&known.replaced, &coming.replaced)) {
+        if all.get(name).is_some_and(|known| known.id() == connection.id()) {
             all.remove(name);
         }
     }
-}
-
-/// A transfer under way.
-#[derive(Clone)]
-struct Coming {
-    connection: Connection,
-    /// Told when the same sender begins anew.
-    replaced: Arc<Notify>,
 }
 
 /// A file that arrived.
@@ -125,13 +115,11 @@ async fn exchange(read: &mut RecvHalf, write: &mut SendHalf, inbox: &Inbox) -> R
     if !inbox.overwrite && fs::symlink_metadata(&target).is_ok() {
         return compare(read, write, target, size).await;
     }
-    let coming = Coming { connection: read.stream().connection(), replaced: Arc::default() };
-    let mut partial = inbox.open(target, &name, &coming).await?;
-    let result = tokio::select! {
-        result = fill(read, write, &mut partial, size, &name, inbox) => result,
-        () = coming.replaced.notified() => Err(Trouble::Lost(io::Error::other("it was started again"))),
-    };
-    inbox.forget(&name, &coming);
+    let connection = read.stream().connection();
+    let mut partial = inbox.open(target, &name, &connection).await?;
+    // The same sender may begin anew: that aborts this connection.
+    let result = fill(read, write, &mut partial, size, &name, inbox).await;
+    inbox.forget(&name, &connection);
     match result {
         Ok((resumed_from, sha256)) => {
             let file = block_in_place(|| partial.finish())?;
