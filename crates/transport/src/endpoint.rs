@@ -572,7 +572,9 @@ impl EndpointInner {
     /// Whether the address is known to be gone. A new path that was being made meanwhile may still be on it, and what
     /// gave up the others has not seen it: whoever adds a path asks afterwards.
     pub(crate) fn has_lost(&self, ip: IpAddr) -> bool {
-        lock(&self.lost).contains(&ip)
+        // It may be back already and not told of yet: the kernel knows.
+        let is_back = || !self.is_exclusive() && std::net::UdpSocket::bind((ip, 0)).is_ok();
+        lock(&self.lost).contains(&ip) && !is_back()
     }
 
     /// Reacts to a new set of addresses.
