@@ -23,6 +23,12 @@ const READ_SIZE: usize = 128 * 1024;
 const WRITE_BATCH: usize = 128 * 1024;
 /// The kernel should not hold more unsent bytes than this: they are stuck if the path dies.
 const UNSENT_LIMIT: u32 = 128 * 1024;
+/// Where that is less than the path takes within [`UNSENT_TIME`], up to this: every wait for room costs
+/// two thread switches, which a path of gigabits would do little else than.
+const MAX_UNSENT_LIMIT: u32 = 512 * 1024;
+const UNSENT_TIME: Duration = Duration::from_millis(1);
+/// How fast a path takes bytes is measured over so many.
+const PACE_BYTES: u64 = 1024 * 1024;
 /// The kernel gives a connection up that acknowledges nothing for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -100,8 +106,42 @@ struct Outgoing {
     records: Records,
     /// Bytes written since the kernel was asked how many it holds unsent.
     unasked: usize,
+    pace: Pace,
     /// Nothing may follow: close_notify was queued.
     ended: bool,
+}
+
+/// How fast the socket takes bytes, and the limit that follows.
+struct Pace {
+    since: Instant,
+    written: u64,
+    limit: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { since: Instant::now(), written: 0, limit: UNSENT_LIMIT }
+    }
+}
+
+impl Pace {
+    /// The limit for the kernel's unsent queue, if it has to change.
+    fn changed_limit(&mut self) -> Option<u32> {
+        if self.written < PACE_BYTES {
+            return None;
+        }
+        let before = self.limit;
+        self.limit = unsent_limit(self.written, self.since.elapsed());
+        (self.since, self.written) = (Instant::now(), 0);
+        (self.limit != before).then_some(self.limit)
+    }
+}
+
+/// For a path that took so many bytes in that time. A power of two, so that it seldom changes.
+fn unsent_limit(bytes: u64, time: Duration) -> u32 {
+    let taken = u128::from(bytes) * UNSENT_TIME.as_nanos() / time.as_nanos().max(1);
+    let taken = u32::try_from(taken).unwrap_or(MAX_UNSENT_LIMIT).min(MAX_UNSENT_LIMIT);
+    taken.next_power_of_two().clamp(UNSENT_LIMIT, MAX_UNSENT_LIMIT)
 }
 
 impl PathIo {
@@ -249,6 +289,7 @@ impl PathIo {
                 Ok(n) => {
                     records.wrote(n);
                     outgoing.unasked += n;
+                    outgoing.pace.written += n as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flow::Blocked),
                 Err(error) => return Err(error.into()),
@@ -261,7 +302,14 @@ impl PathIo {
     /// Whether the kernel's unsent queue is short. Asking costs a system call: only when enough was
     /// written since to matter.
     fn kernel_has_room(&self, outgoing: &mut Outgoing) -> bool {
-        if outgoing.unasked >= UNSENT_LIMIT as usize / 4 {
+        if let Some(limit) = outgoing.pace.changed_limit() {
+            // The limit of before does too, only not as well.
+            #[cfg(target_os = "linux")]
+            let _ = SockRef::from(&self.socket).set_tcp_notsent_lowat(limit);
+            #[cfg(not(target_os = "linux"))]
+            let _ = limit;
+        }
+        if outgoing.unasked >= outgoing.pace.limit as usize / 4 {
             if !self.kernel_wants_more() {
                 return false;
             }
@@ -385,4 +433,19 @@ fn take_segments(
 /// IPv4 addresses on dual-stack sockets are shown as what they are.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_gigabits_may_leave_more_unsent() {
+        let limit = |bits: u64| unsent_limit(PACE_BYTES, Duration::from_secs(PACE_BYTES * 8) / bits as u32);
+        assert_eq!(limit(1_000_000), UNSENT_LIMIT);
+        assert_eq!(limit(1_000_000_000), UNSENT_LIMIT);
+        assert_eq!(limit(2_000_000_000), 2 * UNSENT_LIMIT);
+        assert_eq!(limit(4_000_000_000), MAX_UNSENT_LIMIT);
+        assert_eq!(unsent_limit(PACE_BYTES, Duration::ZERO), MAX_UNSENT_LIMIT);
+    }
 }
