@@ -1,6 +1,8 @@
 //! Where results go: to the reader, and to a file that says on what they were measured.
 
+use std::fmt::Display;
 use std::fs;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -32,7 +34,7 @@ impl Output {
         let command = format!("whimbrel-bench {}", arguments.join(" ")).trim_end().to_owned();
         let machine = Machine::here();
         if !json {
-            println!("{machine}");
+            say(format_args!("{machine}"));
         }
         Ok(Self { json, directory, machine, command, quick })
     }
@@ -87,9 +89,9 @@ impl Output {
         let picture = path.with_extension("svg");
         let drawn = plot::draw(&picture, spec, trials, &ratios)?;
         if !self.json {
-            println!("kept in {}", path.display());
+            say(format_args!("kept in {}", path.display()));
             if drawn {
-                println!("drawn in {}", picture.display());
+                say(format_args!("drawn in {}", picture.display()));
             }
         }
         Ok(())
@@ -102,8 +104,13 @@ impl Output {
         {
             object.extend(fields);
         }
-        println!("{object}");
+        say(format_args!("{object}"));
     }
+}
+
+/// Prints a line. Who stops reading it does not end the measurement.
+fn say(line: impl Display) {
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// Three digits that mean something, whatever the size.
@@ -127,18 +134,18 @@ fn print_tables(
     ratios: &[report::Ratio],
     verdicts: &[report::Verdict],
 ) {
-    println!("\n{}: {}", spec.name, spec.title);
-    println!(
+    say(format_args!("\n{}: {}", spec.name, spec.title));
+    say(format_args!(
         "  {:<18} {:<22} {:>10} {:>10} {:>10} {:>10}",
         "metric", "system", "median", "min", "p95", "max"
-    );
+    ));
     for summary in summaries {
         let metric = format!("{} [{}]", summary.metric, summary.unit);
-        println!("  {metric:<18} {:<22} {}", summary.system, columns(summary.spread));
+        say(format_args!("  {metric:<18} {:<22} {}", summary.system, columns(summary.spread)));
     }
     for ratio in ratios {
         let pair = format!("{} / {}", ratio.subject, ratio.peer);
-        println!("  {:<18} {pair:<22} {}", ratio.metric, columns(ratio.spread));
+        say(format_args!("  {:<18} {pair:<22} {}", ratio.metric, columns(ratio.spread)));
     }
     for verdict in verdicts {
         let target = &verdict.target;
@@ -152,13 +159,13 @@ fn print_tables(
             Judged::Median => "",
             Judged::P95 => " p95",
         };
-        println!(
+        say(format_args!(
             "  target {met}: {} {}{which} {} {sign} {}{against} (aim {})",
             target.of,
             target.metric,
             number(verdict.value),
             number(limit),
             number(target.aim),
-        );
+        ));
     }
 }

@@ -1,5 +1,6 @@
 //! All connections of an endpoint, bounded in number and bytes.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -87,14 +88,14 @@ impl Registry {
         inner.accepted.is_empty() && inner.dialled.is_empty()
     }
 
-    /// Makes room for one more accepted connection. False if all are in use.
+    /// Makes room for one more accepted connection: who never confirmed ours goes first, then the longest
+    /// detached. False if all are in use.
     pub(crate) fn make_room(&self, max_connections: usize) -> bool {
         let accepted = self.accepted();
         if accepted.len() < max_connections {
             return true;
         }
-        let oldest = detached(accepted).into_iter().min_by_key(|(since, ..)| *since);
-        let Some((_, _, shared)) = oldest else {
+        let Some(Detached { shared, .. }) = detached(accepted).into_iter().min_by_key(Detached::worth) else {
             return false;
         };
         self.evict(&shared);
@@ -104,9 +105,9 @@ impl Registry {
     /// Keeps what detached connections hold below `max_bytes`, giving the longest detached up.
     pub(crate) fn bound_detached(&self, max_bytes: u64) {
         let mut detached = detached(self.accepted());
-        detached.sort_by_key(|(since, ..)| std::cmp::Reverse(*since));
+        detached.sort_by_key(|detached| Reverse(detached.worth()));
         let mut total = 0;
-        for (_, bytes, shared) in detached {
+        for Detached { bytes, shared, .. } in detached {
             total += bytes;
             if total > max_bytes {
                 self.evict(&shared);
@@ -129,14 +130,97 @@ impl Inner {
     }
 }
 
-fn detached(all: Vec<Arc<Shared>>) -> Vec<(Instant, u64, Arc<Shared>)> {
+/// A connection without a path.
+struct Detached {
+    /// The client has our answer to OPEN. Else it may have given up before we answered, and never come back.
+    confirmed: bool,
+    since: Instant,
+    bytes: u64,
+    shared: Arc<Shared>,
+}
+
+impl Detached {
+    /// Whoever has the least of it makes room first.
+    fn worth(&self) -> (bool, Instant) {
+        (self.confirmed, self.since)
+    }
+}
+
+fn detached(all: Vec<Arc<Shared>>) -> Vec<Detached> {
     all.into_iter()
         .filter_map(|shared| {
-            let (since, bytes) = {
-                let state = shared.lock();
-                (state.engine.detached_since()?, state.engine.buffered())
-            };
-            Some((since, bytes, shared))
+            let state = shared.lock();
+            let (confirmed, bytes) = (state.engine.is_confirmed(), state.engine.buffered());
+            let since = state.engine.detached_since()?;
+            drop(state);
+            Some(Detached { confirmed, since, bytes, shared })
         })
         .collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use whimbrel_base::SecretKey;
+    use whimbrel_proto::{Config, Connection as Engine, FirstFlight, PathId, segment};
+
+    use super::*;
+
+    const PATH: PathId = PathId(0);
+
+    fn carry(from: &mut Engine, to: &mut Engine, now: Instant) {
+        let mut wire = Vec::new();
+        while from.poll_transmit(now, PATH, &mut wire) {}
+        let mut rest = &wire[..];
+        while let Some((body, used)) = segment::split(rest).unwrap() {
+            to.handle_segment(now, PATH, body).unwrap();
+            rest = &rest[used..];
+        }
+    }
+
+    /// A connection that was accepted at `now` and has lost its path, before or after the client
+    /// confirmed it.
+    fn detached_at(now: Instant, confirmed: bool) -> Arc<Shared> {
+        let (client, server) = (SecretKey::generate().id(), SecretKey::generate().id());
+        let id = ConnectionId::random();
+        let mut dialling = Engine::client(Config::default(), id, client, server, [1; 32], now);
+        dialling.open_path(now, None, u64::MAX).unwrap();
+        let mut wire = Vec::new();
+        assert!(dialling.poll_transmit(now, PATH, &mut wire));
+        let (body, _) = segment::split(&wire).unwrap().unwrap();
+        let Ok(FirstFlight::Open(open)) = FirstFlight::decode(body) else { panic!("no OPEN") };
+        let mut accepted = Engine::server(Config::default(), &open, server, client, [2; 32], now);
+        accepted.handle_segment(now, PATH, body).unwrap();
+        carry(&mut accepted, &mut dialling, now);
+        if confirmed {
+            let late = now + Duration::from_secs(1);
+            dialling.handle_timeout(late);
+            carry(&mut dialling, &mut accepted, late);
+        }
+        assert_eq!(accepted.is_confirmed(), confirmed);
+        accepted.path_lost(now, PATH);
+        Shared::new(accepted, Vec::new())
+    }
+
+    #[test]
+    fn whoever_never_confirmed_makes_room_first_then_the_longest_detached() {
+        let registry = Registry::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let kept = [(10, true), (40, true), (30, false), (20, true)];
+        let kept = kept.map(|(seconds, confirmed)| detached_at(at(seconds), confirmed));
+        for shared in &kept {
+            assert!(registry.add_accepted(shared));
+        }
+        let mut order = Vec::new();
+        for left in (0..kept.len()).rev() {
+            assert!(registry.make_room(left + 1));
+            let gone =
+                kept.iter().position(|s| registry.find_accepted(&s.id).is_none() && !order.contains(&s.id));
+            order.push(kept[gone.unwrap()].id);
+        }
+        assert_eq!(order, [2, 0, 3, 1].map(|index: usize| kept[index].id));
+    }
 }

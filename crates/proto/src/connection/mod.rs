@@ -315,6 +315,12 @@ impl Connection {
         .collect()
     }
 
+    /// Server: the client is known to have our answer to OPEN. It may have gone before.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
     /// The round-trip time of the newest path, which may be lost: the best guess for the next one.
     #[must_use]
     pub fn last_rtt(&self) -> Option<Duration> {
