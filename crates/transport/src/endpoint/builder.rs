@@ -1,0 +1,132 @@
+//! How an endpoint is set up.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+use whimbrel_base::SecretKey;
+
+use super::inner::{EndpointInner, bind_error, follow_addresses, lock};
+use super::{Endpoint, Guard};
+use crate::config::Config;
+use crate::error::BindError;
+use crate::half_open::HalfOpen;
+use crate::listener::Listeners;
+use crate::monitor::AddressMonitor;
+use crate::registry::Registry;
+use crate::resolver::Resolver;
+use crate::sockets::{self, BindPlan, Sockets};
+use crate::tls::TlsIdentity;
+
+/// Sets an [`Endpoint`] up.
+#[derive(Default)]
+pub struct Builder {
+    key: Option<SecretKey>,
+    ip: Option<IpAddr>,
+    port: u16,
+    monitor: Option<Arc<dyn AddressMonitor>>,
+    resolver: Option<Arc<dyn Resolver>>,
+    config: Config,
+}
+
+impl Builder {
+    /// The identity; a fresh one by default.
+    #[must_use]
+    pub fn secret_key(mut self, key: SecretKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// The port for TCP and UDP; any free one by default.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// Binds to one address only. By default an endpoint listens on all its host's addresses, so
+    /// that it can move.
+    #[must_use]
+    pub fn ip(mut self, ip: IpAddr) -> Self {
+        self.ip = Some(ip);
+        self
+    }
+
+    /// Where addresses come from; the kernel by default.
+    #[must_use]
+    pub fn monitor(mut self, monitor: impl AddressMonitor) -> Self {
+        self.monitor = Some(Arc::new(monitor));
+        self
+    }
+
+    /// How names are resolved; by default only tickets can be dialled.
+    #[must_use]
+    pub fn resolver(mut self, resolver: Arc<dyn Resolver>) -> Self {
+        self.resolver = Some(resolver);
+        self
+    }
+
+    /// Limits and times.
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Binds the sockets and starts to watch addresses. Must run inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`BindError`] when a socket cannot be bound or addresses cannot be watched.
+    pub async fn bind(self) -> Result<Endpoint, BindError> {
+        let key = self.key.unwrap_or_else(SecretKey::generate);
+        let monitor = match self.monitor {
+            Some(monitor) => monitor,
+            None => system_monitor().await.map_err(BindError::Monitor)?,
+        };
+        let plan = BindPlan { ip: self.ip, port: self.port };
+        let mut addresses = monitor.watch();
+        let set = addresses.borrow_and_update().clone();
+        let ips = plan.addresses(&set, monitor.is_exclusive());
+        let port = match self.port {
+            0 => sockets::free_port(&ips).map_err(bind_error)?,
+            port => port,
+        };
+        let inner = Arc::new(EndpointInner {
+            id: key.id(),
+            tls: TlsIdentity::new(&key)?,
+            key,
+            config: self.config,
+            plan: BindPlan { port, ..plan },
+            monitor,
+            bound: watch::Sender::new(set),
+            addresses,
+            lost: Mutex::new(HashSet::new()),
+            sockets: Mutex::new(Sockets::default()),
+            resolver: Mutex::new(self.resolver),
+            registry: Registry::default(),
+            listeners: Listeners::default(),
+            half_open: HalfOpen::default(),
+            closed: AtomicBool::new(false),
+            tasks: Mutex::new(Vec::new()),
+        });
+        lock(&inner.sockets).bind(&inner, &ips, port).map_err(bind_error)?;
+        let task = tokio::spawn(follow_addresses(inner.clone()));
+        lock(&inner.tasks).push(task.abort_handle());
+        Ok(Endpoint { guard: Arc::new(Guard(inner)) })
+    }
+}
+
+#[cfg(target_os = "linux")]
+async fn system_monitor() -> std::io::Result<Arc<dyn AddressMonitor>> {
+    Ok(Arc::new(crate::monitor::NetlinkMonitor::start().await?))
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn system_monitor() -> std::io::Result<Arc<dyn AddressMonitor>> {
+    Err(std::io::Error::new(
+        std::io::ErrorKind::Unsupported,
+        "no address monitor exists for this system yet; set one by hand",
+    ))
+}

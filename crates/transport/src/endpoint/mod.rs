@@ -1,0 +1,258 @@
+//! An endpoint: one identity, its sockets, and all its connections.
+
+mod builder;
+mod inner;
+mod target;
+
+pub use builder::Builder;
+pub(crate) use inner::EndpointInner;
+pub use target::Target;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use whimbrel_base::{ConnectionId, Delegation, EndpointAddr, EndpointId, Name};
+use whimbrel_proto::{CloseCode, Connection as Engine};
+
+use self::inner::lock;
+use crate::accept::spawn_driver;
+use crate::connection::{Connection, ConnectionStats, stats};
+use crate::error::{ConnectError, ListenError};
+use crate::listener::{Allow, Listener};
+use crate::monitor::AddressSet;
+use crate::mover::Mover;
+use crate::publisher::Publisher;
+use crate::resolver::Resolver;
+use crate::shared::Shared;
+
+/// Closes the endpoint when the last handle is dropped.
+struct Guard(Arc<EndpointInner>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.shut();
+    }
+}
+
+/// One identity and its connections. Cheap to clone; when the last clone is dropped it stops to
+/// listen, while connections that are still held go on.
+#[derive(Clone)]
+pub struct Endpoint {
+    guard: Arc<Guard>,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+/// How to listen.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// Who may connect; everybody by default.
+    pub allow: Allow,
+    /// The user's permission for a device's or service's name.
+    pub delegation: Option<Delegation>,
+    /// How long the record holds without a sign of life. Default 10 minutes.
+    pub lifetime: Duration,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self { allow: Allow::Any, delegation: None, lifetime: Duration::from_secs(600) }
+    }
+}
+
+impl Endpoint {
+    /// Starts to set one up.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    fn inner(&self) -> &Arc<EndpointInner> {
+        &self.guard.0
+    }
+
+    /// This endpoint's identity.
+    #[must_use]
+    pub fn id(&self) -> EndpointId {
+        self.inner().id
+    }
+
+    /// The port of its sockets.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.inner().plan.port
+    }
+
+    /// Where it can be reached now, while it listens.
+    #[must_use]
+    pub fn addr(&self) -> EndpointAddr {
+        EndpointAddr::new(self.id(), self.inner().reachable())
+    }
+
+    /// The addresses of this host, now and as they change.
+    #[must_use]
+    pub fn watch_addresses(&self) -> watch::Receiver<Arc<AddressSet>> {
+        self.inner().addresses.clone()
+    }
+
+    /// Sets how names are resolved, for resolvers that need the endpoint themselves.
+    pub fn set_resolver(&self, resolver: Arc<dyn Resolver>) {
+        *lock(&self.inner().resolver) = Some(resolver);
+    }
+
+    /// Connects, and returns once the peer has accepted. Tries for
+    /// [`connect_timeout`](Config::connect_timeout), through moves of either side. Cancel-safe: an
+    /// abandoned attempt is given up.
+    ///
+    /// # Errors
+    /// [`ConnectError`] says what to do.
+    pub async fn connect(&self, target: impl Into<Target>) -> Result<Connection, ConnectError> {
+        let connection = self.connect_early(target).await?;
+        let limit = self.inner().config.connect_timeout;
+        match tokio::time::timeout(limit, established(&connection)).await {
+            Ok(Ok(())) => Ok(connection),
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                let shared = &connection.handle.shared;
+                shared.give_up(CloseCode::NONE, "not reached in time");
+                let addresses: Vec<String> = shared.remote().iter().map(ToString::to_string).collect();
+                Err(ConnectError::TimedOut { peer: shared.peer, addresses: addresses.join(", ") })
+            }
+        }
+    }
+
+    /// Connects without waiting for the peer: what is written at once travels with the first
+    /// flight, to a known peer even before the TLS handshake ends. A refusal shows as the
+    /// connection's end. The peer may see early data of a connection that it then loses, but
+    /// never twice.
+    ///
+    /// # Errors
+    /// [`ConnectError`] if the name cannot be resolved.
+    pub async fn connect_early(&self, target: impl Into<Target>) -> Result<Connection, ConnectError> {
+        let Target { name, addr } = target.into();
+        let inner = self.inner();
+        if inner.closed.load(Ordering::Relaxed) {
+            return Err(ConnectError::EndpointClosed);
+        }
+        let addr = match (addr, &name) {
+            (Some(addr), _) => addr,
+            (None, Some(name)) => inner.lookup(name).await?,
+            (None, None) => return Err(ConnectError::EndpointClosed),
+        };
+        if addr.addrs.is_empty() && inner.resolver().is_none() {
+            return Err(ConnectError::NoAddress(addr.id));
+        }
+        let mut random = [0; 32];
+        getrandom::fill(&mut random).map_err(|_| ConnectError::EndpointClosed)?;
+        let config = inner.engine_config(name.as_ref());
+        let id = ConnectionId::random();
+        let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
+        let shared = Shared::new(engine, addr.addrs);
+        inner.registry.add_dialled(&shared);
+        spawn_driver(inner, &shared);
+        let mover = Mover { shared: shared.clone(), endpoint: inner.clone(), name: name.clone() };
+        tokio::spawn(mover.run());
+        Ok(Connection::new(shared, name))
+    }
+
+    /// Listens under a name, registered with the name service, for everybody. With no name
+    /// service, use [`listen_unnamed`](Self::listen_unnamed) and tickets.
+    ///
+    /// # Errors
+    /// [`ListenError`] if the sockets cannot be bound or the name cannot be registered.
+    pub async fn listen(&self, name: &Name) -> Result<Listener, ListenError> {
+        self.listen_with(Some(name.clone()), ListenOptions::default()).await
+    }
+
+    /// Listens for peers that know this endpoint by its id.
+    ///
+    /// # Errors
+    /// [`ListenError`] if the sockets cannot be bound.
+    pub async fn listen_unnamed(&self) -> Result<Listener, ListenError> {
+        self.listen_with(None, ListenOptions::default()).await
+    }
+
+    /// Listens with options. A name is registered if the endpoint has a resolver; without one it
+    /// is only used to tell connections apart.
+    ///
+    /// # Errors
+    /// [`ListenError`] if the sockets cannot be bound or the name cannot be registered.
+    pub async fn listen_with(
+        &self,
+        name: Option<Name>,
+        options: ListenOptions,
+    ) -> Result<Listener, ListenError> {
+        let inner = self.inner();
+        if inner.closed.load(Ordering::Relaxed) {
+            return Err(ListenError::EndpointClosed);
+        }
+        inner.start_listening()?;
+        let shown = || name.as_ref().map_or("(no name)".to_owned(), ToString::to_string);
+        let receiver =
+            inner.listeners.add(name.clone(), options.allow).ok_or_else(|| ListenError::InUse(shown()))?;
+        let mut listener =
+            Listener { endpoint: inner.clone(), name: name.clone(), receiver, publisher: None };
+        if let (Some(name), Some(resolver)) = (name, inner.resolver()) {
+            let publisher =
+                Publisher::new(inner.clone(), resolver, name, options.delegation, options.lifetime);
+            listener.publisher = Some(publisher.start().await?);
+        }
+        Ok(listener)
+    }
+
+    /// Counters of all connections, with their peers: `(id, peer, accepted here, stats)`.
+    #[must_use]
+    pub fn connections(&self) -> Vec<(ConnectionId, EndpointId, bool, ConnectionStats)> {
+        let list = |all: Vec<Arc<Shared>>, accepted| {
+            all.into_iter().map(move |s| (s.id, s.peer, accepted, stats(&s))).collect::<Vec<_>>()
+        };
+        let registry = &self.inner().registry;
+        [list(registry.accepted(), true), list(registry.dialled(), false)].concat()
+    }
+
+    /// Ends all connections in order, for at most `limit`, and stops.
+    pub async fn close(&self, limit: Duration) {
+        let inner = self.inner();
+        inner.shut();
+        for shared in inner.registry.all() {
+            shared.with(|state| state.engine.close(CloseCode::GOING_AWAY, ""));
+        }
+        let _ = tokio::time::timeout(limit, async {
+            while inner.registry.all().iter().any(|shared| !shared.has_cut_farewell()) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        for shared in inner.registry.all() {
+            shared.give_up(CloseCode::GOING_AWAY, "the endpoint was closed");
+        }
+    }
+}
+
+/// Waits until the peer has accepted or refused.
+async fn established(connection: &Connection) -> Result<(), ConnectError> {
+    let shared = &connection.handle.shared;
+    loop {
+        let settled = shared.settled.notified();
+        tokio::pin!(settled);
+        settled.as_mut().enable();
+        if let Some(reason) = shared.close_reason() {
+            return Err(ConnectError::Refused {
+                peer: shared.peer,
+                code: reason.code,
+                reason: reason.reason,
+            });
+        }
+        if shared.lock().engine.is_established() {
+            return Ok(());
+        }
+        settled.await;
+    }
+}
