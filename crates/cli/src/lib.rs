@@ -4,6 +4,7 @@
 //! args, settings     the command line and the configuration file
 //! commands           one file each
 //! identity, naming   who we are, and by what right we use a name
+//! serving            commands that let peers in until they are stopped
 //! network            an endpoint set up as the flags say; how it ends
 //! access             who is let in
 //! tunnel, lasting    bytes between sockets and streams; a connection that is re-made if it truly ended
@@ -24,6 +25,7 @@ mod network;
 mod output;
 mod places;
 mod progress;
+mod serving;
 pub mod settings;
 mod shutdown;
 mod status;

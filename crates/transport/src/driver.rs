@@ -11,9 +11,6 @@ use tokio::time::Sleep;
 use crate::path_io::{Flow, PathError, PathIo};
 use crate::shared::Shared;
 
-/// Rounds of work before other tasks get a turn: whoever reads what came in finds it still in the
-/// processor's caches.
-const ROUNDS: usize = 2;
 /// How long the other side may take to close its end, once the connection is over.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// A carrier that was acknowledged this recently is slow, not dead.
@@ -158,19 +155,16 @@ impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        for _ in 0..ROUNDS {
-            let mut more = self.drive_paths(cx);
-            more |= self.drive_timers(cx);
-            if self.poll_farewell().is_ready() {
-                let mut state = self.shared.lock();
-                state.paths.clear();
-                return Poll::Ready(());
-            }
-            if !more {
-                return Poll::Pending;
-            }
+        let mut more = self.drive_paths(cx);
+        more |= self.drive_timers(cx);
+        if self.poll_farewell().is_ready() {
+            self.shared.lock().paths.clear();
+            return Poll::Ready(());
         }
-        cx.waker().wake_by_ref();
+        if more {
+            // Others first: whoever reads what came in finds it still in the processor's caches.
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 }

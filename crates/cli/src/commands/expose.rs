@@ -7,15 +7,14 @@ use clap::Args;
 use serde_json::json;
 use tokio::net::TcpStream;
 use whimbrel_base::Name;
-use whimbrel_transport::{Config, Connection, ListenOptions, Listener, Stream};
+use whimbrel_transport::{Config, Connection, Stream};
 
 use crate::access::{self, Entry};
 use crate::args::{Globals, after};
 use crate::failure::Failure;
 use crate::network::{Network, Wish, log_events};
-use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{naming, output, tunnel};
+use crate::{output, serving, tunnel};
 
 /// How long the local service may take to accept.
 const TARGET_LIMIT: Duration = Duration::from_secs(10);
@@ -58,24 +57,15 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
             "under which name? Give a NAME, or --ticket; see `whimbrel expose --help`",
         ));
     }
-    let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let config = Config { linger: args.linger, ..Config::default() };
     let wish = Wish { config, ..Wish::default() };
-    let network = Network::start(globals, super::identity(globals)?.key, wish).await?;
-    let result = tokio::select! {
-        result = serve(globals, &args, &network) => result,
-        _ = shutdown.requested() => Ok(()),
-    };
-    if let Some(name) = args.name.as_ref().filter(|_| result.is_ok()) {
-        naming::withdraw(&network, name).await;
-    }
-    network.close().await;
-    result
+    let serve = async |network: &Network| serve(globals, &args, network).await;
+    serving::until_stopped(globals, wish, args.name.as_ref(), serve).await
 }
 
 async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()> {
     let allow = access::allow(&args.allow, network, globals.quiet).await?;
-    let mut listener = listen(globals, network, args.name.as_ref(), args.ticket, allow).await?;
+    let mut listener = serving::listen(globals, network, args.name.as_ref(), args.ticket, allow).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone()).to_string());
     let about = About::new("expose", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
@@ -96,25 +86,6 @@ async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()
         tokio::spawn(serve_connection(connection, args.to.clone(), globals.quiet));
     }
     Ok(())
-}
-
-/// Listens under a name that is published, or by ticket alone.
-pub(crate) async fn listen(
-    globals: &Globals,
-    network: &Network,
-    name: Option<&Name>,
-    by_ticket: bool,
-    allow: whimbrel_transport::Allow,
-) -> Result<Listener> {
-    let mut options = ListenOptions { allow, ..ListenOptions::default() };
-    if let Some(name) = name
-        && (network.has_names() || !by_ticket)
-    {
-        network.resolver()?;
-        options.delegation = naming::permission(network, name, globals.quiet).await?;
-    }
-    let endpoint: &whimbrel::transport::Endpoint = &network.endpoint;
-    Ok(endpoint.listen_with(name.cloned(), options).await?)
 }
 
 async fn serve_connection(connection: Connection, to: String, quiet: bool) {

@@ -15,11 +15,10 @@ use crate::args::{Globals, after};
 use crate::failure::{self, Failure};
 use crate::network::{Network, Wish, log_events};
 use crate::progress::Board;
-use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::transfer::Trouble;
 use crate::transfer::receiving::{Inbox, Received, receive};
-use crate::{naming, output};
+use crate::{output, serving};
 
 /// Files that may be on their way at once on one connection.
 const RESULTS: usize = 64;
@@ -64,23 +63,14 @@ pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
     if !directory.is_dir() {
         bail!("cannot receive into {}: it is no directory", args.dir.display());
     }
-    let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let network = Network::start(globals, super::identity(globals)?.key, Wish::default()).await?;
-    let result = tokio::select! {
-        result = serve(globals, &args, &network) => result,
-        _ = shutdown.requested() => Ok(()),
-    };
-    if let Some(name) = args.name.as_ref().filter(|_| result.is_ok()) {
-        naming::withdraw(&network, name).await;
-    }
-    network.close().await;
-    result
+    let serve = async |network: &Network| serve(globals, &args, network).await;
+    serving::until_stopped(globals, Wish::default(), args.name.as_ref(), serve).await
 }
 
 async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<()> {
     let allow = access::allow(&args.allow, network, globals.quiet).await?;
     let by_ticket = args.name.is_none();
-    let listener = super::expose::listen(globals, network, args.name.as_ref(), by_ticket, allow).await?;
+    let listener = serving::listen(globals, network, args.name.as_ref(), by_ticket, allow).await?;
     let about = About::new("receive", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
     let ticket = by_ticket.then(|| network.ticket(None).to_string());

@@ -1,0 +1,50 @@
+//! Commands that let peers in until they are stopped: how they start, and how they end.
+
+use anyhow::Result;
+use whimbrel_base::Name;
+use whimbrel_transport::{Allow, ListenOptions, Listener};
+
+use crate::args::Globals;
+use crate::network::{Network, Wish};
+use crate::shutdown::Shutdown;
+use crate::{commands, naming};
+
+/// Serves on an endpoint of this user's until that ends or the command is stopped; then the name is
+/// taken back, unless serving failed, and the endpoint is closed.
+pub(crate) async fn until_stopped(
+    globals: &Globals,
+    wish: Wish,
+    name: Option<&Name>,
+    serve: impl AsyncFnOnce(&Network) -> Result<()>,
+) -> Result<()> {
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let network = Network::start(globals, commands::identity(globals)?.key, wish).await?;
+    let result = tokio::select! {
+        result = serve(&network) => result,
+        _ = shutdown.requested() => Ok(()),
+    };
+    if let Some(name) = name.filter(|_| result.is_ok()) {
+        naming::withdraw(&network, name).await;
+    }
+    network.close().await;
+    result
+}
+
+/// Listens under a name that is published, or by ticket alone.
+pub(crate) async fn listen(
+    globals: &Globals,
+    network: &Network,
+    name: Option<&Name>,
+    by_ticket: bool,
+    allow: Allow,
+) -> Result<Listener> {
+    let mut options = ListenOptions { allow, ..ListenOptions::default() };
+    if let Some(name) = name
+        && (network.has_names() || !by_ticket)
+    {
+        network.resolver()?;
+        options.delegation = naming::permission(network, name, globals.quiet).await?;
+    }
+    let endpoint: &whimbrel::transport::Endpoint = &network.endpoint;
+    Ok(endpoint.listen_with(name.cloned(), options).await?)
+}
