@@ -108,7 +108,7 @@ impl Endpoint {
     }
 
     /// Connects, and returns once the peer has accepted. Tries for
-    /// [`connect_timeout`](Config::connect_timeout), through moves of either side. Cancel-safe: an
+    /// [`connect_timeout`](crate::Config::connect_timeout), through moves of either side. Cancel-safe: an
     /// abandoned attempt is given up.
     ///
     /// # Errors
