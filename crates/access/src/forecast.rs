@@ -1,0 +1,11 @@
+//! "What would happen if": the question that informed policies ask before they choose.
+
+use crate::{Choice, Seconds};
+
+/// Answers when the unit at hand would be complete, were a choice carried out now.
+///
+/// The simulator answers by simulating (Socket Intents §VI-D); live traffic by [`crate::Analytic`], from estimates.
+pub trait Forecast {
+    /// The moment of completion, or `None` if that is not strictly before `bound`. A tight bound saves work.
+    fn completes(&mut self, choice: Choice, bound: Seconds) -> Option<Seconds>;
+}

@@ -1,0 +1,3 @@
+//! The program `whimbrel-pageload`.
+
+fn main() {}
