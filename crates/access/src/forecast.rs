@@ -8,4 +8,10 @@ use crate::{Choice, Seconds};
 pub trait Forecast {
     /// The moment of completion, or `None` if that is not strictly before `bound`. A tight bound saves work.
     fn completes(&mut self, choice: Choice, bound: Seconds) -> Option<Seconds>;
+
+    /// A moment before which the unit cannot be complete by this choice, if that is cheap to say. It only decides what
+    /// is asked first.
+    fn no_earlier_than(&mut self, _choice: Choice) -> Seconds {
+        Seconds::ZERO
+    }
 }

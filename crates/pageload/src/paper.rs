@@ -7,6 +7,7 @@
 //! Bytes and rates are whole numbers kept in binary64, where they are exact (all are far below 2^53).
 
 mod heap;
+mod lanes;
 mod mptcp;
 mod node;
 mod predict;
@@ -17,8 +18,11 @@ mod world;
 
 pub use run::Simulator;
 
-/// Drop the fraction (2.3). All operands are non-negative and far below 2^63.
+/// Drop the fraction (2.3). All operands are non-negative and below 2^51, where adding and taking away 2^52 rounds to
+/// whole numbers; unlike a conversion to an integer, this can be done to several numbers at once.
 #[inline(always)]
 fn whole(x: f64) -> f64 {
-    (x as i64) as f64
+    const SHIFT: f64 = (1u64 << 52) as f64;
+    let nearest = (x + SHIFT) - SHIFT;
+    nearest - if nearest > x { 1.0 } else { 0.0 }
 }

@@ -2,27 +2,34 @@
 
 use crate::{Choice, Connection, Decision, Estimate, Forecast, PathId, Reason, Rule, Seconds, Situation, intents::Key};
 
-/// The earliest arrival found so far. The first of equals wins: whoever comes later must be strictly earlier.
+/// Choices that compete for the earliest arrival. Of equals, the one that entered first wins.
 pub(super) struct Race<'a> {
-    pub(super) best: Seconds,
+    entrants: [Entrant; MOST],
+    count: usize,
     forecast: &'a mut dyn Forecast,
-    decision: &'a mut Decision,
+}
+
+/// More choices than this don't take part; limits on connections keep real situations far below.
+const MOST: usize = 128;
+
+#[derive(Clone, Copy)]
+struct Entrant {
+    choice: Choice,
+    path: PathId,
+    no_earlier: Seconds,
 }
 
 impl<'a> Race<'a> {
-    pub(super) fn new(forecast: &'a mut dyn Forecast, decision: &'a mut Decision) -> Self {
-        Self { best: Seconds::NEVER, forecast, decision }
+    pub(super) fn new(forecast: &'a mut dyn Forecast) -> Self {
+        let nobody = Entrant { choice: Choice::open(PathId(0)), path: PathId(0), no_earlier: Seconds::ZERO };
+        Self { entrants: [nobody; MOST], count: 0, forecast }
     }
 
     /// Let this choice take part.
     pub(super) fn enter(&mut self, choice: Choice, path: PathId) {
-        match self.forecast.completes(choice, self.best) {
-            Some(completes) => {
-                self.best = completes;
-                self.decision.demote(arrival(Rule::ArrivesLater, path));
-                self.decision.prefer(choice, Some(completes), arrival(Rule::EarliestArrival, path));
-            }
-            None => self.decision.append(choice, None, arrival(Rule::ArrivesLater, path)),
+        if self.count < MOST {
+            self.entrants[self.count] = Entrant { choice, path, no_earlier: self.forecast.no_earlier_than(choice) };
+            self.count += 1;
         }
     }
 
@@ -30,6 +37,31 @@ impl<'a> Race<'a> {
     pub(super) fn enter_connections(&mut self, situation: &Situation<'_>, test: impl Fn(&Connection) -> bool) {
         for connection in situation.connections.iter().filter(|connection| test(connection)) {
             self.enter(Choice::Reuse(connection.id), connection.paths.first());
+        }
+    }
+
+    /// Rank all that take part. The most promising is asked first, so that the others soon hit the bound.
+    pub(super) fn run(self, decision: &mut Decision) {
+        let mut order = [0; MOST];
+        let order = &mut order[..self.count];
+        order.iter_mut().enumerate().for_each(|(n, place)| *place = n);
+        let no_earlier = |n: usize| self.entrants[n].no_earlier.0;
+        order.sort_unstable_by(|a, b| no_earlier(*a).total_cmp(&no_earlier(*b)).then(a.cmp(b)));
+        let mut best = Seconds::NEVER;
+        let mut winner = usize::MAX;
+        for &n in &*order {
+            let Entrant { choice, path, no_earlier } = self.entrants[n];
+            // Who entered before the winner also wins a tie.
+            let bound = if n < winner && winner != usize::MAX { Seconds(best.0.next_up()) } else { best };
+            let completes = if no_earlier < bound { self.forecast.completes(choice, bound) } else { None };
+            match completes {
+                Some(completes) => {
+                    (best, winner) = (completes, n);
+                    decision.demote(arrival(Rule::ArrivesLater, path));
+                    decision.prefer(choice, Some(completes), arrival(Rule::EarliestArrival, path));
+                }
+                None => decision.append(choice, None, arrival(Rule::ArrivesLater, path)),
+            }
         }
     }
 }

@@ -12,10 +12,11 @@ impl Policy for Eaf {
     }
 
     fn decide(&mut self, situation: &Situation<'_>, forecast: &mut dyn Forecast, decision: &mut Decision) {
-        let mut race = Race::new(forecast, decision);
+        let mut race = Race::new(forecast);
         for path in situation.usable() {
             enter_path(&mut race, situation, path);
         }
+        race.run(decision);
     }
 }
 
@@ -43,11 +44,12 @@ impl Policy for EafMptcp {
             self.paths = situation.usable().collect();
             self.selections = ordered_selections(&self.paths);
         }
-        let mut race = Race::new(forecast, decision);
+        let mut race = Race::new(forecast);
         race.enter_connections(situation, |_| true);
         for paths in &self.selections {
             race.enter(Choice::Open(*paths), paths.first());
         }
+        race.run(decision);
     }
 }
 

@@ -70,9 +70,10 @@ impl Policy for Mptcp {
         if paths.as_slice().is_empty() {
             return;
         }
-        let mut race = Race::new(forecast, decision);
+        let mut race = Race::new(forecast);
         race.enter_connections(situation, |_: &Connection| true);
         race.enter(Choice::Open(paths), paths.first());
+        race.run(decision);
     }
 
     fn reset(&mut self, seed: u64) {

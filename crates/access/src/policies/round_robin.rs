@@ -26,7 +26,9 @@ impl Policy for RoundRobin {
             return;
         }
         if let Some(path) = situation.usable().nth(self.turn % count) {
-            enter_path(&mut Race::new(forecast, decision), situation, path);
+            let mut race = Race::new(forecast);
+            enter_path(&mut race, situation, path);
+            race.run(decision);
         }
         self.turn = (self.turn + 1) % count;
     }

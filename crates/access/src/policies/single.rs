@@ -15,7 +15,9 @@ impl Policy for Single {
 
     fn decide(&mut self, situation: &Situation<'_>, forecast: &mut dyn Forecast, decision: &mut Decision) {
         if situation.usable().any(|path| path == self.path) {
-            enter_path(&mut Race::new(forecast, decision), situation, self.path);
+            let mut race = Race::new(forecast);
+            enter_path(&mut race, situation, self.path);
+            race.run(decision);
         }
     }
 }

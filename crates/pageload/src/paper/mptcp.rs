@@ -1,6 +1,7 @@
 //! The MPTCP connection and its subflows (11).
 
-use super::node::{At, Kind, Mode, NONE, Phase};
+use super::lanes::Field;
+use super::node::{At, Kind, Mode, NONE, Node, Phase};
 use super::whole;
 use super::world::{IDLE_TIMEOUT, World};
 use crate::scenario::Link;
@@ -8,10 +9,11 @@ use crate::scenario::Link;
 impl World {
     /// 11.3
     pub(super) fn refresh_mptcp(&mut self, at: At, links: &[Link]) {
+        let queued = self.get(at, Field::Queued);
         let node = self.node(at);
         let demand = match node.mode {
             Mode::Idle => 0.0,
-            Mode::Busy => whole(node.queued / node.rtt).max(1.0),
+            Mode::Busy => whole(queued / node.rtt).max(1.0),
         };
         if demand == node.demand {
             return;
@@ -30,10 +32,11 @@ impl World {
     /// 11.4
     fn refresh_subflow(&mut self, at: At, links: &[Link]) {
         let node = *self.node(at);
+        let window = self.get(at, Field::Window);
         let owner = self.node(node.owner);
         let demand = match (owner.mode, node.phase) {
             (Mode::Idle, _) | (Mode::Busy, Phase::Setup) => 0.0,
-            (Mode::Busy, Phase::Ramp) => whole(node.window / node.rtt),
+            (Mode::Busy, Phase::Ramp) => whole(window / node.rtt),
             (Mode::Busy, Phase::Steady) => owner.demand,
         };
         if demand != node.demand {
@@ -46,20 +49,20 @@ impl World {
     pub(super) fn grant_subflow(&mut self, at: At, rate: f64) {
         let clock = self.clock;
         let node = *self.node(at);
-        if rate == node.grant && node.phase != Phase::Ramp {
+        if node.phase != Phase::Ramp && rate == self.get(at, Field::Grant) {
             return;
         }
         let (busy, owner_demand) = {
             let owner = self.node(node.owner);
             (owner.mode == Mode::Busy, owner.demand)
         };
-        let this = self.node(at);
-        this.grant = rate;
-        if busy && node.phase == Phase::Ramp && whole(node.window / node.rtt) > rate {
-            this.phase = Phase::Steady;
-            this.demand = owner_demand.max(node.demand);
+        self.set(at, Field::Grant, rate);
+        let mut ramping = busy && node.phase == Phase::Ramp;
+        if ramping && whole(self.get(at, Field::Window) / node.rtt) > rate {
+            ramping = false;
+            self.turn(at, node.mode, Phase::Steady);
+            self.node(at).demand = owner_demand.max(node.demand);
         }
-        let ramping = busy && this.phase == Phase::Ramp;
         self.aggregate(node.owner);
         if ramping {
             self.set_timer(at, clock + node.rtt, Kind::Round);
@@ -71,22 +74,19 @@ impl World {
     /// 11.6
     fn aggregate(&mut self, at: At) {
         let clock = self.clock;
-        let node = *self.node(at);
-        if node.gathering {
+        let Node { gathering, next: mut subflow, .. } = *self.node(at);
+        if gathering {
             return;
         }
         let mut rate = 0.0;
-        let mut subflow = node.next;
         while subflow != NONE {
-            let flow = self.node(subflow);
-            rate += flow.grant;
-            subflow = flow.next;
+            rate += self.get(subflow, Field::Grant);
+            subflow = self.node(subflow).next;
         }
-        if rate != node.grant {
-            let node = self.node(at);
-            node.grant = rate;
-            node.granted_at = clock;
-            node.moved_then = node.moved;
+        if rate != self.get(at, Field::Grant) {
+            self.set(at, Field::Grant, rate);
+            self.set(at, Field::GrantedAt, clock);
+            self.set(at, Field::MovedThen, self.get(at, Field::Moved));
             self.reschedule_mptcp(at);
         }
     }
@@ -94,13 +94,15 @@ impl World {
     /// 11.7
     pub(super) fn reschedule_mptcp(&mut self, at: At) {
         let clock = self.clock;
-        let node = self.node(at);
-        let (time, kind) = match node.mode {
-            Mode::Idle => (node.since + IDLE_TIMEOUT, Kind::Expire),
-            Mode::Busy if node.grant == 0.0 => return,
+        let Node { mode, since, .. } = *self.node(at);
+        let grant = self.get(at, Field::Grant);
+        let (time, kind) = match mode {
+            Mode::Idle => (since + IDLE_TIMEOUT, Kind::Expire),
+            Mode::Busy if grant == 0.0 => return,
             Mode::Busy => {
-                node.eta = clock + node.left / node.grant;
-                (node.eta, Kind::DoneSteady)
+                let eta = clock + self.get(at, Field::Left) / grant;
+                self.set(at, Field::Eta, eta);
+                (eta, Kind::DoneSteady)
             }
         };
         self.set_timer(at, time, kind);
@@ -113,7 +115,7 @@ impl World {
         if busy && node.phase == Phase::Ramp {
             self.refresh_subflow(at, links);
         } else if node.phase == Phase::Setup {
-            self.node(at).phase = Phase::Ramp;
+            self.turn(at, node.mode, Phase::Ramp);
             if self.node(node.owner).next == at {
                 self.open_further(node.owner, links);
             }

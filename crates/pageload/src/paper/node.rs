@@ -1,4 +1,5 @@
-//! Flows and channels (5): one plain record for both, since a plain TCP connection is both.
+//! Flows and channels (5): one plain record for both, since a plain TCP connection is both. Numbers that change as time
+//! passes are in [`super::lanes`].
 
 use whimbrel_access::PathList;
 
@@ -51,24 +52,8 @@ pub(super) const NONE: At = At::MAX;
 pub(super) struct Node {
     /// Demand: the rate wanted.
     pub(super) demand: f64,
-    /// Grant: the rate given.
-    pub(super) grant: f64,
-    /// Congestion window in bytes.
-    pub(super) window: f64,
     /// The round-trip time of the flow, or of an MPTCP connection's first path.
     pub(super) rtt: f64,
-    /// Bytes outstanding of the head of the queue.
-    pub(super) left: f64,
-    /// Bytes outstanding of the whole queue.
-    pub(super) queued: f64,
-    /// Bytes moved so far.
-    pub(super) moved: f64,
-    /// When the grant was last set.
-    pub(super) granted_at: f64,
-    /// `moved` at that moment.
-    pub(super) moved_then: f64,
-    /// The most recently computed completion time. Never cleared (7.3).
-    pub(super) eta: f64,
     /// Since when the channel is idle.
     pub(super) since: f64,
     /// The time of the pending event.
@@ -104,15 +89,7 @@ impl Node {
     pub(super) fn new(role: Role, path: u8, rtt: f64) -> Self {
         Self {
             demand: 0.0,
-            grant: 0.0,
-            window: INITIAL_WINDOW,
             rtt,
-            left: 0.0,
-            queued: 0.0,
-            moved: 0.0,
-            granted_at: 0.0,
-            moved_then: 0.0,
-            eta: f64::NAN,
             since: 0.0,
             timer: 0.0,
             serial: 0,

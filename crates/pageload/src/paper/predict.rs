@@ -1,9 +1,37 @@
 //! When would a transfer complete, if (13)?
 
-use super::node::{At, NONE};
+use super::lanes::Field;
+use super::node::{At, NONE, Phase, Role};
 use super::world::{Queues, World};
 use crate::scenario::Link;
-use whimbrel_access::{Choice, Forecast, Seconds};
+use whimbrel_access::{Choice, Forecast, PathList, Seconds};
+
+/// Rounding must never make a lower bound too high.
+pub(super) const BEFORE: f64 = 1.0 - 1e-9;
+
+/// What all these paths carry together.
+pub(super) fn rate_of(paths: PathList, links: &[Link]) -> f64 {
+    paths.as_slice().iter().map(|path| links[path.index()].rate).sum()
+}
+
+impl World {
+    /// The bytes of its queue that a channel cannot complete without.
+    #[inline]
+    fn must_move(&self, at: At) -> f64 {
+        let get = |field| self.get(at, field);
+        // Truncation holds back a few bytes that a completion makes up for (7.3).
+        let owed = get(Field::MovedThen) + get(Field::Grant) * (self.clock - get(Field::GrantedAt)) - get(Field::Moved);
+        get(Field::Queued) - owed.max(0.0) - 1.0
+    }
+
+    /// A moment before which a channel cannot have moved all it has queued and `more`, whatever happens: nothing is
+    /// faster than the paths, and nothing moves during set-up.
+    fn done_no_earlier(&self, at: At, more: f64, links: &[Link]) -> f64 {
+        let node = &self.nodes[usize::from(at)];
+        let setup = if node.role == Role::Tcp && node.phase == Phase::Setup { node.timer } else { self.clock };
+        (setup + (self.must_move(at) + more).max(0.0) / rate_of(node.paths, links)) * BEFORE
+    }
+}
 
 /// What a prediction needs, borrowed from the run that asks.
 pub(super) struct Predictor<'a> {
@@ -31,8 +59,10 @@ impl Forecast for Predictor<'_> {
             Choice::Open(paths) => world.open(paths, self.host, self.tls, self.links),
         };
         world.assign(at, self.transfer, size, self.links);
+        let rate = rate_of(world.nodes[usize::from(at)].paths, self.links);
+        let limit = bound.0 / BEFORE;
         while let Some((time, owner)) = world.pop() {
-            if time >= bound.0 {
+            if time >= bound.0 || world.must_move(at) > (limit - world.clock) * rate {
                 return None;
             }
             if let Some(finished) = world.handle(time, owner, self.links, self.queues)
@@ -42,6 +72,21 @@ impl Forecast for Predictor<'_> {
             }
         }
         None
+    }
+
+    fn no_earlier_than(&mut self, choice: Choice) -> Seconds {
+        let size = self.queues.size[usize::from(self.transfer)];
+        let now = self.real.clock;
+        Seconds(match choice {
+            Choice::Reuse(id) => match self.find(id.0) {
+                Some(at) => self.real.done_no_earlier(at, size, self.links),
+                None => f64::INFINITY,
+            },
+            Choice::Open(paths) => {
+                let setup = self.links[paths.first().index()].rtt * if self.tls { 4.0 } else { 2.0 };
+                (now + setup + size / rate_of(paths, self.links)) * BEFORE
+            }
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The real run: the scheduler (12) around the world.
 
+use super::lanes::Field;
 use super::node::{At, Mode};
 use super::predict::Predictor;
 use super::world::{Finished, Queues, World};
@@ -107,7 +108,7 @@ impl Run<'_> {
         for &at in &sim.world.channels {
             let node = &sim.world.nodes[usize::from(at)];
             if node.host == object.host && node.tls == object.tls {
-                let scheduled = node.queued as u64;
+                let scheduled = sim.world.get(at, Field::Queued) as u64;
                 sim.eligible.push(Connection { id: ConnectionId(node.id), paths: node.paths, scheduled });
             }
         }

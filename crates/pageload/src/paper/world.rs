@@ -1,8 +1,8 @@
 //! Clock, events, progress and queues: all that happens without a scheduler (6, 7, 8.1, 8.2, 10).
 
 use super::heap::{Entry, Heap};
-use super::node::{At, Kind, Mode, NONE, Node, Phase, Role};
-use super::whole;
+use super::node::{At, INITIAL_WINDOW, Kind, Mode, NONE, Node, Phase, Role};
+use super::lanes::{Field, Lanes};
 use crate::scenario::Link;
 use whimbrel_access::{MAX_PATHS, PathList};
 
@@ -31,11 +31,10 @@ pub(super) struct World {
     pub(super) clock: f64,
     pub(super) heap: Heap,
     pub(super) nodes: Vec<Node>,
+    pub(super) lanes: Lanes,
     free: Vec<At>,
     /// Open channels, oldest first.
     pub(super) channels: Vec<At>,
-    /// Open subflows, in no order.
-    subflows: Vec<At>,
     /// The flows of each path in order of registration.
     pub(super) flows: [Vec<At>; MAX_PATHS],
     serial: u32,
@@ -47,9 +46,9 @@ impl World {
         self.clock = 0.0;
         self.heap.clear();
         self.nodes.clear();
+        self.lanes.clear();
         self.free.clear();
         self.channels.clear();
-        self.subflows.clear();
         self.flows.iter_mut().for_each(Vec::clear);
         self.serial = 0;
         self.next_id = 0;
@@ -60,9 +59,9 @@ impl World {
         self.clock = other.clock;
         self.heap.copy_from(&other.heap);
         self.nodes.clone_from(&other.nodes);
+        self.lanes.copy_from(&other.lanes);
         self.free.clone_from(&other.free);
         self.channels.clone_from(&other.channels);
-        self.subflows.clone_from(&other.subflows);
         for (mine, theirs) in self.flows.iter_mut().zip(&other.flows).take(paths) {
             mine.clone_from(theirs);
         }
@@ -75,13 +74,40 @@ impl World {
         &mut self.nodes[usize::from(at)]
     }
 
-    pub(super) fn add(&mut self, node: Node) -> At {
-        if let Some(at) = self.free.pop() {
+    #[inline(always)]
+    pub(super) fn get(&self, at: At, field: Field) -> f64 {
+        self.lanes.get(at, field)
+    }
+
+    #[inline(always)]
+    pub(super) fn set(&mut self, at: At, field: Field, value: f64) {
+        self.lanes.set(at, field, value);
+    }
+
+    fn add(&mut self, node: Node) -> At {
+        let at = if let Some(at) = self.free.pop() {
             *self.node(at) = node;
-            return at;
-        }
-        self.nodes.push(node);
-        (self.nodes.len() - 1) as At
+            at
+        } else {
+            self.nodes.push(node);
+            (self.nodes.len() - 1) as At
+        };
+        self.lanes.reset(at);
+        self.set(at, Field::Window, INITIAL_WINDOW);
+        at
+    }
+
+    /// Change what a node does, and with it how it moves.
+    pub(super) fn turn(&mut self, at: At, mode: Mode, phase: Phase) {
+        let node = self.node(at);
+        (node.mode, node.phase) = (mode, phase);
+        let role = node.role;
+        let busy = mode == Mode::Busy;
+        let flag = |is: bool| f64::from(u8::from(is));
+        let moves = busy && (role == Role::Mptcp || (role == Role::Tcp && phase != Phase::Setup));
+        self.set(at, Field::Moves, flag(moves));
+        self.set(at, Field::Grows, flag(role == Role::Tcp && phase == Phase::Ramp));
+        self.set(at, Field::GrowsByGrant, flag(role == Role::Subflow && phase == Phase::Ramp));
     }
 
     /// 6.3
@@ -115,42 +141,24 @@ impl World {
     #[inline]
     pub(super) fn handle(&mut self, time: f64, at: At, links: &[Link], queues: &Queues) -> Option<Finished> {
         if time > self.clock {
-            self.progress(time);
+            self.lanes.progress(time - self.clock, time);
             self.clock = time;
         }
         self.node(at).serial = 0;
-        let node = self.nodes[usize::from(at)];
-        if node.role == Role::Subflow {
+        let Node { role, mode, .. } = self.nodes[usize::from(at)];
+        if role == Role::Subflow {
             self.subflow_event(at, links);
             return None;
         }
-        if node.mode == Mode::Busy && node.left == 0.0 {
+        if mode == Mode::Busy && self.get(at, Field::Left) == 0.0 {
             return Some(self.finish(at, links, queues));
         }
-        match node.role {
+        match role {
             Role::Tcp => self.tcp_event(at, links),
-            Role::Mptcp | Role::Subflow if node.mode == Mode::Idle => self.close(at),
+            Role::Mptcp | Role::Subflow if mode == Mode::Idle => self.close(at),
             Role::Mptcp | Role::Subflow => {}
         }
         None
-    }
-
-    /// 7: everything that is under way moves from the clock to `end`.
-    #[inline]
-    fn progress(&mut self, end: f64) {
-        let elapsed = end - self.clock;
-        for &at in &self.channels {
-            let node = &mut self.nodes[usize::from(at)];
-            if node.mode == Mode::Busy && (node.role == Role::Mptcp || node.phase != Phase::Setup) {
-                advance(node, elapsed, end);
-            }
-        }
-        for &at in &self.subflows {
-            let node = &mut self.nodes[usize::from(at)];
-            if node.phase == Phase::Ramp {
-                node.window += whole(node.grant * elapsed);
-            }
-        }
     }
 
     /// 8.1 and 11.1: a new channel on these paths.
@@ -160,10 +168,10 @@ impl World {
         let setup = self.clock + link.rtt * if tls { 4.0 } else { 2.0 };
         let role = if paths.is_multipath() { Role::Mptcp } else { Role::Tcp };
         let mut node = Node::new(role, path.0, link.rtt);
-        node.granted_at = self.clock;
         (node.host, node.tls, node.paths, node.id) = (host, tls, paths, self.next_id);
         self.next_id += 1;
         let at = self.add(node);
+        self.set(at, Field::GrantedAt, self.clock);
         self.channels.push(at);
         let flow = if role == Role::Tcp { at } else { self.add_subflow(at, path.0, link.rtt) };
         if role == Role::Tcp {
@@ -183,21 +191,21 @@ impl World {
             last = self.node(last).next;
         }
         self.node(last).next = at;
-        self.subflows.push(at);
         self.flows[usize::from(path)].push(at);
         at
     }
 
     /// 8.2: put a transfer behind what is queued on a channel.
     pub(super) fn assign(&mut self, at: At, transfer: u16, size: f64, links: &[Link]) {
+        self.set(at, Field::Queued, self.get(at, Field::Queued) + size);
         let node = self.node(at);
-        node.queued += size;
         node.tail = transfer;
         node.length += 1;
         if node.mode == Mode::Idle {
             node.head = transfer;
-            node.left = size;
-            node.mode = Mode::Busy;
+            let phase = node.phase;
+            self.set(at, Field::Left, size);
+            self.turn(at, Mode::Busy, phase);
         }
         self.refresh(at, links);
     }
@@ -220,13 +228,15 @@ impl World {
         node.length -= 1;
         let emptied = node.length == 0;
         if emptied {
-            node.mode = Mode::Idle;
             node.since = clock;
+            let phase = node.phase;
+            self.turn(at, Mode::Idle, phase);
             self.refresh(at, links);
         } else {
             // A prediction's own transfer is the tail of a queue without being linked to it.
             node.head = if node.length == 1 { node.tail } else { queues.next[usize::from(transfer)] };
-            node.left = queues.size[usize::from(node.head)];
+            let left = queues.size[usize::from(node.head)];
+            self.set(at, Field::Left, left);
             self.refresh(at, links);
             self.reschedule(at);
         }
@@ -252,7 +262,6 @@ impl World {
         while subflow != NONE {
             let node = *self.node(subflow);
             self.flows[usize::from(node.path)].retain(|other| *other != subflow);
-            self.subflows.retain(|other| *other != subflow);
             self.release(subflow);
             subflow = node.next;
         }
@@ -261,26 +270,7 @@ impl World {
 
     fn release(&mut self, at: At) {
         self.node(at).serial = 0;
+        self.lanes.reset(at);
         self.free.push(at);
-    }
-}
-
-/// 7.1 to 7.4 for one busy channel.
-#[inline(always)]
-fn advance(node: &mut Node, elapsed: f64, end: f64) {
-    let mut bytes = whole(node.grant * elapsed);
-    let cap = node.moved_then + whole(node.grant * (end - node.granted_at));
-    let excess = node.moved + bytes - cap;
-    if excess > 0.0 {
-        bytes = (bytes - excess).max(0.0);
-    }
-    if bytes > node.left || (bytes < node.left && end == node.eta) {
-        bytes = node.left;
-    }
-    node.left -= bytes;
-    node.queued -= bytes;
-    node.moved += bytes;
-    if node.role == Role::Tcp && node.phase == Phase::Ramp {
-        node.window += bytes;
     }
 }
