@@ -23,6 +23,11 @@ impl Heap {
         self.entries.clone_from(&other.entries);
     }
 
+    /// The time of the first event, live or not; infinite if there is none.
+    pub(super) fn earliest(&self) -> f64 {
+        self.entries.first().map_or(f64::INFINITY, |entry| entry.time)
+    }
+
     #[inline]
     pub(super) fn push(&mut self, entry: Entry) {
         self.entries.push(entry);

@@ -28,12 +28,18 @@ pub struct Simulator {
     estimates: Vec<PathEstimate>,
     decision: Decision,
     done: usize,
+    thorough: bool,
 }
 
 impl Simulator {
     /// A simulator.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A simulator that never cuts a prediction short because it cannot win: slower, for comparison.
+    pub fn thorough() -> Self {
+        Self { thorough: true, ..Self::default() }
     }
 
     /// Load a page over these links by this policy. The outcome is written into `outcome`, whose memory is reused.
@@ -127,6 +133,7 @@ impl Run<'_> {
             transfer,
             host: object.host,
             tls: object.tls,
+            thorough: sim.thorough,
         };
         sim.decision.clear();
         self.policy.decide(&situation, &mut predictor, &mut sim.decision);

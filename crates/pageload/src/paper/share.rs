@@ -1,6 +1,6 @@
 //! Sharing a path among its flows (9).
 
-use super::node::{At, Role};
+use super::node::{At, Kind, Mode, Role};
 use super::whole;
 use super::world::World;
 use crate::scenario::Link;
@@ -24,8 +24,12 @@ impl World {
         let mut wanting = 0;
         for n in 0..buffer.len() {
             let at = buffer[n];
-            if self.node(at).demand == 0.0 {
-                self.grant(at, 0.0);
+            let node = self.node(at);
+            if node.demand == 0.0 {
+                // An idle connection that is already waiting for its expiry would only be told so again.
+                if !(node.mode == Mode::Idle && node.kind == Kind::Expire && node.serial != 0) {
+                    self.grant(at, 0.0);
+                }
             } else {
                 buffer[wanting] = at;
                 wanting += 1;
