@@ -1,10 +1,10 @@
 //! When would a transfer complete, if (13)?
 
 use super::lanes::Field;
-use super::node::{At, INITIAL_WINDOW, Mode, NONE, Phase, Role};
+use super::node::{At, INITIAL_WINDOW, Mode, NONE, Node, Phase, Role};
 use super::world::{Queues, World};
 use crate::scenario::Link;
-use whimbrel_access::{Choice, Forecast, PathList, Seconds};
+use whimbrel_access::{Choice, Forecast, MAX_PATHS, PathList, Seconds};
 
 /// Rounding must never make a lower bound too high.
 const BEFORE: f64 = 1.0 - 1e-9;
@@ -18,21 +18,41 @@ impl World {
     /// The bytes of its queue that a channel cannot complete without.
     #[inline]
     fn must_move(&self, at: At) -> f64 {
-        let get = |field| self.get(at, field);
-        // Truncation holds back a few bytes that a completion makes up for (7.3).
-        let owed = get(Field::MovedThen) + get(Field::Grant) * (self.clock - get(Field::GrantedAt)) - get(Field::Moved);
-        get(Field::Queued) - owed.max(0.0) - 1.0
+        self.get(at, Field::Queued) - self.owed(at)
     }
 
-    /// A rate above which a channel does not get from now on, with `bytes` still to move.
+    /// Truncation holds back a few bytes that a completion makes up for (7.3).
+    #[inline]
+    fn owed(&self, at: At) -> f64 {
+        let get = |field| self.get(at, field);
+        let due = get(Field::MovedThen) + get(Field::Grant) * (self.clock - get(Field::GrantedAt));
+        (due - get(Field::Moved)).max(0.0) + 1.0
+    }
+
+    /// Bytes above which a channel does not move from now until then, with `bytes` on its queue.
+    #[inline]
+    fn most_until(&self, at: At, bytes: f64, then: f64, links: &[Link]) -> f64 {
+        let node = &self.nodes[usize::from(at)];
+        if node.role == Role::Tcp {
+            let start = if node.phase == Phase::Setup { node.timer } else { self.clock };
+            return self.fastest(at, bytes, links) * (then - start);
+        }
+        let mut most = 0.0;
+        let mut flow = node.next;
+        for path in node.paths.as_slice() {
+            let (start, fastest) = self.subflow_bounds(node, flow, bytes, &links[path.index()]);
+            most += fastest * (then - start).max(0.0);
+            if flow != NONE {
+                flow = self.nodes[usize::from(flow)].next;
+            }
+        }
+        most
+    }
+
+    /// A rate above which a plain connection does not get, with `bytes` on its queue.
     #[inline]
     fn fastest(&self, at: At, bytes: f64, links: &[Link]) -> f64 {
         let node = &self.nodes[usize::from(at)];
-        if node.role == Role::Mptcp {
-            // Subflows keep what was wanted when they were last asked.
-            let bytes = bytes.max((node.demand + 1.0) * node.rtt);
-            return fastest_multipath(node.paths, bytes, self.widest(at), links);
-        }
         let wanted = match node.phase {
             Phase::Steady if node.mode == Mode::Busy => node.demand.max(bytes / node.rtt),
             Phase::Steady => bytes / node.rtt,
@@ -41,37 +61,86 @@ impl World {
         wanted.min(links[usize::from(node.path)].rate)
     }
 
-    /// The largest window of an MPTCP connection's subflows, those to come included.
-    fn widest(&self, at: At) -> f64 {
-        let mut widest = INITIAL_WINDOW;
-        let mut subflow = self.nodes[usize::from(at)].next;
-        while subflow != NONE {
-            widest = widest.max(self.get(subflow, Field::Window));
-            subflow = self.nodes[usize::from(subflow)].next;
-        }
-        widest
+    /// When a subflow can start, and a rate above which it does not get. One that does not exist yet starts 2 rtt from
+    /// now at the earliest.
+    fn subflow_bounds(&self, owner: &Node, flow: At, bytes: f64, link: &Link) -> (f64, f64) {
+        let (start, window) = match self.nodes.get(usize::from(flow)) {
+            Some(node) if node.phase == Phase::Setup => (node.timer, INITIAL_WINDOW),
+            Some(_) => (self.clock, self.get(flow, Field::Window)),
+            None => (self.clock + link.rtt * 2.0, INITIAL_WINDOW),
+        };
+        // A subflow keeps what was wanted when it was last asked.
+        let wanted = (bytes / owner.rtt).max(owner.demand + 1.0).max((window + bytes) / link.rtt);
+        (start, wanted.min(link.rate))
     }
 
     /// A moment before which a channel cannot have moved all it has queued and `more`.
     fn done_no_earlier(&self, at: At, more: f64, links: &[Link]) -> f64 {
+        let queue = self.get(at, Field::Queued) + more;
+        let bytes = (queue - self.owed(at)).max(0.0);
         let node = &self.nodes[usize::from(at)];
-        let waits = node.role == Role::Tcp && node.phase == Phase::Setup;
-        let start = if waits { node.timer } else { self.clock };
-        let bytes = (self.must_move(at) + more).max(0.0);
-        // What is queued will be wanted at once, so the demand of now is no limit.
-        let fastest = self.fastest(at, self.get(at, Field::Queued) + more, links);
-        (start + bytes / fastest) * BEFORE
+        let alone = if node.role == Role::Tcp {
+            let start = if node.phase == Phase::Setup { node.timer } else { self.clock };
+            start + bytes / self.fastest(at, queue, links)
+        } else {
+            let mut starts = [(f64::INFINITY, 0.0); MAX_PATHS];
+            let mut flow = node.next;
+            for (slot, path) in starts.iter_mut().zip(node.paths.as_slice()) {
+                *slot = self.subflow_bounds(node, flow, queue, &links[path.index()]);
+                flow = self.nodes.get(usize::from(flow)).map_or(NONE, |node| node.next);
+            }
+            moved_by(&starts[..node.paths.as_slice().len()], bytes)
+        };
+        alone.max(self.clock + self.in_company(at, bytes, links)) * BEFORE
+    }
+
+    /// Others that want all of a path take as much of it as this channel, until their transfer is complete.
+    fn in_company(&self, at: At, bytes: f64, links: &[Link]) -> f64 {
+        let paths = self.nodes[usize::from(at)].paths;
+        let mut total = bytes;
+        for &other in &self.channels {
+            if other != at && self.is_greedy(other, paths, links) {
+                total += bytes.min(self.get(other, Field::Left) - self.owed(other)).max(0.0);
+            }
+        }
+        total / paths.as_slice().iter().map(|path| links[path.index()].rate).sum::<f64>()
+    }
+
+    /// Whether a channel is past slow start on exactly these paths, and wants all that each of them carries.
+    fn is_greedy(&self, at: At, paths: PathList, links: &[Link]) -> bool {
+        let node = &self.nodes[usize::from(at)];
+        if node.mode == Mode::Idle || node.paths != paths {
+            return false;
+        }
+        let takes_all = |flow: &Node| {
+            flow.phase == Phase::Steady && flow.demand >= links[usize::from(flow.path)].rate
+        };
+        if node.role == Role::Tcp {
+            return takes_all(node);
+        }
+        let mut flow = node.next;
+        let mut flows = 0;
+        while let Some(subflow) = self.nodes.get(usize::from(flow)) {
+            if !takes_all(subflow) {
+                return false;
+            }
+            flows += 1;
+            flow = subflow.next;
+        }
+        flows == paths.as_slice().len()
     }
 }
 
-/// Subflows in slow start grow by what they move; later each wants the whole queue per round trip of the first path.
-fn fastest_multipath(paths: PathList, bytes: f64, window: f64, links: &[Link]) -> f64 {
-    let first = links[paths.first().index()].rtt;
-    let fastest = paths.as_slice().iter().map(|path| {
-        let link = &links[path.index()];
-        (bytes / first).max((window + bytes) / link.rtt).min(link.rate)
-    });
-    fastest.sum()
+/// When flows that start at these times and run at these rates have moved so many bytes.
+fn moved_by(starts: &[(f64, f64)], bytes: f64) -> f64 {
+    let all_from = |first: f64| {
+        let running = starts.iter().filter(move |(start, _)| *start <= first);
+        let (rate, before) = running.fold((0.0, 0.0), |(rate, before), (start, fast)| {
+            (rate + fast, before + fast * start)
+        });
+        (bytes + before) / rate
+    };
+    starts.iter().map(|(start, _)| all_from(*start)).fold(f64::INFINITY, f64::min)
 }
 
 /// What a prediction needs, borrowed from the run that asks.
@@ -106,9 +175,8 @@ impl Forecast for Predictor<'_> {
         while world.heap.earliest() < bound.0
             && let Some((time, owner)) = world.pop()
         {
-            let bytes = world.must_move(at);
-            let hopeless = bytes > 0.0
-                && bytes > (limit - world.clock) * world.fastest(at, world.get(at, Field::Queued), self.links);
+            let queue = world.get(at, Field::Queued);
+            let hopeless = world.must_move(at) > world.most_until(at, queue, limit, self.links).max(0.0);
             if time >= bound.0 || (hopeless && !self.thorough) {
                 return None;
             }
@@ -134,13 +202,28 @@ impl Forecast for Predictor<'_> {
             },
             Choice::Open(paths) => {
                 let setup = self.links[paths.first().index()].rtt * if self.tls { 4.0 } else { 2.0 };
-                (now + setup + size / fastest_multipath(paths, size, INITIAL_WINDOW, self.links)) * BEFORE
+                self.opened_done_no_earlier(paths, now + setup, size) * BEFORE
             }
         })
     }
 }
 
 impl Predictor<'_> {
+    /// The same for a new channel whose first path is set up at `ready`.
+    fn opened_done_no_earlier(&self, paths: PathList, ready: f64, size: f64) -> f64 {
+        let first = self.links[paths.first().index()].rtt;
+        let mut starts = [(f64::INFINITY, 0.0); MAX_PATHS];
+        let paths = paths.as_slice();
+        for (n, path) in paths.iter().enumerate() {
+            let link = &self.links[path.index()];
+            let start = if n == 0 { ready } else { ready + link.rtt * 2.0 };
+            let window = (INITIAL_WINDOW + size) / link.rtt;
+            let wanted = if paths.len() > 1 { window.max(size / first + 1.0) } else { window };
+            starts[n] = (start, wanted.min(link.rate));
+        }
+        moved_by(&starts[..paths.len()], size - 1.0)
+    }
+
     fn find(&self, id: u32) -> Option<At> {
         self.real.channels.iter().copied().find(|at| self.real.nodes[usize::from(*at)].id == id)
     }
