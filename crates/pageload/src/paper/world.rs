@@ -122,7 +122,7 @@ impl World {
         node.kind = kind;
         node.serial = serial;
         self.serial = serial;
-        self.heap.push(Entry { time, serial, owner: u32::from(at) });
+        self.heap.push(Entry::new(time, serial, u32::from(at)));
     }
 
     /// The next live event, taken off the heap (6.4).
@@ -132,7 +132,7 @@ impl World {
             let entry = self.heap.pop()?;
             let node = &mut self.nodes[entry.owner as usize];
             if node.serial == entry.serial {
-                return Some((entry.time, entry.owner as At));
+                return Some((entry.time(), entry.owner as At));
             }
         }
     }
