@@ -26,6 +26,8 @@ pub struct Destination {
 /// All that a policy may look at when it decides.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
+    /// The moment, on the same clock as forecasts.
+    pub now: Seconds,
     /// What the application says about the unit.
     pub intents: &'a Intents,
     /// What is known of each path.
@@ -71,8 +73,9 @@ pub trait Policy: Send {
     /// An empty decision means that the unit has to wait.
     fn decide(&mut self, situation: &Situation<'_>, forecast: &mut dyn Forecast, decision: &mut Decision);
 
-    /// Say whether the rest of something that is under way should move, and where to: asked when a path or connection
-    /// has become free. `situation` is as for a new unit of the size that is left. An empty decision leaves it alone.
+    /// Say whether the end of something that is under way should come another way: asked when a path or connection
+    /// has become free. `situation` is as for a new unit of the size that is left. The parts of the decision say how
+    /// many bytes move, and where to; none leaves it alone. Forecasts of a split include what stays where it is.
     fn reconsider(
         &mut self,
         _under_way: &UnderWay,

@@ -4,7 +4,18 @@ use crate::{PathId, Policy, policies::*};
 use serde::{Deserialize, Serialize};
 
 /// The names of all policies.
-pub const NAMES: &[&str] = &["single", "round-robin", "eaf", "eaf-mptcp", "mptcp"];
+pub const NAMES: &[&str] = &[
+    "single",
+    "round-robin",
+    "eaf",
+    "eaf-mptcp",
+    "mptcp",
+    "threshold",
+    "lowest-latency",
+    "cheapest",
+    "energy",
+    "whimbrel",
+];
 
 /// A policy by name with its settings: `name = "single"`, `path = 2`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +29,19 @@ pub struct PolicySpec {
     /// `mptcp`: start each connection on a random path.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub random: bool,
+    /// `threshold`: units of at least so many bytes go by rate (default 100 kB). `whimbrel`: units below are not split
+    /// (default 20 kB).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// `whimbrel`: the share of a unit's time that leaving the fastest path must save, 0 to 1 (default 0.1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin: Option<f64>,
+    /// `energy`: what waking each path costs relative to the first (default 1 and 5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy: Option<Vec<f64>>,
+    /// `energy`: how many times as long a unit may take for the energy of one (default 0.2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience: Option<f64>,
 }
 
 /// Why a policy can't be made.
@@ -42,7 +66,20 @@ pub enum PolicyError {
 impl PolicySpec {
     /// A policy with default settings.
     pub fn named(name: &str) -> Self {
-        Self { name: name.to_owned(), path: None, random: false }
+        Self {
+            name: name.to_owned(),
+            path: None,
+            random: false,
+            bytes: None,
+            margin: None,
+            energy: None,
+            patience: None,
+        }
+    }
+
+    /// The same on or from this path, counted from 1.
+    pub fn on(self, path: u8) -> Self {
+        Self { path: Some(path), ..self }
     }
 
     /// # Errors
@@ -65,6 +102,20 @@ impl PolicySpec {
             "eaf" => Box::new(Eaf),
             "eaf-mptcp" => Box::new(EafMptcp::default()),
             "mptcp" => Box::new(Mptcp::new(if self.random { First::Random } else { First::Path(path) })),
+            "threshold" => Box::new(Threshold { bytes: self.bytes.unwrap_or(100_000) }),
+            "lowest-latency" => Box::new(LowestLatency),
+            "cheapest" => Box::new(Cheapest),
+            "energy" => Box::new(Energy {
+                cost: self.energy.clone().unwrap_or_else(|| vec![1.0, 5.0]),
+                patience: self.patience.unwrap_or(0.2),
+            }),
+            "whimbrel" => {
+                let default = Whimbrel::default();
+                Box::new(Whimbrel {
+                    split_from: self.bytes.unwrap_or(default.split_from),
+                    margin: self.margin.unwrap_or(default.margin),
+                })
+            }
             other => return Err(PolicyError::Name(other.to_owned())),
         })
     }

@@ -6,14 +6,14 @@ use whimbrel_access::PolicySpec;
 use whimbrel_pageload::{har::Har, page::{Page, Reading}, paper::Simulator, scenario::{Link, Outcome}};
 
 fn policy(name: &str) -> PolicySpec {
-    let spec = |name: &str, path| PolicySpec { name: name.to_owned(), path, random: false };
+    let named = PolicySpec::named;
     match name {
-        "only1-1" => spec("single", Some(1)),
-        "only1-2" => spec("single", Some(2)),
-        "rr-1" => spec("round-robin", Some(1)),
-        "mptcp-1" => spec("mptcp", Some(1)),
-        "mptcp-2" => spec("mptcp", Some(2)),
-        other => spec(other, None),
+        "only1-1" => named("single").on(1),
+        "only1-2" => named("single").on(2),
+        "rr-1" => named("round-robin").on(1),
+        "mptcp-1" => named("mptcp").on(1),
+        "mptcp-2" => named("mptcp").on(2),
+        other => named(other),
     }
 }
 

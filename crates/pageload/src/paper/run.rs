@@ -7,7 +7,7 @@ use super::world::{Finished, Queues, World};
 use crate::page::Page;
 use crate::scenario::{Link, Outcome, Span};
 use whimbrel_access::{
-    Choice, Connection, ConnectionId, Decision, Intents, PathEstimate, Policy, Situation,
+    Choice, Connection, ConnectionId, Decision, Intents, PathEstimate, Policy, Seconds, Situation,
 };
 
 /// Busy channels of one host.
@@ -120,6 +120,7 @@ impl Run<'_> {
         }
         let intents = Intents::receive(object.size as u64);
         let situation = Situation {
+            now: Seconds(sim.world.clock),
             intents: &intents,
             paths: &sim.estimates,
             destinations: &[],
