@@ -137,6 +137,7 @@ pub struct Part {
 pub struct Decision {
     ranked: Vec<Ranked>,
     parts: Vec<Part>,
+    warm: Option<Choice>,
 }
 
 impl Decision {
@@ -144,6 +145,17 @@ impl Decision {
     pub fn clear(&mut self) {
         self.ranked.clear();
         self.parts.clear();
+        self.warm = None;
+    }
+
+    /// Besides, open this connection for later: it costs a handshake and saves one.
+    pub fn warm_up(&mut self, choice: Choice) {
+        self.warm = Some(choice);
+    }
+
+    /// The connection to open besides, if any.
+    pub fn warm(&self) -> Option<Choice> {
+        self.warm
     }
 
     /// Put a choice behind all others.

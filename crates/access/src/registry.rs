@@ -36,6 +36,9 @@ pub struct PolicySpec {
     /// `whimbrel`: the share of a unit's time that leaving the fastest path must save, 0 to 1 (default 0.1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<f64>,
+    /// `whimbrel`: whether to open connections on further paths before they are needed (default true).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<bool>,
     /// `energy`: what waking each path costs relative to the first (default 1 and 5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy: Option<Vec<f64>>,
@@ -72,6 +75,7 @@ impl PolicySpec {
             random: false,
             bytes: None,
             margin: None,
+            warm: None,
             energy: None,
             patience: None,
         }
@@ -114,6 +118,7 @@ impl PolicySpec {
                 Box::new(Whimbrel {
                     split_from: self.bytes.unwrap_or(default.split_from),
                     margin: self.margin.unwrap_or(default.margin),
+                    warms: self.warm.unwrap_or(default.warms),
                 })
             }
             other => return Err(PolicyError::Name(other.to_owned())),

@@ -10,7 +10,7 @@ pub(super) struct Race<'a> {
 }
 
 /// More choices than this don't take part; limits on connections keep real situations far below.
-const MOST: usize = 128;
+const MOST: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Entrant {
@@ -25,10 +25,11 @@ impl<'a> Race<'a> {
         Self { entrants: [nobody; MOST], count: 0, forecast }
     }
 
-    /// Let this choice take part.
+    /// Let this choice take part, if it is possible at all.
     pub(super) fn enter(&mut self, choice: Choice, path: PathId) {
-        if self.count < MOST {
-            self.entrants[self.count] = Entrant { choice, path, no_earlier: self.forecast.no_earlier_than(choice) };
+        let no_earlier = self.forecast.no_earlier_than(choice);
+        if self.count < MOST && no_earlier < Seconds::NEVER {
+            self.entrants[self.count] = Entrant { choice, path, no_earlier };
             self.count += 1;
         }
     }
@@ -40,8 +41,19 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// Rank all that take part. The most promising is asked first, so that the others soon hit the bound.
+    /// Rank all that take part. Where there is no choice, nothing is foretold.
     pub(super) fn run(self, decision: &mut Decision) {
+        if self.count == 1 {
+            let Entrant { choice, path, .. } = self.entrants[0];
+            decision.prefer(choice, None, arrival(Rule::EarliestArrival, path));
+            return;
+        }
+        self.run_timed(decision);
+    }
+
+    /// Rank all that take part, and say when the best would be complete. The most promising is asked first, so that the
+    /// others soon hit the bound.
+    pub(super) fn run_timed(self, decision: &mut Decision) {
         let mut order = [0; MOST];
         let order = &mut order[..self.count];
         order.iter_mut().enumerate().for_each(|(n, place)| *place = n);

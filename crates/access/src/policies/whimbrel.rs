@@ -19,11 +19,13 @@ pub(crate) struct Whimbrel {
     pub(crate) split_from: u64,
     /// Leaving home must save this share of the time.
     pub(crate) margin: f64,
+    /// Whether to open connections before they are needed.
+    pub(crate) warms: bool,
 }
 
 impl Default for Whimbrel {
     fn default() -> Self {
-        Self { split_from: 20_000, margin: 0.1 }
+        Self { split_from: 20_000, margin: 0.1, warms: true }
     }
 }
 
@@ -54,6 +56,7 @@ impl Policy for Whimbrel {
         if self.may_split(situation) {
             self.split(situation, forecast, ways, best, decision);
         }
+        self.warm_up(situation, ways, best, decision);
     }
 
     fn reconsiders(&self) -> bool {
@@ -108,6 +111,27 @@ impl Whimbrel {
     /// What must be beaten to be worth the trouble.
     fn deadline(&self, situation: &Situation<'_>, completes: Seconds) -> Seconds {
         completes - (completes - situation.now) * self.margin
+    }
+
+    /// The first connection to a destination opens a second one on another path, for what comes next.
+    fn warm_up(
+        &self,
+        situation: &Situation<'_>,
+        ways: &[Option<Way>],
+        best: Way,
+        decision: &mut Decision,
+    ) {
+        let others = ways.iter().flatten().filter(|way| way.path != best.path);
+        let cold = others.filter(|way| matches!(way.choice, Choice::Open(_)));
+        let affordable = |path: PathId| {
+            !situation.paths[path.index()].metered || situation.intents.cost() == Cost::Ignore
+        };
+        if let Some(way) = cold.filter(|way| affordable(way.path)).min_by(|a, b| a.completes.0.total_cmp(&b.completes.0))
+            && decision.parts().is_empty()
+            && self.warms
+        {
+            decision.warm_up(way.choice);
+        }
     }
 
     fn may_split(&self, situation: &Situation<'_>) -> bool {
@@ -206,7 +230,7 @@ impl Allowed {
             let mut race = Race::new(forecast);
             enter_path(&mut race, situation, path);
             ranking.clear();
-            race.run(&mut ranking);
+            race.run_timed(&mut ranking);
             ways[path.index()] = ranking.best().and_then(|best| {
                 Some(Way { path, choice: best.choice, completes: best.completes? })
             });

@@ -76,6 +76,9 @@ impl Predictor<'_> {
         let rtt = |paths: PathList| self.rules.networks[paths.first().index()].link.rtt;
         match choice {
             Choice::Open(paths) => {
+                if self.real.has_one_already(paths, self.host, self.tls, &self.rules) {
+                    return None;
+                }
                 Some((paths, self.real.clock + rtt(paths) * (1.0 + settings.setup_rtts(self.tls))))
             }
             Choice::Reuse(id) => {
@@ -100,17 +103,21 @@ impl World {
                 connection.open.then_some(id.0 as u16)
             }
             Choice::Open(paths) => {
-                let multiplexes = rules.settings.protocol_of(tls) != Protocol::H1;
-                // Browsers keep one multiplexed connection to a host (here: for each selection of paths).
-                let is_there = self.connections.iter().any(|other| {
-                    other.open && other.host == host && other.tls == tls && other.paths == paths
-                });
-                if (multiplexes && is_there) || !self.make_room(rules) {
+                if self.has_one_already(paths, host, tls, rules) || !self.make_room(rules) {
                     return None;
                 }
                 Some(self.open(paths, host, tls, rules))
             }
         }
+    }
+
+    /// Browsers keep one multiplexed connection to a host (here: for each selection of paths).
+    fn has_one_already(&self, paths: PathList, host: u16, tls: bool, rules: &Rules<'_>) -> bool {
+        rules.settings.protocol_of(tls) != Protocol::H1
+            && self
+                .connections
+                .iter()
+                .any(|other| other.open && other.host == host && other.tls == tls && other.paths == paths)
     }
 
     /// Close the connection that has been quiet longest if there are as many as allowed. False if all are in use.

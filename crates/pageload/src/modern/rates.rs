@@ -1,7 +1,7 @@
 //! Who gets how much: flows share paths, streams share connections.
 
 use super::settings::{Network, Protocol};
-use super::world::{NEVER, Phase, Rules, State, World};
+use super::world::{NEVER, Phase, Rules, World};
 
 /// The rate of a flow that waits for its share.
 const UNDECIDED: f64 = -1.0;
@@ -29,7 +29,7 @@ impl World {
     fn note_wants(&mut self) {
         self.connections.iter_mut().for_each(|connection| connection.wants = false);
         for stream in &self.streams {
-            if stream.state == State::Arriving && stream.left > 0.0 {
+            if stream.wants() {
                 self.connections[usize::from(stream.connection)].wants = true;
             }
         }
@@ -73,41 +73,28 @@ impl World {
         }
     }
 
+    /// With priorities the most urgent stream of a connection gets all its rate, else all get the same.
     fn share_connections(&mut self, rules: &Rules<'_>) {
+        for connection in &mut self.connections {
+            (connection.rate, connection.wanting, connection.most_urgent) = (0.0, 0, None);
+        }
+        for flow in &self.flows {
+            self.connections[usize::from(flow.connection)].rate += flow.rate;
+        }
+        for stream in self.streams.iter().filter(|stream| stream.wants()) {
+            let connection = &mut self.connections[usize::from(stream.connection)];
+            let urgency = (stream.kind, stream.number);
+            connection.wanting += 1;
+            connection.most_urgent = Some(connection.most_urgent.map_or(urgency, |most| most.min(urgency)));
+        }
         for stream in &mut self.streams {
-            stream.rate = 0.0;
-        }
-        for number in 0..self.connections.len() as u16 {
-            let connection = self.connections[usize::from(number)];
-            if !connection.wants {
-                continue;
-            }
-            let flows = self.flows.iter().filter(|flow| flow.connection == number);
-            let rate: f64 = flows.map(|flow| flow.rate).sum();
+            let connection = &self.connections[usize::from(stream.connection)];
             let ranked = rules.settings.priorities && connection.protocol != Protocol::H1;
-            self.share_streams(number, rate, ranked);
-        }
-    }
-
-    /// With priorities the most urgent stream gets everything, else all get the same.
-    fn share_streams(&mut self, connection: u16, rate: f64, ranked: bool) {
-        let wants = |stream: &super::world::Stream| {
-            stream.connection == connection && stream.state == State::Arriving && stream.left > 0.0
-        };
-        if ranked {
-            let first = self
-                .streams
-                .iter_mut()
-                .filter(|stream| wants(stream))
-                .min_by_key(|stream| (stream.kind, stream.number));
-            if let Some(first) = first {
-                first.rate = rate;
-            }
-            return;
-        }
-        let count = self.streams.iter().filter(|stream| wants(stream)).count();
-        for stream in self.streams.iter_mut().filter(|stream| wants(stream)) {
-            stream.rate = rate / count as f64;
+            stream.rate = match stream.wants() {
+                true if !ranked => connection.rate / f64::from(connection.wanting),
+                true if connection.most_urgent == Some((stream.kind, stream.number)) => connection.rate,
+                _ => 0.0,
+            };
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::predict::Predictor;
 use super::settings::{Network, Protocol, Settings};
-use super::world::{Done, NEVER, Rules, State, World};
+use super::world::{Done, NEVER, Rules, World};
 use crate::page::Page;
 use crate::scenario::{Outcome, Span};
 use whimbrel_access::{
-    BytesPerSecond, Choice, Connection, ConnectionId, Decision, Intents, PathEstimate, Policy, Seconds,
+    BytesPerSecond, Choice, Connection, ConnectionId, Decision, Intents, MAX_PATHS, PathEstimate, Policy, Seconds,
     Situation, UnderWay,
 };
 
@@ -175,7 +175,16 @@ impl Run<'_> {
         }
         self.sim.decision = decision;
         self.sim.waits[usize::from(transfer)] += streams;
+        if let Some(choice) = self.sim.decision.warm() {
+            self.warm(transfer, choice);
+        }
         streams > 0
+    }
+
+    /// Open a connection that nobody has asked for yet.
+    fn warm(&mut self, transfer: u16, choice: Choice) {
+        let (host, tls) = (self.rules.page.transfers[usize::from(transfer)].host, self.uses_tls(transfer));
+        self.sim.world.carry_out(choice, host, tls, &self.rules);
     }
 
     fn send(&mut self, transfer: u16, choice: Choice, bytes: f64) -> bool {
@@ -229,7 +238,7 @@ impl Run<'_> {
 
     /// Ask the policy about what is under way, the largest rest first.
     fn reconsider(&mut self) {
-        if !self.policy.reconsiders() {
+        if !self.policy.reconsiders() || !self.some_path_is_free() {
             return;
         }
         let largest = self
@@ -237,7 +246,7 @@ impl Run<'_> {
             .world
             .streams
             .iter()
-            .filter(|stream| stream.state == State::Arriving && stream.left > 0.0)
+            .filter(|stream| stream.wants())
             .max_by(|a, b| a.left.total_cmp(&b.left));
         let Some(&stream) = largest else { return };
         let Some(completes) = self.foresee(stream.number) else { return };
@@ -254,6 +263,17 @@ impl Run<'_> {
             world.ask(connection, stream.transfer, taken, &self.rules);
             self.sim.waits[usize::from(stream.transfer)] += 1;
         }
+    }
+
+    fn some_path_is_free(&self) -> bool {
+        let world = &self.sim.world;
+        let mut used = [false; MAX_PATHS];
+        for stream in &world.streams {
+            for path in world.connections[usize::from(stream.connection)].paths.as_slice() {
+                used[path.index()] = true;
+            }
+        }
+        used[..self.rules.networks.len()].contains(&false)
     }
 
     /// When a stream will be complete if nothing is added.

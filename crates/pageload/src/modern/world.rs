@@ -57,6 +57,11 @@ pub(super) struct Connection {
     pub(super) arriving: u16,
     /// Something of what arrives is still to be sent.
     pub(super) wants: bool,
+    /// What all its flows bring at present.
+    pub(super) rate: f64,
+    /// Streams that want some of it, and the one that comes first.
+    pub(super) wanting: u16,
+    pub(super) most_urgent: Option<(Kind, u32)>,
     /// When the first request can leave.
     pub(super) ready: f64,
     /// Since when nothing arrives.
@@ -88,6 +93,13 @@ pub(super) struct Stream {
     think: f64,
     /// A loss keeps what arrives from the application until then.
     held_until: f64,
+}
+
+impl Stream {
+    /// Arriving, and not all there.
+    pub(super) fn wants(&self) -> bool {
+        self.state == State::Arriving && self.left > 0.0
+    }
 }
 
 /// A stream that is complete.
@@ -185,6 +197,9 @@ impl World {
             streams: 0,
             arriving: 0,
             wants: false,
+            rate: 0.0,
+            wanting: 0,
+            most_urgent: None,
             ready,
             quiet_since: ready,
         });
