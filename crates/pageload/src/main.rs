@@ -1,3 +1,14 @@
 //! The program `whimbrel-pageload`.
 
-fn main() {}
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match whimbrel_pageload::cli::Command::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("whimbrel-pageload: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -25,7 +25,7 @@ pub(crate) struct Whimbrel {
 
 impl Default for Whimbrel {
     fn default() -> Self {
-        Self { split_from: 20_000, margin: 0.1, warms: true }
+        Self { split_from: 20_000, margin: 0.05, warms: true }
     }
 }
 
@@ -94,6 +94,9 @@ impl Policy for Whimbrel {
     }
 }
 
+/// No unit needs to be earlier by more than this to leave home: where queues are long, latency matters little.
+const MOST_MARGIN: Seconds = Seconds(0.02);
+
 /// The shares of a unit that are tried for its second part.
 const SHARES: [f64; 7] = [0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875];
 
@@ -110,7 +113,8 @@ impl Whimbrel {
 
     /// What must be beaten to be worth the trouble.
     fn deadline(&self, situation: &Situation<'_>, completes: Seconds) -> Seconds {
-        completes - (completes - situation.now) * self.margin
+        let saves = ((completes - situation.now) * self.margin).min(MOST_MARGIN);
+        completes - saves
     }
 
     /// The first connection to a destination opens a second one on another path, for what comes next.
