@@ -244,7 +244,7 @@ impl World {
     fn request(&mut self, stream: usize, rules: &Rules<'_>) {
         let connection = self.connections[usize::from(self.streams[stream].connection)];
         let rtt = rules.networks[connection.paths.first().index()].link.rtt;
-        let is_new = connection.ready > self.clock;
+        let is_new = connection.ready >= self.clock;
         let trip = if is_new || rules.settings.request_rtt { rtt } else { 0.0 };
         let stream = &mut self.streams[stream];
         stream.state = State::Asked;
@@ -323,7 +323,12 @@ impl World {
         connection.arriving -= 1;
         if connection.arriving == 0 {
             connection.quiet_since = self.clock;
-            self.flows_of(number).for_each(|flow| flow.active = false);
+            for flow in self.flows_of(number).filter(|flow| flow.active) {
+                flow.active = false;
+                if flow.phase == Phase::SlowStart && !flow.limited {
+                    flow.window += flow.delivered;
+                }
+            }
         }
         let next = self.streams.iter().position(|stream| {
             stream.connection == number && stream.state == State::Queued
@@ -440,6 +445,9 @@ fn start_round(flow: &mut Flow, clock: f64, rtt: f64) {
 /// Whether a segment of this round was lost: drawn from seed, path, connection and round alone, so that it is the same
 /// in a prediction as in reality.
 fn is_lost(flow: &Flow, loss: f64, seed: u64) -> bool {
+    if flow.delivered == 0.0 {
+        return false;
+    }
     let segments = (flow.delivered / SEGMENT).max(1.0);
     let likely = 1.0 - (1.0 - loss).powf(segments);
     let mut mixed = seed
