@@ -10,8 +10,9 @@ use crate::{
 /// Sends each unit, or each part of a large one, where it is complete first.
 ///
 /// 1. Intents rule paths out: money, losses, the background.
-/// 2. Of the remaining ways, the earliest arrival wins. The path that answers fastest is home: another one must be
-///    earlier by a margin, because what comes after the unit will want the connections at home.
+/// 2. So does a rate far below that at home (the path that answers fastest). Of the remaining ways, the earliest
+///    arrival wins; another path than home must be earlier by a margin, because what comes after the unit will want the
+///    connections at home.
 /// 3. A unit that is large enough is split between the best ways of two paths where all of it is there earlier.
 /// 4. When something has become free, the end of what still has far to go moves there.
 pub(crate) struct Whimbrel {
@@ -45,8 +46,8 @@ impl Policy for Whimbrel {
     fn decide(&mut self, situation: &Situation<'_>, forecast: &mut dyn Forecast, decision: &mut Decision) {
         let allowed = Allowed::by_intents(situation);
         let mut ways = [None; MAX_PATHS];
-        let ways = allowed.ways(situation, forecast, &mut ways);
         let home = fastest_to_answer(situation).map(|(path, _)| path);
+        let ways = allowed.ways(situation, home, forecast, &mut ways);
         let Some(best) = self.best(situation, ways, home) else { return };
         for way in ways.iter().flatten().filter(|way| way.path != best.path) {
             let reason = Reason::rule(Rule::ArrivesLater).intent(Key::SizeReceived);
@@ -75,7 +76,8 @@ impl Policy for Whimbrel {
         }
         let allowed = Allowed::by_intents(situation);
         let mut best = self.deadline(situation, under_way.completes);
-        for path in allowed.paths() {
+        let home = fastest_to_answer(situation).map(|(path, _)| path);
+        for path in allowed.paths().filter(|path| home.is_none_or(|home| is_worth(situation, *path, home))) {
             for choice in choices(situation, path) {
                 if choice == Choice::Reuse(under_way.connection) {
                     continue;
@@ -226,11 +228,12 @@ impl Allowed {
     fn ways<'a>(
         &self,
         situation: &Situation<'_>,
+        home: Option<PathId>,
         forecast: &mut dyn Forecast,
         ways: &'a mut [Option<Way>; MAX_PATHS],
     ) -> &'a [Option<Way>] {
         let mut ranking = Decision::default();
-        for path in self.paths() {
+        for path in self.paths().filter(|path| home.is_none_or(|home| is_worth(situation, *path, home))) {
             let mut race = Race::new(forecast);
             enter_path(&mut race, situation, path);
             ranking.clear();
@@ -240,6 +243,17 @@ impl Allowed {
             });
         }
         &ways[..]
+    }
+}
+
+/// A path far slower than home could add little, and would hold what is sent there hostage.
+fn is_worth(situation: &Situation<'_>, path: PathId, home: PathId) -> bool {
+    const LEAST: f64 = 0.05;
+    let rate = |path: PathId| situation.paths[path.index()].rate_max;
+    match (rate(path), rate(home)) {
+        (Some(rate), Some(at_home)) => rate.0 >= at_home.0 * LEAST,
+        // Not measured: to be explored.
+        _ => true,
     }
 }
 

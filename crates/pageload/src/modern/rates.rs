@@ -1,10 +1,15 @@
 //! Who gets how much: flows share paths, streams share connections.
 
-use super::settings::{Network, Protocol};
+use super::settings::Protocol;
 use super::world::{NEVER, Phase, Rules, World};
 
-/// The rate of a flow that waits for its share.
-const UNDECIDED: f64 = -1.0;
+/// A flow that wants a share of its path.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim {
+    flow: u16,
+    path: u8,
+    wanted: f64,
+}
 
 impl World {
     /// Compute all rates for the time from now on.
@@ -12,6 +17,7 @@ impl World {
         self.stale = false;
         self.rates_change = NEVER;
         self.note_wants();
+        self.gather_claims(rules);
         for (path, network) in rules.networks.iter().enumerate() {
             let rate = match &network.trace {
                 None => network.link.rate,
@@ -21,65 +27,16 @@ impl World {
                     rate
                 }
             };
-            self.share_path(path as u8, rate, network);
+            self.share_path(path as u8, rate);
         }
         self.share_connections(rules);
     }
 
+    /// Which connections have something to bring. Those without streams have no active flows either.
     fn note_wants(&mut self) {
-        self.connections.iter_mut().for_each(|connection| connection.wants = false);
         for stream in &self.streams {
-            if stream.wants() {
-                self.connections[usize::from(stream.connection)].wants = true;
-            }
-        }
-    }
-
-    /// Max-min fair: whoever wants less than an even share gets that, the rest is shared evenly again.
-    fn share_path(&mut self, path: u8, rate: f64, network: &Network) {
-        let mut left = rate;
-        let mut waiting = 0;
-        for flow in self.flows.iter_mut().filter(|flow| flow.path == path) {
-            let wants = flow.active && self.connections[usize::from(flow.connection)].wants;
-            flow.rate = if wants { UNDECIDED } else { 0.0 };
-            waiting += usize::from(wants);
-        }
-        if waiting == 0 {
-            return;
-        }
-        let rtt = network.link.rtt;
-        loop {
-            let even = left / waiting as f64;
-            let before = waiting;
-            for flow in self.flows.iter_mut().filter(|flow| flow.path == path && flow.rate < 0.0) {
-                let wanted = if flow.phase == Phase::Full { NEVER } else { flow.window / rtt };
-                if wanted <= even {
-                    flow.rate = wanted;
-                    left -= wanted;
-                    waiting -= 1;
-                }
-            }
-            if waiting == 0 {
-                return;
-            }
-            if waiting == before {
-                break;
-            }
-        }
-        let even = (left / waiting as f64).max(0.0);
-        for flow in self.flows.iter_mut().filter(|flow| flow.path == path && flow.rate < 0.0) {
-            flow.rate = even;
-            flow.limited = true;
-        }
-    }
-
-    /// With priorities the most urgent stream of a connection gets all its rate, else all get the same.
-    fn share_connections(&mut self, rules: &Rules<'_>) {
-        for connection in &mut self.connections {
+            let connection = &mut self.connections[usize::from(stream.connection)];
             (connection.rate, connection.wanting, connection.most_urgent) = (0.0, 0, None);
-        }
-        for flow in &self.flows {
-            self.connections[usize::from(flow.connection)].rate += flow.rate;
         }
         for stream in self.streams.iter().filter(|stream| stream.wants()) {
             let connection = &mut self.connections[usize::from(stream.connection)];
@@ -87,6 +44,39 @@ impl World {
             connection.wanting += 1;
             connection.most_urgent = Some(connection.most_urgent.map_or(urgency, |most| most.min(urgency)));
         }
+    }
+
+    /// Those that want least come first.
+    fn gather_claims(&mut self, rules: &Rules<'_>) {
+        self.claims.clear();
+        for (number, flow) in self.flows.iter_mut().enumerate() {
+            flow.rate = 0.0;
+            if flow.active && self.connections[usize::from(flow.connection)].wanting > 0 {
+                let rtt = rules.networks[usize::from(flow.path)].link.rtt;
+                let wanted = if flow.phase == Phase::Full { NEVER } else { flow.window / rtt };
+                self.claims.push(Claim { flow: number as u16, path: flow.path, wanted });
+            }
+        }
+        self.claims.sort_unstable_by(|a, b| a.wanted.total_cmp(&b.wanted).then(a.flow.cmp(&b.flow)));
+    }
+
+    /// Max-min fair: whoever wants less than an even share gets that, and the rest is shared evenly again.
+    fn share_path(&mut self, path: u8, rate: f64) {
+        let mut waiting = self.claims.iter().filter(|claim| claim.path == path).count();
+        let mut left = rate;
+        for claim in self.claims.iter().filter(|claim| claim.path == path) {
+            let flow = &mut self.flows[usize::from(claim.flow)];
+            let even = (left / waiting as f64).max(0.0);
+            flow.rate = claim.wanted.min(even);
+            flow.limited |= claim.wanted > even;
+            left -= flow.rate;
+            waiting -= 1;
+            self.connections[usize::from(flow.connection)].rate += flow.rate;
+        }
+    }
+
+    /// With priorities the most urgent stream of a connection gets all its rate, else all get the same.
+    fn share_connections(&mut self, rules: &Rules<'_>) {
         for stream in &mut self.streams {
             let connection = &self.connections[usize::from(stream.connection)];
             let ranked = rules.settings.priorities && connection.protocol != Protocol::H1;

@@ -1,5 +1,6 @@
 //! What is under way, and how it goes on.
 
+use super::rates::Claim;
 use super::settings::{Network, Protocol, Settings};
 use crate::page::{Kind, Page};
 use whimbrel_access::{MAX_PATHS, PathList};
@@ -55,8 +56,6 @@ pub(super) struct Connection {
     pub(super) streams: u16,
     /// Those that arrive at present.
     pub(super) arriving: u16,
-    /// Something of what arrives is still to be sent.
-    pub(super) wants: bool,
     /// What all its flows bring at present.
     pub(super) rate: f64,
     /// Streams that want some of it, and the one that comes first.
@@ -133,6 +132,9 @@ pub(super) struct World {
     pub(super) stale: bool,
     /// When a trace changes a rate next.
     pub(super) rates_change: f64,
+    /// Scratch space, not part of the state.
+    pub(super) claims: Vec<Claim>,
+    due: Vec<u16>,
 }
 
 impl World {
@@ -196,7 +198,6 @@ impl World {
             paths,
             streams: 0,
             arriving: 0,
-            wants: false,
             rate: 0.0,
             wanting: 0,
             most_urgent: None,
@@ -258,16 +259,15 @@ impl World {
         }
         let mut next = self.rates_change;
         for flow in &self.flows {
-            if flow.active || flow.phase == Phase::Setup {
-                next = next.min(flow.timer);
-            }
+            next = next.min(flow.timer);
         }
         for stream in &self.streams {
             next = next.min(match stream.state {
                 State::Queued => NEVER,
                 State::Asked => stream.timer,
                 State::Arriving if stream.left <= 0.0 => stream.held_until,
-                State::Arriving => self.clock + stream.left / stream.rate,
+                State::Arriving if stream.rate > 0.0 => self.clock + stream.left / stream.rate,
+                State::Arriving => NEVER,
             });
         }
         next.max(self.clock)
@@ -277,9 +277,15 @@ impl World {
     pub(super) fn advance(&mut self, time: f64, rules: &Rules<'_>, done: &mut Vec<Done>) {
         let elapsed = time - self.clock;
         self.clock = time;
-        for flow in self.flows.iter_mut().filter(|flow| flow.active) {
-            flow.delivered += flow.rate * elapsed;
-            self.carried[usize::from(flow.path)] += flow.rate * elapsed;
+        self.due.clear();
+        for (number, flow) in self.flows.iter_mut().enumerate() {
+            if flow.active {
+                flow.delivered += flow.rate * elapsed;
+                self.carried[usize::from(flow.path)] += flow.rate * elapsed;
+            }
+            if flow.timer <= time {
+                self.due.push(number as u16);
+            }
         }
         for stream in &mut self.streams {
             if stream.state == State::Arriving {
@@ -291,10 +297,8 @@ impl World {
             }
         }
         self.stale |= time >= self.rates_change;
-        for n in 0..self.flows.len() {
-            if self.flows[n].timer <= time {
-                self.flow_timer(n, rules);
-            }
+        for n in 0..self.due.len() {
+            self.flow_timer(usize::from(self.due[n]), rules);
         }
         self.complete(rules, done);
         self.arrive(rules);
@@ -325,6 +329,7 @@ impl World {
             connection.quiet_since = self.clock;
             for flow in self.flows_of(number).filter(|flow| flow.active) {
                 flow.active = false;
+                flow.timer = NEVER;
                 if flow.phase == Phase::SlowStart && !flow.limited {
                     flow.window += flow.delivered;
                 }
@@ -384,10 +389,6 @@ impl World {
                 start_round(flow, clock, network.link.rtt);
                 self.stale = true;
             }
-            return;
-        }
-        if !flow.active {
-            flow.timer = NEVER;
             return;
         }
         self.stale = true;
