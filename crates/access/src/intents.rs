@@ -219,7 +219,9 @@ pub enum IntentError {
     #[error("`{0}` is not of the form key=value")]
     Form(String),
     /// No such key.
-    #[error("`{0}` is no intent; they are: category size-sent size-received duration bitrate-sent bitrate-received burstiness timeliness resilience cost")]
+    #[error(
+        "`{0}` is no intent; they are: category size-sent size-received duration bitrate-sent bitrate-received burstiness timeliness resilience cost"
+    )]
     Key(String),
     /// A key is given twice.
     #[error("intent `{0}` is given twice")]

@@ -89,7 +89,8 @@ impl PolicySpec {
     /// # Errors
     /// [`PolicyError`] if the text is not the settings of a policy that exists.
     pub fn from_toml(text: &str) -> Result<Self, PolicyError> {
-        let spec: Self = toml::from_str(text).map_err(|error| PolicyError::Toml(error.message().to_owned()))?;
+        let spec: Self =
+            toml::from_str(text).map_err(|error| PolicyError::Toml(error.message().to_owned()))?;
         spec.build()?;
         Ok(spec)
     }

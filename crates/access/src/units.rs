@@ -55,11 +55,7 @@ impl ops::Mul<f64> for Seconds {
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.abs() < 1.0 {
-            write!(f, "{:.1} ms", self.0 * 1000.0)
-        } else {
-            write!(f, "{:.3} s", self.0)
-        }
+        if self.0.abs() < 1.0 { write!(f, "{:.1} ms", self.0 * 1000.0) } else { write!(f, "{:.3} s", self.0) }
     }
 }
 

@@ -1,4 +1,5 @@
 //! Intents in text, TOML and JSON.
+#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use whimbrel_access::{Burstiness, Category, Cost, IntentError, Intents, Resilience, Timeliness};

@@ -15,7 +15,9 @@ use whimbrel_access::{NAMES, PolicySpec};
 
 /// What access policies are worth: simulate page loads over several networks.
 #[derive(Debug, Parser)]
-#[command(after_help = "Example:\n  whimbrel-pageload waterfall page.har --path 20ms,6mbit --path 50ms,20mbit -o page.svg")]
+#[command(
+    after_help = "Example:\n  whimbrel-pageload waterfall page.har --path 20ms,6mbit --path 50ms,20mbit -o page.svg"
+)]
 pub struct Command {
     #[command(subcommand)]
     what: What,
@@ -159,7 +161,8 @@ fn policy(text: &str) -> Result<PolicySpec> {
     let spec = match text.split_once(':') {
         None => PolicySpec::named(text),
         Some((name, path)) => {
-            let path = path.parse().with_context(|| format!("policy {text}: {path} is no number of a path"))?;
+            let path =
+                path.parse().with_context(|| format!("policy {text}: {path} is no number of a path"))?;
             PolicySpec::named(name).on(path)
         }
     };
@@ -238,7 +241,14 @@ impl Stage {
             }
             Model::Modern => {
                 let (networks, settings) = (&self.networks, &self.settings);
-                modern::Simulator::new().load(page, networks, settings, policy.as_mut(), self.seed, &mut outcome);
+                modern::Simulator::new().load(
+                    page,
+                    networks,
+                    settings,
+                    policy.as_mut(),
+                    self.seed,
+                    &mut outcome,
+                );
             }
         }
         Ok(outcome)
@@ -303,7 +313,13 @@ fn draw_waterfall(command: &Waterfall) -> Result<()> {
     let page = stage.page(&Har::read(&command.page)?)?;
     let outcome = stage.load(&page, &policy(&command.policy)?)?;
     waterfall::write(&page, &outcome, &command.policy, &command.out)?;
-    println!("{}: {:.3} s by {}; drawn into {}", page.name, outcome.plt, command.policy, command.out.display());
+    println!(
+        "{}: {:.3} s by {}; drawn into {}",
+        page.name,
+        outcome.plt,
+        command.policy,
+        command.out.display()
+    );
     Ok(())
 }
 
@@ -339,7 +355,10 @@ fn write_report(command: &Report) -> Result<()> {
     let results = Results::read(&command.results)?;
     let (baseline, multipath) = (&command.baseline, &command.multipath);
     let summaries = report::write(&results, baseline, multipath, &command.subject, &command.out)?;
-    println!("{:16} {:>8} {:>8} {:>8}  faster  slower  by > 1 %   > 2×   > 5×", "policy", "median", "95 %", "mean");
+    println!(
+        "{:16} {:>8} {:>8} {:>8}  faster  slower  by > 1 %   > 2×   > 5×",
+        "policy", "median", "95 %", "mean"
+    );
     for s in summaries {
         println!(
             "{:16} {:8.3} {:8.3} {:8.3} {:6.1}% {:6.2}%   {:6.2}% {:5.1}% {:5.1}%",

@@ -192,8 +192,8 @@ impl Har {
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, HarError> {
         // Firefox and Fiddler begin with a byte order mark.
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        let document: Document = serde_json::from_slice(bytes)
-            .map_err(|error| HarError::Json { file: name.to_owned(), error })?;
+        let document: Document =
+            serde_json::from_slice(bytes).map_err(|error| HarError::Json { file: name.to_owned(), error })?;
         let raw = document.log.entries;
         if raw.is_empty() || raw.len() > MAX_ENTRIES {
             let what = format!("log.entries has {} entries; from 1 to {MAX_ENTRIES} can be used", raw.len());
@@ -254,7 +254,10 @@ const MAX_SIZE: i64 = 1 << 40;
 fn parse_length(text: &str) -> Result<u64, String> {
     match text.trim().parse::<i64>() {
         Ok(length) if length <= MAX_SIZE => Ok(u64::try_from(length).unwrap_or(0)),
-        _ => Err(format!("Content-Length is `{}`; it should be a number", text.chars().take(40).collect::<String>())),
+        _ => Err(format!(
+            "Content-Length is `{}`; it should be a number",
+            text.chars().take(40).collect::<String>()
+        )),
     }
 }
 
@@ -332,6 +335,7 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -350,7 +354,14 @@ mod tests {
 
     #[test]
     fn nonsense_times_are_refused() {
-        for text in ["", "2000", "2000-13-01T00:00:00Z", "2000-01-01T00:00:00.Z", "2000-01-01T00:00:00+1", "2000-01-01 00:00:00"] {
+        for text in [
+            "",
+            "2000",
+            "2000-13-01T00:00:00Z",
+            "2000-01-01T00:00:00.Z",
+            "2000-01-01T00:00:00+1",
+            "2000-01-01 00:00:00",
+        ] {
             assert_eq!(micros(text), None, "{text}");
         }
     }
@@ -372,6 +383,9 @@ mod tests {
         let har = b"\xef\xbb\xbf{\"log\":{\"entries\":[{\"startedDateTime\":\"2017-02-11T09:36:22Z\",\"request\":{\"url\":\"http://a/\"},\
             \"response\":{\"headersSize\":null,\"content\":{\"size\":12.0}},\"timings\":{\"wait\":2,\"receive\":3,\"dns\":-1}}]}}";
         let entry = Har::parse("page.har", har).unwrap().entries.remove(0);
-        assert_eq!((entry.time, entry.content_size, entry.body_size, entry.wait), (5.0, Some(12), None, Some(2.0)));
+        assert_eq!(
+            (entry.time, entry.content_size, entry.body_size, entry.wait),
+            (5.0, Some(12), None, Some(2.0))
+        );
     }
 }

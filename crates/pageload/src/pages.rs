@@ -42,7 +42,10 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, HarError> {
         }
     }
     if files.is_empty() {
-        return Err(HarError::File { file: path.display().to_string(), what: "no .har file in it".to_owned() });
+        return Err(HarError::File {
+            file: path.display().to_string(),
+            what: "no .har file in it".to_owned(),
+        });
     }
     Ok(files)
 }

@@ -1,4 +1,5 @@
 //! HAR files as they are: from several browsers, with what is missing in them.
+#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use whimbrel_pageload::har::Har;
@@ -67,8 +68,18 @@ fn kinds_come_from_types_or_names() {
     let entries = [
         entry("2020-01-01T00:00:00Z", "1", "https://a.org/", KB),
         entry("2020-01-01T00:00:01Z", "1", "https://a.org/s.css?v=1", KB),
-        entry("2020-01-01T00:00:02Z", "1", "https://a.org/i", r#"{"bodySize":1,"content":{"mimeType":"image/png"}}"#),
-        entry("2020-01-01T00:00:03Z", "1", "https://a.org/j", r#"{"bodySize":1,"content":{"mimeType":"text/javascript"}}"#),
+        entry(
+            "2020-01-01T00:00:02Z",
+            "1",
+            "https://a.org/i",
+            r#"{"bodySize":1,"content":{"mimeType":"image/png"}}"#,
+        ),
+        entry(
+            "2020-01-01T00:00:03Z",
+            "1",
+            "https://a.org/j",
+            r#"{"bodySize":1,"content":{"mimeType":"text/javascript"}}"#,
+        ),
     ];
     let kinds: Vec<Kind> =
         page(&entries, Reading::Modern).unwrap().transfers.iter().map(|transfer| transfer.kind).collect();

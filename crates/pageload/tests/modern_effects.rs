@@ -1,4 +1,5 @@
 //! Each effect of the modern model by itself, against times worked out by hand.
+#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use whimbrel_access::PolicySpec;
@@ -31,7 +32,12 @@ fn page(objects: &[Object<'_>]) -> Page {
             format!(
                 r#"{{"startedDateTime":"2020-01-01T00:00:{:02}.{:03}Z","time":{},"request":{{"url":"{}"}},
                 "response":{{"bodySize":{}}},"timings":{{"wait":{}}}}}"#,
-                o.start_ms / 1000, o.start_ms % 1000, o.time_ms, o.url, o.bytes, o.wait_ms
+                o.start_ms / 1000,
+                o.start_ms % 1000,
+                o.time_ms,
+                o.url,
+                o.bytes,
+                o.wait_ms
             )
         })
         .collect();
@@ -155,8 +161,7 @@ fn priorities_serve_styles_before_images() {
         object("https://a.org/s.css", 20, 10, 14_600),
     ];
     let done = |priorities| {
-        let settings =
-            Settings { protocol: Protocol::H2, request_rtt: true, priorities, ..Settings::bare() };
+        let settings = Settings { protocol: Protocol::H2, request_rtt: true, priorities, ..Settings::bare() };
         let network = Network::plain(Link { rtt: RTT, rate: FAST });
         let outcome = load_over(&page(&objects), &settings, &[network], "single");
         (outcome.spans[1].done, outcome.spans[2].done)

@@ -1,4 +1,5 @@
 //! The paper's model against the reference values of the original simulator: all 2072 rows, to the last bit.
+#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use whimbrel_access::PolicySpec;

@@ -1,4 +1,5 @@
 //! What holds for every page and every network.
+#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use whimbrel_access::{NAMES, PolicySpec};
@@ -65,7 +66,9 @@ fn assert_sane(page: &Page, links: &[Link], outcome: &Outcome) -> Result<(), Tes
     }
     for (number, _) in page.transfers.iter().enumerate() {
         for &child in page.children(number as u16) {
-            prop_assert!((outcome.spans[usize::from(child)].ready - outcome.spans[number].done).abs() < 1e-12);
+            prop_assert!(
+                (outcome.spans[usize::from(child)].ready - outcome.spans[number].done).abs() < 1e-12
+            );
         }
     }
     for share in outcome.utilisation(links) {
@@ -159,5 +162,8 @@ fn results_do_not_depend_on_threads_or_interruptions() {
     // Results of another design are not overwritten.
     let other = Design { seed: 2, ..design.clone() };
     let error = run(&other, &folder.path().join("alone.csv"), 1, &Quiet).unwrap_err().to_string();
-    assert!(error.ends_with("results of another design are in it; give another --out or delete it"), "{error}");
+    assert!(
+        error.ends_with("results of another design are in it; give another --out or delete it"),
+        "{error}"
+    );
 }

@@ -1,6 +1,8 @@
 //! Comparing ways by when the unit would be complete.
 
-use crate::{Choice, Connection, Decision, Estimate, Forecast, PathId, Reason, Rule, Seconds, Situation, intents::Key};
+use crate::{
+    Choice, Connection, Decision, Estimate, Forecast, PathId, Reason, Rule, Seconds, Situation, intents::Key,
+};
 
 /// Choices that compete for the earliest arrival. Of equals, the one that entered first wins.
 pub(super) struct Race<'a> {
@@ -35,7 +37,11 @@ impl<'a> Race<'a> {
     }
 
     /// Let all connections take part that pass the test, oldest first.
-    pub(super) fn enter_connections(&mut self, situation: &Situation<'_>, test: impl Fn(&Connection) -> bool) {
+    pub(super) fn enter_connections(
+        &mut self,
+        situation: &Situation<'_>,
+        test: impl Fn(&Connection) -> bool,
+    ) {
         for connection in situation.connections.iter().filter(|connection| test(connection)) {
             self.enter(Choice::Reuse(connection.id), connection.paths.first());
         }

@@ -2,9 +2,7 @@
 
 use super::arrival::{Race, enter_path};
 use super::lowest_latency::fastest_to_answer;
-use crate::{
-    BytesPerSecond, Decision, Estimate, Forecast, Key, PathId, Policy, Reason, Rule, Situation,
-};
+use crate::{BytesPerSecond, Decision, Estimate, Forecast, Key, PathId, Policy, Reason, Rule, Situation};
 
 /// Units below so many bytes take the path that answers fastest, others the one with the highest rate.
 pub(crate) struct Threshold {

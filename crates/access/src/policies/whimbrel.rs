@@ -3,8 +3,8 @@
 use super::arrival::{Race, enter_path};
 use super::lowest_latency::fastest_to_answer;
 use crate::{
-    Choice, Cost, Decision, Estimate, Forecast, Key, MAX_PATHS, Part, PathId, Policy, Reason, Resilience, Rule,
-    Seconds, Situation, Timeliness, UnderWay,
+    Choice, Cost, Decision, Estimate, Forecast, Key, MAX_PATHS, Part, PathId, Policy, Reason, Resilience,
+    Rule, Seconds, Situation, Timeliness, UnderWay,
 };
 
 /// Sends each unit, or each part of a large one, where it is complete first.
@@ -87,7 +87,11 @@ impl Policy for Whimbrel {
                     if let Some(completes) = forecast.completes_split(&[part], best) {
                         best = completes;
                         decision.clear();
-                        decision.prefer(choice, Some(completes), Reason::rule(Rule::Split).intent(Key::SizeReceived));
+                        decision.prefer(
+                            choice,
+                            Some(completes),
+                            Reason::rule(Rule::Split).intent(Key::SizeReceived),
+                        );
                         decision.split(&[part]);
                     }
                 }
@@ -105,7 +109,8 @@ const SHARES: [f64; 7] = [0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875];
 impl Whimbrel {
     /// The earliest way, unless home is hardly later.
     fn best(&self, situation: &Situation<'_>, ways: &[Option<Way>], home: Option<PathId>) -> Option<Way> {
-        let earliest = ways.iter().flatten().copied().min_by(|a, b| a.completes.0.total_cmp(&b.completes.0))?;
+        let earliest =
+            ways.iter().flatten().copied().min_by(|a, b| a.completes.0.total_cmp(&b.completes.0))?;
         let at_home = ways.iter().flatten().copied().find(|way| Some(way.path) == home);
         match at_home {
             Some(way) if earliest.completes >= self.deadline(situation, way.completes) => Some(way),
@@ -120,19 +125,13 @@ impl Whimbrel {
     }
 
     /// The first connection to a destination opens a second one on another path, for what comes next.
-    fn warm_up(
-        &self,
-        situation: &Situation<'_>,
-        ways: &[Option<Way>],
-        best: Way,
-        decision: &mut Decision,
-    ) {
+    fn warm_up(&self, situation: &Situation<'_>, ways: &[Option<Way>], best: Way, decision: &mut Decision) {
         let others = ways.iter().flatten().filter(|way| way.path != best.path);
         let cold = others.filter(|way| matches!(way.choice, Choice::Open(_)));
-        let affordable = |path: PathId| {
-            !situation.paths[path.index()].metered || situation.intents.cost() == Cost::Ignore
-        };
-        if let Some(way) = cold.filter(|way| affordable(way.path)).min_by(|a, b| a.completes.0.total_cmp(&b.completes.0))
+        let affordable =
+            |path: PathId| !situation.paths[path.index()].metered || situation.intents.cost() == Cost::Ignore;
+        if let Some(way) =
+            cold.filter(|way| affordable(way.path)).min_by(|a, b| a.completes.0.total_cmp(&b.completes.0))
             && decision.parts().is_empty()
             && self.warms
         {
@@ -185,14 +184,19 @@ impl Allowed {
         situation.usable().for_each(|path| allowed.paths[path.index()] = true);
         let estimate = |path: PathId| &situation.paths[path.index()];
         match situation.intents.cost() {
-            Cost::NoExpense => allowed.keep(true, (Rule::TooExpensive, Key::Cost), |path| !estimate(path).metered),
-            Cost::Optimise => allowed.keep(false, (Rule::Cheapest, Key::Cost), |path| !estimate(path).metered),
+            Cost::NoExpense => {
+                allowed.keep(true, (Rule::TooExpensive, Key::Cost), |path| !estimate(path).metered)
+            }
+            Cost::Optimise => {
+                allowed.keep(false, (Rule::Cheapest, Key::Cost), |path| !estimate(path).metered)
+            }
             Cost::Balance | Cost::Ignore => {}
         }
         if situation.intents.resilience() == Resilience::Sensitive {
             let loss = |path: PathId| estimate(path).loss.unwrap_or(0.0);
             let least = allowed.paths().map(loss).fold(f64::INFINITY, f64::min);
-            allowed.keep(false, (Rule::MostReliable, Key::Resilience), |path| loss(path) <= least * 2.0 + 0.001);
+            allowed
+                .keep(false, (Rule::MostReliable, Key::Resilience), |path| loss(path) <= least * 2.0 + 0.001);
         }
         if situation.intents.timeliness() == Timeliness::Background {
             allowed.keep(false, (Rule::Yields, Key::Timeliness), |path| {
@@ -220,7 +224,9 @@ impl Allowed {
     fn reason(&self, path: PathId) -> Reason {
         match self.why {
             Some((rule, key)) => Reason::rule(rule).intent(key).estimate(Estimate::Queue, path),
-            None => Reason::rule(Rule::EarliestArrival).intent(Key::SizeReceived).estimate(Estimate::Queue, path),
+            None => {
+                Reason::rule(Rule::EarliestArrival).intent(Key::SizeReceived).estimate(Estimate::Queue, path)
+            }
         }
     }
 
@@ -238,9 +244,9 @@ impl Allowed {
             enter_path(&mut race, situation, path);
             ranking.clear();
             race.run_timed(&mut ranking);
-            ways[path.index()] = ranking.best().and_then(|best| {
-                Some(Way { path, choice: best.choice, completes: best.completes? })
-            });
+            ways[path.index()] = ranking
+                .best()
+                .and_then(|best| Some(Way { path, choice: best.choice, completes: best.completes? }));
         }
         &ways[..]
     }
@@ -259,6 +265,7 @@ fn is_worth(situation: &Situation<'_>, path: PathId, home: PathId) -> bool {
 
 /// All ways over one path.
 fn choices<'a>(situation: &'a Situation<'_>, path: PathId) -> impl Iterator<Item = Choice> + use<'a> {
-    let reused = situation.connections.iter().filter(move |connection| super::arrival::is_plain_on(path)(connection));
+    let reused =
+        situation.connections.iter().filter(move |connection| super::arrival::is_plain_on(path)(connection));
     reused.map(|connection| Choice::Reuse(connection.id)).chain([Choice::open(path)])
 }

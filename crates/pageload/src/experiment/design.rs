@@ -193,7 +193,10 @@ impl Design {
     }
 }
 
-fn options(levels: &Levels) -> Result<Vec<((f64, f64), Network)>, DesignError> {
+/// What results call a level of one path, and the level itself.
+type Level = ((f64, f64), Network);
+
+fn options(levels: &Levels) -> Result<Vec<Level>, DesignError> {
     let trace = levels.trace.as_deref().map(Trace::read).transpose()?.map(Arc::new);
     let mut options = Vec::new();
     for &rtt in &levels.rtt_ms {

@@ -137,8 +137,8 @@ impl Results {
     /// [`ResultsError`] if the file can't be read or a line is no row.
     pub fn read(path: &Path) -> Result<Self, ResultsError> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ResultsError::Io { file: name.clone(), error })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| ResultsError::Io { file: name.clone(), error })?;
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
         let wrong = |line: usize| ResultsError::Line { file: name.clone(), line: line + 1 };
         let (_, header) = lines.next().ok_or_else(|| wrong(0))?;

@@ -96,7 +96,13 @@ impl Predictor<'_> {
 
 impl World {
     /// The connection that a choice leads to, opened if need be. `None` if the rules forbid it.
-    pub(super) fn carry_out(&mut self, choice: Choice, host: u16, tls: bool, rules: &Rules<'_>) -> Option<u16> {
+    pub(super) fn carry_out(
+        &mut self,
+        choice: Choice,
+        host: u16,
+        tls: bool,
+        rules: &Rules<'_>,
+    ) -> Option<u16> {
         match choice {
             Choice::Reuse(id) => {
                 let connection = self.connections.get(id.0 as usize)?;

@@ -6,8 +6,8 @@ use super::world::{Done, NEVER, Rules, World};
 use crate::page::Page;
 use crate::scenario::{Outcome, Span};
 use whimbrel_access::{
-    BytesPerSecond, Choice, Connection, ConnectionId, Decision, Intents, MAX_PATHS, PathEstimate, Policy, Seconds,
-    Situation, UnderWay,
+    BytesPerSecond, Choice, Connection, ConnectionId, Decision, Intents, MAX_PATHS, PathEstimate, Policy,
+    Seconds, Situation, UnderWay,
 };
 
 /// Events after which a load is given up: some hundred times as many as the largest real page takes.
@@ -58,7 +58,7 @@ impl Simulator {
         outcome.spans.clear();
         outcome.spans.resize(page.transfers.len(), Span::default());
         let mut run = Run { sim: self, rules, policy, outcome };
-        let plt = run.to_the_end();
+        let plt = run.until_loaded();
         outcome.plt = plt;
         outcome.connections = self.world.connections.len() as u32;
         outcome.carried.clear();
@@ -93,7 +93,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn to_the_end(&mut self) -> f64 {
+    fn until_loaded(&mut self) -> f64 {
         let mut left = self.rules.page.transfers.len();
         self.offer();
         let mut done = std::mem::take(&mut self.sim.done);

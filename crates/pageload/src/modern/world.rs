@@ -335,9 +335,10 @@ impl World {
                 }
             }
         }
-        let next = self.streams.iter().position(|stream| {
-            stream.connection == number && stream.state == State::Queued
-        });
+        let next = self
+            .streams
+            .iter()
+            .position(|stream| stream.connection == number && stream.state == State::Queued);
         if let Some(next) = next {
             self.request(next, rules);
         }

@@ -52,7 +52,8 @@ impl Heap {
         let h = &mut self.entries[..];
         let Some(&top) = h.first() else { return Some(last) };
         let mut place = 0;
-        while let Some(&[left, right]) = h.get(2 * place + 1..2 * place + 3).and_then(<[Entry]>::first_chunk) {
+        while let Some(&[left, right]) = h.get(2 * place + 1..2 * place + 3).and_then(<[Entry]>::first_chunk)
+        {
             let take_right = left.bits >= right.bits;
             h[place] = if take_right { right } else { left };
             place = 2 * place + 1 + usize::from(take_right);

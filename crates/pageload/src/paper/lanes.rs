@@ -79,8 +79,9 @@ impl Lanes {
     /// 7.1 to 7.4 for everything: time goes on by `elapsed` until `end`.
     #[inline]
     pub(super) fn progress(&mut self, elapsed: f64, end: f64) {
-        for Block([grant, window, left, queued, moved, granted_at, moved_then, eta, moves, grows, by_grant]) in
-            &mut self.blocks
+        for Block(
+            [grant, window, left, queued, moved, granted_at, moved_then, eta, moves, grows, by_grant],
+        ) in &mut self.blocks
         {
             for n in 0..WIDTH {
                 let amount = whole(grant[n] * elapsed);

@@ -112,9 +112,8 @@ impl World {
         if node.mode == Mode::Idle || node.paths != paths {
             return false;
         }
-        let takes_all = |flow: &Node| {
-            flow.phase == Phase::Steady && flow.demand >= links[usize::from(flow.path)].rate
-        };
+        let takes_all =
+            |flow: &Node| flow.phase == Phase::Steady && flow.demand >= links[usize::from(flow.path)].rate;
         if node.role == Role::Tcp {
             return takes_all(node);
         }
@@ -135,9 +134,8 @@ impl World {
 fn moved_by(starts: &[(f64, f64)], bytes: f64) -> f64 {
     let all_from = |first: f64| {
         let running = starts.iter().filter(move |(start, _)| *start <= first);
-        let (rate, before) = running.fold((0.0, 0.0), |(rate, before), (start, fast)| {
-            (rate + fast, before + fast * start)
-        });
+        let (rate, before) =
+            running.fold((0.0, 0.0), |(rate, before), (start, fast)| (rate + fast, before + fast * start));
         (bytes + before) / rate
     };
     starts.iter().map(|(start, _)| all_from(*start)).fold(f64::INFINITY, f64::min)

@@ -165,7 +165,8 @@ impl Run<'_> {
             self.sim.queues.next[usize::from(node.tail)] = transfer;
         }
         let span = &mut self.outcome.spans[usize::from(transfer)];
-        (span.assigned, span.connection, span.path) = (self.sim.world.clock, self.sim.world.node(at).id, self.sim.world.node(at).path);
+        (span.assigned, span.connection, span.path) =
+            (self.sim.world.clock, self.sim.world.node(at).id, self.sim.world.node(at).path);
         self.sim.world.assign(at, transfer, object.size, self.links);
     }
 
@@ -180,7 +181,8 @@ impl Run<'_> {
         if world.channels.len() < MAX_TOTAL {
             return;
         }
-        let idle = world.channels.iter().copied().filter(|at| world.nodes[usize::from(*at)].mode == Mode::Idle);
+        let idle =
+            world.channels.iter().copied().filter(|at| world.nodes[usize::from(*at)].mode == Mode::Idle);
         let key = |at: &At| (world.nodes[usize::from(*at)].since, world.nodes[usize::from(*at)].id);
         let oldest = idle.min_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
         if let Some(oldest) = oldest

@@ -1,8 +1,8 @@
 //! Clock, events, progress and queues: all that happens without a scheduler (6, 7, 8.1, 8.2, 10).
 
 use super::heap::{Entry, Heap};
-use super::node::{At, INITIAL_WINDOW, Kind, Mode, NONE, Node, Phase, Role};
 use super::lanes::{Field, Lanes};
+use super::node::{At, INITIAL_WINDOW, Kind, Mode, NONE, Node, Phase, Role};
 use crate::scenario::Link;
 use whimbrel_access::{MAX_PATHS, PathList};
 

@@ -55,7 +55,7 @@ pub(super) fn speedup_curves(
         .map(|policy| Curve {
             name: results.policies[policy].clone(),
             colour: policy,
-            steps: ecdf(&speedups(results, policy, baseline), 4 * POINTS),
+            steps: ecdf(&speedups(results, policy, baseline), 2 * POINTS),
         })
         .collect();
     let label = format!("speed-up against {} (log)", results.policies[baseline]);

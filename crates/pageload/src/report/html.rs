@@ -31,7 +31,7 @@ pub fn write(
     fs::create_dir_all(folder).map_err(|error| failed(&error))?;
     let mut figures = vec![
         ("fig7a.svg", format!("Speed-up of each policy against {baseline} (Figs. 7a and 8)")),
-        ("fig7b.svg", format!("The same between 1 and 5 (Fig. 7b)")),
+        ("fig7b.svg", "The same between 1 and 5 (Fig. 7b)".to_owned()),
     ];
     speedup_curves(results, base, 0.05..100.0, &folder.join("fig7a.svg"))?;
     speedup_curves(results, base, 1.0..5.0, &folder.join("fig7b.svg"))?;
@@ -86,9 +86,10 @@ fn page(
 }
 
 fn summary_table(summaries: &[Summary]) -> String {
-    let mut html = "<h2>Page load times</h2>\n<table><tr><th>policy<th>median s<th>95 % s<th>mean s<th>faster<th>slower\
+    let mut html =
+        "<h2>Page load times</h2>\n<table><tr><th>policy<th>median s<th>95 % s<th>mean s<th>faster<th>slower\
                     <th>by &gt; 1 %<th>&gt; 2×<th>&gt; 5×\n"
-        .to_owned();
+            .to_owned();
     for s in summaries {
         let _ = writeln!(
             html,
