@@ -181,7 +181,7 @@ fn network(text: &str) -> Result<Network> {
     let what = parts.next().with_context(wrong)?;
     let mut network = match number(Some(what), "mbit") {
         Some(mbit) => Network::plain(Link::paper(rtt, mbit)),
-        None => Network::traced(rtt * 0.001, Arc::new(Trace::read(what.as_ref())?)),
+        None => Network::traced(rtt * 0.001, Arc::new(Trace::read(what.as_ref()).with_context(wrong)?)),
     };
     if let Some(loss) = parts.next() {
         network.loss = loss.strip_prefix("loss=").and_then(|loss| loss.parse().ok()).with_context(wrong)?;
