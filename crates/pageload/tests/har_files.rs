@@ -99,3 +99,30 @@ fn every_recorded_page_can_be_read_both_ways() {
         }
     }
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
+
+    /// What the fuzz target does for longer: nothing that is nearly a HAR file makes the reader panic.
+    #[test]
+    fn damaged_files_are_read_or_refused(
+        at in proptest::collection::vec((0..4000usize, proptest::prelude::any::<u8>()), 0..4), cut in 0..4000usize,
+    ) {
+        let entries = [
+            entry("2020-01-01T00:00:00.000+00:00", "100", "https://a.org/", KB),
+            entry("2020-01-01T00:00:00.050Z", "20.5", "http://a.org/x", r#"{"content":{"size":3}}"#),
+            entry("2020-01-01T00:00:00-0130", "1e3", "x", r#"{"headers":[{"name":"Content-Length","value":"9"}]}"#),
+        ];
+        let mut text = format!(r#"{{"log":{{"version":"1.2","entries":[{}]}}}}"#, entries.join(",")).into_bytes();
+        let length = text.len();
+        at.iter().for_each(|(place, byte)| text[place % length] = *byte);
+        if cut < length / 8 {
+            text.truncate(length - cut);
+        }
+        if let Ok(har) = Har::parse("x.har", &text) {
+            for reading in [Reading::Paper, Reading::Modern] {
+                let _ = Page::new(&har, reading);
+            }
+        }
+    }
+}
