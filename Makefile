@@ -4,9 +4,9 @@ CARGO ?= cargo
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 20
-FUZZ_TARGETS := frame record ticket config names_protocol
+FUZZ_TARGETS := frame record ticket config names_protocol har
 
-.PHONY: help setup build demo test format lint docs unit bench fuzz clean
+.PHONY: help setup build demo test format lint docs unit bench bench-pageload fuzz clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ unit: ## Run every test
 
 bench: ## Measure against the peers (long; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results
+
+bench-pageload: ## Measure simulations of page loads per second and core
+	$(CARGO) run --release -p whimbrel-pageload -j $(JOBS) -- bench crates/pageload/data/pages.jsonl.gz --only crates/pageload/data/oracle.csv
 
 fuzz: ## Fuzz every decoder for a short while
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install cargo-fuzz --locked

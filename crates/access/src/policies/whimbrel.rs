@@ -1,0 +1,271 @@
+//! `whimbrel`: ours. Earliest arrival, aware of queues, splitting what is large, honouring every intent.
+
+use super::arrival::{Race, enter_path};
+use super::lowest_latency::fastest_to_answer;
+use crate::{
+    Choice, Cost, Decision, Estimate, Forecast, Key, MAX_PATHS, Part, PathId, Policy, Reason, Resilience,
+    Rule, Seconds, Situation, Timeliness, UnderWay,
+};
+
+/// Sends each unit, or each part of a large one, where it is complete first.
+///
+/// 1. Intents rule paths out: money, losses, the background.
+/// 2. So does a rate far below that at home (the path that answers fastest). Of the remaining ways, the earliest
+///    arrival wins; another path than home must be earlier by a margin, because what comes after the unit will want the
+///    connections at home.
+/// 3. A unit that is large enough is split between the best ways of two paths where all of it is there earlier.
+/// 4. When something has become free, the end of what still has far to go moves there.
+pub(crate) struct Whimbrel {
+    /// Smaller units are never split, bytes.
+    pub(crate) split_from: u64,
+    /// Leaving home must save this share of the time.
+    pub(crate) margin: f64,
+    /// Whether to open connections before they are needed.
+    pub(crate) warms: bool,
+}
+
+impl Default for Whimbrel {
+    fn default() -> Self {
+        Self { split_from: 20_000, margin: 0.05, warms: true }
+    }
+}
+
+/// The best way on one path.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    path: PathId,
+    choice: Choice,
+    completes: Seconds,
+}
+
+impl Policy for Whimbrel {
+    fn name(&self) -> &'static str {
+        "whimbrel"
+    }
+
+    fn decide(&mut self, situation: &Situation<'_>, forecast: &mut dyn Forecast, decision: &mut Decision) {
+        let allowed = Allowed::by_intents(situation);
+        let mut ways = [None; MAX_PATHS];
+        let home = fastest_to_answer(situation).map(|(path, _)| path);
+        let ways = allowed.ways(situation, home, forecast, &mut ways);
+        let Some(best) = self.best(situation, ways, home) else { return };
+        for way in ways.iter().flatten().filter(|way| way.path != best.path) {
+            let reason = Reason::rule(Rule::ArrivesLater).intent(Key::SizeReceived);
+            decision.append(way.choice, Some(way.completes), reason.estimate(Estimate::Queue, way.path));
+        }
+        decision.prefer(best.choice, Some(best.completes), allowed.reason(best.path));
+        if self.may_split(situation) {
+            self.split(situation, forecast, ways, best, decision);
+        }
+        self.warm_up(situation, ways, best, decision);
+    }
+
+    fn reconsiders(&self) -> bool {
+        true
+    }
+
+    fn reconsider(
+        &mut self,
+        under_way: &UnderWay,
+        situation: &Situation<'_>,
+        forecast: &mut dyn Forecast,
+        decision: &mut Decision,
+    ) {
+        if under_way.left < self.split_from || !self.may_split(situation) {
+            return;
+        }
+        let allowed = Allowed::by_intents(situation);
+        let mut best = self.deadline(situation, under_way.completes);
+        let home = fastest_to_answer(situation).map(|(path, _)| path);
+        for path in allowed.paths().filter(|path| home.is_none_or(|home| is_worth(situation, *path, home))) {
+            for choice in choices(situation, path) {
+                if choice == Choice::Reuse(under_way.connection) {
+                    continue;
+                }
+                for share in SHARES {
+                    let part = Part { choice, bytes: (under_way.left as f64 * share) as u64 };
+                    if let Some(completes) = forecast.completes_split(&[part], best) {
+                        best = completes;
+                        decision.clear();
+                        decision.prefer(
+                            choice,
+                            Some(completes),
+                            Reason::rule(Rule::Split).intent(Key::SizeReceived),
+                        );
+                        decision.split(&[part]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// No unit needs to be earlier by more than this to leave home: where queues are long, latency matters little.
+const MOST_MARGIN: Seconds = Seconds(0.02);
+
+/// The shares of a unit that are tried for its second part.
+const SHARES: [f64; 7] = [0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875];
+
+impl Whimbrel {
+    /// The earliest way, unless home is hardly later.
+    fn best(&self, situation: &Situation<'_>, ways: &[Option<Way>], home: Option<PathId>) -> Option<Way> {
+        let earliest =
+            ways.iter().flatten().copied().min_by(|a, b| a.completes.0.total_cmp(&b.completes.0))?;
+        let at_home = ways.iter().flatten().copied().find(|way| Some(way.path) == home);
+        match at_home {
+            Some(way) if earliest.completes >= self.deadline(situation, way.completes) => Some(way),
+            _ => Some(earliest),
+        }
+    }
+
+    /// What must be beaten to be worth the trouble.
+    fn deadline(&self, situation: &Situation<'_>, completes: Seconds) -> Seconds {
+        let saves = ((completes - situation.now) * self.margin).min(MOST_MARGIN);
+        completes - saves
+    }
+
+    /// The first connection to a destination opens a second one on another path, for what comes next.
+    fn warm_up(&self, situation: &Situation<'_>, ways: &[Option<Way>], best: Way, decision: &mut Decision) {
+        let others = ways.iter().flatten().filter(|way| way.path != best.path);
+        let cold = others.filter(|way| matches!(way.choice, Choice::Open(_)));
+        let affordable =
+            |path: PathId| !situation.paths[path.index()].metered || situation.intents.cost() == Cost::Ignore;
+        if let Some(way) =
+            cold.filter(|way| affordable(way.path)).min_by(|a, b| a.completes.0.total_cmp(&b.completes.0))
+            && decision.parts().is_empty()
+            && self.warms
+        {
+            decision.warm_up(way.choice);
+        }
+    }
+
+    fn may_split(&self, situation: &Situation<'_>) -> bool {
+        let intents = situation.intents;
+        intents.size().is_some_and(|size| size >= self.split_from)
+            && intents.resilience() != Resilience::Sensitive
+            && !matches!(intents.timeliness(), Timeliness::Background | Timeliness::Stream)
+    }
+
+    fn split(
+        &self,
+        situation: &Situation<'_>,
+        forecast: &mut dyn Forecast,
+        ways: &[Option<Way>],
+        best: Way,
+        decision: &mut Decision,
+    ) {
+        let size = situation.intents.size().unwrap_or(0);
+        let mut earliest = self.deadline(situation, best.completes);
+        for other in ways.iter().flatten().filter(|way| way.path != best.path) {
+            for share in SHARES {
+                let second = (size as f64 * share) as u64;
+                let parts = [
+                    Part { choice: best.choice, bytes: size - second },
+                    Part { choice: other.choice, bytes: second },
+                ];
+                if let Some(completes) = forecast.completes_split(&parts, earliest) {
+                    earliest = completes;
+                    decision.split(&parts);
+                }
+            }
+        }
+    }
+}
+
+/// Paths that the intents leave, and the intent that decided.
+struct Allowed {
+    paths: [bool; MAX_PATHS],
+    why: Option<(Rule, Key)>,
+}
+
+impl Allowed {
+    fn by_intents(situation: &Situation<'_>) -> Self {
+        let mut allowed = Self { paths: [false; MAX_PATHS], why: None };
+        situation.usable().for_each(|path| allowed.paths[path.index()] = true);
+        let estimate = |path: PathId| &situation.paths[path.index()];
+        match situation.intents.cost() {
+            Cost::NoExpense => {
+                allowed.keep(true, (Rule::TooExpensive, Key::Cost), |path| !estimate(path).metered)
+            }
+            Cost::Optimise => {
+                allowed.keep(false, (Rule::Cheapest, Key::Cost), |path| !estimate(path).metered)
+            }
+            Cost::Balance | Cost::Ignore => {}
+        }
+        if situation.intents.resilience() == Resilience::Sensitive {
+            let loss = |path: PathId| estimate(path).loss.unwrap_or(0.0);
+            let least = allowed.paths().map(loss).fold(f64::INFINITY, f64::min);
+            allowed
+                .keep(false, (Rule::MostReliable, Key::Resilience), |path| loss(path) <= least * 2.0 + 0.001);
+        }
+        if situation.intents.timeliness() == Timeliness::Background {
+            allowed.keep(false, (Rule::Yields, Key::Timeliness), |path| {
+                estimate(path).scheduled == 0 && !estimate(path).metered
+            });
+        }
+        allowed
+    }
+
+    /// Leave out paths that fail the test; if all do, only where it is strict.
+    fn keep(&mut self, strict: bool, why: (Rule, Key), test: impl Fn(PathId) -> bool) {
+        let mut kept = [false; MAX_PATHS];
+        self.paths().filter(|path| test(*path)).for_each(|path| kept[path.index()] = true);
+        if kept != self.paths && (strict || kept.contains(&true)) {
+            self.paths = kept;
+            self.why = Some(why);
+        }
+    }
+
+    fn paths(&self) -> impl Iterator<Item = PathId> + use<> {
+        let paths = self.paths;
+        (0..MAX_PATHS as u8).map(PathId).filter(move |path| paths[path.index()])
+    }
+
+    fn reason(&self, path: PathId) -> Reason {
+        match self.why {
+            Some((rule, key)) => Reason::rule(rule).intent(key).estimate(Estimate::Queue, path),
+            None => {
+                Reason::rule(Rule::EarliestArrival).intent(Key::SizeReceived).estimate(Estimate::Queue, path)
+            }
+        }
+    }
+
+    /// The best way on each path.
+    fn ways<'a>(
+        &self,
+        situation: &Situation<'_>,
+        home: Option<PathId>,
+        forecast: &mut dyn Forecast,
+        ways: &'a mut [Option<Way>; MAX_PATHS],
+    ) -> &'a [Option<Way>] {
+        let mut ranking = Decision::default();
+        for path in self.paths().filter(|path| home.is_none_or(|home| is_worth(situation, *path, home))) {
+            let mut race = Race::new(forecast);
+            enter_path(&mut race, situation, path);
+            ranking.clear();
+            race.run_timed(&mut ranking);
+            ways[path.index()] = ranking
+                .best()
+                .and_then(|best| Some(Way { path, choice: best.choice, completes: best.completes? }));
+        }
+        &ways[..]
+    }
+}
+
+/// A path far slower than home could add little, and would hold what is sent there hostage.
+fn is_worth(situation: &Situation<'_>, path: PathId, home: PathId) -> bool {
+    const LEAST: f64 = 0.05;
+    let rate = |path: PathId| situation.paths[path.index()].rate_max;
+    match (rate(path), rate(home)) {
+        (Some(rate), Some(at_home)) => rate.0 >= at_home.0 * LEAST,
+        // Not measured: to be explored.
+        _ => true,
+    }
+}
+
+/// All ways over one path.
+fn choices<'a>(situation: &'a Situation<'_>, path: PathId) -> impl Iterator<Item = Choice> + use<'a> {
+    let reused =
+        situation.connections.iter().filter(move |connection| super::arrival::is_plain_on(path)(connection));
+    reused.map(|connection| Choice::Reuse(connection.id)).chain([Choice::open(path)])
+}

@@ -1,0 +1,80 @@
+//! Simulations per second and core.
+
+use crate::experiment::Model;
+use crate::modern::{self, Network, Settings};
+use crate::page::Page;
+use crate::paper;
+use crate::scenario::{Link, Outcome};
+use rustix::time::{ClockId, clock_gettime};
+use whimbrel_access::{PolicyError, PolicySpec};
+
+/// The eight settings of the oracle: round-trip time (ms) and rate (Mbit/s) of two paths.
+pub const SETTINGS: [[(f64, f64); 2]; 8] = [
+    [(10.0, 50.0), (20.0, 50.0)],
+    [(20.0, 6.0), (50.0, 20.0)],
+    [(30.0, 2.0), (50.0, 5.0)],
+    [(50.0, KBIT_500), (200.0, KBIT_500)],
+    [(10.0, 12.0), (100.0, 5.0)],
+    [(30.0, 20.0), (200.0, KBIT_500)],
+    [(10.0, KBIT_500), (50.0, 50.0)],
+    [(50.0, 6.0), (50.0, 5.0)],
+];
+/// 500 kbit/s of 1024 bits, in Mbit/s of 2^20 bits.
+const KBIT_500: f64 = 500.0 / 1024.0;
+
+/// What was measured of one policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// The policy.
+    pub policy: PolicySpec,
+    /// Page loads.
+    pub loads: usize,
+    /// Seconds of processor time that they took.
+    pub seconds: f64,
+}
+
+/// Load all pages in all settings under each policy, `rounds` times; the fastest round counts, since other programs can
+/// only make it slower.
+///
+/// # Errors
+/// [`PolicyError`] if a policy does not exist.
+pub fn measure(
+    pages: &[Page],
+    policies: &[PolicySpec],
+    model: Model,
+    rounds: usize,
+) -> Result<Vec<Measured>, PolicyError> {
+    let settings = Settings::default();
+    let mut paper = paper::Simulator::new();
+    let mut modern = modern::Simulator::new();
+    let mut outcome = Outcome::default();
+    let mut measured = Vec::new();
+    for spec in policies {
+        let mut policy = spec.build()?;
+        let mut fastest = f64::INFINITY;
+        for _ in 0..rounds.max(1) {
+            let start = processor_seconds();
+            for (page, setting) in pages.iter().flat_map(|page| SETTINGS.iter().map(move |s| (page, s))) {
+                policy.reset(0);
+                let links = setting.map(|(rtt, mbit)| Link::paper(rtt, mbit));
+                match model {
+                    Model::Paper => paper.load(page, &links, policy.as_mut(), &mut outcome),
+                    Model::Modern => {
+                        let networks = links.map(Network::plain);
+                        modern.load(page, &networks, &settings, policy.as_mut(), 0, &mut outcome);
+                    }
+                }
+            }
+            fastest = fastest.min(processor_seconds() - start);
+        }
+        let loads = pages.len() * SETTINGS.len();
+        measured.push(Measured { policy: spec.clone(), loads, seconds: fastest });
+    }
+    Ok(measured)
+}
+
+/// Time that this thread spent on a processor.
+fn processor_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}

@@ -1,0 +1,9 @@
+//! The paper's figures from the results of an experiment: SVG files, and a page that shows them all.
+
+mod figures;
+mod html;
+mod numbers;
+
+pub use figures::FigureError;
+pub use html::write;
+pub use numbers::{Category, Summary, ecdf, quantile, speedups, summarise};
