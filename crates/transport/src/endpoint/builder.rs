@@ -17,8 +17,11 @@ use crate::listener::Listeners;
 use crate::monitor::AddressMonitor;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
-use crate::sockets::{self, BindPlan, Sockets};
+use crate::sockets::{self, BindPlan, Bound, Sockets};
 use crate::tls::TlsIdentity;
+
+/// Tries to bind to a port that was free.
+const PORT_TRIES: usize = 5;
 
 /// Sets an [`Endpoint`] up.
 #[derive(Default)]
@@ -89,33 +92,52 @@ impl Builder {
         let mut addresses = monitor.watch();
         let set = addresses.borrow_and_update().clone();
         let ips = plan.addresses(&set, monitor.is_exclusive());
-        let port = match self.port {
-            0 => sockets::free_port(&ips).map_err(bind_error)?,
-            port => port,
-        };
-        let inner = Arc::new(EndpointInner {
-            id: key.id(),
-            tls: TlsIdentity::new(&key)?,
-            key,
-            config: self.config,
-            plan: BindPlan { port, ..plan },
-            monitor,
-            bound: watch::Sender::new(set),
-            addresses,
-            lost: Mutex::new(HashSet::new()),
-            sockets: Mutex::new(Sockets::default()),
-            resolver: Mutex::new(self.resolver),
-            registry: Registry::default(),
-            listeners: Listeners::default(),
-            half_open: HalfOpen::default(),
-            closed: AtomicBool::new(false),
-            tasks: Mutex::new(Vec::new()),
-        });
-        lock(&inner.sockets).bind(&inner, &ips, port).map_err(bind_error)?;
-        let task = tokio::spawn(follow_addresses(inner.clone()));
-        lock(&inner.tasks).push(task.abort_handle());
-        Ok(Endpoint { guard: Arc::new(Guard(inner)) })
+        let tls = TlsIdentity::new(&key)?;
+        let mut tries = PORT_TRIES;
+        loop {
+            let port = match self.port {
+                0 => sockets::free_port(&ips).map_err(bind_error)?,
+                port => port,
+            };
+            let inner = Arc::new(EndpointInner {
+                id: key.id(),
+                tls: tls.clone(),
+                key: key.clone(),
+                config: self.config.clone(),
+                plan: BindPlan { port, ..plan },
+                monitor: monitor.clone(),
+                bound: watch::Sender::new(set.clone()),
+                addresses: addresses.clone(),
+                lost: Mutex::new(HashSet::new()),
+                sockets: Mutex::new(Sockets::default()),
+                resolver: Mutex::new(self.resolver.clone()),
+                registry: Registry::default(),
+                listeners: Listeners::default(),
+                half_open: HalfOpen::default(),
+                closed: AtomicBool::new(false),
+                tasks: Mutex::new(Vec::new()),
+            });
+            let bound = lock(&inner.sockets).bind(&inner, &ips, port);
+            tries -= 1;
+            match bound {
+                Ok(()) => {
+                    let task = tokio::spawn(follow_addresses(inner.clone()));
+                    lock(&inner.tasks).push(task.abort_handle());
+                    return Ok(Endpoint { guard: Arc::new(Guard(inner)) });
+                }
+                // A port that was found free can be taken meanwhile, or still be held by a child
+                // process that was just being started: any other will do.
+                Err((_, error)) if is_taken(&error) && self.port == 0 && tries > 0 => {
+                    lock(&inner.sockets).bound.values().for_each(Bound::abort);
+                }
+                Err(error) => return Err(bind_error(error)),
+            }
+        }
     }
+}
+
+fn is_taken(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::AddrInUse
 }
 
 #[cfg(target_os = "linux")]
