@@ -3,6 +3,7 @@
 //! Pure: no sockets, no clock, no randomness that is not seeded by the caller. The same policies drive the page-load
 //! simulator and live traffic. After *Socket Intents: OS Support for Using Multiple Access Networks* (IFIP Networking 2018).
 
+mod analytic;
 mod choice;
 mod decision;
 mod estimate;
@@ -13,6 +14,7 @@ mod policy;
 mod registry;
 mod units;
 
+pub use analytic::Analytic;
 pub use choice::{Choice, ConnectionId, MAX_PATHS, PathId, PathList};
 pub use decision::{Decision, Estimate, Part, Ranked, Reason, Rule};
 pub use estimate::{PathEstimate, STALE};

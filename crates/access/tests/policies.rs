@@ -270,3 +270,27 @@ fn policies_are_made_by_name_and_errors_say_what_there_is() {
     );
     assert!(error("name = \"single\"\nspeed = 1").contains("speed"));
 }
+
+#[test]
+fn forecasts_from_estimates_count_trips_queues_and_hope() {
+    let mut case = case("size-received=1000000", &[(0.1, 1e6), (0.02, 1e5)]);
+    case.paths[0].scheduled = 500_000;
+    case.connections =
+        vec![Connection { id: ConnectionId(1), paths: PathList::one(PathId(0)), scheduled: 500_000 }];
+    let at = |case: &Case, choice| {
+        let situation = Situation {
+            now: Seconds(1.0),
+            intents: &case.intents,
+            paths: &case.paths,
+            destinations: &[],
+            connections: &case.connections,
+        };
+        Analytic::new(situation, 1).completes(choice, Seconds::NEVER).map(|at| (at.0 * 1e6).round() / 1e6)
+    };
+    assert_eq!(at(&case, Choice::open(PathId(0))), Some(1.0 + 0.2 + 1.5));
+    assert_eq!(at(&case, Choice::Reuse(ConnectionId(1))), Some(1.0 + 0.1 + 1.5));
+    assert_eq!(at(&case, Choice::Reuse(ConnectionId(9))), None);
+    // A path that was never measured counts as the best of all: it is tried.
+    case.paths[1] = PathEstimate::default();
+    assert_eq!(at(&case, Choice::open(PathId(1))), Some(1.0 + 0.2 + 1.0));
+}
