@@ -10,7 +10,7 @@ use crate::handover::{Agreed, Priority};
 use crate::ids::{PathId, StreamId};
 use crate::rate::Rate;
 use crate::rtt::{Lowest, Rtt};
-use crate::scheduler::{PathSnapshot, bytes_in, expected_rate};
+use crate::scheduler::{CHUNK, PathSnapshot, bytes_in, chunk, expected_rate};
 
 /// Where a path stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +128,8 @@ pub(crate) struct Path {
     pub(crate) carrier: CarrierReport,
     /// When, counted in chunks over all paths, it last carried stream data.
     pub(crate) last_used: u64,
+    /// CLOSE_ACK is to be said here too: nobody knows which path works, and no later word will tell.
+    pub(crate) last_word: bool,
     /// Mode `redundant`: what other paths carried and this one has not.
     pub(crate) copies: VecDeque<Content>,
     /// The last time that an acknowledgement came, or that sending began anew.
@@ -181,6 +183,7 @@ impl Path {
             room: true,
             carrier: CarrierReport::default(),
             last_used: 0,
+            last_word: false,
             copies: VecDeque::new(),
             progress: now,
             heard: now,
@@ -234,10 +237,18 @@ impl Path {
         }
     }
 
+    fn expected_rate(&self) -> u64 {
+        expected_rate(self.rate.get(), self.rate.is_growing(), self.base_rtt.get())
+    }
+
+    /// How large a chunk may be when there is no other path to choose.
+    pub(crate) fn chunk(&self) -> u64 {
+        if self.rate.is_growing() { chunk(self.expected_rate()) } else { CHUNK }
+    }
+
     /// As much is in flight as the path is known to carry: what it delivers now is all that it can.
     fn is_full(&self) -> bool {
-        let rate = expected_rate(self.rate.get(), self.rate.is_growing(), self.rtt.smoothed());
-        self.in_flight > bytes_in(rate, self.base_rtt.get())
+        self.in_flight > bytes_in(self.expected_rate(), self.base_rtt.get())
     }
 
     /// Takes out the segments below `count`, newly acknowledged. `None` if `count` was never sent.

@@ -304,6 +304,10 @@ fn closing_depends_on_no_path() {
                         "{mode} {closer:?} {lost} {cut:?}\n{}",
                         sim.report()
                     );
+                    // A server that closes does not wait for what the client was about to say.
+                    if closer == Side::Server {
+                        continue;
+                    }
                     assert_eq!(sim.client_app.bytes_missing_at(&sim.server_app), None);
                 }
             }

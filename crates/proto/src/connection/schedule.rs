@@ -29,7 +29,8 @@ impl Connection {
         self.update_close(now);
         let path = self.paths.get_mut(&id).filter(|p| p.is_live())?;
         path.room = true;
-        let (state, starts, ping) = (path.state, path.first != First::Done, path.ping);
+        let (state, starts) = (path.state, path.first != First::Done);
+        let asked = path.ping || (path.last_word && state == PathState::Active);
         if state == PathState::Active {
             self.reinject_suspects();
         }
@@ -42,7 +43,7 @@ impl Connection {
             return (room && chunk > 0).then_some(Plan { chunk, again: false, trusted });
         }
         let any = starts
-            || ping
+            || asked
             || chunk > 0
             || again
             || self.acks_wait(now, id, trusted)
@@ -62,11 +63,19 @@ impl Connection {
             return 0;
         }
         if !self.shares_paths() {
-            return if self.single_path() == Some(id) { u64::MAX } else { 0 };
+            return if self.single_path() == Some(id) { self.lone_chunk(id) } else { 0 };
         }
         match scheduler::decide(self.scheduler.scheduler(), self.snapshots(now), id, waiting) {
             Choice::Send(bytes) => bytes,
             Choice::Leave => 0,
+        }
+    }
+
+    /// A path that takes over from others has a small window: what arrives in one round trip should be whole.
+    fn lone_chunk(&self, id: PathId) -> u64 {
+        match self.paths.get(&id) {
+            Some(path) if self.handover.value != HandoverMode::Single => path.chunk(),
+            _ => u64::MAX,
         }
     }
 

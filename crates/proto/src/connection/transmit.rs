@@ -39,6 +39,7 @@ impl Connection {
         if plan.trusted {
             eliciting |= self.put_control(path, &mut draft);
         }
+        eliciting |= self.put_last_word(path, &mut draft);
         eliciting |= self.put_streams(now, path, &plan, &mut draft);
         let Some((size, contents)) = draft.finish() else {
             return false;
@@ -190,6 +191,17 @@ impl Connection {
         if std::mem::take(&mut self.control.close_ack) {
             draft.put(&Frame::CloseAck, Some(Content::CloseAck));
         }
+    }
+
+    /// Says CLOSE_ACK on this path, unless it was the one to carry it anyway.
+    fn put_last_word(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
+        let wanted = self.paths.get_mut(&path).is_some_and(|p| std::mem::take(&mut p.last_word));
+        let said = draft.contents.contains(&Content::CloseAck);
+        let fits = draft.room() >= SMALL_FRAME;
+        if wanted && !said && fits {
+            draft.put(&Frame::CloseAck, Some(Content::CloseAck));
+        }
+        wanted && !said && fits
     }
 
     fn put_streams(&mut self, now: Instant, path: PathId, plan: &Plan, draft: &mut Draft<'_>) -> bool {

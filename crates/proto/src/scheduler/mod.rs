@@ -68,7 +68,7 @@ impl PathSnapshot {
     /// Bytes a second: measured or, as long as that still grows, at least what a carrier may begin with.
     #[must_use]
     pub fn expected_rate(&self) -> u64 {
-        expected_rate(self.rate, self.growing, self.srtt)
+        expected_rate(self.rate, self.growing, self.base_rtt)
     }
 
     /// How long the next byte waits behind others, in this host and in the queues on the way.
@@ -99,7 +99,7 @@ impl PathSnapshot {
     /// How large a chunk for this path should be.
     #[must_use]
     pub fn chunk(&self) -> u64 {
-        bytes_in(self.expected_rate(), CHUNK_TIME).clamp(SMALL_CHUNK, CHUNK)
+        chunk(self.expected_rate())
     }
 
     /// Paths of a higher tier are used only when there is none of a lower.
@@ -234,15 +234,24 @@ pub fn retain_eligible(paths: &mut Snapshots) {
 pub fn decide(scheduler: &dyn Scheduler, mut paths: Snapshots, path: PathId, waiting: u64) -> Choice {
     retain_eligible(&mut paths);
     match paths.iter().find(|p| p.id == path) {
+        // Nothing to choose; but a segment should arrive in one round trip, so not beyond a window that is still small.
+        Some(here) if paths.len() == 1 && waiting > 0 => {
+            Choice::Send(if here.growing { here.chunk() } else { CHUNK })
+        }
         Some(here) if waiting > 0 => scheduler.choose(&Input { here, paths: &paths, waiting }),
         _ => Choice::Leave,
     }
 }
 
 /// See [`PathSnapshot::expected_rate`].
-pub(crate) fn expected_rate(measured: Option<u64>, growing: bool, srtt: Duration) -> u64 {
-    let first = if growing { per_second(INITIAL_WINDOW, srtt.max(Duration::from_millis(1))) } else { 1 };
+pub(crate) fn expected_rate(measured: Option<u64>, growing: bool, rtt: Duration) -> u64 {
+    let first = if growing { per_second(INITIAL_WINDOW, rtt.max(Duration::from_millis(1))) } else { 1 };
     measured.unwrap_or(0).max(first)
+}
+
+/// See [`PathSnapshot::chunk`].
+pub(crate) fn chunk(rate: u64) -> u64 {
+    bytes_in(rate, CHUNK_TIME).clamp(SMALL_CHUNK, CHUNK)
 }
 
 /// Bytes that `rate` (a second) brings in `time`.

@@ -104,7 +104,8 @@ impl Pipe {
         if self.dead {
             return None;
         }
-        let arrival = self.queue.front().map(|(at, _)| *at).or(self.closed_at);
+        let end = self.closed_at.filter(|_| self.is_flushed());
+        let arrival = self.queue.front().map(|(at, _)| *at).or(end);
         let ack = self.tcp.as_ref().and_then(|tcp| tcp.next_ack());
         [arrival, ack].into_iter().flatten().min()
     }
@@ -128,8 +129,13 @@ impl Pipe {
         false
     }
 
+    /// The sender's socket holds nothing more.
+    fn is_flushed(&self) -> bool {
+        self.tcp.as_ref().is_none_or(|tcp| tcp.unsent() == 0)
+    }
+
     pub(crate) fn is_at_end(&self, now: Instant) -> bool {
-        !self.dead && self.queue.is_empty() && self.closed_at.is_some_and(|at| at <= now)
+        !self.dead && self.is_flushed() && self.queue.is_empty() && self.closed_at.is_some_and(|at| at <= now)
     }
 }
 
