@@ -12,6 +12,9 @@ use crate::rate::Rate;
 use crate::rtt::{Lowest, Rtt};
 use crate::scheduler::{CHUNK, PathSnapshot, bytes_in, chunk, expected_rate};
 
+/// News of a path that is older goes on other paths too.
+const ALONG: Duration = Duration::from_millis(100);
+
 /// Where a path stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathState {
@@ -141,6 +144,8 @@ pub(crate) struct Path {
     pub(crate) received: u64,
     /// Segments received, as last told to the peer.
     pub(crate) reported: u64,
+    /// Segments received, as last told on another path than this one.
+    pub(crate) told_along: u64,
     /// Bytes received in segments that ask for an acknowledgement, since the last one.
     pub(crate) unreported_bytes: u64,
     pub(crate) ack_deadline: Option<Instant>,
@@ -190,6 +195,7 @@ impl Path {
             expects_more: false,
             received: 0,
             reported: 0,
+            told_along: 0,
             unreported_bytes: 0,
             ack_deadline: None,
             ack_due: false,
@@ -288,8 +294,14 @@ impl Path {
         self.base_rtt.sample(now, elapsed, delay);
         let interval = now.saturating_duration_since(newest.delivered_at);
         let bytes = self.delivered - newest.delivered;
-        self.rate.sample(now, bytes, interval, newest.full, self.rtt.smoothed());
+        self.rate.sample(now, bytes, interval, newest.full, self.base_rtt.get());
         self.delivered_at = now;
+    }
+
+    /// What was received may not be known to the peer if nothing comes back on this path.
+    pub(crate) fn is_unheard(&self, now: Instant) -> bool {
+        let age = now.saturating_duration_since(self.newest_eliciting);
+        self.received > self.told_along && age > self.rtt.smoothed() + ALONG
     }
 
     pub(crate) fn snapshot(&self, id: PathId, now: Instant) -> PathSnapshot {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::scheduler::per_second;
+use crate::scheduler::{first_rate, per_second};
 
 /// No window is shorter: acknowledgements come in bunches.
 const SHORTEST_WINDOW: Duration = Duration::from_millis(50);
@@ -39,19 +39,16 @@ impl Rate {
     }
 
     /// `bytes` were delivered over `interval`. `full`: as much was in flight as the path was known to carry.
-    pub(crate) fn sample(
-        &mut self,
-        now: Instant,
-        bytes: u64,
-        interval: Duration,
-        full: bool,
-        srtt: Duration,
-    ) {
+    pub(crate) fn sample(&mut self, now: Instant, bytes: u64, interval: Duration, full: bool, rtt: Duration) {
         let rate = per_second(bytes, interval.max(Duration::from_micros(100)));
+        if full && rate < first_rate(rtt) / 2 {
+            // Not even the first window fits.
+            self.flat = FLAT_WINDOWS;
+        }
         if rate == 0 || (!full && self.get().is_some_and(|known| rate <= known)) {
             return;
         }
-        if now.saturating_duration_since(self.since) >= srtt.max(SHORTEST_WINDOW) && self.current > 0 {
+        if now.saturating_duration_since(self.since) >= rtt.max(SHORTEST_WINDOW) && self.current > 0 {
             self.turn(now);
         }
         self.current = self.current.max(rate);

@@ -34,8 +34,8 @@ impl Connection {
         }
     }
 
-    /// Acknowledges, on `here`, what came in on all paths. What `here` does not answer for is told all the same, but
-    /// still owed: its own path is quicker, if it works.
+    /// Acknowledges, on `here`, what came in on the paths that it answers for. What another told some time ago is told along: that
+    /// path may be dead in one direction.
     pub(super) fn put_acks(&mut self, now: Instant, here: PathId, trusted: bool, draft: &mut Draft<'_>) {
         let fitting = draft.room().saturating_sub(SMALL_FRAME) / SMALL_FRAME;
         let shared = self.shares_paths();
@@ -53,13 +53,16 @@ impl Connection {
         let live = self.paths.iter_mut().filter(|(_, p)| p.is_live());
         for (&path, p) in live.take(fitting.min(frame::MAX_REPORTS)) {
             let answers = (!shared && trusted) || answered.contains(&path);
-            if p.received > p.reported && (answers || trusted) {
+            let along = !answers && trusted && p.is_unheard(now);
+            if (answers && p.received > p.reported) || along {
                 let delay = now.saturating_duration_since(p.newest_eliciting).as_micros() as u64;
                 let received = p.received;
                 acks.push((PathReport { path, received }, delay.min(varint::MAX)));
                 if answers {
                     p.reported = received;
                     any = true;
+                } else {
+                    p.told_along = received;
                 }
             }
             if answers {

@@ -6,7 +6,7 @@ use super::Connection;
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::PathId;
 use crate::path::{CarrierReport, First, Path, PathState};
-use crate::scheduler::{self, Choice, ENDLESS, SchedulerKind, Snapshots};
+use crate::scheduler::{self, Choice, SchedulerKind, Snapshots};
 
 /// Streams that are looked at to tell how much waits.
 const LOOK: usize = 16;
@@ -85,25 +85,26 @@ impl Connection {
         newest(PathState::Active).or_else(|| newest(PathState::Opening))
     }
 
-    /// Bytes that could be sent for the first time, or have to go again.
+    /// Bytes that could be sent for the first time, or have to go again, and what may be expected to follow them.
     fn waiting(&self) -> u64 {
         if self.closed.is_some() {
             return 0;
         }
         let credit = self.data_allowed - self.data_sent;
-        let (mut fresh, mut rest) = (0u64, 0u64);
+        let (mut fresh, mut more, mut rest) = (0u64, 0u64, 0u64);
         for stream in self.send_queue.iter().take(LOOK).filter_map(|id| self.streams.get(id)) {
             let unsent = stream.send.sendable();
-            if stream.pressing && unsent > 0 && credit > 0 {
-                return ENDLESS;
-            }
             fresh = fresh.saturating_add(unsent);
+            if stream.pressing && unsent > 0 && credit > 0 {
+                // It has gone on for so long, and may go on for as long again.
+                more = more.saturating_add(stream.send.next());
+            }
             rest += stream.send.to_repeat() + u64::from(stream.announce || stream.send.owes_end());
         }
         if self.send_queue.len() > LOOK {
             rest += 1;
         }
-        fresh.min(credit) + rest
+        fresh.min(credit).saturating_add(more).saturating_add(rest)
     }
 
     /// The paths that may carry data, as they stand.
@@ -172,8 +173,8 @@ impl Connection {
     }
 }
 
-/// Whether `here` may tell what was received on the path `of`: its own news, and that of paths that are no quicker, or
-/// cannot tell it themselves. So an acknowledgement is as quick as its path, and depends on none.
+/// Whether `here` may tell what was received on the path `of`: its own news, and that of paths that
+/// cannot tell it themselves. So round trips are measured on one path each, and no acknowledgement depends on one.
 pub(super) fn answers_for(
     here: &Path,
     id: PathId,
@@ -185,7 +186,7 @@ pub(super) fn answers_for(
     if !trusted {
         return id == of && here.state == PathState::Active && shared;
     }
-    id == of || !shared || path.state != PathState::Active || !path.room || !is_slower(here, path)
+    id == of || !shared || path.state != PathState::Active || !path.room
 }
 
 fn is_slower(path: &Path, than: &Path) -> bool {

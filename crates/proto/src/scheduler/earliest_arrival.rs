@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Choice, Input, PathSnapshot, Scheduler};
+use super::{Choice, Input, Scheduler};
 
 /// So long may the queue of a path be that is not the best: it keeps the path busy until the next acknowledgement. What
 /// queues there longer only makes the reader wait for it, while later bytes arrive on better paths.
@@ -25,15 +25,21 @@ impl Scheduler for EarliestArrival {
             }
         }
         let brought_sooner = elsewhere >= input.waiting;
-        if is_best || !(brought_sooner || here.queueing() > longest_queue(here)) {
+        if is_best || !(brought_sooner || here.queueing() > longest_queue(input)) {
             return Choice::Send(chunk);
         }
         Choice::Leave
     }
 }
 
-/// Beyond a carrier's window; more while it grows, or it never would.
-fn longest_queue(path: &PathSnapshot) -> Duration {
-    let gain = if path.growing { path.base_rtt } else { path.base_rtt / 4 };
+/// Beyond a carrier's window; more while it grows, or it never would, most of all where most is to be hoped for.
+fn longest_queue(input: &Input<'_>) -> Duration {
+    let here = input.here;
+    let is_fastest = input.others().all(|other| other.expected_rate() <= here.expected_rate());
+    let gain = match (here.growing, is_fastest) {
+        (true, true) => here.base_rtt * 2,
+        (true, false) => here.base_rtt,
+        (false, _) => here.base_rtt / 4,
+    };
     QUEUE + gain
 }

@@ -17,8 +17,13 @@ use smallvec::SmallVec;
 
 use crate::ids::PathId;
 
-/// What a path may be given before anything was measured on it, per round trip: TCP's initial window (RFC 6928).
-const INITIAL_WINDOW: u64 = 10 * 1460;
+/// What a path may be given before anything was measured on it, per round trip: TCP's initial window (RFC 6928),
+/// less what goes with each packet.
+const INITIAL_WINDOW: u64 = 10 * 1400;
+/// What does not fit a window waits for half a round trip, on average.
+const WAIT: f64 = 0.5;
+/// No window is thought to double more often.
+const MOST_ROUNDS: f64 = 20.0;
 /// Largest chunk.
 pub(crate) const CHUNK: u64 = 16 * 1024;
 /// Smallest chunk that is worth a segment of its own.
@@ -81,13 +86,35 @@ impl PathSnapshot {
     /// Until the last of `bytes` more has arrived at the peer.
     #[must_use]
     pub fn arrival(&self, bytes: u64) -> Duration {
-        self.base_rtt / 2 + self.queueing() + time_for(bytes, self.expected_rate()) + self.lateness()
+        let way = self.base_rtt / 2 + self.lateness();
+        if self.growing {
+            // One window in the first round trip, two in the second, and so on; what is left over from a window waits
+            // for acknowledgements.
+            let windows = self.in_flight.saturating_add(bytes) as f64 / self.window();
+            let wait = if windows > 1.0 { WAIT } else { 0.0 };
+            return way + self.base_rtt.mul_f64((windows + 1.0).log2() + wait);
+        }
+        way + self.queueing() + time_for(bytes, self.expected_rate())
     }
 
-    /// How many more bytes would have arrived at the peer after `time`.
+    /// What goes out in one round trip.
+    fn window(&self) -> f64 {
+        (bytes_in(self.expected_rate(), self.base_rtt).max(1)) as f64
+    }
+
+    /// How many more bytes would have arrived at the peer after `time`; the window of a path that grows doubles with each round trip.
     #[must_use]
     pub fn deliverable(&self, time: Duration) -> u64 {
-        bytes_in(self.expected_rate(), time.saturating_sub(self.arrival(0)))
+        if !self.growing {
+            return bytes_in(self.expected_rate(), time.saturating_sub(self.arrival(0)));
+        }
+        let Some(time) = time.checked_sub(self.base_rtt / 2 + self.lateness()) else {
+            return 0;
+        };
+        let rounds = time.as_secs_f64() / self.base_rtt.max(Duration::from_micros(1)).as_secs_f64();
+        let rounds = if rounds > 1.0 { (rounds - WAIT).clamp(1.0, MOST_ROUNDS) } else { rounds };
+        let bytes = self.window() * (rounds.exp2() - 1.0);
+        (bytes as u64).saturating_sub(self.in_flight)
     }
 
     /// For how long an acknowledgement has been overdue: what is in flight may be stuck for as long again.
@@ -245,8 +272,13 @@ pub fn decide(scheduler: &dyn Scheduler, mut paths: Snapshots, path: PathId, wai
 
 /// See [`PathSnapshot::expected_rate`].
 pub(crate) fn expected_rate(measured: Option<u64>, growing: bool, rtt: Duration) -> u64 {
-    let first = if growing { per_second(INITIAL_WINDOW, rtt.max(Duration::from_millis(1))) } else { 1 };
+    let first = if growing { first_rate(rtt) } else { 1 };
     measured.unwrap_or(0).max(first)
+}
+
+/// What a carrier may begin with, in bytes a second.
+pub(crate) fn first_rate(rtt: Duration) -> u64 {
+    per_second(INITIAL_WINDOW, rtt.max(Duration::from_millis(1)))
 }
 
 /// See [`PathSnapshot::chunk`].
