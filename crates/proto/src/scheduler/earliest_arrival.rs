@@ -6,7 +6,7 @@ use super::{Choice, Input, Scheduler};
 
 /// So long may the queue of a path be that is not the best: it keeps the path busy until the next acknowledgement. What
 /// queues there longer only makes the reader wait for it, while later bytes arrive on better paths.
-const QUEUE: Duration = Duration::from_millis(30);
+const QUEUE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct EarliestArrival;
@@ -32,14 +32,10 @@ impl Scheduler for EarliestArrival {
     }
 }
 
-/// Beyond a carrier's window; more while it grows, or it never would, most of all where most is to be hoped for.
+/// Beyond a carrier's window; more while it grows, if most is to be hoped for from it.
 fn longest_queue(input: &Input<'_>) -> Duration {
     let here = input.here;
     let is_fastest = input.others().all(|other| other.expected_rate() <= here.expected_rate());
-    let gain = match (here.growing, is_fastest) {
-        (true, true) => here.base_rtt * 2,
-        (true, false) => here.base_rtt,
-        (false, _) => here.base_rtt / 4,
-    };
+    let gain = if here.growing && is_fastest { here.base_rtt * 2 } else { here.base_rtt / 4 };
     QUEUE + gain
 }
