@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::error::CloseCode;
+use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, StreamId};
 use crate::path::PathState;
 
@@ -41,6 +42,17 @@ pub enum Event {
     PathDown(PathId),
     /// The peer told where it hears notices.
     PeerAddresses(Vec<SocketAddr>),
+    /// The peer announced an address where it can be reached, or withdrew it (`None`).
+    PeerAddress {
+        /// Which of the peer's addresses this is.
+        id: u8,
+        /// Where, and whether paths to it should be backup ones.
+        address: Option<(SocketAddr, Priority)>,
+    },
+    /// The peer set another handover mode, which holds for both.
+    HandoverChanged(HandoverMode),
+    /// A path's priority changed by the peer's word.
+    PriorityChanged(PathId, Priority),
     /// The connection is over.
     Closed {
         /// By whom.
@@ -59,6 +71,9 @@ pub struct Stats {
     pub stream_bytes_sent: u64,
     /// Stream bytes sent again.
     pub stream_bytes_resent: u64,
+    /// Of these, those that went again although their path was not lost: because another would bring them sooner, or
+    /// because everything goes everywhere (`redundant`).
+    pub stream_bytes_reinjected: u64,
     /// New stream bytes received.
     pub stream_bytes_received: u64,
     /// Stream bytes that arrived although they were there already.
@@ -74,6 +89,8 @@ pub struct PathStats {
     pub id: PathId,
     /// Where it stands.
     pub state: PathState,
+    /// Whether it is a backup path.
+    pub priority: Priority,
     /// Smoothed round-trip time as the engine sees it.
     pub srtt: Duration,
     /// Smallest round-trip time seen.
@@ -84,6 +101,8 @@ pub struct PathStats {
     pub bytes_received: u64,
     /// Bytes not acknowledged yet.
     pub in_flight: u64,
+    /// Bytes a second that the path was seen to deliver; `None` before anything was measured.
+    pub rate: Option<u64>,
 }
 
 /// How many things a connection keeps: what its peer could make it spend memory on.

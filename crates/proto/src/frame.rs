@@ -3,20 +3,29 @@
 //! Each frame is `type | length | body` with varints, so a reader can step over one that it does
 //! not know: odd types are optional and skipped, even types must be understood.
 
+mod decode;
+mod encode;
+
 use std::net::SocketAddr;
 
 use smallvec::SmallVec;
 use whimbrel_base::ConnectionId;
 
-use crate::error::{CloseCode, DecodeError};
+use crate::error::CloseCode;
+use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, StreamId};
-use crate::params::{MAX_NOTICE_ADDRESSES, Params, decode_address, encode_address};
-use crate::varint::{self, Reader};
+use crate::params::Params;
+
+pub use decode::decode;
+pub(crate) use decode::{Step, step};
+pub(crate) use encode::{put, put_length_prefixed};
 
 /// Protocol version in OPEN.
 pub const VERSION: u8 = 1;
 /// Most paths that one frame may report on.
 pub(crate) const MAX_REPORTS: usize = 64;
+/// Addresses that one side may announce have ids below this.
+pub const MAX_ADDRESSES: u8 = 32;
 /// Longest reason in CLOSE and REFUSE, in bytes; longer ones are cut.
 pub const MAX_REASON: usize = 256;
 
@@ -42,6 +51,10 @@ pub(crate) mod kind {
     pub(crate) const CLOSE_ACK: u64 = 0x1e;
     pub(crate) const PING: u64 = 0x21;
     pub(crate) const ADDRESSES: u64 = 0x23;
+    pub(crate) const PATH_PRIORITY: u64 = 0x25;
+    pub(crate) const ADD_ADDRESS: u64 = 0x27;
+    pub(crate) const REMOVE_ADDRESS: u64 = 0x29;
+    pub(crate) const HANDOVER: u64 = 0x2b;
 }
 
 /// How many segments of a path were received. For a lost path the count is final.
@@ -159,245 +172,38 @@ pub enum Frame<'a> {
         /// UDP addresses.
         addresses: Vec<SocketAddr>,
     },
-}
-
-/// Appends `type | length | body`. Bodies below 16 KiB only; their length takes two bytes.
-pub(crate) fn put(out: &mut Vec<u8>, kind: u64, body: impl FnOnce(&mut Vec<u8>)) {
-    varint::write(out, kind);
-    put_length_prefixed(out, body);
-}
-
-/// Appends a two-byte varint length and the body.
-pub(crate) fn put_length_prefixed(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
-    let at = out.len();
-    out.extend_from_slice(&[0, 0]);
-    body(out);
-    let length = out.len() - at - 2;
-    debug_assert!(length < 0x4000, "frame of {length} bytes");
-    out[at..at + 2].copy_from_slice(&(length as u16 | 0x4000).to_be_bytes());
-}
-
-fn put_reports(out: &mut Vec<u8>, reports: &[PathReport]) {
-    varint::write(out, reports.len() as u64);
-    for report in reports {
-        varint::write(out, report.path.0);
-        varint::write(out, report.received);
-    }
-}
-
-fn reports(reader: &mut Reader<'_>) -> Result<Vec<PathReport>, DecodeError> {
-    let count = report_count(reader)?;
-    (0..count)
-        .map(|_| Ok(PathReport { path: PathId(reader.varint()?), received: reader.varint()? }))
-        .collect()
-}
-
-fn report_count(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
-    match reader.varint()? {
-        count if count > MAX_REPORTS as u64 => Err(DecodeError::TooLarge("path reports")),
-        count => Ok(count),
-    }
-}
-
-fn put_reason(out: &mut Vec<u8>, code: CloseCode, reason: &str) {
-    varint::write(out, code.0);
-    let mut end = reason.len().min(MAX_REASON);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    out.extend_from_slice(&reason.as_bytes()[..end]);
-}
-
-fn reason<'a>(reader: &mut Reader<'a>) -> Result<(CloseCode, &'a str), DecodeError> {
-    let code = CloseCode(reader.varint()?);
-    let text = reader.bytes(reader.rest().len())?;
-    if text.len() > MAX_REASON {
-        return Err(DecodeError::TooLarge("reason"));
-    }
-    let text = std::str::from_utf8(text).map_err(|_| DecodeError::Invalid("reason"))?;
-    Ok((code, text))
-}
-
-impl Frame<'_> {
-    /// Appends the frame.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Self::Open(open) => put(out, kind::OPEN, |b| {
-                b.push(VERSION);
-                b.extend_from_slice(open.connection.as_bytes());
-                varint::write(b, open.path.0);
-                b.extend_from_slice(&open.random);
-                put_reports(b, &open.lost);
-                open.params.encode(b);
-            }),
-            Self::Accept { random, lost, params } => put(out, kind::ACCEPT, |b| {
-                b.extend_from_slice(random);
-                put_reports(b, lost);
-                params.encode(b);
-            }),
-            Self::Join(join) => put(out, kind::JOIN, |b| {
-                b.extend_from_slice(join.connection.as_bytes());
-                varint::write(b, join.path.0);
-                b.extend_from_slice(&join.proof);
-                put_reports(b, &join.lost);
-            }),
-            Self::Joined { lost } => put(out, kind::JOINED, |b| put_reports(b, lost)),
-            Self::Refuse { code, reason } => put(out, kind::REFUSE, |b| put_reason(b, *code, reason)),
-            Self::Ack(acks) => put(out, kind::ACK, |b| {
-                varint::write(b, acks.len() as u64);
-                for (report, delay) in acks {
-                    varint::write(b, report.path.0);
-                    varint::write(b, report.received);
-                    varint::write(b, *delay);
-                }
-            }),
-            Self::Stream { id, offset, data, fin } => {
-                let kind = if *fin { kind::STREAM_FIN } else { kind::STREAM };
-                put(out, kind, |b| {
-                    varint::write(b, id.0);
-                    varint::write(b, *offset);
-                    b.extend_from_slice(data);
-                });
-            }
-            Self::MaxData(max) => put(out, kind::MAX_DATA, |b| varint::write(b, *max)),
-            Self::MaxStreamData(id, max) => put(out, kind::MAX_STREAM_DATA, |b| {
-                varint::write(b, id.0);
-                varint::write(b, *max);
-            }),
-            Self::MaxStreams(max) => put(out, kind::MAX_STREAMS, |b| varint::write(b, *max)),
-            Self::Reset { id, code, final_size } => put(out, kind::RESET, |b| {
-                varint::write(b, id.0);
-                varint::write(b, code.0);
-                varint::write(b, *final_size);
-            }),
-            Self::Stop(id, code) => put(out, kind::STOP, |b| {
-                varint::write(b, id.0);
-                varint::write(b, code.0);
-            }),
-            Self::PathLost(report) => put(out, kind::PATH_LOST, |b| {
-                varint::write(b, report.path.0);
-                varint::write(b, report.received);
-            }),
-            Self::Close { code, reason } => put(out, kind::CLOSE, |b| put_reason(b, *code, reason)),
-            Self::CloseAck => put(out, kind::CLOSE_ACK, |_| {}),
-            Self::Ping => put(out, kind::PING, |_| {}),
-            Self::Addresses { sequence, addresses } => put(out, kind::ADDRESSES, |b| {
-                varint::write(b, *sequence);
-                for address in addresses.iter().take(MAX_NOTICE_ADDRESSES) {
-                    put_length_prefixed(b, |b| encode_address(*address, b));
-                }
-            }),
-        }
-    }
-}
-
-/// What stands next in a segment.
-pub(crate) enum Step<'a> {
-    Frame(Frame<'a>),
-    /// An optional frame of an unknown type, stepped over.
-    Skipped,
-    End,
-}
-
-/// Takes one step through a segment.
-pub(crate) fn step<'a>(reader: &mut Reader<'a>) -> Result<Step<'a>, DecodeError> {
-    if reader.is_empty() {
-        return Ok(Step::End);
-    }
-    let kind = reader.varint()?;
-    let mut body = Reader::new(reader.prefixed()?);
-    Ok(decode_body(kind, &mut body)?.map_or(Step::Skipped, Step::Frame))
-}
-
-/// Takes the next frame of a segment; optional frames of unknown types are stepped over.
-///
-/// # Errors
-/// [`DecodeError`] for bytes that are not a frame; nothing may be read behind an error.
-pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<Option<Frame<'a>>, DecodeError> {
-    loop {
-        match step(reader)? {
-            Step::Frame(frame) => return Ok(Some(frame)),
-            Step::Skipped => {}
-            Step::End => return Ok(None),
-        }
-    }
-}
-
-fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, DecodeError> {
-    Ok(Some(match kind {
-        kind::STREAM | kind::STREAM_FIN => Frame::Stream {
-            id: StreamId(b.varint()?),
-            offset: b.varint()?,
-            data: b.rest(),
-            fin: kind == kind::STREAM_FIN,
-        },
-        kind::ACK => Frame::Ack(decode_acks(b)?),
-        kind::OPEN => Frame::Open(decode_open(b)?),
-        kind::ACCEPT => {
-            Frame::Accept { random: b.array()?, lost: reports(b)?, params: Params::decode(b.rest())? }
-        }
-        kind::JOIN => Frame::Join(Join {
-            connection: ConnectionId::from_bytes(&b.array()?),
-            path: PathId(b.varint()?),
-            proof: b.array()?,
-            lost: reports(b)?,
-        }),
-        kind::JOINED => Frame::Joined { lost: reports(b)? },
-        kind::REFUSE => {
-            let (code, reason) = reason(b)?;
-            Frame::Refuse { code, reason }
-        }
-        kind::MAX_DATA => Frame::MaxData(b.varint()?),
-        kind::MAX_STREAM_DATA => Frame::MaxStreamData(StreamId(b.varint()?), b.varint()?),
-        kind::MAX_STREAMS => Frame::MaxStreams(b.varint()?),
-        kind::RESET => {
-            Frame::Reset { id: StreamId(b.varint()?), code: CloseCode(b.varint()?), final_size: b.varint()? }
-        }
-        kind::STOP => Frame::Stop(StreamId(b.varint()?), CloseCode(b.varint()?)),
-        kind::PATH_LOST => Frame::PathLost(PathReport { path: PathId(b.varint()?), received: b.varint()? }),
-        kind::CLOSE => {
-            let (code, reason) = reason(b)?;
-            Frame::Close { code, reason }
-        }
-        kind::CLOSE_ACK => Frame::CloseAck,
-        kind::PING => Frame::Ping,
-        kind::ADDRESSES => decode_addresses(b)?,
-        optional if optional & 1 == 1 => return Ok(None),
-        unknown => return Err(DecodeError::UnknownFrame(unknown)),
-    }))
-}
-
-fn decode_acks(b: &mut Reader<'_>) -> Result<Acks, DecodeError> {
-    let count = report_count(b)?;
-    (0..count)
-        .map(|_| {
-            let report = PathReport { path: PathId(b.varint()?), received: b.varint()? };
-            Ok((report, b.varint()?))
-        })
-        .collect()
-}
-
-fn decode_open(b: &mut Reader<'_>) -> Result<Open, DecodeError> {
-    if b.byte()? != VERSION {
-        return Err(DecodeError::Invalid("version"));
-    }
-    Ok(Open {
-        connection: ConnectionId::from_bytes(&b.array()?),
-        path: PathId(b.varint()?),
-        random: b.array()?,
-        lost: reports(b)?,
-        params: Params::decode(b.rest())?,
-    })
-}
-
-fn decode_addresses<'a>(b: &mut Reader<'a>) -> Result<Frame<'a>, DecodeError> {
-    let sequence = b.varint()?;
-    let mut addresses = Vec::new();
-    while !b.is_empty() {
-        if addresses.len() == MAX_NOTICE_ADDRESSES {
-            return Err(DecodeError::TooLarge("notice addresses"));
-        }
-        addresses.push(decode_address(&mut Reader::new(b.prefixed()?))?);
-    }
-    Ok(Frame::Addresses { sequence, addresses })
+    /// Whether a path should carry data; the highest sequence number counts, the client's word if both are equal.
+    PathPriority {
+        /// The path.
+        path: PathId,
+        /// Grows with each change, by whichever side.
+        sequence: u64,
+        /// Its priority.
+        priority: Priority,
+    },
+    /// An address at which the sender can be reached.
+    AddAddress {
+        /// Which address this is, below [`MAX_ADDRESSES`].
+        id: u8,
+        /// Grows with each change that the sender makes to any of its addresses.
+        sequence: u64,
+        /// What paths to it should be.
+        priority: Priority,
+        /// Where.
+        address: SocketAddr,
+    },
+    /// An address at which the sender cannot be reached any more.
+    RemoveAddress {
+        /// Which one.
+        id: u8,
+        /// As in [`Frame::AddAddress`].
+        sequence: u64,
+    },
+    /// The handover mode of the connection; what counts is decided as for [`Frame::PathPriority`].
+    Handover {
+        /// Grows with each change, by whichever side.
+        sequence: u64,
+        /// The mode.
+        mode: HandoverMode,
+    },
 }

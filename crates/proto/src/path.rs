@@ -6,8 +6,14 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::handover::{Agreed, Priority};
 use crate::ids::{PathId, StreamId};
-use crate::rtt::Rtt;
+use crate::rate::Rate;
+use crate::rtt::{Lowest, Rtt};
+use crate::scheduler::{CHUNK, PathSnapshot, bytes_in, chunk, expected_rate};
+
+/// News of a path that is older goes on other paths too.
+const ALONG: Duration = Duration::from_millis(100);
 
 /// Where a path stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +35,8 @@ pub(crate) enum Content {
         id: StreamId,
         range: Range<u64>,
         fin: bool,
+        /// It was sent again on another path, whose loss would repeat it.
+        elsewhere: bool,
     },
     MaxData,
     MaxStreamData(StreamId),
@@ -37,6 +45,9 @@ pub(crate) enum Content {
     Stop(StreamId),
     PathLost(PathId),
     Addresses(u64),
+    Address(u8),
+    Priority(PathId),
+    Handover,
     Close,
     CloseAck,
     /// The answer to OPEN: its acknowledgement shows that the client knows the secret.
@@ -53,12 +64,35 @@ pub(crate) struct Sent {
     /// How many segments this stands for. A run of segments that carried nothing but
     /// acknowledgements is one entry, because nobody need acknowledge them.
     pub(crate) run: u64,
+    /// Bytes delivered on the path, and when that became known, as of the sending.
+    delivered: u64,
+    delivered_at: Instant,
+    /// As much was in flight as the path was known to carry.
+    full: bool,
 }
 
 impl Sent {
     fn is_bare(&self) -> bool {
         !self.eliciting && self.contents.is_empty()
     }
+}
+
+/// What the driver knows of a carrier, as far as it does (`TCP_INFO`, a QUIC path's statistics).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CarrierReport {
+    /// Bytes taken and not put on the wire yet.
+    pub unsent: u64,
+    /// Bytes a second that the carrier delivered while it had enough to do.
+    pub rate: Option<u64>,
+    /// Packets lost of each thousand.
+    pub loss: u16,
+}
+
+/// What an acknowledgement brought.
+pub(crate) struct Acknowledged {
+    pub(crate) segments: SmallVec<[Sent; 1]>,
+    /// When the newest segment was sent that asked for an acknowledgement.
+    pub(crate) newest: Option<Instant>,
 }
 
 /// The frame that a path starts with.
@@ -86,6 +120,21 @@ pub(crate) struct Path {
     pub(crate) sent_count: u64,
     pub(crate) in_flight: u64,
     pub(crate) rtt: Rtt,
+    pub(crate) base_rtt: Lowest,
+    pub(crate) rate: Rate,
+    /// Bytes that were acknowledged of what asked for it, and when they last grew.
+    delivered: u64,
+    delivered_at: Instant,
+    pub(crate) priority: Agreed<Priority>,
+    /// The carrier takes more, as far as the driver said.
+    pub(crate) room: bool,
+    pub(crate) carrier: CarrierReport,
+    /// When, counted in chunks over all paths, it last carried stream data.
+    pub(crate) last_used: u64,
+    /// CLOSE_ACK is to be said here too: nobody knows which path works, and no later word will tell.
+    pub(crate) last_word: bool,
+    /// Mode `redundant`: what other paths carried and this one has not.
+    pub(crate) copies: VecDeque<Content>,
     /// The last time that an acknowledgement came, or that sending began anew.
     pub(crate) progress: Instant,
     pub(crate) heard: Instant,
@@ -95,6 +144,8 @@ pub(crate) struct Path {
     pub(crate) received: u64,
     /// Segments received, as last told to the peer.
     pub(crate) reported: u64,
+    /// Segments received, as last told on another path than this one.
+    pub(crate) told_along: u64,
     /// Bytes received in segments that ask for an acknowledgement, since the last one.
     pub(crate) unreported_bytes: u64,
     pub(crate) ack_deadline: Option<Instant>,
@@ -129,11 +180,22 @@ impl Path {
             sent_count: 0,
             in_flight: 0,
             rtt: Rtt::new(rtt_hint),
+            base_rtt: Lowest::new(rtt_hint, now),
+            rate: Rate::new(now),
+            delivered: 0,
+            delivered_at: now,
+            priority: Agreed::unsaid(Priority::Normal),
+            room: true,
+            carrier: CarrierReport::default(),
+            last_used: 0,
+            last_word: false,
+            copies: VecDeque::new(),
             progress: now,
             heard: now,
             expects_more: false,
             received: 0,
             reported: 0,
+            told_along: 0,
             unreported_bytes: 0,
             ack_deadline: None,
             ack_due: false,
@@ -162,24 +224,41 @@ impl Path {
         eliciting: bool,
         contents: SmallVec<[Content; 1]>,
     ) {
+        let full = eliciting && self.is_full();
         if eliciting {
             if self.in_flight == 0 {
                 self.progress = now;
+                self.delivered_at = now;
             }
             self.in_flight += size as u64;
         }
         self.bytes_sent += size as u64;
         self.sent_count += 1;
-        let segment = Sent { contents, at: now, size: size as u32, eliciting, run: 1 };
+        let (delivered, delivered_at) = (self.delivered, self.delivered_at);
+        let size = size as u32;
+        let segment = Sent { contents, at: now, size, eliciting, run: 1, delivered, delivered_at, full };
         match self.sent.back_mut() {
             Some(last) if last.is_bare() && segment.is_bare() => last.run += 1,
             _ => self.sent.push_back(segment),
         }
     }
 
-    /// Takes out the segments below `count`, newly acknowledged, with the send time of the newest
-    /// that asked for an acknowledgement. `None` if `count` was never sent.
-    pub(crate) fn acknowledge(&mut self, count: u64) -> Option<(SmallVec<[Sent; 1]>, Option<Instant>)> {
+    fn expected_rate(&self) -> u64 {
+        expected_rate(self.rate.get(), self.rate.is_growing(), self.base_rtt.get())
+    }
+
+    /// How large a chunk may be when there is no other path to choose.
+    pub(crate) fn chunk(&self) -> u64 {
+        if self.rate.is_growing() { chunk(self.expected_rate()) } else { CHUNK }
+    }
+
+    /// As much is in flight as the path is known to carry: what it delivers now is all that it can.
+    fn is_full(&self) -> bool {
+        self.in_flight > bytes_in(self.expected_rate(), self.base_rtt.get())
+    }
+
+    /// Takes out the segments below `count`, newly acknowledged. `None` if `count` was never sent.
+    pub(crate) fn acknowledge(&mut self, count: u64) -> Option<Acknowledged> {
         if count > self.sent_count {
             return None;
         }
@@ -197,11 +276,53 @@ impl Path {
             // Nothing is in flight on a path whose contents were given back.
             if segment.eliciting && !self.requeued {
                 self.in_flight -= u64::from(segment.size);
+                self.delivered += u64::from(segment.size);
             }
             segments.push(segment);
         }
         let newest = segments.iter().rev().find(|s: &&Sent| s.eliciting).map(|s| s.at);
-        Some((segments, newest))
+        Some(Acknowledged { segments, newest })
+    }
+
+    /// Learns from an acknowledgement that the peer held back for `delay`.
+    pub(crate) fn measure(&mut self, now: Instant, acknowledged: &Acknowledged, delay: Duration) {
+        let Some(newest) = acknowledged.segments.iter().rev().find(|s| s.eliciting) else {
+            return;
+        };
+        let elapsed = now.saturating_duration_since(newest.at);
+        self.rtt.sample(elapsed, delay);
+        self.base_rtt.sample(now, elapsed, delay);
+        let interval = now.saturating_duration_since(newest.delivered_at);
+        let bytes = self.delivered - newest.delivered;
+        self.rate.sample(now, bytes, interval, newest.full, self.base_rtt.get());
+        self.delivered_at = now;
+    }
+
+    /// What was received may not be known to the peer if nothing comes back on this path.
+    pub(crate) fn is_unheard(&self, now: Instant) -> bool {
+        let age = now.saturating_duration_since(self.newest_eliciting);
+        self.received > self.told_along && age > self.rtt.smoothed() + ALONG
+    }
+
+    pub(crate) fn snapshot(&self, id: PathId, now: Instant) -> PathSnapshot {
+        let silent = || now.saturating_duration_since(self.progress);
+        PathSnapshot {
+            id,
+            opening: self.state == PathState::Opening,
+            suspect: self.state == PathState::Suspect,
+            backup: self.priority.value == Priority::Backup,
+            srtt: self.rtt.smoothed(),
+            rttvar: self.rtt.variation(),
+            base_rtt: self.base_rtt.get(),
+            rate: self.rate.get().max(self.carrier.rate),
+            growing: self.rate.is_growing(),
+            in_flight: self.in_flight,
+            unsent: self.carrier.unsent,
+            room: self.room,
+            silent: if self.in_flight > 0 { silent() } else { Duration::ZERO },
+            loss: self.carrier.loss,
+            last_used: self.last_used,
+        }
     }
 
     pub(crate) fn suspect_deadline(&self, max_ack_delay: Duration) -> Option<Instant> {

@@ -48,6 +48,22 @@ impl RangeSet {
         }
     }
 
+    /// How many numbers are in the set.
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// Some of `range` is not in the set.
+    pub(crate) fn has_gap(&self, range: &Range<u64>) -> bool {
+        let before = self.0.range(..=range.start).next_back();
+        range.start < range.end && before.is_none_or(|(_, end)| *end < range.end)
+    }
+
+    /// Some of `range` is in the set.
+    pub(crate) fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.0.range(..range.end).next_back().is_some_and(|(_, end)| *end > range.start)
+    }
+
     /// The parts of `range` that are not in the set.
     pub(crate) fn gaps(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
@@ -95,7 +111,10 @@ mod tests {
                 prop_assert_eq!(members(&set), model.iter().copied().collect::<Vec<_>>());
                 let gaps: Vec<u64> = set.gaps(5..30).into_iter().flatten().collect();
                 let expected: Vec<u64> = (5..30).filter(|n| !model.contains(n)).collect();
-                prop_assert_eq!(gaps, expected);
+                prop_assert_eq!(&gaps, &expected);
+                prop_assert_eq!(set.total(), members(&set).len() as u64);
+                prop_assert_eq!(set.has_gap(&(5..30)), !expected.is_empty());
+                prop_assert_eq!(set.overlaps(&(5..30)), expected.len() < 25);
                 let merged = set.0.iter().zip(set.0.iter().skip(1)).all(|((_, e), (s, _))| e < s);
                 prop_assert!(merged);
             }

@@ -1,6 +1,6 @@
 //! Round-trip estimation (RFC 6298 smoothing, RFC 9002 handling of the acknowledgement delay).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Used until something was measured.
 const INITIAL: Duration = Duration::from_millis(333);
@@ -43,6 +43,10 @@ impl Rtt {
         self.smoothed
     }
 
+    pub(crate) fn variation(&self) -> Duration {
+        self.variation
+    }
+
     pub(crate) fn min(&self) -> Duration {
         self.min
     }
@@ -51,6 +55,43 @@ impl Rtt {
     pub(crate) fn suspect_after(&self, max_ack_delay: Duration) -> Duration {
         let silence = self.smoothed * 2 + self.variation * 4 + max_ack_delay;
         silence.clamp(SUSPECT_FLOOR, SUSPECT_CEILING)
+    }
+}
+
+/// So long the shortest round trip counts, and once more: paths change.
+const LOWEST_WINDOW: Duration = Duration::from_secs(10);
+
+/// The shortest round trip of late, acknowledgement delay taken out: the way without its queues.
+#[derive(Debug, Clone)]
+pub(crate) struct Lowest {
+    current: Option<Duration>,
+    previous: Duration,
+    since: Instant,
+}
+
+impl Lowest {
+    pub(crate) fn new(hint: Option<Duration>, now: Instant) -> Self {
+        Self { current: None, previous: hint.unwrap_or(INITIAL), since: now }
+    }
+
+    pub(crate) fn sample(&mut self, now: Instant, elapsed: Duration, ack_delay: Duration) {
+        let sample = elapsed.saturating_sub(ack_delay);
+        match self.current {
+            // What was only hinted at gives way to the first measurement.
+            None => self.previous = sample,
+            Some(current) if now.saturating_duration_since(self.since) >= LOWEST_WINDOW => {
+                self.previous = current;
+                self.since = now;
+                self.current = Some(sample);
+                return;
+            }
+            Some(_) => {}
+        }
+        self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
+    }
+
+    pub(crate) fn get(&self) -> Duration {
+        self.current.map_or(self.previous, |current| current.min(self.previous))
     }
 }
 
@@ -78,6 +119,18 @@ mod tests {
         let mut rtt = Rtt::new(None);
         rtt.sample(Duration::from_secs(40), ms(0));
         assert_eq!(rtt.suspect_after(ms(25)), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn the_shortest_round_trip_is_forgotten_when_the_path_has_changed() {
+        let start = Instant::now();
+        let mut lowest = Lowest::new(Some(ms(300)), start);
+        let mut feed = |from: u64, rtt: u64| {
+            (0..30).for_each(|i| lowest.sample(start + ms((from + i) * 1000), ms(rtt + i), ms(0)));
+            lowest.get()
+        };
+        assert_eq!(feed(0, 20), ms(30));
+        assert!(feed(30, 200) >= ms(200));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use simulation::{Cut, Options, Sim, ms, secs, small_config};
-use whimbrel_proto::{CloseCode, Side, StreamId};
+use whimbrel_proto::{CloseCode, Config, Connection, HandoverMode, Priority, SchedulerKind, Side, StreamId};
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -32,6 +32,10 @@ enum Op {
     Suspect(Side),
     Ping(Side),
     Addresses(Side, u8),
+    Mode(Side, HandoverMode),
+    Priority(Side, u8, Priority),
+    Announce(Side, u8, Option<u8>),
+    Schedule(Side, SchedulerKind),
     Close(Side),
     Abort(Side),
     Forget,
@@ -43,6 +47,18 @@ fn side() -> impl Strategy<Value = Side> {
 
 fn cut() -> impl Strategy<Value = Cut> {
     prop_oneof![Just(Cut::Both), side().prop_map(Cut::First), Just(Cut::Silent)]
+}
+
+fn mode() -> impl Strategy<Value = HandoverMode> {
+    prop_oneof![Just(HandoverMode::Full), Just(HandoverMode::Backup), Just(HandoverMode::Single)]
+}
+
+fn priority() -> impl Strategy<Value = Priority> {
+    prop_oneof![Just(Priority::Normal), Just(Priority::Backup)]
+}
+
+fn scheduler() -> impl Strategy<Value = SchedulerKind> {
+    prop::sample::select(SchedulerKind::ALL.to_vec())
 }
 
 fn op(endings: bool) -> impl Strategy<Value = Op> {
@@ -67,6 +83,10 @@ fn op(endings: bool) -> impl Strategy<Value = Op> {
         1 => side().prop_map(Op::Suspect),
         1 => side().prop_map(Op::Ping),
         2 => (side(), any::<u8>()).prop_map(|(s, n)| Op::Addresses(s, n)),
+        1 => (side(), mode()).prop_map(|(s, m)| Op::Mode(s, m)),
+        2 => (side(), any::<u8>(), priority()).prop_map(|(s, i, p)| Op::Priority(s, i, p)),
+        2 => (side(), 0..32u8, any::<Option<u8>>()).prop_map(|(s, i, a)| Op::Announce(s, i, a)),
+        1 => (side(), scheduler()).prop_map(|(s, k)| Op::Schedule(s, k)),
     ];
     let ending = prop_oneof![side().prop_map(Op::Close), side().prop_map(Op::Abort), Just(Op::Forget),];
     (0..40u8, ordinary, ending).prop_map(
@@ -85,6 +105,9 @@ struct Scenario {
     fragment: bool,
     early_limit: u64,
     capacity: usize,
+    /// The client's, and how both sides schedule.
+    handover: HandoverMode,
+    scheduler: SchedulerKind,
     ops: Vec<Op>,
 }
 
@@ -95,21 +118,26 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         any::<[bool; 3]>(),
         prop_oneof![Just(14_000u64), Just(0), Just(1 << 20)],
         prop_oneof![Just(16 * 1024usize), Just(200_000)],
+        (mode(), scheduler()),
     );
     let ops = prop_oneof![
         2 => prop::collection::vec(op(false), 20..160),
         1 => prop::collection::vec(op(true), 20..160),
     ];
-    (options, ops).prop_map(|((seed, delay, flags, early_limit, capacity), ops)| Scenario {
-        seed,
-        delay,
-        small_windows: flags[0],
-        redial: flags[1],
-        fragment: flags[2],
-        // The request for a path goes in any case.
-        early_limit: if early_limit == 0 { 4096 } else { early_limit },
-        capacity,
-        ops,
+    (options, ops).prop_map(|((seed, delay, flags, early_limit, capacity, (handover, scheduler)), ops)| {
+        Scenario {
+            seed,
+            delay,
+            small_windows: flags[0],
+            redial: flags[1],
+            fragment: flags[2],
+            // The request for a path goes in any case.
+            early_limit: if early_limit == 0 { 4096 } else { early_limit },
+            capacity,
+            handover,
+            scheduler,
+            ops,
+        }
     })
 }
 
@@ -203,6 +231,35 @@ fn apply(sim: &mut Sim, op: &Op, ending: &mut Ending) {
                 connection.set_notice_addresses(vec![([10, 0, 0, n], 1).into()]);
             }
         }
+        Op::Mode(side, mode) => {
+            let now = sim.now;
+            if let Some(connection) = sim.connection(side) {
+                connection.set_handover(now, mode);
+            }
+        }
+        Op::Priority(side, index, priority) => {
+            if let Some(connection) = sim.connection(side) {
+                let paths = connection.paths();
+                if let Some(path) = paths.get(usize::from(index) % paths.len().max(1)) {
+                    connection.set_priority(path.id, priority);
+                }
+            }
+        }
+        Op::Announce(side, id, address) => {
+            if let Some(connection) = sim.connection(side) {
+                match address {
+                    Some(n) => {
+                        connection.announce_address(id, ([10, 0, 1, n], 2).into(), Priority::Normal);
+                    }
+                    None => connection.withdraw_address(id),
+                }
+            }
+        }
+        Op::Schedule(side, kind) => {
+            if let Some(connection) = sim.connection(side) {
+                connection.set_scheduler(kind);
+            }
+        }
         Op::Close(side) => {
             if let Some(connection) = sim.connection(side) {
                 connection.close(CloseCode::application(1), "in order");
@@ -292,11 +349,25 @@ fn conclude(sim: &mut Sim, ending: &Ending) {
         assert_eq!(footprint.pieces, 0, "{side:?} {footprint:?}");
     }
     counters_agree(sim);
+    sides_agree(sim);
     sim.client.close(CloseCode::application(3), "the end");
     let done = sim.run_until(secs(60), |sim| sim.client.is_over() && sim.server_was_over);
     assert!(done, "{}", sim.report());
     let code = sim.server().close_reason().map(|reason| reason.1);
     assert_eq!(code, Some(CloseCode::application(3)));
+}
+
+fn sides_agree(sim: &mut Sim) {
+    let view = |connection: &Connection| {
+        let paths: Vec<_> = connection.paths().iter().map(|p| (p.id, p.priority)).collect();
+        (connection.handover(), paths)
+    };
+    let client = view(&sim.client);
+    assert_eq!(client, view(sim.server()));
+    let told = sim.client.announced_addresses();
+    assert_eq!(sim.server().peer_addresses(), told);
+    let told = sim.server().announced_addresses();
+    assert_eq!(sim.client.peer_addresses(), told);
 }
 
 fn counters_agree(sim: &mut Sim) {
@@ -320,9 +391,10 @@ fn counters_agree(sim: &mut Sim) {
 }
 
 fn run(scenario: &Scenario) {
-    let config = if scenario.small_windows { small_config() } else { Default::default() };
+    let mut config = if scenario.small_windows { small_config() } else { Default::default() };
+    config.scheduler = scenario.scheduler;
     let mut sim = Sim::new(Options {
-        client: config.clone(),
+        client: Config { handover: scenario.handover, ..config.clone() },
         server: config,
         delay: ms(scenario.delay.into()),
         early_limit: scenario.early_limit,
@@ -377,6 +449,8 @@ fn a_reset_behind_a_lost_middle_is_told() {
         fragment: false,
         early_limit: 14_000,
         capacity: 16 * 1024,
+        handover: HandoverMode::Single,
+        scheduler: SchedulerKind::EarliestArrival,
         ops: vec![
             Op::Open(Side::Client),
             Op::Advance(0),

@@ -72,6 +72,7 @@ impl Config {
             send_buffer: self.send_buffer,
             stream_unsent: self.stream_unsent,
             keepalive: self.keepalive,
+            ..whimbrel_proto::Config::default()
         }
     }
 }

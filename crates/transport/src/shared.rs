@@ -249,6 +249,7 @@ impl Shared {
                 state.wake_driver();
             }
             Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
+            Event::PeerAddress { .. } | Event::HandoverChanged(_) | Event::PriorityChanged(..) => {}
             Event::Closed { code, reason, .. } => {
                 state.emit(ConnectionEvent::Closed { code, reason });
                 state.wake_streams();

@@ -12,16 +12,23 @@ pub(super) struct Control {
     pub(super) max_streams: bool,
     pub(super) addresses: bool,
     pub(super) close: bool,
+    pub(super) handover: bool,
     pub(super) close_ack: bool,
     pub(super) max_stream_data: BTreeSet<StreamId>,
     pub(super) resets: BTreeSet<StreamId>,
     pub(super) stops: BTreeSet<StreamId>,
     pub(super) paths_lost: BTreeSet<PathId>,
+    pub(super) priorities: BTreeSet<PathId>,
+    pub(super) addresses_by_id: BTreeSet<u8>,
 }
 
 impl Control {
     pub(super) fn is_empty(&self) -> bool {
-        !(self.max_data || self.max_streams || self.addresses || self.close || self.close_ack)
+        let flags =
+            [self.max_data, self.max_streams, self.addresses, self.handover, self.close, self.close_ack];
+        !flags.contains(&true)
+            && self.priorities.is_empty()
+            && self.addresses_by_id.is_empty()
             && self.max_stream_data.is_empty()
             && self.resets.is_empty()
             && self.stops.is_empty()
@@ -38,6 +45,9 @@ impl Control {
             Content::Stop(id) => drop(self.stops.insert(*id)),
             Content::PathLost(path) => drop(self.paths_lost.insert(*path)),
             Content::Addresses(_) => self.addresses = true,
+            Content::Address(id) => drop(self.addresses_by_id.insert(*id)),
+            Content::Priority(path) => drop(self.priorities.insert(*path)),
+            Content::Handover => self.handover = true,
             Content::Close => self.close = true,
             Content::CloseAck => self.close_ack = true,
             Content::Stream { .. } | Content::Accept => {}

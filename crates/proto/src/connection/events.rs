@@ -15,6 +15,8 @@ pub(super) struct Events {
     drained: BTreeSet<StreamId>,
     /// An event about addresses waits.
     addresses: bool,
+    /// An event about an address with an id may wait.
+    by_id: bool,
 }
 
 impl Events {
@@ -29,6 +31,21 @@ impl Events {
                 }
                 true
             }
+            Event::PeerAddress { id, .. } => {
+                // The newest word on an address counts, and is said again.
+                if replace(&mut self.by_id, true) {
+                    self.queue.retain(|e| !matches!(e, Event::PeerAddress { id: of, .. } if of == id));
+                }
+                true
+            }
+            Event::HandoverChanged(_) => {
+                self.queue.retain(|e| !matches!(e, Event::HandoverChanged(_)));
+                true
+            }
+            Event::PriorityChanged(path, _) => {
+                self.queue.retain(|e| !matches!(e, Event::PriorityChanged(of, _) if of == path));
+                true
+            }
             _ => self.queue.back() != Some(&event),
         };
         if fresh {
@@ -38,6 +55,7 @@ impl Events {
 
     pub(super) fn pop(&mut self) -> Option<Event> {
         let event = self.queue.pop_front()?;
+        self.by_id &= !self.queue.is_empty();
         match &event {
             Event::Readable(id) => drop(self.readable.remove(id)),
             Event::Writable(id) => drop(self.writable.remove(id)),

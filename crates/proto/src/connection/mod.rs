@@ -1,11 +1,16 @@
 //! The connection: streams above, paths below, and the state between them.
 
+mod acks;
+mod addresses;
 mod close;
 mod control;
 mod draft;
 mod events;
+mod handover;
 mod paths;
 mod receive;
+mod reinjection;
+mod schedule;
 mod streams;
 mod timers;
 mod transmit;
@@ -19,12 +24,15 @@ use whimbrel_base::{ConnectionId, EndpointId};
 use crate::error::CloseCode;
 use crate::event::{ClosedBy, Event, Footprint, PathStats, Stats};
 use crate::frame::{Open, PathReport};
+use crate::handover::{Agreed, HandoverMode};
 use crate::ids::{PathId, Side, StreamId};
 use crate::notice::NoticeKey;
 use crate::params::Params;
 use crate::path::Path;
+use crate::scheduler::SchedulerKind;
 use crate::secret::Secret;
 use crate::stream::Stream;
+use addresses::Addresses;
 use close::Farewell;
 use control::Control;
 use events::Events;
@@ -46,6 +54,10 @@ pub struct Config {
     pub stream_unsent: u64,
     /// A client asks for a sign of life after this much silence, a server after twice as much.
     pub keepalive: Duration,
+    /// How several paths are used. Unless it is `single`, the peer is told, and does the same.
+    pub handover: HandoverMode,
+    /// How this side shares its data out among the paths.
+    pub scheduler: SchedulerKind,
 }
 
 impl Default for Config {
@@ -56,6 +68,8 @@ impl Default for Config {
             send_buffer: 16 << 20,
             stream_unsent: 256 << 10,
             keepalive: Duration::from_secs(60),
+            handover: HandoverMode::default(),
+            scheduler: SchedulerKind::default(),
         }
     }
 }
@@ -116,7 +130,16 @@ pub struct Connection {
     /// Pieces of stream data that wait for others before them, over all streams.
     pieces: usize,
 
+    handover: Agreed<HandoverMode>,
+    scheduler: SchedulerKind,
+    /// Segments with new stream data.
+    chunks_sent: u64,
+    /// Bytes that went a second time although nothing was wrong.
+    sent_twice: u64,
+
     control: Control,
+    announced: Addresses,
+    peer_announced: Addresses,
     local_addresses: (u64, Vec<SocketAddr>),
     peer_addresses_sequence: u64,
 
@@ -174,6 +197,12 @@ impl Connection {
     ) -> Self {
         config.params.keep_promises();
         let early = Params::unknown_peer();
+        let mut handover = Agreed::unsaid(HandoverMode::Single);
+        let mut control = Control::default();
+        if config.handover != HandoverMode::Single {
+            handover.state(config.handover, side);
+            control.handover = true;
+        }
         Self {
             side,
             id,
@@ -204,7 +233,13 @@ impl Connection {
             data_consumed: 0,
             held: 0,
             pieces: 0,
-            control: Control::default(),
+            handover,
+            scheduler: config.scheduler,
+            chunks_sent: 0,
+            sent_twice: 0,
+            control,
+            announced: Addresses::default(),
+            peer_announced: Addresses::default(),
             local_addresses: (0, config.params.notice_addresses.clone()),
             peer_addresses_sequence: 0,
             config,
@@ -306,11 +341,13 @@ impl Connection {
         live.map(|(&id, path)| PathStats {
             id,
             state: path.state,
+            priority: path.priority.value,
             srtt: path.rtt.smoothed(),
             min_rtt: path.rtt.min(),
             bytes_sent: path.bytes_sent,
             bytes_received: path.bytes_received,
             in_flight: path.in_flight,
+            rate: path.rate.get(),
         })
         .collect()
     }

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
-
 use super::Connection;
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::Event;
 use crate::frame::{Join, MAX_REPORTS, Open, PathReport};
+use crate::handover::HandoverMode;
 use crate::ids::{PathId, Side};
 use crate::path::{Content, First, Path, PathState};
 
@@ -72,7 +71,12 @@ impl Connection {
             self.lose_all_but(now, id);
         }
         let early_limit = if self.unsettled() < MAX_UNSETTLED { early_limit } else { 0 };
-        self.paths.insert(id, Path::new(first, now, rtt, early_limit));
+        let mut path = Path::new(first, now, rtt, early_limit);
+        path.priority = self.opening_priority();
+        if path.priority.is_by(self.side) {
+            self.control.priorities.insert(id);
+        }
+        self.paths.insert(id, path);
         self.detached_since = None;
         Some(id)
     }
@@ -222,27 +226,6 @@ impl Connection {
         }
     }
 
-    /// What is under way on suspect paths goes again on the active one; should a suspect path
-    /// come back, what it delivers late is dropped by offset (DESIGN §4).
-    pub(super) fn reinject(&mut self) {
-        let mut contents = Vec::new();
-        for path in self.paths.values_mut() {
-            if path.state != PathState::Suspect || path.reinjected == path.sent_count {
-                continue;
-            }
-            path.reinjected = path.sent_count;
-            for segment in &mut path.sent {
-                // Moved, not copied: the loss of this path would otherwise repeat it once more.
-                let (stay, go) = std::mem::take(&mut segment.contents)
-                    .into_iter()
-                    .partition(|content| *content == Content::Accept);
-                segment.contents = stay;
-                contents.extend::<SmallVec<[Content; 1]>>(go);
-            }
-        }
-        self.put_back(contents);
-    }
-
     /// Puts what the path has not delivered back into the queues.
     fn requeue(&mut self, id: PathId) {
         let Some(path) = self.paths.get_mut(&id).filter(|p| !p.requeued) else {
@@ -250,23 +233,30 @@ impl Connection {
         };
         path.requeued = true;
         path.in_flight = 0;
+        path.copies.clear();
         let contents: Vec<Content> = path.sent.iter().flat_map(|s| s.contents.iter().cloned()).collect();
         self.put_back(contents);
     }
 
-    fn put_back(&mut self, contents: Vec<Content>) {
+    /// Returns how many bytes of streams will go again.
+    pub(super) fn put_back(&mut self, contents: Vec<Content>) -> u64 {
+        let mut bytes = 0;
         for content in contents {
-            if let Content::Stream { id, range, fin } = content {
+            if let Content::Stream { id, range, fin, elsewhere } = content {
+                if elsewhere {
+                    continue;
+                }
                 if let Some(stream) = self.streams.get_mut(&id) {
                     // It was sent for the stream to be known, which its bytes would do too.
                     stream.announce |= range.is_empty() && !fin;
-                    stream.send.requeue(range, fin);
+                    bytes += stream.send.requeue(range, fin);
                     self.enqueue(id);
                 }
             } else {
                 self.control.mark(&content);
             }
         }
+        bytes
     }
 
     /// The peer gave a path up and tells what it received on it, for good.
@@ -359,7 +349,9 @@ impl Connection {
             self.learn_final(now, *report);
         }
         self.push(Event::PathUp(id));
-        self.retire_older(now, id);
+        if self.handover.value == HandoverMode::Single {
+            self.retire_older(now, id);
+        }
         Ok(())
     }
 

@@ -10,8 +10,6 @@ use crate::ids::{PathId, Side, StreamId};
 use crate::path::{Content, PathState, Sent};
 use crate::varint::Reader;
 
-/// So many bytes are acknowledged at once; fewer after the acknowledgement delay.
-const ACK_BYTES: u64 = 256 * 1024;
 /// More pieces than this that wait for others before them, over all streams, are an attack on our
 /// memory.
 const MAX_PIECES: usize = 16 * 1024;
@@ -73,21 +71,6 @@ impl Connection {
             self.owe_ack(now, id, segment.len());
         }
         Ok(())
-    }
-
-    fn owe_ack(&mut self, now: Instant, id: PathId, size: usize) {
-        let delay = self.config.params.max_ack_delay;
-        let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) else {
-            return;
-        };
-        path.newest_eliciting = now;
-        path.unreported_bytes += size as u64;
-        if path.unreported_bytes >= ACK_BYTES {
-            path.ack_due = true;
-            path.ack_deadline = None;
-        } else if !path.ack_due {
-            path.ack_deadline.get_or_insert(now + delay);
-        }
     }
 
     fn take_frame(
@@ -154,6 +137,22 @@ impl Connection {
                     self.peer_addresses_sequence = sequence;
                     self.push(Event::PeerAddresses(addresses));
                 }
+                Ok(())
+            }
+            Frame::PathPriority { path, sequence, priority } => {
+                self.priority_heard(path, priority, sequence);
+                Ok(())
+            }
+            Frame::AddAddress { id, sequence, priority, address } => {
+                self.address_heard(id, sequence, Some((address, priority)));
+                Ok(())
+            }
+            Frame::RemoveAddress { id, sequence } => {
+                self.address_heard(id, sequence, None);
+                Ok(())
+            }
+            Frame::Handover { sequence, mode } => {
+                self.handover_heard(now, mode, sequence);
                 Ok(())
             }
             frame => self.take_stream_frame(frame),
@@ -308,16 +307,19 @@ impl Connection {
 
     /// Takes everything below `count` on a path as delivered.
     pub(super) fn apply_ack(&mut self, now: Instant, id: PathId, count: u64, delay: Option<Duration>) {
-        let Some((segments, newest)) = self.paths.get_mut(&id).and_then(|p| p.acknowledge(count)) else {
+        let Some(path) = self.paths.get_mut(&id) else {
             return;
         };
-        if let (Some(delay), Some(at), Some(path)) = (delay, newest, self.paths.get_mut(&id)) {
-            path.rtt.sample(now.saturating_duration_since(at), delay);
+        let Some(acknowledged) = path.acknowledge(count) else {
+            return;
+        };
+        if let Some(delay) = delay {
+            path.measure(now, &acknowledged, delay);
         }
-        if newest.is_some() {
+        if acknowledged.newest.is_some() {
             self.note_progress(id, now);
         }
-        for content in segments.into_iter().flat_map(|s: Sent| s.contents) {
+        for content in acknowledged.segments.into_iter().flat_map(|s: Sent| s.contents) {
             self.delivered(content);
         }
         self.wake_writers();
@@ -325,7 +327,7 @@ impl Connection {
 
     fn delivered(&mut self, content: Content) {
         match content {
-            Content::Stream { id, range, fin } => self.data_delivered(id, range, fin),
+            Content::Stream { id, range, fin, .. } => self.data_delivered(id, range, fin),
             Content::PathLost(path) => self.final_was_told(path),
             Content::Accept => self.confirmed = true,
             Content::CloseAck => self.farewell_settled(),

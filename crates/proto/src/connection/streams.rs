@@ -72,6 +72,7 @@ impl Connection {
         // Without a path everything waits; then the larger limits alone count.
         let unsent = if flowing { unsent_limit.saturating_sub(stream.send.unsent()) } else { room };
         let n = room.min(unsent).min(data.len() as u64) as usize;
+        stream.pressing = n < data.len();
         if n == 0 {
             if !data.is_empty() {
                 self.blocked_writers.insert(id);
@@ -95,6 +96,7 @@ impl Connection {
             return Err(StreamError::Stopped(id, code));
         }
         stream.send.finish();
+        stream.pressing = false;
         self.enqueue(id);
         Ok(())
     }

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::Connection;
 use super::draft::Draft;
-use crate::frame::{self, Acks, Frame, Join, MAX_REASON, Open, PathReport, kind};
+use super::schedule::Plan;
+use crate::frame::{self, Frame, Join, MAX_REASON, Open, PathReport, kind};
 use crate::ids::{PathId, StreamId};
 use crate::params::MAX_NOTICE_ADDRESSES;
 use crate::path::{Content, First, PathState};
@@ -13,28 +14,33 @@ use crate::varint;
 /// Room that control frames leave for others in one segment.
 const CONTROL_ROOM: usize = 12 * 1024;
 /// Less room than this is not worth a piece of stream data.
-const MIN_PIECE: usize = 64;
+pub(super) const MIN_PIECE: usize = 64;
 /// Type, length and at most three varints: no frame of numbers is longer.
-const SMALL_FRAME: usize = 3 + 3 * 8;
+pub(super) const SMALL_FRAME: usize = 3 + 3 * 8;
 /// CLOSE with the longest reason.
 const CLOSE_FRAME: usize = 3 + 8 + MAX_REASON;
+/// What STREAM takes besides its data, at most.
+const PIECE_HEADER: usize = 19;
+/// ADD_ADDRESS with an IPv6 address.
+const ADDRESS_FRAME: usize = SMALL_FRAME + 2 + 16;
 /// ADDRESSES with as many as there may be, each with its length and port.
 const ADDRESSES_FRAME: usize = 3 + 8 + MAX_NOTICE_ADDRESSES * (2 + 2 + 16);
 
 impl Connection {
     /// Appends one segment for `path` to `out`. Returns false when there is nothing to send there.
     pub fn poll_transmit(&mut self, now: Instant, path: PathId, out: &mut Vec<u8>) -> bool {
-        if !self.has_segment(now, path) {
+        let Some(plan) = self.plan(now, path) else {
             return false;
-        }
+        };
         let mut draft = Draft::new(out, self.segment_limit(path));
         let mut eliciting = self.put_first(path, &mut draft);
         eliciting |= self.put_ping(path, &mut draft);
-        if self.is_trusted(path) {
-            self.put_acks(now, &mut draft);
-            eliciting |= self.put_control(&mut draft);
+        self.put_acks(now, path, plan.trusted, &mut draft);
+        if plan.trusted {
+            eliciting |= self.put_control(path, &mut draft);
         }
-        eliciting |= self.put_streams(path, &mut draft);
+        eliciting |= self.put_last_word(path, &mut draft);
+        eliciting |= self.put_streams(now, path, &plan, &mut draft);
         let Some((size, contents)) = draft.finish() else {
             return false;
         };
@@ -44,52 +50,13 @@ impl Connection {
         true
     }
 
-    /// Whether anything waits that may go on `path` now.
-    fn has_segment(&mut self, now: Instant, path: PathId) -> bool {
-        self.update_close(now);
-        let Some(p) = self.paths.get(&path).filter(|p| p.is_live()) else {
-            return false;
-        };
-        if p.first != First::Done {
-            return true;
-        }
-        if p.state == PathState::Opening {
-            return self.segment_limit(path) > MIN_PIECE as u64 && self.may_carry_data(path);
-        }
-        let ping = p.ping;
-        if p.state == PathState::Active {
-            self.reinject();
-        }
-        let acks_wait = || {
-            let mut live = self.paths.values().filter(|p| p.is_live());
-            live.any(|p| p.ack_due || p.ack_deadline.is_some_and(|at| at <= now))
-        };
-        ping || (self.is_trusted(path) && (acks_wait() || !self.control.is_empty()))
-            || self.may_carry_data(path)
-    }
-
     /// How large the next segment on `path` may be: before the answer, only the early limit may
     /// be used, to the byte (TLS breaks off a connection that exceeds it).
-    fn segment_limit(&self, path: PathId) -> u64 {
+    pub(super) fn segment_limit(&self, path: PathId) -> u64 {
         match self.paths.get(&path) {
             Some(p) if p.state == PathState::Opening => p.early_limit.saturating_sub(p.bytes_sent),
             _ => u64::MAX,
         }
-    }
-
-    /// Whether acknowledgements and control frames may be entrusted to `path`: what goes on a path
-    /// that stalls, or that nobody answered yet, is late although another path would be in time.
-    fn is_trusted(&self, path: PathId) -> bool {
-        let active = self.paths.get(&path).map(|p| p.state) == Some(PathState::Active);
-        active || !self.has_active_path()
-    }
-
-    /// Stream data goes on the newest path that is not suspect (handover mode `single`).
-    fn may_carry_data(&self, path: PathId) -> bool {
-        let newest = |state| self.paths.iter().rev().find(|(_, p)| p.state == state).map(|(id, _)| *id);
-        newest(PathState::Active).or_else(|| newest(PathState::Opening)) == Some(path)
-            && !self.send_queue.is_empty()
-            && self.closed.is_none()
     }
 
     fn put_first(&mut self, id: PathId, draft: &mut Draft<'_>) -> bool {
@@ -106,6 +73,7 @@ impl Connection {
         }
         let content = (first == First::Accept).then_some(Content::Accept);
         draft.put(&self.first_frame(first, id, lost), content);
+        self.put_priority(id, draft);
         if let Some(path) = self.paths.get_mut(&id) {
             path.first = First::Done;
         }
@@ -144,30 +112,12 @@ impl Connection {
         wanted
     }
 
-    /// Acknowledges, on whatever path this is, what came in on all of them (DESIGN §10.8).
-    fn put_acks(&mut self, now: Instant, draft: &mut Draft<'_>) {
-        let fitting = draft.room().saturating_sub(SMALL_FRAME) / SMALL_FRAME;
-        let mut acks = Acks::new();
-        let live = self.paths.iter_mut().filter(|(_, p)| p.is_live());
-        for (&path, p) in live.take(fitting.min(frame::MAX_REPORTS)) {
-            if p.received > p.reported {
-                let delay = now.saturating_duration_since(p.newest_eliciting).as_micros() as u64;
-                let received = p.received;
-                acks.push((PathReport { path, received }, delay.min(varint::MAX)));
-                p.reported = received;
-            }
-            p.ack_deadline = None;
-            p.ack_due = false;
-            p.unreported_bytes = 0;
-        }
-        if !acks.is_empty() {
-            draft.put(&Frame::Ack(acks), None);
-        }
-    }
-
-    fn put_control(&mut self, draft: &mut Draft<'_>) -> bool {
+    fn put_control(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
         let before = draft.len();
-        if draft.room() >= 2 * SMALL_FRAME {
+        if !self.is_quick(path) {
+            return false;
+        }
+        if draft.room() >= 3 * SMALL_FRAME {
             if std::mem::take(&mut self.control.max_data) {
                 draft.put(&Frame::MaxData(self.data_granted), Some(Content::MaxData));
             }
@@ -175,12 +125,15 @@ impl Connection {
                 let frame = Frame::MaxStreams(self.max_streams_peer);
                 draft.put(&frame, Some(Content::MaxStreams));
             }
+            self.put_handover(draft);
         }
         if draft.room() >= ADDRESSES_FRAME && std::mem::take(&mut self.control.addresses) {
             let (sequence, addresses) = self.local_addresses.clone();
             let frame = Frame::Addresses { sequence, addresses };
             draft.put(&frame, Some(Content::Addresses(sequence)));
         }
+        self.put_priorities(path, draft, |d| d.room() >= SMALL_FRAME);
+        self.put_addresses_by_id(draft, |d| d.room() >= ADDRESS_FRAME);
         self.put_lost_paths(draft);
         self.put_stream_control(draft);
         self.put_close(draft);
@@ -240,18 +193,44 @@ impl Connection {
         }
     }
 
-    fn put_streams(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
-        let before = draft.len();
-        if !self.may_carry_data(path) {
-            return false;
+    /// Says CLOSE_ACK on this path, unless it was the one to carry it anyway.
+    fn put_last_word(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
+        let wanted = self.paths.get_mut(&path).is_some_and(|p| std::mem::take(&mut p.last_word));
+        let said = draft.contents.contains(&Content::CloseAck);
+        let fits = draft.room() >= SMALL_FRAME;
+        if wanted && !said && fits {
+            draft.put(&Frame::CloseAck, Some(Content::CloseAck));
         }
-        // Round the queue, until the segment is full or nobody in it may send.
+        wanted && !said && fits
+    }
+
+    fn put_streams(&mut self, now: Instant, path: PathId, plan: &Plan, draft: &mut Draft<'_>) -> bool {
+        let before = draft.len();
+        // What a slow path owes the others is older than anything new.
+        if plan.again && self.scheduler.scheduler().is_redundant() && self.put_again(now, path, draft) {
+            return true;
+        }
+        if plan.chunk > 0 {
+            self.put_new(path, plan.chunk, draft);
+        }
+        if draft.len() == before && plan.again {
+            self.put_again(now, path, draft);
+        }
+        draft.len() > before
+    }
+
+    /// Round the queue, until the segment is full, or holds a chunk, or nobody in it may send.
+    fn put_new(&mut self, path: PathId, chunk: u64, draft: &mut Draft<'_>) {
+        let first = draft.contents.len();
+        let limit = (draft.len() as u64).saturating_add(chunk).min(1 << 20) as usize;
         let mut barren = 0;
         while draft.room() >= MIN_PIECE
+            && draft.len() < limit
             && barren < self.send_queue.len()
             && let Some(id) = self.send_queue.pop_front()
         {
-            let piece = self.put_piece(id, draft.room(), draft.out);
+            let most = (limit - draft.len()).max(MIN_PIECE);
+            let piece = self.put_piece(id, draft.room().min(most + PIECE_HEADER), draft.out);
             let sent = piece.is_some();
             draft.contents.extend(piece);
             // To the back of the queue, so that streams take turns.
@@ -263,7 +242,13 @@ impl Connection {
             }
         }
         self.wake_writers();
-        draft.len() > before
+        if draft.contents.len() > first {
+            self.chunks_sent += 1;
+            if let Some(path) = self.paths.get_mut(&path) {
+                path.last_used = self.chunks_sent;
+            }
+            self.copy_to_others(path, &draft.contents[first..]);
+        }
     }
 
     fn put_piece(&mut self, id: StreamId, room: usize, out: &mut Vec<u8>) -> Option<Content> {
@@ -289,9 +274,12 @@ impl Connection {
             stream.send.copy(range.clone(), out);
         });
         let fresh = stream.send.sent(&range, fin);
+        if stream.send.unsent() == 0 {
+            stream.pressing = false;
+        }
         self.data_sent += fresh;
         self.stats.stream_bytes_sent += fresh;
         self.stats.stream_bytes_resent += (range.end - range.start) - fresh;
-        Some(Content::Stream { id, range, fin })
+        Some(Content::Stream { id, range, fin, elsewhere: false })
     }
 }

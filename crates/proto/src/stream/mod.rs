@@ -16,11 +16,19 @@ pub(crate) struct Stream {
     pub(crate) queued: bool,
     /// The opener has to tell the peer that the stream exists.
     pub(crate) announce: bool,
+    /// The writer had more than we took, and will go on as soon as it may.
+    pub(crate) pressing: bool,
 }
 
 impl Stream {
     pub(crate) fn new(send_window: u64, recv_window: u64) -> Self {
-        Self { send: Send::new(send_window), recv: Recv::new(recv_window), queued: false, announce: false }
+        Self {
+            send: Send::new(send_window),
+            recv: Recv::new(recv_window),
+            queued: false,
+            announce: false,
+            pressing: false,
+        }
     }
 
     /// Nothing more will happen on either half.

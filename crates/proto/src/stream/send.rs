@@ -88,6 +88,30 @@ impl Send {
         if self.reset.is_some() { 0 } else { self.end - self.next }
     }
 
+    /// Bytes never sent that the peer's credit for the stream allows.
+    pub(crate) fn sendable(&self) -> u64 {
+        if self.reset.is_some() { 0 } else { self.end.min(self.max_data).saturating_sub(self.next) }
+    }
+
+    /// Bytes that were lost and go again.
+    pub(crate) fn to_repeat(&self) -> u64 {
+        self.lost.total()
+    }
+
+    /// The end is written and has to be told.
+    pub(crate) fn owes_end(&self) -> bool {
+        self.fin == Fin::Pending && self.reset.is_none()
+    }
+
+    /// Something in `range` was not acknowledged, nor is it to be sent again anyway.
+    pub(crate) fn is_missing(&self, range: &Range<u64>) -> bool {
+        let open = range.start.max(self.acked_to)..range.end.max(self.acked_to);
+        !open.is_empty()
+            && range.start >= self.acked_to
+            && self.acked.has_gap(&open)
+            && !self.lost.overlaps(range)
+    }
+
     /// First offset never sent.
     pub(crate) fn next(&self) -> u64 {
         self.next

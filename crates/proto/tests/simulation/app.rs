@@ -141,6 +141,7 @@ impl App {
                 0
             }
             Err(StreamError::ConnectionClosed(_)) => {
+                // Ended, or aborted on this side.
                 assert!(connection.end_reason().is_some());
                 0
             }

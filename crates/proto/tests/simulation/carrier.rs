@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use whimbrel_proto::{PathId, Side};
 
 use super::rng::Rng;
+use super::tcp::{Link, Tcp};
 
 /// What one end of a carrier is to its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +37,33 @@ pub(crate) struct Pipe {
     pub(crate) dead: bool,
     /// The sender closed: its last byte is followed by the end.
     closed_at: Option<Instant>,
+    /// What limits it; without, there is only a delay.
+    tcp: Option<Box<Tcp>>,
 }
 
 impl Pipe {
+    /// A carrier with the limits of TCP over a link.
+    pub(crate) fn over(link: Link) -> Self {
+        Self { tcp: Some(Box::new(Tcp::new(link))), ..Self::default() }
+    }
+
+    /// The link under it, which may be changed.
+    pub(crate) fn link(&mut self) -> Option<&mut Link> {
+        self.tcp.as_mut().map(|tcp| &mut tcp.link)
+    }
+
+    /// Bytes that fill the sender's socket.
+    pub(crate) fn backlog(&self) -> usize {
+        self.tcp.as_ref().map_or(self.queued, |tcp| tcp.unsent())
+    }
+
+    /// Lets TCP send what it may.
+    pub(crate) fn run(&mut self, now: Instant) {
+        if let Some(tcp) = self.tcp.as_mut().filter(|_| !self.dead) {
+            self.queue.extend(tcp.run(now));
+        }
+    }
+
     /// Takes bytes for delivery at `at` or, if others are before them, right behind those.
     pub(crate) fn push(&mut self, at: Instant, bytes: &[u8], fragments: Option<&mut Rng>) {
         self.sent += bytes.len() as u64;
@@ -46,6 +71,9 @@ impl Pipe {
         self.queued += bytes.len();
         if self.dead {
             return;
+        }
+        if let Some(tcp) = &mut self.tcp {
+            return tcp.write(bytes);
         }
         let at = self.queue.back().map_or(at, |(last, _)| at.max(*last));
         let Some(rng) = fragments else {
@@ -76,7 +104,10 @@ impl Pipe {
         if self.dead {
             return None;
         }
-        self.queue.front().map(|(at, _)| *at).or(self.closed_at)
+        let end = self.closed_at.filter(|_| self.is_flushed());
+        let arrival = self.queue.front().map(|(at, _)| *at).or(end);
+        let ack = self.tcp.as_ref().and_then(|tcp| tcp.next_ack());
+        [arrival, ack].into_iter().flatten().min()
     }
 
     /// Moves what has arrived by `now` into the inbox; true when the cutting point was reached.
@@ -98,8 +129,13 @@ impl Pipe {
         false
     }
 
+    /// The sender's socket holds nothing more.
+    fn is_flushed(&self) -> bool {
+        self.tcp.as_ref().is_none_or(|tcp| tcp.unsent() == 0)
+    }
+
     pub(crate) fn is_at_end(&self, now: Instant) -> bool {
-        !self.dead && self.queue.is_empty() && self.closed_at.is_some_and(|at| at <= now)
+        !self.dead && self.is_flushed() && self.queue.is_empty() && self.closed_at.is_some_and(|at| at <= now)
     }
 }
 
@@ -201,6 +237,12 @@ impl Carrier {
             .into_iter()
             .filter_map(|side| (self.end(side) != End::Gone).then(|| self.notice(side)).flatten());
         arrivals.chain(notices).min()
+    }
+
+    /// The same carrier with the limits of TCP, over a link for each direction.
+    pub(crate) fn over(path: PathId, up: Link, down: Link, early_limit: u64, now: Instant) -> Self {
+        let bare = Self::new(path, up.delay, early_limit, now);
+        Self { up: Pipe::over(up), down: Pipe::over(down), ..bare }
     }
 
     pub(crate) fn is_over(&self) -> bool {

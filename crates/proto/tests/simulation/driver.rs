@@ -160,9 +160,15 @@ impl Sim {
         let mut any = false;
         let mut buf = Vec::new();
         let mut rounds = 0;
-        while carrier.outgoing(side).queued < capacity
-            && connection.poll_transmit(now, carrier.path, &mut buf)
-        {
+        loop {
+            carrier.outgoing(side).run(now);
+            if carrier.outgoing(side).backlog() >= capacity {
+                connection.path_blocked(carrier.path);
+                break;
+            }
+            if !connection.poll_transmit(now, carrier.path, &mut buf) {
+                break;
+            }
             any = true;
             rounds += 1;
             assert!(rounds < SPIN, "{side:?} transmits for ever");
@@ -186,6 +192,9 @@ impl Sim {
         for index in 0..self.carriers.len() {
             for side in SIDES {
                 let carrier = &mut self.carriers[index];
+                if !carrier.stalled {
+                    carrier.incoming_mut(side).run(now);
+                }
                 if carrier.stalled || carrier.end(side) == End::Gone {
                     continue;
                 }

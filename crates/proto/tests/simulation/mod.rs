@@ -8,6 +8,7 @@ pub(crate) mod app;
 pub(crate) mod carrier;
 pub(crate) mod driver;
 pub(crate) mod rng;
+pub(crate) mod tcp;
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use whimbrel_proto::{Config, Connection, Event, PathId, Side, StreamId};
 use app::App;
 use carrier::{Carrier, End};
 use rng::Rng;
+use tcp::Link;
 
 pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -175,6 +177,26 @@ impl Sim {
         let path = self.client.open_path(self.now, Some(delay * 2), early_limit)?;
         self.carriers.push(Carrier::new(path, delay, early_limit, self.now));
         Some(self.carriers.len() - 1)
+    }
+
+    /// The client opens a path over a link, the same in both directions.
+    pub(crate) fn dial_over(&mut self, link: Link) -> Option<usize> {
+        let early_limit = self.options.early_limit;
+        let path = self.client.open_path(self.now, Some(link.delay * 2), early_limit)?;
+        self.carriers.push(Carrier::over(path, link, link, early_limit, self.now));
+        Some(self.carriers.len() - 1)
+    }
+
+    /// A connection over links, all of which are open.
+    pub(crate) fn over(options: Options, links: &[Link]) -> Self {
+        let mut sim = Self::new(options);
+        for link in links {
+            sim.dial_over(*link);
+            sim.advance(link.delay * 4 + ms(60));
+        }
+        let live = sim.client.paths().len();
+        assert!(sim.client.is_established() && live == links.len(), "{live} paths\n{}", sim.report());
+        sim
     }
 
     pub(crate) fn cut(&mut self, index: usize, how: Cut) {

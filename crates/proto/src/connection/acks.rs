@@ -1,0 +1,79 @@
+//! Telling what was received, on whatever path is there (DESIGN §10.8).
+
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::Connection;
+use super::draft::Draft;
+use super::schedule::answers_for;
+use super::transmit::SMALL_FRAME;
+use crate::frame::{self, Acks, Frame, PathReport};
+use crate::ids::PathId;
+use crate::varint;
+
+/// So many bytes are acknowledged at once; fewer after the acknowledgement delay.
+const ACK_BYTES: u64 = 256 * 1024;
+/// With several paths the sender needs to know soon how each of them does.
+const SHARED_DELAY: Duration = Duration::from_millis(5);
+
+impl Connection {
+    pub(super) fn owe_ack(&mut self, now: Instant, id: PathId, size: usize) {
+        let longest = if self.shares_paths() { SHARED_DELAY } else { Duration::MAX };
+        let delay = self.config.params.max_ack_delay.min(longest);
+        let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) else {
+            return;
+        };
+        path.newest_eliciting = now;
+        path.unreported_bytes += size as u64;
+        if path.unreported_bytes >= ACK_BYTES {
+            path.ack_due = true;
+            path.ack_deadline = None;
+        } else if !path.ack_due {
+            path.ack_deadline.get_or_insert(now + delay);
+        }
+    }
+
+    /// Acknowledges, on `here`, what came in on the paths that it answers for. What another told some time ago is told along: that
+    /// path may be dead in one direction.
+    pub(super) fn put_acks(&mut self, now: Instant, here: PathId, trusted: bool, draft: &mut Draft<'_>) {
+        let fitting = draft.room().saturating_sub(SMALL_FRAME) / SMALL_FRAME;
+        let shared = self.shares_paths();
+        let answered: SmallVec<[PathId; 4]> = match self.paths.get(&here) {
+            Some(path) if shared || !trusted => {
+                let live = self.paths.iter().filter(|(_, p)| p.is_live());
+                live.filter(|(of, p)| answers_for(path, here, p, **of, trusted, shared))
+                    .map(|(of, _)| *of)
+                    .collect()
+            }
+            _ => SmallVec::new(),
+        };
+        let mut acks = Acks::new();
+        let mut any = false;
+        let live = self.paths.iter_mut().filter(|(_, p)| p.is_live());
+        for (&path, p) in live.take(fitting.min(frame::MAX_REPORTS)) {
+            let answers = (!shared && trusted) || answered.contains(&path);
+            let along = !answers && trusted && p.is_unheard(now);
+            if (answers && p.received > p.reported) || along {
+                let delay = now.saturating_duration_since(p.newest_eliciting).as_micros() as u64;
+                let received = p.received;
+                acks.push((PathReport { path, received }, delay.min(varint::MAX)));
+                if answers {
+                    p.reported = received;
+                    any = true;
+                } else {
+                    p.told_along = received;
+                }
+            }
+            if answers {
+                p.ack_deadline = None;
+                p.ack_due = false;
+                p.unreported_bytes = 0;
+            }
+        }
+        // What is only told along is no reason to send anything.
+        if any {
+            draft.put(&Frame::Ack(acks), None);
+        }
+    }
+}

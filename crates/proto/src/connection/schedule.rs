@@ -1,0 +1,202 @@
+//! Which path carries what: stream data as the scheduler decides, everything else on paths that can be trusted.
+
+use std::time::{Duration, Instant};
+
+use super::Connection;
+use crate::handover::{HandoverMode, Priority};
+use crate::ids::PathId;
+use crate::path::{CarrierReport, First, Path, PathState};
+use crate::scheduler::{self, Choice, SchedulerKind, Snapshots};
+
+/// Streams that are looked at to tell how much waits.
+const LOOK: usize = 16;
+/// A path that is slower by so little is as good.
+const AS_QUICK: Duration = Duration::from_millis(2);
+
+/// What may go into a segment.
+pub(super) struct Plan {
+    /// Bytes of stream data.
+    pub(super) chunk: u64,
+    /// When there is no such data: what other paths carry, and this one would bring sooner.
+    pub(super) again: bool,
+    /// Control frames, and acknowledgements for other paths.
+    pub(super) trusted: bool,
+}
+
+impl Connection {
+    /// What may go on `path` now; `None` if that is nothing.
+    pub(super) fn plan(&mut self, now: Instant, id: PathId) -> Option<Plan> {
+        self.update_close(now);
+        let path = self.paths.get_mut(&id).filter(|p| p.is_live())?;
+        path.room = true;
+        let (state, starts) = (path.state, path.first != First::Done);
+        let asked = path.ping || (path.last_word && state == PathState::Active);
+        if state == PathState::Active {
+            self.reinject_suspects();
+        }
+        let waiting = self.waiting();
+        let chunk = self.stream_chunk(now, id, waiting);
+        let trusted = self.is_trusted(id);
+        let again = (waiting == 0 || chunk > 0) && self.may_send_again(id);
+        if state == PathState::Opening && !starts {
+            let room = self.segment_limit(id) > super::transmit::MIN_PIECE as u64;
+            return (room && chunk > 0).then_some(Plan { chunk, again: false, trusted });
+        }
+        let any = starts
+            || asked
+            || chunk > 0
+            || again
+            || self.acks_wait(now, id, trusted)
+            || (trusted && !self.control.is_empty() && self.is_quick(id));
+        any.then_some(Plan { chunk, again, trusted })
+    }
+
+    /// Several paths may carry data.
+    pub(super) fn shares_paths(&self) -> bool {
+        self.handover.value != HandoverMode::Single
+            && self.paths.len() > 1
+            && self.paths.values().filter(|p| p.is_live()).count() > 1
+    }
+
+    fn stream_chunk(&self, now: Instant, id: PathId, waiting: u64) -> u64 {
+        if waiting == 0 {
+            return 0;
+        }
+        if !self.shares_paths() {
+            return if self.single_path() == Some(id) { self.lone_chunk(id) } else { 0 };
+        }
+        match scheduler::decide(self.scheduler.scheduler(), self.snapshots(now), id, waiting) {
+            Choice::Send(bytes) => bytes,
+            Choice::Leave => 0,
+        }
+    }
+
+    /// A path that takes over from others has a small window: what arrives in one round trip should be whole.
+    fn lone_chunk(&self, id: PathId) -> u64 {
+        match self.paths.get(&id) {
+            Some(path) if self.handover.value != HandoverMode::Single => path.chunk(),
+            _ => u64::MAX,
+        }
+    }
+
+    /// Handover mode `single`: stream data goes on the newest path that is not suspect.
+    fn single_path(&self) -> Option<PathId> {
+        let newest = |state| self.paths.iter().rev().find(|(_, p)| p.state == state).map(|(id, _)| *id);
+        newest(PathState::Active).or_else(|| newest(PathState::Opening))
+    }
+
+    /// Bytes that could be sent for the first time, or have to go again, and what may be expected to follow them.
+    fn waiting(&self) -> u64 {
+        if self.closed.is_some() {
+            return 0;
+        }
+        let credit = self.data_allowed - self.data_sent;
+        let (mut fresh, mut more, mut rest) = (0u64, 0u64, 0u64);
+        for stream in self.send_queue.iter().take(LOOK).filter_map(|id| self.streams.get(id)) {
+            let unsent = stream.send.sendable();
+            fresh = fresh.saturating_add(unsent);
+            if stream.pressing && unsent > 0 && credit > 0 {
+                // It has gone on for so long, and may go on for as long again.
+                more = more.saturating_add(stream.send.next());
+            }
+            rest += stream.send.to_repeat() + u64::from(stream.announce || stream.send.owes_end());
+        }
+        if self.send_queue.len() > LOOK {
+            rest += 1;
+        }
+        fresh.min(credit).saturating_add(more).saturating_add(rest)
+    }
+
+    /// The paths that may carry data, as they stand.
+    pub(super) fn snapshots(&self, now: Instant) -> Snapshots {
+        let usable = self.paths.iter().filter(|(_, p)| p.is_live() && p.state != PathState::Suspect);
+        usable.map(|(&id, path)| path.snapshot(id, now)).collect()
+    }
+
+    /// Whether acknowledgements and control frames may be entrusted to `path`: what goes on a path
+    /// that stalls, or that nobody answered yet, is late although another path would be in time. A backup path carries
+    /// nothing while a normal one works.
+    pub(super) fn is_trusted(&self, id: PathId) -> bool {
+        let live = self.paths.values().filter(|p| p.is_live());
+        let best = live.map(distrust).min();
+        self.paths.get(&id).map(distrust) == best
+    }
+
+    /// No other path would bring a control frame noticeably sooner.
+    pub(super) fn is_quick(&self, id: PathId) -> bool {
+        let Some(here) = self.paths.get(&id).filter(|_| self.shares_paths()) else {
+            return true;
+        };
+        let quicker =
+            |p: &&Path| p.is_live() && p.room && distrust(p) == distrust(here) && is_slower(here, p);
+        !self.paths.values().any(|p| quicker(&p))
+    }
+
+    /// Whether an acknowledgement that waits may go on `id`.
+    fn acks_wait(&self, now: Instant, id: PathId, trusted: bool) -> bool {
+        let Some(here) = self.paths.get(&id) else {
+            return false;
+        };
+        let due = |p: &Path| p.ack_due || p.ack_deadline.is_some_and(|at| at <= now);
+        let mut live = self.paths.iter().filter(|(_, p)| p.is_live());
+        let shared = self.shares_paths();
+        live.any(|(&of, p)| due(p) && answers_for(here, id, p, of, trusted, shared))
+    }
+
+    /// The driver's carrier for `id` takes no more for now; it does again when the path is polled next. Other paths
+    /// may then have something to send.
+    pub fn path_blocked(&mut self, id: PathId) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.room = false;
+        }
+    }
+
+    /// What the driver learnt from the carrier of `id`.
+    pub fn carrier_report(&mut self, id: PathId, report: CarrierReport) {
+        if let Some(path) = self.paths.get_mut(&id) {
+            path.carrier = report;
+        }
+    }
+
+    /// Chooses how this side shares its data out among the paths.
+    pub fn set_scheduler(&mut self, kind: SchedulerKind) {
+        self.scheduler = kind;
+        if !kind.scheduler().is_redundant() {
+            self.paths.values_mut().for_each(|path| path.copies.clear());
+        }
+    }
+
+    /// How this side shares its data out among the paths.
+    #[must_use]
+    pub fn scheduler(&self) -> SchedulerKind {
+        self.scheduler
+    }
+}
+
+/// Whether `here` may tell what was received on the path `of`: its own news, and that of paths that
+/// cannot tell it themselves. So round trips are measured on one path each, and no acknowledgement depends on one.
+pub(super) fn answers_for(
+    here: &Path,
+    id: PathId,
+    path: &Path,
+    of: PathId,
+    trusted: bool,
+    shared: bool,
+) -> bool {
+    if !trusted {
+        return id == of && here.state == PathState::Active && shared;
+    }
+    id == of || !shared || path.state != PathState::Active || !path.room
+}
+
+fn is_slower(path: &Path, than: &Path) -> bool {
+    path.rtt.smoothed() > than.rtt.smoothed() * 5 / 4 + AS_QUICK
+}
+
+fn distrust(path: &Path) -> u8 {
+    match (path.state, path.priority.value) {
+        (PathState::Active, Priority::Normal) => 0,
+        (PathState::Active, Priority::Backup) => 1,
+        _ => 2,
+    }
+}

@@ -1,0 +1,167 @@
+//! Bytes to frames.
+
+use whimbrel_base::ConnectionId;
+
+use super::{Acks, Frame, Join, MAX_ADDRESSES, MAX_REASON, MAX_REPORTS, Open, PathReport, VERSION, kind};
+use crate::error::{CloseCode, DecodeError};
+use crate::handover::{HandoverMode, Priority};
+use crate::ids::{PathId, StreamId};
+use crate::params::{MAX_NOTICE_ADDRESSES, Params, decode_address};
+use crate::varint::Reader;
+
+/// What stands next in a segment.
+pub(crate) enum Step<'a> {
+    Frame(Frame<'a>),
+    /// An optional frame of an unknown type, stepped over.
+    Skipped,
+    End,
+}
+
+/// Takes one step through a segment.
+pub(crate) fn step<'a>(reader: &mut Reader<'a>) -> Result<Step<'a>, DecodeError> {
+    if reader.is_empty() {
+        return Ok(Step::End);
+    }
+    let kind = reader.varint()?;
+    let mut body = Reader::new(reader.prefixed()?);
+    Ok(decode_body(kind, &mut body)?.map_or(Step::Skipped, Step::Frame))
+}
+
+/// Takes the next frame of a segment; optional frames of unknown types are stepped over.
+///
+/// # Errors
+/// [`DecodeError`] for bytes that are not a frame; nothing may be read behind an error.
+pub fn decode<'a>(reader: &mut Reader<'a>) -> Result<Option<Frame<'a>>, DecodeError> {
+    loop {
+        match step(reader)? {
+            Step::Frame(frame) => return Ok(Some(frame)),
+            Step::Skipped => {}
+            Step::End => return Ok(None),
+        }
+    }
+}
+
+fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, DecodeError> {
+    Ok(Some(match kind {
+        kind::STREAM | kind::STREAM_FIN => Frame::Stream {
+            id: StreamId(b.varint()?),
+            offset: b.varint()?,
+            data: b.rest(),
+            fin: kind == kind::STREAM_FIN,
+        },
+        kind::ACK => Frame::Ack(decode_acks(b)?),
+        kind::OPEN => Frame::Open(decode_open(b)?),
+        kind::ACCEPT => {
+            Frame::Accept { random: b.array()?, lost: reports(b)?, params: Params::decode(b.rest())? }
+        }
+        kind::JOIN => Frame::Join(Join {
+            connection: ConnectionId::from_bytes(&b.array()?),
+            path: PathId(b.varint()?),
+            proof: b.array()?,
+            lost: reports(b)?,
+        }),
+        kind::JOINED => Frame::Joined { lost: reports(b)? },
+        kind::REFUSE => {
+            let (code, reason) = reason(b)?;
+            Frame::Refuse { code, reason }
+        }
+        kind::MAX_DATA => Frame::MaxData(b.varint()?),
+        kind::MAX_STREAM_DATA => Frame::MaxStreamData(StreamId(b.varint()?), b.varint()?),
+        kind::MAX_STREAMS => Frame::MaxStreams(b.varint()?),
+        kind::RESET => {
+            Frame::Reset { id: StreamId(b.varint()?), code: CloseCode(b.varint()?), final_size: b.varint()? }
+        }
+        kind::STOP => Frame::Stop(StreamId(b.varint()?), CloseCode(b.varint()?)),
+        kind::PATH_LOST => Frame::PathLost(PathReport { path: PathId(b.varint()?), received: b.varint()? }),
+        kind::CLOSE => {
+            let (code, reason) = reason(b)?;
+            Frame::Close { code, reason }
+        }
+        kind::CLOSE_ACK => Frame::CloseAck,
+        kind::PING => Frame::Ping,
+        kind::ADDRESSES => decode_addresses(b)?,
+        kind::PATH_PRIORITY => Frame::PathPriority {
+            path: PathId(b.varint()?),
+            sequence: b.varint()?,
+            priority: Priority::from_code(b.varint()?)?,
+        },
+        kind::ADD_ADDRESS => Frame::AddAddress {
+            id: address_id(b)?,
+            sequence: b.varint()?,
+            priority: Priority::from_code(b.varint()?)?,
+            address: decode_address(b)?,
+        },
+        kind::REMOVE_ADDRESS => Frame::RemoveAddress { id: address_id(b)?, sequence: b.varint()? },
+        kind::HANDOVER => {
+            Frame::Handover { sequence: b.varint()?, mode: HandoverMode::from_code(b.varint()?)? }
+        }
+        optional if optional & 1 == 1 => return Ok(None),
+        unknown => return Err(DecodeError::UnknownFrame(unknown)),
+    }))
+}
+
+fn decode_acks(b: &mut Reader<'_>) -> Result<Acks, DecodeError> {
+    let count = report_count(b)?;
+    (0..count)
+        .map(|_| {
+            let report = PathReport { path: PathId(b.varint()?), received: b.varint()? };
+            Ok((report, b.varint()?))
+        })
+        .collect()
+}
+
+fn decode_open(b: &mut Reader<'_>) -> Result<Open, DecodeError> {
+    if b.byte()? != VERSION {
+        return Err(DecodeError::Invalid("version"));
+    }
+    Ok(Open {
+        connection: ConnectionId::from_bytes(&b.array()?),
+        path: PathId(b.varint()?),
+        random: b.array()?,
+        lost: reports(b)?,
+        params: Params::decode(b.rest())?,
+    })
+}
+
+fn decode_addresses<'a>(b: &mut Reader<'a>) -> Result<Frame<'a>, DecodeError> {
+    let sequence = b.varint()?;
+    let mut addresses = Vec::new();
+    while !b.is_empty() {
+        if addresses.len() == MAX_NOTICE_ADDRESSES {
+            return Err(DecodeError::TooLarge("notice addresses"));
+        }
+        addresses.push(decode_address(&mut Reader::new(b.prefixed()?))?);
+    }
+    Ok(Frame::Addresses { sequence, addresses })
+}
+
+fn address_id(b: &mut Reader<'_>) -> Result<u8, DecodeError> {
+    match b.varint()? {
+        id if id < u64::from(MAX_ADDRESSES) => Ok(id as u8),
+        _ => Err(DecodeError::TooLarge("address id")),
+    }
+}
+
+fn reports(reader: &mut Reader<'_>) -> Result<Vec<PathReport>, DecodeError> {
+    let count = report_count(reader)?;
+    (0..count)
+        .map(|_| Ok(PathReport { path: PathId(reader.varint()?), received: reader.varint()? }))
+        .collect()
+}
+
+fn report_count(reader: &mut Reader<'_>) -> Result<u64, DecodeError> {
+    match reader.varint()? {
+        count if count > MAX_REPORTS as u64 => Err(DecodeError::TooLarge("path reports")),
+        count => Ok(count),
+    }
+}
+
+fn reason<'a>(reader: &mut Reader<'a>) -> Result<(CloseCode, &'a str), DecodeError> {
+    let code = CloseCode(reader.varint()?);
+    let text = reader.bytes(reader.rest().len())?;
+    if text.len() > MAX_REASON {
+        return Err(DecodeError::TooLarge("reason"));
+    }
+    let text = std::str::from_utf8(text).map_err(|_| DecodeError::Invalid("reason"))?;
+    Ok((code, text))
+}

@@ -1,0 +1,131 @@
+//! Frames to bytes.
+
+use super::{Frame, MAX_REASON, PathReport, VERSION, kind};
+use crate::error::CloseCode;
+use crate::params::{MAX_NOTICE_ADDRESSES, encode_address};
+use crate::varint;
+
+/// Appends `type | length | body`. Bodies below 16 KiB only; their length takes two bytes.
+pub(crate) fn put(out: &mut Vec<u8>, kind: u64, body: impl FnOnce(&mut Vec<u8>)) {
+    varint::write(out, kind);
+    put_length_prefixed(out, body);
+}
+
+/// Appends a two-byte varint length and the body.
+pub(crate) fn put_length_prefixed(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.extend_from_slice(&[0, 0]);
+    body(out);
+    let length = out.len() - at - 2;
+    debug_assert!(length < 0x4000, "frame of {length} bytes");
+    out[at..at + 2].copy_from_slice(&(length as u16 | 0x4000).to_be_bytes());
+}
+
+fn put_reports(out: &mut Vec<u8>, reports: &[PathReport]) {
+    varint::write(out, reports.len() as u64);
+    for report in reports {
+        varint::write(out, report.path.0);
+        varint::write(out, report.received);
+    }
+}
+
+fn put_reason(out: &mut Vec<u8>, code: CloseCode, reason: &str) {
+    varint::write(out, code.0);
+    let mut end = reason.len().min(MAX_REASON);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    out.extend_from_slice(&reason.as_bytes()[..end]);
+}
+
+impl Frame<'_> {
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Open(open) => put(out, kind::OPEN, |b| {
+                b.push(VERSION);
+                b.extend_from_slice(open.connection.as_bytes());
+                varint::write(b, open.path.0);
+                b.extend_from_slice(&open.random);
+                put_reports(b, &open.lost);
+                open.params.encode(b);
+            }),
+            Self::Accept { random, lost, params } => put(out, kind::ACCEPT, |b| {
+                b.extend_from_slice(random);
+                put_reports(b, lost);
+                params.encode(b);
+            }),
+            Self::Join(join) => put(out, kind::JOIN, |b| {
+                b.extend_from_slice(join.connection.as_bytes());
+                varint::write(b, join.path.0);
+                b.extend_from_slice(&join.proof);
+                put_reports(b, &join.lost);
+            }),
+            Self::Joined { lost } => put(out, kind::JOINED, |b| put_reports(b, lost)),
+            Self::Refuse { code, reason } => put(out, kind::REFUSE, |b| put_reason(b, *code, reason)),
+            Self::Ack(acks) => put(out, kind::ACK, |b| {
+                varint::write(b, acks.len() as u64);
+                for (report, delay) in acks {
+                    varint::write(b, report.path.0);
+                    varint::write(b, report.received);
+                    varint::write(b, *delay);
+                }
+            }),
+            Self::Stream { id, offset, data, fin } => {
+                let kind = if *fin { kind::STREAM_FIN } else { kind::STREAM };
+                put(out, kind, |b| {
+                    varint::write(b, id.0);
+                    varint::write(b, *offset);
+                    b.extend_from_slice(data);
+                });
+            }
+            Self::MaxData(max) => put(out, kind::MAX_DATA, |b| varint::write(b, *max)),
+            Self::MaxStreamData(id, max) => put(out, kind::MAX_STREAM_DATA, |b| {
+                varint::write(b, id.0);
+                varint::write(b, *max);
+            }),
+            Self::MaxStreams(max) => put(out, kind::MAX_STREAMS, |b| varint::write(b, *max)),
+            Self::Reset { id, code, final_size } => put(out, kind::RESET, |b| {
+                varint::write(b, id.0);
+                varint::write(b, code.0);
+                varint::write(b, *final_size);
+            }),
+            Self::Stop(id, code) => put(out, kind::STOP, |b| {
+                varint::write(b, id.0);
+                varint::write(b, code.0);
+            }),
+            Self::PathLost(report) => put(out, kind::PATH_LOST, |b| {
+                varint::write(b, report.path.0);
+                varint::write(b, report.received);
+            }),
+            Self::Close { code, reason } => put(out, kind::CLOSE, |b| put_reason(b, *code, reason)),
+            Self::CloseAck => put(out, kind::CLOSE_ACK, |_| {}),
+            Self::Ping => put(out, kind::PING, |_| {}),
+            Self::Addresses { sequence, addresses } => put(out, kind::ADDRESSES, |b| {
+                varint::write(b, *sequence);
+                for address in addresses.iter().take(MAX_NOTICE_ADDRESSES) {
+                    put_length_prefixed(b, |b| encode_address(*address, b));
+                }
+            }),
+            Self::PathPriority { path, sequence, priority } => put(out, kind::PATH_PRIORITY, |b| {
+                varint::write(b, path.0);
+                varint::write(b, *sequence);
+                varint::write(b, priority.code());
+            }),
+            Self::AddAddress { id, sequence, priority, address } => put(out, kind::ADD_ADDRESS, |b| {
+                varint::write(b, u64::from(*id));
+                varint::write(b, *sequence);
+                varint::write(b, priority.code());
+                encode_address(*address, b);
+            }),
+            Self::RemoveAddress { id, sequence } => put(out, kind::REMOVE_ADDRESS, |b| {
+                varint::write(b, u64::from(*id));
+                varint::write(b, *sequence);
+            }),
+            Self::Handover { sequence, mode } => put(out, kind::HANDOVER, |b| {
+                varint::write(b, *sequence);
+                varint::write(b, mode.code());
+            }),
+        }
+    }
+}

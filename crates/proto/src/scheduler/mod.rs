@@ -1,0 +1,303 @@
+//! Which path carries the next chunk: pure functions over snapshots of the paths (DESIGN §5).
+//!
+//! Drivers pull: whenever a carrier has room, the engine asks the scheduler whether *this* path may carry the
+//! next chunk now, or whether it is better left to another. A path that is left will be asked again when anything has changed.
+
+mod earliest_arrival;
+mod min_rtt;
+mod rate_proportional;
+mod redundant;
+mod round_robin;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::ids::PathId;
+
+/// What a path may be given before anything was measured on it, per round trip: TCP's initial window (RFC 6928),
+/// less what goes with each packet.
+const INITIAL_WINDOW: u64 = 10 * 1400;
+/// What does not fit a window waits for half a round trip, on average.
+const WAIT: f64 = 0.5;
+/// No window is thought to double more often.
+const MOST_ROUNDS: f64 = 20.0;
+/// Largest chunk.
+pub(crate) const CHUNK: u64 = 16 * 1024;
+/// Smallest chunk that is worth a segment of its own.
+const SMALL_CHUNK: u64 = 2 * 1460;
+/// A chunk should not keep a slow path busy for longer, so that its end is not waited for.
+const CHUNK_TIME: Duration = Duration::from_millis(20);
+
+/// Bytes that wait to be sent, when there is no end to them: the writer has more than we take.
+pub const ENDLESS: u64 = u64::MAX;
+
+/// What is known of one path at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathSnapshot {
+    /// The path.
+    pub id: PathId,
+    /// Our OPEN or JOIN on it is not answered yet.
+    pub opening: bool,
+    /// No progress for too long.
+    pub suspect: bool,
+    /// To be used only when no other path works.
+    pub backup: bool,
+    /// Smoothed round-trip time, with what queues on the way.
+    pub srtt: Duration,
+    /// Its variation.
+    pub rttvar: Duration,
+    /// Shortest round trip of late: the way itself, without queues.
+    pub base_rtt: Duration,
+    /// Bytes a second that were delivered; `None` before anything was measured.
+    pub rate: Option<u64>,
+    /// The rate still grows from one round trip to the next (slow start).
+    pub growing: bool,
+    /// Bytes sent and not acknowledged.
+    pub in_flight: u64,
+    /// Of these, bytes that the carrier has not put on the wire, as far as the driver said.
+    pub unsent: u64,
+    /// The carrier takes more.
+    pub room: bool,
+    /// How long nothing was acknowledged although something is in flight.
+    pub silent: Duration,
+    /// Packets lost of each thousand, as far as the driver said.
+    pub loss: u16,
+    /// Grows with each chunk, over all paths: the path with the lowest has waited longest.
+    pub last_used: u64,
+}
+
+impl PathSnapshot {
+    /// Bytes a second: measured or, as long as that still grows, at least what a carrier may begin with.
+    #[must_use]
+    pub fn expected_rate(&self) -> u64 {
+        expected_rate(self.rate, self.growing, self.base_rtt)
+    }
+
+    /// How long the next byte waits behind others, in this host and in the queues on the way.
+    #[must_use]
+    pub fn queueing(&self) -> Duration {
+        let pipe = bytes_in(self.expected_rate(), self.base_rtt);
+        time_for(self.in_flight.saturating_sub(pipe).max(self.unsent), self.expected_rate())
+    }
+
+    /// Until the last of `bytes` more has arrived at the peer.
+    #[must_use]
+    pub fn arrival(&self, bytes: u64) -> Duration {
+        let way = self.base_rtt / 2 + self.lateness();
+        if self.growing {
+            // One window in the first round trip, two in the second, and so on; what is left over from a window waits
+            // for acknowledgements.
+            let windows = self.in_flight.saturating_add(bytes) as f64 / self.window();
+            let wait = if windows > 1.0 { WAIT } else { 0.0 };
+            return way + self.base_rtt.mul_f64((windows + 1.0).log2() + wait);
+        }
+        way + self.queueing() + time_for(bytes, self.expected_rate())
+    }
+
+    /// What goes out in one round trip.
+    fn window(&self) -> f64 {
+        (bytes_in(self.expected_rate(), self.base_rtt).max(1)) as f64
+    }
+
+    /// How many more bytes would have arrived at the peer after `time`; the window of a path that grows doubles with each round trip.
+    #[must_use]
+    pub fn deliverable(&self, time: Duration) -> u64 {
+        if !self.growing {
+            return bytes_in(self.expected_rate(), time.saturating_sub(self.arrival(0)));
+        }
+        let Some(time) = time.checked_sub(self.base_rtt / 2 + self.lateness()) else {
+            return 0;
+        };
+        let rounds = time.as_secs_f64() / self.base_rtt.max(Duration::from_micros(1)).as_secs_f64();
+        let rounds = if rounds > 1.0 { (rounds - WAIT).clamp(1.0, MOST_ROUNDS) } else { rounds };
+        let bytes = self.window() * (rounds.exp2() - 1.0);
+        (bytes as u64).saturating_sub(self.in_flight)
+    }
+
+    /// For how long an acknowledgement has been overdue: what is in flight may be stuck for as long again.
+    #[must_use]
+    pub fn lateness(&self) -> Duration {
+        self.silent.saturating_sub(self.srtt + self.rttvar * 4)
+    }
+
+    /// How large a chunk for this path should be.
+    #[must_use]
+    pub fn chunk(&self) -> u64 {
+        chunk(self.expected_rate())
+    }
+
+    /// Paths of a higher tier are used only when there is none of a lower.
+    fn tier(&self) -> u8 {
+        match (self.suspect, self.opening, self.backup) {
+            (true, ..) => 3,
+            (_, true, _) => 2,
+            (.., true) => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// What a scheduler decides on.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// The path that is asked about.
+    pub here: &'a PathSnapshot,
+    /// The paths that may carry data, this one among them: all equally eligible.
+    pub paths: &'a [PathSnapshot],
+    /// Bytes that wait to be sent; [`ENDLESS`] if more will follow at once.
+    pub waiting: u64,
+}
+
+impl Input<'_> {
+    /// The paths other than the one that is asked about.
+    fn others(&self) -> impl Iterator<Item = &PathSnapshot> {
+        self.paths.iter().filter(|path| path.id != self.here.id)
+    }
+}
+
+/// Whether a path carries the next chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// It does; the chunk should have at most so many bytes.
+    Send(u64),
+    /// Another path should, now or soon.
+    Leave,
+}
+
+/// Decides for one path at a time. A decision depends on nothing but the input.
+pub trait Scheduler: fmt::Debug + Sync {
+    /// Whether `input.here`, whose carrier has room, carries the next chunk.
+    fn choose(&self, input: &Input<'_>) -> Choice;
+
+    /// Everything goes on every path.
+    fn is_redundant(&self) -> bool {
+        false
+    }
+}
+
+/// The schedulers there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SchedulerKind {
+    /// A chunk goes where it arrives first; a path stays idle if others bring everything sooner.
+    #[default]
+    EarliestArrival,
+    /// The path with the shortest round trip that has room.
+    MinRtt,
+    /// The paths take turns.
+    RoundRobin,
+    /// Everything goes on every path.
+    Redundant,
+    /// All paths drain at the same moment [msocket §III-C].
+    RateProportional,
+}
+
+impl SchedulerKind {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::EarliestArrival, Self::MinRtt, Self::RoundRobin, Self::Redundant, Self::RateProportional];
+
+    /// Its name, as in settings and on command lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EarliestArrival => "earliest-arrival",
+            Self::MinRtt => "min-rtt",
+            Self::RoundRobin => "round-robin",
+            Self::Redundant => "redundant",
+            Self::RateProportional => "rate-proportional",
+        }
+    }
+
+    /// The scheduler itself.
+    #[must_use]
+    pub fn scheduler(self) -> &'static dyn Scheduler {
+        match self {
+            Self::EarliestArrival => &earliest_arrival::EarliestArrival,
+            Self::MinRtt => &min_rtt::MinRtt,
+            Self::RoundRobin => &round_robin::RoundRobin,
+            Self::Redundant => &redundant::Redundant,
+            Self::RateProportional => &rate_proportional::RateProportional,
+        }
+    }
+}
+
+impl fmt::Display for SchedulerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that no scheduler has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no scheduler {0:?}: try earliest-arrival, min-rtt, round-robin, redundant or rate-proportional"
+)]
+pub struct UnknownScheduler(String);
+
+impl FromStr for SchedulerKind {
+    type Err = UnknownScheduler;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownScheduler(name.to_owned()))
+    }
+}
+
+/// Paths of one connection, seldom more.
+pub type Snapshots = SmallVec<[PathSnapshot; 4]>;
+
+/// Leaves the paths that may carry data: those that work and are no backup or, failing that, backup paths, then those
+/// that are opening, then suspect ones.
+pub fn retain_eligible(paths: &mut Snapshots) {
+    let best = paths.iter().map(PathSnapshot::tier).min();
+    paths.retain(|path| Some(path.tier()) == best);
+}
+
+/// Whether `path` carries the next chunk of `waiting` bytes, given all `paths` of the connection.
+#[must_use]
+pub fn decide(scheduler: &dyn Scheduler, mut paths: Snapshots, path: PathId, waiting: u64) -> Choice {
+    retain_eligible(&mut paths);
+    match paths.iter().find(|p| p.id == path) {
+        // Nothing to choose; but a segment should arrive in one round trip, so not beyond a window that is still small.
+        Some(here) if paths.len() == 1 && waiting > 0 => {
+            Choice::Send(if here.growing { here.chunk() } else { CHUNK })
+        }
+        Some(here) if waiting > 0 => scheduler.choose(&Input { here, paths: &paths, waiting }),
+        _ => Choice::Leave,
+    }
+}
+
+/// See [`PathSnapshot::expected_rate`].
+pub(crate) fn expected_rate(measured: Option<u64>, growing: bool, rtt: Duration) -> u64 {
+    let first = if growing { first_rate(rtt) } else { 1 };
+    measured.unwrap_or(0).max(first)
+}
+
+/// What a carrier may begin with, in bytes a second.
+pub(crate) fn first_rate(rtt: Duration) -> u64 {
+    per_second(INITIAL_WINDOW, rtt.max(Duration::from_millis(1)))
+}
+
+/// See [`PathSnapshot::chunk`].
+pub(crate) fn chunk(rate: u64) -> u64 {
+    bytes_in(rate, CHUNK_TIME).clamp(SMALL_CHUNK, CHUNK)
+}
+
+/// Bytes that `rate` (a second) brings in `time`.
+pub(crate) fn bytes_in(rate: u64, time: Duration) -> u64 {
+    (u128::from(rate) * time.as_nanos() / 1_000_000_000).min(u128::from(u64::MAX)) as u64
+}
+
+/// How long `bytes` take at `rate` (a second). A century is long enough for everything.
+pub(crate) fn time_for(bytes: u64, rate: u64) -> Duration {
+    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+    Duration::from_nanos(nanos.min(3_000_000_000_000_000_000) as u64)
+}
+
+/// Bytes a second, from bytes in a time.
+pub(crate) fn per_second(bytes: u64, time: Duration) -> u64 {
+    (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1)).min(u128::from(u64::MAX)) as u64
+}

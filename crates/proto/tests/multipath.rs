@@ -1,0 +1,288 @@
+//! Several paths at once: what they bring together, over carriers that behave like TCP, in simulated time.
+#![allow(clippy::unwrap_used)]
+
+mod simulation;
+
+use std::time::Duration;
+
+use simulation::carrier::End;
+use simulation::rng::Rng;
+use simulation::tcp::Link;
+use simulation::{Cut, Options, Sim, ms, secs, small_config};
+use whimbrel_proto::{Config, Event, HandoverMode, PathId, PathState, SchedulerKind, Side};
+
+fn full() -> Options {
+    with(HandoverMode::Full, SchedulerKind::EarliestArrival)
+}
+
+fn with(handover: HandoverMode, scheduler: SchedulerKind) -> Options {
+    let config = Config { handover, scheduler, ..Config::default() };
+    Options { client: config.clone(), server: config, ..Options::default() }
+}
+
+/// Has `from` write `bytes` as fast as it can, the other side reading at once. What was read by each of `marks`, and
+/// when everything was.
+fn transfer(sim: &mut Sim, from: Side, bytes: usize, marks: &[Duration]) -> (Vec<u64>, Duration) {
+    let id = sim.open(Side::Client).unwrap();
+    sim.advance(ms(200));
+    sim.server_accepts();
+    let start = sim.now;
+    let (mut left, mut read) = (bytes, 0);
+    let (mut may_write, mut at_marks) = (true, Vec::new());
+    let end = start + secs(600);
+    while (read as usize) < bytes {
+        may_write |= take_events(sim, from).contains(&Event::Writable(id));
+        while may_write && left > 0 {
+            let taken = sim.write(from, id, left.min(64 * 1024));
+            left -= taken;
+            may_write = taken > 0;
+        }
+        sim.pump();
+        let next = sim.next_event().unwrap_or(end);
+        if marks.get(at_marks.len()).is_some_and(|mark| next > start + *mark) {
+            at_marks.push(read);
+        }
+        assert!(next < end, "the transfer hangs at {read} of {bytes}\n{}", sim.report());
+        sim.step_to(next.max(sim.now));
+        if take_events(sim, from.peer()).contains(&Event::Readable(id)) {
+            read += sim.read_all(from.peer());
+        }
+    }
+    at_marks.resize(marks.len(), read);
+    (at_marks, sim.now - start)
+}
+
+fn take_events(sim: &mut Sim, side: Side) -> Vec<Event> {
+    match side {
+        Side::Client => std::mem::take(&mut sim.client_events),
+        Side::Server => std::mem::take(&mut sim.server_events),
+    }
+}
+
+/// Megabits a second.
+fn goodput(bytes: usize, time: Duration) -> f64 {
+    bytes as f64 * 8.0 / time.as_secs_f64() / 1e6
+}
+
+const MARKS: [Duration; 3] = [secs(1), secs(2), secs(4)];
+
+const PAIRS: [[(u64, u64); 2]; 7] = [
+    [(10, 20), (10, 20)],
+    [(10, 1), (10, 50)],
+    [(30, 20), (10, 20)],
+    [(30, 1), (10, 50)],
+    [(30, 50), (10, 1)],
+    [(20, 20), (2, 60)],
+    [(100, 20), (5, 40)],
+];
+
+#[test]
+fn two_paths_bring_the_sum_of_both_and_never_less_than_the_better() {
+    const BYTES: usize = 16 << 20;
+    for pair in PAIRS {
+        for from in [Side::Client, Side::Server] {
+            let links = pair.map(|(rate, rtt)| Link::new(rate, rtt));
+            let alone = links.map(|link| transfer(&mut Sim::over(full(), &[link]), from, BYTES, &MARKS));
+            let sum: f64 = alone.iter().map(|(_, time)| goodput(BYTES, *time)).sum();
+            let mut sim = Sim::over(full(), &links);
+            let (marks, time) = transfer(&mut sim, from, BYTES, &MARKS);
+            let share = goodput(BYTES, time) / sum;
+            let best = |i: usize| alone.iter().map(|(marks, _)| marks[i]).max().unwrap_or(1);
+            let start: Vec<f64> = (0..3).map(|i| marks[i] as f64 / best(i) as f64).collect();
+            let stats = sim.connection(from).unwrap().stats();
+            let twice = stats.stream_bytes_resent as f64 / BYTES as f64;
+            println!(
+                "{pair:?} from {from:?}: {:.1} Mbit/s, {share:.3} of the sum, start-up {start:.2?}, twice {:.2} %",
+                goodput(BYTES, time),
+                twice * 100.0
+            );
+            assert!(share >= 0.97, "{pair:?} from {from:?}: {share:.3} of the sum");
+            assert!(start.iter().all(|s| *s >= 0.95), "{pair:?} from {from:?}: start-up {start:?}");
+            assert!(twice <= 0.05, "{pair:?} from {from:?}: {twice} of the bytes went twice");
+        }
+    }
+}
+
+/// Nothing of a small object is put where it would be late, nor sent twice without need.
+#[test]
+fn small_objects_are_no_slower_than_on_the_better_path_alone() {
+    let pairs = [[(30, 20), (10, 60)], [(30, 50), (10, 1)], [(20, 20), (2, 60)], [(100, 20), (5, 40)]];
+    let mut worst = 0.0_f64;
+    for pair in pairs {
+        let links = pair.map(|(rate, rtt)| Link::new(rate, rtt));
+        for size in [10_000, 30_000, 100_000, 300_000, 1_000_000] {
+            for from in [Side::Client, Side::Server] {
+                let time = |links: &[Link]| transfer(&mut Sim::over(full(), links), from, size, &[]).1;
+                let better = links.map(|link| time(&[link])).into_iter().min().unwrap();
+                let mut sim = Sim::over(full(), &links);
+                let both = transfer(&mut sim, from, size, &[]).1;
+                let ratio = both.as_secs_f64() / better.as_secs_f64();
+                let twice = sim.connection(from).unwrap().stats().stream_bytes_resent;
+                println!(
+                    "{pair:?} {size} from {from:?}: {better:?} alone, {both:?}, {ratio:.2}; twice {twice}"
+                );
+                worst = worst.max(ratio);
+                assert!(twice <= 16_384 + 4096 + size as u64 / 20, "{twice} of {size} twice");
+            }
+        }
+    }
+    assert!(worst <= 1.05, "{worst:.3} times as long as on the better path alone");
+}
+
+/// One object after the other, the windows warm.
+#[test]
+fn a_row_of_objects_is_not_sent_twice() {
+    let mut sim = Sim::over(full(), &[Link::new(30, 20), Link::new(10, 60)]);
+    let objects = 60;
+    for _ in 0..objects {
+        transfer(&mut sim, Side::Client, 100_000, &[]);
+    }
+    let stats = sim.client.stats();
+    println!("{stats:?}");
+    assert!(stats.stream_bytes_resent * 20 <= stats.stream_bytes_sent, "{stats:?}");
+    assert_eq!(stats.stream_bytes_sent, objects * 100_000);
+}
+
+#[test]
+fn very_unequal_paths_do_no_harm() {
+    const BYTES: usize = 12 << 20;
+    for pair in [[(100, 20), (1, 20)], [(20, 3), (20, 300)], [(50, 300), (1, 3)]] {
+        for from in [Side::Client, Side::Server] {
+            let links = pair.map(|(rate, rtt)| Link::new(rate, rtt));
+            let alone = links.map(|link| transfer(&mut Sim::over(full(), &[link]), from, BYTES, &[]).1);
+            let better = alone.into_iter().min().unwrap();
+            let mut sim = Sim::over(full(), &links);
+            let both = transfer(&mut sim, from, BYTES, &[]).1;
+            let ratio = both.as_secs_f64() / better.as_secs_f64();
+            let twice = sim.connection(from).unwrap().stats().stream_bytes_resent as f64 / BYTES as f64;
+            println!(
+                "{pair:?} from {from:?}: {ratio:.3} of the time of the better, twice {:.2} %",
+                twice * 100.0
+            );
+            // On a path of 300 ms the window grows for most of the transfer, and a little more slowly when another path has
+            // to be weighed against it.
+            let limit = if pair[0].1 >= 300 { 1.15 } else { 1.02 };
+            assert!(ratio <= limit, "{pair:?} from {from:?}: {ratio:.3}");
+            assert!(twice <= 0.05, "{twice}");
+        }
+    }
+}
+
+/// Every scheduler gets everything across, also where packets are lost.
+#[test]
+fn every_scheduler_delivers() {
+    const BYTES: usize = 3 << 20;
+    let links = [Link { loss: 10, ..Link::new(20, 30) }, Link { loss: 10, ..Link::new(5, 80) }];
+    for kind in SchedulerKind::ALL {
+        for from in [Side::Client, Side::Server] {
+            let mut sim = Sim::over(with(HandoverMode::Full, kind), &links);
+            let (_, time) = transfer(&mut sim, from, BYTES, &[]);
+            println!("{kind} from {from:?}: {:.1} Mbit/s", goodput(BYTES, time));
+            assert!(time < secs(20), "{kind}: {time:?}");
+        }
+    }
+}
+
+/// The reader is slow, so the window is full all the time; what it waits for sits on a path that has died.
+#[test]
+fn a_full_window_is_not_held_up_by_a_dead_path() {
+    for dead in [0, 1] {
+        let config = Config { handover: HandoverMode::Full, ..small_config() };
+        let options = Options { client: config.clone(), server: config, ..Options::default() };
+        let mut sim = Sim::over(options, &[Link::new(2, 100), Link::new(20, 30)]);
+        let id = sim.open(Side::Client).unwrap();
+        sim.advance(ms(200));
+        let (mut last, mut gap) = (sim.now, Duration::ZERO);
+        for round in 0..400 {
+            if round == 100 {
+                sim.cut(dead, Cut::Silent);
+            }
+            while sim.write(Side::Client, id, 8192) > 0 {}
+            sim.advance(ms(20));
+            sim.server_accepts();
+            if sim.read(Side::Server, id, 16 * 1024) > 0 {
+                gap = gap.max(sim.now - last);
+                last = sim.now;
+            }
+        }
+        gap = gap.max(sim.now - last);
+        println!("path {dead} dead: longest pause {gap:?}, {:?}", sim.client.stats());
+        assert!(gap <= ms(700), "{gap:?}");
+        let healthy = sim.path(Side::Client, PathId(1 - dead as u64)).unwrap();
+        assert_eq!(healthy.state, PathState::Active);
+        sim.settle();
+    }
+}
+
+/// A connection of mode `single` whose only path dies silently is carried on by the next.
+#[test]
+fn a_single_path_that_dies_silently_is_replaced() {
+    for from in [Side::Client, Side::Server] {
+        let mut sim =
+            Sim::over(with(HandoverMode::Single, SchedulerKind::EarliestArrival), &[Link::new(10, 50)]);
+        let id = sim.open(Side::Client).unwrap();
+        sim.advance(ms(200));
+        sim.server_accepts();
+        sim.write(from, id, 200_000);
+        sim.advance(ms(30));
+        sim.cut(0, Cut::Silent);
+        sim.options.redial = true;
+        sim.advance(secs(2));
+        sim.settle();
+        assert_eq!(sim.client.paths().len(), 1);
+    }
+}
+
+/// Ten paths, two hundred events a minute for three minutes, under load in both directions and on several streams.
+#[test]
+fn ten_paths_come_and_go_and_nothing_is_lost() {
+    let mut rng = Rng::new(11);
+    let link = |rng: &mut Rng| Link { loss: rng.below(5), ..Link::new(1 + rng.below(8), 5 + rng.below(150)) };
+    let links: Vec<Link> = (0..10).map(|_| link(&mut rng)).collect();
+    let mut sim = Sim::over(full(), &links);
+    let ids: Vec<_> = (0..3).map(|_| sim.open(Side::Client).unwrap()).collect();
+    sim.advance(secs(1));
+    sim.server_accepts();
+    let mut touched = Vec::new();
+    for _ in 0..600 {
+        let open: Vec<usize> =
+            (0..sim.carriers.len()).filter(|index| sim.carriers[*index].client == End::Attached).collect();
+        let Some(&index) = open.get(rng.below(open.len() as u64) as usize) else {
+            sim.dial_over(link(&mut rng));
+            continue;
+        };
+        match rng.below(8) {
+            0 => sim.cut(index, Cut::Both),
+            1 => sim.cut(index, Cut::First(Side::Server)),
+            2 => sim.cut(index, Cut::Silent),
+            3 => sim.stall(index, true),
+            4 => open.iter().for_each(|index| sim.stall(*index, false)),
+            _ if open.len() < 10 => drop(sim.dial_over(link(&mut rng))),
+            _ => {}
+        }
+        touched.push(sim.carriers[index].path);
+        for side in [Side::Client, Side::Server] {
+            for id in &ids {
+                sim.write(side, *id, rng.below(40_000) as usize);
+            }
+        }
+        for _ in 0..3 {
+            sim.advance(ms(100));
+            sim.read_all(Side::Client);
+            sim.read_all(Side::Server);
+        }
+    }
+    for event in sim.client_events.iter().chain(&sim.server_events) {
+        if let Event::PathDown(path) = event {
+            assert!(touched.contains(path), "path {path} was healthy");
+        }
+    }
+    sim.heal();
+    sim.settle();
+    let stats = sim.client.stats();
+    println!("{stats:?}, {} carriers", sim.carriers.len());
+    assert_eq!(
+        stats.stream_bytes_sent,
+        sim.client_app.streams.values().map(|half| half.written).sum::<u64>()
+    );
+}
