@@ -19,7 +19,8 @@ pub struct Config {
     /// Peers that may be in their handshake at once; the oldest from the address (IPv6: the /64 network) that has the
     /// most of them makes room. Default 1024.
     pub max_half_open: usize,
-    /// Accepted connections kept at once, with or without a path; the longest detached makes room. Default 65 536.
+    /// Accepted connections kept at once, with or without a path. Detached ones make room: those that the
+    /// client never confirmed first, then the longest detached. Default 65 536.
     pub max_connections: usize,
     /// Bytes kept for connections that have no path; the longest detached makes room. Default 256 MiB.
     pub max_detached_bytes: u64,
