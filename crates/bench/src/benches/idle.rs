@@ -30,41 +30,17 @@ const SPEC: Spec = Spec {
         Metric { key: "server_cpu", unit: "%" },
     ],
     targets: &[
-        Target {
-            of: "whimbrel",
-            metric: "client_memory",
-            against: None,
-            judged: Judged::Median,
-            bound: Bound::AtMost(40.0),
-            aim: 20.0,
-        },
-        Target {
-            of: "whimbrel",
-            metric: "server_memory",
-            against: None,
-            judged: Judged::Median,
-            bound: Bound::AtMost(40.0),
-            aim: 20.0,
-        },
-        Target {
-            of: "whimbrel",
-            metric: "client_cpu",
-            against: None,
-            judged: Judged::Median,
-            bound: Bound::AtMost(0.1),
-            aim: 0.1,
-        },
-        Target {
-            of: "whimbrel",
-            metric: "server_cpu",
-            against: None,
-            judged: Judged::Median,
-            bound: Bound::AtMost(0.1),
-            aim: 0.1,
-        },
+        at_most("client_memory", 40.0, 20.0),
+        at_most("server_memory", 40.0, 20.0),
+        at_most("client_cpu", 0.1, 0.1),
+        at_most("server_cpu", 0.1, 0.1),
     ],
     plot: Plot::Ratios,
 };
+
+const fn at_most(metric: &'static str, limit: f64, aim: f64) -> Target {
+    Target { of: "whimbrel", metric, against: None, judged: Judged::Median, bound: Bound::AtMost(limit), aim }
+}
 
 pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) -> Result<()> {
     let connections = connections.unwrap_or(if plan.quick { 200 } else { 2000 });
