@@ -258,7 +258,7 @@ fn open_connection(
     }
     let config = endpoint.engine_config(None);
     let engine = Engine::server(config, open, endpoint.id, peer, random, Instant::now());
-    let shared = Shared::new(engine, Vec::new());
+    let shared = endpoint.shared(engine, Vec::new());
     if !endpoint.registry.add_accepted(&shared) {
         return Err(refused(incoming, CloseCode::BUSY, "the connection is being opened"));
     }

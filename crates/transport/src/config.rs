@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use whimbrel_proto::Params;
+use whimbrel_proto::{HandoverMode, Params, SchedulerKind};
+
+use crate::manager::PathPolicy;
 
 /// Limits and times of an endpoint and its connections.
 #[derive(Debug, Clone)]
@@ -37,6 +39,13 @@ pub struct Config {
     pub stream_unsent: u64,
     /// Streams that the peer may have open at once. Default 1024.
     pub max_streams: u64,
+    /// How connections use several paths. Unless it is `single`, the peer is told and does the same. Default
+    /// `single`: one path at any moment.
+    pub handover: HandoverMode,
+    /// How this side shares its data out among the paths. Default `earliest-arrival`.
+    pub scheduler: SchedulerKind,
+    /// Which paths connections should have. Default: one over each interface.
+    pub paths: PathPolicy,
 }
 
 impl Default for Config {
@@ -55,6 +64,9 @@ impl Default for Config {
             send_buffer: 16 << 20,
             stream_unsent: 256 << 10,
             max_streams: 1024,
+            handover: HandoverMode::default(),
+            scheduler: SchedulerKind::default(),
+            paths: PathPolicy::default(),
         }
     }
 }
@@ -73,7 +85,8 @@ impl Config {
             send_buffer: self.send_buffer,
             stream_unsent: self.stream_unsent,
             keepalive: self.keepalive,
-            ..whimbrel_proto::Config::default()
+            handover: self.handover,
+            scheduler: self.scheduler,
         }
     }
 }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 use whimbrel_base::{ConnectionId, EndpointId, Name};
-use whimbrel_proto::{CloseCode, ClosedBy, PathState, Side};
+use whimbrel_proto::{CloseCode, ClosedBy, HandoverMode, PathId, PathState, Priority, SchedulerKind, Side};
 
-use crate::error::ConnectionError;
+use crate::error::{ConnectionError, NoSuchPath};
+use crate::manager::PathPolicy;
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::sys::TcpStats;
@@ -77,6 +78,15 @@ pub enum ConnectionEvent {
     },
     /// No path works just now.
     Unreachable,
+    /// The peer set another handover mode, which holds for both.
+    HandoverChanged(HandoverMode),
+    /// The peer set a path's priority, which holds for both.
+    PriorityChanged {
+        /// Its number.
+        path: u64,
+        /// Whether it carries data, or stands by.
+        priority: Priority,
+    },
     /// The connection is over.
     Closed {
         /// The code.
@@ -97,6 +107,10 @@ pub struct PathInfo {
     pub remote: SocketAddr,
     /// Where it stands.
     pub state: PathState,
+    /// Whether it carries data, or stands by.
+    pub priority: Priority,
+    /// Bytes a second that it was seen to deliver; `None` before anything was measured.
+    pub rate: Option<u64>,
     /// Smoothed round-trip time, as the engine measures it.
     pub srtt: Duration,
     /// Bytes sent over it.
@@ -116,10 +130,19 @@ pub struct PathInfo {
 pub struct ConnectionStats {
     /// Stream bytes sent, each counted once.
     pub bytes_sent: u64,
-    /// Stream bytes sent again because a path was lost.
+    /// Stream bytes sent again, for whatever reason.
     pub bytes_resent: u64,
+    /// Of these, bytes sent twice although their path was not lost: because another would bring them sooner, or
+    /// because everything goes everywhere.
+    pub bytes_reinjected: u64,
     /// Stream bytes received, each counted once.
     pub bytes_received: u64,
+    /// Stream bytes that arrived although they were there already.
+    pub bytes_duplicate: u64,
+    /// How the connection uses its paths.
+    pub handover: HandoverMode,
+    /// How this side shares its data out among them.
+    pub scheduler: SchedulerKind,
     /// Times that the connection went over to another path.
     pub moves: u64,
     /// How long the last outage lasted.
@@ -284,6 +307,61 @@ impl Connection {
         }))
     }
 
+    /// How the connection uses its paths now.
+    #[must_use]
+    pub fn handover(&self) -> HandoverMode {
+        self.shared().lock().engine.handover()
+    }
+
+    /// Sets how the connection uses its paths, for both sides. The last word of either side counts, and the
+    /// client's if both speak at once. Priorities that were set by hand are forgotten. Does not wait.
+    pub fn set_handover(&self, mode: HandoverMode) {
+        self.shared().set_handover(mode);
+    }
+
+    /// How this side shares its data out among the paths.
+    #[must_use]
+    pub fn scheduler(&self) -> SchedulerKind {
+        self.shared().lock().engine.scheduler()
+    }
+
+    /// Sets how this side shares its data out among the paths, from the next byte on.
+    pub fn set_scheduler(&self, kind: SchedulerKind) {
+        self.shared().with(|state| state.engine.set_scheduler(kind));
+    }
+
+    /// Which paths this side wants. On the accepting side it has no effect: the side that dialled opens
+    /// paths.
+    #[must_use]
+    pub fn path_policy(&self) -> PathPolicy {
+        PathPolicy::clone(&self.shared().policy())
+    }
+
+    /// Sets which paths this side wants. Missing ones are opened at once; which path carries data is decided
+    /// anew. The [mode](Self::set_handover) stays.
+    pub fn set_path_policy(&self, policy: impl Into<PathPolicy>) {
+        self.shared().set_policy(policy.into());
+    }
+
+    /// Says whether a path carries data or stands by, for both sides. It stays so until the path ends, or the
+    /// [mode](Self::set_handover) or the [policy](Self::set_path_policy) is set anew.
+    ///
+    /// # Errors
+    /// [`NoSuchPath`] if the path is gone.
+    pub fn set_path_priority(&self, path: u64, priority: Priority) -> Result<(), NoSuchPath> {
+        self.shared().with(|state| {
+            let id = PathId(path);
+            if !state.paths.iter().any(|path| path.id == id) {
+                return Err(NoSuchPath(path));
+            }
+            state.engine.set_priority(id, priority);
+            state.pin(id);
+            Ok(())
+        })?;
+        self.shared().changed.notify_one();
+        Ok(())
+    }
+
     /// Reports what happens underneath from now on. A listener that falls behind misses events.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ConnectionEvent> {
@@ -308,6 +386,8 @@ pub(crate) fn stats(shared: &Shared) -> ConnectionStats {
             local: io.local,
             remote: io.remote,
             state: p.state,
+            priority: p.priority,
+            rate: p.rate,
             srtt: p.srtt,
             bytes_sent: p.bytes_sent,
             bytes_received: p.bytes_received,
@@ -319,7 +399,11 @@ pub(crate) fn stats(shared: &Shared) -> ConnectionStats {
     ConnectionStats {
         bytes_sent: counters.stream_bytes_sent,
         bytes_resent: counters.stream_bytes_resent,
+        bytes_reinjected: counters.stream_bytes_reinjected,
         bytes_received: counters.stream_bytes_received,
+        bytes_duplicate: counters.stream_bytes_duplicate,
+        handover: state.engine.handover(),
+        scheduler: state.engine.scheduler(),
         moves: state.moves,
         last_recovery: state.last_recovery,
         unreachable: state.outage.map(|since: Instant| since.elapsed()),

@@ -23,6 +23,8 @@ struct Worked {
     read: bool,
     /// There may be more to do at once.
     again: bool,
+    /// The socket took no more just now.
+    blocked: bool,
 }
 
 /// Completes when the connection is over and nothing is owed to the peer.
@@ -46,11 +48,19 @@ impl Driver {
             }
             state.paths.clone()
         };
+        let several = paths.len() > 1;
+        let sent_before = if several { self.sent() } else { 0 };
         let mut more = false;
         for path in &paths {
             match self.drive_path(path, cx) {
-                // What came in on one path may have to be answered on another.
-                Ok(Worked { read, again }) => more |= again || (read && paths.len() > 1),
+                Ok(Worked { read, again, blocked }) => {
+                    if several && blocked {
+                        self.shared.lock().engine.path_blocked(path.id);
+                    }
+                    // What came in on one path may have to be answered on another, and what one cannot take
+                    // is another's.
+                    more |= again || (several && (read || blocked));
+                }
                 Err(error) => {
                     // What the peer said last may still be sent: the reason of a protocol error.
                     if matches!(error, PathError::Protocol) {
@@ -61,7 +71,14 @@ impl Driver {
                 }
             }
         }
-        more
+        // What was sent on one path may have made another the better one for what follows.
+        more || (several && self.sent() != sent_before)
+    }
+
+    /// Stream bytes sent so far, first and again.
+    fn sent(&self) -> u64 {
+        let stats = self.shared.lock().engine.stats();
+        stats.stream_bytes_sent + stats.stream_bytes_resent
     }
 
     fn drive_path(&self, path: &PathIo, cx: &mut Context<'_>) -> Result<Worked, PathError> {
@@ -80,11 +97,12 @@ impl Driver {
         if path.is_blocked() && path.socket.poll_write_ready(cx).is_pending() {
             return Ok(worked);
         }
-        if path.flush(&self.shared)? == Flow::Blocked
-            && let Poll::Ready(ready) = path.socket.poll_write_ready(cx)
-        {
-            ready?;
-            worked.again = true;
+        if path.flush(&self.shared)? == Flow::Blocked {
+            worked.blocked = true;
+            if let Poll::Ready(ready) = path.socket.poll_write_ready(cx) {
+                ready?;
+                worked.again = true;
+            }
         }
         Ok(worked)
     }

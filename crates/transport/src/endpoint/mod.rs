@@ -154,10 +154,10 @@ impl Endpoint {
         let config = inner.engine_config(name.as_ref());
         let id = ConnectionId::random();
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
-        let shared = Shared::new(engine, addr.addrs);
+        let shared = inner.shared(engine, addr.addrs);
         inner.registry.add_dialled(&shared);
         spawn_driver(inner, &shared);
-        let mover = Mover { shared: shared.clone(), endpoint: inner.clone(), name: name.clone() };
+        let mover = Mover::new(shared.clone(), inner.clone(), name.clone());
         tokio::spawn(mover.run());
         Ok(Connection::new(shared, name))
     }
