@@ -3,15 +3,13 @@
 
 mod lab_support;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use lab_support::net::{Family, Multi, Node, Watch};
-use lab_support::traffic::{Echo, Server, Transfer, Way};
+use lab_support::net::{Family, Multi};
+use lab_support::traffic::{Server, Transfer, Way};
 use lab_support::{heavy, ms, secs};
-use whimbrel_lab::{Direction, LinkSpec, Rate, require};
-use whimbrel_transport::{
-    Builder, Connection, ConnectionEvent, HandoverMode, PathInfo, PathState, Policy, Priority,
-};
+use whimbrel_lab::{LinkSpec, Rate, require};
+use whimbrel_transport::{Builder, Connection, HandoverMode, PathInfo, PathState};
 
 fn link(rate: u64, delay: u64) -> LinkSpec {
     LinkSpec::default().delay(ms(delay)).rate(Rate::mbit(rate))
@@ -55,13 +53,6 @@ impl Running {
 
     fn transfer(&self, way: Way, bytes: u64) -> Transfer {
         Transfer::start(&self.net.client, &self.connection, &self.server, way, bytes)
-    }
-
-    /// The path over the client's interface with that number.
-    fn over(&self, index: usize) -> PathInfo {
-        let ip = self.net.up(index).ip();
-        let paths = self.connection.stats().paths;
-        paths.into_iter().find(|path| path.local.ip() == ip).unwrap()
     }
 }
 
