@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 use whimbrel_base::{ConnectionId, EndpointId, Name};
-use whimbrel_proto::{CloseCode, ClosedBy, HandoverMode, PathId, PathState, Priority, SchedulerKind, Side};
+use whimbrel_proto::{CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind, Side};
 
-use crate::error::{ConnectionError, NoSuchPath};
-use crate::manager::PathPolicy;
+use crate::control::PathControl;
+use crate::error::ConnectionError;
 use crate::shared::Shared;
 use crate::stream::Stream;
 use crate::sys::TcpStats;
@@ -307,59 +307,10 @@ impl Connection {
         }))
     }
 
-    /// How the connection uses its paths now.
+    /// Says how the connection uses its paths: handover mode, scheduler, policy, priorities.
     #[must_use]
-    pub fn handover(&self) -> HandoverMode {
-        self.shared().lock().engine.handover()
-    }
-
-    /// Sets how the connection uses its paths, for both sides. The last word of either side counts, and the
-    /// client's if both speak at once. Priorities that were set by hand are forgotten. Does not wait.
-    pub fn set_handover(&self, mode: HandoverMode) {
-        self.shared().set_handover(mode);
-    }
-
-    /// How this side shares its data out among the paths.
-    #[must_use]
-    pub fn scheduler(&self) -> SchedulerKind {
-        self.shared().lock().engine.scheduler()
-    }
-
-    /// Sets how this side shares its data out among the paths, from the next byte on.
-    pub fn set_scheduler(&self, kind: SchedulerKind) {
-        self.shared().with(|state| state.engine.set_scheduler(kind));
-    }
-
-    /// Which paths this side wants. On the accepting side it has no effect: the side that dialled opens
-    /// paths.
-    #[must_use]
-    pub fn path_policy(&self) -> PathPolicy {
-        PathPolicy::clone(&self.shared().policy())
-    }
-
-    /// Sets which paths this side wants. Missing ones are opened at once; which path carries data is decided
-    /// anew. The [mode](Self::set_handover) stays.
-    pub fn set_path_policy(&self, policy: impl Into<PathPolicy>) {
-        self.shared().set_policy(policy.into());
-    }
-
-    /// Says whether a path carries data or stands by, for both sides. It stays so until the path ends, or the
-    /// [mode](Self::set_handover) or the [policy](Self::set_path_policy) is set anew.
-    ///
-    /// # Errors
-    /// [`NoSuchPath`] if the path is gone.
-    pub fn set_path_priority(&self, path: u64, priority: Priority) -> Result<(), NoSuchPath> {
-        self.shared().with(|state| {
-            let id = PathId(path);
-            if !state.paths.iter().any(|path| path.id == id) {
-                return Err(NoSuchPath(path));
-            }
-            state.engine.set_priority(id, priority);
-            state.pin(id);
-            Ok(())
-        })?;
-        self.shared().changed.notify_one();
-        Ok(())
+    pub fn path_control(&self) -> PathControl {
+        PathControl { shared: self.shared().clone() }
     }
 
     /// Reports what happens underneath from now on. A listener that falls behind misses events.

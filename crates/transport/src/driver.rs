@@ -137,7 +137,9 @@ impl Driver {
         let paths = self.shared.lock().paths.clone();
         for path in paths {
             let due = self.shared.lock().engine.suspect_deadline(path.id).is_some_and(|at| at <= now);
-            if due && let Some(stats) = path.tcp_stats() {
+            // A kernel that backs off hears nothing new, although the peer's own segments still come, and repeat
+            // old acknowledgements.
+            if due && let Some(stats) = path.tcp_stats().filter(|stats| stats.timeouts == 0) {
                 // Only what was acknowledged since counts: the carrier may have heard more than the engine.
                 let at = now.checked_sub(stats.since_ack + TIMER_SLACK).unwrap_or(now);
                 self.shared.lock().engine.carrier_progress(path.id, at);

@@ -9,6 +9,7 @@ mod accept;
 mod announce;
 mod config;
 mod connection;
+mod control;
 mod dial;
 mod driver;
 mod endpoint;
@@ -31,6 +32,7 @@ mod tls;
 
 pub use config::Config;
 pub use connection::{CloseReason, Connection, ConnectionEvent, ConnectionStats, PathInfo};
+pub use control::PathControl;
 pub use endpoint::{Builder, Endpoint, ListenOptions, Target};
 pub use error::{BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError};
 pub use listener::{Allow, Listener};

@@ -20,6 +20,8 @@ pub struct TcpStats {
     pub retransmits: u32,
     /// Time since the peer's kernel last acknowledged anything.
     pub since_ack: Duration,
+    /// Retransmission timeouts since it last acknowledged anything new.
+    pub timeouts: u32,
 }
 
 /// Reads `TCP_INFO`.
@@ -48,5 +50,6 @@ pub(crate) fn tcp_stats(socket: &impl AsFd) -> io::Result<TcpStats> {
         unsent: u64::from(info.tcpi_notsent_bytes),
         retransmits: info.tcpi_total_retrans,
         since_ack: Duration::from_millis(u64::from(info.tcpi_last_ack_recv)),
+        timeouts: u32::from(info.tcpi_retransmits),
     })
 }

@@ -57,8 +57,8 @@ pub use whimbrel_transport::NetlinkMonitor;
 pub use whimbrel_transport::{
     AddressMonitor, Allow, CloseCode, CloseReason, Config, Connection, ConnectionError, ConnectionEvent,
     ConnectionStats, HandoverMode, InterfaceKind, InterfaceRule, ListenOptions, Listener, ManualMonitor,
-    PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf, ResolveError, Resolver, SchedulerKind,
-    SendHalf, Side, Stream, Target,
+    PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf, ResolveError, Resolver,
+    SchedulerKind, SendHalf, Side, Stream, Target,
 };
 
 pub use whimbrel_base as base;
