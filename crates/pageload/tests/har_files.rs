@@ -101,7 +101,7 @@ fn every_recorded_page_can_be_read_both_ways() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
 
     /// What the fuzz target does for longer: nothing that is nearly a HAR file makes the reader panic.
     #[test]

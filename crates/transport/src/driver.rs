@@ -8,24 +8,13 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-use crate::path_io::{Flow, PathError, PathIo};
+use crate::carrier::{Flow, PathError, Worked};
 use crate::shared::Shared;
 
 /// How long the other side may take to close its end, once the connection is over.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// A carrier that was acknowledged this recently is slow, not dead.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
-
-/// What there was to do on a path.
-#[derive(Default)]
-struct Worked {
-    /// Something may have come in.
-    read: bool,
-    /// There may be more to do at once.
-    again: bool,
-    /// The socket took no more just now.
-    blocked: bool,
-}
 
 /// Completes when the connection is over and nothing is owed to the peer.
 pub(crate) struct Driver {
@@ -52,7 +41,7 @@ impl Driver {
         let sent_before = if several { self.sent() } else { 0 };
         let mut more = false;
         for path in &paths {
-            match self.drive_path(path, cx) {
+            match path.drive(&self.shared, cx) {
                 Ok(Worked { read, again, blocked }) => {
                     if several && blocked {
                         self.shared.lock().engine.path_blocked(path.id);
@@ -79,32 +68,6 @@ impl Driver {
     fn sent(&self) -> u64 {
         let stats = self.shared.lock().engine.stats();
         stats.stream_bytes_sent + stats.stream_bytes_resent
-    }
-
-    fn drive_path(&self, path: &PathIo, cx: &mut Context<'_>) -> Result<Worked, PathError> {
-        let mut worked = Worked::default();
-        while let Poll::Ready(ready) = path.socket.poll_read_ready(cx) {
-            ready?;
-            worked.read = true;
-            // A read that finds less than it could take clears the readiness; asking again then
-            // registers for more.
-            if path.read(&self.shared)? == Flow::More {
-                worked.again = true;
-                break;
-            }
-        }
-        // A full socket will tell when it takes more; asking it meanwhile is a system call for nothing.
-        if path.is_blocked() && path.socket.poll_write_ready(cx).is_pending() {
-            return Ok(worked);
-        }
-        if path.flush(&self.shared)? == Flow::Blocked {
-            worked.blocked = true;
-            if let Poll::Ready(ready) = path.socket.poll_write_ready(cx) {
-                ready?;
-                worked.again = true;
-            }
-        }
-        Ok(worked)
     }
 
     /// Lets the engine do what is due. True if it did something.
@@ -139,7 +102,7 @@ impl Driver {
             let due = self.shared.lock().engine.suspect_deadline(path.id).is_some_and(|at| at <= now);
             // A kernel that backs off hears nothing new, although the peer's own segments still come, and repeat
             // old acknowledgements.
-            if due && let Some(stats) = path.tcp_stats().filter(|stats| stats.timeouts == 0) {
+            if due && let Some(stats) = path.stats().filter(|stats| stats.timeouts == 0) {
                 // Only what was acknowledged since counts: the carrier may have heard more than the engine.
                 let at = now.checked_sub(stats.since_ack + TIMER_SLACK).unwrap_or(now);
                 self.shared.lock().engine.carrier_progress(path.id, at);

@@ -7,6 +7,7 @@
 
 mod accept;
 mod announce;
+mod carrier;
 mod config;
 mod connection;
 mod control;
@@ -30,6 +31,7 @@ mod stream;
 mod sys;
 mod tls;
 
+pub use carrier::{CarrierKind, CarrierStats};
 pub use config::Config;
 pub use connection::{CloseReason, Connection, ConnectionEvent, ConnectionStats, PathInfo};
 pub use control::PathControl;
@@ -42,7 +44,6 @@ pub use monitor::NetlinkMonitor;
 pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, ManualMonitor, UnknownKind};
 pub use resolver::{BoxFuture, Resolver};
 pub use stream::{RecvHalf, SendHalf, Stream};
-pub use sys::TcpStats;
 pub use tls::TlsError;
 pub use whimbrel_proto::scheduler::UnknownScheduler;
 pub use whimbrel_proto::{

@@ -14,9 +14,10 @@ use whimbrel_proto::{
 };
 
 use crate::announce::Announcements;
+use crate::carrier::{Flow, PathError};
 use crate::connection::{CloseReason, ConnectionEvent};
 use crate::manager::PathPolicy;
-use crate::path_io::{Flow, PathError, PathIo};
+use crate::path_io::PathIo;
 
 /// Events kept for a slow listener.
 const EVENT_BACKLOG: usize = 64;

@@ -10,7 +10,7 @@ use lab_support::paths::{Running, active, carried, link};
 use lab_support::traffic::Way;
 use lab_support::{heavy, ms, secs};
 use whimbrel_lab::{LinkSpec, require};
-use whimbrel_transport::{CloseCode, HandoverMode, PathPolicy, Policy, Priority};
+use whimbrel_transport::{CloseCode, HandoverMode, PathPolicy, Policy, Priority, SchedulerKind};
 
 use HandoverMode::{Backup, Full, Single};
 
@@ -301,22 +301,31 @@ fn the_scheduler_that_is_set_decides_who_carries_what() {
     let running = Running::in_mode(net, Full);
     running.until_active(2);
     let control = running.connection.path_control();
-    let shares = |kind: whimbrel_transport::SchedulerKind| {
+    let sent = || [0, 1].map(|index| running.over(index).unwrap().bytes_sent);
+    // Objects that the better path takes whole, one after the other.
+    let shares = |kind| {
         control.set_scheduler(kind);
-        let before = [0, 1].map(|index| running.over(index).unwrap().bytes_sent);
-        running.start(Way::Up, 600_000).finish(&running.net.client);
-        let after = [0, 1].map(|index| running.over(index).unwrap().bytes_sent);
+        let before = sent();
+        for _ in 0..8 {
+            running.start(Way::Up, 15_000).finish(&running.net.client);
+        }
+        let after = sent();
         let shares = [after[0] - before[0], after[1] - before[1]];
         eprintln!("{kind}: {shares:?}");
         shares
     };
-    use whimbrel_transport::SchedulerKind;
-    let redundant = shares(SchedulerKind::Redundant);
-    assert!(redundant[0] + redundant[1] > 660_000, "{redundant:?}");
-    let turns = shares(SchedulerKind::RoundRobin);
-    assert!(turns[1] > 100_000, "{turns:?}");
-    let quick = shares(SchedulerKind::MinRtt);
-    assert!(quick[0] > quick[1], "{quick:?}");
+    for kind in SchedulerKind::ALL {
+        let [quick, slow] = shares(kind);
+        let (both_carry_all, in_turn, alone) =
+            (quick > 100_000 && slow > 60_000, slow > 20_000, slow < 20_000);
+        let is_so = match kind {
+            SchedulerKind::Redundant => both_carry_all,
+            SchedulerKind::RoundRobin => in_turn,
+            SchedulerKind::MinRtt | SchedulerKind::EarliestArrival => alone,
+            SchedulerKind::RateProportional => true,
+        };
+        assert!(is_so, "{kind}: {quick} and {slow}");
+    }
 }
 
 /// A client without preferences takes what the server's mode says.
