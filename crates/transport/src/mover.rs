@@ -97,8 +97,7 @@ impl Mover {
         let plan = plan(&situation, policy);
         self.shared().apply(&plan.retire, &plan.priorities);
         let alone = !situation.has_active_path();
-        let ways = |pair| situation.ways(&pair).cloned().map(|ways| (pair, ways));
-        let mut wanted: Vec<_> = plan.join.into_iter().filter_map(ways).collect();
+        let mut wanted = plan.join;
         if alone && wanted.is_empty() {
             // No interface leads to the peer, as far as is known: the system's routes may know better.
             wanted.extend(situation.by_routes(first_ways(self.shared(), self.endpoint(), policy)));
@@ -133,7 +132,7 @@ impl Mover {
     async fn try_once(&self, policy: &PathPolicy, records: &mut Records) -> Result<(), ()> {
         let opened = OnceLock::new();
         let ways = first_ways(self.shared(), self.endpoint(), policy);
-        let mut attempt = pin!(self.joiner.attempt(ways, &opened));
+        let mut attempt = pin!(self.joiner.attempt(ways, false, &opened));
         // A path that was opened just now is worth waiting for a little, whatever the news.
         let mut patience: Option<Instant> = None;
         loop {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use whimbrel_proto::{PathId, PathState};
+use whimbrel_proto::{PathId, PathState, Priority};
 
 use crate::dial::{Candidate, Dialled, Dialler, Race};
 use crate::endpoint::EndpointInner;
@@ -33,15 +33,20 @@ pub(crate) struct Joiner {
 
 impl Joiner {
     /// Dials the ways, of which the first that stands wins, and waits for the answer on the new path. What
-    /// was opened meanwhile is given up if this is dropped.
-    pub(crate) async fn attempt(&self, ways: Vec<Candidate>, opened: &OnceLock<Opened>) -> Result<(), ()> {
+    /// was opened meanwhile is given up if this is dropped. A path that `stands_by` says so before it carries anything.
+    pub(crate) async fn attempt(
+        &self,
+        ways: Vec<Candidate>,
+        stands_by: bool,
+        opened: &OnceLock<Opened>,
+    ) -> Result<(), ()> {
         let who = Dialler { peer: self.shared.peer, tls: self.endpoint.tls.client.clone() };
         let dialled = Race::new(who, ways).next().await.map_err(|error| {
             tracing::debug!(connection = %self.shared.id, %error, "cannot dial");
         })?;
         let limit = ANSWER.max(dialled.rtt * 6);
         let (remote, patience) = (dialled.remote, dialled.rtt * 2 + SLACK);
-        let mut path = self.open_path(dialled).ok_or(())?;
+        let mut path = self.open_path(dialled, stands_by).ok_or(())?;
         // Set once: there is one path an attempt.
         let _ = opened.set(Opened { local: path.local, remote, patience });
         tokio::time::timeout(limit, path.answered()).await.map_err(drop)?
@@ -53,11 +58,14 @@ impl Joiner {
     }
 
     /// Adds a path over a fresh carrier; its first flight leaves at once.
-    fn open_path(&self, mut dialled: Dialled) -> Option<PendingPath> {
+    fn open_path(&self, mut dialled: Dialled, stands_by: bool) -> Option<PendingPath> {
         let (rtt, remote) = (dialled.rtt, dialled.remote);
         let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {
             let id = state.engine.open_path(Instant::now(), Some(rtt), early_limit)?;
+            if stands_by {
+                state.engine.set_priority(id, Priority::Backup);
+            }
             let path = Arc::new(dialled.into_path(id));
             state.paths.push(path.clone());
             Some(path)

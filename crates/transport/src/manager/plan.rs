@@ -62,11 +62,20 @@ pub(crate) struct Situation {
     pub(crate) paths: Vec<View>,
 }
 
+/// A path that should be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) pair: Pair,
+    pub(crate) ways: Vec<Candidate>,
+    /// It should carry nothing while others work, in any mode.
+    pub(crate) stands_by: bool,
+}
+
 /// What should change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Where a path should be opened, the most wanted first.
-    pub(crate) join: Vec<Pair>,
+    pub(crate) join: Vec<Wanted>,
     /// Paths to give up.
     pub(crate) retire: Vec<PathId>,
     pub(crate) priorities: Vec<(PathId, Priority)>,
@@ -78,7 +87,12 @@ pub(crate) fn plan(situation: &Situation, policy: &PathPolicy) -> Plan {
         let paths = situation.paths.iter().filter(|path| path.state == PathState::Active);
         paths.filter_map(|path| situation.pair_of(path)).any(|of| of == *pair)
     };
-    let join = wanted(situation, policy).into_iter().filter(|pair| !covered(pair)).collect();
+    let wanted = wanted(situation, policy).into_iter().filter(|pair| !covered(pair));
+    let join = wanted.filter_map(|pair| {
+        let ways = situation.ways(&pair)?.clone();
+        Some(Wanted { stands_by: situation.reserves(&pair, policy), pair, ways })
+    });
+    let join = join.collect();
     Plan { join, retire: superfluous(situation), priorities: priorities(situation, policy) }
 }
 
@@ -96,6 +110,12 @@ impl Situation {
 
     pub(crate) fn ways(&self, pair: &Pair) -> Option<&Vec<Candidate>> {
         self.ways.iter().find(|(of, _)| of == pair).map(|(_, ways)| ways)
+    }
+
+    fn reserves(&self, pair: &Pair, policy: &PathPolicy) -> bool {
+        let local =
+            self.locals.iter().any(|l| l.interface.name == pair.interface && policy.reserves(&l.interface));
+        local || self.remotes.iter().any(|r| r.slot == pair.slot && r.reserve)
     }
 
     pub(crate) fn has_active_path(&self) -> bool {

@@ -60,7 +60,7 @@ use PathState::{Active, Suspect};
 use Priority::Normal;
 
 fn joins(plan: &Plan) -> Vec<String> {
-    plan.join.iter().map(|pair| format!("{}{}", pair.interface, pair.slot)).collect()
+    plan.join.iter().map(|wanted| format!("{}{}", wanted.pair.interface, wanted.pair.slot)).collect()
 }
 
 #[test]
@@ -147,6 +147,8 @@ fn metered_networks_stand_by_where_that_is_wanted() {
     let both = situation(Full, "wc", 1).active(0, 'c', Normal).active(1, 'w', Normal);
     assert_eq!(plan(&both, &cheap).priorities, [(PathId(0), Priority::Backup)]);
     assert_eq!(plan(&both, &PathPolicy::default()).priorities, []);
+    let none = plan(&situation(Full, "wc", 1), &cheap).join;
+    assert_eq!(none.iter().map(|wanted| wanted.stands_by).collect::<Vec<_>>(), [false, true]);
     let mut said = both;
     said.remotes[0].reserve = true;
     assert_eq!(plan(&said, &PathPolicy::default()).priorities.len(), 2, "the peer may say so too");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use whimbrel_proto::{PathState, Priority};
 
-use super::plan::{Local, Pair, Remote, Situation, View};
+use super::plan::{Local, Pair, Remote, Situation, View, Wanted};
 use super::policy::PathPolicy;
 use crate::dial::{Candidate, candidates, fits};
 use crate::endpoint::EndpointInner;
@@ -87,9 +87,9 @@ fn remotes(announced: &[(u8, SocketAddr, Priority)], known: &[SocketAddr], paths
 
 impl Situation {
     /// Ways that no interface of ours is known for, as a pair of its own.
-    pub(crate) fn by_routes(&self, ways: Vec<Candidate>) -> Option<(Pair, Vec<Candidate>)> {
+    pub(crate) fn by_routes(&self, ways: Vec<Candidate>) -> Option<Wanted> {
         let pair = Pair { interface: Arc::from(""), slot: 0 };
-        (!ways.is_empty()).then_some((pair, ways))
+        (!ways.is_empty()).then_some(Wanted { pair, ways, stands_by: false })
     }
 }
 
