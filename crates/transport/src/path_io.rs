@@ -90,6 +90,8 @@ pub(crate) struct PathIo {
     outgoing: Mutex<Outgoing>,
     /// The socket took no more, and nobody has tried since.
     blocked: AtomicBool,
+    /// The TLS channel may have something to say of its own, and nobody has written since.
+    owes: AtomicBool,
 }
 
 /// What came in and is not whole yet. The lock keeps reads in order.
@@ -162,6 +164,7 @@ impl PathIo {
             incoming: Mutex::new(Incoming { ciphertext, plaintext: Vec::new() }),
             outgoing: Mutex::default(),
             blocked: AtomicBool::new(false),
+            owes: AtomicBool::new(true),
         })
     }
 
@@ -194,11 +197,16 @@ impl PathIo {
         let end = held + n;
         let now = Instant::now();
         let mut result = Ok(());
-        let used = lock(&self.tls).receive(&mut buffer[..end], &mut |plain| {
+        let mut tls = lock(&self.tls);
+        let used = tls.receive(&mut buffer[..end], &mut |plain| {
             if result.is_ok() {
                 result = assemble(plaintext, plain, |segment| shared.take_segment(now, self.id, segment));
             }
         })?;
+        if !tls.outgoing().waiting().is_empty() {
+            self.owes.store(true, Ordering::Relaxed);
+        }
+        drop(tls);
         result?;
         ciphertext.clear();
         ciphertext.extend_from_slice(&buffer[used..end]);
@@ -237,6 +245,11 @@ impl PathIo {
         self.blocked.load(Ordering::Relaxed)
     }
 
+    /// The TLS channel may have records of its own to send: of its handshake, or keys that change.
+    pub(crate) fn owes_records(&self) -> bool {
+        self.owes.load(Ordering::Relaxed)
+    }
+
     /// Writes what waits, for as long as the socket takes it. `None` if another thread is at it.
     pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
         let mut outgoing = try_lock(&self.outgoing)?;
@@ -257,9 +270,25 @@ impl PathIo {
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         self.blocked.store(false, Ordering::Relaxed);
+        self.owes.store(false, Ordering::Relaxed);
+        let result = self.flush_all(outgoing, shared, tls);
+        match &result {
+            Some(Ok(Flow::Blocked)) => self.blocked.store(true, Ordering::Relaxed),
+            Some(Ok(_)) => {}
+            // Whoever comes next shall try again, and meet the error.
+            Some(Err(_)) | None => self.owes.store(true, Ordering::Relaxed),
+        }
+        result
+    }
+
+    fn flush_all<'a>(
+        &'a self,
+        outgoing: &mut Outgoing,
+        shared: &Shared,
+        tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
+    ) -> Option<Result<Flow, PathError>> {
         loop {
             if !self.kernel_has_room(outgoing) {
-                self.blocked.store(true, Ordering::Relaxed);
                 return Some(Ok(Flow::Blocked));
             }
             // What a full socket left comes first.
@@ -271,10 +300,7 @@ impl PathIo {
                 }
             }
             match self.write_out(outgoing) {
-                Ok(Flow::Blocked) => {
-                    self.blocked.store(true, Ordering::Relaxed);
-                    return Some(Ok(Flow::Blocked));
-                }
+                Ok(Flow::Blocked) => return Some(Ok(Flow::Blocked)),
                 Err(error) => return Some(Err(error)),
                 _ if outgoing.ended || batch == Flow::Idle => return Some(Ok(Flow::Idle)),
                 _ => {}
