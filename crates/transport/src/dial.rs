@@ -1,24 +1,34 @@
-//! Racing over addresses (Happy Eyeballs, RFC 8305): the first TCP connection that stands wins.
+//! Racing over addresses (Happy Eyeballs, RFC 8305): the first carrier that stands wins.
+
+mod tcp;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use socket2::SockRef;
-use tokio::net::{TcpSocket, TcpStream};
+use rustls::ClientConfig;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+use whimbrel_base::EndpointId;
 use whimbrel_base::address::AddressScope;
+use whimbrel_proto::PathId;
 
+use crate::carrier::TcpCarrier;
 use crate::monitor::{AddressSet, LocalAddress};
-use crate::path_io::tune;
+use crate::path_io::PathIo;
+use crate::tls::TlsChannel;
 
 /// RFC 8305's recommended delay between attempts.
 const STAGGER: Duration = Duration::from_millis(250);
-/// The longest that one attempt may take.
-const ATTEMPT: Duration = Duration::from_secs(10);
 /// More combinations than this are not worth trying at once.
 const MAX_CANDIDATES: usize = 32;
+/// What may be sent before the answer: TLS early data, and no more than a first TCP window.
+const EARLY_LIMIT: u64 = 14_000;
+/// Without early data there is no reason to hold back what the receiver must take anyway.
+const UNANSWERED_LIMIT: u64 = 64 * 1024;
 
 /// One way to try: from where (`None`: as the kernel's routes say) to where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,12 +37,44 @@ pub(crate) struct Candidate {
     pub(crate) remote: SocketAddr,
 }
 
-/// A TCP connection that stands, and how long it took.
+/// Whom to dial, and as whom.
 #[derive(Debug)]
+pub(crate) struct Dialler {
+    pub(crate) peer: EndpointId,
+    pub(crate) tls: Arc<ClientConfig>,
+}
+
+/// A carrier that stands.
 pub(crate) struct Dialled {
-    pub(crate) socket: TcpStream,
+    carrier: Carrier,
+    /// How long it took.
     pub(crate) rtt: Duration,
+    pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
+}
+
+enum Carrier {
+    Tcp(TcpStream, Box<TlsChannel>),
+}
+
+impl Dialled {
+    /// How many bytes may be sent on it before the peer answers.
+    pub(crate) fn early_limit(&mut self) -> u64 {
+        let has_ticket = match &mut self.carrier {
+            Carrier::Tcp(_, tls) => tls.early_room() > 0,
+        };
+        if has_ticket { EARLY_LIMIT } else { UNANSWERED_LIMIT }
+    }
+
+    /// Makes it a path.
+    pub(crate) fn into_path(self, id: PathId) -> PathIo {
+        let Self { carrier, local, remote, .. } = self;
+        match carrier {
+            Carrier::Tcp(socket, tls) => {
+                PathIo::tcp(id, local, remote, TcpCarrier::new(id, socket, *tls, Vec::new()))
+            }
+        }
+    }
 }
 
 /// Which ways to try, best first. A pure function.
@@ -98,75 +140,86 @@ fn fits(local: &LocalAddress, remote: SocketAddr, all: &AddressSet, exclusive: b
         && !matches!(scope(remote.ip()), AddressScope::Loopback | AddressScope::LinkLocal)
 }
 
-/// Tries the candidates, each a little after the one before or as soon as one failed.
-pub(crate) async fn race(candidates: Vec<Candidate>) -> io::Result<Dialled> {
-    let mut waiting = candidates.into_iter();
-    let mut running = JoinSet::new();
-    let mut last_error = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to try");
-    let Some(first) = waiting.next() else {
-        return Err(last_error);
-    };
-    // Most races have one runner, which needs no task of its own.
-    let mut first = pin!(attempt(first));
-    let mut first_runs = true;
-    loop {
-        let next = tokio::time::sleep(STAGGER);
-        tokio::select! {
-            result = &mut first, if first_runs => match result {
+type Attempt = Pin<Box<dyn Future<Output = io::Result<Dialled>> + Send>>;
+
+/// Candidates being tried, each a little after the one before or as soon as one failed. What still runs
+/// when this is dropped is given up.
+pub(crate) struct Race {
+    who: Arc<Dialler>,
+    waiting: std::vec::IntoIter<Candidate>,
+    /// Most races have one runner, which needs no task of its own.
+    first: Option<Attempt>,
+    others: JoinSet<io::Result<Dialled>>,
+    next_start: Instant,
+    last_error: io::Error,
+}
+
+impl Race {
+    pub(crate) fn new(who: Dialler, candidates: Vec<Candidate>) -> Self {
+        let mut race = Self {
+            who: Arc::new(who),
+            waiting: candidates.into_iter(),
+            first: None,
+            others: JoinSet::new(),
+            next_start: Instant::now() + STAGGER,
+            last_error: io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to try"),
+        };
+        race.first = race.next_attempt();
+        race
+    }
+
+    fn next_attempt(&mut self) -> Option<Attempt> {
+        let candidate = self.waiting.next()?;
+        self.next_start = Instant::now() + STAGGER;
+        Some(Box::pin(tcp::attempt(candidate, self.who.clone())))
+    }
+
+    /// The next carrier that stands; an error once nothing is left to try. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> io::Result<Dialled> {
+        while self.first.is_some() || !self.others.is_empty() || self.waiting.len() > 0 {
+            let first = async {
+                match &mut self.first {
+                    Some(first) => first.await,
+                    None => std::future::pending().await,
+                }
+            };
+            let failed = tokio::select! {
+                result = first => {
+                    self.first = None;
+                    result
+                }
+                Some(result) = self.others.join_next() => {
+                    result.unwrap_or_else(|error| Err(io::Error::other(error)))
+                }
+                () = tokio::time::sleep_until(self.next_start), if self.waiting.len() > 0 => {
+                    self.start_another();
+                    continue;
+                }
+            };
+            match failed {
                 Ok(dialled) => return Ok(dialled),
-                Err(error) => (first_runs, last_error) = (false, error),
-            },
-            Some(result) = running.join_next() => match result {
-                Ok(Ok(dialled)) => return Ok(dialled),
-                Ok(Err(error)) => last_error = error,
-                Err(error) => last_error = io::Error::other(error),
-            },
-            () = next, if waiting.len() > 0 => {}
+                Err(error) => self.last_error = error,
+            }
+            self.start_another();
         }
-        match waiting.next() {
-            Some(candidate) => drop(running.spawn(attempt(candidate))),
-            None if running.is_empty() && !first_runs => return Err(last_error),
-            None => {}
+        Err(io::Error::new(self.last_error.kind(), self.last_error.to_string()))
+    }
+
+    fn start_another(&mut self) {
+        if let Some(attempt) = self.next_attempt() {
+            self.others.spawn(attempt);
         }
     }
-}
-
-async fn attempt(candidate: Candidate) -> io::Result<Dialled> {
-    let remote = candidate.remote;
-    let socket = if remote.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Our listener may be moving to this address too, and the kernel may pick the very port that it wants there. With
-    // this option on both, one may listen on a port that the other dials from.
-    socket.set_reuseaddr(true)?;
-    if let Some(local) = &candidate.local {
-        bind_device(&socket, local);
-        socket.bind(SocketAddr::new(local.ip, 0))?;
-    }
-    let start = Instant::now();
-    let socket = tokio::time::timeout(ATTEMPT, socket.connect(remote))
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let rtt = start.elapsed();
-    tune(SockRef::from(&socket))?;
-    Ok(Dialled { socket, rtt, remote })
-}
-
-/// Binds to the interface too, so that the path really uses it, whatever the routes prefer.
-fn bind_device(socket: &TcpSocket, local: &LocalAddress) {
-    #[cfg(target_os = "linux")]
-    if let Some(interface) = &local.interface
-        && let Err(error) = SockRef::from(socket).bind_device(Some(interface.as_bytes()))
-    {
-        // Older kernels allow it to root only; the source address alone often suffices.
-        tracing::debug!(%interface, %error, "cannot bind to the interface");
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (socket, local);
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use tokio::net::TcpSocket;
+    use whimbrel_base::SecretKey;
+
     use super::*;
+    use crate::tls::TlsIdentity;
 
     fn set(addresses: &[(&str, &str)]) -> AddressSet {
         let addresses = addresses.iter().map(|(ip, interface)| LocalAddress {
@@ -211,6 +264,11 @@ mod tests {
         assert!(candidates(&set(&[]), &["127.0.0.9:1".parse().unwrap()], &[], true).is_empty());
     }
 
+    fn somebody() -> Dialler {
+        let (ours, theirs) = (SecretKey::generate(), SecretKey::generate());
+        Dialler { peer: theirs.id(), tls: TlsIdentity::new(&ours).unwrap().client }
+    }
+
     #[tokio::test]
     async fn the_port_that_a_path_is_dialled_from_can_still_be_listened_on() {
         let remote = TcpSocket::new_v4().unwrap();
@@ -218,8 +276,8 @@ mod tests {
         let remote = remote.listen(4).unwrap();
         let local = LocalAddress { ip: "127.0.171.2".parse().unwrap(), interface: None };
         let way = Candidate { local: Some(local), remote: remote.local_addr().unwrap() };
-        let dialled = race(vec![way]).await.unwrap();
-        crate::sockets::listener(dialled.socket.local_addr().unwrap()).unwrap();
+        let dialled = Race::new(somebody(), vec![way]).next().await.unwrap();
+        crate::sockets::listener(dialled.local).unwrap();
     }
 
     #[test]

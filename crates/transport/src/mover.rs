@@ -10,12 +10,10 @@ use tokio::sync::watch;
 use whimbrel_base::{Name, SignedRecord};
 use whimbrel_proto::PathId;
 
-use crate::dial::{Dialled, candidates, race};
+use crate::dial::{Dialled, Dialler, Race, candidates};
 use crate::endpoint::EndpointInner;
 use crate::error::ResolveError;
-use crate::path_io::PathIo;
 use crate::shared::Shared;
-use crate::tls::TlsChannel;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -23,11 +21,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(5);
 /// What an answer may take beyond two round trips.
 const SLACK: Duration = Duration::from_millis(50);
-/// What may be sent before the answer: TLS early data, and no more than a first TCP window.
-const EARLY_LIMIT: u64 = 14_000;
-/// Without early data there is no reason to hold back what the receiver must take anyway.
-const UNANSWERED_LIMIT: u64 = 64 * 1024;
-
 /// The watched record, as long as somebody watches it for us.
 type Records = Option<watch::Receiver<Option<SignedRecord>>>;
 
@@ -168,7 +161,8 @@ impl Mover {
             &self.shared.suspect_locals(),
             self.endpoint.is_exclusive(),
         );
-        let dialled = race(ways).await.map_err(|error| {
+        let who = Dialler { peer: self.shared.peer, tls: self.endpoint.tls.client.clone() };
+        let dialled = Race::new(who, ways).next().await.map_err(|error| {
             tracing::debug!(connection = %self.shared.id, %error, "cannot dial");
         })?;
         let limit = ANSWER.max(dialled.rtt * 6);
@@ -179,24 +173,15 @@ impl Mover {
         tokio::time::timeout(limit, path.answered()).await.map_err(drop)?
     }
 
-    /// Adds a path over a fresh socket; its first flight leaves at once.
-    fn open_path(&self, dialled: Dialled) -> Option<PendingPath> {
-        let Dialled { socket, rtt, remote } = dialled;
-        let mut tls = TlsChannel::client(self.endpoint.tls.client.clone(), self.shared.peer).ok()?;
-        let early_limit = if tls.early_room() > 0 { EARLY_LIMIT } else { UNANSWERED_LIMIT };
+    /// Adds a path over a fresh carrier; its first flight leaves at once.
+    fn open_path(&self, mut dialled: Dialled) -> Option<PendingPath> {
+        let (rtt, remote) = (dialled.rtt, dialled.remote);
+        let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {
             let id = state.engine.open_path(Instant::now(), Some(rtt), early_limit)?;
-            match PathIo::new(id, socket, remote, tls, Vec::new()) {
-                Ok(path) => {
-                    let path = Arc::new(path);
-                    state.paths.push(path.clone());
-                    Some(path)
-                }
-                Err(_) => {
-                    state.engine.path_lost(Instant::now(), id);
-                    None
-                }
-            }
+            let path = Arc::new(dialled.into_path(id));
+            state.paths.push(path.clone());
+            Some(path)
         })?;
         let (id, local) = (path.id, path.local.ip());
         if self.endpoint.has_lost(local) {

@@ -11,8 +11,9 @@ use tokio::sync::{Notify, broadcast};
 use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_proto::{CloseCode, Connection as Engine, Event, PathId, PathState, StreamId};
 
+use crate::carrier::{Flow, PathError};
 use crate::connection::{CloseReason, ConnectionEvent};
-use crate::path_io::{Flow, PathError, PathIo};
+use crate::path_io::PathIo;
 
 /// Events kept for a slow listener.
 const EVENT_BACKLOG: usize = 64;

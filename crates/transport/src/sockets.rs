@@ -10,10 +10,10 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinHandle;
 
 use crate::accept::accept_loop;
+use crate::carrier::tune;
 use crate::endpoint::EndpointInner;
 use crate::monitor::AddressSet;
 use crate::notices::hear;
-use crate::path_io::tune;
 
 const BACKLOG: i32 = 4096;
 /// Tries to find one port that is free for all sockets.
