@@ -146,10 +146,13 @@ async fn a_path_being_answered_outlives_a_new_record_with_its_address() {
     tokio::spawn(async move {
         loop {
             let (mut client, _) = way.accept().await.unwrap();
-            sender.send(()).unwrap();
+            let sender = sender.clone();
             tokio::spawn(async move {
+                // The client has its connection and waits for the answer.
+                client.readable().await.unwrap();
+                sender.send(()).unwrap();
                 let mut server = TcpStream::connect(address).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(30)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
             });
         }
@@ -161,7 +164,7 @@ async fn a_path_being_answered_outlives_a_new_record_with_its_address() {
     dialled.recv().await.unwrap();
     // The server has told its own address meanwhile; the record is newer.
     book.enter(&key, 1, [by_way]);
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     at.set([ip(14)]);
     tokio::time::timeout(LIMIT, dialled.recv()).await.expect("not dialled again").unwrap();
     book.enter(&key, 2, [by_way, SocketAddr::new(ip(15), 9)]);
