@@ -30,8 +30,13 @@ const UNSENT_LIMIT: u32 = 128 * 1024;
 /// two thread switches, which a path of gigabits would do little else than.
 const MAX_UNSENT_LIMIT: u32 = 512 * 1024;
 const UNSENT_TIME: Duration = Duration::from_millis(1);
-/// How fast a path takes bytes is measured over so many.
+/// Where it is more than a slow path takes within [`SLOW_UNSENT_TIME`], down to this: what waits in the kernel can't go
+/// another way, and makes round trips longer than they are.
+const MIN_UNSENT_LIMIT: u32 = 16 * 1024;
+const SLOW_UNSENT_TIME: Duration = Duration::from_millis(20);
+/// How fast a path takes bytes is measured over so many, or so long.
 const PACE_BYTES: u64 = 1024 * 1024;
+const PACE_TIME: Duration = Duration::from_millis(250);
 /// The kernel gives a connection up that acknowledges nothing for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -66,6 +71,8 @@ pub(crate) struct TcpCarrier {
     outgoing: Mutex<Outgoing>,
     /// The socket took no more, and nobody has tried since.
     blocked: AtomicBool,
+    /// The TLS channel may have something to say of its own, and nobody has written since.
+    owes: AtomicBool,
 }
 
 /// What came in and is not whole yet. The lock keeps reads in order.
@@ -91,33 +98,41 @@ struct Outgoing {
 struct Pace {
     since: Instant,
     written: u64,
+    /// The socket was full at times: what it took is what it could.
+    full: bool,
     limit: u32,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { since: Instant::now(), written: 0, limit: UNSENT_LIMIT }
+        Self { since: Instant::now(), written: 0, full: false, limit: UNSENT_LIMIT }
     }
 }
 
 impl Pace {
     /// The limit for the kernel's unsent queue, if it has to change.
     fn changed_limit(&mut self) -> Option<u32> {
-        if self.written < PACE_BYTES {
+        let now = Instant::now();
+        let elapsed = now.saturating_duration_since(self.since);
+        if self.written < PACE_BYTES && elapsed < PACE_TIME {
             return None;
         }
-        let before = self.limit;
-        self.limit = unsent_limit(self.written, self.since.elapsed());
-        (self.since, self.written) = (Instant::now(), 0);
+        let (before, limit) = (self.limit, unsent_limit(self.written, elapsed));
+        // Who writes little says nothing about the path.
+        self.limit = if self.full { limit } else { limit.max(before) };
+        (self.since, self.written, self.full) = (now, 0, false);
         (self.limit != before).then_some(self.limit)
     }
 }
 
 /// For a path that took so many bytes in that time. A power of two, so that it seldom changes.
 fn unsent_limit(bytes: u64, time: Duration) -> u32 {
-    let taken = u128::from(bytes) * UNSENT_TIME.as_nanos() / time.as_nanos().max(1);
-    let taken = u32::try_from(taken).unwrap_or(MAX_UNSENT_LIMIT).min(MAX_UNSENT_LIMIT);
-    taken.next_power_of_two().clamp(UNSENT_LIMIT, MAX_UNSENT_LIMIT)
+    let within = |limit: Duration, most: u32| {
+        let taken = u128::from(bytes) * limit.as_nanos() / time.as_nanos().max(1);
+        u32::try_from(taken).unwrap_or(most).min(most).next_power_of_two()
+    };
+    let (quick, slow) = (within(UNSENT_TIME, MAX_UNSENT_LIMIT), within(SLOW_UNSENT_TIME, UNSENT_LIMIT));
+    quick.max(slow).max(MIN_UNSENT_LIMIT)
 }
 
 impl TcpCarrier {
@@ -130,6 +145,7 @@ impl TcpCarrier {
             incoming: Mutex::new(Incoming { ciphertext, plaintext: Vec::new() }),
             outgoing: Mutex::default(),
             blocked: AtomicBool::new(false),
+            owes: AtomicBool::new(true),
         }
     }
 
@@ -148,6 +164,9 @@ impl TcpCarrier {
         }
         // A full socket will tell when it takes more; asking it meanwhile is a system call for nothing.
         if self.is_blocked() && self.socket.poll_write_ready(cx).is_pending() {
+            return Ok(worked);
+        }
+        if !self.is_blocked() && !self.owes.load(Ordering::Relaxed) && !shared.has_segment(self.id) {
             return Ok(worked);
         }
         if self.flush(shared)? == Flow::Blocked {
@@ -189,11 +208,16 @@ impl TcpCarrier {
         let end = held + n;
         let now = Instant::now();
         let mut result = Ok(());
-        let used = lock(&self.tls).receive(&mut buffer[..end], &mut |plain| {
+        let mut tls = lock(&self.tls);
+        let used = tls.receive(&mut buffer[..end], &mut |plain| {
             if result.is_ok() {
                 result = assemble(plaintext, plain, |segment| shared.take_segment(now, self.id, segment));
             }
         })?;
+        if !tls.outgoing().waiting().is_empty() {
+            self.owes.store(true, Ordering::Relaxed);
+        }
+        drop(tls);
         result?;
         ciphertext.clear();
         ciphertext.extend_from_slice(&buffer[used..end]);
@@ -252,9 +276,25 @@ impl TcpCarrier {
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         self.blocked.store(false, Ordering::Relaxed);
+        self.owes.store(false, Ordering::Relaxed);
+        let result = self.flush_all(outgoing, shared, tls);
+        match &result {
+            Some(Ok(Flow::Blocked)) => self.blocked.store(true, Ordering::Relaxed),
+            Some(Ok(_)) => {}
+            // Whoever comes next shall try again, and meet the error.
+            Some(Err(_)) | None => self.owes.store(true, Ordering::Relaxed),
+        }
+        result
+    }
+
+    fn flush_all<'a>(
+        &'a self,
+        outgoing: &mut Outgoing,
+        shared: &Shared,
+        tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
+    ) -> Option<Result<Flow, PathError>> {
         loop {
             if !self.kernel_has_room(outgoing) {
-                self.blocked.store(true, Ordering::Relaxed);
                 return Some(Ok(Flow::Blocked));
             }
             // What a full socket left comes first.
@@ -266,10 +306,7 @@ impl TcpCarrier {
                 }
             }
             match self.write_out(outgoing) {
-                Ok(Flow::Blocked) => {
-                    self.blocked.store(true, Ordering::Relaxed);
-                    return Some(Ok(Flow::Blocked));
-                }
+                Ok(Flow::Blocked) => return Some(Ok(Flow::Blocked)),
                 Err(error) => return Some(Err(error)),
                 _ if outgoing.ended || batch == Flow::Idle => return Some(Ok(Flow::Idle)),
                 _ => {}
@@ -286,7 +323,10 @@ impl TcpCarrier {
                     outgoing.unasked += n;
                     outgoing.pace.written += n as u64;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flow::Blocked),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    outgoing.pace.full = true;
+                    return Ok(Flow::Blocked);
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -306,6 +346,7 @@ impl TcpCarrier {
         }
         if outgoing.unasked >= outgoing.pace.limit as usize / 4 {
             if !self.kernel_wants_more() {
+                outgoing.pace.full = true;
                 return false;
             }
             outgoing.unasked = 0;
@@ -387,12 +428,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_of_gigabits_may_leave_more_unsent() {
+    fn only_paths_of_gigabits_may_leave_more_unsent_and_slow_ones_less() {
         let limit = |bits: u64| unsent_limit(PACE_BYTES, Duration::from_secs(PACE_BYTES * 8) / bits as u32);
-        assert_eq!(limit(1_000_000), UNSENT_LIMIT);
+        assert_eq!(limit(1_000_000), MIN_UNSENT_LIMIT);
+        assert_eq!(limit(10_000_000), 2 * MIN_UNSENT_LIMIT);
+        assert_eq!(limit(100_000_000), UNSENT_LIMIT);
         assert_eq!(limit(1_000_000_000), UNSENT_LIMIT);
         assert_eq!(limit(2_000_000_000), 2 * UNSENT_LIMIT);
         assert_eq!(limit(4_000_000_000), MAX_UNSENT_LIMIT);
         assert_eq!(unsent_limit(PACE_BYTES, Duration::ZERO), MAX_UNSENT_LIMIT);
+    }
+
+    #[test]
+    fn who_writes_little_does_not_make_a_path_slow() {
+        let long_ago = Instant::now() - 2 * PACE_TIME;
+        let pace = |full| Pace { since: long_ago, written: 5000, full, limit: UNSENT_LIMIT }.changed_limit();
+        assert_eq!(pace(false), None);
+        assert_eq!(pace(true), Some(MIN_UNSENT_LIMIT));
     }
 }
