@@ -21,6 +21,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(5);
 /// What an answer may take beyond two round trips.
 const SLACK: Duration = Duration::from_millis(50);
+/// As long as nothing was measured (RFC 9002 §6.2.2).
+const USUAL_RTT: Duration = Duration::from_millis(333);
 /// The watched record, as long as somebody watches it for us.
 type Records = Option<watch::Receiver<Option<SignedRecord>>>;
 
@@ -161,12 +163,20 @@ impl Mover {
             &self.shared.suspect_locals(),
             self.endpoint.is_exclusive(),
         );
-        let who = Dialler { peer: self.shared.peer, tls: self.endpoint.tls.client.clone() };
+        let who = Dialler {
+            peer: self.shared.peer,
+            tls: self.endpoint.tls.client.clone(),
+            quic: self.endpoint.quic.clone(),
+            carriers: self.endpoint.config.carriers,
+            reach: self.endpoint.reach.clone(),
+            rtt: self.shared.lock().engine.last_rtt(),
+        };
         let dialled = Race::new(who, ways).next().await.map_err(|error| {
             tracing::debug!(connection = %self.shared.id, %error, "cannot dial");
         })?;
-        let limit = ANSWER.max(dialled.rtt * 6);
-        let (remote, patience) = (dialled.remote, dialled.rtt * 2 + SLACK);
+        let rtt = dialled.rtt.unwrap_or_else(|| self.shared.lock().engine.last_rtt().unwrap_or(USUAL_RTT));
+        let limit = ANSWER.max(rtt * 6);
+        let (remote, patience) = (dialled.remote, rtt * 2 + SLACK);
         let mut path = self.open_path(dialled).ok_or(())?;
         // Set once: there is one path an attempt.
         let _ = opened.set(Opened { local: path.local, remote, patience });
@@ -178,7 +188,7 @@ impl Mover {
         let (rtt, remote) = (dialled.rtt, dialled.remote);
         let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {
-            let id = state.engine.open_path(Instant::now(), Some(rtt), early_limit)?;
+            let id = state.engine.open_path(Instant::now(), rtt, early_limit)?;
             let path = Arc::new(dialled.into_path(id));
             state.paths.push(path.clone());
             Some(path)
