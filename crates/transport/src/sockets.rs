@@ -129,7 +129,7 @@ impl Sockets {
 
     fn add(&mut self, endpoint: &Arc<EndpointInner>, ip: IpAddr, socket: Socket) -> io::Result<()> {
         let (udp, heard) = QuicSocket::listening(socket)?;
-        let config = endpoint.quic.endpoint();
+        let config = endpoint.quic.listening(udp.address());
         let quic =
             quinn::Endpoint::new_with_abstract_socket(config, None, udp.clone(), Arc::new(TokioRuntime))?;
         let task = tokio::spawn(hear(endpoint.clone(), udp.clone(), heard));

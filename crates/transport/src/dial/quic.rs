@@ -23,7 +23,7 @@ pub(super) async fn attempt(candidate: Candidate, who: Arc<Dialler>) -> io::Resu
     let socket = QuicSocket::dialling(connected(&candidate)?)?;
     let (local, remote) = (socket.address(), candidate.remote);
     let endpoint = quinn::Endpoint::new_with_abstract_socket(
-        who.quic.endpoint(),
+        who.quic.dialling(),
         None,
         socket.clone(),
         Arc::new(TokioRuntime),

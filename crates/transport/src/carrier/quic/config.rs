@@ -1,5 +1,6 @@
 //! How Whimbrel uses QUIC.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ const INCOMING_BYTES_TOTAL: u64 = 4 << 20;
 pub(crate) struct QuicConfig {
     client: Arc<QuicClientConfig>,
     server: Arc<QuicServerConfig>,
-    reset_key: Arc<ResetKey>,
+    key: SecretKey,
     keepalive: Duration,
 }
 
@@ -55,15 +56,19 @@ impl QuicConfig {
         Ok(Self {
             client: Arc::new(tls.quic_client.clone().try_into().map_err(refused)?),
             server: Arc::new(tls.quic_server.clone().try_into().map_err(refused)?),
-            reset_key: Arc::new(ResetKey::derive(key)),
+            key: key.clone(),
             keepalive,
         })
     }
 
-    pub(crate) fn endpoint(&self) -> EndpointConfig {
-        let mut config = EndpointConfig::new(self.reset_key.clone());
-        config.cid_generator(|| Box::new(ConnectionIds));
-        config
+    /// For a socket that connections are accepted on.
+    pub(crate) fn listening(&self, at: SocketAddr) -> EndpointConfig {
+        endpoint(ResetKey::derive(&self.key, at))
+    }
+
+    /// For a socket that one connection is dialled from.
+    pub(crate) fn dialling(&self) -> EndpointConfig {
+        endpoint(ResetKey(rand::random()))
     }
 
     /// For one connection that is dialled.
@@ -111,6 +116,12 @@ impl QuicConfig {
     }
 }
 
+fn endpoint(reset_key: ResetKey) -> EndpointConfig {
+    let mut config = EndpointConfig::new(Arc::new(reset_key));
+    config.cid_generator(|| Box::new(ConnectionIds));
+    config
+}
+
 /// What a QUIC connection is closed with: the engine has said everything else.
 pub(crate) const NO_ERROR: VarInt = VarInt::from_u32(0);
 
@@ -137,12 +148,14 @@ impl ConnectionIdGenerator for ConnectionIds {
 }
 
 /// Derived from the endpoint's key, so that a server that was restarted can tell old connections at once
-/// that they are gone (RFC 9000 §10.3), as TCP does.
+/// that they are gone (RFC 9000 §10.3), as TCP does; and from the socket's address, because who shares a key among
+/// sockets can be made to reset the connections of one by packets to another (§21.11).
 struct ResetKey([u8; 32]);
 
 impl ResetKey {
-    fn derive(key: &SecretKey) -> Self {
-        Self(hmac(&key.to_bytes(), b"whimbrel quic stateless reset v1"))
+    fn derive(key: &SecretKey, at: SocketAddr) -> Self {
+        let what = format!("whimbrel quic stateless reset v1 {at}");
+        Self(hmac(&key.to_bytes(), what.as_bytes()))
     }
 }
 

@@ -7,7 +7,7 @@ mod socket;
 
 use std::cell::RefCell;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -63,8 +63,9 @@ pub(crate) struct QuicCarrier {
     waker: Mutex<Waker>,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
-    /// QUIC took no more, and nobody has tried since.
-    blocked: AtomicBool,
+    /// Bytes that QUIC did not take when it was last written to. Beside the lock, because whoever asks may
+    /// hold that of the engine, which comes after it.
+    held: AtomicUsize,
 }
 
 /// What came in and is not whole yet. The lock keeps reads in order.
@@ -104,7 +105,7 @@ impl QuicCarrier {
             waker: Mutex::new(Waker::noop().clone()),
             incoming: Mutex::new(Incoming { recv, partial: Vec::new() }),
             outgoing: Mutex::new(Outgoing { send, waiting: Vec::new(), early, window: 0, ended: false }),
-            blocked: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
         }
     }
 
@@ -186,7 +187,7 @@ impl QuicCarrier {
 
     /// QUIC took no more when it was last written to: it wakes the driver when it does.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Relaxed)
+        self.held.load(Ordering::Relaxed) > 0
     }
 
     /// Writes what waits, for as long as QUIC takes it. `None` if another thread is at it.
@@ -222,7 +223,7 @@ impl QuicCarrier {
                 }
             }
         });
-        self.blocked.store(matches!(result, Ok(Flow::Blocked)), Ordering::Relaxed);
+        self.held.store(outgoing.waiting.len(), Ordering::Relaxed);
         result
     }
 
@@ -264,7 +265,7 @@ impl QuicCarrier {
             srtt: path.rtt,
             rttvar: figures.rttvar,
             cwnd: path.cwnd,
-            unsent: lock(&self.outgoing).waiting.len() as u64,
+            unsent: self.held.load(Ordering::Relaxed) as u64,
             delivery_rate: figures.delivery_rate,
             lost: path.lost_packets,
             since_ack: figures.last_ack.map_or(Duration::MAX, |at| at.elapsed()),
