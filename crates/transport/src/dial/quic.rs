@@ -28,7 +28,7 @@ pub(super) async fn attempt(candidate: Candidate, who: Arc<Dialler>) -> io::Resu
         socket.clone(),
         Arc::new(TokioRuntime),
     )?;
-    let (config, observed) = who.quic.client();
+    let (config, observed) = who.quic.client(who.rtt);
     let start = Instant::now();
     let connecting =
         endpoint.connect_with(config, remote, &who.peer.to_string()).map_err(io::Error::other)?;

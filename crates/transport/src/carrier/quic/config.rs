@@ -31,6 +31,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(25);
 const KEEPALIVES_TO_LIVE: u32 = 3;
 const SHORTEST_IDLE: Duration = Duration::from_secs(120);
 const LONGEST_IDLE: Duration = Duration::from_secs(24 * 3600);
+/// What a first round trip is expected to take (RFC 9002 §6.2.2), and the least where the last ones were shorter: the
+/// way may be another now.
+const USUAL_RTT: Duration = Duration::from_millis(333);
+const SHORTEST_RTT: Duration = Duration::from_millis(30);
 /// Incoming handshakes that wait for us, and their bytes.
 const MAX_INCOMING: usize = 256;
 const INCOMING_BYTES: u64 = 64 * 1024;
@@ -71,12 +75,16 @@ impl QuicConfig {
         endpoint(ResetKey(rand::random()))
     }
 
-    /// For one connection that is dialled.
-    pub(crate) fn client(&self) -> (ClientConfig, Arc<Observed>) {
+    /// For one connection that is dialled, to a peer to which a round trip took `rtt` lately.
+    pub(crate) fn client(&self, rtt: Option<Duration>) -> (ClientConfig, Arc<Observed>) {
         let observed = Arc::new(Observed::default());
         let mut transport = self.transport(&observed);
         transport.keep_alive_interval(Some(self.keepalive.min(KEEP_ALIVE)));
         transport.receive_window(KNOWN_WINDOW.into());
+        if let Some(rtt) = rtt {
+            // A lost first flight is sent again after three of these (RFC 9002 §6.2.2).
+            transport.initial_rtt(rtt.clamp(SHORTEST_RTT, USUAL_RTT));
+        }
         transport.max_concurrent_uni_streams(MESSAGE_STREAMS.into());
         let mut config = ClientConfig::new(self.client.clone());
         config.transport_config(Arc::new(transport));
