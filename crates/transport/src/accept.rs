@@ -1,6 +1,7 @@
 //! From a carrier that came in to a path of a connection. Until the peer has shown who it is and what
 //! it wants, it costs bounded memory and time.
 
+mod quic;
 mod tcp;
 
 use std::io;
@@ -11,7 +12,8 @@ use whimbrel_base::{EndpointId, Name};
 use whimbrel_proto::frame::{Join, Open};
 use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, JoinError, PathId, segment};
 
-pub(crate) use tcp::accept_loop;
+pub(crate) use quic::accept_quic;
+pub(crate) use tcp::accept_tcp;
 
 use crate::connection::Connection;
 use crate::driver::Driver;
@@ -34,7 +36,7 @@ trait Arrival: Sized {
     fn plaintext(&self) -> &[u8];
 
     /// The carrier as a path, and what has arrived on it.
-    fn into_path(self, id: PathId) -> io::Result<(PathIo, Vec<u8>)>;
+    fn into_path(self, id: PathId, endpoint: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)>;
 
     /// Says no, and waits until the peer has read it.
     async fn refuse(self, code: CloseCode, reason: &str) -> io::Result<()>;
@@ -58,7 +60,7 @@ fn refused<A>(arrival: A, code: CloseCode, reason: &'static str) -> Refused<A> {
 
 /// Makes the carrier a path of `shared`; the first flight goes to the engine.
 fn attach(arrival: impl Arrival, endpoint: &EndpointInner, shared: &Arc<Shared>, id: PathId) {
-    let (path, plaintext) = match arrival.into_path(id) {
+    let (path, plaintext) = match arrival.into_path(id, endpoint) {
         Ok((path, plaintext)) => (Arc::new(path), plaintext),
         Err(_) => return shared.with(|state| state.engine.path_lost(Instant::now(), id)),
     };

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use whimbrel_proto::{HandoverMode, Params, SchedulerKind};
 
+use crate::carrier::Carriers;
 use crate::manager::PathPolicy;
 
 /// Limits and times of an endpoint and its connections.
@@ -46,6 +47,8 @@ pub struct Config {
     pub scheduler: SchedulerKind,
     /// Which paths connections should have. Default: one over each interface.
     pub paths: PathPolicy,
+    /// Which carriers are dialled with. Default [`Carriers::Auto`].
+    pub carriers: Carriers,
 }
 
 impl Default for Config {
@@ -67,6 +70,7 @@ impl Default for Config {
             handover: HandoverMode::default(),
             scheduler: SchedulerKind::default(),
             paths: PathPolicy::default(),
+            carriers: Carriers::default(),
         }
     }
 }

@@ -1,28 +1,28 @@
 //! Racing over addresses (Happy Eyeballs, RFC 8305): the first carrier that stands wins.
 
+mod quic;
+mod race;
 mod tcp;
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
+use socket2::SockRef;
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
 use whimbrel_base::EndpointId;
 use whimbrel_base::address::AddressScope;
 use whimbrel_proto::PathId;
 
-use crate::carrier::TcpCarrier;
+pub(crate) use race::Race;
+
+use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
+use crate::carrier::{CarrierKind, Carriers, Reach, TcpCarrier};
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
 use crate::tls::TlsChannel;
 
-/// RFC 8305's recommended delay between attempts.
-const STAGGER: Duration = Duration::from_millis(250);
 /// More combinations than this are not worth trying at once.
 const MAX_CANDIDATES: usize = 32;
 /// What may be sent before the answer: TLS early data, and no more than a first TCP window.
@@ -42,26 +42,41 @@ pub(crate) struct Candidate {
 pub(crate) struct Dialler {
     pub(crate) peer: EndpointId,
     pub(crate) tls: Arc<ClientConfig>,
+    pub(crate) quic: Arc<QuicConfig>,
+    pub(crate) carriers: Carriers,
+    pub(crate) reach: Arc<Reach>,
+    /// What a round trip to the peer took lately.
+    pub(crate) rtt: Option<Duration>,
 }
 
 /// A carrier that stands.
 pub(crate) struct Dialled {
     carrier: Carrier,
-    /// How long it took.
-    pub(crate) rtt: Duration,
+    /// How long it took. `None` if nothing was heard from the peer yet: only an answer will tell that the
+    /// peer can be reached on it.
+    pub(crate) rtt: Option<Duration>,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
 }
 
 enum Carrier {
-    Tcp(TcpStream, Box<TlsChannel>),
+    Tcp(TcpStream, Box<TlsChannel>, CarrierKind),
+    Quic(Box<QuicChannel>),
 }
 
 impl Dialled {
+    pub(crate) fn kind(&self) -> CarrierKind {
+        match &self.carrier {
+            Carrier::Tcp(_, _, kind) => *kind,
+            Carrier::Quic(_) => CarrierKind::Quic,
+        }
+    }
+
     /// How many bytes may be sent on it before the peer answers.
     pub(crate) fn early_limit(&mut self) -> u64 {
         let has_ticket = match &mut self.carrier {
-            Carrier::Tcp(_, tls) => tls.early_room() > 0,
+            Carrier::Tcp(_, tls, _) => tls.early_room() > 0,
+            Carrier::Quic(quic) => quic.early.is_some(),
         };
         if has_ticket { EARLY_LIMIT } else { UNANSWERED_LIMIT }
     }
@@ -70,9 +85,10 @@ impl Dialled {
     pub(crate) fn into_path(self, id: PathId) -> PathIo {
         let Self { carrier, local, remote, .. } = self;
         match carrier {
-            Carrier::Tcp(socket, tls) => {
-                PathIo::tcp(id, local, remote, TcpCarrier::new(id, socket, *tls, Vec::new()))
+            Carrier::Tcp(socket, tls, kind) => {
+                PathIo::tcp(id, local, remote, TcpCarrier::new(id, kind, socket, *tls, Vec::new()))
             }
+            Carrier::Quic(channel) => PathIo::quic(id, local, remote, QuicCarrier::new(id, *channel)),
         }
     }
 }
@@ -140,76 +156,17 @@ pub(crate) fn fits(local: &LocalAddress, remote: SocketAddr, all: &AddressSet, e
         && !matches!(scope(remote.ip()), AddressScope::Loopback | AddressScope::LinkLocal)
 }
 
-type Attempt = Pin<Box<dyn Future<Output = io::Result<Dialled>> + Send>>;
-
-/// Candidates being tried, each a little after the one before or as soon as one failed. What still runs
-/// when this is dropped is given up.
-pub(crate) struct Race {
-    who: Arc<Dialler>,
-    waiting: std::vec::IntoIter<Candidate>,
-    /// Most races have one runner, which needs no task of its own.
-    first: Option<Attempt>,
-    others: JoinSet<io::Result<Dialled>>,
-    next_start: Instant,
-    last_error: io::Error,
-}
-
-impl Race {
-    pub(crate) fn new(who: Dialler, candidates: Vec<Candidate>) -> Self {
-        let mut race = Self {
-            who: Arc::new(who),
-            waiting: candidates.into_iter(),
-            first: None,
-            others: JoinSet::new(),
-            next_start: Instant::now() + STAGGER,
-            last_error: io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to try"),
-        };
-        race.first = race.next_attempt();
-        race
+/// Binds to the interface too, so that the path really uses it, whatever the routes prefer.
+fn bind_device<'s>(socket: impl Into<SockRef<'s>>, local: &LocalAddress) {
+    #[cfg(target_os = "linux")]
+    if let Some(interface) = &local.interface
+        && let Err(error) = socket.into().bind_device(Some(interface.as_bytes()))
+    {
+        // Older kernels allow it to root only; the source address alone often suffices.
+        tracing::debug!(%interface, %error, "cannot bind to the interface");
     }
-
-    fn next_attempt(&mut self) -> Option<Attempt> {
-        let candidate = self.waiting.next()?;
-        self.next_start = Instant::now() + STAGGER;
-        Some(Box::pin(tcp::attempt(candidate, self.who.clone())))
-    }
-
-    /// The next carrier that stands; an error once nothing is left to try. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> io::Result<Dialled> {
-        while self.first.is_some() || !self.others.is_empty() || self.waiting.len() > 0 {
-            let first = async {
-                match &mut self.first {
-                    Some(first) => first.await,
-                    None => std::future::pending().await,
-                }
-            };
-            let failed = tokio::select! {
-                result = first => {
-                    self.first = None;
-                    result
-                }
-                Some(result) = self.others.join_next() => {
-                    result.unwrap_or_else(|error| Err(io::Error::other(error)))
-                }
-                () = tokio::time::sleep_until(self.next_start), if self.waiting.len() > 0 => {
-                    self.start_another();
-                    continue;
-                }
-            };
-            match failed {
-                Ok(dialled) => return Ok(dialled),
-                Err(error) => self.last_error = error,
-            }
-            self.start_another();
-        }
-        Err(io::Error::new(self.last_error.kind(), self.last_error.to_string()))
-    }
-
-    fn start_another(&mut self) {
-        if let Some(attempt) = self.next_attempt() {
-            self.others.spawn(attempt);
-        }
-    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (socket, local);
 }
 
 #[cfg(test)]
@@ -266,7 +223,10 @@ mod tests {
 
     fn somebody() -> Dialler {
         let (ours, theirs) = (SecretKey::generate(), SecretKey::generate());
-        Dialler { peer: theirs.id(), tls: TlsIdentity::new(&ours).unwrap().client }
+        let tls = TlsIdentity::new(&ours).unwrap();
+        let quic = Arc::new(QuicConfig::new(&ours, &tls, Duration::from_secs(60)).unwrap());
+        let (carriers, reach) = (Carriers::Only(CarrierKind::Tcp), Arc::default());
+        Dialler { peer: theirs.id(), tls: tls.client, quic, carriers, reach, rtt: None }
     }
 
     #[tokio::test]
@@ -277,7 +237,7 @@ mod tests {
         let local = LocalAddress { ip: "127.0.171.2".parse().unwrap(), interface: None };
         let way = Candidate { local: Some(local), remote: remote.local_addr().unwrap() };
         let dialled = Race::new(somebody(), vec![way]).next().await.unwrap();
-        crate::sockets::listener(dialled.local).unwrap();
+        crate::sockets::listener(dialled.local, CarrierKind::Tcp).unwrap();
     }
 
     #[test]

@@ -41,14 +41,16 @@ impl Driver {
         let sent_before = if several { self.sent() } else { 0 };
         let mut more = false;
         for path in &paths {
+            let was_blocked = path.is_blocked();
             match path.drive(&self.shared, cx) {
-                Ok(Worked { read, again, blocked }) => {
-                    if several && blocked {
+                Ok(Worked { read, again }) => {
+                    let blocked = several && path.is_blocked();
+                    if blocked {
                         self.shared.lock().engine.path_blocked(path.id);
                     }
                     // What came in on one path may have to be answered on another, and what one cannot take
                     // is another's.
-                    more |= again || (several && (read || blocked));
+                    more |= again || (several && read) || (blocked && !was_blocked);
                 }
                 Err(error) => {
                     // What the peer said last may still be sent: the reason of a protocol error.

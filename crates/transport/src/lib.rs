@@ -31,7 +31,7 @@ mod stream;
 mod sys;
 mod tls;
 
-pub use carrier::{CarrierKind, CarrierStats};
+pub use carrier::{CarrierKind, CarrierStats, Carriers, UnknownCarrier};
 pub use config::Config;
 pub use connection::{CloseReason, Connection, ConnectionEvent, ConnectionStats, PathInfo};
 pub use control::PathControl;

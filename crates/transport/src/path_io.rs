@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use whimbrel_proto::PathId;
 
+use crate::carrier::quic::QuicCarrier;
 use crate::carrier::{CarrierKind, CarrierStats, Flow, PathError, TcpCarrier, Worked};
 use crate::shared::Shared;
 
 enum Carrier {
     Tcp(TcpCarrier),
+    Quic(QuicCarrier),
 }
 
 /// One path.
@@ -27,6 +29,10 @@ impl PathIo {
         Self::new(id, local, remote, Carrier::Tcp(carrier))
     }
 
+    pub(crate) fn quic(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: QuicCarrier) -> Self {
+        Self::new(id, local, remote, Carrier::Quic(carrier))
+    }
+
     fn new(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: Carrier) -> Self {
         let (local, remote) = (canonical(local), canonical(remote));
         Self { id, local, remote, since: Instant::now(), carrier }
@@ -34,7 +40,8 @@ impl PathIo {
 
     pub(crate) fn kind(&self) -> CarrierKind {
         match &self.carrier {
-            Carrier::Tcp(_) => CarrierKind::Tcp,
+            Carrier::Tcp(tcp) => tcp.kind,
+            Carrier::Quic(_) => CarrierKind::Quic,
         }
     }
 
@@ -42,6 +49,7 @@ impl PathIo {
     pub(crate) fn feed(&self, shared: &Shared, plaintext: &[u8]) -> Result<(), PathError> {
         match &self.carrier {
             Carrier::Tcp(tcp) => tcp.feed(shared, plaintext),
+            Carrier::Quic(quic) => quic.feed(shared, plaintext),
         }
     }
 
@@ -49,6 +57,7 @@ impl PathIo {
     pub(crate) fn drive(&self, shared: &Shared, cx: &mut Context<'_>) -> Result<Worked, PathError> {
         match &self.carrier {
             Carrier::Tcp(tcp) => tcp.drive(shared, cx),
+            Carrier::Quic(quic) => quic.drive(shared, cx),
         }
     }
 
@@ -56,6 +65,7 @@ impl PathIo {
     pub(crate) fn is_blocked(&self) -> bool {
         match &self.carrier {
             Carrier::Tcp(tcp) => tcp.is_blocked(),
+            Carrier::Quic(quic) => quic.is_blocked(),
         }
     }
 
@@ -63,6 +73,7 @@ impl PathIo {
     pub(crate) fn flush(&self, shared: &Shared) -> Result<Flow, PathError> {
         match &self.carrier {
             Carrier::Tcp(tcp) => tcp.flush(shared),
+            Carrier::Quic(quic) => quic.flush(shared),
         }
     }
 
@@ -70,6 +81,7 @@ impl PathIo {
     pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
         match &self.carrier {
             Carrier::Tcp(tcp) => tcp.try_flush(shared),
+            Carrier::Quic(quic) => quic.try_flush(shared),
         }
     }
 
@@ -77,6 +89,7 @@ impl PathIo {
     pub(crate) fn end(&self) {
         match &self.carrier {
             Carrier::Tcp(tcp) => tcp.end(),
+            Carrier::Quic(quic) => quic.end(),
         }
     }
 
@@ -84,6 +97,7 @@ impl PathIo {
     pub(crate) fn stats(&self) -> Option<CarrierStats> {
         match &self.carrier {
             Carrier::Tcp(tcp) => tcp.stats(),
+            Carrier::Quic(quic) => Some(quic.stats()),
         }
     }
 }

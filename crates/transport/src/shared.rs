@@ -200,8 +200,8 @@ impl Shared {
             match &state.paths[..] {
                 [] => return,
                 [path] => path.clone(),
-                paths => {
-                    let paths = paths.to_vec();
+                _ => {
+                    let paths = state.paths();
                     drop(state);
                     return self.flush_some(&paths);
                 }

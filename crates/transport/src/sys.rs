@@ -37,3 +37,34 @@ pub(crate) fn tcp_stats(socket: &impl AsFd) -> io::Result<CarrierStats> {
         timeouts: u32::from(info.tcpi_retransmits),
     })
 }
+
+/// The beginning of `struct mptcp_info` (linux/mptcp.h).
+#[repr(C)]
+#[derive(Default)]
+struct MptcpInfo {
+    counters: [u8; 6],
+    flags: u32,
+}
+
+const SOL_MPTCP: libc::c_int = 284;
+const MPTCP_INFO: libc::c_int = 1;
+/// The peer, or somebody on the way, did not speak MPTCP.
+const MPTCP_INFO_FLAG_FALLBACK: u32 = 1;
+
+/// Whether a connected socket is one of MPTCP, and has not fallen back to TCP.
+pub(crate) fn is_mptcp(socket: &impl AsFd) -> bool {
+    let mut info = MptcpInfo::default();
+    let mut length = size_of::<MptcpInfo>() as libc::socklen_t;
+    // SAFETY: the descriptor is open while `socket` is borrowed; the kernel writes at most `length`
+    // bytes to `info`, which is exactly that large.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            SOL_MPTCP,
+            MPTCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut length,
+        )
+    };
+    result == 0 && info.flags & MPTCP_INFO_FLAG_FALLBACK == 0
+}

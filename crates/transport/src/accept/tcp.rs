@@ -11,7 +11,7 @@ use whimbrel_base::EndpointId;
 use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
-use crate::carrier::TcpCarrier;
+use crate::carrier::{CarrierKind, TcpCarrier, kind_of, tune};
 use crate::endpoint::EndpointInner;
 use crate::path_io::PathIo;
 use crate::tls::TlsChannel;
@@ -22,11 +22,11 @@ const READ_SIZE: usize = 20 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts until the listener's task is aborted.
-pub(crate) async fn accept_loop(endpoint: Arc<EndpointInner>, listener: Arc<TcpListener>) {
+pub(crate) async fn accept_tcp(endpoint: Arc<EndpointInner>, listener: TcpListener, kind: CarrierKind) {
     loop {
         match listener.accept().await {
             Ok((socket, remote)) => {
-                let task = tokio::spawn(handshake(endpoint.clone(), socket, remote));
+                let task = tokio::spawn(handshake(endpoint.clone(), socket, remote, kind));
                 endpoint.half_open.add(remote.ip(), task.abort_handle(), endpoint.config.max_half_open);
             }
             Err(error) => {
@@ -37,12 +37,15 @@ pub(crate) async fn accept_loop(endpoint: Arc<EndpointInner>, listener: Arc<TcpL
     }
 }
 
-async fn handshake(endpoint: Arc<EndpointInner>, socket: TcpStream, remote: SocketAddr) {
+async fn handshake(endpoint: Arc<EndpointInner>, socket: TcpStream, remote: SocketAddr, kind: CarrierKind) {
+    if kind == CarrierKind::Mptcp && tune((&socket).into()).is_err() {
+        return;
+    }
     let limit = endpoint.config.handshake_timeout;
     let Ok(tls) = TlsChannel::server(endpoint.tls.server.clone()) else {
         return;
     };
-    let mut incoming = Incoming { socket, remote, tls, ciphertext: Vec::new(), plaintext: Vec::new() };
+    let mut incoming = Incoming { socket, remote, kind, tls, ciphertext: Vec::new(), plaintext: Vec::new() };
     match tokio::time::timeout(limit, incoming.first_segment()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
@@ -60,6 +63,8 @@ async fn handshake(endpoint: Arc<EndpointInner>, socket: TcpStream, remote: Sock
 struct Incoming {
     socket: TcpStream,
     remote: SocketAddr,
+    /// What was listened for.
+    kind: CarrierKind,
     tls: TlsChannel,
     ciphertext: Vec<u8>,
     plaintext: Vec<u8>,
@@ -128,9 +133,10 @@ impl Arrival for Incoming {
         &self.plaintext
     }
 
-    fn into_path(self, id: PathId) -> io::Result<(PathIo, Vec<u8>)> {
+    fn into_path(self, id: PathId, _: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
         let local = self.socket.local_addr()?;
-        let carrier = TcpCarrier::new(id, self.socket, self.tls, self.ciphertext);
+        let kind = kind_of(&self.socket, self.kind);
+        let carrier = TcpCarrier::new(id, kind, self.socket, self.tls, self.ciphertext);
         Ok((PathIo::tcp(id, local, self.remote, carrier), self.plaintext))
     }
 

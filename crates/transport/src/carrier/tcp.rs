@@ -9,15 +9,15 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use whimbrel_proto::{PathId, segment};
 
 use super::segments::assemble;
-use super::{CarrierStats, Flow, PathError, Worked, lock, try_lock};
+use super::{CarrierKind, CarrierStats, Flow, PathError, Worked, lock, try_lock};
 use crate::shared::Shared;
-use crate::sys::tcp_stats;
+use crate::sys::{is_mptcp, tcp_stats};
 use crate::tls::{Records, TlsChannel, TlsError};
 
 /// Room for one read: many records at once.
@@ -47,15 +47,48 @@ thread_local! {
     static SEGMENT: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(segment::MAX_SEGMENT));
 }
 
-/// Sets what every path's socket needs. A listener hands it on to the sockets that it accepts.
+/// A socket for `tcp`, or for `mptcp` where the kernel has it.
+pub(crate) fn stream_socket(domain: Domain, kind: CarrierKind) -> io::Result<Socket> {
+    #[cfg(target_os = "linux")]
+    if kind == CarrierKind::Mptcp {
+        match Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => tracing::debug!(%error, "no MPTCP here, TCP does too"),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = kind;
+    Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
+}
+
+/// What a socket that was asked to be `wanted` has become: MPTCP needs both kernels.
+pub(crate) fn kind_of(socket: &TcpStream, wanted: CarrierKind) -> CarrierKind {
+    if wanted == CarrierKind::Mptcp && is_mptcp(socket) { CarrierKind::Mptcp } else { CarrierKind::Tcp }
+}
+
+/// Sets what every path's socket needs. A listener hands it on to the sockets that it accepts, except that of
+/// MPTCP, which keeps some of it to itself.
 pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     #[cfg(target_os = "linux")]
     {
-        socket.set_tcp_notsent_lowat(UNSENT_LIMIT)?;
-        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+        tolerate(socket.set_tcp_notsent_lowat(UNSENT_LIMIT))?;
+        tolerate(socket.set_tcp_user_timeout(Some(USER_TIMEOUT)))?;
     }
     Ok(())
+}
+
+/// MPTCP does not know all options of TCP, and does without.
+#[cfg(target_os = "linux")]
+fn tolerate(result: io::Result<()>) -> io::Result<()> {
+    let unknown = |error: &io::Error| {
+        let known = [rustix::io::Errno::OPNOTSUPP, rustix::io::Errno::NOPROTOOPT];
+        known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    };
+    match result {
+        Err(error) if !unknown(&error) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// One path's socket and channel.
@@ -65,6 +98,7 @@ pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
 /// holds `incoming` or `outgoing` may take `tls`, never the other way round.
 pub(crate) struct TcpCarrier {
     id: PathId,
+    pub(crate) kind: CarrierKind,
     socket: TcpStream,
     tls: Mutex<TlsChannel>,
     incoming: Mutex<Incoming>,
@@ -137,9 +171,16 @@ fn unsent_limit(bytes: u64, time: Duration) -> u32 {
 
 impl TcpCarrier {
     /// `ciphertext` was read from the socket already and not decrypted.
-    pub(crate) fn new(id: PathId, socket: TcpStream, tls: TlsChannel, ciphertext: Vec<u8>) -> Self {
+    pub(crate) fn new(
+        id: PathId,
+        kind: CarrierKind,
+        socket: TcpStream,
+        tls: TlsChannel,
+        ciphertext: Vec<u8>,
+    ) -> Self {
         Self {
             id,
+            kind,
             socket,
             tls: Mutex::new(tls),
             incoming: Mutex::new(Incoming { ciphertext, plaintext: Vec::new() }),
@@ -169,12 +210,11 @@ impl TcpCarrier {
         if !self.is_blocked() && !self.owes.load(Ordering::Relaxed) && !shared.has_segment(self.id) {
             return Ok(worked);
         }
-        if self.flush(shared)? == Flow::Blocked {
-            worked.blocked = true;
-            if let Poll::Ready(ready) = self.socket.poll_write_ready(cx) {
-                ready?;
-                worked.again = true;
-            }
+        if self.flush(shared)? == Flow::Blocked
+            && let Poll::Ready(ready) = self.socket.poll_write_ready(cx)
+        {
+            ready?;
+            worked.again = true;
         }
         Ok(worked)
     }

@@ -5,21 +5,26 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef};
 use tokio::net::TcpSocket;
 
-use super::{Candidate, Carrier, Dialled, Dialler};
-use crate::carrier::tune;
-use crate::monitor::LocalAddress;
+use super::{Candidate, Carrier, Dialled, Dialler, bind_device};
+use crate::carrier::{CarrierKind, kind_of, stream_socket, tune};
 use crate::tls::TlsChannel;
 
 /// The longest that one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Connects, and prepares the TLS handshake.
-pub(super) async fn attempt(candidate: Candidate, who: Arc<Dialler>) -> io::Result<Dialled> {
+pub(super) async fn attempt(
+    candidate: Candidate,
+    kind: CarrierKind,
+    who: Arc<Dialler>,
+) -> io::Result<Dialled> {
     let remote = candidate.remote;
-    let socket = if remote.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let socket = stream_socket(Domain::for_address(remote), kind)?;
+    socket.set_nonblocking(true)?;
+    let socket = TcpSocket::from_std_stream(socket.into());
     // Our listener may be moving to this address too, and the kernel may pick the very port that it wants there. With
     // this option on both, one may listen on a port that the other dials from.
     socket.set_reuseaddr(true)?;
@@ -35,18 +40,6 @@ pub(super) async fn attempt(candidate: Candidate, who: Arc<Dialler>) -> io::Resu
     tune(SockRef::from(&socket))?;
     let local = socket.local_addr()?;
     let tls = TlsChannel::client(who.tls.clone(), who.peer).map_err(io::Error::other)?;
-    Ok(Dialled { carrier: Carrier::Tcp(socket, Box::new(tls)), rtt, local, remote })
-}
-
-/// Binds to the interface too, so that the path really uses it, whatever the routes prefer.
-fn bind_device(socket: &TcpSocket, local: &LocalAddress) {
-    #[cfg(target_os = "linux")]
-    if let Some(interface) = &local.interface
-        && let Err(error) = SockRef::from(socket).bind_device(Some(interface.as_bytes()))
-    {
-        // Older kernels allow it to root only; the source address alone often suffices.
-        tracing::debug!(%interface, %error, "cannot bind to the interface");
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (socket, local);
+    let kind = kind_of(&socket, kind);
+    Ok(Dialled { carrier: Carrier::Tcp(socket, Box::new(tls), kind), rtt: Some(rtt), local, remote })
 }

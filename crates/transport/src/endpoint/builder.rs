@@ -12,6 +12,8 @@ use whimbrel_proto::{HandoverMode, SchedulerKind};
 use super::inner::{EndpointInner, bind_error, follow_addresses, lock};
 use super::{Endpoint, Guard};
 use crate::announce::Announcements;
+use crate::carrier::Carriers;
+use crate::carrier::quic::QuicConfig;
 use crate::config::Config;
 use crate::error::BindError;
 use crate::half_open::HalfOpen;
@@ -120,6 +122,13 @@ impl Builder {
         config
     }
 
+    /// Which carriers to dial with; TCP and QUIC by default.
+    #[must_use]
+    pub fn carriers(mut self, carriers: Carriers) -> Self {
+        self.config.carriers = carriers;
+        self
+    }
+
     /// Binds the sockets and starts to watch addresses. Must run inside a tokio runtime.
     ///
     /// # Errors
@@ -136,6 +145,7 @@ impl Builder {
         let set = addresses.borrow_and_update().clone();
         let ips = plan.addresses(&set, monitor.is_exclusive());
         let tls = TlsIdentity::new(&key)?;
+        let quic = Arc::new(QuicConfig::new(&key, &tls, self.config.keepalive)?);
         let mut tries = PORT_TRIES;
         loop {
             let port = match self.port {
@@ -145,6 +155,8 @@ impl Builder {
             let inner = Arc::new(EndpointInner {
                 id: key.id(),
                 tls: tls.clone(),
+                quic: quic.clone(),
+                reach: Arc::default(),
                 key: key.clone(),
                 policy: Arc::new(config.paths.clone()),
                 announcements: Arc::new(Announcements::default()),

@@ -14,6 +14,8 @@ use crate::shared::Shared;
 const ANSWER: Duration = Duration::from_secs(5);
 /// What an answer may take beyond two round trips.
 const SLACK: Duration = Duration::from_millis(50);
+/// As long as nothing was measured (RFC 9002 §6.2.2).
+const USUAL_RTT: Duration = Duration::from_millis(333);
 
 /// A path that an attempt has opened.
 #[derive(Debug)]
@@ -32,24 +34,59 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// Dials the ways, of which the first that stands wins, and waits for the answer on the new path. What
-    /// was opened meanwhile is given up if this is dropped. A path that `stands_by` says so before it carries anything.
+    /// Dials until a carrier stands, and waits for the answer on a new path. A carrier that can be written
+    /// to before it stands is a path at once, while others are still tried. What was opened meanwhile is given
+    /// up if this is dropped. A path that `stands_by` says so before it carries anything.
     pub(crate) async fn attempt(
         &self,
         ways: Vec<Candidate>,
         stands_by: bool,
         opened: &OnceLock<Opened>,
     ) -> Result<(), ()> {
-        let who = Dialler { peer: self.shared.peer, tls: self.endpoint.tls.client.clone() };
-        let dialled = Race::new(who, ways).next().await.map_err(|error| {
-            tracing::debug!(connection = %self.shared.id, %error, "cannot dial");
-        })?;
-        let limit = ANSWER.max(dialled.rtt * 6);
-        let (remote, patience) = (dialled.remote, dialled.rtt * 2 + SLACK);
-        let mut path = self.open_path(dialled, stands_by).ok_or(())?;
-        // Set once: there is one path an attempt.
-        let _ = opened.set(Opened { local: path.local, remote, patience });
-        tokio::time::timeout(limit, path.answered()).await.map_err(drop)?
+        let mut race = self.race(ways);
+        let (mut racing, mut pending) = (true, Vec::new());
+        let mut until = Instant::now() + ANSWER;
+        while racing || !pending.is_empty() {
+            tokio::select! {
+                dialled = race.next(), if racing => match dialled {
+                    Ok(dialled) => {
+                        racing = dialled.rtt.is_none();
+                        let usual = || self.shared.lock().engine.last_rtt().unwrap_or(USUAL_RTT);
+                        let rtt = dialled.rtt.unwrap_or_else(usual);
+                        until = Instant::now() + ANSWER.max(rtt * 6);
+                        let (remote, patience) = (dialled.remote, rtt * 2 + SLACK);
+                        if let Some(path) = self.open_path(dialled, stands_by) {
+                            // The first is what news are weighed against.
+                            let _ = opened.set(Opened { local: path.local, remote, patience });
+                            pending.push(path);
+                        }
+                    }
+                    Err(error) => {
+                        tracing::debug!(connection = %self.shared.id, %error, "cannot dial");
+                        racing = false;
+                    }
+                },
+                answer = answered(&self.shared, &mut pending), if !pending.is_empty() => {
+                    if answer.is_ok() {
+                        return Ok(());
+                    }
+                }
+                () = tokio::time::sleep_until(until.into()), if !pending.is_empty() => return Err(()),
+            }
+        }
+        Err(())
+    }
+
+    fn race(&self, ways: Vec<Candidate>) -> Race {
+        let who = Dialler {
+            peer: self.shared.peer,
+            tls: self.endpoint.tls.client.clone(),
+            quic: self.endpoint.quic.clone(),
+            carriers: self.endpoint.config.carriers,
+            reach: self.endpoint.reach.clone(),
+            rtt: self.shared.lock().engine.last_rtt(),
+        };
+        Race::new(who, ways)
     }
 
     /// Whether what an attempt opened can still become a path.
@@ -62,7 +99,7 @@ impl Joiner {
         let (rtt, remote) = (dialled.rtt, dialled.remote);
         let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {
-            let id = state.engine.open_path(Instant::now(), Some(rtt), early_limit)?;
+            let id = state.engine.open_path(Instant::now(), rtt, early_limit)?;
             if stands_by {
                 state.engine.set_priority(id, Priority::Backup);
             }
@@ -90,36 +127,37 @@ struct PendingPath {
     done: bool,
 }
 
-impl PendingPath {
-    async fn answered(&mut self) -> Result<(), ()> {
-        loop {
-            let up = self.shared.notice_heard.notified();
-            tokio::pin!(up);
-            up.as_mut().enable();
-            let state = {
-                let state = self.shared.lock();
-                if !state.engine.may_open_path() {
-                    self.done = true;
-                    return Ok(());
-                }
-                state.engine.path_state(self.id)
-            };
-            match state {
-                Some(PathState::Opening) => {}
-                Some(PathState::Lost) | None => {
-                    self.done = true;
-                    return Err(());
-                }
-                Some(_) => {
-                    self.done = true;
-                    return Ok(());
-                }
+/// Waits until one of the paths is answered, or none is needed; an error once all of them are lost.
+/// Cancel-safe.
+async fn answered(shared: &Shared, pending: &mut Vec<PendingPath>) -> Result<(), ()> {
+    loop {
+        let up = shared.notice_heard.notified();
+        tokio::pin!(up);
+        up.as_mut().enable();
+        {
+            let state = shared.lock();
+            let state_of = |path: &PendingPath| state.engine.path_state(path.id);
+            pending.retain_mut(|path| {
+                path.done = matches!(state_of(path), Some(PathState::Lost) | None);
+                !path.done
+            });
+            let up = pending.iter_mut().find(|path| state_of(path) != Some(PathState::Opening));
+            if let Some(path) = up {
+                path.done = true;
+                return Ok(());
             }
-            tokio::select! {
-                () = up => {}
-                // Paths that fail are seen soon enough.
-                () = tokio::time::sleep(Duration::from_millis(200)) => {}
+            if !state.engine.may_open_path() {
+                pending.iter_mut().for_each(|path| path.done = true);
+                return Ok(());
             }
+        }
+        if pending.is_empty() {
+            return Err(());
+        }
+        tokio::select! {
+            () = up => {}
+            // Paths that fail are seen soon enough.
+            () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
     }
 }
