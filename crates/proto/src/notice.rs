@@ -103,6 +103,12 @@ impl NoticeKey {
     }
 }
 
+/// Whether a datagram looks like a notice, authentic or not.
+#[must_use]
+pub fn is_notice(datagram: &[u8]) -> bool {
+    datagram.starts_with(MAGIC)
+}
+
 /// The tag of a datagram, to find its connection by; `None` if it is no notice.
 #[must_use]
 pub fn tag(datagram: &[u8]) -> Option<NoticeTag> {

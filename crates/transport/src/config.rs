@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use whimbrel_proto::Params;
 
+use crate::carrier::Carriers;
+
 /// Limits and times of an endpoint and its connections.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -37,6 +39,8 @@ pub struct Config {
     pub stream_unsent: u64,
     /// Streams that the peer may have open at once. Default 1024.
     pub max_streams: u64,
+    /// Which carriers are dialled with. Default [`Carriers::Auto`].
+    pub carriers: Carriers,
 }
 
 impl Default for Config {
@@ -55,6 +59,7 @@ impl Default for Config {
             send_buffer: 16 << 20,
             stream_unsent: 256 << 10,
             max_streams: 1024,
+            carriers: Carriers::default(),
         }
     }
 }

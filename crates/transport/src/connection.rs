@@ -11,10 +11,10 @@ use tokio::sync::broadcast;
 use whimbrel_base::{ConnectionId, EndpointId, Name};
 use whimbrel_proto::{CloseCode, ClosedBy, PathState, Side};
 
+use crate::carrier::{CarrierKind, CarrierStats};
 use crate::error::ConnectionError;
 use crate::shared::Shared;
 use crate::stream::Stream;
-use crate::sys::TcpStats;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,8 +107,10 @@ pub struct PathInfo {
     pub in_flight: u64,
     /// For how long it has existed.
     pub age: Duration,
-    /// What the kernel knows.
-    pub tcp: Option<TcpStats>,
+    /// What it runs on.
+    pub carrier: CarrierKind,
+    /// What the carrier knows of it.
+    pub carrier_stats: Option<CarrierStats>,
 }
 
 /// Counters of a connection.
@@ -313,7 +315,8 @@ pub(crate) fn stats(shared: &Shared) -> ConnectionStats {
             bytes_received: p.bytes_received,
             in_flight: p.in_flight,
             age: io.since.elapsed(),
-            tcp: io.tcp_stats(),
+            carrier: io.kind(),
+            carrier_stats: io.stats(),
         })
     });
     ConnectionStats {

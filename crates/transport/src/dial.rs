@@ -1,24 +1,34 @@
-//! Racing over addresses (Happy Eyeballs, RFC 8305): the first TCP connection that stands wins.
+//! Racing over addresses (Happy Eyeballs, RFC 8305): the first carrier that stands wins.
 
-use std::io;
+mod quic;
+mod race;
+mod tcp;
+
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
+use rustls::ClientConfig;
 use socket2::SockRef;
-use tokio::net::{TcpSocket, TcpStream};
-use tokio::task::JoinSet;
+use tokio::net::TcpStream;
+use whimbrel_base::EndpointId;
 use whimbrel_base::address::AddressScope;
+use whimbrel_proto::PathId;
 
+pub(crate) use race::Race;
+
+use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
+use crate::carrier::{CarrierKind, Carriers, Reach, TcpCarrier};
 use crate::monitor::{AddressSet, LocalAddress};
-use crate::path_io::tune;
+use crate::path_io::PathIo;
+use crate::tls::TlsChannel;
 
-/// RFC 8305's recommended delay between attempts.
-const STAGGER: Duration = Duration::from_millis(250);
-/// The longest that one attempt may take.
-const ATTEMPT: Duration = Duration::from_secs(10);
 /// More combinations than this are not worth trying at once.
 const MAX_CANDIDATES: usize = 32;
+/// What may be sent before the answer: TLS early data, and no more than a first TCP window.
+const EARLY_LIMIT: u64 = 14_000;
+/// Without early data there is no reason to hold back what the receiver must take anyway.
+const UNANSWERED_LIMIT: u64 = 64 * 1024;
 
 /// One way to try: from where (`None`: as the kernel's routes say) to where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,12 +37,60 @@ pub(crate) struct Candidate {
     pub(crate) remote: SocketAddr,
 }
 
-/// A TCP connection that stands, and how long it took.
+/// Whom to dial, and as whom.
 #[derive(Debug)]
+pub(crate) struct Dialler {
+    pub(crate) peer: EndpointId,
+    pub(crate) tls: Arc<ClientConfig>,
+    pub(crate) quic: Arc<QuicConfig>,
+    pub(crate) carriers: Carriers,
+    pub(crate) reach: Arc<Reach>,
+    /// What a round trip to the peer took lately.
+    pub(crate) rtt: Option<Duration>,
+}
+
+/// A carrier that stands.
 pub(crate) struct Dialled {
-    pub(crate) socket: TcpStream,
-    pub(crate) rtt: Duration,
+    carrier: Carrier,
+    /// How long it took. `None` if nothing was heard from the peer yet: only an answer will tell that the
+    /// peer can be reached on it.
+    pub(crate) rtt: Option<Duration>,
+    pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
+}
+
+enum Carrier {
+    Tcp(TcpStream, Box<TlsChannel>, CarrierKind),
+    Quic(Box<QuicChannel>),
+}
+
+impl Dialled {
+    pub(crate) fn kind(&self) -> CarrierKind {
+        match &self.carrier {
+            Carrier::Tcp(_, _, kind) => *kind,
+            Carrier::Quic(_) => CarrierKind::Quic,
+        }
+    }
+
+    /// How many bytes may be sent on it before the peer answers.
+    pub(crate) fn early_limit(&mut self) -> u64 {
+        let has_ticket = match &mut self.carrier {
+            Carrier::Tcp(_, tls, _) => tls.early_room() > 0,
+            Carrier::Quic(quic) => quic.early.is_some(),
+        };
+        if has_ticket { EARLY_LIMIT } else { UNANSWERED_LIMIT }
+    }
+
+    /// Makes it a path.
+    pub(crate) fn into_path(self, id: PathId) -> PathIo {
+        let Self { carrier, local, remote, .. } = self;
+        match carrier {
+            Carrier::Tcp(socket, tls, kind) => {
+                PathIo::tcp(id, local, remote, TcpCarrier::new(id, kind, socket, *tls, Vec::new()))
+            }
+            Carrier::Quic(channel) => PathIo::quic(id, local, remote, QuicCarrier::new(id, *channel)),
+        }
+    }
 }
 
 /// Which ways to try, best first. A pure function.
@@ -98,63 +156,11 @@ fn fits(local: &LocalAddress, remote: SocketAddr, all: &AddressSet, exclusive: b
         && !matches!(scope(remote.ip()), AddressScope::Loopback | AddressScope::LinkLocal)
 }
 
-/// Tries the candidates, each a little after the one before or as soon as one failed.
-pub(crate) async fn race(candidates: Vec<Candidate>) -> io::Result<Dialled> {
-    let mut waiting = candidates.into_iter();
-    let mut running = JoinSet::new();
-    let mut last_error = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to try");
-    let Some(first) = waiting.next() else {
-        return Err(last_error);
-    };
-    // Most races have one runner, which needs no task of its own.
-    let mut first = pin!(attempt(first));
-    let mut first_runs = true;
-    loop {
-        let next = tokio::time::sleep(STAGGER);
-        tokio::select! {
-            result = &mut first, if first_runs => match result {
-                Ok(dialled) => return Ok(dialled),
-                Err(error) => (first_runs, last_error) = (false, error),
-            },
-            Some(result) = running.join_next() => match result {
-                Ok(Ok(dialled)) => return Ok(dialled),
-                Ok(Err(error)) => last_error = error,
-                Err(error) => last_error = io::Error::other(error),
-            },
-            () = next, if waiting.len() > 0 => {}
-        }
-        match waiting.next() {
-            Some(candidate) => drop(running.spawn(attempt(candidate))),
-            None if running.is_empty() && !first_runs => return Err(last_error),
-            None => {}
-        }
-    }
-}
-
-async fn attempt(candidate: Candidate) -> io::Result<Dialled> {
-    let remote = candidate.remote;
-    let socket = if remote.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Our listener may be moving to this address too, and the kernel may pick the very port that it wants there. With
-    // this option on both, one may listen on a port that the other dials from.
-    socket.set_reuseaddr(true)?;
-    if let Some(local) = &candidate.local {
-        bind_device(&socket, local);
-        socket.bind(SocketAddr::new(local.ip, 0))?;
-    }
-    let start = Instant::now();
-    let socket = tokio::time::timeout(ATTEMPT, socket.connect(remote))
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let rtt = start.elapsed();
-    tune(SockRef::from(&socket))?;
-    Ok(Dialled { socket, rtt, remote })
-}
-
 /// Binds to the interface too, so that the path really uses it, whatever the routes prefer.
-fn bind_device(socket: &TcpSocket, local: &LocalAddress) {
+fn bind_device<'s>(socket: impl Into<SockRef<'s>>, local: &LocalAddress) {
     #[cfg(target_os = "linux")]
     if let Some(interface) = &local.interface
-        && let Err(error) = SockRef::from(socket).bind_device(Some(interface.as_bytes()))
+        && let Err(error) = socket.into().bind_device(Some(interface.as_bytes()))
     {
         // Older kernels allow it to root only; the source address alone often suffices.
         tracing::debug!(%interface, %error, "cannot bind to the interface");
@@ -166,7 +172,11 @@ fn bind_device(socket: &TcpSocket, local: &LocalAddress) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use tokio::net::TcpSocket;
+    use whimbrel_base::SecretKey;
+
     use super::*;
+    use crate::tls::TlsIdentity;
 
     fn set(addresses: &[(&str, &str)]) -> AddressSet {
         let addresses = addresses.iter().map(|(ip, interface)| LocalAddress {
@@ -211,6 +221,14 @@ mod tests {
         assert!(candidates(&set(&[]), &["127.0.0.9:1".parse().unwrap()], &[], true).is_empty());
     }
 
+    fn somebody() -> Dialler {
+        let (ours, theirs) = (SecretKey::generate(), SecretKey::generate());
+        let tls = TlsIdentity::new(&ours).unwrap();
+        let quic = Arc::new(QuicConfig::new(&ours, &tls, Duration::from_secs(60)).unwrap());
+        let (carriers, reach) = (Carriers::Only(CarrierKind::Tcp), Arc::default());
+        Dialler { peer: theirs.id(), tls: tls.client, quic, carriers, reach, rtt: None }
+    }
+
     #[tokio::test]
     async fn the_port_that_a_path_is_dialled_from_can_still_be_listened_on() {
         let remote = TcpSocket::new_v4().unwrap();
@@ -218,8 +236,8 @@ mod tests {
         let remote = remote.listen(4).unwrap();
         let local = LocalAddress { ip: "127.0.171.2".parse().unwrap(), interface: None };
         let way = Candidate { local: Some(local), remote: remote.local_addr().unwrap() };
-        let dialled = race(vec![way]).await.unwrap();
-        crate::sockets::listener(dialled.socket.local_addr().unwrap()).unwrap();
+        let dialled = Race::new(somebody(), vec![way]).next().await.unwrap();
+        crate::sockets::listener(dialled.local, CarrierKind::Tcp).unwrap();
     }
 
     #[test]

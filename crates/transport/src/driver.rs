@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-use crate::path_io::{Flow, PathError, PathIo};
+use crate::carrier::{Flow, PathError, Worked};
 use crate::shared::Shared;
 
 /// How long the other side may take to close its end, once the connection is over.
@@ -16,16 +16,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// A carrier that was acknowledged this recently is slow, not dead.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
-/// What there was to do on a path.
-#[derive(Default)]
-struct Worked {
-    /// Something may have come in.
-    read: bool,
-    /// There may be more to do at once.
-    again: bool,
-}
-
-/// Completes when the connection is over and nothing is owed to the peer.
+/// Completes when the connection is over and nothing is owed to the peer. To be spawned as a task of its own.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     timer: Pin<Box<Sleep>>,
@@ -44,11 +35,11 @@ impl Driver {
             if !state.driver.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
                 state.driver = Some(cx.waker().clone());
             }
-            state.paths.clone()
+            state.paths()
         };
         let mut more = false;
         for path in &paths {
-            match self.drive_path(path, cx) {
+            match path.drive(&self.shared, cx) {
                 // What came in on one path may have to be answered on another.
                 Ok(Worked { read, again }) => more |= again || (read && paths.len() > 1),
                 Err(error) => {
@@ -64,31 +55,6 @@ impl Driver {
         more
     }
 
-    fn drive_path(&self, path: &PathIo, cx: &mut Context<'_>) -> Result<Worked, PathError> {
-        let mut worked = Worked::default();
-        while let Poll::Ready(ready) = path.socket.poll_read_ready(cx) {
-            ready?;
-            worked.read = true;
-            // A read that finds less than it could take clears the readiness; asking again then
-            // registers for more.
-            if path.read(&self.shared)? == Flow::More {
-                worked.again = true;
-                break;
-            }
-        }
-        // A full socket will tell when it takes more; asking it meanwhile is a system call for nothing.
-        if path.is_blocked() && path.socket.poll_write_ready(cx).is_pending() {
-            return Ok(worked);
-        }
-        if path.flush(&self.shared)? == Flow::Blocked
-            && let Poll::Ready(ready) = path.socket.poll_write_ready(cx)
-        {
-            ready?;
-            worked.again = true;
-        }
-        Ok(worked)
-    }
-
     /// Lets the engine do what is due. True if it did something.
     fn drive_timers(&mut self, cx: &mut Context<'_>) -> bool {
         let (deadline, armed) = {
@@ -99,7 +65,8 @@ impl Driver {
             return false;
         };
         // An armed timer that fires too early does no harm, and saves re-arming for each segment.
-        if armed.is_none_or(|armed| deadline < armed) {
+        let late = armed.is_none_or(|armed| deadline < armed);
+        if late {
             let now = Instant::now();
             if deadline <= now {
                 self.handle_timeout(now);
@@ -108,7 +75,8 @@ impl Driver {
             self.shared.lock().armed = Some(deadline);
             self.timer.as_mut().reset(deadline.into());
         }
-        if self.timer.as_mut().poll(cx).is_ready() {
+        // Once polled, a timer wakes this task by itself.
+        if (late || self.timer.is_elapsed()) && self.timer.as_mut().poll(cx).is_ready() {
             self.shared.lock().armed = None;
             return true;
         }
@@ -119,7 +87,7 @@ impl Driver {
         let paths = self.shared.lock().paths.clone();
         for path in paths {
             let due = self.shared.lock().engine.suspect_deadline(path.id).is_some_and(|at| at <= now);
-            if due && let Some(stats) = path.tcp_stats() {
+            if due && let Some(stats) = path.stats() {
                 // Only what was acknowledged since counts: the carrier may have heard more than the engine.
                 let at = now.checked_sub(stats.since_ack + TIMER_SLACK).unwrap_or(now);
                 self.shared.lock().engine.carrier_progress(path.id, at);

@@ -51,6 +51,15 @@ impl HalfOpen {
         waiting.by_source.entry(from.into()).or_default().push_back((arrived, handle));
     }
 
+    /// Whether half of `max` are there.
+    pub(crate) fn is_crowded(&self, max: usize) -> bool {
+        let mut waiting = self.lock();
+        if waiting.count >= max / 2 {
+            waiting.forget_finished();
+        }
+        waiting.count >= max / 2
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

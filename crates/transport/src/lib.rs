@@ -5,6 +5,7 @@
 //! monitor of the host's addresses, and notices by which a server that moved calls its clients.
 
 mod accept;
+mod carrier;
 mod config;
 mod connection;
 mod dial;
@@ -26,6 +27,7 @@ mod stream;
 mod sys;
 mod tls;
 
+pub use carrier::{CarrierKind, CarrierStats, Carriers, UnknownCarrier};
 pub use config::Config;
 pub use connection::{CloseReason, Connection, ConnectionEvent, ConnectionStats, PathInfo};
 pub use endpoint::{Builder, Endpoint, ListenOptions, Target};
@@ -36,6 +38,5 @@ pub use monitor::NetlinkMonitor;
 pub use monitor::{AddressMonitor, AddressSet, LocalAddress, ManualMonitor};
 pub use resolver::{BoxFuture, Resolver};
 pub use stream::{RecvHalf, SendHalf, Stream};
-pub use sys::TcpStats;
 pub use tls::TlsError;
 pub use whimbrel_proto::{CloseCode, ClosedBy, PathState, Side};

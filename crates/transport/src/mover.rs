@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use whimbrel_base::{Name, SignedRecord};
-use whimbrel_proto::PathId;
+use whimbrel_proto::{PathId, PathState};
 
-use crate::dial::{Dialled, candidates, race};
+use crate::dial::{Dialled, Dialler, Race, candidates};
 use crate::endpoint::EndpointInner;
 use crate::error::ResolveError;
-use crate::path_io::PathIo;
 use crate::shared::Shared;
-use crate::tls::TlsChannel;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -23,11 +21,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(5);
 /// What an answer may take beyond two round trips.
 const SLACK: Duration = Duration::from_millis(50);
-/// What may be sent before the answer: TLS early data, and no more than a first TCP window.
-const EARLY_LIMIT: u64 = 14_000;
-/// Without early data there is no reason to hold back what the receiver must take anyway.
-const UNANSWERED_LIMIT: u64 = 64 * 1024;
-
+/// As long as nothing was measured (RFC 9002 §6.2.2).
+const USUAL_RTT: Duration = Duration::from_millis(333);
 /// The watched record, as long as somebody watches it for us.
 type Records = Option<watch::Receiver<Option<SignedRecord>>>;
 
@@ -160,43 +155,70 @@ impl Mover {
         }
     }
 
-    /// Dials once and waits for the answer on the new path.
+    /// Dials until a carrier stands, and waits for the answer on a new path. A carrier that can be written
+    /// to before it stands is a path at once, while others are still tried.
     async fn attempt(&self, opened: &OnceLock<Opened>) -> Result<(), ()> {
+        let mut race = self.race();
+        let (mut racing, mut pending) = (true, Vec::new());
+        let mut until = Instant::now() + ANSWER;
+        while racing || !pending.is_empty() {
+            tokio::select! {
+                dialled = race.next(), if racing => match dialled {
+                    Ok(dialled) => {
+                        racing = dialled.rtt.is_none();
+                        let usual = || self.shared.lock().engine.last_rtt().unwrap_or(USUAL_RTT);
+                        let rtt = dialled.rtt.unwrap_or_else(usual);
+                        until = Instant::now() + ANSWER.max(rtt * 6);
+                        let (remote, patience) = (dialled.remote, rtt * 2 + SLACK);
+                        if let Some(path) = self.open_path(dialled) {
+                            // The first is what news are weighed against.
+                            let _ = opened.set(Opened { local: path.local, remote, patience });
+                            pending.push(path);
+                        }
+                    }
+                    Err(error) => {
+                        tracing::debug!(connection = %self.shared.id, %error, "cannot dial");
+                        racing = false;
+                    }
+                },
+                answer = answered(&self.shared, &mut pending), if !pending.is_empty() => {
+                    if answer.is_ok() {
+                        return Ok(());
+                    }
+                }
+                () = tokio::time::sleep_until(until.into()), if !pending.is_empty() => return Err(()),
+            }
+        }
+        Err(())
+    }
+
+    fn race(&self) -> Race {
         let ways = candidates(
             &self.endpoint.addresses(),
             &self.shared.remote(),
             &self.shared.suspect_locals(),
             self.endpoint.is_exclusive(),
         );
-        let dialled = race(ways).await.map_err(|error| {
-            tracing::debug!(connection = %self.shared.id, %error, "cannot dial");
-        })?;
-        let limit = ANSWER.max(dialled.rtt * 6);
-        let (remote, patience) = (dialled.remote, dialled.rtt * 2 + SLACK);
-        let mut path = self.open_path(dialled).ok_or(())?;
-        // Set once: there is one path an attempt.
-        let _ = opened.set(Opened { local: path.local, remote, patience });
-        tokio::time::timeout(limit, path.answered()).await.map_err(drop)?
+        let who = Dialler {
+            peer: self.shared.peer,
+            tls: self.endpoint.tls.client.clone(),
+            quic: self.endpoint.quic.clone(),
+            carriers: self.endpoint.config.carriers,
+            reach: self.endpoint.reach.clone(),
+            rtt: self.shared.lock().engine.last_rtt(),
+        };
+        Race::new(who, ways)
     }
 
-    /// Adds a path over a fresh socket; its first flight leaves at once.
-    fn open_path(&self, dialled: Dialled) -> Option<PendingPath> {
-        let Dialled { socket, rtt, remote } = dialled;
-        let mut tls = TlsChannel::client(self.endpoint.tls.client.clone(), self.shared.peer).ok()?;
-        let early_limit = if tls.early_room() > 0 { EARLY_LIMIT } else { UNANSWERED_LIMIT };
+    /// Adds a path over a fresh carrier; its first flight leaves at once.
+    fn open_path(&self, mut dialled: Dialled) -> Option<PendingPath> {
+        let (rtt, remote) = (dialled.rtt, dialled.remote);
+        let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {
-            let id = state.engine.open_path(Instant::now(), Some(rtt), early_limit)?;
-            match PathIo::new(id, socket, remote, tls, Vec::new()) {
-                Ok(path) => {
-                    let path = Arc::new(path);
-                    state.paths.push(path.clone());
-                    Some(path)
-                }
-                Err(_) => {
-                    state.engine.path_lost(Instant::now(), id);
-                    None
-                }
-            }
+            let id = state.engine.open_path(Instant::now(), rtt, early_limit)?;
+            let path = Arc::new(dialled.into_path(id));
+            state.paths.push(path.clone());
+            Some(path)
         })?;
         let (id, local) = (path.id, path.local.ip());
         if self.endpoint.has_lost(local) {
@@ -227,36 +249,37 @@ struct PendingPath {
     done: bool,
 }
 
-impl PendingPath {
-    async fn answered(&mut self) -> Result<(), ()> {
-        loop {
-            let up = self.shared.notice_heard.notified();
-            tokio::pin!(up);
-            up.as_mut().enable();
-            let state = {
-                let state = self.shared.lock();
-                if !state.engine.may_open_path() {
-                    self.done = true;
-                    return Ok(());
-                }
-                state.engine.path_state(self.id)
-            };
-            match state {
-                Some(whimbrel_proto::PathState::Opening) => {}
-                Some(whimbrel_proto::PathState::Lost) | None => {
-                    self.done = true;
-                    return Err(());
-                }
-                Some(_) => {
-                    self.done = true;
-                    return Ok(());
-                }
+/// Waits until one of the paths is answered, or none is needed; an error once all of them are lost.
+/// Cancel-safe.
+async fn answered(shared: &Shared, pending: &mut Vec<PendingPath>) -> Result<(), ()> {
+    loop {
+        let up = shared.notice_heard.notified();
+        tokio::pin!(up);
+        up.as_mut().enable();
+        {
+            let state = shared.lock();
+            let state_of = |path: &PendingPath| state.engine.path_state(path.id);
+            pending.retain_mut(|path| {
+                path.done = matches!(state_of(path), Some(PathState::Lost) | None);
+                !path.done
+            });
+            let up = pending.iter_mut().find(|path| state_of(path) != Some(PathState::Opening));
+            if let Some(path) = up {
+                path.done = true;
+                return Ok(());
             }
-            tokio::select! {
-                () = up => {}
-                // Paths that fail are seen soon enough.
-                () = tokio::time::sleep(Duration::from_millis(200)) => {}
+            if !state.engine.may_open_path() {
+                pending.iter_mut().for_each(|path| path.done = true);
+                return Ok(());
             }
+        }
+        if pending.is_empty() {
+            return Err(());
+        }
+        tokio::select! {
+            () = up => {}
+            // Paths that fail are seen soon enough.
+            () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
     }
 }
@@ -265,7 +288,7 @@ impl Drop for PendingPath {
     fn drop(&mut self) {
         if !self.done {
             self.shared.with(|state| {
-                if state.engine.path_state(self.id) == Some(whimbrel_proto::PathState::Opening) {
+                if state.engine.path_state(self.id) == Some(PathState::Opening) {
                     state.engine.path_lost(Instant::now(), self.id);
                 }
             });

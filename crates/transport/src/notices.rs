@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
 use whimbrel_proto::Side;
-use whimbrel_proto::notice::{self, MAX_NOTICE, Notice};
+use whimbrel_proto::notice::{self, Notice};
 
+use crate::carrier::quic::{Heard, QuicSocket};
 use crate::endpoint::EndpointInner;
 use crate::path_io::canonical;
 use crate::shared::Shared;
@@ -19,21 +20,15 @@ const LONGEST_FIRST_REPEAT: Duration = Duration::from_secs(1);
 /// 100 ms, 200 ms, …: the last waits for about 51 s.
 const REPEATS: u32 = 10;
 
-/// Hears notices and their answers until its task is aborted.
-pub(crate) async fn hear(endpoint: Arc<EndpointInner>, socket: Arc<UdpSocket>) {
-    let mut buffer = [0; MAX_NOTICE + 1];
-    loop {
-        match socket.recv_from(&mut buffer).await {
-            Ok((n, from)) => {
-                if let Some(answer) = take(&endpoint, &buffer[..n]) {
-                    let _ = socket.try_send_to(&answer, from);
-                }
-            }
-            // ICMP errors of earlier datagrams are reported here; they mean nothing to us.
-            Err(error) => {
-                tracing::trace!(%error, "notice socket");
-                tokio::task::yield_now().await;
-            }
+/// Takes notices and their answers until its task is aborted.
+pub(crate) async fn hear(
+    endpoint: Arc<EndpointInner>,
+    socket: Arc<QuicSocket>,
+    mut heard: mpsc::Receiver<Heard>,
+) {
+    while let Some((datagram, from)) = heard.recv().await {
+        if let Some(answer) = take(&endpoint, &datagram) {
+            let _ = socket.send_to(&answer, from);
         }
     }
 }
@@ -108,7 +103,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointInner>, shared: Arc<Shared>) {
         let addresses = endpoint.bound_at();
         let datagram = key.seal(&Notice::Moved { sequence, addresses });
         for target in &targets {
-            endpoint.send_notice(&datagram, *target).await;
+            endpoint.send_notice(&datagram, *target);
         }
         if tokio::time::timeout(repeat * 2u32.pow(attempt), heard).await.is_ok() {
             return;

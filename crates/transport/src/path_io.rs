@@ -1,451 +1,108 @@
-//! The `tcp` carrier of one path: a socket, its TLS channel, and nothing that waits.
+//! One path: between which addresses, since when, and what it runs on.
 
-use std::cell::RefCell;
-use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::task::Context;
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use socket2::SockRef;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
-use whimbrel_proto::{PathId, segment};
+use whimbrel_proto::PathId;
 
+use crate::carrier::quic::QuicCarrier;
+use crate::carrier::{CarrierKind, CarrierStats, Flow, PathError, TcpCarrier, Worked};
 use crate::shared::Shared;
-use crate::sys::{TcpStats, tcp_stats};
-use crate::tls::{Records, TlsChannel, TlsError};
 
-/// Room for one read: many records at once.
-const READ_SIZE: usize = 128 * 1024;
-/// Encrypt so much before writing.
-const WRITE_BATCH: usize = 128 * 1024;
-/// The kernel should not hold more unsent bytes than this: they are stuck if the path dies.
-const UNSENT_LIMIT: u32 = 128 * 1024;
-/// Where that is less than the path takes within [`UNSENT_TIME`], up to this: every wait for room costs
-/// two thread switches, which a path of gigabits would do little else than.
-const MAX_UNSENT_LIMIT: u32 = 512 * 1024;
-const UNSENT_TIME: Duration = Duration::from_millis(1);
-/// How fast a path takes bytes is measured over so many.
-const PACE_BYTES: u64 = 1024 * 1024;
-/// The kernel gives a connection up that acknowledges nothing for this long.
-const USER_TIMEOUT: Duration = Duration::from_secs(120);
-
-thread_local! {
-    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
-    /// Lent to whichever path is being written, so that idle ones hold no buffer.
-    static WRITE_MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    static SEGMENT: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(segment::MAX_SEGMENT));
-}
-
-/// Sets what every path's socket needs. A listener hands it on to the sockets that it accepts.
-pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
-    socket.set_tcp_nodelay(true)?;
-    #[cfg(target_os = "linux")]
-    {
-        socket.set_tcp_notsent_lowat(UNSENT_LIMIT)?;
-        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    }
-    Ok(())
-}
-
-/// Why a path ended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PathError {
-    #[error("the peer closed it")]
-    Closed,
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    #[error("the peer broke the protocol")]
-    Protocol,
-}
-
-/// Where reading or writing stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flow {
-    /// There may be more to do right away.
-    More,
-    /// Nothing more to do.
-    Idle,
-    /// The socket is not ready.
-    Blocked,
+enum Carrier {
+    Tcp(TcpCarrier),
+    Quic(QuicCarrier),
 }
 
 /// One path.
-///
-/// Each lock is for one thing only, so that reading, encrypting and sending hardly wait for each
-/// other: above all, nobody waits for the TLS channel while somebody is in a system call. Whoever
-/// holds `incoming` or `outgoing` may take `tls`, never the other way round.
 pub(crate) struct PathIo {
     pub(crate) id: PathId,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) since: Instant,
-    pub(crate) socket: TcpStream,
-    tls: Mutex<TlsChannel>,
-    incoming: Mutex<Incoming>,
-    outgoing: Mutex<Outgoing>,
-    /// The socket took no more, and nobody has tried since.
-    blocked: AtomicBool,
-}
-
-/// What came in and is not whole yet. The lock keeps reads in order.
-struct Incoming {
-    /// An incomplete record.
-    ciphertext: Vec<u8>,
-    /// An incomplete segment.
-    plaintext: Vec<u8>,
-}
-
-/// What the socket did not take yet. The lock keeps records in order.
-#[derive(Default)]
-struct Outgoing {
-    records: Records,
-    /// Bytes written since the kernel was asked how many it holds unsent.
-    unasked: usize,
-    pace: Pace,
-    /// Nothing may follow: close_notify was queued.
-    ended: bool,
-}
-
-/// How fast the socket takes bytes, and the limit that follows.
-struct Pace {
-    since: Instant,
-    written: u64,
-    limit: u32,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { since: Instant::now(), written: 0, limit: UNSENT_LIMIT }
-    }
-}
-
-impl Pace {
-    /// The limit for the kernel's unsent queue, if it has to change.
-    fn changed_limit(&mut self) -> Option<u32> {
-        if self.written < PACE_BYTES {
-            return None;
-        }
-        let before = self.limit;
-        self.limit = unsent_limit(self.written, self.since.elapsed());
-        (self.since, self.written) = (Instant::now(), 0);
-        (self.limit != before).then_some(self.limit)
-    }
-}
-
-/// For a path that took so many bytes in that time. A power of two, so that it seldom changes.
-fn unsent_limit(bytes: u64, time: Duration) -> u32 {
-    let taken = u128::from(bytes) * UNSENT_TIME.as_nanos() / time.as_nanos().max(1);
-    let taken = u32::try_from(taken).unwrap_or(MAX_UNSENT_LIMIT).min(MAX_UNSENT_LIMIT);
-    taken.next_power_of_two().clamp(UNSENT_LIMIT, MAX_UNSENT_LIMIT)
+    carrier: Carrier,
 }
 
 impl PathIo {
-    pub(crate) fn new(
-        id: PathId,
-        socket: TcpStream,
-        remote: SocketAddr,
-        tls: TlsChannel,
-        ciphertext: Vec<u8>,
-    ) -> io::Result<Self> {
-        Ok(Self {
-            id,
-            local: canonical(socket.local_addr()?),
-            remote: canonical(remote),
-            since: Instant::now(),
-            socket,
-            tls: Mutex::new(tls),
-            incoming: Mutex::new(Incoming { ciphertext, plaintext: Vec::new() }),
-            outgoing: Mutex::default(),
-            blocked: AtomicBool::new(false),
-        })
+    pub(crate) fn tcp(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: TcpCarrier) -> Self {
+        Self::new(id, local, remote, Carrier::Tcp(carrier))
     }
 
-    /// Hands plaintext that arrived with the path's first flight to the engine.
+    pub(crate) fn quic(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: QuicCarrier) -> Self {
+        Self::new(id, local, remote, Carrier::Quic(carrier))
+    }
+
+    fn new(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: Carrier) -> Self {
+        let (local, remote) = (canonical(local), canonical(remote));
+        Self { id, local, remote, since: Instant::now(), carrier }
+    }
+
+    pub(crate) fn kind(&self) -> CarrierKind {
+        match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.kind,
+            Carrier::Quic(_) => CarrierKind::Quic,
+        }
+    }
+
+    /// Hands what arrived with the path's first flight to the engine.
     pub(crate) fn feed(&self, shared: &Shared, plaintext: &[u8]) -> Result<(), PathError> {
-        let now = Instant::now();
-        let take = |segment: &[u8]| shared.take_segment(now, self.id, segment);
-        let result = assemble(&mut lock(&self.incoming).plaintext, plaintext, take);
-        shared.announce();
-        result
-    }
-
-    /// Reads once, and hands whole segments to the engine.
-    pub(crate) fn read(&self, shared: &Shared) -> Result<Flow, PathError> {
-        let result = READ_BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, shared));
-        shared.announce();
-        result
-    }
-
-    fn read_into(&self, buffer: &mut [u8], shared: &Shared) -> Result<Flow, PathError> {
-        let mut incoming = lock(&self.incoming);
-        let Incoming { ciphertext, plaintext } = &mut *incoming;
-        let held = ciphertext.len();
-        buffer[..held].copy_from_slice(ciphertext);
-        let (n, flow) = match self.read_socket(&mut buffer[held..])? {
-            Some((0, _)) => return Err(PathError::Closed),
-            Some(read) => read,
-            None => return Ok(Flow::Blocked),
-        };
-        let end = held + n;
-        let now = Instant::now();
-        let mut result = Ok(());
-        let used = lock(&self.tls).receive(&mut buffer[..end], &mut |plain| {
-            if result.is_ok() {
-                result = assemble(plaintext, plain, |segment| shared.take_segment(now, self.id, segment));
-            }
-        })?;
-        result?;
-        ciphertext.clear();
-        ciphertext.extend_from_slice(&buffer[used..end]);
-        if ciphertext.is_empty() {
-            *ciphertext = Vec::new();
-        }
-        if ciphertext.len() >= READ_SIZE / 2 {
-            return Err(TlsError::Internal("record without end").into());
-        }
-        Ok(flow)
-    }
-
-    /// Reads once; `None` if nothing is there. A short read has emptied the socket: saying so to the
-    /// runtime at once (as its own reads do) spares the call that would only tell that.
-    fn read_socket(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Flow)>> {
-        let mut short = None;
-        let result = self.socket.try_io(Interest::READABLE, || {
-            let n = rustix::io::read(&self.socket, &mut *buffer)?;
-            if n > 0 && n < buffer.len() {
-                short = Some(n);
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Ok(n)
-        });
-        match (result, short) {
-            (_, Some(n)) => Ok(Some((n, Flow::Idle))),
-            (Ok(n), None) => Ok(Some((n, Flow::More))),
-            (Err(error), None) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            (Err(error), None) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
-            (Err(error), None) => Err(error),
+        match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.feed(shared, plaintext),
+            Carrier::Quic(quic) => quic.feed(shared, plaintext),
         }
     }
 
-    /// The socket took no more when it was last written to: not worth trying until it says so.
+    /// Reads and writes once, as far as the carrier goes, and registers for what it does not give now.
+    pub(crate) fn drive(&self, shared: &Shared, cx: &mut Context<'_>) -> Result<Worked, PathError> {
+        match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.drive(shared, cx),
+            Carrier::Quic(quic) => quic.drive(shared, cx),
+        }
+    }
+
+    /// The carrier took no more when it was last written to: not worth trying until it says so.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Relaxed)
+        match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.is_blocked(),
+            Carrier::Quic(quic) => quic.is_blocked(),
+        }
     }
 
-    /// Writes what waits, for as long as the socket takes it. `None` if another thread is at it.
-    pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
-        let mut outgoing = try_lock(&self.outgoing)?;
-        self.flush_locked(&mut outgoing, shared, || try_lock(&self.tls))
-    }
-
-    /// Writes what waits, for as long as the socket takes it.
+    /// Writes what waits, for as long as the carrier takes it.
     pub(crate) fn flush(&self, shared: &Shared) -> Result<Flow, PathError> {
-        let mut outgoing = lock(&self.outgoing);
-        // A lock that is waited for is always had.
-        self.flush_locked(&mut outgoing, shared, || Some(lock(&self.tls))).unwrap_or(Ok(Flow::More))
-    }
-
-    fn flush_locked<'a>(
-        &'a self,
-        outgoing: &mut Outgoing,
-        shared: &Shared,
-        tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
-    ) -> Option<Result<Flow, PathError>> {
-        self.blocked.store(false, Ordering::Relaxed);
-        loop {
-            if !self.kernel_has_room(outgoing) {
-                self.blocked.store(true, Ordering::Relaxed);
-                return Some(Ok(Flow::Blocked));
-            }
-            // What a full socket left comes first.
-            let mut batch = Flow::More;
-            if outgoing.records.waiting().is_empty() && !outgoing.ended {
-                match self.encrypt_batch(&mut *tls()?, &mut outgoing.records, shared) {
-                    Ok(flow) => batch = flow,
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-            match self.write_out(outgoing) {
-                Ok(Flow::Blocked) => {
-                    self.blocked.store(true, Ordering::Relaxed);
-                    return Some(Ok(Flow::Blocked));
-                }
-                Err(error) => return Some(Err(error)),
-                _ if outgoing.ended || batch == Flow::Idle => return Some(Ok(Flow::Idle)),
-                _ => {}
-            }
+        match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.flush(shared),
+            Carrier::Quic(quic) => quic.flush(shared),
         }
     }
 
-    fn write_out(&self, outgoing: &mut Outgoing) -> Result<Flow, PathError> {
-        let records = &mut outgoing.records;
-        while !records.waiting().is_empty() {
-            match self.socket.try_write(records.waiting()) {
-                Ok(n) => {
-                    records.wrote(n);
-                    outgoing.unasked += n;
-                    outgoing.pace.written += n as u64;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flow::Blocked),
-                Err(error) => return Err(error.into()),
-            }
+    /// As [`flush`](Self::flush); `None` if another thread is at it.
+    pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
+        match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.try_flush(shared),
+            Carrier::Quic(quic) => quic.try_flush(shared),
         }
-        WRITE_MEMORY.with_borrow_mut(|memory| records.reclaim(memory));
-        Ok(Flow::Idle)
     }
 
-    /// Whether the kernel's unsent queue is short. Asking costs a system call: only when enough was
-    /// written since to matter.
-    fn kernel_has_room(&self, outgoing: &mut Outgoing) -> bool {
-        if let Some(limit) = outgoing.pace.changed_limit() {
-            // The limit of before does too, only not as well.
-            #[cfg(target_os = "linux")]
-            let _ = SockRef::from(&self.socket).set_tcp_notsent_lowat(limit);
-            #[cfg(not(target_os = "linux"))]
-            let _ = limit;
-        }
-        if outgoing.unasked >= outgoing.pace.limit as usize / 4 {
-            if !self.kernel_wants_more() {
-                return false;
-            }
-            outgoing.unasked = 0;
-        }
-        true
-    }
-
-    /// Asks the kernel whether its unsent queue is short (`TCP_NOTSENT_LOWAT`). A write alone never
-    /// says so; poll(2) does, and makes the kernel wake us when it has become short again.
-    fn kernel_wants_more(&self) -> bool {
-        let result = self.socket.try_io(Interest::WRITABLE, || {
-            let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
-            let ready = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-            if ready == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
-        });
-        result.is_ok()
-    }
-
-    /// Takes segments from the engine and encrypts them, one record each, behind what the TLS
-    /// channel has to say itself: a first flight leaves in one piece, be it ClientHello and early
-    /// data or the server's handshake and its answer. `Idle` if that was all.
-    fn encrypt_batch(
-        &self,
-        tls: &mut TlsChannel,
-        records: &mut Records,
-        shared: &Shared,
-    ) -> Result<Flow, PathError> {
-        WRITE_MEMORY.with_borrow_mut(|memory| tls.outgoing().lend(memory));
-        let now = Instant::now();
-        let flow = SEGMENT.with_borrow_mut(|plain| {
-            while tls.outgoing().waiting().len() < WRITE_BATCH {
-                plain.clear();
-                // The engine keeps within the early limit that it was given.
-                let may_send = tls.is_open() || tls.early_room() > 0;
-                if !may_send || !shared.next_segment(now, self.id, plain) {
-                    return Ok(Flow::Idle);
-                }
-                if tls.is_open() {
-                    tls.encrypt(plain)?;
-                    // A short segment took all that waited: asking for another is in vain.
-                    if plain.len() < segment::MAX_SEGMENT / 2 {
-                        return Ok(Flow::Idle);
-                    }
-                } else {
-                    tls.encrypt_early(plain)?;
-                }
-            }
-            Ok(Flow::More)
-        });
-        records.take(tls.outgoing());
-        WRITE_MEMORY.with_borrow_mut(|memory| records.reclaim(memory));
-        flow
-    }
-
-    /// Queues the end of the TLS channel and of the TCP stream behind everything written.
+    /// Queues the end of the channel behind everything written.
     pub(crate) fn end(&self) {
-        let mut outgoing = lock(&self.outgoing);
-        if !outgoing.ended {
-            outgoing.ended = true;
-            let mut tls = lock(&self.tls);
-            if tls.is_open() {
-                tls.close();
-            }
-            outgoing.records.take(tls.outgoing());
-            drop(tls);
-            let _ = self.write_out(&mut outgoing);
-            let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Write);
+        match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.end(),
+            Carrier::Quic(quic) => quic.end(),
         }
     }
 
-    pub(crate) fn tcp_stats(&self) -> Option<TcpStats> {
-        tcp_stats(&self.socket).ok()
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-/// Joins plaintext to whole segments.
-fn assemble(
-    partial: &mut Vec<u8>,
-    plain: &[u8],
-    mut take: impl FnMut(&[u8]) -> Result<(), PathError>,
-) -> Result<(), PathError> {
-    if partial.is_empty() {
-        let used = take_segments(plain, &mut take)?;
-        partial.extend_from_slice(&plain[used..]);
-    } else {
-        partial.extend_from_slice(plain);
-        let used = take_segments(partial, &mut take)?;
-        partial.drain(..used);
-        if partial.is_empty() {
-            *partial = Vec::new();
+    /// What the carrier knows of the path, if it can tell.
+    pub(crate) fn stats(&self) -> Option<CarrierStats> {
+        match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.stats(),
+            Carrier::Quic(quic) => Some(quic.stats()),
         }
     }
-    Ok(())
-}
-
-fn take_segments(
-    mut bytes: &[u8],
-    take: &mut impl FnMut(&[u8]) -> Result<(), PathError>,
-) -> Result<usize, PathError> {
-    let all = bytes.len();
-    while let Some((body, used)) = segment::split(bytes).map_err(|_| PathError::Protocol)? {
-        take(body)?;
-        bytes = &bytes[used..];
-    }
-    Ok(all - bytes.len())
 }
 
 /// IPv4 addresses on dual-stack sockets are shown as what they are.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_paths_of_gigabits_may_leave_more_unsent() {
-        let limit = |bits: u64| unsent_limit(PACE_BYTES, Duration::from_secs(PACE_BYTES * 8) / bits as u32);
-        assert_eq!(limit(1_000_000), UNSENT_LIMIT);
-        assert_eq!(limit(1_000_000_000), UNSENT_LIMIT);
-        assert_eq!(limit(2_000_000_000), 2 * UNSENT_LIMIT);
-        assert_eq!(limit(4_000_000_000), MAX_UNSENT_LIMIT);
-        assert_eq!(unsent_limit(PACE_BYTES, Duration::ZERO), MAX_UNSENT_LIMIT);
-    }
 }

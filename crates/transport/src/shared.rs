@@ -11,8 +11,9 @@ use tokio::sync::{Notify, broadcast};
 use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_proto::{CloseCode, Connection as Engine, Event, PathId, PathState, StreamId};
 
+use crate::carrier::{Flow, PathError};
 use crate::connection::{CloseReason, ConnectionEvent};
-use crate::path_io::{Flow, PathError, PathIo};
+use crate::path_io::PathIo;
 
 /// Events kept for a slow listener.
 const EVENT_BACKLOG: usize = 64;
@@ -120,6 +121,11 @@ impl Shared {
     /// segment does little but wake up.
     pub(crate) fn announce(&self) {
         self.dispatch(&mut self.lock());
+    }
+
+    /// Whether there is something to send on a path.
+    pub(crate) fn has_segment(&self, path: PathId) -> bool {
+        self.lock().engine.has_transmit(Instant::now(), path)
     }
 
     /// Appends the next segment for a path. Writers for whom that made room are woken.
@@ -310,6 +316,13 @@ impl Shared {
 }
 
 impl State {
+    /// All paths. (Pushed one by one: cloning the vector costs ten times as much, and this is done for each wake-up.)
+    pub(crate) fn paths(&self) -> SmallVec<[Arc<PathIo>; 2]> {
+        let mut paths = SmallVec::new();
+        self.paths.iter().for_each(|path| paths.push(path.clone()));
+        paths
+    }
+
     pub(crate) fn wake_driver(&mut self) {
         if let Some(waker) = self.driver.take() {
             waker.wake();

@@ -1,19 +1,21 @@
-//! The endpoint's own sockets: TCP listeners, and UDP sockets for notices, on one port number.
+//! The endpoint's own sockets: TCP listeners, and UDP sockets for QUIC and notices, on one port number.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use quinn::TokioRuntime;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::accept::accept_loop;
+use crate::accept::{accept_quic, accept_tcp};
+use crate::carrier::quic::QuicSocket;
+use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::endpoint::EndpointInner;
 use crate::monitor::AddressSet;
 use crate::notices::hear;
-use crate::path_io::tune;
 
 const BACKLOG: i32 = 4096;
 /// Tries to find one port that is free for all sockets.
@@ -38,34 +40,37 @@ impl BindPlan {
     }
 }
 
-fn socket(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+fn tcp_socket(address: SocketAddr, kind: CarrierKind) -> io::Result<Socket> {
+    let socket = stream_socket(Domain::for_address(address), kind)?;
+    socket.set_reuse_address(true)?;
+    bound(socket, address)
+}
+
+fn udp_socket(address: SocketAddr) -> io::Result<Socket> {
+    bound(Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?, address)
+}
+
+fn bound(socket: Socket, address: SocketAddr) -> io::Result<Socket> {
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
-    }
-    if kind == Type::STREAM {
-        socket.set_reuse_address(true)?;
     }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }
 
-pub(crate) fn listener(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = socket(address, Type::STREAM, Protocol::TCP)?;
+pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<TcpListener> {
+    let socket = tcp_socket(address, kind)?;
     tune(SockRef::from(&socket))?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
 }
 
-fn notice_socket(address: SocketAddr) -> io::Result<UdpSocket> {
-    UdpSocket::from_std(socket(address, Type::DGRAM, Protocol::UDP)?.into())
-}
-
 /// One address's sockets. The tasks that serve them own them too; [`close`](Self::close) ends both.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    pub(crate) notices: Arc<UdpSocket>,
+    pub(crate) udp: Arc<QuicSocket>,
+    quic: quinn::Endpoint,
     listener: bool,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -73,9 +78,8 @@ pub(crate) struct Bound {
 impl Bound {
     /// Stops the tasks, and returns once the sockets are closed and the port is free again.
     pub(crate) async fn close(self) {
-        let Self { notices, tasks, .. } = self;
-        drop(notices);
-        for task in tasks {
+        self.udp.close();
+        for task in self.tasks {
             task.abort();
             // An aborted task reports just that.
             let _ = task.await;
@@ -84,6 +88,7 @@ impl Bound {
 
     /// Stops the tasks.
     pub(crate) fn abort(&self) {
+        self.udp.close();
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
@@ -111,8 +116,8 @@ impl Sockets {
                 continue;
             }
             let address = SocketAddr::new(ip, port);
-            match notice_socket(address) {
-                Ok(socket) => self.add(endpoint, ip, socket),
+            match udp_socket(address).and_then(|socket| self.add(endpoint, ip, socket)) {
+                Ok(()) => {}
                 Err(error) if is_missing(&error) => missing = Some((address, error)),
                 Err(error) => taken = Some((address, error)),
             }
@@ -122,13 +127,17 @@ impl Sockets {
         taken.or(missing).or(deaf).map_or(Ok(()), Err)
     }
 
-    fn add(&mut self, endpoint: &Arc<EndpointInner>, ip: IpAddr, socket: UdpSocket) {
-        let notices = Arc::new(socket);
-        let task = tokio::spawn(hear(endpoint.clone(), notices.clone()));
-        self.bound.insert(ip, Bound { notices, listener: false, tasks: vec![task] });
+    fn add(&mut self, endpoint: &Arc<EndpointInner>, ip: IpAddr, socket: Socket) -> io::Result<()> {
+        let (udp, heard) = QuicSocket::listening(socket)?;
+        let config = endpoint.quic.listening(udp.address());
+        let quic =
+            quinn::Endpoint::new_with_abstract_socket(config, None, udp.clone(), Arc::new(TokioRuntime))?;
+        let task = tokio::spawn(hear(endpoint.clone(), udp.clone(), heard));
+        self.bound.insert(ip, Bound { udp, quic, listener: false, tasks: vec![task] });
+        Ok(())
     }
 
-    /// Adds TCP listeners where there are none.
+    /// Lets TCP and QUIC connections in where that is not so yet.
     pub(crate) fn listen(
         &mut self,
         endpoint: &Arc<EndpointInner>,
@@ -137,9 +146,13 @@ impl Sockets {
         let mut failure = None;
         for (&ip, bound) in self.bound.iter_mut().filter(|(_, bound)| !bound.listener) {
             let address = SocketAddr::new(ip, port);
-            match listener(address) {
+            let kind = endpoint.config.carriers.listens_to();
+            match listener(address, kind) {
                 Ok(listener) => {
-                    bound.tasks.push(tokio::spawn(accept_loop(endpoint.clone(), Arc::new(listener))));
+                    bound.tasks.push(tokio::spawn(accept_tcp(endpoint.clone(), listener, kind)));
+                    let (quic, config) = (bound.quic.clone(), endpoint.quic.server());
+                    quic.set_server_config(Some(config.clone()));
+                    bound.tasks.push(tokio::spawn(accept_quic(endpoint.clone(), quic, config)));
                     bound.listener = true;
                 }
                 Err(error) => failure = Some((address, error)),
@@ -167,14 +180,14 @@ fn try_port(ips: &[IpAddr]) -> Result<u16, (SocketAddr, io::Error)> {
     let mut held = Vec::new();
     for &ip in ips {
         let address = SocketAddr::new(ip, port);
-        let tcp = match socket(address, Type::STREAM, Protocol::TCP) {
+        let tcp = match tcp_socket(address, CarrierKind::Tcp) {
             Err(error) if is_missing(&error) => continue,
             tcp => tcp.map_err(|error| (address, error))?,
         };
         let bound = tcp.local_addr().map_err(|error| (address, error))?;
         port = bound.as_socket().map_or(port, |a| a.port());
         let address = SocketAddr::new(ip, port);
-        let udp = socket(address, Type::DGRAM, Protocol::UDP).map_err(|error| (address, error))?;
+        let udp = udp_socket(address).map_err(|error| (address, error))?;
         held.push((tcp, udp));
     }
     Ok(port)

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -146,10 +146,13 @@ async fn a_path_being_answered_outlives_a_new_record_with_its_address() {
     tokio::spawn(async move {
         loop {
             let (mut client, _) = way.accept().await.unwrap();
-            sender.send(()).unwrap();
+            let sender = sender.clone();
             tokio::spawn(async move {
+                // With its first flight here, the client has its connection and waits for the answer.
+                let Ok(1..) = client.peek(&mut [0]).await else { return };
+                sender.send(()).unwrap();
                 let mut server = TcpStream::connect(address).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(30)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
             });
         }
@@ -162,11 +165,20 @@ async fn a_path_being_answered_outlives_a_new_record_with_its_address() {
     // The server has told its own address meanwhile; the record is newer.
     book.enter(&key, 1, [by_way]);
     tokio::time::sleep(Duration::from_millis(100)).await;
-    at.set([ip(14)]);
-    tokio::time::timeout(LIMIT, dialled.recv()).await.expect("not dialled again").unwrap();
-    book.enter(&key, 2, [by_way, SocketAddr::new(ip(15), 9)]);
-    say(&mut stream, b"after").await;
-    assert!(dialled.try_recv().is_err(), "dialled once more");
+    for turn in 2..20 {
+        at.set([ip(20 + turn)]);
+        tokio::time::timeout(LIMIT, dialled.recv()).await.expect("not dialled again").unwrap();
+        let start = Instant::now();
+        book.enter(&key, turn.into(), [by_way, SocketAddr::new(ip(15), turn.into())]);
+        say(&mut stream, b"after").await;
+        if start.elapsed() < Duration::from_millis(45) {
+            assert!(dialled.try_recv().is_err(), "dialled once more");
+            return;
+        }
+        // An answer that late is rightly not waited for. This machine is busy: once more.
+        while dialled.try_recv().is_ok() {}
+    }
+    panic!("never answered in time");
 }
 
 /// Addresses that the test sets, of a host that has further ones.

@@ -21,7 +21,7 @@ impl Connection {
     pub(super) fn owe_ack(&mut self, now: Instant, id: PathId, size: usize) {
         let longest = if self.shares_paths() { SHARED_DELAY } else { Duration::MAX };
         let delay = self.config.params.max_ack_delay.min(longest);
-        let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) else {
+        let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) else {
             return;
         };
         path.newest_eliciting = now;
@@ -39,11 +39,11 @@ impl Connection {
     pub(super) fn put_acks(&mut self, now: Instant, here: PathId, trusted: bool, draft: &mut Draft<'_>) {
         let fitting = draft.room().saturating_sub(SMALL_FRAME) / SMALL_FRAME;
         let shared = self.shares_paths();
-        let answered: SmallVec<[PathId; 4]> = match self.paths.get(&here) {
+        let answered: SmallVec<[PathId; 4]> = match self.paths.get(here) {
             Some(path) if shared || !trusted => {
                 let live = self.paths.iter().filter(|(_, p)| p.is_live());
-                live.filter(|(of, p)| answers_for(path, here, p, **of, trusted, shared))
-                    .map(|(of, _)| *of)
+                live.filter(|(of, p)| answers_for(path, here, p, *of, trusted, shared))
+                    .map(|(of, _)| of)
                     .collect()
             }
             _ => SmallVec::new(),
@@ -51,7 +51,7 @@ impl Connection {
         let mut acks = Acks::new();
         let mut any = false;
         let live = self.paths.iter_mut().filter(|(_, p)| p.is_live());
-        for (&path, p) in live.take(fitting.min(frame::MAX_REPORTS)) {
+        for (path, p) in live.take(fitting.min(frame::MAX_REPORTS)) {
             let answers = (!shared && trusted) || answered.contains(&path);
             let along = !answers && trusted && p.is_unheard(now);
             if (answers && p.received > p.reported) || along {

@@ -30,7 +30,7 @@ impl Connection {
     /// Says whether a path shall carry data, or be a backup. The last word of either side counts.
     pub fn set_priority(&mut self, id: PathId, priority: Priority) {
         let side = self.side;
-        if let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live())
+        if let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live())
             && path.priority.value != priority
         {
             path.priority.state(priority, side);
@@ -47,7 +47,7 @@ impl Connection {
 
     pub(super) fn priority_heard(&mut self, id: PathId, priority: Priority, sequence: u64) {
         let peer = self.side.peer();
-        if let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live())
+        if let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live())
             && path.priority.hear(priority, sequence, peer)
         {
             self.push(Event::PriorityChanged(id, priority));
@@ -73,7 +73,7 @@ impl Connection {
             return;
         };
         let live = self.paths.iter().filter(|(_, p)| p.is_live());
-        let others: Vec<PathId> = live.map(|(&id, _)| id).filter(|id| *id != best).collect();
+        let others: Vec<PathId> = live.map(|(id, _)| id).filter(|id| *id != best).collect();
         match self.handover.value {
             HandoverMode::Full => {
                 self.set_priority(best, Priority::Normal);
@@ -91,7 +91,7 @@ impl Connection {
     fn best_path(&self) -> Option<PathId> {
         let active = self.paths.iter().filter(|(_, p)| p.state == PathState::Active);
         let rank = |p: &Path| (p.priority.value == Priority::Backup, p.rtt.smoothed());
-        active.min_by_key(|(_, p)| rank(p)).map(|(&id, _)| id)
+        active.min_by_key(|(_, p)| rank(p)).map(|(id, _)| id)
     }
 
     pub(super) fn put_handover(&mut self, draft: &mut Draft<'_>) {
@@ -111,7 +111,7 @@ impl Connection {
     ) {
         let waiting: Vec<PathId> = self.control.priorities.iter().copied().collect();
         for id in waiting.into_iter().filter(|id| *id != here) {
-            let state = self.paths.get(&id).map(|p| p.state);
+            let state = self.paths.get(id).map(|p| p.state);
             if state != Some(PathState::Opening) && fits(draft) {
                 self.put_priority(id, draft);
             }
@@ -125,7 +125,7 @@ impl Connection {
         if !self.control.priorities.remove(&id) {
             return;
         }
-        if let Some(path) = self.paths.get(&id).filter(|p| p.is_live() && p.priority.is_by(self.side)) {
+        if let Some(path) = self.paths.get(id).filter(|p| p.is_live() && p.priority.is_by(self.side)) {
             let Agreed { value: priority, sequence, .. } = path.priority;
             let frame = Frame::PathPriority { path: id, sequence, priority };
             draft.put(&frame, Some(Content::Priority(id)));

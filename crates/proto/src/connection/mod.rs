@@ -28,7 +28,7 @@ use crate::handover::{Agreed, HandoverMode};
 use crate::ids::{PathId, Side, StreamId};
 use crate::notice::NoticeKey;
 use crate::params::Params;
-use crate::path::Path;
+use crate::path_table::PathTable;
 use crate::scheduler::SchedulerKind;
 use crate::secret::Secret;
 use crate::stream::Stream;
@@ -102,7 +102,7 @@ pub struct Connection {
     /// Server: the client has shown that it knows the secret.
     confirmed: bool,
 
-    paths: BTreeMap<PathId, Path>,
+    paths: PathTable,
     next_path: u64,
     /// Answers about paths that this side never saw, for the next first flight.
     unseen_paths: Vec<PathReport>,
@@ -213,7 +213,7 @@ impl Connection {
             client_random: None,
             secret: None,
             confirmed: false,
-            paths: BTreeMap::new(),
+            paths: PathTable::default(),
             next_path: 0,
             unseen_paths: Vec::new(),
             streams: BTreeMap::new(),
@@ -338,7 +338,7 @@ impl Connection {
     #[must_use]
     pub fn paths(&self) -> Vec<PathStats> {
         let live = self.paths.iter().filter(|(_, path)| path.is_live());
-        live.map(|(&id, path)| PathStats {
+        live.map(|(id, path)| PathStats {
             id,
             state: path.state,
             priority: path.priority.value,
@@ -379,7 +379,7 @@ impl Connection {
     /// Where a path stands; `None` once it is forgotten.
     #[must_use]
     pub fn path_state(&self, id: PathId) -> Option<crate::path::PathState> {
-        self.paths.get(&id).map(|path| path.state)
+        self.paths.get(id).map(|path| path.state)
     }
 
     /// Since when no path is left; `None` while there is one.

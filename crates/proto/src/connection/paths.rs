@@ -148,7 +148,7 @@ impl Connection {
         self.detached_since = None;
         self.contact_lost = None;
         let live = self.paths.iter().filter(|(_, p)| p.is_live());
-        let mut live: Vec<PathId> = live.map(|(id, _)| *id).collect();
+        let mut live: Vec<PathId> = live.map(|(id, _)| id).collect();
         live.truncate(live.len().saturating_sub(MAX_LIVE));
         for oldest in live {
             self.path_lost(now, oldest);
@@ -161,7 +161,7 @@ impl Connection {
 
     /// A carrier is gone, or its path is given up: what it had not delivered goes again elsewhere.
     pub fn path_lost(&mut self, now: Instant, id: PathId) {
-        let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) else {
+        let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) else {
             return;
         };
         path.state = PathState::Lost;
@@ -175,7 +175,7 @@ impl Connection {
         // there it costs nothing to say so, and the peer might be sending on it.
         let forgettable = forgettable && !self.paths.values().any(Path::is_live);
         if forgettable && self.side == Side::Client {
-            let path = self.paths.remove(&id);
+            let path = self.paths.remove(id);
             for content in path.iter().flat_map(|p| &p.sent).flat_map(|s| &s.contents) {
                 self.control.mark(content);
             }
@@ -206,21 +206,17 @@ impl Connection {
     }
 
     fn forget_oldest_lost(&mut self) {
-        while self.unsettled() > MAX_LOST
-            && let Some(id) = self.paths.iter().find(|(_, p)| !p.is_live()).map(|(id, _)| *id)
-        {
-            self.paths.remove(&id);
+        while self.unsettled() > MAX_LOST {
+            let oldest = self.paths.iter().find(|(_, p)| !p.is_live()).map(|(id, _)| id);
+            let Some(id) = oldest else { break };
+            self.paths.remove(id);
             self.control.paths_lost.remove(&id);
         }
     }
 
     fn lose_all_but(&mut self, now: Instant, keep: PathId) {
-        let others: Vec<PathId> = self
-            .paths
-            .iter()
-            .filter(|(id, path)| **id != keep && path.is_live())
-            .map(|(id, _)| *id)
-            .collect();
+        let others: Vec<PathId> =
+            self.paths.iter().filter(|(id, path)| *id != keep && path.is_live()).map(|(id, _)| id).collect();
         for id in others {
             self.path_lost(now, id);
         }
@@ -228,7 +224,7 @@ impl Connection {
 
     /// Puts what the path has not delivered back into the queues.
     fn requeue(&mut self, id: PathId) {
-        let Some(path) = self.paths.get_mut(&id).filter(|p| !p.requeued) else {
+        let Some(path) = self.paths.get_mut(id).filter(|p| !p.requeued) else {
             return;
         };
         path.requeued = true;
@@ -261,7 +257,7 @@ impl Connection {
 
     /// The peer gave a path up and tells what it received on it, for good.
     pub(super) fn learn_final(&mut self, now: Instant, report: PathReport) {
-        let Some(path) = self.paths.get(&report.path) else {
+        let Some(path) = self.paths.get(report.path) else {
             // Settled and forgotten, or never seen here: then nothing was received.
             // A client's own repeated answer (received 0) needs none, or answers would never end.
             if self.side == Side::Server || report.received > 0 {
@@ -276,7 +272,7 @@ impl Connection {
         let count = report.received.min(path.sent_count);
         self.apply_ack(now, report.path, count, None);
         self.path_lost(now, report.path);
-        if let Some(path) = self.paths.get_mut(&report.path) {
+        if let Some(path) = self.paths.get_mut(report.path) {
             path.heard_final = true;
             path.sent.clear();
         }
@@ -299,15 +295,15 @@ impl Connection {
     /// Our own final count of a lost path has reached the peer.
     pub(super) fn final_was_told(&mut self, id: PathId) {
         self.unseen_paths.retain(|r| r.path != id);
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.paths.get_mut(id) {
             path.told = true;
         }
         self.forget_settled(id);
     }
 
     fn forget_settled(&mut self, id: PathId) {
-        if self.paths.get(&id).is_some_and(Path::is_settled) {
-            self.paths.remove(&id);
+        if self.paths.get(id).is_some_and(Path::is_settled) {
+            self.paths.remove(id);
             self.control.paths_lost.remove(&id);
         }
     }
@@ -319,13 +315,13 @@ impl Connection {
     /// What was received on paths that are gone, as far as the peer may not know it.
     pub(super) fn lost_reports(&self) -> Vec<PathReport> {
         let lost = self.paths.iter().filter(|(_, p)| !p.is_live() && !p.told);
-        let known = lost.map(|(&path, p)| PathReport { path, received: p.received });
+        let known = lost.map(|(path, p)| PathReport { path, received: p.received });
         known.chain(self.unseen_paths.iter().copied()).take(MAX_REPORTS).collect()
     }
 
     /// Our word on one path, unless the peer has it.
     pub(super) fn lost_report(&self, path: PathId) -> Option<PathReport> {
-        match self.paths.get(&path) {
+        match self.paths.get(path) {
             Some(p) => (!p.is_live() && !p.told).then_some(PathReport { path, received: p.received }),
             None => self.unseen_paths.iter().find(|r| r.path == path).copied(),
         }
@@ -338,7 +334,7 @@ impl Connection {
         id: PathId,
         lost: &[PathReport],
     ) -> Result<(), ProtocolError> {
-        let path = self.paths.get_mut(&id).ok_or(ProtocolError::Unexpected("answer"))?;
+        let path = self.paths.get_mut(id).ok_or(ProtocolError::Unexpected("answer"))?;
         if path.state != PathState::Opening {
             return Err(ProtocolError::Unexpected("second answer"));
         }
@@ -359,7 +355,7 @@ impl Connection {
     /// the server follows its PATH_LOST.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
         let older: Vec<PathId> =
-            self.paths.range(..newest).filter(|(_, path)| path.is_live()).map(|(id, _)| *id).collect();
+            self.paths.iter().filter(|(id, path)| *id < newest && path.is_live()).map(|(id, _)| id).collect();
         for id in older {
             self.path_lost(now, id);
         }
@@ -368,14 +364,14 @@ impl Connection {
     /// The carrier itself made progress on `id` (the kernel saw acknowledgements at `at`), although
     /// no segment was acknowledged: a slow path is not a dead one.
     pub fn carrier_progress(&mut self, id: PathId, at: Instant) {
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.paths.get_mut(id) {
             path.progress = path.progress.max(at);
         }
     }
 
     /// Marks a path as suspect because of outside knowledge (its carrier stalls).
     pub fn suspect_path(&mut self, id: PathId) {
-        if let Some(path) = self.paths.get_mut(&id).filter(|p| p.state == PathState::Active) {
+        if let Some(path) = self.paths.get_mut(id).filter(|p| p.state == PathState::Active) {
             path.state = PathState::Suspect;
             // With nothing under way, no acknowledgement could ever show that it works.
             path.ping |= path.in_flight == 0;

@@ -36,7 +36,7 @@ impl Connection {
     }
 
     fn take_segment(&mut self, now: Instant, id: PathId, segment: &[u8]) -> Result<(), ProtocolError> {
-        let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) else {
+        let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) else {
             // Our final count for this path may have been told: nothing more may be taken from it.
             return Ok(());
         };
@@ -64,7 +64,7 @@ impl Connection {
                 }
             }
         }
-        if let Some(path) = self.paths.get_mut(&id).filter(|_| flowing) {
+        if let Some(path) = self.paths.get_mut(id).filter(|_| flowing) {
             path.expects_more = true;
         }
         if eliciting {
@@ -126,7 +126,7 @@ impl Connection {
             }
             Frame::CloseAck => {
                 // Nothing else is left to wait for, and the client does.
-                if let Some(path) = self.paths.get_mut(&path) {
+                if let Some(path) = self.paths.get_mut(path) {
                     path.ack_due = true;
                 }
                 self.close_acknowledged()
@@ -294,7 +294,7 @@ impl Connection {
     }
 
     fn take_ack(&mut self, now: Instant, id: PathId, count: u64, delay: u64) -> Result<(), ProtocolError> {
-        let Some(path) = self.paths.get(&id) else {
+        let Some(path) = self.paths.get(id) else {
             // A path that is settled; its acknowledgements travelled on another one.
             return Ok(());
         };
@@ -307,7 +307,7 @@ impl Connection {
 
     /// Takes everything below `count` on a path as delivered.
     pub(super) fn apply_ack(&mut self, now: Instant, id: PathId, count: u64, delay: Option<Duration>) {
-        let Some(path) = self.paths.get_mut(&id) else {
+        let Some(path) = self.paths.get_mut(id) else {
             return;
         };
         let Some(acknowledged) = path.acknowledge(count) else {

@@ -64,13 +64,13 @@ impl Connection {
         if !self.shares_paths() || self.closed.is_some() {
             return false;
         }
-        let Some(here) = self.paths.get(&id).filter(|p| p.state == PathState::Active) else {
+        let Some(here) = self.paths.get(id).filter(|p| p.state == PathState::Active) else {
             return false;
         };
         if self.scheduler.scheduler().is_redundant() {
             return !here.copies.is_empty();
         }
-        self.paths.iter().any(|(of, p)| *of != id && p.state == PathState::Active && p.in_flight > 0)
+        self.paths.iter().any(|(of, p)| of != id && p.state == PathState::Active && p.in_flight > 0)
     }
 
     /// Nothing new can be sent on `id`: puts in a piece that another path carries and that would arrive here sooner.
@@ -85,7 +85,7 @@ impl Connection {
             return false;
         };
         self.put_piece_again(&piece, draft);
-        let Some(segment) = self.paths.get_mut(&piece.path).and_then(|p| p.sent.get_mut(piece.at.0)) else {
+        let Some(segment) = self.paths.get_mut(piece.path).and_then(|p| p.sent.get_mut(piece.at.0)) else {
             return true;
         };
         // From now on it hangs on this path, as far as it went.
@@ -133,7 +133,7 @@ impl Connection {
         let mut others: Snapshots = self.snapshots(now);
         others.retain(|p| p.id != id && p.in_flight > 0 && (!thrifty || p.lateness() > Duration::ZERO));
         others.iter().find_map(|there| {
-            let path = self.paths.get(&there.id)?;
+            let path = self.paths.get(there.id)?;
             let mut scan = Scan { now, here: &here, there, max };
             let found = if blocked { scan.oldest(self, path) } else { scan.newest(self, path) };
             found.map(|piece| Piece { late: there.lateness() > Duration::ZERO, ..piece })
@@ -157,13 +157,13 @@ impl Connection {
 
     fn put_copy(&mut self, id: PathId, draft: &mut Draft<'_>) -> bool {
         let room = (draft.room() - MIN_PIECE) as u64;
-        while let Some(content) = self.paths.get_mut(&id).and_then(|p| p.copies.pop_front()) {
+        while let Some(content) = self.paths.get_mut(id).and_then(|p| p.copies.pop_front()) {
             let Some(piece) = self.overtakable(id, (0, 0), &content, room) else {
                 continue;
             };
             if let Content::Stream { range, fin, .. } = content
                 && piece.range.end < range.end
-                && let Some(path) = self.paths.get_mut(&id)
+                && let Some(path) = self.paths.get_mut(id)
             {
                 let range = piece.range.end..range.end;
                 path.copies.push_front(Content::Stream { id: piece.id, range, fin, elsewhere: false });
@@ -183,7 +183,7 @@ impl Connection {
         if !self.scheduler.scheduler().is_redundant() || !self.shares_paths() {
             return;
         }
-        let others = self.paths.iter_mut().filter(|(of, p)| **of != id && p.state == PathState::Active);
+        let others = self.paths.iter_mut().filter(|(of, p)| *of != id && p.state == PathState::Active);
         for (_, path) in others {
             let data = contents.iter().filter(|c| matches!(c, Content::Stream { elsewhere: false, .. }));
             path.copies.extend(data.cloned());

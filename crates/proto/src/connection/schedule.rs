@@ -27,7 +27,7 @@ impl Connection {
     /// What may go on `path` now; `None` if that is nothing.
     pub(super) fn plan(&mut self, now: Instant, id: PathId) -> Option<Plan> {
         self.update_close(now);
-        let path = self.paths.get_mut(&id).filter(|p| p.is_live())?;
+        let path = self.paths.get_mut(id).filter(|p| p.is_live())?;
         path.room = true;
         let (state, starts) = (path.state, path.first != First::Done);
         let asked = path.ping || (path.last_word && state == PathState::Active);
@@ -73,7 +73,7 @@ impl Connection {
 
     /// A path that takes over from others has a small window: what arrives in one round trip should be whole.
     fn lone_chunk(&self, id: PathId) -> u64 {
-        match self.paths.get(&id) {
+        match self.paths.get(id) {
             Some(path) if self.handover.value != HandoverMode::Single => path.chunk(),
             _ => u64::MAX,
         }
@@ -81,7 +81,7 @@ impl Connection {
 
     /// Handover mode `single`: stream data goes on the newest path that is not suspect.
     fn single_path(&self) -> Option<PathId> {
-        let newest = |state| self.paths.iter().rev().find(|(_, p)| p.state == state).map(|(id, _)| *id);
+        let newest = |state| self.paths.iter().rev().find(|(_, p)| p.state == state).map(|(id, _)| id);
         newest(PathState::Active).or_else(|| newest(PathState::Opening))
     }
 
@@ -110,7 +110,7 @@ impl Connection {
     /// The paths that may carry data, as they stand.
     pub(super) fn snapshots(&self, now: Instant) -> Snapshots {
         let usable = self.paths.iter().filter(|(_, p)| p.is_live() && p.state != PathState::Suspect);
-        usable.map(|(&id, path)| path.snapshot(id, now)).collect()
+        usable.map(|(id, path)| path.snapshot(id, now)).collect()
     }
 
     /// Whether acknowledgements and control frames may be entrusted to `path`: what goes on a path
@@ -119,12 +119,12 @@ impl Connection {
     pub(super) fn is_trusted(&self, id: PathId) -> bool {
         let live = self.paths.values().filter(|p| p.is_live());
         let best = live.map(distrust).min();
-        self.paths.get(&id).map(distrust) == best
+        self.paths.get(id).map(distrust) == best
     }
 
     /// No other path would bring a control frame noticeably sooner.
     pub(super) fn is_quick(&self, id: PathId) -> bool {
-        let Some(here) = self.paths.get(&id).filter(|_| self.shares_paths()) else {
+        let Some(here) = self.paths.get(id).filter(|_| self.shares_paths()) else {
             return true;
         };
         let quicker =
@@ -134,26 +134,26 @@ impl Connection {
 
     /// Whether an acknowledgement that waits may go on `id`.
     fn acks_wait(&self, now: Instant, id: PathId, trusted: bool) -> bool {
-        let Some(here) = self.paths.get(&id) else {
+        let Some(here) = self.paths.get(id) else {
             return false;
         };
         let due = |p: &Path| p.ack_due || p.ack_deadline.is_some_and(|at| at <= now);
         let mut live = self.paths.iter().filter(|(_, p)| p.is_live());
         let shared = self.shares_paths();
-        live.any(|(&of, p)| due(p) && answers_for(here, id, p, of, trusted, shared))
+        live.any(|(of, p)| due(p) && answers_for(here, id, p, of, trusted, shared))
     }
 
     /// The driver's carrier for `id` takes no more for now; it does again when the path is polled next. Other paths
     /// may then have something to send.
     pub fn path_blocked(&mut self, id: PathId) {
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.paths.get_mut(id) {
             path.room = false;
         }
     }
 
     /// What the driver learnt from the carrier of `id`.
     pub fn carrier_report(&mut self, id: PathId, report: CarrierReport) {
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.paths.get_mut(id) {
             path.carrier = report;
         }
     }

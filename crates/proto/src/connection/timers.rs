@@ -17,13 +17,18 @@ impl Connection {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let over = self.closed.is_some() && !self.owes_farewell();
-        let paths = self.paths.values().filter(|p| p.is_live() && !over);
-        let deadlines = paths.flat_map(|path| {
-            [path.ack_deadline, path.suspect_deadline(self.peer_ack_delay()), self.keepalive_deadline(path)]
-        });
-        let ends = [self.linger_deadline(), self.close_deadline(), self.farewell_deadline()];
-        deadlines.chain(ends).flatten().min()
+        let mut next =
+            sooner(self.linger_deadline(), sooner(self.close_deadline(), self.farewell_deadline()));
+        if self.closed.is_some() && !self.owes_farewell() {
+            return next;
+        }
+        let ack_delay = self.peer_ack_delay();
+        for path in self.paths.values().filter(|p| p.is_live()) {
+            next = sooner(next, path.ack_deadline);
+            next = sooner(next, path.suspect_deadline(ack_delay));
+            next = sooner(next, self.keepalive_deadline(path));
+        }
+        next
     }
 
     /// Does what is due at `now`; afterwards transmit on all paths.
@@ -62,7 +67,7 @@ impl Connection {
         self.paths
             .iter()
             .filter(|(_, path)| path.is_live())
-            .filter_map(|(&id, path)| {
+            .filter_map(|(id, path)| {
                 if due(path.suspect_deadline(self.peer_ack_delay())) {
                     return Some((id, Action::Suspect));
                 }
@@ -73,7 +78,7 @@ impl Connection {
 
     /// Asks for a sign of life on a path, now.
     pub fn ping(&mut self, now: Instant, id: PathId) {
-        if let Some(path) = self.paths.get_mut(&id).filter(|p| p.is_live()) {
+        if let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) {
             path.ping = true;
             path.expects_more = false;
             // The answer, or the suspect timer, decides; don't ask again meanwhile.
@@ -84,13 +89,13 @@ impl Connection {
     /// When the path's silence, if it lasts, makes it suspect.
     #[must_use]
     pub fn suspect_deadline(&self, id: PathId) -> Option<Instant> {
-        self.paths.get(&id)?.suspect_deadline(self.peer_ack_delay())
+        self.paths.get(id)?.suspect_deadline(self.peer_ack_delay())
     }
 
     /// How long the peer may hold an acknowledgement back.
     fn peer_ack_delay(&self) -> Duration {
         let params = self.peer_params.as_ref();
-        params.map_or(Params::default().max_ack_delay, |p| p.max_ack_delay)
+        params.map_or_else(|| Params::default().max_ack_delay, |p| p.max_ack_delay)
     }
 
     fn keepalive_deadline(&self, path: &Path) -> Option<Instant> {
@@ -139,7 +144,7 @@ impl Connection {
     }
 
     pub(super) fn note_progress(&mut self, id: PathId, now: Instant) {
-        let Some(path) = self.paths.get_mut(&id) else {
+        let Some(path) = self.paths.get_mut(id) else {
             return;
         };
         path.progress = now;
@@ -147,6 +152,13 @@ impl Connection {
             path.state = PathState::Active;
             self.push(Event::PathRevived(id));
         }
+    }
+}
+
+fn sooner(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
     }
 }
 

@@ -27,6 +27,11 @@ const ADDRESS_FRAME: usize = SMALL_FRAME + 2 + 16;
 const ADDRESSES_FRAME: usize = 3 + 8 + MAX_NOTICE_ADDRESSES * (2 + 2 + 16);
 
 impl Connection {
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something for `path`. Much cheaper than trying.
+    pub fn has_transmit(&mut self, now: Instant, path: PathId) -> bool {
+        self.plan(now, path).is_some()
+    }
+
     /// Appends one segment for `path` to `out`. Returns false when there is nothing to send there.
     pub fn poll_transmit(&mut self, now: Instant, path: PathId, out: &mut Vec<u8>) -> bool {
         let Some(plan) = self.plan(now, path) else {
@@ -44,7 +49,7 @@ impl Connection {
         let Some((size, contents)) = draft.finish() else {
             return false;
         };
-        if let Some(path) = self.paths.get_mut(&path) {
+        if let Some(path) = self.paths.get_mut(path) {
             path.note_sent(now, size, eliciting, contents);
         }
         true
@@ -53,14 +58,14 @@ impl Connection {
     /// How large the next segment on `path` may be: before the answer, only the early limit may
     /// be used, to the byte (TLS breaks off a connection that exceeds it).
     pub(super) fn segment_limit(&self, path: PathId) -> u64 {
-        match self.paths.get(&path) {
+        match self.paths.get(path) {
             Some(p) if p.state == PathState::Opening => p.early_limit.saturating_sub(p.bytes_sent),
             _ => u64::MAX,
         }
     }
 
     fn put_first(&mut self, id: PathId, draft: &mut Draft<'_>) -> bool {
-        let Some(first) = self.paths.get(&id).map(|p| p.first) else {
+        let Some(first) = self.paths.get(id).map(|p| p.first) else {
             return false;
         };
         if first == First::Done {
@@ -74,7 +79,7 @@ impl Connection {
         let content = (first == First::Accept).then_some(Content::Accept);
         draft.put(&self.first_frame(first, id, lost), content);
         self.put_priority(id, draft);
-        if let Some(path) = self.paths.get_mut(&id) {
+        if let Some(path) = self.paths.get_mut(id) {
             path.first = First::Done;
         }
         // The client gives its older paths up when it has our answer: it should know by then what
@@ -104,7 +109,7 @@ impl Connection {
     }
 
     fn put_ping(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
-        let ping = self.paths.get_mut(&path).map(|p| &mut p.ping);
+        let ping = self.paths.get_mut(path).map(|p| &mut p.ping);
         let wanted = ping.is_some_and(std::mem::take);
         if wanted {
             draft.put(&Frame::Ping, None);
@@ -114,7 +119,7 @@ impl Connection {
 
     fn put_control(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
         let before = draft.len();
-        if !self.is_quick(path) {
+        if self.control.is_empty() || !self.is_quick(path) {
             return false;
         }
         if draft.room() >= 3 * SMALL_FRAME {
@@ -195,7 +200,7 @@ impl Connection {
 
     /// Says CLOSE_ACK on this path, unless it was the one to carry it anyway.
     fn put_last_word(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
-        let wanted = self.paths.get_mut(&path).is_some_and(|p| std::mem::take(&mut p.last_word));
+        let wanted = self.paths.get_mut(path).is_some_and(|p| std::mem::take(&mut p.last_word));
         let said = draft.contents.contains(&Content::CloseAck);
         let fits = draft.room() >= SMALL_FRAME;
         if wanted && !said && fits {
@@ -244,7 +249,7 @@ impl Connection {
         self.wake_writers();
         if draft.contents.len() > first {
             self.chunks_sent += 1;
-            if let Some(path) = self.paths.get_mut(&path) {
+            if let Some(path) = self.paths.get_mut(path) {
                 path.last_used = self.chunks_sent;
             }
             self.copy_to_others(path, &draft.contents[first..]);

@@ -10,6 +10,8 @@ use whimbrel_base::SecretKey;
 
 use super::inner::{EndpointInner, bind_error, follow_addresses, lock};
 use super::{Endpoint, Guard};
+use crate::carrier::Carriers;
+use crate::carrier::quic::QuicConfig;
 use crate::config::Config;
 use crate::error::BindError;
 use crate::half_open::HalfOpen;
@@ -78,6 +80,13 @@ impl Builder {
         self
     }
 
+    /// Which carriers to dial with; TCP and QUIC by default.
+    #[must_use]
+    pub fn carriers(mut self, carriers: Carriers) -> Self {
+        self.config.carriers = carriers;
+        self
+    }
+
     /// Binds the sockets and starts to watch addresses. Must run inside a tokio runtime.
     ///
     /// # Errors
@@ -93,6 +102,7 @@ impl Builder {
         let set = addresses.borrow_and_update().clone();
         let ips = plan.addresses(&set, monitor.is_exclusive());
         let tls = TlsIdentity::new(&key)?;
+        let quic = Arc::new(QuicConfig::new(&key, &tls, self.config.keepalive)?);
         let mut tries = PORT_TRIES;
         loop {
             let port = match self.port {
@@ -102,6 +112,8 @@ impl Builder {
             let inner = Arc::new(EndpointInner {
                 id: key.id(),
                 tls: tls.clone(),
+                quic: quic.clone(),
+                reach: Arc::default(),
                 key: key.clone(),
                 config: self.config.clone(),
                 plan: BindPlan { port, ..plan },

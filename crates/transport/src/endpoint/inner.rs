@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use whimbrel_base::{EndpointAddr, EndpointId, Name, SecretKey};
 
+use crate::carrier::Reach;
+use crate::carrier::quic::QuicConfig;
 use crate::config::Config;
 use crate::error::{BindError, ConnectError, ResolveError};
 use crate::half_open::HalfOpen;
@@ -29,14 +30,14 @@ const MAX_LOST: usize = 256;
 /// Between attempts to bind at a new address where the port is taken.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Longest wait for room in a socket's send buffer.
-const NOTICE_LIMIT: Duration = Duration::from_millis(50);
 
 /// What all handles of an endpoint, its tasks and its connections share.
 pub(crate) struct EndpointInner {
     pub(crate) id: EndpointId,
     pub(crate) key: SecretKey,
     pub(crate) tls: TlsIdentity,
+    pub(crate) quic: Arc<QuicConfig>,
+    pub(crate) reach: Arc<Reach>,
     pub(crate) config: Config,
     pub(super) plan: BindPlan,
     pub(super) monitor: Arc<dyn AddressMonitor>,
@@ -134,20 +135,20 @@ impl EndpointInner {
 
     /// Sends a datagram from the sockets of the target's family. What cannot be sent now is lost, as
     /// datagrams are.
-    pub(crate) async fn send_notice(&self, datagram: &[u8], target: SocketAddr) {
-        let sockets: Vec<Arc<UdpSocket>> =
-            lock(&self.sockets).bound.values().map(|bound| bound.notices.clone()).collect();
-        for socket in sockets {
-            let fits = socket.local_addr().is_ok_and(|a| a.is_ipv4() == target.is_ipv4());
-            if !fits {
+    pub(crate) fn send_notice(&self, datagram: &[u8], target: SocketAddr) {
+        for socket in lock(&self.sockets).bound.values().map(|bound| &bound.udp) {
+            if socket.address().is_ipv4() != target.is_ipv4() {
                 continue;
             }
-            match tokio::time::timeout(NOTICE_LIMIT, socket.send_to(datagram, target)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::debug!(%target, %error, "cannot send a notice now"),
-                Err(_) => tracing::debug!(%target, "the notice socket is full"),
+            if let Err(error) = socket.send_to(datagram, target) {
+                tracing::debug!(%target, %error, "cannot send a notice now");
             }
         }
+    }
+
+    /// The port of the sockets.
+    pub(crate) fn port(&self) -> u16 {
+        self.plan.port
     }
 
     pub(super) fn shut(&self) {
@@ -195,6 +196,8 @@ impl EndpointInner {
     /// Reacts to a new set of addresses.
     fn addresses_changed(self: &Arc<Self>, before: &AddressSet, set: &AddressSet) {
         self.note_lost(before, set);
+        let new = set.addresses.iter().filter(|address| !before.contains(address.ip));
+        new.for_each(|address| self.reach.forget(address.ip));
         let reachable = self.reachable_in(set);
         // Loopback addresses, when nothing else is left, are no use to anybody elsewhere.
         let moved = before.reachable() != set.reachable() && !self.is_cut_off(set);

@@ -21,6 +21,8 @@ const ALPN: &[u8] = b"whimbrel/1";
 pub(crate) struct TlsIdentity {
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
+    pub(crate) quic_client: Arc<ClientConfig>,
+    pub(crate) quic_server: Arc<ServerConfig>,
 }
 
 impl TlsIdentity {
@@ -32,28 +34,45 @@ impl TlsIdentity {
         let public = CertificateDer::from(key.id().to_spki_der());
         let certified = Arc::new(CertifiedKey::new(vec![public], signing));
 
-        let mut client = ClientConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&[&version::TLS13])?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(ExpectedServer::new(&provider)))
-            .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified.clone())));
-        client.alpn_protocols = vec![ALPN.to_vec()];
-        client.enable_sni = false; // the name would tell onlookers whom we dial
-        client.enable_early_data = true;
-        client.resumption = rustls::client::Resumption::store(Arc::new(Tickets::default()));
-
-        let mut server = ServerConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&[&version::TLS13])?
-            .with_client_cert_verifier(Arc::new(AnyPeer::new(&provider)))
-            .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(certified)));
-        server.alpn_protocols = vec![ALPN.to_vec()];
+        let mut server = server_config(&provider, &certified)?;
         server.max_early_data_size = MAX_EARLY_DATA;
         // On resumption the client is known from its ticket: answer before its Finished.
         server.send_half_rtt_data = true;
-        // Tickets are taken out when used, so a replayed first flight finds none (RFC 8446 §8.1).
-        server.session_storage = Arc::new(ServerSessions::default());
-        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+        let mut quic_server = server_config(&provider, &certified)?;
+        // QUIC limits early data by its flow control (RFC 9001 §4.6.1).
+        quic_server.max_early_data_size = u32::MAX;
+        Ok(Self {
+            client: Arc::new(client_config(&provider, &certified)?),
+            server: Arc::new(server),
+            quic_client: Arc::new(client_config(&provider, &certified)?),
+            quic_server: Arc::new(quic_server),
+        })
     }
+}
+
+fn client_config(provider: &Arc<CryptoProvider>, key: &Arc<CertifiedKey>) -> Result<ClientConfig, TlsError> {
+    let mut client = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(ExpectedServer::new(provider)))
+        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(key.clone())));
+    client.alpn_protocols = vec![ALPN.to_vec()];
+    client.enable_sni = false; // the name would tell onlookers whom we dial
+    client.enable_early_data = true;
+    // Each configuration has tickets of its own: those of one carrier are no good on another.
+    client.resumption = rustls::client::Resumption::store(Arc::new(Tickets::default()));
+    Ok(client)
+}
+
+fn server_config(provider: &Arc<CryptoProvider>, key: &Arc<CertifiedKey>) -> Result<ServerConfig, TlsError> {
+    let mut server = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&version::TLS13])?
+        .with_client_cert_verifier(Arc::new(AnyPeer::new(provider)))
+        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(key.clone())));
+    server.alpn_protocols = vec![ALPN.to_vec()];
+    // Tickets are taken out when used, so a replayed first flight finds none (RFC 8446 §8.1).
+    server.session_storage = Arc::new(ServerSessions::default());
+    Ok(server)
 }
 
 /// The TLS name under which a peer's key is expected and its tickets are kept; never sent.

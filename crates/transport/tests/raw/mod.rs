@@ -173,7 +173,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    fn read(body: &[u8]) -> Self {
+    pub(crate) fn read(body: &[u8]) -> Self {
         // Kind, length in two bytes, then the code of a refusal, which is small enough to be one byte.
         match body[0] {
             0x02 => Self::Accepted,

@@ -1,0 +1,97 @@
+//! QUIC connections that come in, up to their first whole segment.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quinn::{Connection, Incoming, RecvStream, SendStream, ServerConfig};
+use whimbrel_base::EndpointId;
+use whimbrel_proto::{CloseCode, PathId, refusal, segment};
+
+use super::{Arrival, MAX_FIRST_PLAINTEXT, admit};
+use crate::carrier::quic::{NO_ERROR, Observed, QuicCarrier, QuicChannel, peer};
+use crate::endpoint::EndpointInner;
+use crate::path_io::PathIo;
+
+const READ_SIZE: usize = 16 * 1024;
+
+/// Accepts until the socket's task is aborted.
+pub(crate) async fn accept_quic(endpoint: Arc<EndpointInner>, quic: quinn::Endpoint, config: ServerConfig) {
+    while let Some(incoming) = quic.accept().await {
+        let max = endpoint.config.max_half_open;
+        // Addresses can be forged (RFC 9000 §8.1.2). Asking for a proof costs a round trip, so it is done
+        // only when there is a crowd.
+        if endpoint.half_open.is_crowded(max) && incoming.may_retry() && !incoming.remote_address_validated()
+        {
+            let _ = incoming.retry();
+            continue;
+        }
+        let from = incoming.remote_address().ip();
+        let task = tokio::spawn(handshake(endpoint.clone(), incoming, config.clone()));
+        endpoint.half_open.add(from, task.abort_handle(), max);
+    }
+}
+
+async fn handshake(endpoint: Arc<EndpointInner>, incoming: Incoming, config: ServerConfig) {
+    let (config, observed) = endpoint.quic.accepted(&config);
+    let Ok(connecting) = incoming.accept_with(config) else { return };
+    // A server can always answer before the handshake is complete. What it says goes to the holder of the
+    // ticket, whom it knows; without a ticket there is no first segment before the client has shown its key.
+    let Ok((connection, _)) = connecting.into_0rtt() else { return };
+    match tokio::time::timeout(endpoint.config.handshake_timeout, first_segment(connection, observed)).await {
+        Ok(Ok(arrival)) => admit(&endpoint, arrival).await,
+        Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
+        Err(_) => {}
+    }
+}
+
+/// A peer that has not shown yet what it wants.
+struct Arrived {
+    connection: Connection,
+    send: SendStream,
+    recv: RecvStream,
+    observed: Arc<Observed>,
+    plaintext: Vec<u8>,
+}
+
+/// Reads until a whole first segment is there.
+async fn first_segment(connection: Connection, observed: Arc<Observed>) -> io::Result<Arrived> {
+    let (send, mut recv) = connection.accept_bi().await?;
+    let mut plaintext = Vec::new();
+    while segment::split(&plaintext).map_err(io::Error::other)?.is_none() {
+        if plaintext.len() > MAX_FIRST_PLAINTEXT {
+            return Err(io::Error::other("first segment too long"));
+        }
+        let chunk = recv.read_chunk(READ_SIZE, true).await.map_err(io::Error::other)?;
+        let chunk = chunk.ok_or(io::ErrorKind::UnexpectedEof)?;
+        plaintext.extend_from_slice(&chunk.bytes);
+    }
+    Ok(Arrived { connection, send, recv, observed, plaintext })
+}
+
+impl Arrival for Arrived {
+    fn peer(&self) -> Option<EndpointId> {
+        peer(&self.connection)
+    }
+
+    fn plaintext(&self) -> &[u8] {
+        &self.plaintext
+    }
+
+    fn into_path(self, id: PathId, endpoint: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
+        let Self { connection, send, recv, observed, plaintext } = self;
+        let ip = connection.local_ip().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let (local, remote) = (SocketAddr::new(ip, endpoint.port()), connection.remote_address());
+        let channel = QuicChannel { connection, send, recv, observed, early: None };
+        Ok((PathIo::quic(id, local, remote, QuicCarrier::new(id, channel)), plaintext))
+    }
+
+    async fn refuse(mut self, code: CloseCode, reason: &str) -> io::Result<()> {
+        self.send.write_all(&refusal(code, reason)).await.map_err(io::Error::other)?;
+        self.send.finish().map_err(io::Error::other)?;
+        // Closing now would drop what is on its way.
+        let _ = self.send.stopped().await;
+        self.connection.close(NO_ERROR, b"");
+        Ok(())
+    }
+}

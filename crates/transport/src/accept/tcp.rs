@@ -1,0 +1,161 @@
+//! TCP connections that come in, up to their first whole segment.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::{TcpListener, TcpStream};
+use whimbrel_base::EndpointId;
+use whimbrel_proto::{CloseCode, PathId, refusal, segment};
+
+use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
+use crate::carrier::{CarrierKind, TcpCarrier, kind_of, tune};
+use crate::endpoint::EndpointInner;
+use crate::path_io::PathIo;
+use crate::tls::TlsChannel;
+
+/// Enough for a handshake and a first flight.
+const READ_SIZE: usize = 20 * 1024;
+/// After an error of accept(2), such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts until the listener's task is aborted.
+pub(crate) async fn accept_tcp(endpoint: Arc<EndpointInner>, listener: TcpListener, kind: CarrierKind) {
+    loop {
+        match listener.accept().await {
+            Ok((socket, remote)) => {
+                let task = tokio::spawn(handshake(endpoint.clone(), socket, remote, kind));
+                endpoint.half_open.add(remote.ip(), task.abort_handle(), endpoint.config.max_half_open);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn handshake(endpoint: Arc<EndpointInner>, socket: TcpStream, remote: SocketAddr, kind: CarrierKind) {
+    if kind == CarrierKind::Mptcp && tune((&socket).into()).is_err() {
+        return;
+    }
+    let limit = endpoint.config.handshake_timeout;
+    let Ok(tls) = TlsChannel::server(endpoint.tls.server.clone()) else {
+        return;
+    };
+    let mut incoming = Incoming { socket, remote, kind, tls, ciphertext: Vec::new(), plaintext: Vec::new() };
+    match tokio::time::timeout(limit, incoming.first_segment()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "handshake failed");
+            // The peer may learn why from the alert.
+            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, incoming.write_out()).await;
+            return;
+        }
+        Err(_) => return,
+    }
+    admit(&endpoint, incoming).await;
+}
+
+/// A peer that has not shown yet what it wants.
+struct Incoming {
+    socket: TcpStream,
+    remote: SocketAddr,
+    /// What was listened for.
+    kind: CarrierKind,
+    tls: TlsChannel,
+    ciphertext: Vec<u8>,
+    plaintext: Vec<u8>,
+}
+
+impl Incoming {
+    /// Reads and answers until a whole first segment is there.
+    async fn first_segment(&mut self) -> io::Result<()> {
+        loop {
+            // What the handshake still has to say then leaves together with the path's first answer.
+            if segment::split(&self.plaintext).map_err(io::Error::other)?.is_some() {
+                return Ok(());
+            }
+            self.write_out().await?;
+            if self.plaintext.len() > MAX_FIRST_PLAINTEXT {
+                return Err(io::Error::other("first segment too long"));
+            }
+            self.read().await?;
+        }
+    }
+
+    async fn read(&mut self) -> io::Result<()> {
+        self.socket.readable().await?;
+        let held = self.ciphertext.len();
+        if held >= READ_SIZE {
+            return Err(io::Error::other("record without end"));
+        }
+        self.ciphertext.resize(READ_SIZE, 0);
+        let result = self.socket.try_read(&mut self.ciphertext[held..]);
+        let n = match result {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        self.ciphertext.truncate(held + n);
+        let plaintext = &mut self.plaintext;
+        let used = self
+            .tls
+            .receive(&mut self.ciphertext, &mut |plain| plaintext.extend_from_slice(plain))
+            .map_err(io::Error::other)?;
+        self.ciphertext.drain(..used);
+        Ok(())
+    }
+
+    async fn write_out(&mut self) -> io::Result<()> {
+        let records = self.tls.outgoing();
+        while !records.waiting().is_empty() {
+            self.socket.ready(Interest::WRITABLE).await?;
+            match self.socket.try_write(records.waiting()) {
+                Ok(n) => records.wrote(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Arrival for Incoming {
+    fn peer(&self) -> Option<EndpointId> {
+        self.tls.peer()
+    }
+
+    fn plaintext(&self) -> &[u8] {
+        &self.plaintext
+    }
+
+    fn into_path(self, id: PathId, _: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
+        let local = self.socket.local_addr()?;
+        let kind = kind_of(&self.socket, self.kind);
+        let carrier = TcpCarrier::new(id, kind, self.socket, self.tls, self.ciphertext);
+        Ok((PathIo::tcp(id, local, self.remote, carrier), self.plaintext))
+    }
+
+    async fn refuse(mut self, code: CloseCode, reason: &str) -> io::Result<()> {
+        if self.tls.is_open() {
+            self.tls.encrypt(&refusal(code, reason)).map_err(io::Error::other)?;
+            self.tls.close();
+        }
+        self.write_out().await?;
+        socket2::SockRef::from(&self.socket).shutdown(std::net::Shutdown::Write)?;
+        // Closing with unread bytes would reset the connection and take our answer with it.
+        let mut sink = [0; 1024];
+        loop {
+            self.socket.readable().await?;
+            match self.socket.try_read(&mut sink) {
+                Ok(0) => return Ok(()),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! How Whimbrel uses QUIC.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{
+    ClientConfig, ConnectionId, ConnectionIdGenerator, EndpointConfig, IdleTimeout, ServerConfig,
+    TransportConfig, VarInt,
+};
+use sha2::Sha256;
+use whimbrel_base::SecretKey;
+
+use super::congestion::{Factory, Observed};
+use crate::tls::{TlsError, TlsIdentity};
+
+/// Bytes that a peer may send before it has shown who it is.
+const UNKNOWN_WINDOW: u32 = 80 * 1024;
+/// Bytes that a peer may send ahead of what we have read. Flow control proper is the engine's.
+pub(super) const KNOWN_WINDOW: u32 = 16 << 20;
+/// Streams for single messages that a known peer may have open.
+pub(super) const MESSAGE_STREAMS: u32 = 256;
+/// Bytes of datagrams kept for a slow reader, and for a full path.
+const DATAGRAM_BUFFER: usize = 64 * 1024;
+/// NATs forget UDP flows after 30 s and more.
+const KEEP_ALIVE: Duration = Duration::from_secs(25);
+/// A side asks for signs of life itself, at the latest after twice its keepalive time. What stays
+/// unanswered for longer than this many of them is gone.
+const KEEPALIVES_TO_LIVE: u32 = 3;
+const SHORTEST_IDLE: Duration = Duration::from_secs(120);
+const LONGEST_IDLE: Duration = Duration::from_secs(24 * 3600);
+/// What a first round trip is expected to take (RFC 9002 §6.2.2), and the least where the last ones were shorter: the
+/// way may be another now.
+const USUAL_RTT: Duration = Duration::from_millis(333);
+const SHORTEST_RTT: Duration = Duration::from_millis(30);
+/// Incoming handshakes that wait for us, and their bytes.
+const MAX_INCOMING: usize = 256;
+const INCOMING_BYTES: u64 = 64 * 1024;
+const INCOMING_BYTES_TOTAL: u64 = 4 << 20;
+
+/// Everything that the QUIC carriers of one endpoint share.
+pub(crate) struct QuicConfig {
+    client: Arc<QuicClientConfig>,
+    server: Arc<QuicServerConfig>,
+    key: SecretKey,
+    keepalive: Duration,
+}
+
+impl std::fmt::Debug for QuicConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("QuicConfig")
+    }
+}
+
+impl QuicConfig {
+    pub(crate) fn new(key: &SecretKey, tls: &TlsIdentity, keepalive: Duration) -> Result<Self, TlsError> {
+        let refused = |_| TlsError::Internal("no cipher suite for QUIC");
+        Ok(Self {
+            client: Arc::new(tls.quic_client.clone().try_into().map_err(refused)?),
+            server: Arc::new(tls.quic_server.clone().try_into().map_err(refused)?),
+            key: key.clone(),
+            keepalive,
+        })
+    }
+
+    /// For a socket that connections are accepted on.
+    pub(crate) fn listening(&self, at: SocketAddr) -> EndpointConfig {
+        endpoint(ResetKey::derive(&self.key, at))
+    }
+
+    /// For a socket that one connection is dialled from.
+    pub(crate) fn dialling(&self) -> EndpointConfig {
+        endpoint(ResetKey(rand::random()))
+    }
+
+    /// For one connection that is dialled, to a peer to which a round trip took `rtt` lately.
+    pub(crate) fn client(&self, rtt: Option<Duration>) -> (ClientConfig, Arc<Observed>) {
+        let observed = Arc::new(Observed::default());
+        let mut transport = self.transport(&observed);
+        transport.keep_alive_interval(Some(self.keepalive.min(KEEP_ALIVE)));
+        transport.receive_window(KNOWN_WINDOW.into());
+        if let Some(rtt) = rtt {
+            // A lost first flight is sent again after three of these (RFC 9002 §6.2.2).
+            transport.initial_rtt(rtt.clamp(SHORTEST_RTT, USUAL_RTT));
+        }
+        transport.max_concurrent_uni_streams(MESSAGE_STREAMS.into());
+        let mut config = ClientConfig::new(self.client.clone());
+        config.transport_config(Arc::new(transport));
+        (config, observed)
+    }
+
+    /// For connections that come in; each is given a transport of its own by [`accepted`](Self::accepted).
+    pub(crate) fn server(&self) -> ServerConfig {
+        let mut config = ServerConfig::with_crypto(self.server.clone());
+        config.max_incoming(MAX_INCOMING);
+        config.incoming_buffer_size(INCOMING_BYTES);
+        config.incoming_buffer_size_total(INCOMING_BYTES_TOTAL);
+        config.transport_config(Arc::new(self.transport(&Arc::default())));
+        config
+    }
+
+    /// `server`, for one connection that came in.
+    pub(crate) fn accepted(&self, server: &ServerConfig) -> (Arc<ServerConfig>, Arc<Observed>) {
+        let observed = Arc::new(Observed::default());
+        let mut config = server.clone();
+        config.transport_config(Arc::new(self.transport(&observed)));
+        (Arc::new(config), observed)
+    }
+
+    fn transport(&self, observed: &Arc<Observed>) -> TransportConfig {
+        let idle = (self.keepalive * KEEPALIVES_TO_LIVE).clamp(SHORTEST_IDLE, LONGEST_IDLE);
+        let mut transport = TransportConfig::default();
+        transport.max_concurrent_bidi_streams(1u32.into());
+        transport.max_concurrent_uni_streams(0u32.into());
+        transport.stream_receive_window(KNOWN_WINDOW.into());
+        transport.receive_window(UNKNOWN_WINDOW.into());
+        transport.datagram_receive_buffer_size(Some(DATAGRAM_BUFFER));
+        transport.datagram_send_buffer_size(DATAGRAM_BUFFER);
+        transport.max_idle_timeout(IdleTimeout::try_from(idle).ok());
+        transport.congestion_controller_factory(Arc::new(Factory(observed.clone())));
+        transport
+    }
+}
+
+fn endpoint(reset_key: ResetKey) -> EndpointConfig {
+    let mut config = EndpointConfig::new(Arc::new(reset_key));
+    config.cid_generator(|| Box::new(ConnectionIds));
+    config
+}
+
+/// What a QUIC connection is closed with: the engine has said everything else.
+pub(crate) const NO_ERROR: VarInt = VarInt::from_u32(0);
+
+/// Random connection ids whose first bit is set. Notices are heard on the same socket: the second byte of
+/// a packet with a short header is then never that of a notice (docs/protocol.md §13).
+struct ConnectionIds;
+
+const CONNECTION_ID: usize = 8;
+
+impl ConnectionIdGenerator for ConnectionIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut id: [u8; CONNECTION_ID] = rand::random();
+        id[0] |= 0x80;
+        ConnectionId::new(&id)
+    }
+
+    fn cid_len(&self) -> usize {
+        CONNECTION_ID
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Derived from the endpoint's key, so that a server that was restarted can tell old connections at once
+/// that they are gone (RFC 9000 §10.3), as TCP does; and from the socket's address, because who shares a key among
+/// sockets can be made to reset the connections of one by packets to another (§21.11).
+struct ResetKey([u8; 32]);
+
+impl ResetKey {
+    fn derive(key: &SecretKey, at: SocketAddr) -> Self {
+        let what = format!("whimbrel quic stateless reset v1 {at}");
+        Self(hmac(&key.to_bytes(), what.as_bytes()))
+    }
+}
+
+fn mac(key: &[u8; 32], data: &[u8]) -> Hmac<Sha256> {
+    // HMAC takes keys of any length, so this cannot fail; the empty key is never reached.
+    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key)
+        .unwrap_or_else(|_| <Hmac<Sha256> as KeyInit>::new(&Default::default()));
+    mac.update(data);
+    mac
+}
+
+fn hmac(key: &[u8; 32], data: &[u8]) -> [u8; 32] {
+    mac(key, data).finalize().into_bytes().into()
+}
+
+impl quinn::crypto::HmacKey for ResetKey {
+    fn sign(&self, data: &[u8], signature_out: &mut [u8]) {
+        signature_out.copy_from_slice(&hmac(&self.0, data));
+    }
+
+    fn signature_len(&self) -> usize {
+        32
+    }
+
+    fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), quinn::crypto::CryptoError> {
+        mac(&self.0, data).verify_slice(signature).map_err(|_| quinn::crypto::CryptoError)
+    }
+}

@@ -1,0 +1,139 @@
+//! What QUIC's congestion controller sees, kept for statistics and to bound what waits to be sent.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics};
+use quinn_proto::RttEstimator;
+
+use crate::carrier::lock;
+
+/// Sent and not acknowledged bytes may wait behind a lost packet for so many windows.
+const WINDOWS_WHEN_LOSSY: u64 = 3;
+/// So long after a loss (or two round trips) acknowledged bytes may still be held up by it.
+const LOSSY_FOR: Duration = Duration::from_millis(500);
+/// Bytes that may wait to be sent for the first time: they are stuck if the path dies.
+const UNSENT_LIMIT: u64 = 128 * 1024;
+
+/// One connection's view, shared by whatever controllers it has (QUIC starts a new one on a new network).
+#[derive(Debug, Default)]
+pub(crate) struct Observed(Mutex<Figures>);
+
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Figures {
+    pub(super) cwnd: u64,
+    pub(super) rttvar: Duration,
+    pub(super) last_ack: Option<Instant>,
+    /// Bytes a second.
+    pub(super) delivery_rate: u64,
+    srtt: Duration,
+    last_loss: Option<Instant>,
+    /// Of the present delivery-rate sample.
+    since: Option<Instant>,
+    acked: u64,
+    /// Newest of the packets that are being acknowledged together.
+    newest_sent: Option<Instant>,
+}
+
+impl Observed {
+    pub(super) fn figures(&self) -> Figures {
+        *lock(&self.0)
+    }
+
+    /// How many bytes QUIC may hold: in flight, held up behind a loss, or waiting.
+    pub(super) fn send_window(&self, now: Instant) -> u64 {
+        let figures = self.figures();
+        let lossy_for = LOSSY_FOR.max(figures.srtt * 2);
+        let lossy = figures.last_loss.is_some_and(|at| now.saturating_duration_since(at) < lossy_for);
+        figures.cwnd * if lossy { WINDOWS_WHEN_LOSSY } else { 1 } + UNSENT_LIMIT
+    }
+}
+
+impl Figures {
+    fn acked(&mut self, now: Instant, rtt: Duration) {
+        self.last_ack = Some(now);
+        self.srtt = rtt;
+        if let Some(sent) = self.newest_sent.take() {
+            let sample = now.saturating_duration_since(sent);
+            // RFC 6298 §2.3.
+            self.rttvar = (self.rttvar * 3 + sample.abs_diff(rtt)) / 4;
+        }
+        let since = *self.since.get_or_insert(now);
+        let time = now.saturating_duration_since(since);
+        if time >= rtt && !time.is_zero() {
+            let rate = u128::from(self.acked) * 1_000_000_000 / time.as_nanos();
+            self.delivery_rate = u64::try_from(rate).unwrap_or(u64::MAX);
+            (self.since, self.acked) = (Some(now), 0);
+        }
+    }
+}
+
+/// Makes controllers that tell [`Observed`] what they see.
+pub(super) struct Factory(pub(super) Arc<Observed>);
+
+impl ControllerFactory for Factory {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        let inner = Arc::new(BbrConfig::default()).build(now, current_mtu);
+        lock(&self.0.0).cwnd = inner.window();
+        Box::new(Observing { inner, observed: self.0.clone(), rtt: Duration::ZERO })
+    }
+}
+
+struct Observing {
+    inner: Box<dyn Controller>,
+    observed: Arc<Observed>,
+    rtt: Duration,
+}
+
+impl Controller for Observing {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.inner.on_sent(now, bytes, last_packet_number);
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+        self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+        self.rtt = rtt.get();
+        let mut figures = lock(&self.observed.0);
+        figures.acked += bytes;
+        figures.newest_sent = figures.newest_sent.max(Some(sent));
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
+        self.inner.on_end_acks(now, in_flight, app_limited, largest);
+        let mut figures = lock(&self.observed.0);
+        figures.acked(now, self.rtt);
+        figures.cwnd = self.inner.window();
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, persistent: bool, lost_bytes: u64) {
+        self.inner.on_congestion_event(now, sent, persistent, lost_bytes);
+        let mut figures = lock(&self.observed.0);
+        figures.last_loss = Some(now);
+        figures.cwnd = self.inner.window();
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.inner.on_mtu_update(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.inner.window()
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.inner.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(Self { inner: self.inner.clone_box(), observed: self.observed.clone(), rtt: self.rtt })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

@@ -1,0 +1,298 @@
+//! The `quic` carrier: one QUIC connection a path, whose first bidirectional stream is the ordered byte
+//! channel. Beside it there are datagrams and a stream for each message, for those who want them.
+
+mod config;
+mod congestion;
+mod socket;
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use quinn::{Connection, ReadError, RecvStream, SendStream, VarInt, WriteError, ZeroRttAccepted};
+use rustls::pki_types::CertificateDer;
+use whimbrel_base::EndpointId;
+use whimbrel_proto::PathId;
+
+pub(crate) use config::{NO_ERROR, QuicConfig};
+pub(crate) use congestion::Observed;
+pub(crate) use socket::{Heard, QuicSocket};
+
+use self::config::{KNOWN_WINDOW, MESSAGE_STREAMS};
+use super::segments::assemble;
+use super::{CarrierStats, Flow, PathError, Worked, lock, try_lock};
+use crate::shared::Shared;
+
+/// Room for one read.
+const READ_SIZE: usize = 128 * 1024;
+/// Segments handed over together.
+const WRITE_BATCH: usize = 64 * 1024;
+/// A channel whose end was written is kept until the peer has it, but no longer than this.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+thread_local! {
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
+    static WRITE_BUFFER: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(2 * WRITE_BATCH));
+}
+
+/// The streams and figures of a QUIC connection that is to be a path.
+pub(crate) struct QuicChannel {
+    pub(crate) connection: Connection,
+    pub(crate) send: SendStream,
+    pub(crate) recv: RecvStream,
+    pub(crate) observed: Arc<Observed>,
+    /// Client: the handshake is not complete; what is written is 0-RTT data.
+    pub(crate) early: Option<ZeroRttAccepted>,
+}
+
+/// The peer's identity, once its key or ticket was verified.
+pub(crate) fn peer(connection: &Connection) -> Option<EndpointId> {
+    let keys = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    EndpointId::from_spki_der(keys.first()?).ok()
+}
+
+/// One path's QUIC connection. Whoever holds `incoming` may take `outgoing`, not the other way round.
+pub(crate) struct QuicCarrier {
+    id: PathId,
+    connection: Connection,
+    observed: Arc<Observed>,
+    /// Wakes the driver.
+    waker: Mutex<Waker>,
+    incoming: Mutex<Incoming>,
+    outgoing: Mutex<Outgoing>,
+    /// Bytes that QUIC did not take when it was last written to. Beside the lock, because whoever asks may
+    /// hold that of the engine, which comes after it.
+    held: AtomicUsize,
+}
+
+/// What came in and is not whole yet. The lock keeps reads in order.
+struct Incoming {
+    recv: RecvStream,
+    /// An incomplete segment.
+    partial: Vec<u8>,
+}
+
+/// What QUIC did not take yet. The lock keeps segments in order.
+struct Outgoing {
+    send: SendStream,
+    waiting: Vec<u8>,
+    early: Option<Early>,
+    /// How many bytes QUIC may hold, as it was told last.
+    window: u64,
+    ended: bool,
+}
+
+/// 0-RTT data whose fate is not known: it is written again if the server does not take it.
+struct Early {
+    accepted: ZeroRttAccepted,
+    written: Vec<u8>,
+}
+
+impl QuicCarrier {
+    pub(crate) fn new(id: PathId, channel: QuicChannel) -> Self {
+        let QuicChannel { connection, send, recv, observed, early } = channel;
+        // Whoever is a path has shown who it is.
+        connection.set_receive_window(VarInt::from_u32(KNOWN_WINDOW));
+        connection.set_max_concurrent_uni_streams(VarInt::from_u32(MESSAGE_STREAMS));
+        let early = early.map(|accepted| Early { accepted, written: Vec::new() });
+        Self {
+            id,
+            connection,
+            observed,
+            waker: Mutex::new(Waker::noop().clone()),
+            incoming: Mutex::new(Incoming { recv, partial: Vec::new() }),
+            outgoing: Mutex::new(Outgoing { send, waiting: Vec::new(), early, window: 0, ended: false }),
+            held: AtomicUsize::new(0),
+        }
+    }
+
+    /// Hands what arrived with the path's first flight to the engine.
+    pub(crate) fn feed(&self, shared: &Shared, plaintext: &[u8]) -> Result<(), PathError> {
+        let result = self.take(&mut lock(&self.incoming).partial, plaintext, shared);
+        shared.announce();
+        result
+    }
+
+    fn take(&self, partial: &mut Vec<u8>, plaintext: &[u8], shared: &Shared) -> Result<(), PathError> {
+        let now = Instant::now();
+        assemble(partial, plaintext, |segment| shared.take_segment(now, self.id, segment))
+    }
+
+    /// Reads and writes, as far as QUIC goes, and registers for what it does not give now.
+    pub(crate) fn drive(&self, shared: &Shared, cx: &mut Context<'_>) -> Result<Worked, PathError> {
+        lock(&self.waker).clone_from(cx.waker());
+        self.settle_early_data(cx)?;
+        let mut worked = Worked::default();
+        while let Poll::Ready(read) = READ_BUFFER.with_borrow_mut(|buffer| self.read(buffer, shared, cx)) {
+            worked.read = true;
+            if read? == Flow::More {
+                worked.again = true;
+                break;
+            }
+        }
+        if worked.read {
+            shared.announce();
+        }
+        self.flush(shared)?;
+        Ok(worked)
+    }
+
+    fn read(
+        &self,
+        buffer: &mut [u8],
+        shared: &Shared,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Flow, PathError>> {
+        let mut incoming = lock(&self.incoming);
+        let Incoming { recv, partial } = &mut *incoming;
+        let n = match std::task::ready!(recv.poll_read(cx, buffer)) {
+            Ok(0) | Err(ReadError::Reset(_)) => return Poll::Ready(Err(PathError::Closed)),
+            Ok(n) => n,
+            // The verdict on early data wakes us too, and gives us another stream.
+            Err(ReadError::ZeroRttRejected) => return Poll::Pending,
+            Err(ReadError::ConnectionLost(error)) => return Poll::Ready(Err(error.into())),
+            Err(ReadError::ClosedStream | ReadError::IllegalOrderedRead) => {
+                return Poll::Ready(Err(PathError::Protocol));
+            }
+        };
+        self.take(partial, &buffer[..n], shared)?;
+        Poll::Ready(Ok(if n == buffer.len() { Flow::More } else { Flow::Idle }))
+    }
+
+    /// Once the handshake is complete: what the server did not take early is written again, before
+    /// anything else, on streams that it will see.
+    fn settle_early_data(&self, cx: &mut Context<'_>) -> Result<(), PathError> {
+        let mut incoming = lock(&self.incoming);
+        let mut outgoing = lock(&self.outgoing);
+        let Some(early) = &mut outgoing.early else { return Ok(()) };
+        match Pin::new(&mut early.accepted).poll(cx) {
+            Poll::Pending => return Ok(()),
+            Poll::Ready(true) => outgoing.early = None,
+            Poll::Ready(false) => {
+                let opened = std::pin::pin!(self.connection.open_bi()).poll(cx);
+                let Poll::Ready(streams) = opened else { return Err(PathError::Protocol) };
+                (outgoing.send, incoming.recv) = streams?;
+                if let Some(Early { mut written, .. }) = outgoing.early.take() {
+                    tracing::debug!(bytes = written.len(), "early data refused, sending it again");
+                    written.append(&mut outgoing.waiting);
+                    outgoing.waiting = written;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// QUIC took no more when it was last written to: it wakes the driver when it does.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
+    }
+
+    /// Writes what waits, for as long as QUIC takes it. `None` if another thread is at it.
+    pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
+        Some(self.flush_locked(try_lock(&self.outgoing)?, shared))
+    }
+
+    /// Writes what waits, for as long as QUIC takes it.
+    pub(crate) fn flush(&self, shared: &Shared) -> Result<Flow, PathError> {
+        self.flush_locked(lock(&self.outgoing), shared)
+    }
+
+    fn flush_locked(
+        &self,
+        mut outgoing: MutexGuard<'_, Outgoing>,
+        shared: &Shared,
+    ) -> Result<Flow, PathError> {
+        let waker = lock(&self.waker).clone();
+        let mut cx = Context::from_waker(&waker);
+        self.follow_window(&mut outgoing);
+        let result = WRITE_BUFFER.with_borrow_mut(|buffer| {
+            loop {
+                buffer.clear();
+                // What QUIC did not take before comes first.
+                buffer.append(&mut outgoing.waiting);
+                if buffer.is_empty() && (outgoing.ended || !self.gather(buffer, shared)) {
+                    return Ok(Flow::Idle);
+                }
+                let taken = outgoing.write(buffer, &mut cx)?;
+                if taken < buffer.len() {
+                    outgoing.waiting = buffer[taken..].to_vec();
+                    return Ok(Flow::Blocked);
+                }
+            }
+        });
+        self.held.store(outgoing.waiting.len(), Ordering::Relaxed);
+        result
+    }
+
+    /// Takes segments from the engine; false if it has none.
+    fn gather(&self, buffer: &mut Vec<u8>, shared: &Shared) -> bool {
+        let now = Instant::now();
+        while buffer.len() < WRITE_BATCH && shared.next_segment(now, self.id, buffer) {}
+        !buffer.is_empty()
+    }
+
+    /// Has QUIC hold what fits in flight and a little more: what waits in it is stuck if the path dies.
+    fn follow_window(&self, outgoing: &mut Outgoing) {
+        let window = self.observed.send_window(Instant::now());
+        // Telling it takes a lock and a thread switch.
+        if window.abs_diff(outgoing.window) > outgoing.window / 8 {
+            outgoing.window = window;
+            self.connection.set_send_window(window);
+        }
+    }
+
+    /// Queues the end of the channel behind everything written.
+    pub(crate) fn end(&self) {
+        let mut outgoing = lock(&self.outgoing);
+        if !outgoing.ended && outgoing.send.finish().is_ok() {
+            outgoing.ended = true;
+            let (arrived, connection) = (outgoing.send.stopped(), self.connection.clone());
+            // Dropping the connection would drop what is still on its way.
+            tokio::spawn(async move {
+                let _ = tokio::time::timeout(LAST_WORDS, arrived).await;
+                drop(connection);
+            });
+        }
+    }
+
+    pub(crate) fn stats(&self) -> CarrierStats {
+        let path = self.connection.stats().path;
+        let figures = self.observed.figures();
+        CarrierStats {
+            srtt: path.rtt,
+            rttvar: figures.rttvar,
+            cwnd: path.cwnd,
+            unsent: self.held.load(Ordering::Relaxed) as u64,
+            delivery_rate: figures.delivery_rate,
+            lost: path.lost_packets,
+            since_ack: figures.last_ack.map_or(Duration::MAX, |at| at.elapsed()),
+        }
+    }
+}
+
+impl Outgoing {
+    /// How many bytes QUIC took.
+    fn write(&mut self, mut bytes: &[u8], cx: &mut Context<'_>) -> Result<usize, PathError> {
+        let all = bytes.len();
+        while !bytes.is_empty() {
+            match Pin::new(&mut self.send).poll_write(cx, bytes) {
+                Poll::Ready(Ok(n)) => {
+                    if let Some(early) = &mut self.early {
+                        early.written.extend_from_slice(&bytes[..n]);
+                    }
+                    bytes = &bytes[n..];
+                }
+                // The verdict on early data wakes the driver too, which then writes everything again.
+                Poll::Pending | Poll::Ready(Err(WriteError::ZeroRttRejected)) => break,
+                Poll::Ready(Err(WriteError::ConnectionLost(error))) => return Err(error.into()),
+                Poll::Ready(Err(WriteError::Stopped(_) | WriteError::ClosedStream)) => {
+                    return Err(PathError::Closed);
+                }
+            }
+        }
+        Ok(all - bytes.len())
+    }
+}

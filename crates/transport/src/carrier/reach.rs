@@ -1,0 +1,186 @@
+//! Which carriers get through, remembered for each network: whoever blocks UDP (or TCP) does so for long,
+//! and need not be asked again for each path.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::{CarrierKind, Carriers, lock};
+
+/// What was learnt is worth asking again after this.
+const EXPIRY: Duration = Duration::from_secs(600);
+/// A carrier that works says of another's failure, if there is no more than this between them, that it is
+/// not the network that is down.
+const SAME_TIME: Duration = Duration::from_secs(30);
+const MAX_NETWORKS: usize = 64;
+const MAX_REMOTES: usize = 256;
+
+/// What is known of all networks of a host.
+#[derive(Debug, Default)]
+pub(crate) struct Reach(Mutex<HashMap<IpAddr, Network>>);
+
+/// What is known of the network in which we have one address.
+#[derive(Debug, Default)]
+struct Network {
+    remotes: HashMap<IpAddr, Outcomes>,
+}
+
+/// Of one remote host, by carrier.
+#[derive(Debug, Default)]
+struct Outcomes {
+    worked: [Option<Instant>; KINDS],
+    failed: [Option<Instant>; KINDS],
+}
+
+const KINDS: usize = 2;
+
+/// MPTCP is TCP to whoever blocks.
+fn index(kind: CarrierKind) -> usize {
+    match kind {
+        CarrierKind::Tcp | CarrierKind::Mptcp => 0,
+        CarrierKind::Quic => 1,
+    }
+}
+
+impl Outcomes {
+    /// The carrier failed, and not because nothing got through at all.
+    fn is_blocked(&self, kind: usize, now: Instant) -> bool {
+        let Some(failed) = self.failed[kind].filter(|at| now.saturating_duration_since(*at) < EXPIRY) else {
+            return false;
+        };
+        let better = self.worked.iter().enumerate().filter(|(other, _)| *other != kind);
+        self.worked[kind].is_none_or(|worked| worked < failed)
+            && better.filter_map(|(_, at)| *at).any(|at| at.abs_diff(failed) < SAME_TIME || at > failed)
+    }
+}
+
+/// The time between two instants, whichever comes first.
+trait AbsDiff {
+    fn abs_diff(self, other: Self) -> Duration;
+}
+
+impl AbsDiff for Instant {
+    fn abs_diff(self, other: Self) -> Duration {
+        self.saturating_duration_since(other) + other.saturating_duration_since(self)
+    }
+}
+
+impl Network {
+    fn is_blocked(&self, remote: IpAddr, kind: usize, now: Instant) -> bool {
+        if let Some(outcomes) = self.remotes.get(&remote)
+            && (outcomes.worked[kind].is_some() || outcomes.failed[kind].is_some())
+        {
+            return outcomes.is_blocked(kind, now);
+        }
+        // Not tried there: what never works elsewhere will not work here.
+        let works = self.remotes.values().any(|outcomes| outcomes.worked[kind].is_some());
+        !works && self.remotes.values().any(|outcomes| outcomes.is_blocked(kind, now))
+    }
+}
+
+impl Reach {
+    /// A carrier got through from one of our addresses to a remote one, or did not.
+    pub(crate) fn note(&self, local: IpAddr, remote: IpAddr, kind: CarrierKind, worked: bool, now: Instant) {
+        let mut networks = lock(&self.0);
+        if networks.len() >= MAX_NETWORKS && !networks.contains_key(&local) {
+            networks.clear();
+        }
+        let network = networks.entry(local).or_default();
+        if network.remotes.len() >= MAX_REMOTES && !network.remotes.contains_key(&remote) {
+            network.remotes.clear();
+        }
+        let outcomes = network.remotes.entry(remote).or_default();
+        let which = if worked { &mut outcomes.worked } else { &mut outcomes.failed };
+        which[index(kind)] = Some(now);
+    }
+
+    /// Which carriers to try, best first: what is blocked is left out, unless nothing else is left.
+    pub(crate) fn order(
+        &self,
+        local: Option<IpAddr>,
+        remote: IpAddr,
+        carriers: Carriers,
+        now: Instant,
+    ) -> SmallVec<[CarrierKind; 2]> {
+        let all = carriers.order();
+        let networks = lock(&self.0);
+        let Some(network) = local.and_then(|local| networks.get(&local)) else { return all };
+        let open = |kind: &CarrierKind| !network.is_blocked(remote, index(*kind), now);
+        let open: SmallVec<_> = all.iter().copied().filter(open).collect();
+        if open.is_empty() { all } else { open }
+    }
+
+    /// The address is new: it may be in another network than before.
+    pub(crate) fn forget(&self, local: IpAddr) {
+        lock(&self.0).remove(&local);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+    const HOTEL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 2));
+    const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+    use CarrierKind::{Quic, Tcp};
+
+    fn order(reach: &Reach, local: IpAddr, remote: IpAddr, now: Instant) -> Vec<CarrierKind> {
+        reach.order(Some(local), remote, Carriers::Auto, now).to_vec()
+    }
+
+    #[test]
+    fn what_is_blocked_in_one_network_is_not_tried_there_again_until_it_expires() {
+        let (reach, now) = (Reach::default(), Instant::now());
+        let both = order(&reach, HOTEL, SERVER, now);
+        assert_eq!(both.len(), 2);
+        reach.note(HOTEL, SERVER, Quic, false, now);
+        assert_eq!(order(&reach, HOTEL, SERVER, now), both, "nothing else works either");
+        reach.note(HOTEL, SERVER, Tcp, true, now);
+        assert_eq!(order(&reach, HOTEL, SERVER, now), [Tcp]);
+        assert_eq!(order(&reach, HOTEL, OTHER, now), [Tcp], "nothing of its kind ever worked there");
+        assert_eq!(order(&reach, HOME, SERVER, now), both);
+        assert_eq!(order(&reach, HOTEL, SERVER, now + EXPIRY), both);
+        reach.forget(HOTEL);
+        assert_eq!(order(&reach, HOTEL, SERVER, now), both);
+    }
+
+    #[test]
+    fn what_works_with_others_is_blocked_by_this_one_only() {
+        let (reach, now) = (Reach::default(), Instant::now());
+        reach.note(HOME, OTHER, Quic, true, now);
+        reach.note(HOME, SERVER, Quic, false, now);
+        reach.note(HOME, SERVER, Tcp, true, now);
+        assert_eq!(order(&reach, HOME, SERVER, now), [Tcp]);
+        assert_eq!(order(&reach, HOME, OTHER, now).len(), 2);
+        let later = now + Duration::from_secs(1);
+        reach.note(HOME, SERVER, Quic, true, later);
+        assert_eq!(order(&reach, HOME, SERVER, later).len(), 2);
+    }
+
+    #[test]
+    fn one_carrier_alone_is_tried_whatever_is_known() {
+        let (reach, now) = (Reach::default(), Instant::now());
+        reach.note(HOTEL, SERVER, Quic, false, now);
+        reach.note(HOTEL, SERVER, Tcp, true, now);
+        let only = reach.order(Some(HOTEL), SERVER, Carriers::Only(Quic), now);
+        assert_eq!(only.to_vec(), [Quic]);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (reach, now) = (Reach::default(), Instant::now());
+        for n in 0..10_000u32 {
+            reach.note(IpAddr::from(n.to_be_bytes()), SERVER, Quic, false, now);
+            reach.note(HOME, IpAddr::from(n.to_be_bytes()), Quic, false, now);
+        }
+        let networks = lock(&reach.0);
+        assert!(networks.len() <= MAX_NETWORKS);
+        assert!(networks.values().all(|network| network.remotes.len() <= MAX_REMOTES));
+    }
+}

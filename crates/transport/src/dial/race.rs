@@ -1,0 +1,173 @@
+//! The race itself: ways and carriers, each a little after the one before.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::{Candidate, Dialled, Dialler, quic, tcp};
+use crate::carrier::CarrierKind;
+
+/// RFC 8305's recommended delay between attempts.
+const STAGGER: Duration = Duration::from_millis(250);
+/// How long a carrier runs alone before the next one starts on the same way: a round trip and a half, if
+/// that is known, within these bounds.
+const HEAD_START: Duration = Duration::from_millis(100);
+const SHORTEST_HEAD_START: Duration = Duration::from_millis(30);
+
+type Attempt = Pin<Box<dyn Future<Output = io::Result<Dialled>> + Send>>;
+
+/// One carrier on one way, and how long it runs before the next attempt may start.
+struct Runner {
+    way: Candidate,
+    local: Option<IpAddr>,
+    kind: CarrierKind,
+    alone: Duration,
+}
+
+/// An attempt that runs in a task of its own.
+struct Running {
+    remote: SocketAddr,
+    kind: CarrierKind,
+    task: AbortHandle,
+}
+
+/// Candidates being tried, each a little after the one before or as soon as one failed. What still runs
+/// when this is dropped is given up, except for those who lost against another carrier: whether they would
+/// have got through is worth knowing.
+pub(crate) struct Race {
+    who: Arc<Dialler>,
+    waiting: VecDeque<Runner>,
+    /// Most races have one runner, which needs no task of its own.
+    only: Option<Attempt>,
+    tasks: JoinSet<io::Result<Dialled>>,
+    running: Vec<Running>,
+    winner: Option<(SocketAddr, CarrierKind)>,
+    next_start: Instant,
+    last_error: io::Error,
+}
+
+impl Race {
+    pub(crate) fn new(who: Dialler, candidates: Vec<Candidate>) -> Self {
+        let waiting = candidates.into_iter().flat_map(|way| runners(&who, way)).collect();
+        let mut race = Self {
+            who: Arc::new(who),
+            waiting,
+            only: None,
+            tasks: JoinSet::new(),
+            running: Vec::new(),
+            winner: None,
+            next_start: Instant::now(),
+            last_error: io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to try"),
+        };
+        if race.waiting.len() == 1 {
+            race.only = race.waiting.pop_front().map(|runner| race.attempt(runner));
+        } else {
+            race.start_next();
+        }
+        race
+    }
+
+    fn attempt(&self, runner: Runner) -> Attempt {
+        let who = self.who.clone();
+        Box::pin(async move {
+            let Runner { way, local, kind, .. } = runner;
+            let remote = way.remote.ip();
+            let result = match kind {
+                CarrierKind::Tcp | CarrierKind::Mptcp => tcp::attempt(way, kind, who.clone()).await,
+                CarrierKind::Quic => quic::attempt(way, who.clone()).await,
+            };
+            let now = std::time::Instant::now();
+            match (&result, local) {
+                (Ok(dialled), _) if dialled.rtt.is_some() => {
+                    who.reach.note(dialled.local.ip().to_canonical(), remote, kind, true, now);
+                }
+                // What was not heard of yet tells later.
+                (Ok(_), _) | (_, None) => {}
+                (Err(_), Some(local)) => who.reach.note(local, remote, kind, false, now),
+            }
+            result
+        })
+    }
+
+    fn start_next(&mut self) {
+        if let Some(runner) = self.waiting.pop_front() {
+            self.next_start = Instant::now() + runner.alone;
+            let (remote, kind) = (runner.way.remote, runner.kind);
+            let task = self.attempt(runner);
+            let task = self.tasks.spawn(task);
+            self.running.push(Running { remote, kind, task });
+        }
+    }
+
+    /// The next carrier that can be used; an error once nothing is left to try. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> io::Result<Dialled> {
+        if let Some(only) = &mut self.only {
+            let result = only.await;
+            self.only = None;
+            return result;
+        }
+        while !self.tasks.is_empty() || !self.waiting.is_empty() {
+            let result = tokio::select! {
+                Some(result) = self.tasks.join_next() => {
+                    result.unwrap_or_else(|error| Err(io::Error::other(error)))
+                }
+                () = tokio::time::sleep_until(self.next_start), if !self.waiting.is_empty() => {
+                    self.start_next();
+                    continue;
+                }
+            };
+            match result {
+                Ok(dialled) => {
+                    self.winner = Some((dialled.remote, dialled.kind()));
+                    return Ok(dialled);
+                }
+                Err(error) => self.last_error = error,
+            }
+            self.start_next();
+        }
+        Err(io::Error::new(self.last_error.kind(), self.last_error.to_string()))
+    }
+}
+
+impl Drop for Race {
+    fn drop(&mut self) {
+        let Some((remote, winner)) = self.winner else { return };
+        for running in &self.running {
+            if running.remote != remote || running.kind == winner {
+                running.task.abort();
+            }
+        }
+        self.tasks.detach_all();
+    }
+}
+
+/// The carriers to try on a way.
+fn runners(who: &Dialler, way: Candidate) -> Vec<Runner> {
+    let local = source(&way);
+    let kinds = who.reach.order(local, way.remote.ip(), who.carriers, std::time::Instant::now());
+    let last = kinds.len() - 1;
+    let head_start = who.rtt.map_or(HEAD_START, |rtt| (rtt * 3 / 2).clamp(SHORTEST_HEAD_START, STAGGER));
+    let runner = |(index, kind)| {
+        let alone = if index == last { STAGGER } else { head_start };
+        Runner { way: way.clone(), local, kind, alone }
+    };
+    kinds.into_iter().enumerate().map(runner).collect()
+}
+
+/// Our address on a way: the one that is bound, or the one that routes choose. Sends nothing.
+fn source(way: &Candidate) -> Option<IpAddr> {
+    if let Some(local) = &way.local {
+        return Some(local.ip);
+    }
+    let any: SocketAddr = if way.remote.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(way.remote).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}

@@ -1,0 +1,45 @@
+//! One attempt over TCP.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockRef};
+use tokio::net::TcpSocket;
+
+use super::{Candidate, Carrier, Dialled, Dialler, bind_device};
+use crate::carrier::{CarrierKind, kind_of, stream_socket, tune};
+use crate::tls::TlsChannel;
+
+/// The longest that one attempt may take.
+const ATTEMPT: Duration = Duration::from_secs(10);
+
+/// Connects, and prepares the TLS handshake.
+pub(super) async fn attempt(
+    candidate: Candidate,
+    kind: CarrierKind,
+    who: Arc<Dialler>,
+) -> io::Result<Dialled> {
+    let remote = candidate.remote;
+    let socket = stream_socket(Domain::for_address(remote), kind)?;
+    socket.set_nonblocking(true)?;
+    let socket = TcpSocket::from_std_stream(socket.into());
+    // Our listener may be moving to this address too, and the kernel may pick the very port that it wants there. With
+    // this option on both, one may listen on a port that the other dials from.
+    socket.set_reuseaddr(true)?;
+    if let Some(local) = &candidate.local {
+        bind_device(&socket, local);
+        socket.bind(SocketAddr::new(local.ip, 0))?;
+    }
+    let start = Instant::now();
+    let socket = tokio::time::timeout(ATTEMPT, socket.connect(remote))
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let rtt = start.elapsed();
+    tune(SockRef::from(&socket))?;
+    let local = socket.local_addr()?;
+    let tls = TlsChannel::client(who.tls.clone(), who.peer).map_err(io::Error::other)?;
+    let kind = kind_of(&socket, kind);
+    Ok(Dialled { carrier: Carrier::Tcp(socket, Box::new(tls), kind), rtt: Some(rtt), local, remote })
+}

@@ -1,0 +1,238 @@
+//! QUIC carriers between real hosts: moves, gateways that rebind, networks that block, links that lose.
+#![allow(clippy::unwrap_used)]
+
+mod lab_support;
+
+use std::time::{Duration, Instant};
+
+use lab_support::net::{Family, Net, Node, Routed, Watch};
+use lab_support::traffic::{Echo, Server, Transfer, Way};
+use lab_support::{ms, secs};
+use whimbrel_lab::{Block, Direction, LinkSpec, Rate, require};
+use whimbrel_transport::{CarrierKind, Carriers, Connection, Endpoint};
+
+const TOTAL: u64 = 12_000_000;
+const LITTLE: u64 = 200 * 1024;
+const QUIC: Carriers = Carriers::Only(CarrierKind::Quic);
+
+fn endpoint(node: &Node, carriers: Carriers) -> Endpoint {
+    node.endpoint_with(|builder| builder.carriers(carriers))
+}
+
+fn carrier(connection: &Connection) -> CarrierKind {
+    connection.stats().paths.last().unwrap().carrier
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Mover {
+    Client,
+    Server,
+}
+
+/// Moves one side in the middle of a transfer.
+fn one_side_moves(mover: Mover, way: Way, family: Family) {
+    let net = Net::new(family);
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = endpoint(&net.client, QUIC);
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let mut watch = Watch::new(&connection);
+    let transfer = Transfer::start(&net.client, &connection, &server, way, TOTAL);
+    transfer.reach(&net.client, TOTAL / 3);
+    let now_at = match mover {
+        Mover::Client => net.client.move_on(),
+        Mover::Server => net.server.move_on(),
+    };
+    let took = net.client.wait(watch.recovery());
+    let paths = connection.stats().paths;
+    transfer.finish(&net.client);
+    eprintln!("{mover:?} moved, {way:?}, {family:?}: recovered after {took:?}");
+    let end = match mover {
+        Mover::Client => paths[0].local,
+        Mover::Server => paths[0].remote,
+    };
+    assert_eq!(end.ip(), now_at);
+    assert_eq!(paths[0].carrier, CarrierKind::Quic);
+    assert!(took < secs(2), "{took:?}");
+}
+
+macro_rules! one_side_moves {
+    ($($name:ident: $mover:ident $way:ident $family:ident;)*) => {
+        $(#[test]
+        fn $name() {
+            if require!() {
+                one_side_moves(Mover::$mover, Way::$way, Family::$family);
+            }
+        })*
+    };
+}
+
+one_side_moves! {
+    the_client_moves_while_it_uploads_over_ipv4: Client Up V4;
+    the_client_moves_while_it_downloads_over_ipv6: Client Down V6;
+    the_server_moves_while_it_is_uploaded_to_over_ipv6: Server Up V6;
+    the_server_moves_while_it_is_downloaded_from_over_ipv4: Server Down V4;
+}
+
+/// A JOIN in 0-RTT data is answered after one round trip of 200 ms.
+#[test]
+fn a_client_that_moves_is_back_after_one_round_trip() {
+    if !require!() {
+        return;
+    }
+    let net = Net::with(Family::V4, LinkSpec::default().delay(ms(100)).rate(Rate::mbit(100)));
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = endpoint(&net.client, QUIC);
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let mut echo = net.client.wait(Echo::open(&connection));
+    let mut best = Duration::MAX;
+    for _ in 0..5 {
+        net.client.move_on();
+        net.client.settle(&client);
+        best = best.min(net.client.wait(echo.say(b"there")));
+    }
+    eprintln!("back after {best:?}");
+    // Two round trips would be 400 ms.
+    assert!(best < ms(390), "{best:?}");
+}
+
+/// The gateway gives the flow another port: QUIC goes on without a new path.
+fn rebound_by_the_gateway(way: Way) {
+    let net = Routed::new(Family::V4, false);
+    let nat = net.lab.nat_gateway(&net.router, "wan0").unwrap();
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = endpoint(&net.client, QUIC);
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let total = if way == Way::Drip { LITTLE } else { TOTAL };
+    let transfer = Transfer::start(&net.client, &connection, &server, way, total);
+    for third in 1..3 {
+        transfer.reach(&net.client, third * total / 3);
+        nat.forget_mappings().unwrap();
+    }
+    transfer.finish(&net.client);
+    let stats = connection.stats();
+    eprintln!("{way:?}: {} moves", stats.moves);
+    assert_eq!(stats.moves, 0);
+    assert_eq!(stats.paths.iter().map(|path| path.id).collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn a_rebinding_gateway_is_survived_while_uploading() {
+    if require!() {
+        rebound_by_the_gateway(Way::Up);
+    }
+}
+
+#[test]
+fn a_rebinding_gateway_is_survived_while_downloading() {
+    if require!() {
+        rebound_by_the_gateway(Way::Down);
+    }
+}
+
+/// The first link dies without a word, while a second interface is up.
+fn blackhole(way: Way) {
+    let net = Routed::new(Family::V4, true);
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = endpoint(&net.client, QUIC);
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let total = if way == Way::Drip { LITTLE } else { TOTAL };
+    let transfer = Transfer::start(&net.client, &connection, &server, way, total);
+    transfer.reach(&net.client, total / 3);
+    let mut watch = Watch::new(&connection);
+    let began = Instant::now();
+    net.near[0].set_blackhole(Direction::Both, true);
+    net.client.wait(watch.recovery());
+    let took = began.elapsed();
+    eprintln!("blackhole, {way:?}: {took:?}");
+    assert!(took < secs(4), "{took:?}");
+    assert_eq!(connection.stats().paths.last().unwrap().local.ip(), Family::V4.ip(2, 10));
+    transfer.finish(&net.client);
+}
+
+#[test]
+fn a_silent_blackhole_is_left_for_another_interface_while_uploading() {
+    if require!() {
+        blackhole(Way::Up);
+    }
+}
+
+#[test]
+fn a_silent_blackhole_is_left_for_another_interface_while_little_trickles_in() {
+    if require!() {
+        blackhole(Way::Drip);
+    }
+}
+
+/// Connects anew, and tells by what and how soon.
+fn connects(net: &Routed, client: &Endpoint, server: &Server) -> (CarrierKind, Duration) {
+    let began = Instant::now();
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let took = began.elapsed();
+    net.client.wait(Echo::open(&connection));
+    (carrier(&connection), took)
+}
+
+#[test]
+fn where_udp_is_blocked_tcp_serves() {
+    if !require!() {
+        return;
+    }
+    let net = Routed::new(Family::V4, false);
+    net.router.block(Block::Udp).unwrap();
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = endpoint(&net.client, Carriers::Auto);
+    for round in 0..3 {
+        let (carrier, took) = connects(&net, &client, &server);
+        eprintln!("round {round}: {carrier} after {took:?}");
+        assert_eq!(carrier, CarrierKind::Tcp);
+        // Three round trips of 20 ms, and nothing for QUIC.
+        assert!(took < ms(400), "{took:?}");
+    }
+}
+
+/// Into a network that lets TCP through, and back into one that does not.
+#[test]
+fn where_tcp_is_blocked_quic_serves() {
+    if !require!() {
+        return;
+    }
+    let net = Routed::new(Family::V4, false);
+    let server = Server::start(&net.server, net.server.endpoint());
+    let port = server.endpoint.port();
+    net.router.block(Block::TcpPort(port)).unwrap();
+    let client = endpoint(&net.client, Carriers::Auto);
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    assert_eq!(carrier(&connection), CarrierKind::Quic);
+    let mut echo = net.client.wait(Echo::open(&connection));
+    net.router.unblock(Block::TcpPort(port)).unwrap();
+    net.client.move_on();
+    net.client.settle(&client);
+    net.client.wait(echo.say(b"elsewhere"));
+    net.router.block(Block::TcpPort(port)).unwrap();
+    net.client.move_on();
+    net.client.settle(&client);
+    net.client.wait(echo.say(b"back"));
+    assert_eq!(carrier(&connection), CarrierKind::Quic);
+}
+
+/// One packet in twenty is lost each way.
+#[test]
+fn a_lossy_link_is_no_obstacle() {
+    if !require!() {
+        return;
+    }
+    let net =
+        Net::with(Family::V4, LinkSpec::default().delay(ms(25)).rate(Rate::mbit(20)).loss(0.05).seed(3));
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = endpoint(&net.client, QUIC);
+    for way in [Way::Up, Way::Down] {
+        let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+        let began = Instant::now();
+        let transfer = Transfer::start(&net.client, &connection, &server, way, TOTAL / 4);
+        transfer.finish(&net.client);
+        let took = began.elapsed();
+        eprintln!("{way:?}: {took:?}, {:?}", connection.stats().paths[0].carrier_stats);
+        // The link alone needs 1.2 s.
+        assert!(took < secs(10), "{took:?}");
+    }
+}
