@@ -33,7 +33,7 @@ pub struct PolicySpec {
     /// (default 20 kB).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// `whimbrel`: the share of a unit's time that leaving the fastest path must save, 0 to 1 (default 0.1).
+    /// `whimbrel`: the share of a unit's time that leaving home must save, 0 to 1 (default 0.03).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<f64>,
     /// `whimbrel`: whether to open connections on further paths before they are needed (default true).

@@ -4,6 +4,7 @@
 //! capped by its window per round trip while in slow start (or after a loss). Unlike the paper's model it has no
 //! oddities to preserve; what it leaves out: upload of requests, queues, jitter, parsing and rendering.
 
+mod flows;
 mod predict;
 mod rates;
 mod run;

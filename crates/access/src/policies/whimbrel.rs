@@ -10,9 +10,9 @@ use crate::{
 /// Sends each unit, or each part of a large one, where it is complete first.
 ///
 /// 1. Intents rule paths out: money, losses, the background.
-/// 2. So does a rate far below that at home (the path that answers fastest). Of the remaining ways, the earliest
-///    arrival wins; another path than home must be earlier by a margin, because what comes after the unit will want the
-///    connections at home.
+/// 2. So does a rate far below that of the path that answers fastest. Of the remaining ways, the earliest arrival wins;
+///    another path than home (the one that brings the first window of a page soonest) must be earlier by a margin, because
+///    what comes after the unit will want connections at home whose windows have grown.
 /// 3. A unit that is large enough is split between the best ways of two paths where all of it is there earlier.
 /// 4. When something has become free, the end of what still has far to go moves there.
 pub(crate) struct Whimbrel {
@@ -26,7 +26,7 @@ pub(crate) struct Whimbrel {
 
 impl Default for Whimbrel {
     fn default() -> Self {
-        Self { split_from: 20_000, margin: 0.05, warms: true }
+        Self { split_from: 20_000, margin: 0.03, warms: true }
     }
 }
 
@@ -46,8 +46,8 @@ impl Policy for Whimbrel {
     fn decide(&mut self, situation: &Situation<'_>, forecast: &mut dyn Forecast, decision: &mut Decision) {
         let allowed = Allowed::by_intents(situation);
         let mut ways = [None; MAX_PATHS];
-        let home = fastest_to_answer(situation).map(|(path, _)| path);
-        let ways = allowed.ways(situation, home, forecast, &mut ways);
+        let home = home(situation);
+        let ways = allowed.ways(situation, forecast, &mut ways);
         let Some(best) = self.best(situation, ways, home) else { return };
         for way in ways.iter().flatten().filter(|way| way.path != best.path) {
             let reason = Reason::rule(Rule::ArrivesLater).intent(Key::SizeReceived);
@@ -76,8 +76,7 @@ impl Policy for Whimbrel {
         }
         let allowed = Allowed::by_intents(situation);
         let mut best = self.deadline(situation, under_way.completes);
-        let home = fastest_to_answer(situation).map(|(path, _)| path);
-        for path in allowed.paths().filter(|path| home.is_none_or(|home| is_worth(situation, *path, home))) {
+        for path in allowed.worthy(situation) {
             for choice in choices(situation, path) {
                 if choice == Choice::Reuse(under_way.connection) {
                     continue;
@@ -103,8 +102,8 @@ impl Policy for Whimbrel {
 /// No unit needs to be earlier by more than this to leave home: where queues are long, latency matters little.
 const MOST_MARGIN: Seconds = Seconds(0.02);
 
-/// The shares of a unit that are tried for its second part.
-const SHARES: [f64; 7] = [0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875];
+/// The shares of a unit that are tried for its second part. The ends of the scale are for paths of very unequal rates.
+const SHARES: [f64; 10] = [0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875, 1.0 / 16.0, 1.0 / 32.0, 15.0 / 16.0];
 
 impl Whimbrel {
     /// The earliest way, unless home is hardly later.
@@ -221,6 +220,23 @@ impl Allowed {
         (0..MAX_PATHS as u8).map(PathId).filter(move |path| paths[path.index()])
     }
 
+    /// Those of them that are not far slower than the path that answers fastest: they could add little, and would hold
+    /// hostage what is sent there.
+    fn worthy(&self, situation: &Situation<'_>) -> impl Iterator<Item = PathId> + use<> {
+        const LEAST: f64 = 0.02;
+        let rate = |path: PathId| situation.paths[path.index()].rate_max;
+        let fastest = fastest_to_answer(situation).and_then(|(path, _)| rate(path));
+        let mut worthy = [false; MAX_PATHS];
+        for path in self.paths() {
+            worthy[path.index()] = match (rate(path), fastest) {
+                (Some(rate), Some(fastest)) => rate.0 >= fastest.0 * LEAST,
+                // Not measured: to be explored.
+                _ => true,
+            };
+        }
+        (0..MAX_PATHS as u8).map(PathId).filter(move |path| worthy[path.index()])
+    }
+
     fn reason(&self, path: PathId) -> Reason {
         match self.why {
             Some((rule, key)) => Reason::rule(rule).intent(key).estimate(Estimate::Queue, path),
@@ -234,12 +250,11 @@ impl Allowed {
     fn ways<'a>(
         &self,
         situation: &Situation<'_>,
-        home: Option<PathId>,
         forecast: &mut dyn Forecast,
         ways: &'a mut [Option<Way>; MAX_PATHS],
     ) -> &'a [Option<Way>] {
         let mut ranking = Decision::default();
-        for path in self.paths().filter(|path| home.is_none_or(|home| is_worth(situation, *path, home))) {
+        for path in self.worthy(situation) {
             let mut race = Race::new(forecast);
             enter_path(&mut race, situation, path);
             ranking.clear();
@@ -252,15 +267,19 @@ impl Allowed {
     }
 }
 
-/// A path far slower than home could add little, and would hold what is sent there hostage.
-fn is_worth(situation: &Situation<'_>, path: PathId, home: PathId) -> bool {
-    const LEAST: f64 = 0.05;
-    let rate = |path: PathId| situation.paths[path.index()].rate_max;
-    match (rate(path), rate(home)) {
-        (Some(rate), Some(at_home)) => rate.0 >= at_home.0 * LEAST,
-        // Not measured: to be explored.
-        _ => true,
-    }
+/// The path that brings the first window of a connection soonest. One that was never measured counts as the best, until it is
+/// being used.
+fn home(situation: &Situation<'_>) -> Option<PathId> {
+    const FIRST_WINDOW: f64 = 14_600.0;
+    let takes = |path: PathId| {
+        let estimate = &situation.paths[path.index()];
+        match (estimate.srtt_min, estimate.rate_max) {
+            (Some(rtt), Some(rate)) => rtt + rate.time_for(FIRST_WINDOW),
+            _ if estimate.connections > 0 => Seconds::NEVER,
+            _ => Seconds::ZERO,
+        }
+    };
+    situation.usable().min_by(|a, b| takes(*a).0.total_cmp(&takes(*b).0))
 }
 
 /// All ways over one path.

@@ -1,7 +1,7 @@
 //! When would a transfer complete, if: by simulating a copy.
 
 use super::settings::Protocol;
-use super::world::{Done, NEVER, Rules, World};
+use super::world::{Done, NEVER, NOTHING, Rules, State, Stream, World};
 use whimbrel_access::{Choice, Forecast, Part, PathList, Seconds};
 
 /// Events after which a prediction gives up; a real one takes some dozens.
@@ -48,7 +48,7 @@ impl Forecast for Predictor<'_> {
         }
         for _ in 0..MAX_EVENTS {
             let next = self.copy.next_event(&self.rules);
-            if next >= bound.0 || next == NEVER {
+            if next >= bound.0 || next == NEVER || self.is_hopeless(smallest, first, bound) {
                 return None;
             }
             self.done.clear();
@@ -64,12 +64,32 @@ impl Forecast for Predictor<'_> {
 
     fn no_earlier_than(&mut self, choice: Choice) -> Seconds {
         let Some((paths, ready)) = self.start(choice) else { return Seconds::NEVER };
-        let rate: f64 = paths.as_slice().iter().map(|path| self.peak(path.index())).sum();
-        Seconds((ready + self.bytes / rate) * (1.0 - 1e-9))
+        Seconds((ready + self.bytes / self.peak_of(paths)) * BEFORE)
     }
 }
 
+/// Rounding must never make a lower bound too high.
+const BEFORE: f64 = 1.0 - 1e-9;
+
 impl Predictor<'_> {
+    /// Whether one of the streams asked about (those with numbers from `smallest`, which are the last, and `first`) could
+    /// not be complete before the bound even if it had its paths to itself.
+    fn is_hopeless(&self, smallest: u32, first: u32, bound: Seconds) -> bool {
+        let world = &*self.copy;
+        let late = |stream: &Stream| {
+            let start = if stream.state == State::Asked { stream.timer } else { world.clock };
+            let paths = world.connections[usize::from(stream.connection)].paths;
+            (start + (stream.left - NOTHING) / self.peak_of(paths)) * BEFORE >= bound.0
+        };
+        world.streams.iter().rev().take_while(|stream| stream.number >= smallest).any(late)
+            || (first != u32::MAX
+                && world.streams.iter().any(|stream| stream.number == first && late(stream)))
+    }
+
+    fn peak_of(&self, paths: PathList) -> f64 {
+        paths.as_slice().iter().map(|path| self.peak(path.index())).sum()
+    }
+
     /// The paths of a choice, and when its first byte can be there at the earliest.
     fn start(&self, choice: Choice) -> Option<(PathList, f64)> {
         let settings = self.rules.settings;
@@ -136,7 +156,7 @@ impl World {
         let oldest = idle.min_by(|(_, a), (_, b)| a.quiet_since.total_cmp(&b.quiet_since)).map(|(n, _)| n);
         let Some(oldest) = oldest else { return false };
         self.connections[oldest].open = false;
-        self.flows.retain(|flow| usize::from(flow.connection) != oldest);
+        self.connections[oldest].flows().for_each(|flow| self.stop(flow));
         true
     }
 }

@@ -1,7 +1,8 @@
 //! Who gets how much: flows share paths, streams share connections.
 
+use super::flows::Phase;
 use super::settings::Protocol;
-use super::world::{NEVER, Phase, Rules, World};
+use super::world::{Connection, LEAST_URGENT, NEVER, Rules, World};
 
 /// A flow that wants a share of its path.
 #[derive(Debug, Clone, Copy)]
@@ -11,12 +12,21 @@ pub(super) struct Claim {
     wanted: f64,
 }
 
+impl Connection {
+    /// Whether the most urgent stream goes before all others.
+    fn ranks(&self, rules: &Rules<'_>) -> bool {
+        rules.settings.priorities && self.protocol != Protocol::H1
+    }
+}
+
 impl World {
     /// Compute all rates for the time from now on.
     pub(super) fn share(&mut self, rules: &Rules<'_>) {
         self.stale = false;
         self.rates_change = NEVER;
-        self.note_wants();
+        if self.regroup {
+            self.group(rules);
+        }
         self.gather_claims(rules);
         for (path, network) in rules.networks.iter().enumerate() {
             let rate = match &network.trace {
@@ -32,29 +42,43 @@ impl World {
         self.share_connections(rules);
     }
 
-    /// Which connections have something to bring. Those without streams have no active flows either.
-    fn note_wants(&mut self) {
-        for stream in &self.streams {
-            let connection = &mut self.connections[usize::from(stream.connection)];
-            (connection.rate, connection.wanting, connection.most_urgent) = (0.0, 0, None);
+    /// Which connections have something to bring, and which of their streams take part. Connections without such
+    /// streams have no active flows either.
+    fn group(&mut self, rules: &Rules<'_>) {
+        self.regroup = false;
+        for &n in &self.running {
+            let connection = &mut self.connections[usize::from(self.flows[usize::from(n)].connection)];
+            (connection.wanting, connection.most_urgent) = (0, LEAST_URGENT);
         }
-        for stream in self.streams.iter().filter(|stream| stream.wants()) {
-            let connection = &mut self.connections[usize::from(stream.connection)];
-            let urgency = (stream.kind, stream.number);
-            connection.wanting += 1;
-            connection.most_urgent = Some(connection.most_urgent.map_or(urgency, |most| most.min(urgency)));
+        for stream in &mut self.streams {
+            stream.rate = 0.0;
+            if stream.wants() {
+                let connection = &mut self.connections[usize::from(stream.connection)];
+                connection.wanting += 1;
+                connection.most_urgent = connection.most_urgent.min(stream.urgency);
+            }
+        }
+        self.movers.clear();
+        for (n, stream) in self.streams.iter().enumerate().filter(|(_, stream)| stream.wants()) {
+            let connection = &self.connections[usize::from(stream.connection)];
+            if !connection.ranks(rules) || connection.most_urgent == stream.urgency {
+                self.movers.push(n as u16);
+            }
         }
     }
 
     /// Those that want least come first.
     fn gather_claims(&mut self, rules: &Rules<'_>) {
         self.claims.clear();
-        for (number, flow) in self.flows.iter_mut().enumerate() {
+        for &number in &self.running {
+            let flow = &mut self.flows[usize::from(number)];
             flow.rate = 0.0;
-            if flow.active && self.connections[usize::from(flow.connection)].wanting > 0 {
+            let connection = &mut self.connections[usize::from(flow.connection)];
+            connection.rate = 0.0;
+            if flow.active && connection.wanting > 0 {
                 let rtt = rules.networks[usize::from(flow.path)].link.rtt;
                 let wanted = if flow.phase == Phase::Full { NEVER } else { flow.window / rtt };
-                self.claims.push(Claim { flow: number as u16, path: flow.path, wanted });
+                self.claims.push(Claim { flow: number, path: flow.path, wanted });
             }
         }
         self.claims.sort_unstable_by(|a, b| a.wanted.total_cmp(&b.wanted).then(a.flow.cmp(&b.flow)));
@@ -77,14 +101,11 @@ impl World {
 
     /// With priorities the most urgent stream of a connection gets all its rate, else all get the same.
     fn share_connections(&mut self, rules: &Rules<'_>) {
-        for stream in &mut self.streams {
+        for &n in &self.movers {
+            let stream = &mut self.streams[usize::from(n)];
             let connection = &self.connections[usize::from(stream.connection)];
-            let ranked = rules.settings.priorities && connection.protocol != Protocol::H1;
-            stream.rate = match stream.wants() {
-                true if !ranked => connection.rate / f64::from(connection.wanting),
-                true if connection.most_urgent == Some((stream.kind, stream.number)) => connection.rate,
-                _ => 0.0,
-            };
+            let sharers = if connection.ranks(rules) { 1 } else { connection.wanting };
+            stream.rate = connection.rate / f64::from(sharers);
         }
     }
 }

@@ -312,10 +312,12 @@ fn estimate_paths(world: &World, networks: &[Network], into: &mut Vec<PathEstima
         loss: Some(network.loss),
         ..PathEstimate::known(Seconds(network.link.rtt), BytesPerSecond(network.link.rate))
     }));
-    for flow in &world.flows {
-        let path = &mut into[usize::from(flow.path)];
-        path.connections += 1;
-        path.rate_now = path.rate_now.map(|rate| BytesPerSecond(rate.0 + flow.rate));
+    for connection in world.connections.iter().filter(|connection| connection.open) {
+        for flow in &world.flows[usize::from(connection.flows().start)..usize::from(connection.flows().end)] {
+            let path = &mut into[usize::from(flow.path)];
+            path.connections += 1;
+            path.rate_now = path.rate_now.map(|rate| BytesPerSecond(rate.0 + flow.rate));
+        }
     }
     for stream in &world.streams {
         let path = world.connections[usize::from(stream.connection)].paths.first();
