@@ -74,6 +74,16 @@ pub(crate) struct Shared {
     pub(crate) notice_heard: Notify,
 }
 
+/// What the engine has for a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Nothing,
+    /// A segment, which took all stream data that waited.
+    Last,
+    /// A segment; stream data still waits, for this path or another.
+    AndMore,
+}
+
 impl Shared {
     pub(crate) fn new(
         engine: Engine,
@@ -148,12 +158,16 @@ impl Shared {
     }
 
     /// Appends the next segment for a path. Writers for whom that made room are woken.
-    pub(crate) fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> Next {
         let mut state = self.lock();
         state.written_since_flush = 0;
-        let any = state.engine.poll_transmit(now, path, out);
+        if !state.engine.poll_transmit(now, path, out) {
+            self.dispatch(&mut state);
+            return Next::Nothing;
+        }
+        let more = state.engine.has_stream_data();
         self.dispatch(&mut state);
-        any
+        if more { Next::AndMore } else { Next::Last }
     }
 
     /// A carrier ended.

@@ -9,7 +9,7 @@ use lab_support::net::{Family, Multi};
 use lab_support::paths::{Running, active, carried, link};
 use lab_support::traffic::Way;
 use lab_support::{heavy, ms, secs};
-use whimbrel_lab::{LinkSpec, require};
+use whimbrel_lab::{LinkSpec, Queue, require};
 use whimbrel_transport::{CloseCode, HandoverMode, PathPolicy, Policy, Priority, SchedulerKind};
 
 use HandoverMode::{Backup, Full, Single};
@@ -338,4 +338,28 @@ fn a_server_may_ask_for_all_paths() {
     let running = Running::with(net, |builder| builder, |builder| builder.handover(Full));
     running.until_active(2);
     assert_eq!(running.connection.path_control().handover(), Full);
+}
+
+/// The path's window is still small then, and so are the chunks that the scheduler gives it: they must follow one another
+/// nevertheless, instead of one for each acknowledgement.
+#[test]
+fn a_slow_backup_path_that_takes_over_carries_what_it_can() {
+    if !require!() {
+        return;
+    }
+    let _alone = heavy();
+    let slow = link(2, 50).queue(Queue::Time(secs(2)));
+    let running = Running::in_mode(Multi::new(Family::V4, &[link(8, 15), slow]), Backup);
+    running.until_active(2);
+    let backup =
+        running.paths().iter().find(|path| path.priority == Priority::Backup).map(|path| path.local.ip());
+    let used = usize::from(backup == Some(running.net.up(0).ip()));
+    let transfer = running.start(Way::Down, 2_000_000);
+    transfer.reach(&running.net.client, 500_000);
+    running.net.up(used).leave();
+    let began = Instant::now();
+    transfer.finish(&running.net.client);
+    // 1.5 MB take 6 s at 2 Mbit/s; with one chunk for each acknowledgement they took 20 s.
+    let took = began.elapsed();
+    assert!(took < secs(12), "{took:?}");
 }

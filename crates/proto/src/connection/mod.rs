@@ -370,6 +370,12 @@ impl Connection {
         self.paths.values().map(|path| path.in_flight).sum()
     }
 
+    /// Streams have something to send, perhaps more than credit or the scheduler allow.
+    #[must_use]
+    pub fn has_stream_data(&self) -> bool {
+        !self.send_queue.is_empty()
+    }
+
     /// Control frames wait that the peer may be blocked for.
     #[must_use]
     pub fn has_urgent_control(&self) -> bool {

@@ -16,7 +16,7 @@ use whimbrel_proto::{PathId, segment};
 
 use super::segments::assemble;
 use super::{CarrierKind, CarrierStats, Flow, PathError, Worked, lock, try_lock};
-use crate::shared::Shared;
+use crate::shared::{Next, Shared};
 use crate::sys::{is_mptcp, tcp_stats};
 use crate::tls::{Records, TlsChannel, TlsError};
 
@@ -421,14 +421,16 @@ impl TcpCarrier {
                 plain.clear();
                 // The engine keeps within the early limit that it was given.
                 let may_send = tls.is_open() || tls.early_room() > 0;
-                if !may_send || !shared.next_segment(now, self.id, plain) {
+                let next = if may_send { shared.next_segment(now, self.id, plain) } else { Next::Nothing };
+                if next == Next::Nothing {
                     return Ok(Flow::Idle);
                 }
                 if tls.is_open() {
                     tls.encrypt(plain)?;
-                    // A short segment took all that waited: asking for another is in vain.
+                    // A short segment took all that waited: asking for another is in vain. Or the path is slow, and
+                    // should not be given too much at once.
                     if plain.len() < segment::MAX_SEGMENT / 2 {
-                        return Ok(Flow::Idle);
+                        return Ok(if next == Next::AndMore { Flow::More } else { Flow::Idle });
                     }
                 } else {
                     tls.encrypt_early(plain)?;

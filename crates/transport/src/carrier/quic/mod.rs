@@ -24,7 +24,7 @@ pub(crate) use socket::{Heard, QuicSocket};
 use self::config::{KNOWN_WINDOW, MESSAGE_STREAMS};
 use super::segments::assemble;
 use super::{CarrierStats, Flow, PathError, Worked, lock, try_lock};
-use crate::shared::Shared;
+use crate::shared::{Next, Shared};
 
 /// Room for one read.
 const READ_SIZE: usize = 128 * 1024;
@@ -230,7 +230,7 @@ impl QuicCarrier {
     /// Takes segments from the engine; false if it has none.
     fn gather(&self, buffer: &mut Vec<u8>, shared: &Shared) -> bool {
         let now = Instant::now();
-        while buffer.len() < WRITE_BATCH && shared.next_segment(now, self.id, buffer) {}
+        while buffer.len() < WRITE_BATCH && shared.next_segment(now, self.id, buffer) != Next::Nothing {}
         !buffer.is_empty()
     }
 
