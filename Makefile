@@ -6,7 +6,10 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 20
 FUZZ_TARGETS := frame record ticket config names_protocol har
 
-.PHONY: help setup build demo test format lint docs unit bench bench-pageload fuzz clean
+# Recorded cellular networks for the bench `traces`.
+TRACES ?= ../shared/data/traces
+
+.PHONY: help setup build demo test format lint docs unit bench bench-quick bench-pageload fuzz clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,8 +37,11 @@ docs: ## Build the API documentation without warnings
 unit: ## Run every test
 	$(CARGO) test --workspace -j $(JOBS)
 
-bench: ## Measure against the peers (long; results in bench/results)
-	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results
+bench: ## Measure against the peers (some two hours; results in bench/results)
+	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)
+
+bench-quick: ## Run every bench for a moment; nothing is kept
+	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --quick --traces $(TRACES)
 
 bench-pageload: ## Measure simulations of page loads per second and core
 	$(CARGO) run --release -p whimbrel-pageload -j $(JOBS) -- bench crates/pageload/data/pages.jsonl.gz --only crates/pageload/data/oracle.csv

@@ -1,12 +1,13 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use whimbrel_lab::Lab;
 
+use crate::benches::handover::Experiment;
 use crate::benches::{self, Plan, child};
 use crate::output::Output;
 use crate::system::Kind;
@@ -21,11 +22,13 @@ Examples:
   whimbrel-bench connect --quick           a smoke run, nothing is kept
   whimbrel-bench recovery --rtt 50         moves in the lab, one round-trip time
   whimbrel-bench server-move --connections 500
+  whimbrel-bench handover                  the papers' experiments with two links
+  whimbrel-bench handover --only goodput,delay --rounds 5
   whimbrel-bench ping-pong --systems whimbrel,tls --json
-  
+
 The peers TLS, quinn and iroh are compiled in with `--features peers` only.";
 
-/// Measures whimbrel beside TCP, TLS over TCP, quinn and iroh.
+/// Measures whimbrel beside TCP, TLS over TCP, quinn, iroh and kernel MPTCP.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -53,6 +56,9 @@ struct Options {
     /// A smoke run: few, short rounds; results are kept only where `--out` says.
     #[arg(long, global = true)]
     quick: bool,
+    /// Where the recorded networks of the bench `traces` are.
+    #[arg(long, global = true, value_name = "DIR", default_value = "../shared/data/traces")]
+    traces: PathBuf,
     /// Only these systems.
     #[arg(long, global = true, value_enum, value_delimiter = ',')]
     systems: Vec<Kind>,
@@ -92,6 +98,26 @@ enum Command {
         #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
         connections: Vec<u16>,
     },
+    /// In the lab: a file over two links, beside kernel MPTCP and TCP on each link.
+    Aggregate,
+    /// In the lab: the first seconds over two links.
+    StartUp,
+    /// In the lab: small objects over two unequal links.
+    SmallObjects,
+    /// In the lab: how long the application hears nothing when the link in use is lost.
+    Failover,
+    /// In the lab: Wi-Fi beside recorded cellular networks.
+    Traces,
+    /// In the lab: both ends move at once, a hundred times.
+    BothMove,
+    /// In the lab: CPU time with two paths and with one.
+    Cpu,
+    /// In the lab: the experiments of the handover papers.
+    Handover {
+        /// Only these.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<Experiment>,
+    },
     /// One side of the idle bench, in a process of its own.
     #[command(hide = true)]
     IdleChild(child::Role),
@@ -117,7 +143,7 @@ impl Cli {
                 benches::ping_pong::run(&plan, &mut output)?;
                 benches::connect::run(&plan, &mut output)?;
                 benches::idle::run(&plan, None, &mut output)?;
-                moves(&plan, &mut output)
+                in_lab(&plan, &options.traces, &mut output)
             }
             Command::Throughput => benches::bulk::throughput(&plan, &mut output),
             Command::SmallWrites => benches::bulk::small_writes(&plan, &mut output),
@@ -131,6 +157,14 @@ impl Cli {
                 let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
                 benches::server_move::run(&plan, &counts, &mut output)
             }
+            Command::Aggregate => benches::aggregate::aggregate(&plan, &mut output),
+            Command::StartUp => benches::aggregate::start_up(&plan, &mut output),
+            Command::SmallObjects => benches::small_objects::run(&plan, &mut output),
+            Command::Failover => benches::failover::run(&plan, &mut output),
+            Command::Traces => benches::traces::run(&plan, &options.traces, &mut output),
+            Command::BothMove => benches::both_move::run(&plan, &mut output),
+            Command::Cpu => benches::cpu::run(&plan, &mut output),
+            Command::Handover { only } => benches::handover::run(&plan, &only, &mut output),
             Command::IdleChild(_) => Ok(()),
         }
         .context("the bench did not finish")
@@ -139,19 +173,45 @@ impl Cli {
 
 impl Command {
     fn needs_lab(&self) -> bool {
-        matches!(self, Self::Recovery { .. } | Self::ServerMove { .. })
+        match self {
+            Self::All
+            | Self::Throughput
+            | Self::SmallWrites
+            | Self::PingPong
+            | Self::Connect
+            | Self::Idle { .. }
+            | Self::IdleChild(_) => false,
+            Self::Recovery { .. }
+            | Self::ServerMove { .. }
+            | Self::Aggregate
+            | Self::StartUp
+            | Self::SmallObjects
+            | Self::Failover
+            | Self::Traces
+            | Self::BothMove
+            | Self::Cpu
+            | Self::Handover { .. } => true,
+        }
     }
 }
 
 /// The benches in the lab, if it can run in this very process: inside a user namespace, which has a
 /// network of its own, the other benches could not.
-fn moves(plan: &Plan, output: &mut Output) -> Result<()> {
+fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     if let Err(reason) = Lab::available() {
-        eprintln!("recovery and server-move are skipped: {reason}");
+        eprintln!("the benches in the lab are skipped: {reason}");
         return Ok(());
     }
     benches::recovery::run(plan, Duration::from_millis(AWAY_MS), &[], output)?;
-    benches::server_move::run(plan, &[], output)
+    benches::server_move::run(plan, &[], output)?;
+    benches::aggregate::aggregate(plan, output)?;
+    benches::aggregate::start_up(plan, output)?;
+    benches::small_objects::run(plan, output)?;
+    benches::failover::run(plan, output)?;
+    benches::traces::run(plan, traces, output)?;
+    benches::both_move::run(plan, output)?;
+    benches::cpu::run(plan, output)?;
+    benches::handover::run(plan, &[], output)
 }
 
 impl Options {

@@ -6,6 +6,9 @@
 
 mod benches;
 mod cli;
+mod contender;
+mod energy;
+mod flow;
 mod lab;
 mod machine;
 mod output;

@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::machine::{self, Machine};
-use crate::plot;
+use crate::plot::{self, Chart, Found};
 use crate::report::{self, Bound, Judged, Spec, Trial};
 use crate::stats::Spread;
 
@@ -45,7 +45,8 @@ impl Output {
             self.line("trial", spec, trial);
             return;
         }
-        let mut shown = format!("  {} #{} {}:", spec.name, trial.round + 1, trial.system);
+        let system = labelled(&trial.case, &trial.system);
+        let mut shown = format!("  {} #{} {system}:", spec.name, trial.round + 1);
         for metric in spec.metrics {
             if let Some(value) = trial.values.get(metric.key) {
                 shown += &format!(" {} {} {}", metric.key, number(*value), metric.unit);
@@ -56,6 +57,17 @@ impl Output {
 
     /// Reports and keeps what a whole bench found.
     pub(crate) fn finish(&mut self, spec: &Spec, settings: Value, trials: &[Trial]) -> Result<()> {
+        self.finish_chart(spec, settings, trials, None)
+    }
+
+    /// The same, with a chart that the bench has made of it.
+    pub(crate) fn finish_chart(
+        &mut self,
+        spec: &Spec,
+        settings: Value,
+        trials: &[Trial],
+        chart: Option<&Chart>,
+    ) -> Result<()> {
         let summaries = report::summaries(spec, trials);
         let ratios = report::ratios(spec, trials);
         let verdicts = report::verdicts(spec, &summaries, &ratios);
@@ -80,19 +92,27 @@ impl Output {
             "summaries": summaries,
             "ratios": ratios,
             "verdicts": verdicts,
+            "chart": chart,
         });
         let Some(directory) = &self.directory else { return Ok(()) };
         let day = date.get(..10).unwrap_or(&date);
         let path = directory.join(format!("{day}-{}.json", spec.name));
-        let text = serde_json::to_string_pretty(&kept)? + "\n";
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        write(&path, &(serde_json::to_string_pretty(&kept)? + "\n"))?;
+        write(&path.with_extension("csv"), &report::csv(trials))?;
+        if let Some(chart) = chart {
+            write(&directory.join(format!("{day}-{}-chart.csv", spec.name)), &chart.csv())?;
+        }
         let picture = path.with_extension("svg");
-        let drawn = plot::draw(&picture, spec, trials, &ratios)?;
+        let found = Found { trials, summaries: &summaries, ratios: &ratios, chart };
+        let drawn = plot::draw(&picture, spec, &found)?;
         if !self.json {
             say(format_args!("kept in {}", path.display()));
             if drawn {
                 say(format_args!("drawn in {}", picture.display()));
             }
+        }
+        if drawn && !plot::write_png(&picture, &picture.with_extension("png"))? {
+            eprintln!("no PNG: the system has no font; install one (apt-get install fonts-dejavu-core)");
         }
         Ok(())
     }
@@ -106,6 +126,14 @@ impl Output {
         }
         say(format_args!("{object}"));
     }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn labelled(case: &str, system: &str) -> String {
+    if case.is_empty() { system.to_owned() } else { format!("{case}, {system}") }
 }
 
 /// Prints a line. Who stops reading it does not end the measurement.
@@ -134,18 +162,23 @@ fn print_tables(
     ratios: &[report::Ratio],
     verdicts: &[report::Verdict],
 ) {
-    say(format_args!("\n{}: {}", spec.name, spec.title));
-    say(format_args!(
-        "  {:<18} {:<22} {:>10} {:>10} {:>10} {:>10}",
-        "metric", "system", "median", "min", "p95", "max"
-    ));
+    let mut rows: Vec<(String, String, Spread)> = Vec::new();
     for summary in summaries {
         let metric = format!("{} [{}]", summary.metric, summary.unit);
-        say(format_args!("  {metric:<18} {:<22} {}", summary.system, columns(summary.spread)));
+        rows.push((metric, labelled(&summary.case, &summary.system), summary.spread));
     }
     for ratio in ratios {
-        let pair = format!("{} / {}", ratio.subject, ratio.peer);
-        say(format_args!("  {:<18} {pair:<22} {}", ratio.metric, columns(ratio.spread)));
+        let pair = labelled(&ratio.case, &format!("{} / {}", ratio.subject, ratio.peer));
+        rows.push((ratio.metric.to_owned(), pair, ratio.spread));
+    }
+    let width = rows.iter().map(|(_, system, _)| system.chars().count()).fold(22, usize::max);
+    say(format_args!("\n{}: {}", spec.name, spec.title));
+    say(format_args!(
+        "  {:<18} {:<width$} {:>10} {:>10} {:>10} {:>10}",
+        "metric", "system", "median", "min", "p95", "max"
+    ));
+    for (metric, system, spread) in &rows {
+        say(format_args!("  {metric:<18} {system:<width$} {}", columns(*spread)));
     }
     for verdict in verdicts {
         let target = &verdict.target;
@@ -158,10 +191,11 @@ fn print_tables(
         let which = match target.judged {
             Judged::Median => "",
             Judged::P95 => " p95",
+            Judged::Least => " least",
         };
         say(format_args!(
             "  target {met}: {} {}{which} {} {sign} {}{against} (aim {})",
-            target.of,
+            labelled(&verdict.case, target.of),
             target.metric,
             number(verdict.value),
             number(limit),

@@ -28,6 +28,10 @@ pub(crate) enum Plot {
     Against { value: &'static str, budget: &'static str, allowance: f64, unit: &'static str },
     /// The distribution of the trials' samples.
     Distribution { unit: &'static str, limit: f64 },
+    /// A metric of each system in each case.
+    Cases { metric: &'static str, unit: &'static str },
+    /// A [chart](crate::plot::Chart) that the bench makes itself.
+    Chart,
 }
 
 /// One number of a trial.
@@ -40,6 +44,8 @@ pub(crate) struct Metric {
 /// What is expected of the subject: of a number itself, or of its ratio to a peer's.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Target {
+    /// How the names of the cases begin for which it is meant.
+    pub(crate) case: &'static str,
     /// The subject's label.
     pub(crate) of: &'static str,
     pub(crate) metric: &'static str,
@@ -55,6 +61,7 @@ pub(crate) struct Target {
 pub(crate) enum Judged {
     Median,
     P95,
+    Least,
 }
 
 impl Judged {
@@ -62,6 +69,7 @@ impl Judged {
         match self {
             Self::Median => spread.median,
             Self::P95 => spread.p95,
+            Self::Least => spread.min,
         }
     }
 }
@@ -85,6 +93,9 @@ impl Bound {
 /// One run of one system.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Trial {
+    /// Under which conditions, if there are several.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) case: String,
     pub(crate) system: String,
     pub(crate) round: u32,
     pub(crate) values: BTreeMap<&'static str, f64>,
@@ -95,7 +106,12 @@ pub(crate) struct Trial {
 
 impl Trial {
     pub(crate) fn new(system: impl ToString, round: u32) -> Self {
-        Self { system: system.to_string(), round, values: BTreeMap::new(), samples: Vec::new() }
+        let (case, system) = (String::new(), system.to_string());
+        Self { case, system, round, values: BTreeMap::new(), samples: Vec::new() }
+    }
+
+    pub(crate) fn in_case(self, case: impl ToString) -> Self {
+        Self { case: case.to_string(), ..self }
     }
 
     pub(crate) fn with(mut self, metric: &'static str, value: f64) -> Self {
@@ -106,15 +122,13 @@ impl Trial {
     pub(crate) fn with_samples(self, samples: Vec<f64>) -> Self {
         Self { samples, ..self }
     }
-
-    fn is_subject(&self) -> bool {
-        self.system.starts_with(SUBJECT)
-    }
 }
 
 /// One system's numbers over all rounds.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Summary {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) case: String,
     pub(crate) system: String,
     pub(crate) metric: &'static str,
     pub(crate) unit: &'static str,
@@ -125,6 +139,8 @@ pub(crate) struct Summary {
 /// The subject divided by a peer, round by round.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Ratio {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) case: String,
     pub(crate) subject: String,
     pub(crate) peer: String,
     pub(crate) metric: &'static str,
@@ -137,46 +153,73 @@ pub(crate) struct Ratio {
 pub(crate) struct Verdict {
     #[serde(flatten)]
     pub(crate) target: Target,
+    /// The case itself, where the target is meant for several.
+    #[serde(rename = "in", skip_serializing_if = "String::is_empty")]
+    pub(crate) case: String,
     pub(crate) value: f64,
     pub(crate) met: bool,
 }
 
-fn labels(trials: &[Trial]) -> Vec<&Trial> {
-    let mut seen: Vec<&Trial> = Vec::new();
+/// Every number of every trial, one a line, below a head.
+pub(crate) fn csv(trials: &[Trial]) -> String {
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "'"));
+    let mut text = "case,system,round,metric,value\n".to_owned();
     for trial in trials {
-        if !seen.iter().any(|t| t.system == trial.system) {
-            seen.push(trial);
+        let (case, system) = (quoted(&trial.case), quoted(&trial.system));
+        for (metric, value) in &trial.values {
+            text += &format!("{case},{system},{},{metric},{value}\n", trial.round);
+        }
+    }
+    text
+}
+
+/// Each of some things once, in the order of their first appearance.
+pub(crate) fn distinct<'a>(things: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut seen: Vec<&str> = Vec::new();
+    for thing in things {
+        if !seen.contains(&thing) {
+            seen.push(thing);
         }
     }
     seen
 }
 
+/// The trials of each case.
+fn by_case(trials: &[Trial]) -> Vec<(&str, Vec<&Trial>)> {
+    let cases = distinct(trials.iter().map(|trial| trial.case.as_str()));
+    let of = |case: &str| trials.iter().filter(|trial| trial.case == case).collect();
+    cases.into_iter().map(|case| (case, of(case))).collect()
+}
+
 pub(crate) fn summaries(spec: &Spec, trials: &[Trial]) -> Vec<Summary> {
     let mut all = Vec::new();
     for metric in spec.metrics {
-        for label in labels(trials) {
-            let of_system = trials.iter().filter(|t| t.system == label.system);
-            let values: Vec<f64> = of_system.filter_map(|t| t.values.get(metric.key)).copied().collect();
-            let Some(spread) = Spread::of(&values) else { continue };
-            let system = label.system.clone();
-            all.push(Summary { system, metric: metric.key, unit: metric.unit, spread });
+        for (case, trials) in by_case(trials) {
+            for system in distinct(trials.iter().map(|trial| trial.system.as_str())) {
+                let of_system = trials.iter().filter(|t| t.system == system);
+                let values: Vec<f64> = of_system.filter_map(|t| t.values.get(metric.key)).copied().collect();
+                let Some(spread) = Spread::of(&values) else { continue };
+                let (case, system) = (case.to_owned(), system.to_owned());
+                all.push(Summary { case, system, metric: metric.key, unit: metric.unit, spread });
+            }
         }
     }
     all
 }
 
 pub(crate) fn ratios(spec: &Spec, trials: &[Trial]) -> Vec<Ratio> {
-    let labels = labels(trials);
-    let (subjects, peers): (Vec<&Trial>, Vec<&Trial>) = labels.into_iter().partition(|t| t.is_subject());
     let mut all = Vec::new();
     for metric in spec.metrics {
-        for subject in &subjects {
-            for peer in &peers {
-                let pairs = pairs(trials, metric.key, &subject.system, &peer.system);
-                let Some(spread) = Spread::of(&pairs) else { continue };
+        for (case, trials) in by_case(trials) {
+            let systems = distinct(trials.iter().map(|trial| trial.system.as_str()));
+            let (subjects, peers): (Vec<&str>, Vec<&str>) =
+                systems.into_iter().partition(|system| system.starts_with(SUBJECT));
+            for (subject, peer) in subjects.iter().flat_map(|s| peers.iter().map(move |p| (*s, *p))) {
+                let Some(spread) = Spread::of(&pairs(&trials, metric.key, subject, peer)) else { continue };
                 all.push(Ratio {
-                    subject: subject.system.clone(),
-                    peer: peer.system.clone(),
+                    case: case.to_owned(),
+                    subject: subject.to_owned(),
+                    peer: peer.to_owned(),
                     metric: metric.key,
                     spread,
                 });
@@ -187,7 +230,7 @@ pub(crate) fn ratios(spec: &Spec, trials: &[Trial]) -> Vec<Ratio> {
 }
 
 /// Subject divided by peer, of each round in which both ran.
-fn pairs(trials: &[Trial], metric: &str, subject: &str, peer: &str) -> Vec<f64> {
+fn pairs(trials: &[&Trial], metric: &str, subject: &str, peer: &str) -> Vec<f64> {
     let value = |system: &str, round| {
         let mut found = trials.iter().filter(|t| t.system == system && t.round == round);
         found.next().and_then(|t| t.values.get(metric)).copied()
@@ -200,21 +243,28 @@ fn pairs(trials: &[Trial], metric: &str, subject: &str, peer: &str) -> Vec<f64> 
 }
 
 pub(crate) fn verdicts(spec: &Spec, summaries: &[Summary], ratios: &[Ratio]) -> Vec<Verdict> {
-    let value_of = |target: &Target| match target.against {
-        Some(peer) => ratios
-            .iter()
-            .find(|r| r.subject == target.of && r.peer == peer && r.metric == target.metric)
-            .map(|r| target.judged.of(r.spread)),
-        None => summaries
-            .iter()
-            .find(|s| s.system == target.of && s.metric == target.metric)
-            .map(|s| target.judged.of(s.spread)),
+    let verdict = |target: &Target, case: &str, spread: Spread| {
+        let value = target.judged.of(spread);
+        Verdict { target: *target, case: case.to_owned(), value, met: target.bound.is_met_by(value) }
     };
-    let judged = spec.targets.iter().filter_map(|target| {
-        let value = value_of(target)?;
-        Some(Verdict { target: *target, value, met: target.bound.is_met_by(value) })
-    });
-    judged.collect()
+    let of = |target: &Target| -> Vec<Verdict> {
+        let is_meant = |case: &str, system: &str, metric: &str| {
+            case.starts_with(target.case) && system == target.of && metric == target.metric
+        };
+        match target.against {
+            Some(peer) => ratios
+                .iter()
+                .filter(|r| is_meant(&r.case, &r.subject, r.metric) && r.peer == peer)
+                .map(|r| verdict(target, &r.case, r.spread))
+                .collect(),
+            None => summaries
+                .iter()
+                .filter(|s| is_meant(&s.case, &s.system, s.metric))
+                .map(|s| verdict(target, &s.case, s.spread))
+                .collect(),
+        }
+    };
+    spec.targets.iter().flat_map(of).collect()
 }
 
 #[cfg(test)]
@@ -235,11 +285,27 @@ mod tests {
         assert!(met(Judged::Median) && !met(Judged::P95));
     }
 
+    #[test]
+    fn cases_are_compared_and_judged_each_by_itself() {
+        let trial = |case: &str, system, rate| Trial::new(system, 0).in_case(case).with("rate", rate);
+        let trials = [
+            trial("fast", "whimbrel", 95.0),
+            trial("fast", "tls", 100.0),
+            trial("slow", "whimbrel", 5.0),
+            trial("slow", "tls", 10.0),
+        ];
+        let ratios = ratios(&SPEC, &trials);
+        let verdicts = verdicts(&SPEC, &summaries(&SPEC, &trials), &ratios);
+        let found: Vec<_> = verdicts.iter().map(|v| (v.case.as_str(), v.value, v.met)).collect();
+        assert_eq!(found, [("fast", 0.95, true), ("slow", 0.5, false)]);
+    }
+
     const SPEC: Spec = Spec {
         name: "test",
         title: "",
         metrics: &[Metric { key: "rate", unit: "MiB/s" }],
         targets: &[Target {
+            case: "",
             of: "whimbrel",
             metric: "rate",
             against: Some("tls"),

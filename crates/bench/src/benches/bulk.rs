@@ -30,6 +30,7 @@ const THROUGHPUT: Spec = Spec {
     metrics: METRICS,
     targets: &[
         Target {
+            case: "",
             of: "whimbrel",
             metric: "rate",
             against: Some("tls"),
@@ -38,6 +39,7 @@ const THROUGHPUT: Spec = Spec {
             aim: 0.97,
         },
         Target {
+            case: "",
             of: "whimbrel",
             metric: "rate",
             against: Some("iroh"),
@@ -54,6 +56,7 @@ const SMALL_WRITES: Spec = Spec {
     title: "one stream, 1 KiB writes, loopback, both ends in one process",
     metrics: METRICS,
     targets: &[Target {
+        case: "",
         of: "whimbrel",
         metric: "rate",
         against: Some("tls"),

@@ -26,6 +26,7 @@ const SPEC: Spec = Spec {
     metrics: &[Metric { key: "p50", unit: "µs" }, Metric { key: "p99", unit: "µs" }],
     targets: &[
         Target {
+            case: "",
             of: "whimbrel-early",
             metric: "p50",
             against: Some("tls"),
@@ -34,6 +35,7 @@ const SPEC: Spec = Spec {
             aim: 1.0,
         },
         Target {
+            case: "",
             of: "whimbrel",
             metric: "p50",
             against: Some("tls"),

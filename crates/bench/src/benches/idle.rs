@@ -39,7 +39,15 @@ const SPEC: Spec = Spec {
 };
 
 const fn at_most(metric: &'static str, limit: f64, aim: f64) -> Target {
-    Target { of: "whimbrel", metric, against: None, judged: Judged::Median, bound: Bound::AtMost(limit), aim }
+    Target {
+        case: "",
+        of: "whimbrel",
+        metric,
+        against: None,
+        judged: Judged::Median,
+        bound: Bound::AtMost(limit),
+        aim,
+    }
 }
 
 pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) -> Result<()> {

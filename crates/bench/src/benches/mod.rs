@@ -1,12 +1,20 @@
 //! The benches.
 
+pub(crate) mod aggregate;
+pub(crate) mod both_move;
 pub(crate) mod bulk;
 pub(crate) mod child;
 pub(crate) mod connect;
+pub(crate) mod cpu;
+pub(crate) mod failover;
+pub(crate) mod handover;
 pub(crate) mod idle;
+mod lanes;
 pub(crate) mod ping_pong;
 pub(crate) mod recovery;
 pub(crate) mod server_move;
+pub(crate) mod small_objects;
+pub(crate) mod traces;
 
 use std::future::Future;
 use std::time::Duration;
@@ -64,11 +72,13 @@ pub(crate) fn isolated<T: Send + 'static>(
 
 /// Each system once a round, beginning with another one each time, so that none is always first.
 pub(crate) fn schedule<T: Copy>(systems: &[T], rounds: u32) -> Vec<(u32, T)> {
-    let turn = |round: u32| {
-        let first = round as usize % systems.len().max(1);
-        systems[first..].iter().chain(&systems[..first]).map(move |&s| (round, s))
-    };
-    (0..rounds).flat_map(turn).collect()
+    (0..rounds).flat_map(|round| rotated(systems, round).map(move |system| (round, system))).collect()
+}
+
+/// The systems in the order of one round.
+pub(crate) fn rotated<T: Copy>(systems: &[T], round: u32) -> impl Iterator<Item = T> {
+    let first = round as usize % systems.len().max(1);
+    systems[first..].iter().chain(&systems[..first]).copied()
 }
 
 #[cfg(test)]

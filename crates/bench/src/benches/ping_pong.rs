@@ -25,6 +25,7 @@ const SPEC: Spec = Spec {
         Metric { key: "cpu", unit: "µs" },
     ],
     targets: &[Target {
+        case: "",
         of: "whimbrel",
         metric: "p50",
         against: Some("tls"),

@@ -70,12 +70,20 @@ const SPEC: Spec = Spec {
 };
 
 const fn excess_of(of: &'static str) -> Target {
-    Target { of, metric: "excess", against: None, judged: Judged::P95, bound: Bound::AtMost(10.0), aim: 3.0 }
+    Target {
+        case: "",
+        of,
+        metric: "excess",
+        against: None,
+        judged: Judged::P95,
+        bound: Bound::AtMost(10.0),
+        aim: 3.0,
+    }
 }
 
 /// Who moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mover {
+pub(super) enum Mover {
     Client,
     Server,
     Both,
@@ -149,7 +157,7 @@ fn millis(time: Duration) -> f64 {
 }
 
 /// Fields are dropped in this order: endpoints before the hosts that they are on.
-struct World {
+pub(super) struct World {
     ears: Ears,
     _speakers: Speakers,
     stored: Records,
@@ -161,7 +169,7 @@ struct World {
 }
 
 impl World {
-    fn new(rtt: Duration) -> Result<Self> {
+    pub(super) fn new(rtt: Duration) -> Result<Self> {
         let net = Net::star(["client", "server", "names", "bystander"], rtt)?;
         let [client, server, names, bystander] = net.nodes();
         let name: Name = NAME.parse()?;
@@ -194,7 +202,7 @@ impl World {
         client.measure_rtt(server)
     }
 
-    fn trial(&mut self, mover: Mover, away: Duration, round: u32) -> Result<Trial> {
+    pub(super) fn trial(&mut self, mover: Mover, away: Duration, round: u32) -> Result<Trial> {
         std::thread::sleep(CALM + self.rtt * CALM_RTTS);
         let usable = self.move_on(mover, away)?;
         let [client, server, names, bystander] = self.net.nodes();

@@ -56,6 +56,7 @@ const SPEC: Spec = Spec {
     ],
     // 2.5 RTT and 1 s.
     targets: &[Target {
+        case: "",
         of: "whimbrel 2000",
         metric: "p99",
         against: None,

@@ -2,6 +2,7 @@
 
 mod netlink;
 mod traffic;
+mod two_links;
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,6 +14,7 @@ use whimbrel_lab::{Host, Lab, LinkSpec, Runtime};
 
 use self::netlink::Interface;
 pub(crate) use self::traffic::{Ears, Speakers};
+pub(crate) use self::two_links::{Access, CONGESTION_CONTROL, Loss, TwoLinks};
 
 /// No single step takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -66,6 +68,7 @@ impl Net {
 pub(crate) struct Node {
     pub(crate) runtime: Runtime,
     host: Host,
+    interface: String,
     network: u8,
     state: Mutex<State>,
 }
@@ -79,7 +82,8 @@ struct State {
 impl Node {
     fn new(host: Host, interface: &str, network: u8, at: u8) -> Result<Self> {
         let state = State { interface: Interface::open(&host, interface)?, at };
-        let node = Self { runtime: host.runtime(WORKERS)?, host, network, state: Mutex::new(state) };
+        let (runtime, interface) = (host.runtime(WORKERS)?, interface.to_owned());
+        let node = Self { runtime, host, interface, network, state: Mutex::new(state) };
         node.settle_at(at)?;
         Ok(node)
     }
@@ -90,6 +94,15 @@ impl Node {
 
     fn address(&self, at: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, 0, self.network, at)
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The name of its interface.
+    pub(crate) fn interface(&self) -> &str {
+        &self.interface
     }
 
     pub(crate) fn ip(&self) -> IpAddr {

@@ -1,4 +1,4 @@
-//! Addresses given and taken by netlink requests of our own: they take microseconds, where a call
+//! Addresses given and taken, and interfaces switched off, by netlink requests of our own: they take microseconds, where a call
 //! of `ip` takes milliseconds that nobody could tell from the recovery.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,6 +9,7 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -47,6 +48,14 @@ impl Interface {
     pub(super) fn del_address(&mut self, ip: Ipv4Addr) -> Result<()> {
         let message = RouteNetlinkMessage::DelAddress(self.address(ip));
         self.request(message, 0).with_context(|| format!("cannot remove {ip}"))
+    }
+
+    /// Switches the interface off, and with it every route through it.
+    pub(super) fn set_down(&mut self) -> Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = self.index;
+        link.header.change_mask = LinkFlags::Up;
+        self.request(RouteNetlinkMessage::SetLink(link), 0).context("cannot switch the interface off")
     }
 
     /// Sends everything to a gateway. Returns the moment just before the kernel was asked.

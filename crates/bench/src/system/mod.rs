@@ -164,7 +164,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+    pub(crate) fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
         Self { stream: Box::new(stream), _connection: None, resumed: None }
     }
 

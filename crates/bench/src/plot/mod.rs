@@ -1,4 +1,8 @@
-//! Results as pictures. SVG alone: a bitmap would need a font file.
+//! Results as pictures, SVG and PNG.
+
+mod cases;
+mod chart;
+mod png;
 
 use std::error::Error;
 use std::path::Path;
@@ -7,10 +11,14 @@ use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use crate::report::{Plot, Ratio, Spec, Trial};
+pub(crate) use self::chart::{Axis, Chart, Corner, Point, Series, Style};
+pub(crate) use self::png::write_png;
+use crate::report::{Plot, Ratio, Spec, Summary, Trial, distinct};
 use crate::stats::{quantile, sorted};
 
 const SIZE: (u32, u32) = (960, 540);
+/// Of one bar, where there are many.
+const BAR_HEIGHT: u32 = 24;
 const FONT: (&str, u32) = ("sans-serif", 15);
 const TITLE: (&str, u32) = ("sans-serif", 20);
 /// A log scale has no zero.
@@ -19,25 +27,44 @@ const LEAST: f64 = 1.0;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), Box<dyn Error>>;
 
+/// What there is to draw.
+pub(crate) struct Found<'a> {
+    pub(crate) trials: &'a [Trial],
+    pub(crate) summaries: &'a [Summary],
+    pub(crate) ratios: &'a [Ratio],
+    pub(crate) chart: Option<&'a Chart>,
+}
+
 /// Draws what a bench found. False if there is nothing to draw.
-pub(crate) fn draw(path: &Path, spec: &Spec, trials: &[Trial], ratios: &[Ratio]) -> Result<bool> {
+pub(crate) fn draw(path: &Path, spec: &Spec, found: &Found<'_>) -> Result<bool> {
+    let Found { trials, summaries, ratios, chart } = *found;
     let is_empty = match spec.plot {
         Plot::Ratios => ratios.is_empty(),
         Plot::Against { .. } | Plot::Distribution { .. } => trials.is_empty(),
+        Plot::Cases { metric, .. } => summaries.iter().all(|summary| summary.metric != metric),
+        Plot::Chart => chart.is_none_or(Chart::is_empty),
     };
     if is_empty {
         return Ok(false);
     }
+    let bars = match spec.plot {
+        Plot::Ratios => ratios.len(),
+        Plot::Cases { metric, .. } => summaries.iter().filter(|s| s.metric == metric).count(),
+        _ => 0,
+    };
+    let size = (SIZE.0, SIZE.1.max(120 + BAR_HEIGHT * bars as u32));
     let drawn = || -> Drawn {
-        let area = SVGBackend::new(path, SIZE).into_drawing_area();
+        let area = SVGBackend::new(path, size).into_drawing_area();
         area.fill(&WHITE)?;
         let area = area.titled(&format!("{}: {}", spec.name, spec.title), TITLE)?;
         match spec.plot {
-            Plot::Ratios => bars(&area, ratios)?,
+            Plot::Ratios => bars_of_ratios(&area, ratios)?,
             Plot::Against { value, budget, allowance, unit } => {
                 against(&area, trials, value, budget, allowance, unit)?;
             }
             Plot::Distribution { unit, limit } => distribution(&area, trials, unit, limit)?,
+            Plot::Cases { metric, unit } => cases::draw(&area, summaries, metric, unit)?,
+            Plot::Chart => chart.map_or(Ok(()), |chart| chart::draw(&area, chart))?,
         }
         Ok(area.present()?)
     };
@@ -46,13 +73,7 @@ pub(crate) fn draw(path: &Path, spec: &Spec, trials: &[Trial], ratios: &[Ratio])
 }
 
 fn labels(trials: &[Trial]) -> Vec<&str> {
-    let mut labels: Vec<&str> = Vec::new();
-    for trial in trials {
-        if !labels.contains(&trial.system.as_str()) {
-            labels.push(&trial.system);
-        }
-    }
-    labels
+    distinct(trials.iter().map(|trial| trial.system.as_str()))
 }
 
 /// The middle of the `index`-th of several columns.
@@ -61,10 +82,13 @@ fn middle(index: usize) -> f64 {
 }
 
 /// The subject divided by each peer: a bar for the median, a line from the least to the greatest.
-fn bars(area: &Area<'_>, ratios: &[Ratio]) -> Drawn {
+fn bars_of_ratios(area: &Area<'_>, ratios: &[Ratio]) -> Drawn {
     let top = ratios.iter().map(|ratio| ratio.spread.max).fold(1.0, f64::max) * 1.1;
     let name = |index: usize| {
-        ratios.get(index).map_or(String::new(), |r| format!("{}: {} / {}", r.metric, r.subject, r.peer))
+        ratios.get(index).map_or(String::new(), |r| {
+            let case = if r.case.is_empty() { String::new() } else { format!("{}, ", r.case) };
+            format!("{case}{}: {} / {}", r.metric, r.subject, r.peer)
+        })
     };
     let mut chart = ChartBuilder::on(area)
         .margin(12)
@@ -201,11 +225,13 @@ mod tests {
             [(against, ">\n7\n<"), (Plot::Distribution { unit: "ms", limit: 5.0 }, "whimbrel 7")]
         {
             let path = folder.join("plot.svg");
-            assert!(draw(&path, &spec(plot), &trials, &[]).unwrap());
+            let found = Found { trials: &trials, summaries: &[], ratios: &[], chart: None };
+            assert!(draw(&path, &spec(plot), &found).unwrap());
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(text.contains(named), "{text}");
         }
-        assert!(!draw(&folder.join("none.svg"), &spec(Plot::Ratios), &trials, &[]).unwrap());
+        let nothing = Found { trials: &trials, summaries: &[], ratios: &[], chart: None };
+        assert!(!draw(&folder.join("none.svg"), &spec(Plot::Ratios), &nothing).unwrap());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }
