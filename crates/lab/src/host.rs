@@ -1,6 +1,7 @@
 //! Hosts: network namespaces with interfaces, addresses and routes.
 
 use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,8 @@ struct Inner {
     interfaces: AtomicU32,
     settings: Mutex<Vec<Setting>>,
     firewall: Mutex<Firewall>,
+    /// What the routes say of congestion, as arguments of `ip`.
+    congestion: Mutex<String>,
 }
 
 /// Something the kernel forgets when an interface goes down.
@@ -49,6 +52,7 @@ impl Host {
             interfaces: AtomicU32::new(0),
             settings: Mutex::default(),
             firewall: Mutex::default(),
+            congestion: Mutex::default(),
         })))
     }
 
@@ -71,7 +75,7 @@ impl Host {
 
     /// Sends what goes to `destination` (such as `10.2.0.0/16`) through that interface to a gateway.
     pub fn add_route(&self, interface: &str, destination: &str, gateway: &str) -> Result<()> {
-        self.configure(interface, format!("route replace {destination} via {gateway} dev {interface}"))
+        self.add_way(interface, &format!("{destination} via {gateway} dev {interface}"))
     }
 
     /// Removes a route.
@@ -84,10 +88,28 @@ impl Host {
     /// Sends everything without a better route through that interface to a gateway. The route with the lowest metric
     /// wins, except for sockets bound to an interface, which use that interface's route.
     pub fn add_default_route(&self, interface: &str, gateway: &str, metric: u32) -> Result<()> {
-        self.configure(
-            interface,
-            format!("route replace default via {gateway} dev {interface} metric {metric}"),
-        )
+        self.add_way(interface, &format!("default via {gateway} dev {interface} metric {metric}"))
+    }
+
+    /// Sends what leaves from the address `source` through that interface to a gateway, whatever the other routes say:
+    /// a host with several networks needs one such route for each of them. `table` is a number from 1 to 252 that no
+    /// other source of this host uses.
+    pub fn add_source_route(
+        &self,
+        interface: &str,
+        source: IpAddr,
+        gateway: IpAddr,
+        table: u8,
+    ) -> Result<()> {
+        let family = if source.is_ipv6() { "-6 " } else { "" };
+        self.ip(format!("{family}rule add from {source} table {table}\n"))?;
+        self.add_way(interface, &format!("default via {gateway} dev {interface} table {table}"))
+    }
+
+    /// Chooses how TCP and MPTCP react to congestion, such as `cubic`, over the routes that are given from now on.
+    /// (The kernel lets only the whole system choose some of these for every socket of a namespace.)
+    pub fn set_congestion_control(&self, name: &str) {
+        *lock(&self.0.congestion) = format!(" congctl {name}");
     }
 
     /// Switches an interface on or off. As in every Linux system, switching off loses its routes and IPv6 addresses;
@@ -165,6 +187,11 @@ impl Host {
         format!("eth{}", self.0.interfaces.fetch_add(1, Ordering::Relaxed))
     }
 
+    fn add_way(&self, interface: &str, route: &str) -> Result<()> {
+        let congestion = lock(&self.0.congestion).clone();
+        self.configure(interface, format!("route replace {route}{congestion}"))
+    }
+
     /// Runs an `ip` command and remembers it for [`Host::restore`].
     fn configure(&self, interface: &str, command: String) -> Result<()> {
         self.ip(format!("{command}\n"))?;
@@ -177,14 +204,18 @@ impl Host {
     }
 
     fn settings(&self) -> MutexGuard<'_, Vec<Setting>> {
-        self.0.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.settings)
     }
 
     fn change_firewall(&self, change: impl FnOnce(&mut Firewall)) -> Result<()> {
-        let mut firewall = self.0.firewall.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut firewall = lock(&self.0.firewall);
         change(&mut firewall);
         self.nft(firewall.ruleset())
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn address_command(interface: &str, address: &str) -> String {

@@ -3,7 +3,7 @@
 //! A [`Host`] is a network namespace without a name, so it vanishes with the process, even with a killed one.
 //! A [`Link`] joins two hosts and can delay, limit, lose and swallow packets; every setting may change while packets
 //! are under way. A [`NatGateway`] hides hosts behind its address and can forget its mappings. A [`DirectLink`] is a
-//! plain virtual cable for tests that move gigabytes.
+//! plain virtual cable for tests that move gigabytes. [`Host::allow_mptcp`] and its companions set up the kernel's MPTCP.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -48,6 +48,7 @@ mod frame;
 mod host;
 mod lab;
 mod link;
+mod mptcp;
 mod nat;
 mod runtime;
 mod shape;
@@ -63,7 +64,8 @@ pub use firewall::Block;
 pub use host::Host;
 pub use lab::Lab;
 pub use link::{DirectLink, End, Link};
+pub use mptcp::MptcpUse;
 pub use nat::NatGateway;
 pub use runtime::Runtime;
-pub use shape::{Capacity, Direction, LinkSpec, Queue, Rate, Shape, Stats};
+pub use shape::{Capacity, Direction, LinkSpec, Queue, Rate, Shape, Stats, Wake};
 pub use trace::Trace;

@@ -88,6 +88,15 @@ impl Default for Queue {
     }
 }
 
+/// A radio that sleeps when it has had nothing to send, as those of cellular networks do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wake {
+    /// So long after the last packet it falls asleep. Before the first one it is asleep.
+    pub after: Duration,
+    /// So long the packet that wakes it has to wait, and all behind it.
+    pub takes: Duration,
+}
+
 /// What one direction of a link does to packets.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Shape {
@@ -97,6 +106,8 @@ pub struct Shape {
     pub capacity: Capacity,
     /// How much may wait for that.
     pub queue: Queue,
+    /// Whether and how it sleeps.
+    pub wake: Option<Wake>,
     /// Chance of each packet to be lost, from 0 to 1.
     pub loss: f64,
     /// Whether everything is swallowed, packets under way included.

@@ -38,6 +38,8 @@ pub(crate) struct Shaper<P> {
     server: Server,
     serving: Option<Timed<P>>,
     last_served: Duration,
+    /// When the last packet went into flight.
+    last_sent: Option<Duration>,
     flying: VecDeque<Timed<P>>,
     flying_bytes: usize,
     stats: Stats,
@@ -53,6 +55,7 @@ impl<P: Packet> Shaper<P> {
             waiting_bytes: 0,
             serving: None,
             last_served: Duration::ZERO,
+            last_sent: None,
             flying: VecDeque::new(),
             flying_bytes: 0,
             stats: Stats::default(),
@@ -131,15 +134,24 @@ impl<P: Packet> Shaper<P> {
                     return;
                 };
                 self.waiting_bytes -= packet.size();
-                let served = self.server.serve(at.max(self.last_served), packet.size());
+                let start = self.awake_from(at.max(self.last_served));
+                let served = self.server.serve(start, packet.size());
                 self.serving = Some(Timed { at: served, packet });
             }
             let Some(served) = self.serving.take_if(|serving| serving.at <= now) else {
                 return;
             };
             self.last_served = served.at;
+            self.last_sent = Some(served.at);
             self.fly(served);
         }
+    }
+
+    /// When a packet can be sent whose turn comes at `start`.
+    fn awake_from(&self, start: Duration) -> Duration {
+        let Some(wake) = self.shape.wake else { return start };
+        let is_asleep = self.last_sent.is_none_or(|last| start.saturating_sub(last) >= wake.after);
+        if is_asleep { start + wake.takes } else { start }
     }
 
     fn fly(&mut self, served: Timed<P>) {

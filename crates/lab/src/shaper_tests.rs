@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::Wake;
 
 struct Sized(usize);
 
@@ -55,6 +56,21 @@ fn rate_spaces_packets_and_delay_adds_to_it() {
     // An idle link saves nothing up.
     offer(&mut shaper, ms(50), 2);
     assert_eq!(arrivals(&mut shaper, ms(100)), [ms(61), ms(62)]);
+}
+
+#[test]
+fn a_radio_sleeps_before_its_first_packet_and_after_a_silence() {
+    let mut shaper = shaper(|shape| {
+        shape.delay = ms(10);
+        shape.wake = Some(Wake { after: ms(1000), takes: ms(300) });
+    });
+    offer(&mut shaper, ms(0), 2);
+    assert_eq!(arrivals(&mut shaper, ms(1200)), [ms(310), ms(310)]);
+    // 900 ms after the last one: still awake. 1000 ms: asleep again.
+    offer(&mut shaper, ms(1200), 1);
+    assert_eq!(arrivals(&mut shaper, ms(2000)), [ms(1210)]);
+    offer(&mut shaper, ms(2200), 1);
+    assert_eq!(arrivals(&mut shaper, ms(3000)), [ms(2510)]);
 }
 
 #[test]
