@@ -8,12 +8,10 @@ use clap::{Args, Parser, Subcommand};
 use whimbrel_lab::Lab;
 
 use crate::benches::handover::Experiment;
+use crate::benches::recovery::AWAY_MS;
 use crate::benches::{self, Plan, child};
 use crate::output::Output;
 use crate::system::Kind;
-
-/// Longer than between the first attempts to find a way without an address.
-const AWAY_MS: u64 = 1000;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,6 +90,10 @@ enum Command {
         #[arg(long, value_name = "MS", value_delimiter = ',', value_parser = benches::recovery::parse_rtt)]
         rtt: Vec<u64>,
     },
+    /// In the lab: how long a client's move interrupts a connection over QUIC.
+    QuicRecovery,
+    /// In the lab: bulk over a path that loses packets, QUIC beside TCP.
+    Lossy,
     /// In the lab: how long many connections are interrupted when their server moves.
     ServerMove {
         /// How many connections, instead of 20, 100, 500 and 2000.
@@ -153,6 +155,8 @@ impl Cli {
             Command::Recovery { away, rtt } => {
                 benches::recovery::run(&plan, Duration::from_millis(away), &rtt, &mut output)
             }
+            Command::QuicRecovery => benches::recovery::run_quic(&plan, &mut output),
+            Command::Lossy => benches::lossy::run(&plan, &mut output),
             Command::ServerMove { connections } => {
                 let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
                 benches::server_move::run(&plan, &counts, &mut output)
@@ -190,6 +194,8 @@ impl Command {
             | Self::Traces
             | Self::BothMove
             | Self::Cpu
+            | Self::QuicRecovery
+            | Self::Lossy
             | Self::Handover { .. } => true,
         }
     }
@@ -204,6 +210,8 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     }
     benches::recovery::run(plan, Duration::from_millis(AWAY_MS), &[], output)?;
     benches::server_move::run(plan, &[], output)?;
+    benches::recovery::run_quic(plan, output)?;
+    benches::lossy::run(plan, output)?;
     benches::aggregate::aggregate(plan, output)?;
     benches::aggregate::start_up(plan, output)?;
     benches::small_objects::run(plan, output)?;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::json;
 use whimbrel_lab::MptcpUse;
+use whimbrel_transport::{CarrierKind, Carriers};
 
 use super::recovery::{Mover, World};
 use super::{Plan, lanes};
@@ -77,7 +78,7 @@ fn away(round: u32) -> Duration {
 
 /// One connection that moves each round; a new one after it was lost.
 fn subject(rounds: u32, output: &Output) -> Result<Vec<Trial>> {
-    let mut world = World::new(RTT)?;
+    let mut world = World::new(RTT, Carriers::Only(CarrierKind::Tcp))?;
     let mut trials = Vec::new();
     for round in 0..rounds {
         let recovered = world.trial(Mover::Both, away(round), round);
@@ -85,7 +86,7 @@ fn subject(rounds: u32, output: &Output) -> Result<Vec<Trial>> {
             Ok(trial) => outcome("whimbrel", round, trial.values.get("recovery").copied()),
             Err(error) => {
                 eprintln!("  both-move whimbrel #{round}: {error:#}");
-                world = World::new(RTT)?;
+                world = World::new(RTT, Carriers::Only(CarrierKind::Tcp))?;
                 outcome("whimbrel", round, None)
             }
         };

@@ -10,6 +10,7 @@ pub(crate) mod failover;
 pub(crate) mod handover;
 pub(crate) mod idle;
 mod lanes;
+pub(crate) mod lossy;
 pub(crate) mod ping_pong;
 pub(crate) mod recovery;
 pub(crate) mod server_move;
