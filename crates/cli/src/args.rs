@@ -78,6 +78,7 @@ pub(crate) enum Command {
     Send(commands::send::Send),
     Receive(commands::receive::Receive),
     Status(commands::status::Status),
+    Paths(commands::paths::Paths),
     Demo(commands::demo::Demo),
     Help(commands::help::Help),
 }

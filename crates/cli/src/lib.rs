@@ -9,6 +9,7 @@
 //! access             who is let in
 //! tunnel, lasting    bytes between sockets and streams; a connection that is re-made if it truly ended
 //! transfer           files that arrive whole
+//! multipath          flags about several networks; changing how a running command uses them
 //! status             what the commands of this user are doing
 //! demo               the parts of `whimbrel demo`
 //! ```
@@ -20,6 +21,7 @@ mod demo;
 mod failure;
 mod identity;
 mod lasting;
+mod multipath;
 mod naming;
 mod network;
 mod output;
@@ -91,6 +93,7 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Send(args) => commands::send::run(globals, args).await,
         Command::Receive(args) => commands::receive::run(globals, args).await,
         Command::Status(args) => commands::status::run(globals, args).await,
+        Command::Paths(args) => commands::paths::run(globals, args).await,
         Command::Demo(args) => commands::demo::run(globals, args).await,
         Command::Help(args) => commands::help::run(args),
     }

@@ -161,6 +161,12 @@ pub(crate) async fn log_events(mut events: tokio::sync::broadcast::Receiver<Conn
                 tracing::info!(%peer, %local, %remote, "path down");
             }
             Ok(ConnectionEvent::Unreachable) => tracing::info!(%peer, "no path works; the connection waits"),
+            Ok(ConnectionEvent::HandoverChanged(mode)) => {
+                tracing::info!(%peer, %mode, "the peer set the mode")
+            }
+            Ok(ConnectionEvent::PriorityChanged { path, priority }) => {
+                tracing::info!(%peer, path, ?priority, "the peer set a path's priority");
+            }
             Ok(ConnectionEvent::Closed { code, reason }) => {
                 tracing::info!(%peer, %code, reason, "connection over");
                 return;

@@ -1,9 +1,9 @@
 //! What the running commands of this user do: each answers on a socket in a directory that only this
 //! user can look into.
 //!
-//! A client sends at most one line and ends its direction: nothing to ask for the state, or, to a
-//! command that was started with `--address`, `{"addresses":["127.0.0.3"]}` to move it. The answer is one
-//! [`Report`] in JSON.
+//! A client sends at most one line and ends its direction: nothing to ask for the state; `{"change":{…}}` to change
+//! how paths are used; or, to a command that was started with `--address`, `{"addresses":["127.0.0.3"]}` to move it.
+//! The answer is one [`Report`] in JSON, or `{"error":"…"}`.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -11,15 +11,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use whimbrel::Endpoint;
 use whimbrel_base::{EndpointId, UnixTime};
-use whimbrel_transport::{ManualMonitor, PathState};
+use whimbrel_transport::{AddressSet, ConnectionStats, ManualMonitor, PathState, Priority};
 
+use crate::multipath::Change;
 use crate::network::Network;
 use crate::{identity, output, places};
 
@@ -65,6 +66,11 @@ pub(crate) struct ConnectionReport {
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
     pub(crate) bytes_resent: u64,
+    /// Of these, bytes whose path was not lost: another would bring them sooner.
+    pub(crate) bytes_twice: u64,
+    /// `full`, `backup` or `single`.
+    pub(crate) mode: String,
+    pub(crate) scheduler: String,
     pub(crate) moves: u64,
     pub(crate) last_recovery_ms: Option<f64>,
     /// For how long no path has worked.
@@ -78,8 +84,14 @@ pub(crate) struct PathReport {
     pub(crate) id: u64,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
+    /// Of the local address, where known.
+    pub(crate) interface: Option<String>,
     pub(crate) state: String,
+    /// `normal` or `backup`.
+    pub(crate) priority: String,
     pub(crate) rtt_ms: f64,
+    /// What it was seen to deliver.
+    pub(crate) rate_mbit: Option<f64>,
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
     pub(crate) in_flight: u64,
@@ -105,19 +117,9 @@ struct Answerer {
 
 impl Answerer {
     fn report(&self) -> Report {
+        let addresses = self.endpoint.watch_addresses().borrow().clone();
         let connections = self.endpoint.connections().into_iter().map(|(id, peer, accepted, stats)| {
             let is_service = self.service == Some(peer) && !accepted;
-            let paths = stats.paths.iter().map(|path| PathReport {
-                id: path.id,
-                local: path.local,
-                remote: path.remote,
-                state: state(path.state),
-                rtt_ms: millis(path.srtt),
-                bytes_sent: path.bytes_sent,
-                bytes_received: path.bytes_received,
-                in_flight: path.in_flight,
-                age_ms: millis(path.age),
-            });
             ConnectionReport {
                 id: id.to_string(),
                 peer: peer.to_string(),
@@ -126,10 +128,13 @@ impl Answerer {
                 bytes_sent: stats.bytes_sent,
                 bytes_received: stats.bytes_received,
                 bytes_resent: stats.bytes_resent,
+                bytes_twice: stats.bytes_reinjected,
+                mode: stats.handover.to_string(),
+                scheduler: stats.scheduler.to_string(),
                 moves: stats.moves,
                 last_recovery_ms: stats.last_recovery.map(millis),
                 unreachable_ms: stats.unreachable.map(millis),
-                paths: paths.collect(),
+                paths: paths(&stats, &addresses),
             }
         });
         Report {
@@ -148,18 +153,61 @@ impl Answerer {
         (&mut socket).take(MAX_REQUEST).read_to_string(&mut request).await?;
         if !request.trim().is_empty() {
             let request: Request = serde_json::from_str(&request)?;
-            let monitor =
-                self.manual.as_ref().ok_or_else(|| io::Error::other("not started with --address"))?;
-            monitor.set(request.addresses);
+            if let Err(error) = self.obey(request) {
+                socket.write_all(&serde_json::to_vec(&Answer::Refusal { error })?).await?;
+                return socket.shutdown().await;
+            }
         }
         socket.write_all(&serde_json::to_vec(&self.report())?).await?;
         socket.shutdown().await
     }
+
+    fn obey(&self, request: Request) -> Result<(), String> {
+        if let Some(change) = request.change {
+            change.make(&self.endpoint)?;
+        }
+        if let Some(addresses) = request.addresses {
+            let monitor = self.manual.as_ref().ok_or("the command was not started with --address")?;
+            monitor.set(addresses);
+        }
+        Ok(())
+    }
 }
 
-#[derive(Serialize, Deserialize)]
+fn paths(stats: &ConnectionStats, addresses: &AddressSet) -> Vec<PathReport> {
+    let interface = |ip: IpAddr| {
+        let address = addresses.addresses.iter().find(|address| address.ip == ip)?;
+        address.interface.as_ref().map(ToString::to_string)
+    };
+    let report = |path: &whimbrel_transport::PathInfo| PathReport {
+        id: path.id,
+        local: path.local,
+        remote: path.remote,
+        interface: interface(path.local.ip()),
+        state: state(path.state),
+        priority: if path.priority == Priority::Backup { "backup" } else { "normal" }.to_owned(),
+        rtt_ms: millis(path.srtt),
+        rate_mbit: path.rate.map(|rate| (rate as f64 * 8.0 / 1e4).round() / 1e2),
+        bytes_sent: path.bytes_sent,
+        bytes_received: path.bytes_received,
+        in_flight: path.in_flight,
+        age_ms: millis(path.age),
+    };
+    stats.paths.iter().map(report).collect()
+}
+
+#[derive(Default, Serialize, Deserialize)]
 struct Request {
-    addresses: Vec<IpAddr>,
+    addresses: Option<Vec<IpAddr>>,
+    change: Option<Change>,
+}
+
+/// What a command says to a request.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Report(Box<Report>),
+    Refusal { error: String },
 }
 
 /// Answers on this command's socket until it is dropped.
@@ -275,7 +323,10 @@ async fn ask(file: &Path, request: &[u8]) -> io::Result<Report> {
         socket.shutdown().await?;
         let mut answer = Vec::new();
         socket.take(MAX_REPORT).read_to_end(&mut answer).await?;
-        Ok(serde_json::from_slice(&answer)?)
+        match serde_json::from_slice(&answer)? {
+            Answer::Report(report) => Ok(*report),
+            Answer::Refusal { error } => Err(io::Error::other(error)),
+        }
     };
     tokio::time::timeout(LIMIT, exchange).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
@@ -287,6 +338,18 @@ pub(crate) async fn report(file: &Path) -> Result<Report> {
 
 /// Moves the command with this socket.
 pub(crate) async fn set_addresses(file: &Path, addresses: &[IpAddr]) -> Result<Report> {
-    let request = serde_json::to_vec(&Request { addresses: addresses.to_vec() })?;
+    let request = Request { addresses: Some(addresses.to_vec()), ..Request::default() };
+    let request = serde_json::to_vec(&request)?;
     ask(file, &request).await.with_context(|| format!("cannot move the command of {}", file.display()))
+}
+
+/// Changes how a running command uses its paths.
+pub(crate) async fn change_paths(report: &Report, change: Change) -> Result<Report> {
+    let request = serde_json::to_vec(&Request { change: Some(change), ..Request::default() })?;
+    let file = places::runtime().join(format!("{}.sock", report.pid));
+    // What the command says is the answer; that it could not be asked needs saying where.
+    ask(&file, &request).await.map_err(|error| match error.get_ref() {
+        Some(said) if error.kind() == ErrorKind::Other => anyhow!("{said}"),
+        _ => anyhow::Error::new(error).context(format!("no answer on {}", file.display())),
+    })
 }

@@ -29,6 +29,7 @@ fn every_command_has_help_with_an_example_and_exit_codes() {
         "send",
         "receive",
         "status",
+        "paths",
         "demo",
         "help",
     ];

@@ -37,6 +37,9 @@ fn the_demo_recovers_from_every_event() {
         assert!(event["silence_ms"].as_f64().unwrap() >= 290.0, "the way was not really gone: {event}");
     }
     assert!(events[3]["silence_ms"].as_f64().unwrap() >= 4900.0);
+    let links = &report["links"];
+    assert_eq!(links["equal"], true);
+    assert!(links["pause_ms"].as_f64().unwrap() < 2000.0, "{links}");
     assert_eq!(fs::read_dir(world.path("tmp")).unwrap().count(), 0, "temporary files are left");
 }
 

@@ -138,6 +138,9 @@ pub(crate) struct Path {
     /// The last time that an acknowledgement came, or that sending began anew.
     pub(crate) progress: Instant,
     pub(crate) heard: Instant,
+    /// Suspect although the peer is heard on it: it carries one way only, and nothing but an acknowledgement of what
+    /// went the other way shows that it works again.
+    pub(crate) one_way: bool,
     /// Stream data came, and no sign of life was asked for since: silence would be news.
     pub(crate) expects_more: bool,
     /// Segments received.
@@ -192,6 +195,7 @@ impl Path {
             copies: VecDeque::new(),
             progress: now,
             heard: now,
+            one_way: false,
             expects_more: false,
             received: 0,
             reported: 0,

@@ -286,3 +286,31 @@ fn ten_paths_come_and_go_and_nothing_is_lost() {
         sim.client_app.streams.values().map(|half| half.written).sum::<u64>()
     );
 }
+
+/// What comes over a path that carries one way only does not make it look well.
+#[test]
+fn a_path_that_carries_one_way_only_is_not_trusted_again() {
+    let mut sim = Sim::over(full(), &[Link::new(10, 50), Link::new(10, 50)]);
+    let id = sim.open(Side::Client).unwrap();
+    sim.advance(ms(200));
+    sim.server_accepts();
+    let (mut last, mut gap) = (sim.now, Duration::ZERO);
+    for round in 0..400 {
+        if round == 100 {
+            sim.carriers[0].up.kill();
+        }
+        sim.write(Side::Client, id, 4000);
+        sim.write(Side::Server, id, 4000);
+        sim.advance(ms(10));
+        sim.read_all(Side::Client);
+        if sim.read_all(Side::Server) > 0 {
+            gap = gap.max(sim.now - last);
+            last = sim.now;
+        }
+    }
+    let revived = sim.client_events.iter().filter(|event| **event == Event::PathRevived(PathId(0))).count();
+    println!("longest pause {gap:?}");
+    assert_eq!(revived, 0);
+    assert!(gap.max(sim.now - last) < ms(400), "{gap:?}");
+    assert_eq!(sim.path(Side::Client, PathId(1)).unwrap().state, PathState::Active);
+}

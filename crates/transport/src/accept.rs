@@ -158,7 +158,7 @@ fn open_connection<A: Arrival>(
     }
     let config = endpoint.engine_config(None);
     let engine = Engine::server(config, open, endpoint.id, peer, random, Instant::now());
-    let shared = Shared::new(engine, Vec::new());
+    let shared = endpoint.shared(engine, Vec::new());
     if !endpoint.registry.add_accepted(&shared) {
         return Err(refused(arrival, CloseCode::BUSY, "the connection is being opened"));
     }

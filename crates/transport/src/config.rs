@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use whimbrel_proto::Params;
+use whimbrel_proto::{HandoverMode, Params, SchedulerKind};
 
 use crate::carrier::Carriers;
+use crate::manager::PathPolicy;
 
 /// Limits and times of an endpoint and its connections.
 #[derive(Debug, Clone)]
@@ -39,6 +40,13 @@ pub struct Config {
     pub stream_unsent: u64,
     /// Streams that the peer may have open at once. Default 1024.
     pub max_streams: u64,
+    /// How connections use several paths. Unless it is `single`, the peer is told and does the same. Default
+    /// `single`: one path at any moment.
+    pub handover: HandoverMode,
+    /// How this side shares its data out among the paths. Default `earliest-arrival`.
+    pub scheduler: SchedulerKind,
+    /// Which paths connections should have. Default: one over each interface.
+    pub paths: PathPolicy,
     /// Which carriers are dialled with. Default [`Carriers::Auto`].
     pub carriers: Carriers,
 }
@@ -59,6 +67,9 @@ impl Default for Config {
             send_buffer: 16 << 20,
             stream_unsent: 256 << 10,
             max_streams: 1024,
+            handover: HandoverMode::default(),
+            scheduler: SchedulerKind::default(),
+            paths: PathPolicy::default(),
             carriers: Carriers::default(),
         }
     }
@@ -78,7 +89,8 @@ impl Config {
             send_buffer: self.send_buffer,
             stream_unsent: self.stream_unsent,
             keepalive: self.keepalive,
-            ..whimbrel_proto::Config::default()
+            handover: self.handover,
+            scheduler: self.scheduler,
         }
     }
 }

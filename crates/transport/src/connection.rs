@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 use whimbrel_base::{ConnectionId, EndpointId, Name};
-use whimbrel_proto::{CloseCode, ClosedBy, PathState, Side};
+use whimbrel_proto::{CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind, Side};
 
 use crate::carrier::{CarrierKind, CarrierStats};
+use crate::control::PathControl;
 use crate::error::ConnectionError;
 use crate::shared::Shared;
 use crate::stream::Stream;
@@ -77,6 +78,15 @@ pub enum ConnectionEvent {
     },
     /// No path works just now.
     Unreachable,
+    /// The peer set another handover mode, which holds for both.
+    HandoverChanged(HandoverMode),
+    /// The peer set a path's priority, which holds for both.
+    PriorityChanged {
+        /// Its number.
+        path: u64,
+        /// Whether it carries data, or stands by.
+        priority: Priority,
+    },
     /// The connection is over.
     Closed {
         /// The code.
@@ -97,6 +107,10 @@ pub struct PathInfo {
     pub remote: SocketAddr,
     /// Where it stands.
     pub state: PathState,
+    /// Whether it carries data, or stands by.
+    pub priority: Priority,
+    /// Bytes a second that it was seen to deliver; `None` before anything was measured.
+    pub rate: Option<u64>,
     /// Smoothed round-trip time, as the engine measures it.
     pub srtt: Duration,
     /// Bytes sent over it.
@@ -118,10 +132,19 @@ pub struct PathInfo {
 pub struct ConnectionStats {
     /// Stream bytes sent, each counted once.
     pub bytes_sent: u64,
-    /// Stream bytes sent again because a path was lost.
+    /// Stream bytes sent again, for whatever reason.
     pub bytes_resent: u64,
+    /// Of these, bytes sent twice although their path was not lost: because another would bring them sooner, or
+    /// because everything goes everywhere.
+    pub bytes_reinjected: u64,
     /// Stream bytes received, each counted once.
     pub bytes_received: u64,
+    /// Stream bytes that arrived although they were there already.
+    pub bytes_duplicate: u64,
+    /// How the connection uses its paths.
+    pub handover: HandoverMode,
+    /// How this side shares its data out among them.
+    pub scheduler: SchedulerKind,
     /// Times that the connection went over to another path.
     pub moves: u64,
     /// How long the last outage lasted.
@@ -286,6 +309,12 @@ impl Connection {
         }))
     }
 
+    /// Says how the connection uses its paths: handover mode, scheduler, policy, priorities.
+    #[must_use]
+    pub fn path_control(&self) -> PathControl {
+        PathControl { shared: self.shared().clone() }
+    }
+
     /// Reports what happens underneath from now on. A listener that falls behind misses events.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<ConnectionEvent> {
@@ -310,6 +339,8 @@ pub(crate) fn stats(shared: &Shared) -> ConnectionStats {
             local: io.local,
             remote: io.remote,
             state: p.state,
+            priority: p.priority,
+            rate: p.rate,
             srtt: p.srtt,
             bytes_sent: p.bytes_sent,
             bytes_received: p.bytes_received,
@@ -322,7 +353,11 @@ pub(crate) fn stats(shared: &Shared) -> ConnectionStats {
     ConnectionStats {
         bytes_sent: counters.stream_bytes_sent,
         bytes_resent: counters.stream_bytes_resent,
+        bytes_reinjected: counters.stream_bytes_reinjected,
         bytes_received: counters.stream_bytes_received,
+        bytes_duplicate: counters.stream_bytes_duplicate,
+        handover: state.engine.handover(),
+        scheduler: state.engine.scheduler(),
         moves: state.moves,
         last_recovery: state.last_recovery,
         unreachable: state.outage.map(|since: Instant| since.elapsed()),

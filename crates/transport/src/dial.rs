@@ -140,7 +140,7 @@ pub(crate) fn candidates(
 }
 
 /// Whether an address can be the source for a remote one.
-fn fits(local: &LocalAddress, remote: SocketAddr, all: &AddressSet, exclusive: bool) -> bool {
+pub(crate) fn fits(local: &LocalAddress, remote: SocketAddr, all: &AddressSet, exclusive: bool) -> bool {
     if local.ip.is_ipv4() != remote.is_ipv4() {
         return false;
     }

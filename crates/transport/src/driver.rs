@@ -37,11 +37,21 @@ impl Driver {
             }
             state.paths()
         };
+        let several = paths.len() > 1;
+        let sent_before = if several { self.sent() } else { 0 };
         let mut more = false;
         for path in &paths {
+            let was_blocked = path.is_blocked();
             match path.drive(&self.shared, cx) {
-                // What came in on one path may have to be answered on another.
-                Ok(Worked { read, again }) => more |= again || (read && paths.len() > 1),
+                Ok(Worked { read, again }) => {
+                    let blocked = several && path.is_blocked();
+                    if blocked {
+                        self.shared.lock().engine.path_blocked(path.id);
+                    }
+                    // What came in on one path may have to be answered on another, and what one cannot take
+                    // is another's.
+                    more |= again || (several && read) || (blocked && !was_blocked);
+                }
                 Err(error) => {
                     // What the peer said last may still be sent: the reason of a protocol error.
                     if matches!(error, PathError::Protocol) {
@@ -52,7 +62,14 @@ impl Driver {
                 }
             }
         }
-        more
+        // What was sent on one path may have made another the better one for what follows.
+        more || (several && self.sent() != sent_before)
+    }
+
+    /// Stream bytes sent so far, first and again.
+    fn sent(&self) -> u64 {
+        let stats = self.shared.lock().engine.stats();
+        stats.stream_bytes_sent + stats.stream_bytes_resent
     }
 
     /// Lets the engine do what is due. True if it did something.
@@ -87,7 +104,9 @@ impl Driver {
         let paths = self.shared.lock().paths.clone();
         for path in paths {
             let due = self.shared.lock().engine.suspect_deadline(path.id).is_some_and(|at| at <= now);
-            if due && let Some(stats) = path.stats() {
+            // A kernel that backs off hears nothing new, although the peer's own segments still come, and repeat
+            // old acknowledgements.
+            if due && let Some(stats) = path.stats().filter(|stats| stats.timeouts == 0) {
                 // Only what was acknowledged since counts: the carrier may have heard more than the engine.
                 let at = now.checked_sub(stats.since_ack + TIMER_SLACK).unwrap_or(now);
                 self.shared.lock().engine.carrier_progress(path.id, at);

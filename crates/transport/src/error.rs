@@ -27,6 +27,14 @@ pub enum BindError {
     Tls(#[from] crate::TlsError),
 }
 
+/// A path that a connection does not have (any more).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the connection has no path {0}; it may be gone")]
+pub struct NoSuchPath(
+    /// Its number.
+    pub u64,
+);
+
 /// A connection that could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {

@@ -1,19 +1,23 @@
 //! Whimbrel's transport: endpoints, connections and streams over carriers that come and go.
 //!
 //! The [engine](whimbrel_proto) decides; this crate moves its bytes: TLS channels over TCP
-//! sockets, one driver task a connection, one mover task for each connection that was dialled, a
-//! monitor of the host's addresses, and notices by which a server that moved calls its clients.
+//! sockets, one driver task a connection, one mover task for each connection that was dialled, a manager
+//! of paths by policy, a monitor of the host's addresses, and notices by which a server that moved calls its
+//! clients.
 
 mod accept;
+mod announce;
 mod carrier;
 mod config;
 mod connection;
+mod control;
 mod dial;
 mod driver;
 mod endpoint;
 mod error;
 mod half_open;
 mod listener;
+mod manager;
 mod monitor;
 mod mover;
 mod notices;
@@ -30,13 +34,18 @@ mod tls;
 pub use carrier::{CarrierKind, CarrierStats, Carriers, UnknownCarrier};
 pub use config::Config;
 pub use connection::{CloseReason, Connection, ConnectionEvent, ConnectionStats, PathInfo};
+pub use control::PathControl;
 pub use endpoint::{Builder, Endpoint, ListenOptions, Target};
-pub use error::{BindError, ConnectError, ConnectionError, ListenError, ResolveError};
+pub use error::{BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError};
 pub use listener::{Allow, Listener};
+pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selector, UnknownPolicy};
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;
-pub use monitor::{AddressMonitor, AddressSet, LocalAddress, ManualMonitor};
+pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, ManualMonitor, UnknownKind};
 pub use resolver::{BoxFuture, Resolver};
 pub use stream::{RecvHalf, SendHalf, Stream};
 pub use tls::TlsError;
-pub use whimbrel_proto::{CloseCode, ClosedBy, PathState, Side};
+pub use whimbrel_proto::scheduler::UnknownScheduler;
+pub use whimbrel_proto::{
+    CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind, Side, UnknownMode,
+};

@@ -68,12 +68,19 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
     }
     tracing::debug!(connection = %shared.id, ?addresses, "the peer moved");
     let addresses: Vec<SocketAddr> = addresses.iter().copied().map(canonical).collect();
+    let before = shared.remote();
     shared.set_remote(&addresses);
+    let lists = |list: &[SocketAddr], remote: SocketAddr| list.iter().any(|a| a.ip() == remote.ip());
     shared.with(|state| {
-        let gone = state.paths.iter().filter(|p| !addresses.iter().any(|a| a.ip() == p.remote.ip()));
-        let gone: Vec<_> = gone.map(|p| p.id).collect();
-        for path in gone {
-            state.engine.path_lost(Instant::now(), path);
+        let elsewhere = state.paths.iter().filter(|p| !lists(&addresses, p.remote));
+        let elsewhere: Vec<_> = elsewhere.map(|p| (p.id, lists(&before, p.remote))).collect();
+        for (path, was_its_own) in elsewhere {
+            if was_its_own {
+                state.engine.path_lost(Instant::now(), path);
+            } else {
+                // The outside of a gateway, which the server does not know: it may still lead there.
+                state.engine.ping(Instant::now(), path);
+            }
         }
     });
     shared.restart.notify_one();

@@ -201,7 +201,7 @@ mod tests {
         }
         assert_eq!(accepted.is_confirmed(), confirmed);
         accepted.path_lost(now, PATH);
-        Shared::new(accepted, Vec::new())
+        Shared::new(accepted, Vec::new(), Arc::default(), Arc::default())
     }
 
     #[test]

@@ -9,10 +9,14 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 use tokio::sync::{Notify, broadcast};
 use whimbrel_base::{ConnectionId, EndpointId};
-use whimbrel_proto::{CloseCode, Connection as Engine, Event, PathId, PathState, StreamId};
+use whimbrel_proto::{
+    CloseCode, Connection as Engine, Event, HandoverMode, PathId, PathState, Priority, Side, StreamId,
+};
 
+use crate::announce::Announcements;
 use crate::carrier::{Flow, PathError};
 use crate::connection::{CloseReason, ConnectionEvent};
+use crate::manager::PathPolicy;
 use crate::path_io::PathIo;
 
 /// Events kept for a slow listener.
@@ -40,6 +44,8 @@ pub(crate) struct State {
     /// How long the last outage lasted.
     pub(crate) last_recovery: Option<Duration>,
     pub(crate) moves: u64,
+    /// Paths whose priority was set by hand, here or by the peer.
+    pub(crate) pinned: Vec<PathId>,
     pub(crate) peer_notice_addresses: Vec<SocketAddr>,
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
     pub(crate) farewell_cut: bool,
@@ -58,6 +64,9 @@ pub(crate) struct Shared {
     pub(crate) restart: Notify,
     /// Client: where the server may be.
     pub(crate) remote: Mutex<Vec<SocketAddr>>,
+    policy: Mutex<Arc<PathPolicy>>,
+    /// Where this endpoint can be reached, for the peer.
+    announcements: Arc<Announcements>,
     /// Woken when the connection is established or over.
     pub(crate) settled: Notify,
     /// Newest notice that was heard or answered.
@@ -66,8 +75,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(engine: Engine, remote: Vec<SocketAddr>) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(
+        engine: Engine,
+        remote: Vec<SocketAddr>,
+        policy: Arc<PathPolicy>,
+        announcements: Arc<Announcements>,
+    ) -> Arc<Self> {
+        let shared = Arc::new(Self {
             id: engine.id(),
             peer: engine.peer(),
             state: Mutex::new(State {
@@ -81,6 +95,7 @@ impl Shared {
                 outage: None,
                 last_recovery: None,
                 moves: 0,
+                pinned: Vec::new(),
                 peer_notice_addresses: Vec::new(),
                 farewell_cut: false,
                 events: None,
@@ -89,10 +104,14 @@ impl Shared {
             changed: Notify::new(),
             restart: Notify::new(),
             remote: Mutex::new(remote),
+            policy: Mutex::new(policy),
+            announcements,
             settled: Notify::new(),
             notice_sequence: Mutex::new(0),
             notice_heard: Notify::new(),
-        })
+        });
+        shared.announcements.tell(&mut shared.lock().engine);
+        shared
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -174,13 +193,20 @@ impl Shared {
                 return;
             }
             let quiet = state.engine.in_flight() == 0;
-            if !quiet && state.written_since_flush < INLINE_BATCH {
+            if !quiet && (state.written_since_flush < INLINE_BATCH || state.paths.len() > 1) {
                 state.wake_driver();
                 return;
             }
-            state.paths.last().cloned()
+            match &state.paths[..] {
+                [] => return,
+                [path] => path.clone(),
+                _ => {
+                    let paths = state.paths();
+                    drop(state);
+                    return self.flush_some(&paths);
+                }
+            }
         };
-        let Some(path) = path else { return };
         match path.try_flush(self) {
             Some(Ok(Flow::Idle | Flow::More)) => {
                 self.lock().wake_driver_if_late();
@@ -188,6 +214,66 @@ impl Shared {
             // The driver waits for the socket, or reports the error.
             _ => self.lock().wake_driver(),
         }
+    }
+
+    /// Offers what waits to each of several paths once; the engine decides which takes it.
+    fn flush_some(&self, paths: &[Arc<PathIo>]) {
+        for path in paths.iter().filter(|path| !path.is_blocked()) {
+            match path.try_flush(self) {
+                Some(Ok(Flow::Idle | Flow::More)) => {}
+                // The driver has the others take over, waits for the socket, or reports the error.
+                stopped => {
+                    let mut state = self.lock();
+                    if matches!(stopped, Some(Ok(Flow::Blocked))) {
+                        state.engine.path_blocked(path.id);
+                    }
+                    return state.wake_driver();
+                }
+            }
+        }
+        self.lock().wake_driver_if_late();
+    }
+
+    /// The policy for the paths of this connection.
+    pub(crate) fn policy(&self) -> Arc<PathPolicy> {
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets another policy, which holds at once.
+    pub(crate) fn set_policy(&self, policy: PathPolicy) {
+        *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+        self.lock().pinned.clear();
+        self.restart.notify_one();
+    }
+
+    /// Sets another handover mode for both sides.
+    pub(crate) fn set_handover(&self, mode: HandoverMode) {
+        self.with(|state| {
+            state.engine.set_handover(Instant::now(), mode);
+            state.pinned.clear();
+            self.announcements.tell(&mut state.engine);
+        });
+        self.restart.notify_one();
+    }
+
+    /// Gives paths up and sets priorities, as the path manager decided.
+    pub(crate) fn apply(&self, retire: &[PathId], priorities: &[(PathId, Priority)]) {
+        if retire.is_empty() && priorities.is_empty() {
+            return;
+        }
+        self.with(|state| {
+            for path in retire {
+                state.engine.path_lost(Instant::now(), *path);
+            }
+            for (path, priority) in priorities {
+                state.engine.set_priority(*path, *priority);
+            }
+        });
+    }
+
+    /// Tells the peer where this endpoint is now, unless paths are used one at a time.
+    pub(crate) fn tell_addresses(&self) {
+        self.with(|state| self.announcements.tell(&mut state.engine));
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<ConnectionEvent> {
@@ -204,7 +290,7 @@ impl Shared {
     /// A server's word on the end did not get through before it moved. A client would dial to say it.
     pub(crate) fn has_cut_farewell(&self) -> bool {
         let state = self.lock();
-        state.farewell_cut && state.engine.side() == whimbrel_proto::Side::Server
+        state.farewell_cut && state.engine.side() == Side::Server
     }
 
     pub(crate) fn close_reason(&self) -> Option<CloseReason> {
@@ -238,7 +324,9 @@ impl Shared {
             Event::PathUp(id) => self.path_up(state, id),
             Event::PathRevived(id) => self.path_works(state, id),
             Event::PathSuspect(id) => {
-                state.begin_outage();
+                if !state.engine.has_active_path() {
+                    state.begin_outage();
+                }
                 state.emit(ConnectionEvent::PathSuspect { path: id.0 });
                 self.changed.notify_one();
             }
@@ -255,7 +343,19 @@ impl Shared {
                 state.wake_driver();
             }
             Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
-            Event::PeerAddress { .. } | Event::HandoverChanged(_) | Event::PriorityChanged(..) => {}
+            // Paths to what is withdrawn are told lost by the peer itself.
+            Event::PeerAddress { .. } => self.restart.notify_one(),
+            Event::HandoverChanged(mode) => {
+                state.pinned.clear();
+                self.announcements.tell(&mut state.engine);
+                state.emit(ConnectionEvent::HandoverChanged(mode));
+                self.restart.notify_one();
+            }
+            Event::PriorityChanged(id, priority) => {
+                state.pin(id);
+                state.emit(ConnectionEvent::PriorityChanged { path: id.0, priority });
+                self.changed.notify_one();
+            }
             Event::Closed { code, reason, .. } => {
                 state.emit(ConnectionEvent::Closed { code, reason });
                 state.wake_streams();
@@ -268,7 +368,9 @@ impl Shared {
     }
 
     fn path_up(&self, state: &mut State, id: PathId) {
-        state.moves += u64::from(id.0 > 0);
+        // A path beside others is no move.
+        let alone = state.engine.paths().iter().filter(|p| p.state == PathState::Active).count() == 1;
+        state.moves += u64::from(id.0 > 0 && alone);
         self.path_works(state, id);
         self.notice_heard.notify_waiters();
     }
@@ -285,11 +387,17 @@ impl Shared {
 
     /// A server's addresses are where it can be dialled, a client's where it hears notices.
     fn peer_addresses(&self, state: &mut State, addresses: Vec<SocketAddr>) {
-        if state.engine.side() == whimbrel_proto::Side::Client {
+        if state.engine.side() == Side::Client {
             *self.remote.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
         } else {
             state.peer_notice_addresses = addresses;
         }
+    }
+
+    /// Client: the server may be there.
+    pub(crate) fn is_remote(&self, address: SocketAddr) -> bool {
+        let announced = || self.lock().engine.peer_addresses().iter().any(|(_, at, _)| *at == address);
+        self.remote().contains(&address) || announced()
     }
 
     /// Client: replaces what is known of the server's addresses. True if they changed.
@@ -339,9 +447,16 @@ impl State {
         self.openers.drain(..).for_each(Waker::wake);
     }
 
-    /// The only socket is full, which the driver knows or is being told: no use in waking it to write.
+    /// All sockets are full, which the driver knows or is being told: no use in waking it to write.
     pub(crate) fn is_stuck(&self) -> bool {
-        matches!(&self.paths[..], [path] if path.is_blocked())
+        !self.paths.is_empty() && self.paths.iter().all(|path| path.is_blocked())
+    }
+
+    /// A path's priority was set by hand: the manager leaves it alone from now on.
+    pub(crate) fn pin(&mut self, id: PathId) {
+        let paths = &self.paths;
+        self.pinned.retain(|pinned| *pinned != id && paths.iter().any(|path| path.id == *pinned));
+        self.pinned.push(id);
     }
 
     /// Wakes the driver if its timer would fire after the engine's next deadline.

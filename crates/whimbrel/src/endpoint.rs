@@ -8,7 +8,8 @@ use std::sync::Arc;
 use whimbrel_base::{Name, SecretKey, Ticket};
 use whimbrel_names::{NameResolver, ServiceAddress, ServiceAddressError};
 use whimbrel_transport::{
-    self as transport, AddressMonitor, Config, Connection, ListenOptions, Listener, Resolver,
+    self as transport, AddressMonitor, Config, Connection, HandoverMode, ListenOptions, Listener, PathPolicy,
+    Resolver, SchedulerKind,
 };
 
 use crate::error::{BindError, ConnectError, ListenError};
@@ -62,6 +63,26 @@ impl Builder {
     /// Where the host's addresses come from. By default the kernel.
     pub fn monitor(mut self, monitor: impl AddressMonitor) -> Self {
         self.transport = self.transport.monitor(monitor);
+        self
+    }
+
+    /// How connections use several networks: all together (`Full`), one with the others standing by
+    /// (`Backup`), or one at a time (`Single`, the default). Wins over the [config](Self::config).
+    pub fn handover(mut self, mode: HandoverMode) -> Self {
+        self.transport = self.transport.handover(mode);
+        self
+    }
+
+    /// Which networks connections use, and which they like best: a [`Policy`](crate::Policy), or a [`PathPolicy`]
+    /// with interfaces of your own choice. It brings its own [mode](Self::handover) unless one is set.
+    pub fn paths(mut self, policy: impl Into<PathPolicy>) -> Self {
+        self.transport = self.transport.paths(policy);
+        self
+    }
+
+    /// How data is shared out among several paths. Default: each chunk goes where it arrives first.
+    pub fn scheduler(mut self, kind: SchedulerKind) -> Self {
+        self.transport = self.transport.scheduler(kind);
         self
     }
 

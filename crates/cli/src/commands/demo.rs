@@ -12,6 +12,7 @@ use crate::args::{Globals, after};
 use crate::demo::Outcome;
 use crate::demo::client::{Kind, Seen, download};
 use crate::demo::events::{EVENTS, happen};
+use crate::demo::links::{Links, links};
 use crate::demo::stage::{FILE, Stage};
 use crate::output;
 use crate::progress::{Board, Progress};
@@ -19,13 +20,16 @@ use crate::shutdown::Shutdown;
 
 /// About how long the download takes, without the events.
 const SECONDS: u64 = 16;
+/// The part with two links has a shorter one.
+const LINKS_SHARE: u64 = 4;
 
 /// Show a download that survives moves of either side, on this machine
 ///
 /// Starts a name service, a web server behind `expose`, and a `forward`, as processes with addresses
 /// in 127.0.0.0/8. An ordinary HTTP client downloads a file through them, while the client moves, the
-/// server moves, both move at once, and the client disappears for five seconds. Needs no rights, and
-/// leaves nothing behind. Fails if a byte differs or an event does not recover.
+/// server moves, both move at once, and the client disappears for five seconds. Then a client with two
+/// links uses both, while one is taken away and brought back. Needs no rights, and leaves nothing behind.
+/// Fails if a byte differs or an event does not recover.
 #[derive(Args)]
 #[command(after_help = after("Examples:\n  whimbrel demo\n  whimbrel demo --size 64 --json"))]
 pub(crate) struct Demo {
@@ -46,6 +50,8 @@ struct Finished {
     expected: String,
     requests: u64,
     connections: usize,
+    /// The part with two links.
+    links: Option<Links>,
 }
 
 impl Finished {
@@ -54,7 +60,9 @@ impl Finished {
     }
 
     fn is_good(&self) -> bool {
-        self.is_equal() && self.outcomes.iter().all(|outcome| outcome.recovery_ms.is_some())
+        self.is_equal()
+            && self.outcomes.iter().all(|outcome| outcome.recovery_ms.is_some())
+            && self.links.as_ref().is_some_and(|links| links.equal)
     }
 }
 
@@ -68,7 +76,8 @@ pub(crate) async fn run(globals: &Globals, args: Demo) -> Result<()> {
         output::json(&json!({
             "client": finished.client.name(), "size": args.size << 20, "seconds": finished.seconds,
             "events": finished.outcomes, "sha256": finished.sha256, "expected_sha256": finished.expected,
-            "requests": finished.requests, "connections": finished.connections, "ok": finished.is_good(),
+            "requests": finished.requests, "connections": finished.connections, "links": finished.links,
+            "ok": finished.is_good(),
         }))?;
     } else {
         output::line(table(&args, &finished))?;
@@ -78,6 +87,9 @@ pub(crate) async fn run(globals: &Globals, args: Demo) -> Result<()> {
     }
     if !finished.is_equal() {
         bail!("the file arrived with other bytes: its SHA-256 differs");
+    }
+    if !finished.is_good() {
+        bail!("the file arrived over two links with other bytes: its SHA-256 differs");
     }
     Ok(())
 }
@@ -90,7 +102,14 @@ async fn perform(globals: &Globals, args: &Demo) -> Result<Finished> {
     let finished = play(&mut stage, size, &board).await;
     let requests = stage.requests();
     stage.strike().await?;
-    Ok(Finished { requests, ..finished? })
+    let finished = finished?;
+    board.note("the same with two links at once, of which one is taken away and brought back");
+    let links = if finished.is_equal() {
+        Some(links(size / LINKS_SHARE, SECONDS / LINKS_SHARE).await?)
+    } else {
+        None
+    };
+    Ok(Finished { requests, links, ..finished })
 }
 
 /// The download, and the events in it. Whichever fails first ends it, and so does an event that does
@@ -123,7 +142,7 @@ async fn play(stage: &mut Stage, size: u64, board: &Board) -> Result<Finished> {
     }
     let (outcomes, connections) = happened.unwrap_or_default();
     let seconds = start.elapsed().as_secs_f64();
-    Ok(Finished { client, outcomes, seconds, sha256, expected, requests: 0, connections })
+    Ok(Finished { client, outcomes, seconds, sha256, expected, requests: 0, connections, links: None })
 }
 
 /// All events; ends with one that does not recover. Also tells how many connections there were.
@@ -164,6 +183,16 @@ fn describe(outcome: &Outcome) -> String {
     }
 }
 
+fn table_of_links(links: &Links) -> String {
+    let [one, other] = links.shares.map(output::bytes);
+    let pause = format!("{:.1} ms", links.pause_ms);
+    let back = format!("{:.1} ms", links.back_ms);
+    format!(
+        "one of two links is gone {pause:>31}\nit is there again {back:>23}\n\n\
+         two links at once brought {one} and {other} of the first third\n"
+    )
+}
+
 fn table(args: &Demo, finished: &Finished) -> String {
     let mut text =
         format!("\n{:<28} {:>12} {:>14} {:>14}\n", "event", "recovery", "client waited", "sent again");
@@ -176,6 +205,9 @@ fn table(args: &Demo, finished: &Finished) -> String {
             time(outcome.silence_ms),
             output::bytes(outcome.bytes_resent),
         );
+    }
+    if let Some(links) = &finished.links {
+        text += &table_of_links(links);
     }
     text +=
         "\nrecovery: from the moment the new address is usable to the first new byte at the HTTP client\n";

@@ -12,6 +12,7 @@ use whimbrel_transport::{Config, Connection, Stream};
 use crate::access::{self, Entry};
 use crate::args::{Globals, after};
 use crate::failure::Failure;
+use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
 use crate::status::{About, Reporter};
 use crate::{output, serving, tunnel};
@@ -43,6 +44,8 @@ pub(crate) struct Expose {
     /// How long connections of peers that are out of reach are kept: a number and s, m, h or d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = super::duration)]
     linger: Duration,
+    #[command(flatten)]
+    paths: PathFlags,
     /// Print a JSON object once it can be reached
     #[arg(long)]
     json: bool,
@@ -57,7 +60,7 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
             "under which name? Give a NAME, or --ticket; see `whimbrel expose --help`",
         ));
     }
-    let config = Config { linger: args.linger, ..Config::default() };
+    let config = args.paths.apply(Config { linger: args.linger, ..Config::default() });
     let wish = Wish { config, ..Wish::default() };
     let serve = async |network: &Network| serve(globals, &args, network).await;
     serving::until_stopped(globals, wish, args.name.as_ref(), serve).await

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::args::{Globals, after};
 use crate::lasting::Lasting;
+use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
@@ -35,6 +36,8 @@ pub(crate) struct Forward {
     /// Where to listen
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
+    #[command(flatten)]
+    paths: PathFlags,
     /// Print a JSON object once it listens
     #[arg(long)]
     json: bool,
@@ -45,7 +48,8 @@ pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
     let listener = TcpListener::bind(args.listen).await.with_context(|| {
         format!("cannot listen on {}; choose another port, or stop who uses it", args.listen)
     })?;
-    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, Wish::default()).await?);
+    let wish = Wish { config: args.paths.config(), ..Wish::default() };
+    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, wish).await?);
     let result = tokio::select! {
         result = serve(globals, args, &network, listener) => result,
         _ = shutdown.requested() => Ok(()),

@@ -36,6 +36,8 @@ allow = ["ID", "bob@example.org"]
 
 [forward]
 listen = "127.0.0.1:2222"
+mode = "backup"                        # or policy = "prefer-wifi"
+interface = ["wlan0", "usb0=cellular,metered"]
 
 [receive]
 dir = "/home/ada/incoming"

@@ -11,6 +11,7 @@ use whimbrel_transport::{CloseCode, Stream};
 
 use crate::args::{Globals, after};
 use crate::failure::Failure;
+use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish, connect};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
@@ -31,11 +32,14 @@ pub(crate) struct Pipe {
     /// The peer: a name, or a ticket
     #[arg(value_name = "NAME|TICKET")]
     name: Peer,
+    #[command(flatten)]
+    paths: PathFlags,
 }
 
 pub(crate) async fn run(globals: &Globals, args: Pipe) -> Result<()> {
     let mut shutdown = Shutdown::catch(false)?.with_hangup()?;
-    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, Wish::default()).await?);
+    let wish = Wish { config: args.paths.config(), ..Wish::default() };
+    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, wish).await?);
     let result = tokio::select! {
         result = serve(globals, &args, &network) => result,
         request = shutdown.requested() => Err(request.error()),

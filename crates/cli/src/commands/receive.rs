@@ -13,6 +13,7 @@ use whimbrel_transport::{Connection, Listener};
 use crate::access::{self, Entry};
 use crate::args::{Globals, after};
 use crate::failure::{self, Failure};
+use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
 use crate::progress::Board;
 use crate::status::{About, Reporter};
@@ -49,6 +50,8 @@ pub(crate) struct Receive {
     /// End after the first file
     #[arg(long)]
     once: bool,
+    #[command(flatten)]
+    paths: PathFlags,
     /// Print a JSON object once files can come, and one for each that has arrived
     #[arg(long)]
     json: bool,
@@ -64,7 +67,8 @@ pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
         bail!("cannot receive into {}: it is no directory", args.dir.display());
     }
     let serve = async |network: &Network| serve(globals, &args, network).await;
-    serving::until_stopped(globals, Wish::default(), args.name.as_ref(), serve).await
+    let wish = Wish { config: args.paths.config(), ..Wish::default() };
+    serving::until_stopped(globals, wish, args.name.as_ref(), serve).await
 }
 
 async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<()> {

@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::args::{Globals, after};
 use crate::failure::{self, Failure};
 use crate::lasting::Lasting;
+use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
 use crate::output;
 use crate::progress::Board;
@@ -37,6 +38,8 @@ pub(crate) struct Send {
     /// Send at most so many MiB a second
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
+    #[command(flatten)]
+    paths: PathFlags,
     /// Print a JSON object when it has arrived
     #[arg(long)]
     json: bool,
@@ -45,7 +48,8 @@ pub(crate) struct Send {
 pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
     let name = check(&args.file)?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, Wish::default()).await?);
+    let wish = Wish { config: args.paths.config(), ..Wish::default() };
+    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, wish).await?);
     let start = Instant::now();
     let result = tokio::select! {
         result = until_sent(globals, &args, &name, &network) => result,

@@ -1,6 +1,5 @@
 //! `whimbrel status`: what the running commands of this user do.
 
-use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
@@ -9,7 +8,7 @@ use whimbrel_base::UnixTime;
 
 use crate::args::{Globals, after};
 use crate::output;
-use crate::status::{ConnectionReport, Report, ask_all};
+use crate::status::{ConnectionReport, PathReport, Report, ask_all};
 
 /// Show the live connections of this user's running commands
 #[derive(Args)]
@@ -31,7 +30,7 @@ pub(crate) async fn run(_: &Globals, args: Status) -> Result<()> {
     reports.iter().try_for_each(|report| output::line(describe(report)))
 }
 
-fn describe(report: &Report) -> String {
+pub(super) fn describe(report: &Report) -> String {
     let age = UnixTime::from(SystemTime::now()).since(UnixTime::from_millis(report.started_ms));
     let name = report.name.as_deref().unwrap_or_default();
     let mut text = format!("{} {name} (process {}, since {})", report.command, report.pid, rounded(age))
@@ -48,12 +47,14 @@ fn describe(report: &Report) -> String {
 fn describe_connection(connection: &ConnectionReport) -> String {
     let way = if connection.accepted { "from" } else { "to" };
     let mut text = format!(
-        "\n  {way} {} {}: sent {}, received {}, sent again {}",
+        "\n  {way} {} {}: sent {}, received {}, sent again {}, sent twice {}; mode {}",
         connection.peer.get(..8).unwrap_or(&connection.peer),
         connection.name.as_deref().map(|name| format!("({name})")).unwrap_or_default(),
         output::bytes(connection.bytes_sent),
         output::bytes(connection.bytes_received),
-        output::bytes(connection.bytes_resent),
+        output::bytes(connection.bytes_resent - connection.bytes_twice.min(connection.bytes_resent)),
+        output::bytes(connection.bytes_twice),
+        connection.mode,
     )
     .replace(" :", ":");
     let times = if connection.moves == 1 { "once" } else { "times" };
@@ -67,11 +68,25 @@ fn describe_connection(connection: &ConnectionReport) -> String {
         text += &format!("; out of reach for {}", rounded(Duration::from_secs_f64(away / 1e3)));
     }
     for path in &connection.paths {
-        // Writing to a string does not fail.
-        let _ =
-            write!(text, "\n    {} → {} {}, RTT {:.1} ms", path.local, path.remote, path.state, path.rtt_ms);
+        text.push_str(&describe_path(path));
     }
     text
+}
+
+fn describe_path(path: &PathReport) -> String {
+    let place = path.interface.as_deref().map(|name| format!(" ({name})")).unwrap_or_default();
+    let rate = path.rate_mbit.map(|rate| format!(", {rate:.1} Mbit/s")).unwrap_or_default();
+    let priority = if path.priority == "backup" { ", backup" } else { "" };
+    format!(
+        "\n    {} {}{place} → {} {}{priority}, RTT {:.1} ms{rate}, sent {}, received {}",
+        path.id,
+        path.local,
+        path.remote,
+        path.state,
+        path.rtt_ms,
+        output::bytes(path.bytes_sent),
+        output::bytes(path.bytes_received),
+    )
 }
 
 fn rounded(duration: Duration) -> String {

@@ -25,7 +25,7 @@ const END_LIMIT: Duration = Duration::from_secs(3);
 /// A `whimbrel` command that runs as if it were on a machine of its own.
 pub(crate) struct Machine {
     child: Child,
-    socket: PathBuf,
+    pub(super) socket: PathBuf,
     subnet: [u8; 2],
     /// The last byte of its address.
     place: u8,
@@ -46,9 +46,9 @@ pub(crate) struct Stage {
 
 /// What a command prints once it is ready, as far as it matters here.
 #[derive(Deserialize)]
-struct Ready {
-    ticket: Option<String>,
-    listening: Option<SocketAddr>,
+pub(super) struct Ready {
+    pub(super) ticket: Option<String>,
+    pub(super) listening: Option<SocketAddr>,
 }
 
 /// The sum of what was sent again, and the connection that it was on.
@@ -69,21 +69,19 @@ impl Stage {
         let made = file.clone();
         let sha256 = tokio::task::spawn_blocking(move || make_file(&made, size)).await??;
         let web = Web::start(file, rate).await?;
-        // Other demos on this machine are somewhere else in 127.0.0.0/8.
-        let mut subnet = [0; 2];
-        getrandom::fill(&mut subnet).context("the system has no randomness")?;
+        let subnet = subnet()?;
         let store = at.join("names.redb");
         let client_id = identity::load_or_create(&at.join("client/identity"))?.key.id().to_string();
 
         let store = store.to_str().context("the directory for temporary files has a strange name")?;
         let serve = ["names", "serve", "--json", "--port", "0", "--store", store];
-        let (names, ready) = Machine::start(at, "names", (subnet, 1), &serve).await?;
+        let (names, ready) = Machine::start(at, "names", subnet, &[1], &serve).await?;
         let service = ready.ticket.context("the name service gave no ticket")?;
         let to = web.address.to_string();
         let expose = ["expose", NAME, "--json", "--to", &to, "--allow", &client_id, "--names", &service];
-        let (server, _) = Machine::start(at, "server", (subnet, 10), &expose).await?;
+        let (server, _) = Machine::start(at, "server", subnet, &[10], &expose).await?;
         let forward = ["forward", NAME, "--json", "--names", &service];
-        let (client, ready) = Machine::start(at, "client", (subnet, 100), &forward).await?;
+        let (client, ready) = Machine::start(at, "client", subnet, &[100], &forward).await?;
         let port = ready.listening.context("the forward does not listen")?;
         Ok(Self { names, server, client, web, port, sha256, directory })
     }
@@ -112,10 +110,12 @@ impl Stage {
 }
 
 impl Machine {
-    async fn start(
+    /// Starts a command with these addresses.
+    pub(super) async fn start(
         directory: &Path,
         role: &str,
-        (subnet, place): ([u8; 2], u8),
+        subnet: [u8; 2],
+        places: &[u8],
         args: &[&str],
     ) -> Result<(Self, Ready)> {
         let home = directory.join(role);
@@ -128,7 +128,8 @@ impl Machine {
             .args(args)
             .arg("--identity")
             .arg(identity)
-            .args(["--until-eof", "--address", &address(subnet, place).to_string()])
+            .arg("--until-eof")
+            .args(places.iter().map(|place| format!("--address={}", address(subnet, *place))))
             .env("HOME", &home)
             .env("XDG_CONFIG_HOME", &home)
             .env("XDG_DATA_HOME", &home)
@@ -151,6 +152,7 @@ impl Machine {
         let pid = child.id().context("a command ended at once")?;
         let socket = home.join("whimbrel").join(format!("{pid}.sock"));
         let ready = serde_json::from_str(&line).context("a command says something else than it should")?;
+        let place = places.first().copied().unwrap_or_default();
         Ok((Self { child, socket, subnet, place }, ready))
     }
 
@@ -165,8 +167,18 @@ impl Machine {
         status::set_addresses(&self.socket, &[address(self.subnet, self.place)]).await.map(drop)
     }
 
+    /// Has just these addresses from now on.
+    pub(super) async fn be_at(&self, places: &[u8]) -> Result<()> {
+        let addresses: Vec<IpAddr> = places.iter().map(|place| address(self.subnet, *place)).collect();
+        status::set_addresses(&self.socket, &addresses).await.map(drop)
+    }
+
+    pub(super) fn is_at(&self, ip: IpAddr, place: u8) -> bool {
+        ip == address(self.subnet, place)
+    }
+
     /// Closes its standard input, at which it ends in order; after a while without asking.
-    async fn end(mut self) {
+    pub(super) async fn end(mut self) {
         drop(self.child.stdin.take());
         if tokio::time::timeout(END_LIMIT, self.child.wait()).await.is_err() {
             // It may have ended just now.
@@ -175,13 +187,20 @@ impl Machine {
     }
 }
 
+/// Somewhere in 127.0.0.0/8, where other demos on this machine are not.
+pub(super) fn subnet() -> Result<[u8; 2]> {
+    let mut subnet = [0; 2];
+    getrandom::fill(&mut subnet).context("the system has no randomness")?;
+    Ok(subnet)
+}
+
 fn address([b, c]: [u8; 2], d: u8) -> IpAddr {
     // 127.0.x.y is where other programs' addresses are.
     IpAddr::from([127, b | 1, c, d])
 }
 
 /// Fills a file with bytes that no compression makes shorter, and tells their sum.
-fn make_file(path: &Path, size: u64) -> Result<String> {
+pub(super) fn make_file(path: &Path, size: u64) -> Result<String> {
     let failed = || format!("cannot write {} MiB to {}", size >> 20, path.display());
     let mut file = File::create(path).with_context(failed)?;
     let mut hasher = Sha256::new();

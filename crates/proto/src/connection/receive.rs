@@ -44,7 +44,7 @@ impl Connection {
         path.received += 1;
         path.bytes_received += segment.len() as u64;
         path.heard = now;
-        if path.state == PathState::Suspect {
+        if path.state == PathState::Suspect && !path.one_way {
             self.note_progress(id, now);
         }
         let mut reader = Reader::new(segment);

@@ -50,7 +50,10 @@ impl Connection {
         self.update_close(now);
         for (id, action) in self.due_actions(now) {
             match action {
-                Action::Suspect => self.suspect_path(id),
+                Action::Suspect => {
+                    self.note_direction(id);
+                    self.suspect_path(id);
+                }
                 Action::Ping => self.ping(now, id),
             }
         }
@@ -59,6 +62,14 @@ impl Connection {
             self.close_unanswered();
         } else if due(self.linger_deadline()) {
             self.give_up(CloseCode::LINGER_EXPIRED, "no contact within the linger time");
+        }
+    }
+
+    /// Whether a path that makes no progress still brings what the peer sends.
+    fn note_direction(&mut self, id: PathId) {
+        let patience = self.peer_ack_delay();
+        if let Some(path) = self.paths.get_mut(id) {
+            path.one_way = path.heard > path.progress + path.rtt.suspect_after(patience) / 2;
         }
     }
 
@@ -148,6 +159,7 @@ impl Connection {
             return;
         };
         path.progress = now;
+        path.one_way = false;
         if path.state == PathState::Suspect {
             path.state = PathState::Active;
             self.push(Event::PathRevived(id));

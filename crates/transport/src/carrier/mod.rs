@@ -116,6 +116,8 @@ pub struct CarrierStats {
     pub lost: u64,
     /// Time since the peer last acknowledged anything.
     pub since_ack: Duration,
+    /// Retransmission timeouts since it last acknowledged anything new.
+    pub timeouts: u32,
 }
 
 /// Why a path ended.

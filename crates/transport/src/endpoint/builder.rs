@@ -7,15 +7,18 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 use whimbrel_base::SecretKey;
+use whimbrel_proto::{HandoverMode, SchedulerKind};
 
 use super::inner::{EndpointInner, bind_error, follow_addresses, lock};
 use super::{Endpoint, Guard};
+use crate::announce::Announcements;
 use crate::carrier::Carriers;
 use crate::carrier::quic::QuicConfig;
 use crate::config::Config;
 use crate::error::BindError;
 use crate::half_open::HalfOpen;
 use crate::listener::Listeners;
+use crate::manager::PathPolicy;
 use crate::monitor::AddressMonitor;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
@@ -34,6 +37,9 @@ pub struct Builder {
     monitor: Option<Arc<dyn AddressMonitor>>,
     resolver: Option<Arc<dyn Resolver>>,
     config: Config,
+    handover: Option<HandoverMode>,
+    scheduler: Option<SchedulerKind>,
+    paths: Option<PathPolicy>,
 }
 
 impl Builder {
@@ -80,6 +86,42 @@ impl Builder {
         self
     }
 
+    /// How connections use several paths; `single` by default. Wins over the [config](Self::config).
+    #[must_use]
+    pub fn handover(mut self, mode: HandoverMode) -> Self {
+        self.handover = Some(mode);
+        self
+    }
+
+    /// How data is shared out among the paths; `earliest-arrival` by default. Wins over the
+    /// [config](Self::config).
+    #[must_use]
+    pub fn scheduler(mut self, kind: SchedulerKind) -> Self {
+        self.scheduler = Some(kind);
+        self
+    }
+
+    /// Which paths connections should have: a [`Policy`](crate::Policy), or one with interfaces of your own
+    /// choice. Unless a [mode](Self::handover) is set, the policy's own holds. Wins over the
+    /// [config](Self::config).
+    #[must_use]
+    pub fn paths(mut self, policy: impl Into<PathPolicy>) -> Self {
+        self.paths = Some(policy.into());
+        self
+    }
+
+    /// The config with what was set beside it.
+    fn merged(&self) -> Config {
+        let mut config = self.config.clone();
+        if let Some(paths) = &self.paths {
+            config.handover = paths.policy.mode();
+            config.paths = paths.clone();
+        }
+        config.handover = self.handover.unwrap_or(config.handover);
+        config.scheduler = self.scheduler.unwrap_or(config.scheduler);
+        config
+    }
+
     /// Which carriers to dial with; TCP and QUIC by default.
     #[must_use]
     pub fn carriers(mut self, carriers: Carriers) -> Self {
@@ -92,6 +134,7 @@ impl Builder {
     /// # Errors
     /// [`BindError`] when a socket cannot be bound or addresses cannot be watched.
     pub async fn bind(self) -> Result<Endpoint, BindError> {
+        let config = self.merged();
         let key = self.key.unwrap_or_else(SecretKey::generate);
         let monitor = match self.monitor {
             Some(monitor) => monitor,
@@ -115,7 +158,9 @@ impl Builder {
                 quic: quic.clone(),
                 reach: Arc::default(),
                 key: key.clone(),
-                config: self.config.clone(),
+                policy: Arc::new(config.paths.clone()),
+                announcements: Arc::new(Announcements::default()),
+                config: config.clone(),
                 plan: BindPlan { port, ..plan },
                 monitor: monitor.clone(),
                 bound: watch::Sender::new(set.clone()),
@@ -129,6 +174,7 @@ impl Builder {
                 closed: AtomicBool::new(false),
                 tasks: Mutex::new(Vec::new()),
             });
+            inner.update_announcements(&set);
             let bound = lock(&inner.sockets).bind(&inner, &ips, port);
             tries -= 1;
             match bound {

@@ -10,16 +10,19 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use whimbrel_base::{EndpointAddr, EndpointId, Name, SecretKey};
 
+use crate::announce::Announcements;
 use crate::carrier::Reach;
 use crate::carrier::quic::QuicConfig;
 use crate::config::Config;
 use crate::error::{BindError, ConnectError, ResolveError};
 use crate::half_open::HalfOpen;
 use crate::listener::Listeners;
+use crate::manager::PathPolicy;
 use crate::monitor::{AddressMonitor, AddressSet};
 use crate::notices;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
+use crate::shared::Shared;
 use crate::sockets::{BindPlan, Bound, Sockets};
 use crate::tls::TlsIdentity;
 
@@ -39,6 +42,9 @@ pub(crate) struct EndpointInner {
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) reach: Arc<Reach>,
     pub(crate) config: Config,
+    /// Of connections for which nothing else is set.
+    pub(super) policy: Arc<PathPolicy>,
+    pub(super) announcements: Arc<Announcements>,
     pub(super) plan: BindPlan,
     pub(super) monitor: Arc<dyn AddressMonitor>,
     pub(super) addresses: watch::Receiver<Arc<AddressSet>>,
@@ -88,7 +94,20 @@ impl EndpointInner {
             Some(ip) if !ip.is_unspecified() => vec![ip],
             _ => set.reachable(),
         };
-        ips.into_iter().map(|ip| SocketAddr::new(ip, self.plan.port)).collect()
+        let permitted = |ip: &IpAddr| {
+            let mut same = set.addresses.iter().filter(|address| address.ip == *ip);
+            self.policy.interfaces.is_empty() || same.any(|a| self.policy.permits(&self.policy.interface(a)))
+        };
+        ips.into_iter().filter(permitted).map(|ip| SocketAddr::new(ip, self.plan.port)).collect()
+    }
+
+    /// What a new connection's tasks and handles will share.
+    pub(crate) fn shared(&self, engine: whimbrel_proto::Connection, remote: Vec<SocketAddr>) -> Arc<Shared> {
+        Shared::new(engine, remote, self.policy.clone(), self.announcements.clone())
+    }
+
+    pub(super) fn update_announcements(&self, set: &AddressSet) {
+        self.announcements.update(set, &self.reachable_in(set), &self.policy);
     }
 
     pub(crate) fn engine_config(&self, target: Option<&Name>) -> whimbrel_proto::Config {
@@ -201,11 +220,13 @@ impl EndpointInner {
         let reachable = self.reachable_in(set);
         // Loopback addresses, when nothing else is left, are no use to anybody elsewhere.
         let moved = before.reachable() != set.reachable() && !self.is_cut_off(set);
+        self.update_announcements(set);
         for shared in self.registry.all() {
             shared.lose_paths_without(|ip| self.has(set, ip));
             let mut told = reachable.clone();
             told.truncate(whimbrel_proto::MAX_NOTICE_ADDRESSES);
             shared.with(|state| state.engine.set_notice_addresses(told));
+            shared.tell_addresses();
             if set.wakes != before.wakes {
                 shared.probe();
             }

@@ -20,6 +20,7 @@ use whimbrel_proto::{CloseCode, Connection as Engine};
 use self::inner::lock;
 use crate::accept::spawn_driver;
 use crate::connection::{Connection, ConnectionStats, stats};
+use crate::control::PathControl;
 use crate::error::{ConnectError, ListenError};
 use crate::listener::{Allow, Listener};
 use crate::monitor::AddressSet;
@@ -154,10 +155,10 @@ impl Endpoint {
         let config = inner.engine_config(name.as_ref());
         let id = ConnectionId::random();
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
-        let shared = Shared::new(engine, addr.addrs);
+        let shared = inner.shared(engine, addr.addrs);
         inner.registry.add_dialled(&shared);
         spawn_driver(inner, &shared);
-        let mover = Mover { shared: shared.clone(), endpoint: inner.clone(), name: name.clone() };
+        let mover = Mover::new(shared.clone(), inner.clone(), name.clone());
         tokio::spawn(mover.run());
         Ok(Connection::new(shared, name))
     }
@@ -215,6 +216,13 @@ impl Endpoint {
         };
         let registry = &self.inner().registry;
         [list(registry.accepted(), true), list(registry.dialled(), false)].concat()
+    }
+
+    /// Says how one of the connections uses its paths; `None` if it is over. Does not keep it alive.
+    #[must_use]
+    pub fn path_control(&self, id: ConnectionId) -> Option<PathControl> {
+        let shared = self.inner().registry.all().into_iter().find(|shared| shared.id == id)?;
+        Some(PathControl { shared })
     }
 
     /// Ends all connections in order, for at most `limit`, and stops.

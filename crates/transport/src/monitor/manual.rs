@@ -36,6 +36,14 @@ impl ManualMonitor {
         });
     }
 
+    /// Replaces the addresses, and tells which interfaces they are on: addresses of one interface are one link.
+    pub fn set_local(&self, addresses: impl IntoIterator<Item = LocalAddress>) {
+        let addresses: Vec<LocalAddress> = addresses.into_iter().collect();
+        self.sender.send_modify(|set| {
+            *set = Arc::new(AddressSet { addresses, ..AddressSet::clone(set) });
+        });
+    }
+
     /// Pretends that the host woke from sleep.
     pub fn wake(&self) {
         self.sender.send_modify(|set| {

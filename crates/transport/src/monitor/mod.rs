@@ -1,5 +1,6 @@
 //! Which addresses this host has, as they come and go.
 
+mod kind;
 mod manual;
 #[cfg(target_os = "linux")]
 mod netlink;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use whimbrel_base::address::AddressScope;
 
+pub use kind::{InterfaceKind, UnknownKind};
 pub use manual::ManualMonitor;
 #[cfg(target_os = "linux")]
 pub use netlink::NetlinkMonitor;

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 pub(crate) mod net;
+pub(crate) mod paths;
 pub(crate) mod process;
 pub(crate) mod traffic;
 

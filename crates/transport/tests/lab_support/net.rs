@@ -211,6 +211,51 @@ impl Routed {
     }
 }
 
+/// A client and a server with several interfaces each, every one on a link of its own to a router between them.
+pub(crate) struct Multi {
+    pub(crate) client: Node,
+    pub(crate) router: Host,
+    pub(crate) server: Node,
+    /// The client's links: interface `up0` with network 1, `up1` with network 2, …
+    pub(crate) near: Vec<Link>,
+    /// The server's links: interface `at0` with network 101, …
+    pub(crate) far: Vec<Link>,
+    pub(crate) lab: Lab,
+    others: Vec<Node>,
+}
+
+impl Multi {
+    /// One interface of the client for each of these links; the server's only one is fast.
+    pub(crate) fn new(family: Family, near: &[LinkSpec]) -> Self {
+        Self::with(family, near, &[LinkSpec::default()])
+    }
+
+    pub(crate) fn with(family: Family, near: &[LinkSpec], far: &[LinkSpec]) -> Self {
+        let lab = Lab::new().unwrap();
+        let (client, router, server) =
+            (lab.host("client").unwrap(), lab.router("router").unwrap(), lab.host("server").unwrap());
+        let join = |host: &Host, names: [&str; 2], first: u8, specs: &[LinkSpec]| -> (Vec<Link>, Vec<Node>) {
+            let build = |(index, spec): (u8, &LinkSpec)| {
+                let [name, other] = names.map(|name| format!("{name}{index}"));
+                let link = lab.link(host, &router, spec.clone().interface_names(&name, &other)).unwrap();
+                link.end(&router).add_address(&family.with_prefix(first + index, 1)).unwrap();
+                (link, Node::routed(host, &name, family, first + index, 100 + u32::from(index)))
+            };
+            (0..).zip(specs).map(build).unzip()
+        };
+        let (near, mut clients) = join(&client, ["up", "lan"], 1, near);
+        let (far, mut servers) = join(&server, ["at", "wan"], 101, far);
+        let (client, server) = (clients.remove(0), servers.remove(0));
+        let others = clients.into_iter().chain(servers).collect();
+        Self { client, router, server, near, far, lab, others }
+    }
+
+    /// One of the client's interfaces.
+    pub(crate) fn up(&self, index: usize) -> &Node {
+        if index == 0 { &self.client } else { &self.others[index - 1] }
+    }
+}
+
 /// Hosts around a router, each in a network of its own; 20 ms between any two.
 pub(crate) struct Star {
     pub(crate) router: Host,

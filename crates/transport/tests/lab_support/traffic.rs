@@ -243,6 +243,10 @@ impl Transfer {
         client.wait(self.meter.reach(bytes));
     }
 
+    pub(crate) fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Waits for the end and compares the total.
     pub(crate) fn finish(self, client: &Node) {
         self.finish_within(client, LIMIT);

@@ -269,6 +269,8 @@ impl QuicCarrier {
             delivery_rate: figures.delivery_rate,
             lost: path.lost_packets,
             since_ack: figures.last_ack.map_or(Duration::MAX, |at| at.elapsed()),
+            // QUIC acknowledges what is new only.
+            timeouts: 0,
         }
     }
 }

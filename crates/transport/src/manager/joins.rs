@@ -1,0 +1,179 @@
+//! Attempts to open the paths that are wanted: each once at a time, after a failure again with growing pauses.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::joining::{Joiner, Opened};
+use super::plan::{Pair, Wanted};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// While no path works, every second counts; a further path can wait.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE_BESIDES: Duration = Duration::from_secs(60);
+/// A path that does not live for so long has failed too.
+const LASTING: Duration = Duration::from_secs(10);
+/// Failures that are remembered; pairs are few.
+const MAX_TRIED: usize = 256;
+
+struct Running {
+    task: AbortHandle,
+    opened: Arc<OnceLock<Opened>>,
+}
+
+/// How attempts for a pair went lately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tried {
+    /// When the last one ended.
+    at: Instant,
+    /// Since when that was a failure, in a row.
+    failures: u32,
+    /// The last one brought a path.
+    worked: bool,
+}
+
+impl Tried {
+    fn note(&mut self, now: Instant, worked: bool) {
+        self.at = now;
+        self.worked = worked;
+        self.failures += u32::from(!worked);
+    }
+
+    /// The pair is wanted again: if the path that was got did not last, that counts as a failure.
+    fn want_again(&mut self, now: Instant) {
+        if self.worked {
+            let lasted = now.saturating_duration_since(self.at) >= LASTING;
+            self.failures = if lasted { 0 } else { self.failures + 1 };
+            self.worked = false;
+            self.at = now;
+        }
+    }
+
+    /// When to try again.
+    fn due(&self, alone: bool) -> Instant {
+        let longest = if alone { LONGEST_PAUSE } else { LONGEST_PAUSE_BESIDES };
+        match self.failures.checked_sub(1) {
+            Some(doublings) => {
+                self.at + FIRST_PAUSE.saturating_mul(2u32.saturating_pow(doublings)).min(longest)
+            }
+            None => self.at,
+        }
+    }
+}
+
+/// A connection's attempts. All are given up when this is dropped.
+#[derive(Default)]
+pub(crate) struct Joins {
+    running: HashMap<Pair, Running>,
+    tried: HashMap<Pair, Tried>,
+    tasks: JoinSet<(Pair, Result<(), ()>)>,
+}
+
+impl Joins {
+    /// Has just these pairs tried, those that failed lately excepted. Tells when the next of them is due.
+    pub(crate) fn want(&mut self, joiner: &Joiner, wanted: Vec<Wanted>, alone: bool) -> Option<Instant> {
+        self.running.retain(|pair, running| {
+            let wanted = wanted.iter().any(|wanted| wanted.pair == *pair);
+            if !wanted {
+                running.task.abort();
+            }
+            wanted
+        });
+        let now = Instant::now();
+        let mut next: Option<Instant> = None;
+        for wanted in wanted {
+            if self.running.contains_key(&wanted.pair) {
+                continue;
+            }
+            let due = self.tried.get_mut(&wanted.pair).map(|tried| {
+                tried.want_again(now);
+                tried.due(alone)
+            });
+            match due.filter(|due| *due > now) {
+                Some(due) => next = Some(next.map_or(due, |next| next.min(due))),
+                None => self.start(joiner.clone(), wanted),
+            }
+        }
+        next
+    }
+
+    fn start(&mut self, joiner: Joiner, wanted: Wanted) {
+        let Wanted { pair, ways, stands_by } = wanted;
+        let opened = Arc::new(OnceLock::new());
+        let (of, seen) = (pair.clone(), opened.clone());
+        let task = self.tasks.spawn(async move { (of, joiner.attempt(ways, stands_by, &seen).await) });
+        self.running.insert(pair, Running { task, opened });
+    }
+
+    /// Waits until an attempt has ended; for ever if there is none. Cancel-safe.
+    pub(crate) async fn ended(&mut self) {
+        loop {
+            match self.tasks.join_next().await {
+                Some(Ok((pair, result))) => return self.note(pair, result),
+                // It was given up.
+                Some(Err(_)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn note(&mut self, pair: Pair, result: Result<(), ()>) {
+        self.running.remove(&pair);
+        if self.tried.len() >= MAX_TRIED {
+            self.tried.clear();
+        }
+        let now = Instant::now();
+        let tried = self.tried.entry(pair).or_insert(Tried { at: now, failures: 0, worked: false });
+        tried.note(now, result.is_ok());
+    }
+
+    /// Either side is somewhere else now: what failed may work, and what is under way may be in vain.
+    pub(crate) fn start_anew(&mut self, joiner: &Joiner) {
+        self.tried.clear();
+        self.running.retain(|_, running| {
+            let keep = running.opened.get().is_some_and(|opened| joiner.is_worth_waiting_for(opened));
+            if !keep {
+                running.task.abort();
+            }
+            keep
+        });
+    }
+
+    /// Gives all attempts up.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_end() {
+        let at = Instant::now();
+        let pause = |failures, alone| Tried { at, failures, worked: false }.due(alone) - at;
+        assert_eq!(pause(0, true), Duration::ZERO);
+        assert_eq!(pause(1, true), FIRST_PAUSE);
+        assert_eq!(pause(3, false), 4 * FIRST_PAUSE);
+        assert_eq!(pause(1000, true), LONGEST_PAUSE);
+        assert_eq!(pause(1000, false), LONGEST_PAUSE_BESIDES);
+    }
+
+    #[test]
+    fn a_path_that_did_not_last_is_not_opened_again_at_once() {
+        let now = Instant::now();
+        let mut tried = Tried { at: now, failures: 0, worked: false };
+        for failures in 1..4 {
+            tried.note(now, true);
+            tried.want_again(now + LASTING / 2);
+            assert_eq!(tried.failures, failures);
+        }
+        assert!(tried.due(false) > now + LASTING / 2);
+        tried.note(now, true);
+        tried.want_again(now + LASTING);
+        assert_eq!(tried.due(false), now + LASTING);
+    }
+}

@@ -1,0 +1,21 @@
+//! The path manager: which paths a connection should have, and getting them.
+//!
+//! ```text
+//! policy   what is allowed and what is liked                       pure
+//! survey   how things are: interfaces, the peer's addresses, paths
+//! plan     what should change, given how things are                pure
+//! joins    attempts under way, and when to try again
+//! joining  one attempt: from a socket to a path that was answered
+//! ```
+
+mod joining;
+mod joins;
+mod plan;
+mod policy;
+mod survey;
+
+pub(crate) use joining::Joiner;
+pub(crate) use joins::Joins;
+pub(crate) use plan::plan;
+pub use policy::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selector, UnknownPolicy};
+pub(crate) use survey::{first_ways, survey};

@@ -1,0 +1,193 @@
+//! How things are: what the plan is made from.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use whimbrel_proto::{PathState, Priority};
+
+use super::plan::{Local, Pair, Remote, Situation, View, Wanted};
+use super::policy::PathPolicy;
+use crate::dial::{Candidate, candidates, fits};
+use crate::endpoint::EndpointInner;
+use crate::monitor::AddressSet;
+use crate::shared::Shared;
+
+/// Ways that are raced for one pair.
+const MAX_WAYS: usize = 8;
+
+/// How things are now.
+pub(crate) fn survey(shared: &Shared, endpoint: &EndpointInner, policy: &PathPolicy) -> Situation {
+    let (mode, paths, announced) = {
+        let state = shared.lock();
+        let stats = state.engine.paths();
+        let views = state.paths.iter().filter_map(|io| {
+            let path = stats.iter().find(|path| path.id == io.id)?;
+            Some(View {
+                id: path.id,
+                local: io.local.ip(),
+                remote: io.remote,
+                state: path.state,
+                priority: path.priority,
+                pinned: state.pinned.contains(&path.id),
+                srtt: path.srtt,
+            })
+        });
+        (state.engine.handover(), views.collect::<Vec<View>>(), state.engine.peer_addresses())
+    };
+    let set = endpoint.addresses();
+    let locals = locals(&set, policy);
+    let remotes = remotes(&announced, &shared.remote(), &paths);
+    let ways = ways(&locals, &remotes, &set, endpoint.is_exclusive());
+    Situation { mode, locals, remotes, ways, paths }
+}
+
+/// Our interfaces that may be used, best first.
+fn locals(set: &AddressSet, policy: &PathPolicy) -> Vec<Local> {
+    let mut locals: Vec<Local> = Vec::new();
+    for address in &set.addresses {
+        let interface = policy.interface(address);
+        match locals.iter_mut().find(|local| local.interface.name == interface.name) {
+            Some(local) => local.ips.push(address.ip),
+            None if policy.permits(&interface) => locals.push(Local { interface, ips: vec![address.ip] }),
+            None => {}
+        }
+    }
+    locals.sort_by_key(|local| policy.rank(&local.interface));
+    locals
+}
+
+/// The peer's interfaces, best first: those that it announced, and what else is known of where it is. That
+/// is taken for another way to its first interface, as the outside of a gateway is.
+fn remotes(announced: &[(u8, SocketAddr, Priority)], known: &[SocketAddr], paths: &[View]) -> Vec<Remote> {
+    let mut remotes: Vec<Remote> = Vec::new();
+    for (id, address, priority) in announced {
+        let (slot, reserve) = (id / 2, *priority == Priority::Backup);
+        match remotes.iter_mut().find(|remote| remote.slot == slot) {
+            Some(remote) => remote.addresses.push(*address),
+            None => remotes.push(Remote { slot, addresses: vec![*address], reserve }),
+        }
+    }
+    remotes.sort_by_key(|remote| (remote.reserve, remote.slot));
+    if remotes.is_empty() {
+        remotes.push(Remote { slot: 0, addresses: Vec::new(), reserve: false });
+    }
+    let used = paths.iter().filter(|path| path.state != PathState::Opening).map(|path| path.remote);
+    for address in used.chain(known.iter().copied()) {
+        if !remotes.iter().any(|remote| remote.addresses.contains(&address)) {
+            remotes[0].addresses.push(address);
+        }
+    }
+    // What has worked comes first.
+    for remote in &mut remotes {
+        remote.addresses.sort_by_key(|address| !paths.iter().any(|path| path.remote == *address));
+    }
+    remotes.retain(|remote| !remote.addresses.is_empty());
+    remotes
+}
+
+impl Situation {
+    /// Ways that no interface of ours is known for, as a pair of its own.
+    pub(crate) fn by_routes(&self, ways: Vec<Candidate>) -> Option<Wanted> {
+        let pair = Pair { interface: Arc::from(""), slot: 0 };
+        (!ways.is_empty()).then_some(Wanted { pair, ways, stands_by: false })
+    }
+}
+
+fn ways(
+    locals: &[Local],
+    remotes: &[Remote],
+    set: &AddressSet,
+    exclusive: bool,
+) -> Vec<(Pair, Vec<Candidate>)> {
+    let mut all = Vec::new();
+    for local in locals {
+        for remote in remotes {
+            let pair = Pair { interface: local.interface.name.clone(), slot: remote.slot };
+            let ways = ways_between(local, &remote.addresses, set, exclusive);
+            if !ways.is_empty() {
+                all.push((pair, ways));
+            }
+        }
+    }
+    all
+}
+
+fn ways_between(local: &Local, remotes: &[SocketAddr], set: &AddressSet, exclusive: bool) -> Vec<Candidate> {
+    let mine = set.addresses.iter().filter(|address| local.ips.contains(&address.ip));
+    let mine: Vec<_> = mine.collect();
+    let to = |remote: SocketAddr| {
+        mine.iter().find(|from| fits(from, remote, set, exclusive)).map(|f| (*f).clone())
+    };
+    let ways = remotes.iter().filter_map(|&remote| Some(Candidate { local: Some(to(remote)?), remote }));
+    ways.take(MAX_WAYS).collect()
+}
+
+/// Which ways to try to get any path at all, best first.
+pub(crate) fn first_ways(shared: &Shared, endpoint: &EndpointInner, policy: &PathPolicy) -> Vec<Candidate> {
+    let (set, remote, suspects) = (endpoint.addresses(), shared.remote(), shared.suspect_locals());
+    if !policy.is_selective() {
+        return candidates(&set, &remote, &suspects, endpoint.is_exclusive());
+    }
+    let locals = locals(&set, policy);
+    let bound = locals.iter().flat_map(|local| ways_between(local, &remote, &set, endpoint.is_exclusive()));
+    let suspect = |way: &Candidate| way.local.as_ref().is_some_and(|local| suspects.contains(&local.ip));
+    let (last, mut ways): (Vec<_>, Vec<_>) = bound.partition(suspect);
+    ways.extend(last);
+    // What is on this host has no interface to prefer.
+    let here = remote.iter().filter(|remote| !endpoint.is_exclusive() && set.contains(remote.ip()));
+    ways.extend(here.map(|&remote| Candidate { local: None, remote }));
+    ways
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::monitor::LocalAddress;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn set(addresses: &[(&str, &str)]) -> AddressSet {
+        let addresses = addresses.iter().map(|(ip, interface)| LocalAddress {
+            ip: ip.parse().unwrap(),
+            interface: Some((*interface).into()),
+        });
+        AddressSet { addresses: addresses.collect(), ..AddressSet::default() }
+    }
+
+    #[test]
+    fn addresses_of_one_interface_are_one_link() {
+        let set = set(&[("10.0.0.2", "a"), ("fd00::2", "a"), ("10.1.0.2", "b")]);
+        let locals = locals(&set, &PathPolicy::default());
+        assert_eq!(locals.len(), 2);
+        let remotes = remotes(
+            &[
+                (0, address("192.0.2.1:1"), Priority::Normal),
+                (1, address("[2001:db8::1]:1"), Priority::Normal),
+                (2, address("192.0.2.2:1"), Priority::Backup),
+            ],
+            &[],
+            &[],
+        );
+        assert_eq!(remotes.iter().map(|r| (r.slot, r.reserve)).collect::<Vec<_>>(), [(0, false), (1, true)]);
+        let ways = ways(&locals, &remotes, &set, false);
+        assert_eq!(ways.iter().map(|(_, ways)| ways.len()).collect::<Vec<_>>(), [2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn where_the_peer_was_reached_counts_although_it_does_not_know_of_it() {
+        let announced = [(0, address("10.9.9.9:1"), Priority::Normal)];
+        let remotes = remotes(&announced, &[address("192.0.2.1:4"), address("10.9.9.9:1")], &[]);
+        assert_eq!(remotes.len(), 1);
+        assert_eq!(remotes[0].addresses.len(), 2);
+    }
+
+    #[test]
+    fn interfaces_that_are_not_allowed_are_left_out() {
+        let policy = PathPolicy { interfaces: vec!["b".parse().unwrap()], ..PathPolicy::default() };
+        let locals = locals(&set(&[("10.0.0.2", "a"), ("10.1.0.2", "b")]), &policy);
+        assert_eq!(locals.iter().map(|l| &*l.interface.name).collect::<Vec<_>>(), ["b"]);
+    }
+}

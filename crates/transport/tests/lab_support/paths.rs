@@ -1,0 +1,128 @@
+//! A connection over several links, and what its paths do.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use tokio::sync::broadcast::error::TryRecvError;
+use whimbrel_lab::{LinkSpec, Rate};
+use whimbrel_transport::{Builder, Connection, ConnectionEvent, HandoverMode, PathInfo, PathState, Priority};
+
+use super::net::Multi;
+use super::traffic::{Echo, Meter, Server, Transfer, Way};
+use super::{ms, secs};
+
+/// So many Mbit/s, and milliseconds one way.
+pub(crate) fn link(rate: u64, delay: u64) -> LinkSpec {
+    LinkSpec::default().delay(ms(delay)).rate(Rate::mbit(rate))
+}
+
+/// A client's connection to a server.
+pub(crate) struct Running {
+    pub(crate) net: Multi,
+    pub(crate) server: Server,
+    pub(crate) connection: Connection,
+    events: tokio::sync::broadcast::Receiver<ConnectionEvent>,
+}
+
+impl Running {
+    /// The server is as it is by default: what the client says about paths holds for both.
+    pub(crate) fn new(net: Multi, change: impl FnOnce(Builder) -> Builder + Send) -> Self {
+        Self::with(net, change, |builder| builder)
+    }
+
+    pub(crate) fn with(
+        net: Multi,
+        client: impl FnOnce(Builder) -> Builder + Send,
+        server: impl FnOnce(Builder) -> Builder + Send,
+    ) -> Self {
+        let server = Server::start(&net.server, net.server.endpoint_with(server));
+        let client = net.client.endpoint_with(client);
+        let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+        let events = connection.events();
+        Self { net, server, connection, events }
+    }
+
+    pub(crate) fn in_mode(net: Multi, mode: HandoverMode) -> Self {
+        Self::new(net, |builder| builder.handover(mode))
+    }
+
+    pub(crate) fn paths(&self) -> Vec<PathInfo> {
+        self.connection.stats().paths
+    }
+
+    /// Waits until the paths are so.
+    pub(crate) fn until(&self, what: &str, are_so: impl Fn(&[PathInfo]) -> bool) {
+        let began = Instant::now();
+        loop {
+            let paths = self.paths();
+            if are_so(&paths) {
+                return;
+            }
+            assert!(began.elapsed() < secs(20), "waited in vain: {what}; {paths:#?}");
+            std::thread::sleep(ms(5));
+        }
+    }
+
+    /// Waits until so many paths work, and no others are there.
+    pub(crate) fn until_active(&self, count: usize) {
+        self.until("working paths", |paths| paths.len() == count && active(paths).count() == count);
+    }
+
+    pub(crate) fn until_priority(&self, index: usize, priority: Priority) {
+        let ip = self.net.up(index).ip();
+        self.until("priority", |paths| over(paths, ip).is_some_and(|path| path.priority == priority));
+    }
+
+    /// The path over the client's interface with that number.
+    pub(crate) fn over(&self, index: usize) -> Option<PathInfo> {
+        over(&self.paths(), self.net.up(index).ip()).cloned()
+    }
+
+    pub(crate) fn start(&self, way: Way, bytes: u64) -> Transfer {
+        Transfer::start(&self.net.client, &self.connection, &self.server, way, bytes)
+    }
+
+    pub(crate) fn echo(&self) -> Echo {
+        self.net.client.wait(Echo::open(&self.connection))
+    }
+
+    /// Paths that were given up so far.
+    pub(crate) fn lost(&mut self) -> Vec<IpAddr> {
+        let mut lost = Vec::new();
+        loop {
+            match self.events.try_recv() {
+                Ok(ConnectionEvent::PathDown { local, .. }) => lost.push(local.ip()),
+                Ok(_) | Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return lost,
+            }
+        }
+    }
+
+    /// Breaks something, and tells how long nothing arrived at most until `bytes` more have.
+    pub(crate) fn longest_pause(&self, meter: &Meter, bytes: u64, disturb: impl FnOnce(&Multi)) -> Duration {
+        let until = meter.get() + bytes;
+        let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+        disturb(&self.net);
+        let mut seen = meter.get();
+        while seen < until {
+            self.net.client.wait(meter.reach(seen + 1));
+            seen = meter.get();
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+        longest
+    }
+}
+
+pub(crate) fn active(paths: &[PathInfo]) -> impl Iterator<Item = &PathInfo> {
+    paths.iter().filter(|path| path.state == PathState::Active)
+}
+
+/// What a path carried, in the direction that had more.
+pub(crate) fn carried(path: &PathInfo) -> u64 {
+    path.bytes_sent.max(path.bytes_received)
+}
+
+fn over(paths: &[PathInfo], ip: IpAddr) -> Option<&PathInfo> {
+    paths.iter().rev().find(|path| path.local.ip() == ip)
+}
