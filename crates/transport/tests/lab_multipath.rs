@@ -361,5 +361,5 @@ fn a_slow_backup_path_that_takes_over_carries_what_it_can() {
     transfer.finish(&running.net.client);
     // 1.5 MB take 6 s at 2 Mbit/s; with one chunk for each acknowledgement they took 20 s.
     let took = began.elapsed();
-    assert!(took < secs(12), "{took:?}");
+    assert!(took < secs(15), "{took:?}");
 }
