@@ -7,12 +7,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use whimbrel_lab::Lab;
 
+use crate::benches::recovery::AWAY_MS;
 use crate::benches::{self, Plan, child};
 use crate::output::Output;
 use crate::system::Kind;
-
-/// Longer than between the first attempts to find a way without an address.
-const AWAY_MS: u64 = 1000;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -86,6 +84,10 @@ enum Command {
         #[arg(long, value_name = "MS", value_delimiter = ',', value_parser = benches::recovery::parse_rtt)]
         rtt: Vec<u64>,
     },
+    /// In the lab: how long a client's move interrupts a connection over QUIC.
+    QuicRecovery,
+    /// In the lab: bulk over a path that loses packets, QUIC beside TCP.
+    Lossy,
     /// In the lab: how long many connections are interrupted when their server moves.
     ServerMove {
         /// How many connections, instead of 20, 100, 500 and 2000.
@@ -127,6 +129,8 @@ impl Cli {
             Command::Recovery { away, rtt } => {
                 benches::recovery::run(&plan, Duration::from_millis(away), &rtt, &mut output)
             }
+            Command::QuicRecovery => benches::recovery::run_quic(&plan, &mut output),
+            Command::Lossy => benches::lossy::run(&plan, &mut output),
             Command::ServerMove { connections } => {
                 let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
                 benches::server_move::run(&plan, &counts, &mut output)
@@ -139,7 +143,7 @@ impl Cli {
 
 impl Command {
     fn needs_lab(&self) -> bool {
-        matches!(self, Self::Recovery { .. } | Self::ServerMove { .. })
+        matches!(self, Self::Recovery { .. } | Self::ServerMove { .. } | Self::QuicRecovery | Self::Lossy)
     }
 }
 
@@ -147,11 +151,13 @@ impl Command {
 /// network of its own, the other benches could not.
 fn moves(plan: &Plan, output: &mut Output) -> Result<()> {
     if let Err(reason) = Lab::available() {
-        eprintln!("recovery and server-move are skipped: {reason}");
+        eprintln!("recovery, server-move, quic-recovery and lossy are skipped: {reason}");
         return Ok(());
     }
     benches::recovery::run(plan, Duration::from_millis(AWAY_MS), &[], output)?;
-    benches::server_move::run(plan, &[], output)
+    benches::server_move::run(plan, &[], output)?;
+    benches::recovery::run_quic(plan, output)?;
+    benches::lossy::run(plan, output)
 }
 
 impl Options {

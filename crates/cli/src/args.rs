@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use whimbrel_names::ServiceAddress;
+use whimbrel_transport::Carriers;
 
 use crate::commands;
 use crate::failure::EXIT_CODES;
@@ -53,6 +54,9 @@ pub(crate) struct Globals {
     /// Port for TCP and UDP; any free one by default
     #[arg(long, global = true, value_name = "PORT", help_heading = "Global options")]
     pub(crate) port: Option<u16>,
+    /// Dial with auto, tcp, quic or mptcp; auto is TCP and QUIC, whichever gets through first
+    #[arg(long, global = true, value_name = "CARRIER", help_heading = "Global options")]
+    pub(crate) carrier: Option<Carriers>,
     /// Say more: -v what happens to connections, -vv everything. RUST_LOG has the last word
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Global options")]
     pub(crate) verbose: u8,

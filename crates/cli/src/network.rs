@@ -37,10 +37,11 @@ pub(crate) struct Wish {
 impl Network {
     /// Binds. The name service is asked when it is first needed.
     pub(crate) async fn start(globals: &Globals, key: SecretKey, wish: Wish) -> Result<Self> {
+        let carriers = globals.carrier.unwrap_or(wish.config.carriers);
         let mut builder = Endpoint::builder()
             .identity(key.clone())
             .port(globals.port.unwrap_or(wish.port))
-            .config(wish.config);
+            .config(Config { carriers, ..wish.config });
         if let Some(ip) = wish.ip {
             builder = builder.ip(ip);
         }

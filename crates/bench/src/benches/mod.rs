@@ -4,6 +4,7 @@ pub(crate) mod bulk;
 pub(crate) mod child;
 pub(crate) mod connect;
 pub(crate) mod idle;
+pub(crate) mod lossy;
 pub(crate) mod ping_pong;
 pub(crate) mod recovery;
 pub(crate) mod server_move;

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use whimbrel::{Endpoint, SecretKey};
 use whimbrel_base::{Name, SignedRecord};
 use whimbrel_names::{Limits, MemoryStore, Service};
-use whimbrel_transport::{self as transport, Resolver};
+use whimbrel_transport::{self as transport, CarrierKind, Carriers, Config, Resolver};
 
 use super::{Plan, schedule};
 use crate::lab::{Ears, LIMIT, Net, Node, Speakers};
@@ -36,6 +36,8 @@ use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 const NAME: &str = "anna@example.org";
 /// Round trips between the hosts, in milliseconds.
 const RTTS: [u64; 4] = [20, 50, 100, 200];
+/// How long a host has no address in the last round: longer than between the first attempts to find a way without one.
+pub(crate) const AWAY_MS: u64 = 1000;
 const MESSAGE_EVERY: Duration = Duration::from_millis(2);
 /// Before each move, so that nothing of the one before is still under way.
 const CALM: Duration = Duration::from_millis(500);
@@ -69,6 +71,20 @@ const SPEC: Spec = Spec {
     plot: Plot::Against { value: "recovery", budget: "budget", allowance: 10.0, unit: "ms" },
 };
 
+/// JOIN in 0-RTT data is answered after one round trip.
+const QUIC: Spec = Spec {
+    name: "quic-recovery",
+    title: "QUIC, client moves: from a usable new address to the first new byte; excess: what is above one RTT",
+    metrics: SPEC.metrics,
+    targets: &[
+        excess_of("whimbrel client 20 ms"),
+        excess_of("whimbrel client 50 ms"),
+        excess_of("whimbrel client 100 ms"),
+        excess_of("whimbrel client 200 ms"),
+    ],
+    plot: SPEC.plot,
+};
+
 const fn excess_of(of: &'static str) -> Target {
     Target { of, metric: "excess", against: None, judged: Judged::P95, bound: Bound::AtMost(10.0), aim: 3.0 }
 }
@@ -92,8 +108,9 @@ impl Mover {
     }
 
     /// What a move may cost [DESIGN §4].
-    fn budget(self, rtt: Duration, record: Option<&RecordTimes>) -> Duration {
+    fn budget(self, carriers: Carriers, rtt: Duration, record: Option<&RecordTimes>) -> Duration {
         match (self, record) {
+            (Self::Client, _) if carriers == Carriers::Only(CarrierKind::Quic) => rtt,
             (Self::Client, _) => rtt * 2,
             (Self::Both, Some(times)) => times.publish + times.push + rtt * 2,
             (Self::Server | Self::Both, _) => rtt * 5 / 2,
@@ -122,7 +139,7 @@ pub(crate) fn run(plan: &Plan, away: Duration, rtts: &[u64], output: &mut Output
     let mut trials = Vec::new();
     let mut measured = Vec::new();
     for &rtt in rtts {
-        let mut world = World::new(Duration::from_millis(rtt))?;
+        let mut world = World::new(Duration::from_millis(rtt), Carriers::Only(CarrierKind::Tcp))?;
         measured.push(millis(world.measure_rtt()?));
         let movers = [Mover::Client, Mover::Server, Mover::Both];
         let rounds = plan.rounds(20);
@@ -144,6 +161,30 @@ pub(crate) fn run(plan: &Plan, away: Duration, rtts: &[u64], output: &mut Output
     output.finish(&SPEC, settings, &trials)
 }
 
+/// The same over QUIC, for a client that moves.
+pub(crate) fn run_quic(plan: &Plan, output: &mut Output) -> Result<()> {
+    let rtts = if plan.quick { &RTTS[..1] } else { &RTTS[..] };
+    let away = Duration::from_millis(AWAY_MS);
+    let mut trials = Vec::new();
+    for &rtt in rtts {
+        let mut world = World::new(Duration::from_millis(rtt), Carriers::Only(CarrierKind::Quic))?;
+        let rounds = plan.rounds(20);
+        for round in 0..rounds {
+            let away = away * round / (rounds - 1).max(1);
+            let trial = world.trial(Mover::Client, away, round).context("a client that moves over QUIC")?;
+            output.trial(&QUIC, &trial);
+            trials.push(trial);
+        }
+    }
+    let settings = json!({
+        "rtt_ms": rtts,
+        "carrier": "quic",
+        "longest_away_ms": millis(away),
+        "message_every_ms": millis(MESSAGE_EVERY),
+    });
+    output.finish(&QUIC, settings, &trials)
+}
+
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
@@ -158,16 +199,19 @@ struct World {
     _service: Arc<Service>,
     net: Net,
     rtt: Duration,
+    carriers: Carriers,
 }
 
 impl World {
-    fn new(rtt: Duration) -> Result<Self> {
+    fn new(rtt: Duration, carriers: Carriers) -> Result<Self> {
         let net = Net::star(["client", "server", "names", "bystander"], rtt)?;
         let [client, server, names, bystander] = net.nodes();
         let name: Name = NAME.parse()?;
         let service = Arc::new(names.wait("start the name service", start_service())??);
         let bind = |node: &Node| -> Result<Endpoint> {
-            Ok(node.wait("bind", Endpoint::builder().names(service.addr()).bind())??)
+            let config = Config { carriers, ..Config::default() };
+            let builder = Endpoint::builder().config(config).names(service.addr());
+            Ok(node.wait("bind", builder.bind())??)
         };
         let endpoints = [bind(client)?, bind(server)?, bind(bystander)?];
         let listener = server.wait("listen", endpoints[1].listen(NAME))??;
@@ -186,6 +230,7 @@ impl World {
             _service: service,
             net,
             rtt,
+            carriers,
         })
     }
 
@@ -208,7 +253,7 @@ impl World {
             let publish = stored.saturating_duration_since(usable);
             Some(RecordTimes { publish, push: pushed.saturating_duration_since(stored) })
         };
-        let budget = mover.budget(self.rtt, record.as_ref());
+        let budget = mover.budget(self.carriers, self.rtt, record.as_ref());
         let rtt = u64::try_from(self.rtt.as_millis())?;
         let mut trial = Trial::new(mover.label(rtt), round)
             .with("away", millis(away))
@@ -307,9 +352,11 @@ mod tests {
     fn budgets_are_those_of_the_design() {
         let rtt = Duration::from_millis(100);
         let record = RecordTimes { publish: Duration::from_millis(151), push: Duration::from_millis(52) };
-        assert_eq!(Mover::Client.budget(rtt, None), Duration::from_millis(200));
-        assert_eq!(Mover::Server.budget(rtt, Some(&record)), Duration::from_millis(250));
-        assert_eq!(Mover::Both.budget(rtt, Some(&record)), Duration::from_millis(403));
+        let (tcp, quic) = (Carriers::Only(CarrierKind::Tcp), Carriers::Only(CarrierKind::Quic));
+        assert_eq!(Mover::Client.budget(tcp, rtt, None), Duration::from_millis(200));
+        assert_eq!(Mover::Client.budget(quic, rtt, None), Duration::from_millis(100));
+        assert_eq!(Mover::Server.budget(tcp, rtt, Some(&record)), Duration::from_millis(250));
+        assert_eq!(Mover::Both.budget(tcp, rtt, Some(&record)), Duration::from_millis(403));
     }
 
     #[test]
@@ -328,7 +375,7 @@ mod tests {
             return;
         }
         let rtt = Duration::from_millis(20);
-        let mut world = World::new(rtt).unwrap();
+        let mut world = World::new(rtt, Carriers::Only(CarrierKind::Tcp)).unwrap();
         for mover in [Mover::Client, Mover::Server, Mover::Both] {
             let trial = world.trial(mover, Duration::ZERO, 0).unwrap();
             // Less than the way there and back would mean that an old message was taken for new.

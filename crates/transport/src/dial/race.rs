@@ -8,18 +8,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::{Candidate, Dialled, Dialler, quic, tcp};
-use crate::carrier::CarrierKind;
+use crate::carrier::{CarrierKind, Carriers};
 
 /// RFC 8305's recommended delay between attempts.
 const STAGGER: Duration = Duration::from_millis(250);
-/// How long a carrier runs alone before the next one starts on the same way: a round trip and a half, if
-/// that is known, within these bounds.
-const HEAD_START: Duration = Duration::from_millis(100);
-const SHORTEST_HEAD_START: Duration = Duration::from_millis(30);
+/// How long a carrier runs alone before the next one starts on the same way: three round trips, if that is known,
+/// within these bounds. Who cannot do it sooner is blocked, or busy; and a busy server must not be dialled twice.
+const HEAD_START: Duration = Duration::from_millis(250);
+const LONGEST_HEAD_START: Duration = Duration::from_secs(1);
 
 type Attempt = Pin<Box<dyn Future<Output = io::Result<Dialled>> + Send>>;
 
@@ -38,14 +39,20 @@ struct Running {
     task: AbortHandle,
 }
 
+/// The first attempt. It is all that most races need, and gets no task of its own.
+struct First {
+    remote: SocketAddr,
+    kind: CarrierKind,
+    attempt: Attempt,
+}
+
 /// Candidates being tried, each a little after the one before or as soon as one failed. What still runs
 /// when this is dropped is given up, except for those who lost against another carrier: whether they would
 /// have got through is worth knowing.
 pub(crate) struct Race {
     who: Arc<Dialler>,
     waiting: VecDeque<Runner>,
-    /// Most races have one runner, which needs no task of its own.
-    only: Option<Attempt>,
+    first: Option<First>,
     tasks: JoinSet<io::Result<Dialled>>,
     running: Vec<Running>,
     winner: Option<(SocketAddr, CarrierKind)>,
@@ -59,17 +66,17 @@ impl Race {
         let mut race = Self {
             who: Arc::new(who),
             waiting,
-            only: None,
+            first: None,
             tasks: JoinSet::new(),
             running: Vec::new(),
             winner: None,
             next_start: Instant::now(),
             last_error: io::Error::new(io::ErrorKind::AddrNotAvailable, "no address to try"),
         };
-        if race.waiting.len() == 1 {
-            race.only = race.waiting.pop_front().map(|runner| race.attempt(runner));
-        } else {
-            race.start_next();
+        if let Some(runner) = race.waiting.pop_front() {
+            race.next_start = Instant::now() + runner.alone;
+            let (remote, kind) = (runner.way.remote, runner.kind);
+            race.first = Some(First { remote, kind, attempt: race.attempt(runner) });
         }
         race
     }
@@ -108,13 +115,18 @@ impl Race {
 
     /// The next carrier that can be used; an error once nothing is left to try. Cancel-safe.
     pub(crate) async fn next(&mut self) -> io::Result<Dialled> {
-        if let Some(only) = &mut self.only {
-            let result = only.await;
-            self.only = None;
-            return result;
-        }
-        while !self.tasks.is_empty() || !self.waiting.is_empty() {
+        while self.first.is_some() || !self.tasks.is_empty() || !self.waiting.is_empty() {
+            let first = async {
+                match &mut self.first {
+                    Some(first) => first.attempt.as_mut().await,
+                    None => std::future::pending().await,
+                }
+            };
             let result = tokio::select! {
+                result = first => {
+                    self.first = None;
+                    result
+                }
                 Some(result) = self.tasks.join_next() => {
                     result.unwrap_or_else(|error| Err(io::Error::other(error)))
                 }
@@ -139,10 +151,16 @@ impl Race {
 impl Drop for Race {
     fn drop(&mut self) {
         let Some((remote, winner)) = self.winner else { return };
+        let is_worth_knowing = |to: SocketAddr, kind: CarrierKind| to == remote && kind != winner;
         for running in &self.running {
-            if running.remote != remote || running.kind == winner {
+            if !is_worth_knowing(running.remote, running.kind) {
                 running.task.abort();
             }
+        }
+        if let Some(first) = self.first.take().filter(|first| is_worth_knowing(first.remote, first.kind))
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(first.attempt);
         }
         self.tasks.detach_all();
     }
@@ -150,10 +168,11 @@ impl Drop for Race {
 
 /// The carriers to try on a way.
 fn runners(who: &Dialler, way: Candidate) -> Vec<Runner> {
-    let local = source(&way);
+    // With one carrier there is nothing to choose.
+    let local = if who.carriers == Carriers::Auto { source(&way) } else { None };
     let kinds = who.reach.order(local, way.remote.ip(), who.carriers, std::time::Instant::now());
     let last = kinds.len() - 1;
-    let head_start = who.rtt.map_or(HEAD_START, |rtt| (rtt * 3 / 2).clamp(SHORTEST_HEAD_START, STAGGER));
+    let head_start = who.rtt.map_or(HEAD_START, |rtt| (rtt * 3).clamp(HEAD_START, LONGEST_HEAD_START));
     let runner = |(index, kind)| {
         let alone = if index == last { STAGGER } else { head_start };
         Runner { way: way.clone(), local, kind, alone }
