@@ -1,5 +1,6 @@
 //! Keeps a listener's record with the name service true.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,17 +58,28 @@ impl Publisher {
         let now = UnixTime::from(std::time::SystemTime::now());
         let sequence = next_sequence(self.sequence, now.as_millis());
         self.sequence = Some(sequence);
-        let mut addrs = self.endpoint.bound_at();
-        addrs.truncate(whimbrel_base::MAX_ADDRESSES);
         let record = Record {
             name: self.name.clone(),
             id: self.endpoint.id,
-            addrs,
+            addrs: self.present(),
             sequence,
             lifetime: self.lifetime,
             revoked: false,
         };
         Ok(SignedRecord::sign(record, &self.endpoint.key, self.delegation.clone())?)
+    }
+
+    /// Where the endpoint is now, as a record tells it.
+    fn present(&self) -> Vec<SocketAddr> {
+        let mut addrs = self.endpoint.bound_at();
+        addrs.truncate(whimbrel_base::MAX_ADDRESSES);
+        addrs
+    }
+
+    /// Returns once the endpoint is elsewhere. Other news of the host's addresses don't count.
+    async fn moved(&self) {
+        let (before, mut addresses) = (self.present(), self.addresses.clone());
+        while addresses.changed().await.is_ok() && self.present() == before {}
     }
 
     /// Publishes anew at each change of address, and as a sign of life well before the record expires.
@@ -87,26 +99,26 @@ impl Publisher {
                         self.addresses.mark_changed();
                         continue;
                     }
-                    if record.record().addrs == self.endpoint.bound_at() {
+                    if record.record().addrs != self.present() {
+                        pause = FIRST_PAUSE;
+                        match self.sign() {
+                            Ok(fresh) => record = fresh,
+                            Err(error) => tracing::warn!(name = %self.name, %error, "cannot sign a new record"),
+                        }
+                    } else if told {
                         continue;
-                    }
-                    pause = FIRST_PAUSE;
-                    match self.sign() {
-                        Ok(fresh) => record = fresh,
-                        Err(error) => tracing::warn!(name = %self.name, %error, "cannot sign a new record"),
                     }
                 }
                 () = tokio::time::sleep(wait) => {}
             }
-            let mut addresses = self.addresses.clone();
+            told = false;
             let result = tokio::select! {
                 result = self.resolver.publish(record.clone()) => result,
                 // A further move makes this record stale: don't wait for its answer.
-                _ = addresses.changed() => continue,
+                () = self.moved() => continue,
             };
-            told = result.is_ok();
             match result {
-                Ok(()) => pause = FIRST_PAUSE,
+                Ok(()) => (told, pause) = (true, FIRST_PAUSE),
                 Err(error) => {
                     tracing::warn!(name = %self.name, %error, "cannot publish the new record yet");
                     pause = (pause * 2).min(LONGEST_PAUSE);

@@ -17,6 +17,8 @@ use whimbrel_transport::{
 
 const NAME: &str = "anna@example.org";
 const LIMIT: Duration = Duration::from_secs(5);
+/// How long a record takes to be stored.
+const PUBLISHING: Duration = Duration::from_millis(100);
 
 fn ip(last: u8) -> IpAddr {
     IpAddr::from([127, 0, 78, last])
@@ -25,6 +27,8 @@ fn ip(last: u8) -> IpAddr {
 /// A name service of one name that the test has in hand.
 struct Book {
     records: watch::Sender<Option<SignedRecord>>,
+    /// What publishers began to tell, and what was stored.
+    begun: watch::Sender<u64>,
     published: mpsc::UnboundedSender<SignedRecord>,
     /// How long a further lookup takes, and whether one was answered.
     slow: Duration,
@@ -37,6 +41,7 @@ impl Book {
         let (published, receiver) = mpsc::unbounded_channel();
         let book = Self {
             records: watch::Sender::new(None),
+            begun: watch::Sender::new(0),
             published,
             slow,
             lookups: AtomicUsize::new(0),
@@ -74,8 +79,12 @@ impl Resolver for Book {
     }
 
     fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>> {
-        self.published.send(record).unwrap();
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(async {
+            self.begun.send_modify(|count| *count += 1);
+            tokio::time::sleep(PUBLISHING).await;
+            self.published.send(record).unwrap();
+            Ok(())
+        })
     }
 }
 
@@ -216,4 +225,21 @@ async fn loopback_addresses_do_not_replace_a_record_between_two_networks() {
     }
     let ips: Vec<String> = seen.iter().map(|record| record.record().addrs[0].ip().to_string()).collect();
     assert_eq!(ips, ["192.0.2.1", "192.0.2.2"]);
+}
+
+/// Something else changes on the host while a new record is on its way, but not its address: the record still goes out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_is_published_although_other_news_come_meanwhile() {
+    let (book, mut published) = Book::new(Duration::ZERO);
+    let (server, at) = endpoint(&SecretKey::generate(), 1).await;
+    server.set_resolver(book.clone());
+    let mut begun = book.begun.subscribe();
+    let _listener = server.listen(&NAME.parse().unwrap()).await.unwrap();
+    let first = published.recv().await.unwrap();
+    assert_eq!(first.record().addrs[0].ip(), ip(1));
+    at.set([ip(2)]);
+    tokio::time::timeout(LIMIT, begun.wait_for(|count| *count >= 2)).await.expect("not told").unwrap();
+    at.wake();
+    let second = tokio::time::timeout(LIMIT, published.recv()).await.expect("never published").unwrap();
+    assert_eq!(second.record().addrs[0].ip(), ip(2));
 }
