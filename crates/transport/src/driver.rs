@@ -16,7 +16,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// A carrier that was acknowledged this recently is slow, not dead.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
-/// Completes when the connection is over and nothing is owed to the peer.
+/// Completes when the connection is over and nothing is owed to the peer. To be spawned as a task of its own.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     timer: Pin<Box<Sleep>>,
@@ -82,7 +82,8 @@ impl Driver {
             return false;
         };
         // An armed timer that fires too early does no harm, and saves re-arming for each segment.
-        if armed.is_none_or(|armed| deadline < armed) {
+        let late = armed.is_none_or(|armed| deadline < armed);
+        if late {
             let now = Instant::now();
             if deadline <= now {
                 self.handle_timeout(now);
@@ -91,7 +92,8 @@ impl Driver {
             self.shared.lock().armed = Some(deadline);
             self.timer.as_mut().reset(deadline.into());
         }
-        if self.timer.as_mut().poll(cx).is_ready() {
+        // Once polled, a timer wakes this task by itself.
+        if (late || self.timer.is_elapsed()) && self.timer.as_mut().poll(cx).is_ready() {
             self.shared.lock().armed = None;
             return true;
         }

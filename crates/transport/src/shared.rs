@@ -152,6 +152,11 @@ impl Shared {
         self.dispatch(&mut self.lock());
     }
 
+    /// Whether there is something to send on a path.
+    pub(crate) fn has_segment(&self, path: PathId) -> bool {
+        self.lock().engine.has_transmit(Instant::now(), path)
+    }
+
     /// Appends the next segment for a path. Writers for whom that made room are woken.
     pub(crate) fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> Next {
         let mut state = self.lock();

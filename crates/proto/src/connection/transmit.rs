@@ -27,6 +27,11 @@ const ADDRESS_FRAME: usize = SMALL_FRAME + 2 + 16;
 const ADDRESSES_FRAME: usize = 3 + 8 + MAX_NOTICE_ADDRESSES * (2 + 2 + 16);
 
 impl Connection {
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something for `path`. Much cheaper than trying.
+    pub fn has_transmit(&mut self, now: Instant, path: PathId) -> bool {
+        self.plan(now, path).is_some()
+    }
+
     /// Appends one segment for `path` to `out`. Returns false when there is nothing to send there.
     pub fn poll_transmit(&mut self, now: Instant, path: PathId, out: &mut Vec<u8>) -> bool {
         let Some(plan) = self.plan(now, path) else {

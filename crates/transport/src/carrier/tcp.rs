@@ -105,6 +105,8 @@ pub(crate) struct TcpCarrier {
     outgoing: Mutex<Outgoing>,
     /// The socket took no more, and nobody has tried since.
     blocked: AtomicBool,
+    /// The TLS channel may have something to say of its own, and nobody has written since.
+    owes: AtomicBool,
 }
 
 /// What came in and is not whole yet. The lock keeps reads in order.
@@ -184,6 +186,7 @@ impl TcpCarrier {
             incoming: Mutex::new(Incoming { ciphertext, plaintext: Vec::new() }),
             outgoing: Mutex::default(),
             blocked: AtomicBool::new(false),
+            owes: AtomicBool::new(true),
         }
     }
 
@@ -202,6 +205,9 @@ impl TcpCarrier {
         }
         // A full socket will tell when it takes more; asking it meanwhile is a system call for nothing.
         if self.is_blocked() && self.socket.poll_write_ready(cx).is_pending() {
+            return Ok(worked);
+        }
+        if !self.is_blocked() && !self.owes.load(Ordering::Relaxed) && !shared.has_segment(self.id) {
             return Ok(worked);
         }
         if self.flush(shared)? == Flow::Blocked
@@ -248,6 +254,9 @@ impl TcpCarrier {
                 result = assemble(plaintext, plain, |segment| shared.take_segment(now, self.id, segment));
             }
         })?;
+        if !tls.outgoing().waiting().is_empty() {
+            self.owes.store(true, Ordering::Relaxed);
+        }
         drop(tls);
         result?;
         ciphertext.clear();
@@ -307,9 +316,13 @@ impl TcpCarrier {
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         self.blocked.store(false, Ordering::Relaxed);
+        self.owes.store(false, Ordering::Relaxed);
         let result = self.flush_all(outgoing, shared, tls);
-        if matches!(result, Some(Ok(Flow::Blocked))) {
-            self.blocked.store(true, Ordering::Relaxed);
+        match &result {
+            Some(Ok(Flow::Blocked)) => self.blocked.store(true, Ordering::Relaxed),
+            Some(Ok(_)) => {}
+            // Whoever comes next shall try again, and meet the error.
+            Some(Err(_)) | None => self.owes.store(true, Ordering::Relaxed),
         }
         result
     }
