@@ -79,6 +79,7 @@ pub(crate) enum Command {
     Receive(commands::receive::Receive),
     Status(commands::status::Status),
     Demo(commands::demo::Demo),
+    Pageload(commands::pageload::Pageload),
     Help(commands::help::Help),
 }
 

@@ -30,6 +30,7 @@ fn every_command_has_help_with_an_example_and_exit_codes() {
         "receive",
         "status",
         "demo",
+        "pageload",
         "help",
     ];
     for command in commands {
