@@ -84,6 +84,7 @@ pub(crate) enum Command {
     Status(commands::status::Status),
     Paths(commands::paths::Paths),
     Demo(commands::demo::Demo),
+    Pageload(commands::pageload::Pageload),
     Help(commands::help::Help),
 }
 

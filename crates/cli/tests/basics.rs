@@ -31,6 +31,7 @@ fn every_command_has_help_with_an_example_and_exit_codes() {
         "status",
         "paths",
         "demo",
+        "pageload",
         "help",
     ];
     for command in commands {

@@ -4,11 +4,13 @@ use crate::experiment::{self, Design, Model, Progress, Results};
 use crate::har::Har;
 use crate::modern::{self, Network, Protocol, Settings, Trace};
 use crate::page::Page;
+use crate::report::Summary;
 use crate::scenario::{Link, Outcome};
 use crate::{bench, pages, paper, report, waterfall};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use whimbrel_access::{NAMES, PolicySpec};
@@ -16,24 +18,38 @@ use whimbrel_access::{NAMES, PolicySpec};
 /// What access policies are worth: simulate page loads over several networks.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Example:\n  whimbrel-pageload waterfall page.har --path 20ms,6mbit --path 50ms,20mbit -o page.svg"
+    after_help = "Example:\n  whimbrel pageload waterfall page.har --path 20ms,6mbit --path 50ms,20mbit -o page.svg"
 )]
 pub struct Command {
     #[command(subcommand)]
     what: What,
 }
 
+impl From<What> for Command {
+    fn from(what: What) -> Self {
+        Self { what }
+    }
+}
+
+/// What it can do.
 #[derive(Debug, Subcommand)]
-enum What {
+pub enum What {
     /// Load pages and print how long it takes under each policy
+    #[command(after_help = "Example:\n  whimbrel pageload load page.har --policy whimbrel --policy single:2")]
     Load(Load),
     /// Load one page and draw when each object came over which path
+    #[command(
+        after_help = "Example:\n  whimbrel pageload waterfall page.har --path 20ms,6mbit --path 50ms,20mbit -o page.svg"
+    )]
     Waterfall(Waterfall),
     /// Run a factorial design on all cores; goes on where it was interrupted
+    #[command(after_help = "Example:\n  whimbrel pageload experiment design.toml -o results.csv")]
     Experiment(Experiment),
     /// Draw the figures of an experiment's results
+    #[command(after_help = "Example:\n  whimbrel pageload report results.csv -o report --subject whimbrel")]
     Report(Report),
     /// Measure simulations per second and core
+    #[command(after_help = "Example:\n  whimbrel pageload bench page.har --model modern")]
     Bench(Bench),
 }
 
@@ -56,8 +72,9 @@ struct Scenario {
     seed: u64,
 }
 
+/// The arguments of that command.
 #[derive(Debug, Args)]
-struct Load {
+pub struct Load {
     /// HAR files, folders of them, or .jsonl.gz sets
     #[arg(required = true)]
     pages: Vec<PathBuf>,
@@ -71,22 +88,24 @@ struct Load {
     scenario: Scenario,
 }
 
+/// The arguments of that command.
 #[derive(Debug, Args)]
-struct Waterfall {
+pub struct Waterfall {
     /// A HAR file
     page: PathBuf,
     /// The policy
     #[arg(long, default_value = "whimbrel")]
     policy: String,
-    /// The file to draw into
+    /// The file to draw into, as SVG; a bitmap of it goes beside it (.png)
     #[arg(long, short, default_value = "waterfall.svg")]
     out: PathBuf,
     #[command(flatten)]
     scenario: Scenario,
 }
 
+/// The arguments of that command.
 #[derive(Debug, Args)]
-struct Experiment {
+pub struct Experiment {
     /// The design
     design: PathBuf,
     /// The results: CSV, a row for each page and setting
@@ -97,8 +116,9 @@ struct Experiment {
     threads: Option<usize>,
 }
 
+/// The arguments of that command.
 #[derive(Debug, Args)]
-struct Report {
+pub struct Report {
     /// Results of an experiment
     results: PathBuf,
     /// The folder to draw into
@@ -115,8 +135,9 @@ struct Report {
     subject: String,
 }
 
+/// The arguments of that command.
 #[derive(Debug, Args)]
-struct Bench {
+pub struct Bench {
     /// HAR files, folders of them, or .jsonl.gz sets
     #[arg(required = true)]
     pages: Vec<PathBuf>,
@@ -137,14 +158,23 @@ impl Command {
     /// # Errors
     /// One line that says what is wrong and what to do.
     pub fn run(self) -> Result<()> {
-        match self.what {
+        let done = match self.what {
             What::Load(command) => load(&command),
             What::Waterfall(command) => draw_waterfall(&command),
             What::Experiment(command) => run_experiment(&command),
             What::Report(command) => write_report(&command),
             What::Bench(command) => run_bench(&command),
+        };
+        match done {
+            // Whoever read what is printed has read enough.
+            Err(error) if is_closed_pipe(&error) => Ok(()),
+            done => done,
         }
     }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn protocol(text: &str) -> Result<Protocol, String> {
@@ -266,23 +296,30 @@ fn load(command: &Load) -> Result<()> {
         for har in pages::read(path)? {
             let page = stage.page(&har)?;
             if !command.json {
-                println!("{}: {} objects, {} bytes", page.name, page.transfers.len(), page.bytes());
+                writeln!(
+                    io::stdout(),
+                    "{}: {} objects, {} bytes",
+                    page.name,
+                    page.transfers.len(),
+                    page.bytes()
+                )?;
             }
             for name in &names {
                 let outcome = stage.load(&page, &policy(name)?)?;
                 if command.json {
-                    println!("{}", as_json(&page, name, &outcome, &stage.links()));
+                    writeln!(io::stdout(), "{}", as_json(&page, name, &outcome, &stage.links()))?;
                 } else {
                     let used: Vec<String> = outcome
                         .utilisation(&stage.links())
                         .map(|share| format!("{:.0} %", share * 100.0))
                         .collect();
-                    println!(
+                    writeln!(
+                        io::stdout(),
                         "  {name:16} {:8.3} s  {:3} connections  paths used {}",
                         outcome.plt,
                         outcome.connections,
                         used.join(" ")
-                    );
+                    )?;
                 }
             }
         }
@@ -313,13 +350,14 @@ fn draw_waterfall(command: &Waterfall) -> Result<()> {
     let page = stage.page(&Har::read(&command.page)?)?;
     let outcome = stage.load(&page, &policy(&command.policy)?)?;
     waterfall::write(&page, &outcome, &command.policy, &command.out)?;
-    println!(
+    writeln!(
+        io::stdout(),
         "{}: {:.3} s by {}; drawn into {}",
         page.name,
         outcome.plt,
         command.policy,
         command.out.display()
-    );
+    )?;
     Ok(())
 }
 
@@ -347,7 +385,7 @@ fn run_experiment(command: &Experiment) -> Result<()> {
     let bar = Bar(ProgressBar::new(0).with_style(style));
     experiment::run(&design, &command.out, threads, &bar)?;
     bar.0.finish();
-    println!("{} rows in {}", bar.0.length().unwrap_or(0), command.out.display());
+    writeln!(io::stdout(), "{} rows in {}", bar.0.length().unwrap_or(0), command.out.display())?;
     Ok(())
 }
 
@@ -355,26 +393,18 @@ fn write_report(command: &Report) -> Result<()> {
     let results = Results::read(&command.results)?;
     let (baseline, multipath) = (&command.baseline, &command.multipath);
     let summaries = report::write(&results, baseline, multipath, &command.subject, &command.out)?;
-    println!(
-        "{:16} {:>8} {:>8} {:>8}  faster  slower  by > 1 %   > 2×   > 5×",
-        "policy", "median", "95 %", "mean"
-    );
-    for s in summaries {
-        println!(
-            "{:16} {:8.3} {:8.3} {:8.3} {:6.1}% {:6.2}%   {:6.2}% {:5.1}% {:5.1}%",
-            s.policy,
-            s.median,
-            s.p95,
-            s.mean,
-            s.faster * 100.0,
-            s.slower * 100.0,
-            s.slower_by_1 * 100.0,
-            s.above_2 * 100.0,
-            s.above_5 * 100.0
-        );
+    writeln!(io::stdout(), "{}", columns(&Summary::HEADINGS.map(str::to_owned)))?;
+    for summary in summaries {
+        writeln!(io::stdout(), "{}", columns(&summary.cells()))?;
     }
-    println!("figures: {}", command.out.join("index.html").display());
+    writeln!(io::stdout(), "figures: {}", command.out.join("index.html").display())?;
     Ok(())
+}
+
+/// The first to the left, the others to the right.
+fn columns(cells: &[String]) -> String {
+    let (first, others) = cells.split_first().map_or(("", &[][..]), |(first, others)| (first, others));
+    others.iter().fold(format!("{first:16}"), |line, cell| line + &format!(" {cell:>9}"))
 }
 
 fn run_bench(command: &Bench) -> Result<()> {
@@ -390,10 +420,20 @@ fn run_bench(command: &Bench) -> Result<()> {
     }
     let mut policies = vec![PolicySpec::named("single").on(2), PolicySpec::named("mptcp").on(2)];
     policies.extend(NAMES.iter().map(|name| PolicySpec::named(name)));
-    println!("{} pages × {} settings; simulations per second and core", all.len(), bench::SETTINGS.len());
+    writeln!(
+        io::stdout(),
+        "{} pages × {} settings; simulations per second and core",
+        all.len(),
+        bench::SETTINGS.len()
+    )?;
     for measured in bench::measure(&all, &policies, command.model, command.rounds)? {
         let path = measured.policy.path.map_or(String::new(), |path| format!(":{path}"));
-        println!("{:20} {:8.0}", measured.policy.name + &path, measured.loads as f64 / measured.seconds);
+        writeln!(
+            io::stdout(),
+            "{:20} {:8.0}",
+            measured.policy.name + &path,
+            measured.loads as f64 / measured.seconds
+        )?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! One page load as a waterfall: a bar for each object, in the colour of its path.
 
 use crate::page::Page;
-use crate::report::FigureError;
+use crate::report::{FigureError, write_beside};
 use crate::scenario::Outcome;
 use std::fmt::Write;
 use std::path::Path;
@@ -71,12 +71,14 @@ pub fn draw(page: &Page, outcome: &Outcome, policy: &str) -> String {
     svg + "</svg>\n"
 }
 
-/// Draw a page load into a file.
+/// Draw a page load into a file, and into a bitmap beside it (`.png`).
 ///
 /// # Errors
-/// [`FigureError`] if the file can't be written.
+/// [`FigureError`] if a file can't be written.
 pub fn write(page: &Page, outcome: &Outcome, policy: &str, path: &Path) -> Result<(), FigureError> {
-    std::fs::write(path, draw(page, outcome, policy)).map_err(|error| FigureError::of(path)(&error))
+    let path = &path.with_extension("svg");
+    std::fs::write(path, draw(page, outcome, policy)).map_err(|error| FigureError::of(path)(&error))?;
+    write_beside(path)
 }
 
 /// The beginning and the end of a long text.

@@ -1,6 +1,7 @@
 //! Drawing.
 
 use super::numbers::{Category, ecdf, speedups};
+use super::png::write_beside;
 use crate::experiment::Results;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
@@ -136,7 +137,8 @@ where
         .border_style(RGBColor(180, 180, 180))
         .draw()
         .map_err(|error| failed(&error))?;
-    root.present().map_err(|error| failed(&error))
+    root.present().map_err(|error| failed(&error))?;
+    write_beside(path)
 }
 
 /// Axis labels without a tail of zeros.

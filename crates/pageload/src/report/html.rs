@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// Write all figures and `index.html` into a folder, which is made if need be.
+/// Write all figures (SVG, and PNG beside it) and `index.html` into a folder, which is made if need be.
 ///
 /// `baseline` is the policy that speed-ups are against, `multipath` the one of Fig. 9 (left out if there is none), and
 /// `subject` the one of Fig. 10.
@@ -86,24 +86,13 @@ fn page(
 }
 
 fn summary_table(summaries: &[Summary]) -> String {
-    let mut html =
-        "<h2>Page load times</h2>\n<table><tr><th>policy<th>median s<th>95 % s<th>mean s<th>faster<th>slower\
-                    <th>by &gt; 1 %<th>&gt; 2×<th>&gt; 5×\n"
-            .to_owned();
-    for s in summaries {
-        let _ = writeln!(
-            html,
-            "<tr><td>{}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.1} %<td>{:.2} %<td>{:.2} %<td>{:.1} %<td>{:.1} %",
-            escape(&s.policy),
-            s.median,
-            s.p95,
-            s.mean,
-            s.faster * 100.0,
-            s.slower * 100.0,
-            s.slower_by_1 * 100.0,
-            s.above_2 * 100.0,
-            s.above_5 * 100.0
-        );
+    let row = |mark: &str, cells: &[String]| -> String {
+        cells.iter().fold("<tr>".to_owned(), |row, cell| row + mark + &escape(cell)) + "\n"
+    };
+    let mut html = "<h2>Page load times</h2>\n<table>".to_owned();
+    html += &row("<th>", &Summary::HEADINGS.map(str::to_owned));
+    for summary in summaries {
+        html += &row("<td>", &summary.cells());
     }
     html + "</table>\n"
 }

@@ -71,6 +71,28 @@ pub struct Summary {
     pub above_5: f64,
 }
 
+impl Summary {
+    /// What stands above [`Summary::cells`].
+    pub const HEADINGS: [&str; 9] =
+        ["policy", "median s", "95 % s", "mean s", "faster", "slower", "by > 1 %", "> 2×", "> 5×"];
+
+    /// A row of a table.
+    pub fn cells(&self) -> [String; 9] {
+        let percent = |share: f64, digits: usize| format!("{:.digits$} %", share * 100.0);
+        [
+            self.policy.clone(),
+            format!("{:.3}", self.median),
+            format!("{:.3}", self.p95),
+            format!("{:.3}", self.mean),
+            percent(self.faster, 1),
+            percent(self.slower, 2),
+            percent(self.slower_by_1, 2),
+            percent(self.above_2, 1),
+            percent(self.above_5, 1),
+        ]
+    }
+}
+
 /// Differences below this are rounding, not speed.
 const ROUNDING: f64 = 1e-9;
 
