@@ -87,6 +87,8 @@ pub(crate) struct PathReport {
     /// Of the local address, where known.
     pub(crate) interface: Option<String>,
     pub(crate) state: String,
+    /// `tcp`, `mptcp` or `quic`.
+    pub(crate) carrier: String,
     /// `normal` or `backup`.
     pub(crate) priority: String,
     pub(crate) rtt_ms: f64,
@@ -185,6 +187,7 @@ fn paths(stats: &ConnectionStats, addresses: &AddressSet) -> Vec<PathReport> {
         remote: path.remote,
         interface: interface(path.local.ip()),
         state: state(path.state),
+        carrier: path.carrier.to_string(),
         priority: if path.priority == Priority::Backup { "backup" } else { "normal" }.to_owned(),
         rtt_ms: millis(path.srtt),
         rate_mbit: path.rate.map(|rate| (rate as f64 * 8.0 / 1e4).round() / 1e2),

@@ -78,8 +78,9 @@ fn describe_path(path: &PathReport) -> String {
     let rate = path.rate_mbit.map(|rate| format!(", {rate:.1} Mbit/s")).unwrap_or_default();
     let priority = if path.priority == "backup" { ", backup" } else { "" };
     format!(
-        "\n    {} {}{place} → {} {}{priority}, RTT {:.1} ms{rate}, sent {}, received {}",
+        "\n    {} {} {}{place} → {} {}{priority}, RTT {:.1} ms{rate}, sent {}, received {}",
         path.id,
+        path.carrier,
         path.local,
         path.remote,
         path.state,
