@@ -38,7 +38,7 @@ unit: ## Run every test
 	$(CARGO) test --workspace -j $(JOBS)
 
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
-	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab_multipath_many -j $(JOBS) -- --nocapture
+	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture
 
 bench: ## Measure against the peers (some two hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)

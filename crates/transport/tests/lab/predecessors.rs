@@ -1,14 +1,11 @@
 //! What predecessors got wrong (DESIGN §10), where it takes a network to see it.
-#![allow(clippy::unwrap_used)]
-
-mod lab_support;
 
 use std::time::{Duration, Instant};
 
-use lab_support::net::{Family, Net, Node, Routed, Watch};
-use lab_support::process::{Process, Role};
-use lab_support::traffic::{DeafPeer, Echo, Server, Transfer, Way};
-use lab_support::{heavy, ms, secs};
+use crate::lab_support::net::{Family, Net, Node, Routed, Watch};
+use crate::lab_support::process::{Process, Role};
+use crate::lab_support::traffic::{DeafPeer, Echo, Server, Transfer, Way};
+use crate::lab_support::{heavy, ms, secs};
 use whimbrel_base::Ticket;
 use whimbrel_lab::{Direction, LinkSpec, require};
 use whimbrel_transport::{Config, Connection, ConnectionEvent};
@@ -223,9 +220,4 @@ fn s10_11_idle_connections_use_one_descriptor_each_and_no_time() {
     let used = [server.cpu() - before[0], many.cpu() - before[1]];
     eprintln!("{CONNECTIONS} idle connections used {used:?} in 5 s on the server and the client");
     assert!(used.iter().all(|used| *used < ms(50)), "{used:?}");
-}
-
-#[test]
-fn peer_process() {
-    lab_support::process::run_if_peer();
 }

@@ -1,14 +1,11 @@
 //! Several paths at once over real links: how they are opened, shared, kept, and set while they live.
-#![allow(clippy::unwrap_used)]
-
-mod lab_support;
 
 use std::time::Instant;
 
-use lab_support::net::{Family, Multi};
-use lab_support::paths::{Running, active, carried, link};
-use lab_support::traffic::Way;
-use lab_support::{heavy, ms, secs};
+use crate::lab_support::net::{Family, Multi};
+use crate::lab_support::paths::{Running, active, carried, link};
+use crate::lab_support::traffic::Way;
+use crate::lab_support::{heavy, ms, secs};
 use whimbrel_lab::{LinkSpec, Queue, require};
 use whimbrel_transport::{CloseCode, HandoverMode, PathPolicy, Policy, Priority, SchedulerKind};
 

@@ -1,14 +1,11 @@
 //! Many paths, very unequal ones, and paths that come and go all the time: nothing is lost, and all ends well.
-#![allow(clippy::unwrap_used)]
-
-mod lab_support;
 
 use std::time::{Duration, Instant};
 
-use lab_support::net::{Family, Multi};
-use lab_support::paths::{Running, active, carried, link};
-use lab_support::traffic::Way;
-use lab_support::{heavy, ms, secs};
+use crate::lab_support::net::{Family, Multi};
+use crate::lab_support::paths::{Running, active, carried, link};
+use crate::lab_support::traffic::Way;
+use crate::lab_support::{heavy, ms, secs};
 use whimbrel_lab::{Direction, require};
 use whimbrel_transport::{HandoverMode, PathPolicy, Policy, Priority, SchedulerKind};
 

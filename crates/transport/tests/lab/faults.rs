@@ -1,14 +1,11 @@
 //! What no event tells: links that swallow packets, gateways that forget, peers that vanish or stand still.
-#![allow(clippy::unwrap_used)]
-
-mod lab_support;
 
 use std::time::{Duration, Instant};
 
-use lab_support::net::{Family, Net, Routed, Watch};
-use lab_support::process::{Process, Role};
-use lab_support::traffic::{Echo, Server, Transfer, Way};
-use lab_support::{ms, secs};
+use crate::lab_support::net::{Family, Net, Routed, Watch};
+use crate::lab_support::process::{Process, Role};
+use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
+use crate::lab_support::{ms, secs};
 use whimbrel_base::Ticket;
 use whimbrel_lab::{Direction, require};
 use whimbrel_transport::{CloseCode, ClosedBy, Config, Connection, ConnectionEvent};
@@ -114,11 +111,6 @@ fn a_nat_gateway_forgets_its_mappings_while_little_trickles_in() {
     if require!() {
         forgetful_gateway(Way::Drip);
     }
-}
-
-#[test]
-fn peer_process() {
-    lab_support::process::run_if_peer();
 }
 
 /// A client that downloads from a server in another process.

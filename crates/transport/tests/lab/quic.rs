@@ -1,13 +1,10 @@
 //! QUIC carriers between real hosts: moves, gateways that rebind, networks that block, links that lose.
-#![allow(clippy::unwrap_used)]
-
-mod lab_support;
 
 use std::time::{Duration, Instant};
 
-use lab_support::net::{Family, Net, Node, Routed, Watch};
-use lab_support::traffic::{Echo, Server, Transfer, Way};
-use lab_support::{ms, secs};
+use crate::lab_support::net::{Family, Net, Node, Routed, Watch};
+use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
+use crate::lab_support::{ms, secs};
 use whimbrel_lab::{Block, Direction, LinkSpec, Rate, require};
 use whimbrel_transport::{CarrierKind, Carriers, Connection, Endpoint};
 

@@ -1,13 +1,10 @@
 //! A lot of it: connections that move together, and gigabytes across many moves.
-#![allow(clippy::unwrap_used)]
-
-mod lab_support;
 
 use std::time::{Duration, Instant};
 
-use lab_support::net::{Family, Net, Node};
-use lab_support::traffic::{Echo, Server, Transfer, Way};
-use lab_support::{heavy, secs};
+use crate::lab_support::net::{Family, Net, Node};
+use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
+use crate::lab_support::{heavy, secs};
 use whimbrel_lab::{Host, Lab, LinkSpec, require};
 
 /// The server moves; tells for each connection how long its next answer took from when the new address was there.

@@ -1,10 +1,7 @@
 //! The `mptcp` carrier: Multipath TCP where both sides have it, and TCP where one has not.
-#![allow(clippy::unwrap_used)]
 
-mod lab_support;
-
-use lab_support::net::{Family, Net, Node, Watch};
-use lab_support::traffic::{Server, Transfer, Way};
+use crate::lab_support::net::{Family, Net, Node, Watch};
+use crate::lab_support::traffic::{Server, Transfer, Way};
 use whimbrel_lab::require;
 use whimbrel_transport::{CarrierKind, Carriers, Connection, Endpoint};
 

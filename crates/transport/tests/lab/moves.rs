@@ -1,13 +1,10 @@
 //! One side moves while a connection carries data: real hosts, real address events, every byte compared.
-#![allow(clippy::unwrap_used)]
-
-mod lab_support;
 
 use std::time::Instant;
 
-use lab_support::net::{Family, Net, Routed, Watch};
-use lab_support::traffic::{Echo, Server, Transfer, Way, write_upload};
-use lab_support::{ms, secs};
+use crate::lab_support::net::{Family, Net, Routed, Watch};
+use crate::lab_support::traffic::{Echo, Server, Transfer, Way, write_upload};
+use crate::lab_support::{ms, secs};
 use whimbrel_lab::require;
 use whimbrel_transport::{CloseCode, PathInfo};
 

@@ -1,12 +1,9 @@
 //! Several paths, of which some fail without a word: the others carry on, and nothing that works is given up.
-#![allow(clippy::unwrap_used)]
 
-mod lab_support;
-
-use lab_support::net::{Family, Multi};
-use lab_support::paths::{Running, active, link};
-use lab_support::traffic::{DeafPeer, Way};
-use lab_support::{ms, secs};
+use crate::lab_support::net::{Family, Multi};
+use crate::lab_support::paths::{Running, active, link};
+use crate::lab_support::traffic::{DeafPeer, Way};
+use crate::lab_support::{ms, secs};
 use whimbrel_lab::{Direction, require};
 use whimbrel_transport::{Config, HandoverMode, PathState};
 

@@ -1,0 +1,20 @@
+//! Real hosts in network namespaces, joined by emulated links: slow tests, in one program so that they share its build.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod bulk;
+mod faults;
+#[path = "../lab_support/mod.rs"]
+mod lab_support;
+mod moves;
+mod mptcp;
+mod multipath;
+mod multipath_faults;
+mod multipath_many;
+mod predecessors;
+mod quic;
+
+/// Becomes a peer, if this program was started again as one.
+#[test]
+fn peer_process() {
+    lab_support::process::run_if_peer();
+}
