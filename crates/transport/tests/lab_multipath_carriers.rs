@@ -3,14 +3,12 @@
 
 mod lab_support;
 
-use std::collections::BTreeSet;
-
 use lab_support::net::{Family, Multi};
 use lab_support::paths::{Running, active, carried, link};
 use lab_support::secs;
 use lab_support::traffic::Way;
 use whimbrel_lab::{Block, Direction, require};
-use whimbrel_transport::{CarrierKind, Carriers, HandoverMode, PathInfo, PathState};
+use whimbrel_transport::{CarrierKind, Carriers, HandoverMode, PathInfo};
 
 /// What the two links carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,27 +37,25 @@ impl Pair {
         running
     }
 
-    fn carrier(self, link: usize) -> CarrierKind {
-        match (self, link) {
-            (Self::TcpQuic, 0) => CarrierKind::Tcp,
-            _ => CarrierKind::Quic,
-        }
+    /// What a link may be used with. On a busy machine QUIC may overtake TCP where both get through.
+    fn allows(self, link: usize, carrier: CarrierKind) -> bool {
+        carrier == CarrierKind::Quic || (self == Self::TcpQuic && link == 0)
     }
 
     /// Each path is on the carrier that it should be on.
     fn check(self, running: &Running, paths: &[PathInfo]) {
         for path in paths {
             let link = (0..2).find(|link| running.net.up(*link).ip() == path.local.ip()).unwrap();
-            assert_eq!(path.carrier, self.carrier(link), "link {link}");
+            assert!(self.allows(link, path.carrier), "link {link}: {}", path.carrier);
         }
     }
 }
 
 /// A link swallows everything in the middle of a transfer.
 fn blackhole(pair: Pair, mode: HandoverMode, link: usize, way: Way) {
-    let mut running = pair.start(mode);
+    let running = pair.start(mode);
     pair.check(&running, &running.paths());
-    let healthy = running.net.up(1 - link).ip();
+    let healthy = running.over(1 - link).map(|path| path.id);
     let transfer = running.start(way, TOTAL);
     transfer.reach(&running.net.client, TOTAL / 6);
     let pause = running.longest_pause(&transfer.meter, TOTAL / 2, |net| {
@@ -69,7 +65,7 @@ fn blackhole(pair: Pair, mode: HandoverMode, link: usize, way: Way) {
     // 3 RTT + 200 ms, were the machine idle; in mode `single` one or two handshakes more.
     assert!(pause < secs(6), "{pair:?}, {mode}, link {link} dead, {way:?}: {pause:?}");
     transfer.finish(&running.net.client);
-    assert!(!running.lost().contains(&healthy), "a healthy path was given up");
+    assert!(running.keeps(healthy), "a healthy path was given up");
     running.net.near[link].set_blackhole(Direction::Both, false);
     if mode != HandoverMode::Single {
         running.until("both work again", |paths| active(paths).count() == 2);
@@ -119,8 +115,8 @@ fn where_one_of_two_networks_blocks_tcp_its_path_is_quic_and_carries_its_share()
     for way in [Way::Up, Way::Down] {
         running.start(way, TOTAL).finish(&running.net.client);
     }
-    let kinds: BTreeSet<String> = running.paths().iter().map(|path| path.carrier.to_string()).collect();
-    assert_eq!(kinds, ["quic".to_owned(), "tcp".to_owned()].into());
+    let blocked = running.over(1).unwrap();
+    assert_eq!(blocked.carrier, CarrierKind::Quic);
     let shares: Vec<u64> = running.paths().iter().map(carried).collect();
     assert!(shares.iter().all(|bytes| *bytes > TOTAL / 8), "{shares:?}");
 }
@@ -148,8 +144,10 @@ fn two_quic_paths_survive_a_rebinding_gateway() {
     let net = Multi::new(Family::V4, &[link(4, 10), link(4, 10)]);
     let nat = net.lab.nat_gateway(&net.router, "wan0").unwrap();
     let quic = Carriers::Only(CarrierKind::Quic);
-    let mut running = Running::new(net, |builder| builder.handover(HandoverMode::Full).carriers(quic));
+    let running = Running::new(net, |builder| builder.handover(HandoverMode::Full).carriers(quic));
     running.until_active(2);
+    let ids = || running.paths().iter().map(|path| path.id).collect::<Vec<_>>();
+    let before = ids();
     for way in [Way::Up, Way::Down] {
         let transfer = running.start(way, TOTAL);
         transfer.reach(&running.net.client, TOTAL / 3);
@@ -157,6 +155,5 @@ fn two_quic_paths_survive_a_rebinding_gateway() {
         transfer.finish(&running.net.client);
     }
     running.until("both work", |paths| active(paths).count() == 2);
-    assert_eq!(running.lost(), [] as [std::net::IpAddr; 0]);
-    assert!(running.paths().iter().all(|path| path.state == PathState::Active && path.id < 2));
+    assert_eq!(ids(), before, "a path was given up");
 }

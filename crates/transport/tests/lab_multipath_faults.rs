@@ -19,9 +19,9 @@ fn two() -> Multi {
 
 /// A link swallows everything in the middle of a transfer.
 fn blackhole(mode: HandoverMode, path: usize, way: Way, direction: Direction) {
-    let mut running = Running::in_mode(two(), mode);
+    let running = Running::in_mode(two(), mode);
     running.until_active(if mode == HandoverMode::Single { 1 } else { 2 });
-    let healthy = running.net.up(1 - path).ip();
+    let healthy = running.over(1 - path).map(|path| path.id);
     let transfer = running.start(way, TOTAL);
     transfer.reach(&running.net.client, TOTAL / 4);
     let pause = running.longest_pause(&transfer.meter, TOTAL / 3, |net| {
@@ -31,7 +31,7 @@ fn blackhole(mode: HandoverMode, path: usize, way: Way, direction: Direction) {
     // 3 RTT + 200 ms, were the machine idle; in mode `single` a handshake more.
     assert!(pause < secs(4), "{pause:?}");
     transfer.finish(&running.net.client);
-    assert!(!running.lost().contains(&healthy), "a healthy path was given up");
+    assert!(running.keeps(healthy), "a healthy path was given up");
     running.net.near[path].set_blackhole(direction, false);
     if mode != HandoverMode::Single {
         running.until("both work again", |paths| active(paths).count() == 2);
@@ -140,7 +140,8 @@ fn a_path_that_is_refused_disturbs_none_of_the_others() {
     let net = two();
     let refused = Block::Refused(net.up(1).ip());
     net.router.block(refused).unwrap();
-    let mut running = Running::in_mode(net, HandoverMode::Full);
+    let running = Running::in_mode(net, HandoverMode::Full);
+    let healthy = running.over(0).map(|path| path.id);
     let transfer = running.start(Way::Up, TOTAL);
     transfer.reach(&running.net.client, TOTAL / 4);
     let pause = running.longest_pause(&transfer.meter, TOTAL / 2, |_| {});
@@ -148,7 +149,7 @@ fn a_path_that_is_refused_disturbs_none_of_the_others() {
     assert!(pause < secs(2), "{pause:?}");
     transfer.finish(&running.net.client);
     assert_eq!(active(&running.paths()).count(), 1);
-    assert!(!running.lost().contains(&running.net.up(0).ip()), "the healthy path was given up");
+    assert!(running.keeps(healthy), "the healthy path was given up");
     running.net.router.unblock(refused).unwrap();
     running.until("both work", |paths| active(paths).count() == 2);
 }
@@ -165,19 +166,20 @@ fn paths_outlive_a_middlebox_that_closes_idle_tcp_after_ten_seconds() {
         let nat = net.lab.nat_gateway(&net.router, "wan0").unwrap();
         nat.forget_idle_tcp_after(secs(10)).unwrap();
         let config = || Config { keepalive: secs(4), ..Config::default() };
-        let mut running = Running::with(
+        let running = Running::with(
             net,
             |builder| builder.config(config()).handover(mode).carriers(TCP),
             |builder| builder.config(config()),
         );
         running.until_active(2);
+        let before: Vec<u64> = running.paths().iter().map(|path| path.id).collect();
         let mut echo = running.echo();
         std::thread::sleep(secs(25));
         let took = running.net.client.wait(echo.say(b"anybody there?"));
-        eprintln!("{mode}: answered after {took:?}, lost {:?}", running.lost());
+        eprintln!("{mode}: answered after {took:?}");
         assert!(took < secs(2), "{mode}: {took:?}");
         running.until_active(2);
-        assert!(running.paths().iter().all(|path| path.id < 2), "{mode}: {:?}", running.paths());
+        assert!(before.iter().all(|id| running.keeps(Some(*id))), "{mode}: {:?}", running.paths());
     };
     std::thread::scope(|scope| {
         scope.spawn(|| outlive(HandoverMode::Full));
@@ -196,13 +198,15 @@ fn a_connection_outlives_paths_that_a_middlebox_closed_while_they_were_idle() {
     nat.forget_idle_tcp_after(secs(10)).unwrap();
     let running = Running::new(net, |builder| builder.handover(HandoverMode::Full).carriers(TCP));
     running.until_active(2);
+    let before: Vec<u64> = running.paths().iter().map(|path| path.id).collect();
     let mut echo = running.echo();
     std::thread::sleep(secs(13));
     let took = running.net.client.wait(echo.say(b"anybody there?"));
     eprintln!("answered after {took:?}");
     assert!(took < secs(8), "{took:?}");
-    running.until("both work again", |paths| active(paths).count() == 2);
-    assert!(running.paths().iter().all(|path| path.id >= 2), "{:?}", running.paths());
+    running.until("both are others now", |paths| {
+        active(paths).count() == 2 && paths.iter().all(|path| !before.contains(&path.id))
+    });
 }
 
 /// A gateway forgets flows that were quiet for ten seconds; the paths that stood by are dead then, without a word.
