@@ -69,6 +69,7 @@ impl Mover {
             forget(&self.shared().restart).await;
             calls.forget(&self.shared().called).await;
             if self.try_once(&policy, &mut records, &mut calls).await.is_err() {
+                self.shared().whereabouts().failed();
                 let asked = async {
                     tokio::time::sleep(pause).await;
                     self.ask_again().await;

@@ -401,7 +401,7 @@ impl Shared {
         let found = state.paths.iter().find(|p| p.id == id).map(|p| (p.local, p.remote));
         if let Some((local, remote)) = found {
             if state.engine.side() == Side::Client {
-                self.whereabouts().worked(remote);
+                self.whereabouts().worked(local.ip(), remote);
             }
             state.emit(ConnectionEvent::PathUp { path: id.0, local, remote, recovery: took });
         }

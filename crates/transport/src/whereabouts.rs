@@ -15,14 +15,17 @@ pub(crate) struct Whereabouts {
     stated: Vec<SocketAddr>,
     /// Where else it may be reached: what we were given, and what worked, as far as the server never said so.
     outside: Vec<SocketAddr>,
-    /// One of these worked last.
+    /// One of these worked last, or none of the others did.
     outside_first: bool,
+    /// It is on this host, or was.
+    here: bool,
 }
 
 impl Whereabouts {
     /// Begins with what the name service, a ticket or the user says.
     pub(crate) fn given(addresses: Vec<SocketAddr>) -> Self {
-        Self { stated: Vec::new(), outside: addresses, outside_first: false }
+        let here = addresses.iter().any(|address| is_loopback(address.ip()));
+        Self { stated: Vec::new(), outside: addresses, outside_first: false, here }
     }
 
     /// The server, or its record, says where it is. True if that is news.
@@ -40,21 +43,25 @@ impl Whereabouts {
         before != self.list()
     }
 
-    /// A server elsewhere is not on this host: it must not have us dial what listens here for us alone.
+    /// A server elsewhere must not have us dial what listens on this host, perhaps for us alone.
     fn may_be(&self, address: &SocketAddr) -> bool {
-        let is_here = |ip: IpAddr| AddressScope::of(ip) == AddressScope::Loopback;
-        let mut known = self.stated.iter().chain(&self.outside);
-        is_dialable(*address) && (!is_here(address.ip()) || known.any(|known| is_here(known.ip())))
+        is_dialable(*address) && (self.here || !is_loopback(address.ip()))
     }
 
-    /// A path there was answered.
-    pub(crate) fn worked(&mut self, at: SocketAddr) {
+    /// A path from `local` to there was answered.
+    pub(crate) fn worked(&mut self, local: IpAddr, at: SocketAddr) {
+        self.here |= local == at.ip() || is_loopback(at.ip());
         self.outside_first = !self.stated.contains(&at);
         if self.outside_first {
             self.outside.retain(|address| *address != at);
             self.outside.insert(0, at);
             self.outside.truncate(MAX_OUTSIDE);
         }
+    }
+
+    /// Nobody answered an attempt: the other addresses come first in the next one.
+    pub(crate) fn failed(&mut self) {
+        self.outside_first = !self.outside_first;
     }
 
     /// Whether the server says that it has this address.
@@ -70,6 +77,10 @@ impl Whereabouts {
     }
 }
 
+fn is_loopback(ip: IpAddr) -> bool {
+    AddressScope::of(ip) == AddressScope::Loopback
+}
+
 /// Whether anything can listen there. (The kernel takes the unspecified address for its own host.)
 pub(crate) fn is_dialable(address: SocketAddr) -> bool {
     address.port() != 0 && AddressScope::of(address.ip()) != AddressScope::Unusable
@@ -80,6 +91,8 @@ pub(crate) fn is_dialable(address: SocketAddr) -> bool {
 mod tests {
     use super::*;
 
+    const US: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 99));
+
     fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()
     }
@@ -89,7 +102,7 @@ mod tests {
         let mut server = Whereabouts::given(vec![at("192.0.2.1:1")]);
         assert!(!server.state(&[at("192.0.2.1:1")]), "that is no news");
         assert!(server.states(at("192.0.2.1:1").ip()));
-        server.worked(at("192.0.2.1:1"));
+        server.worked(US, at("192.0.2.1:1"));
         assert!(server.state(&[at("192.0.2.2:1"), at("[2001:db8::2]:1")]));
         assert_eq!(server.list(), [at("192.0.2.2:1"), at("[2001:db8::2]:1")]);
         assert!(!server.state(&[]), "a server without an address cannot say so");
@@ -100,13 +113,16 @@ mod tests {
     fn the_outside_of_its_gateway_is_not_forgotten() {
         let mut server = Whereabouts::given(vec![at("198.51.100.1:4480")]);
         assert!(server.state(&[at("10.0.0.2:4480")]));
-        server.worked(at("198.51.100.1:4480"));
+        server.worked(US, at("198.51.100.1:4480"));
         assert_eq!(server.list(), [at("198.51.100.1:4480"), at("10.0.0.2:4480")]);
         assert!(!server.states(at("198.51.100.1:4480").ip()));
+        // The gateway may pass nothing on any more.
+        server.failed();
+        assert_eq!(server.list(), [at("10.0.0.2:4480"), at("198.51.100.1:4480")]);
         // It moved, within its network or out of it.
         assert!(server.state(&[at("203.0.113.5:4480")]));
         assert_eq!(server.list(), [at("203.0.113.5:4480"), at("198.51.100.1:4480")]);
-        (0..100).for_each(|n| server.worked(SocketAddr::from(([198, 51, 100, n], 1))));
+        (0..100).for_each(|n| server.worked(US, SocketAddr::from(([198, 51, 100, n], 1))));
         assert_eq!(server.list().len(), MAX_OUTSIDE + 1);
     }
 
@@ -118,5 +134,8 @@ mod tests {
         assert_eq!(server.list(), [at("192.0.2.1:1")]);
         let mut here = Whereabouts::given(vec![at("127.0.0.1:1")]);
         assert!(here.state(&[at("127.0.0.2:1")]));
+        // Once all networks are gone, one on this host is still there.
+        server.worked(at("192.0.2.1:1").ip(), at("192.0.2.1:1"));
+        assert!(server.state(&[at("127.0.0.1:1")]));
     }
 }

@@ -236,25 +236,3 @@ fn a_lossy_link_is_no_obstacle() {
         assert!(took < secs(10), "{took:?}");
     }
 }
-
-/// What waits in QUIC itself could not go another way, and would make the path look longer than it is: a second passed
-/// before anybody doubted a dead one.
-#[test]
-fn a_slow_link_does_not_hold_more_than_it_can_carry_soon() {
-    if !require!() {
-        return;
-    }
-    let net = Net::with(Family::V4, LinkSpec::default().delay(ms(10)).rate(Rate::mbit(2)));
-    let server = Server::start(&net.server, net.server.endpoint());
-    let client = endpoint(&net.client, QUIC);
-    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
-    let total = TOTAL / 8;
-    let transfer = Transfer::start(&net.client, &connection, &server, Way::Up, total);
-    // What QUIC sent too much in its first second is gone by then.
-    transfer.reach(&net.client, total * 9 / 10);
-    let path = connection.stats().paths[0].clone();
-    eprintln!("round trip {:?}, in flight {}", path.srtt, path.in_flight);
-    // 20 ms, and 100 ms in the link's queue; 128 kB more would take half a second.
-    assert!(path.srtt < ms(400), "{:?}", path.srtt);
-    transfer.finish(&net.client);
-}
