@@ -5,6 +5,11 @@
 //! measured on phones of that time: waking a radio (promotion) costs a fixed energy; while data flows, power grows
 //! linearly with the rates up and down; after the last packet the radio stays on for a while (tail). The screen, the
 //! processor and the idle phone are not in it.
+//!
+//! The paper was not at hand when this was written. Found again in the constants of other programs that cite it, and so
+//! confirmed: slopes and base of LTE and Wi-Fi, the slope up and the base of 3G, the power of LTE's promotion, the length
+//! of LTE's tail. From memory alone, hence to be checked before anybody quotes them: the slope down of 3G, the length of
+//! LTE's promotion and the power of its tail, promotions and tails of 3G and Wi-Fi.
 
 use std::time::Duration;
 

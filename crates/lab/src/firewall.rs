@@ -14,26 +14,52 @@ pub enum Block {
     TcpPort(u16),
     /// Packets from or to that address.
     Address(IpAddr),
+    /// TCP packets from or to that address.
+    TcpOf(IpAddr),
+    /// Packets from or to that address, of which whoever sends is told: TCP is reset, all else cannot be reached.
+    Refused(IpAddr),
     /// ICMP, IPv6's address resolution excepted.
     Icmp,
 }
 
 impl Block {
-    /// What nftables rules match these packets.
+    /// The nftables rules that drop these packets.
+    fn rules(self) -> Vec<String> {
+        let each =
+            |verdict: &str| self.matches().iter().map(|packets| format!("{packets} {verdict}")).collect();
+        match self {
+            Self::Refused(_) => {
+                let tcp = self.matches().into_iter().map(|packets| format!("{packets} meta l4proto tcp"));
+                let mut rules: Vec<String> =
+                    tcp.map(|packets| format!("{packets} reject with tcp reset")).collect();
+                rules.extend::<Vec<String>>(each("reject"));
+                rules
+            }
+            _ => each("drop"),
+        }
+    }
+
+    /// What matches these packets, in nftables' words.
     fn matches(self) -> Vec<String> {
         let sides = |field: String| ["s", "d"].map(|side| field.replace('?', side)).to_vec();
         match self {
             Self::Udp => vec!["meta l4proto udp".into()],
             Self::UdpPort(port) => sides(format!("udp ?port {port}")),
             Self::TcpPort(port) => sides(format!("tcp ?port {port}")),
-            Self::Address(IpAddr::V4(address)) => sides(format!("ip ?addr {address}")),
-            Self::Address(IpAddr::V6(address)) => sides(format!("ip6 ?addr {address}")),
+            Self::Address(address) | Self::Refused(address) => sides(of(address)),
+            Self::TcpOf(address) => sides(format!("meta l4proto tcp {}", of(address))),
             Self::Icmp => vec![
                 "meta l4proto icmp".into(),
                 "icmpv6 type != { nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert }".into(),
             ],
         }
     }
+}
+
+/// One side of the packets that an address sends and receives.
+fn of(address: IpAddr) -> String {
+    let family = if address.is_ipv4() { "ip" } else { "ip6" };
+    format!("{family} ?addr {address}")
 }
 
 /// All blocks of a host.
@@ -53,8 +79,8 @@ impl Firewall {
 
     /// The whole table; applying it replaces the one before at one stroke.
     pub(crate) fn ruleset(&self) -> String {
-        let matches = self.0.iter().flat_map(|block| block.matches());
-        let rules: String = matches.map(|packets| format!("    {packets} drop\n")).collect();
+        let rules = self.0.iter().flat_map(|block| block.rules());
+        let rules: String = rules.map(|rule| format!("    {rule}\n")).collect();
         let chain = |hook: &str| {
             format!(
                 "  chain {hook} {{\n    type filter hook {hook} priority -250; policy accept;\n{rules}  }}\n"

@@ -51,7 +51,7 @@ pub mod segment;
 mod stream;
 pub mod varint;
 
-pub use connection::{Config, Connection, JoinError, Read};
+pub use connection::{Config, Connection, JoinError, MAX_PATHS, Read};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
 pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
 pub use first_flight::{FirstFlight, refusal};

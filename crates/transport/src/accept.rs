@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_base::{EndpointId, Name};
 use whimbrel_proto::frame::{Join, Open};
-use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, JoinError, PathId, segment};
+use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, JoinError, PathId, PathState, segment};
 
 pub(crate) use quic::accept_quic;
 pub(crate) use tcp::accept_tcp;
@@ -64,7 +64,17 @@ fn attach(arrival: impl Arrival, endpoint: &EndpointInner, shared: &Arc<Shared>,
         Ok((path, plaintext)) => (Arc::new(path), plaintext),
         Err(_) => return shared.with(|state| state.engine.path_lost(Instant::now(), id)),
     };
-    shared.lock().paths.push(path.clone());
+    let is_live = shared.with(|state| {
+        // The peer may have given it up meanwhile, and said so on another path.
+        let is_live = state.engine.path_state(id).is_some_and(|at| at != PathState::Lost);
+        if is_live {
+            state.paths.push(path.clone());
+        }
+        is_live
+    });
+    if !is_live {
+        return;
+    }
     if endpoint.has_lost(path.local.ip()) {
         return shared.with(|state| state.engine.path_lost(Instant::now(), id));
     }
@@ -182,4 +192,67 @@ pub(crate) fn spawn_driver(endpoint: &Arc<EndpointInner>, shared: &Arc<Shared>) 
         endpoint.registry.remove(&shared);
         endpoint.stop_if_done();
     });
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+    use whimbrel_base::{ConnectionId, SecretKey};
+    use whimbrel_proto::Config;
+
+    use super::*;
+    use crate::Endpoint;
+    use crate::carrier::{CarrierKind, TcpCarrier};
+    use crate::tls::TlsChannel;
+
+    /// A carrier that came in over TCP.
+    struct Came(TcpStream);
+
+    impl Arrival for Came {
+        fn peer(&self) -> Option<EndpointId> {
+            None
+        }
+
+        fn plaintext(&self) -> &[u8] {
+            &[]
+        }
+
+        fn into_path(self, id: PathId, endpoint: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
+            let (local, remote) = (self.0.local_addr()?, self.0.peer_addr()?);
+            let tls = TlsChannel::server(endpoint.tls.server.clone()).map_err(io::Error::other)?;
+            let carrier = TcpCarrier::new(id, CarrierKind::Tcp, self.0, tls, Vec::new());
+            Ok((PathIo::tcp(id, local, remote, carrier), Vec::new()))
+        }
+
+        async fn refuse(self, _: CloseCode, _: &str) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Between the JOIN and its carrier the peer says, on another path, that it gave this one up. Nobody would
+    /// ever take such a carrier away again, and once it ended the driver would try it without end.
+    #[tokio::test]
+    async fn a_path_that_was_lost_before_its_carrier_is_there_leaves_nothing_behind() {
+        let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
+        let inner = endpoint.inner();
+        let (now, path, peer) = (Instant::now(), PathId(0), SecretKey::generate().id());
+        let mut dialling =
+            Engine::client(Config::default(), ConnectionId::random(), peer, inner.id, [1; 32], now);
+        dialling.open_path(now, None, u64::MAX).unwrap();
+        let mut wire = Vec::new();
+        assert!(dialling.poll_transmit(now, path, &mut wire));
+        let (body, _) = segment::split(&wire).unwrap().unwrap();
+        let Ok(FirstFlight::Open(open)) = FirstFlight::decode(body) else { panic!("no OPEN") };
+        let engine = Engine::server(Config::default(), &open, inner.id, peer, [2; 32], now);
+        let shared = inner.shared(engine, Vec::new());
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        shared.with(|state| state.engine.path_lost(now, path));
+        attach(Came(server), inner, &shared, path);
+        assert!(shared.lock().paths.is_empty());
+        drop(client);
+    }
 }

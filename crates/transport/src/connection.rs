@@ -232,7 +232,9 @@ impl Connection {
                 drop(state);
                 return Poll::Ready(Err(self.closed_error()));
             }
-            state.openers.push(cx.waker().clone());
+            if !state.openers.iter().any(|w| w.will_wake(cx.waker())) {
+                state.openers.push(cx.waker().clone());
+            }
             Poll::Pending
         })
         .await?;
@@ -362,5 +364,39 @@ pub(crate) fn stats(shared: &Shared) -> ConnectionStats {
         last_recovery: state.last_recovery,
         unreachable: state.outage.map(|since: Instant| since.elapsed()),
         paths: paths.collect(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use whimbrel_base::SecretKey;
+    use whimbrel_proto::{Config, Connection as Engine};
+
+    use super::*;
+
+    /// As in a loop around `select!`, where each turn begins to wait anew.
+    #[test]
+    fn whoever_waits_again_and_again_is_noted_once() {
+        let (client, server) = (SecretKey::generate().id(), SecretKey::generate().id());
+        let (id, now) = (ConnectionId::random(), Instant::now());
+        let engine = Engine::client(Config::default(), id, client, server, [1; 32], now);
+        let connection =
+            Connection::new(Shared::new(engine, Vec::new(), Arc::default(), Arc::default()), None);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut opened = Vec::new();
+        let mut waits = 0;
+        while waits < 100 {
+            match pin!(connection.open_stream()).poll(&mut cx) {
+                Poll::Ready(stream) => opened.push(stream.unwrap()),
+                Poll::Pending => waits += 1,
+            }
+            assert!(pin!(connection.accept_stream()).poll(&mut cx).is_pending());
+        }
+        let state = connection.shared().lock();
+        assert_eq!((state.openers.len(), state.accepters.len()), (1, 1));
     }
 }

@@ -22,6 +22,7 @@ use crate::carrier::{CarrierKind, Carriers, Reach, TcpCarrier};
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
 use crate::tls::TlsChannel;
+use crate::whereabouts::is_dialable;
 
 /// More combinations than this are not worth trying at once.
 const MAX_CANDIDATES: usize = 32;
@@ -104,7 +105,7 @@ pub(crate) fn candidates(
     exclusive: bool,
 ) -> Vec<Candidate> {
     let mut ways = Vec::new();
-    for &remote in remote {
+    for &remote in remote.iter().filter(|remote| is_dialable(**remote)) {
         let from_routes = Candidate { local: None, remote };
         let bound: Vec<Candidate> = local
             .addresses
@@ -141,7 +142,7 @@ pub(crate) fn candidates(
 
 /// Whether an address can be the source for a remote one.
 pub(crate) fn fits(local: &LocalAddress, remote: SocketAddr, all: &AddressSet, exclusive: bool) -> bool {
-    if local.ip.is_ipv4() != remote.is_ipv4() {
+    if local.ip.is_ipv4() != remote.is_ipv4() || !is_dialable(remote) {
         return false;
     }
     if exclusive {
@@ -211,6 +212,20 @@ mod tests {
         let local = set(&[("127.0.0.1", "lo"), ("10.0.0.2", "eth0")]);
         for remote in ["127.0.0.1:1", "10.0.0.2:1"] {
             assert_eq!(names(&candidates(&local, &[remote.parse().unwrap()], &[], false)), ["routes"]);
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_listen_at_is_not_dialled() {
+        let local = set(&[("10.0.0.2", "eth0")]);
+        for remote in ["0.0.0.0:22", "192.0.2.1:0", "224.0.0.1:5353", "255.255.255.255:9"] {
+            for exclusive in [true, false] {
+                assert!(
+                    candidates(&local, &[remote.parse().unwrap()], &[], exclusive).is_empty(),
+                    "{remote}"
+                );
+                assert!(!fits(&local.addresses[0], remote.parse().unwrap(), &local, exclusive), "{remote}");
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod accept;
 mod announce;
+mod calls;
 mod carrier;
 mod config;
 mod connection;
@@ -30,6 +31,7 @@ mod sockets;
 mod stream;
 mod sys;
 mod tls;
+mod whereabouts;
 
 pub use carrier::{CarrierKind, CarrierStats, Carriers, UnknownCarrier};
 pub use config::Config;

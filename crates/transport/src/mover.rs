@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use whimbrel_base::{Name, SignedRecord};
 use whimbrel_proto::HandoverMode;
 
+use crate::calls::Calls;
 use crate::endpoint::EndpointInner;
 use crate::error::ResolveError;
 use crate::manager::{Joiner, Joins, PathPolicy, first_ways, plan, survey};
@@ -43,13 +44,14 @@ impl Mover {
     pub(crate) async fn run(self) {
         let mut records = self.watch();
         let mut joins = Joins::default();
+        let mut calls = Calls::default();
         let mut pause = FIRST_PAUSE;
         while self.shared().lock().engine.may_open_path() {
             // Known once the connection was accepted: from then on the server can call us.
             self.endpoint().registry.add_tag(&self.joiner.shared);
             let policy = self.shared().policy();
             if self.is_managed(&policy) {
-                self.manage(&policy, &mut joins, &mut records).await;
+                self.manage(&policy, &mut joins, &mut records, &mut calls).await;
                 continue;
             }
             joins.clear();
@@ -58,13 +60,16 @@ impl Mover {
                 tokio::select! {
                     () = self.shared().changed.notified() => {}
                     () = self.shared().restart.notified() => {}
+                    () = calls.next(&self.shared().called) => {}
                     () = self.follow(&mut records) => {}
                 }
                 continue;
             }
             // This attempt starts from what is known now; older news is in it.
             forget(&self.shared().restart).await;
-            if self.try_once(&policy, &mut records).await.is_err() {
+            calls.forget(&self.shared().called).await;
+            if self.try_once(&policy, &mut records, &mut calls).await.is_err() {
+                self.shared().whereabouts().failed();
                 let asked = async {
                     tokio::time::sleep(pause).await;
                     self.ask_again().await;
@@ -73,6 +78,7 @@ impl Mover {
                     () = asked => pause = (pause * 2).min(LONGEST_PAUSE),
                     () = self.shared().changed.notified() => {}
                     () = self.shared().restart.notified() => pause = FIRST_PAUSE,
+                    () = calls.next(&self.shared().called) => pause = FIRST_PAUSE,
                     () = self.follow(&mut records) => pause = FIRST_PAUSE,
                 }
             }
@@ -92,8 +98,8 @@ impl Mover {
     }
 
     /// Does what the policy wants, then waits until that may have changed.
-    async fn manage(&self, policy: &PathPolicy, joins: &mut Joins, records: &mut Records) {
-        let situation = survey(self.shared(), self.endpoint(), policy);
+    async fn manage(&self, policy: &PathPolicy, joins: &mut Joins, records: &mut Records, calls: &mut Calls) {
+        let situation = survey(self.shared(), self.endpoint(), policy, joins.doubtful());
         let plan = plan(&situation, policy);
         self.shared().apply(&plan.retire, &plan.priorities);
         let alone = !situation.has_active_path();
@@ -121,6 +127,7 @@ impl Mover {
         tokio::select! {
             () = self.shared().changed.notified() => {}
             () = self.shared().restart.notified() => joins.start_anew(&self.joiner),
+            () = calls.next(&self.shared().called) => joins.start_anew(&self.joiner),
             () = self.follow(records) => joins.start_anew(&self.joiner),
             () = joins.ended() => {}
             () = retry => {}
@@ -129,7 +136,12 @@ impl Mover {
     }
 
     /// Attempts to get a path, until there is one, none is needed, or news make it worth starting anew.
-    async fn try_once(&self, policy: &PathPolicy, records: &mut Records) -> Result<(), ()> {
+    async fn try_once(
+        &self,
+        policy: &PathPolicy,
+        records: &mut Records,
+        calls: &mut Calls,
+    ) -> Result<(), ()> {
         let opened = OnceLock::new();
         let ways = first_ways(self.shared(), self.endpoint(), policy);
         let mut attempt = pin!(self.joiner.attempt(ways, false, &opened));
@@ -152,6 +164,7 @@ impl Mover {
                     continue;
                 }
                 () = self.shared().restart.notified() => {}
+                () = calls.next(&self.shared().called) => {}
                 () = self.follow(records) => {}
                 () = impatient => return Ok(()),
             }

@@ -68,12 +68,14 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
     }
     tracing::debug!(connection = %shared.id, ?addresses, "the peer moved");
     let addresses: Vec<SocketAddr> = addresses.iter().copied().map(canonical).collect();
-    let before = shared.remote();
+    let paths: Vec<_> = shared.lock().paths.iter().map(|p| (p.id, p.remote.ip())).collect();
+    let elsewhere = paths.into_iter().filter(|(_, ip)| !addresses.iter().any(|a| a.ip() == *ip));
+    let elsewhere: Vec<_> = {
+        let whereabouts = shared.whereabouts();
+        elsewhere.map(|(path, ip)| (path, whereabouts.states(ip))).collect()
+    };
     shared.set_remote(&addresses);
-    let lists = |list: &[SocketAddr], remote: SocketAddr| list.iter().any(|a| a.ip() == remote.ip());
     shared.with(|state| {
-        let elsewhere = state.paths.iter().filter(|p| !lists(&addresses, p.remote));
-        let elsewhere: Vec<_> = elsewhere.map(|p| (p.id, lists(&before, p.remote))).collect();
         for (path, was_its_own) in elsewhere {
             if was_its_own {
                 state.engine.path_lost(Instant::now(), path);
@@ -83,7 +85,7 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
             }
         }
     });
-    shared.restart.notify_one();
+    shared.called.notify_one();
 }
 
 /// Tells one client that this endpoint moved, again and again until it answers or is back.

@@ -18,6 +18,7 @@ use crate::carrier::{Flow, PathError};
 use crate::connection::{CloseReason, ConnectionEvent};
 use crate::manager::PathPolicy;
 use crate::path_io::PathIo;
+use crate::whereabouts::Whereabouts;
 
 /// Events kept for a slow listener.
 const EVENT_BACKLOG: usize = 64;
@@ -60,10 +61,12 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// A path went up, down or is suspect; the connection was established or closed.
     pub(crate) changed: Notify,
-    /// Where the peer is, or where we are, has changed: dial anew at once.
+    /// Where we are, or what is wanted here, has changed: dial anew at once.
     pub(crate) restart: Notify,
+    /// The peer says that it is elsewhere, or wants other paths: dial anew, if it does not say so all the time.
+    pub(crate) called: Notify,
     /// Client: where the server may be.
-    pub(crate) remote: Mutex<Vec<SocketAddr>>,
+    remote: Mutex<Whereabouts>,
     policy: Mutex<Arc<PathPolicy>>,
     /// Where this endpoint can be reached, for the peer.
     announcements: Arc<Announcements>,
@@ -113,7 +116,8 @@ impl Shared {
             }),
             changed: Notify::new(),
             restart: Notify::new(),
-            remote: Mutex::new(remote),
+            called: Notify::new(),
+            remote: Mutex::new(Whereabouts::given(remote)),
             policy: Mutex::new(policy),
             announcements,
             settled: Notify::new(),
@@ -174,6 +178,8 @@ impl Shared {
     pub(crate) fn path_closed(&self, path: &PathIo, why: &PathError) {
         tracing::debug!(connection = %self.id, path = %path.id, remote = %path.remote, %why, "path closed");
         self.with(|state| state.engine.path_lost(Instant::now(), path.id));
+        // The engine may have known before: who is asked in vain must not be asked again.
+        self.lock().paths.retain(|other| !std::ptr::eq(Arc::as_ptr(other), path));
     }
 
     /// Gives paths up whose local address is gone.
@@ -358,12 +364,12 @@ impl Shared {
             }
             Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
             // Paths to what is withdrawn are told lost by the peer itself.
-            Event::PeerAddress { .. } => self.restart.notify_one(),
+            Event::PeerAddress { .. } => self.called.notify_one(),
             Event::HandoverChanged(mode) => {
                 state.pinned.clear();
                 self.announcements.tell(&mut state.engine);
                 state.emit(ConnectionEvent::HandoverChanged(mode));
-                self.restart.notify_one();
+                self.called.notify_one();
             }
             Event::PriorityChanged(id, priority) => {
                 state.pin(id);
@@ -394,6 +400,9 @@ impl Shared {
         let took = state.end_outage();
         let found = state.paths.iter().find(|p| p.id == id).map(|p| (p.local, p.remote));
         if let Some((local, remote)) = found {
+            if state.engine.side() == Side::Client {
+                self.whereabouts().worked(local.ip(), remote);
+            }
             state.emit(ConnectionEvent::PathUp { path: id.0, local, remote, recovery: took });
         }
         self.changed.notify_one();
@@ -402,7 +411,7 @@ impl Shared {
     /// A server's addresses are where it can be dialled, a client's where it hears notices.
     fn peer_addresses(&self, state: &mut State, addresses: Vec<SocketAddr>) {
         if state.engine.side() == Side::Client {
-            *self.remote.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+            self.set_remote(&addresses);
         } else {
             state.peer_notice_addresses = addresses;
         }
@@ -414,18 +423,19 @@ impl Shared {
         self.remote().contains(&address) || announced()
     }
 
-    /// Client: replaces what is known of the server's addresses. True if they changed.
+    /// Client: the server says where it is. True if that is news.
     pub(crate) fn set_remote(&self, addresses: &[SocketAddr]) -> bool {
-        let mut remote = self.remote.lock().unwrap_or_else(PoisonError::into_inner);
-        if addresses.is_empty() || *remote == addresses {
-            return false;
-        }
-        *remote = addresses.to_vec();
-        true
+        self.whereabouts().state(addresses)
     }
 
+    /// Client: where the server may be, the best guess first.
     pub(crate) fn remote(&self) -> Vec<SocketAddr> {
-        self.remote.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.whereabouts().list()
+    }
+
+    /// Client: what is known of where the server is.
+    pub(crate) fn whereabouts(&self) -> MutexGuard<'_, Whereabouts> {
+        self.remote.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Local addresses of paths that are suspect: to be avoided when dialling.

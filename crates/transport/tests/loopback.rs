@@ -8,7 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 use whimbrel_base::{Name, SignedRecord};
 use whimbrel_transport::{
-    BoxFuture, Connection, ConnectionEvent, Endpoint, ManualMonitor, ResolveError, Resolver,
+    BoxFuture, CarrierKind, Carriers, Connection, ConnectionEvent, Endpoint, HandoverMode, ManualMonitor,
+    ResolveError, Resolver,
 };
 
 fn ip(last: u8) -> IpAddr {
@@ -296,4 +297,19 @@ async fn an_abort_without_any_path_ends_what_waits_for_streams_at_once() {
     assert_eq!(writing.kind(), std::io::ErrorKind::ConnectionAborted);
     assert!(accepting.to_string().contains("enough"), "{accepting}");
     assert!(connection.open_stream().await.is_err());
+}
+
+/// Whoever binds to one address dials from it, in every mode and with every carrier.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_that_is_bound_to_an_address_dials_from_it() {
+    let Pair { server, .. } = pair(201, 202).await;
+    for mode in [HandoverMode::Single, HandoverMode::Full] {
+        for kind in [CarrierKind::Tcp, CarrierKind::Quic] {
+            let builder = Endpoint::builder().ip(ip(203)).handover(mode).carriers(Carriers::Only(kind));
+            let client = builder.bind().await.unwrap();
+            let connection = client.connect(server.addr()).await.unwrap();
+            let paths = connection.stats().paths;
+            assert!(paths.iter().all(|path| path.local.ip() == ip(203)), "{mode}, {kind}: {paths:?}");
+        }
+    }
 }

@@ -37,7 +37,7 @@ use close::Farewell;
 use control::Control;
 use events::Events;
 
-pub use paths::JoinError;
+pub use paths::{JoinError, MAX_PATHS};
 pub use streams::Read;
 
 /// How this side wants a connection to be.

@@ -16,8 +16,8 @@ const MAX_UNSETTLED: usize = MAX_REPORTS / 2;
 /// Lost paths that are kept until they are settled. Beyond, the oldest are forgotten: what they
 /// carried goes again anyway, and duplicates are dropped by offset.
 const MAX_LOST: usize = MAX_REPORTS;
-/// Live paths that a server keeps; beyond, the oldest make room.
-const MAX_LIVE: usize = 16;
+/// Live paths that a server keeps for a connection; beyond, the oldest make room.
+pub const MAX_PATHS: usize = 16;
 
 /// Why a path is not let into the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -149,7 +149,7 @@ impl Connection {
         self.contact_lost = None;
         let live = self.paths.iter().filter(|(_, p)| p.is_live());
         let mut live: Vec<PathId> = live.map(|(id, _)| id).collect();
-        live.truncate(live.len().saturating_sub(MAX_LIVE));
+        live.truncate(live.len().saturating_sub(MAX_PATHS));
         for oldest in live {
             self.path_lost(now, oldest);
         }

@@ -46,7 +46,9 @@ pub(super) async fn attempt(candidate: Candidate, who: Arc<Dialler>) -> io::Resu
         }
     };
     let rtt = early.is_none().then(|| start.elapsed());
-    let (send, recv) = connection.open_bi().await?;
+    // A server that grants no stream is of no use.
+    let streams = tokio::time::timeout(ATTEMPT, connection.open_bi()).await;
+    let (send, recv) = streams.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let channel = QuicChannel { connection, send, recv, observed, early };
     Ok(Dialled { carrier: Carrier::Quic(Box::new(channel)), rtt, local, remote })
 }

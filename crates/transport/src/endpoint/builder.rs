@@ -57,7 +57,7 @@ impl Builder {
         self
     }
 
-    /// Binds to one address only. By default an endpoint listens on all its host's addresses, so
+    /// Binds to one address only, for dialling too. By default an endpoint uses all its host's addresses, so
     /// that it can move.
     #[must_use]
     pub fn ip(mut self, ip: IpAddr) -> Self {

@@ -18,7 +18,7 @@ use crate::error::{BindError, ConnectError, ResolveError};
 use crate::half_open::HalfOpen;
 use crate::listener::Listeners;
 use crate::manager::PathPolicy;
-use crate::monitor::{AddressMonitor, AddressSet};
+use crate::monitor::{AddressMonitor, AddressSet, LocalAddress};
 use crate::notices;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
@@ -64,6 +64,24 @@ pub(crate) struct EndpointInner {
 impl EndpointInner {
     pub(crate) fn addresses(&self) -> Arc<AddressSet> {
         self.addresses.borrow().clone()
+    }
+
+    /// The addresses to dial from, and whether no others may be used.
+    pub(crate) fn sources(&self) -> (Arc<AddressSet>, bool) {
+        let set = self.addresses();
+        match self.plan.ip {
+            Some(ip) if !ip.is_unspecified() => (Arc::new(self.only(&set, ip)), true),
+            _ => (set, self.is_exclusive()),
+        }
+    }
+
+    fn only(&self, set: &AddressSet, ip: IpAddr) -> AddressSet {
+        let mut addresses: Vec<LocalAddress> =
+            set.addresses.iter().filter(|address| address.ip == ip).cloned().collect();
+        if addresses.is_empty() && self.has(set, ip) {
+            addresses.push(LocalAddress { ip, interface: None });
+        }
+        AddressSet { addresses, ..*set }
     }
 
     /// Changes once the sockets have followed the addresses, so that others can be told.

@@ -75,7 +75,7 @@ impl Endpoint {
         Builder::default()
     }
 
-    fn inner(&self) -> &Arc<EndpointInner> {
+    pub(crate) fn inner(&self) -> &Arc<EndpointInner> {
         &self.guard.0
     }
 

@@ -86,7 +86,19 @@ impl Joiner {
             reach: self.endpoint.reach.clone(),
             rtt: self.shared.lock().engine.last_rtt(),
         };
-        Race::new(who, ways)
+        Race::new(who, self.through_loopback(ways))
+    }
+
+    /// What is on this host is reached through the loopback interface, whatever address one comes from.
+    fn through_loopback(&self, mut ways: Vec<Candidate>) -> Vec<Candidate> {
+        let here = self.endpoint.addresses();
+        let is_here = |ip: IpAddr| ip.is_loopback() || here.contains(ip);
+        for way in ways.iter_mut().filter(|way| is_here(way.remote.ip())) {
+            if let Some(local) = &mut way.local {
+                local.interface = None;
+            }
+        }
+        ways
     }
 
     /// Whether what an attempt opened can still become a path.

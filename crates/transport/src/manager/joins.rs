@@ -17,9 +17,12 @@ const LONGEST_PAUSE_BESIDES: Duration = Duration::from_secs(60);
 const LASTING: Duration = Duration::from_secs(10);
 /// Failures that are remembered; pairs are few.
 const MAX_TRIED: usize = 256;
+/// An attempt that takes longer may be one to an address that leads nowhere, for which nothing else should wait.
+const QUICK: Duration = Duration::from_secs(1);
 
 struct Running {
     task: AbortHandle,
+    since: Instant,
     opened: Arc<OnceLock<Opened>>,
 }
 
@@ -68,11 +71,15 @@ impl Tried {
 pub(crate) struct Joins {
     running: HashMap<Pair, Running>,
     tried: HashMap<Pair, Tried>,
-    tasks: JoinSet<(Pair, Result<(), ()>)>,
+    tasks: JoinSet<Ended>,
 }
 
+/// What an attempt was for, which one it was, and how it went.
+type Ended = (Pair, Arc<OnceLock<Opened>>, Result<(), ()>);
+
 impl Joins {
-    /// Has just these pairs tried, those that failed lately excepted. Tells when the next of them is due.
+    /// Has just these pairs tried, those that failed lately excepted. Tells when the next of them is due, or to be
+    /// [doubted](Self::doubtful).
     pub(crate) fn want(&mut self, joiner: &Joiner, wanted: Vec<Wanted>, alone: bool) -> Option<Instant> {
         self.running.retain(|pair, running| {
             let wanted = wanted.iter().any(|wanted| wanted.pair == *pair);
@@ -82,7 +89,7 @@ impl Joins {
             wanted
         });
         let now = Instant::now();
-        let mut next: Option<Instant> = None;
+        let mut later = Vec::new();
         for wanted in wanted {
             if self.running.contains_key(&wanted.pair) {
                 continue;
@@ -92,34 +99,50 @@ impl Joins {
                 tried.due(alone)
             });
             match due.filter(|due| *due > now) {
-                Some(due) => next = Some(next.map_or(due, |next| next.min(due))),
+                Some(due) => later.push(due),
                 None => self.start(joiner.clone(), wanted),
             }
         }
-        next
+        let doubted = self.running.values().map(|running| running.since + QUICK);
+        later.into_iter().chain(doubted.filter(|at| *at > now)).min()
     }
 
     fn start(&mut self, joiner: Joiner, wanted: Wanted) {
         let Wanted { pair, ways, stands_by } = wanted;
         let opened = Arc::new(OnceLock::new());
         let (of, seen) = (pair.clone(), opened.clone());
-        let task = self.tasks.spawn(async move { (of, joiner.attempt(ways, stands_by, &seen).await) });
-        self.running.insert(pair, Running { task, opened });
+        let task = self.tasks.spawn(async move {
+            let result = joiner.attempt(ways, stands_by, &seen).await;
+            (of, seen, result)
+        });
+        self.running.insert(pair, Running { task, since: Instant::now(), opened });
+    }
+
+    /// Pairs that were tried in vain lately, or have been tried for long.
+    pub(crate) fn doubtful(&self) -> Vec<Pair> {
+        let failed = self.tried.iter().filter(|(_, tried)| tried.failures > 0 && !tried.worked);
+        let slow = self.running.iter().filter(|(_, running)| running.since.elapsed() >= QUICK);
+        failed.map(|(pair, _)| pair.clone()).chain(slow.map(|(pair, _)| pair.clone())).collect()
     }
 
     /// Waits until an attempt has ended; for ever if there is none. Cancel-safe.
     pub(crate) async fn ended(&mut self) {
         loop {
             match self.tasks.join_next().await {
-                Some(Ok((pair, result))) => return self.note(pair, result),
-                // It was given up.
-                Some(Err(_)) => {}
+                Some(Ok(ended)) if self.is_running(&ended) => return self.note(ended),
+                // It was given up, perhaps when it had just ended.
+                Some(_) => {}
                 None => std::future::pending().await,
             }
         }
     }
 
-    fn note(&mut self, pair: Pair, result: Result<(), ()>) {
+    /// Another attempt may be under way for the same pair by now.
+    fn is_running(&self, (pair, opened, _): &Ended) -> bool {
+        self.running.get(pair).is_some_and(|running| Arc::ptr_eq(&running.opened, opened))
+    }
+
+    fn note(&mut self, (pair, _, result): Ended) {
         self.running.remove(&pair);
         if self.tried.len() >= MAX_TRIED {
             self.tried.clear();
@@ -148,6 +171,7 @@ impl Joins {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -160,6 +184,49 @@ mod tests {
         assert_eq!(pause(3, false), 4 * FIRST_PAUSE);
         assert_eq!(pause(1000, true), LONGEST_PAUSE);
         assert_eq!(pause(1000, false), LONGEST_PAUSE_BESIDES);
+    }
+
+    fn pair(name: &str) -> Pair {
+        Pair { interface: name.into(), slot: 0 }
+    }
+
+    /// As an attempt that was given up just after it had ended, while another was begun.
+    #[tokio::test]
+    async fn an_attempt_that_was_given_up_says_nothing_about_the_next_one() {
+        let mut joins = Joins::default();
+        let begin = |joins: &mut Joins, result: Option<Result<(), ()>>| {
+            let opened: Arc<OnceLock<Opened>> = Arc::default();
+            let seen = opened.clone();
+            let task = joins.tasks.spawn(async move {
+                match result {
+                    Some(result) => (pair("a"), seen, result),
+                    None => std::future::pending().await,
+                }
+            });
+            joins.running.insert(pair("a"), Running { task, since: Instant::now(), opened });
+        };
+        begin(&mut joins, Some(Err(())));
+        tokio::task::yield_now().await;
+        begin(&mut joins, None);
+        let ended = tokio::time::timeout(Duration::from_millis(50), joins.ended()).await;
+        assert!(ended.is_err(), "the second one still runs");
+        assert!(joins.running.contains_key(&pair("a")), "and is not begun again");
+        assert!(joins.tried.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_failed_or_takes_long_is_doubtful() {
+        let mut joins = Joins::default();
+        joins.note((pair("failed"), Arc::default(), Err(())));
+        joins.note((pair("works"), Arc::default(), Ok(())));
+        let task = joins.tasks.spawn(std::future::pending());
+        let run = |since| Running { task: task.clone(), since, opened: Arc::default() };
+        let now = Instant::now();
+        joins.running.insert(pair("fresh"), run(now));
+        joins.running.insert(pair("slow"), run(now.checked_sub(QUICK).unwrap()));
+        let mut doubtful = joins.doubtful();
+        doubtful.sort_by(|a, b| a.interface.cmp(&b.interface));
+        assert_eq!(doubtful, [pair("failed"), pair("slow")]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use whimbrel_proto::{HandoverMode, PathId, PathState, Priority};
+use whimbrel_proto::{HandoverMode, MAX_PATHS, PathId, PathState, Priority};
 
 use super::policy::{Interface, PathPolicy, Policy, Rank};
 use crate::dial::Candidate;
@@ -46,6 +46,8 @@ pub(crate) struct View {
     pub(crate) priority: Priority,
     /// Somebody set the priority by hand.
     pub(crate) pinned: bool,
+    /// It uses an interface that the policy does not allow.
+    pub(crate) forbidden: bool,
     pub(crate) srtt: Duration,
 }
 
@@ -59,6 +61,9 @@ pub(crate) struct Situation {
     pub(crate) remotes: Vec<Remote>,
     /// How each of ours reaches each of the peer's; pairs that cannot are missing.
     pub(crate) ways: Vec<(Pair, Vec<Candidate>)>,
+    /// Pairs that were tried lately in vain, or take long: addresses that lead nowhere from here, as those of virtual
+    /// networks on the peer's host do.
+    pub(crate) doubtful: Vec<Pair>,
     pub(crate) paths: Vec<View>,
 }
 
@@ -118,17 +123,36 @@ impl Situation {
         local || self.remotes.iter().any(|r| r.slot == pair.slot && r.reserve)
     }
 
+    fn doubts(&self, pair: &Pair) -> bool {
+        self.doubtful.contains(pair)
+    }
+
     pub(crate) fn has_active_path(&self) -> bool {
         self.paths.iter().any(|path| path.state == PathState::Active)
     }
 }
 
-/// The pairs that should have a path, best first.
+/// The pairs that should have a path, best first. Where one is doubtful, its ends are paired otherwise too, lest an
+/// interface of ours stays unused.
 fn wanted(situation: &Situation, policy: &PathPolicy) -> Vec<Pair> {
+    if situation.mode == HandoverMode::Single {
+        let mut pairs = pairs(situation, policy, |_| true);
+        pairs.truncate(1);
+        return pairs;
+    }
+    let mut wanted = pairs(situation, policy, |pair| !situation.doubts(pair));
+    let doubtful = pairs(situation, policy, |_| true).into_iter().filter(|pair| situation.doubts(pair));
+    wanted.extend(doubtful);
+    wanted.truncate(policy.max_paths.clamp(1, MAX_PATHS));
+    wanted
+}
+
+/// Each of ours and each of the peer's at least once, the best with the best, of the pairs that will do.
+fn pairs(situation: &Situation, policy: &PathPolicy, will_do: impl Fn(&Pair) -> bool) -> Vec<Pair> {
     let Situation { locals, remotes, .. } = situation;
     let pair = |local: usize, remote: usize| {
         let pair = Pair { interface: locals[local].interface.name.clone(), slot: remotes[remote].slot };
-        situation.ways(&pair).is_some().then_some(pair)
+        (situation.ways(&pair).is_some() && will_do(&pair)).then_some(pair)
     };
     let first_of = |local: usize| (0..remotes.len()).find_map(|remote| pair(local, remote));
     let first_to = |remote: usize| (0..locals.len()).find_map(|local| pair(local, remote));
@@ -140,30 +164,27 @@ fn wanted(situation: &Situation, policy: &PathPolicy) -> Vec<Pair> {
             pairs.push(pair);
         }
     };
-    if !locals.is_empty() && !remotes.is_empty() {
-        // Each of ours and each of the peer's at least once, the best with the best.
-        for turn in 0..locals.len().max(remotes.len()) {
-            let (local, remote) = (turn % locals.len(), turn % remotes.len());
-            match pair(local, remote) {
-                Some(pair) => add(Some(pair)),
-                None => {
-                    add(first_of(local));
-                    add(first_to(remote));
-                }
+    if locals.is_empty() || remotes.is_empty() {
+        return pairs;
+    }
+    for turn in 0..locals.len().max(remotes.len()) {
+        let (local, remote) = (turn % locals.len(), turn % remotes.len());
+        match pair(local, remote) {
+            Some(pair) => add(Some(pair)),
+            None => {
+                add(first_of(local));
+                add(first_to(remote));
             }
         }
-        if policy.mesh {
-            (0..locals.len())
-                .for_each(|local| (0..remotes.len()).for_each(|remote| add(pair(local, remote))));
-        }
     }
-    let most = if situation.mode == HandoverMode::Single { 1 } else { policy.max_paths.max(1) };
-    pairs.truncate(most);
+    if policy.mesh {
+        (0..locals.len()).for_each(|local| (0..remotes.len()).for_each(|remote| add(pair(local, remote))));
+    }
     pairs
 }
 
 /// Paths that another one has replaced: a suspect one whose successor works, and one that came where
-/// another works already.
+/// another works already. And those that the policy does not allow (any more).
 fn superfluous(situation: &Situation) -> Vec<PathId> {
     let active = |path: &&View| path.state == PathState::Active;
     let replaced = |path: &View| {
@@ -177,7 +198,7 @@ fn superfluous(situation: &Situation) -> Vec<PathId> {
                 _ => false,
             }
     };
-    situation.paths.iter().filter(|path| replaced(path)).map(|path| path.id).collect()
+    situation.paths.iter().filter(|path| path.forbidden || replaced(path)).map(|path| path.id).collect()
 }
 
 /// What each path's priority should become. What was set by hand stays.

@@ -24,7 +24,7 @@ fn situation(mode: HandoverMode, locals: &str, remotes: u8) -> Situation {
     let pair =
         |local: &Local, remote: &Remote| Pair { interface: local.interface.name.clone(), slot: remote.slot };
     let ways = locals.iter().flat_map(|l| remotes.iter().map(move |r| (pair(l, r), Vec::new()))).collect();
-    Situation { mode, locals, remotes, ways, paths: Vec::new() }
+    Situation { mode, locals, remotes, ways, doubtful: Vec::new(), paths: Vec::new() }
 }
 
 fn remote(slot: u8) -> SocketAddr {
@@ -45,6 +45,7 @@ impl Situation {
             state,
             priority,
             pinned: false,
+            forbidden: false,
             srtt: Duration::from_millis(50),
         });
         self
@@ -80,6 +81,39 @@ fn what_cannot_reach_each_other_is_paired_otherwise() {
     let mut unlike = situation(Full, "wc", 2);
     unlike.ways.retain(|(pair, _)| (&*pair.interface == "w") != (pair.slot == 0));
     assert_eq!(joins(&plan(&unlike, &PathPolicy::default())), ["w1", "c0"]);
+}
+
+/// The peer announces an address of a virtual network that exists on its own host only.
+#[test]
+fn an_interface_is_not_left_unused_because_its_pair_leads_nowhere() {
+    let doubt = |situation: &mut Situation, name: &str, slot| {
+        situation.doubtful.push(Pair { interface: name.into(), slot });
+    };
+    let all = PathPolicy::default();
+    let mut two = situation(Full, "wc", 2);
+    assert_eq!(joins(&plan(&two, &all)), ["w0", "c1"]);
+    doubt(&mut two, "c", 1);
+    assert_eq!(joins(&plan(&two, &all)), ["w0", "c0", "w1", "c1"]);
+    doubt(&mut two, "w", 1);
+    assert_eq!(joins(&plan(&two, &all)), ["w0", "c0", "c1"], "what was doubted is still tried");
+    let few = PathPolicy { max_paths: 2, ..PathPolicy::default() };
+    assert_eq!(joins(&plan(&two, &few)), ["w0", "c0"]);
+    let mut lone = situation(Single, "wc", 1);
+    doubt(&mut lone, "w", 0);
+    assert_eq!(joins(&plan(&lone, &all)), ["w0"], "there is one choice only, and it is tried again");
+}
+
+#[test]
+fn no_more_paths_are_wanted_than_a_server_keeps() {
+    let many = PathPolicy { max_paths: 1000, mesh: true, ..PathPolicy::default() };
+    assert_eq!(plan(&situation(Full, "wce", 16), &many).join.len(), MAX_PATHS);
+}
+
+#[test]
+fn a_path_over_an_interface_that_is_not_allowed_any_more_is_given_up() {
+    let mut some = situation(Full, "wc", 1).active(0, 'w', Normal).active(1, 'c', Normal);
+    some.paths[1].forbidden = true;
+    assert_eq!(plan(&some, &PathPolicy::default()).retire, [PathId(1)]);
 }
 
 #[test]

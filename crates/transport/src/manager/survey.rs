@@ -15,8 +15,18 @@ use crate::shared::Shared;
 /// Ways that are raced for one pair.
 const MAX_WAYS: usize = 8;
 
-/// How things are now.
-pub(crate) fn survey(shared: &Shared, endpoint: &EndpointInner, policy: &PathPolicy) -> Situation {
+/// How things are now; `doubtful` says which pairs were tried in vain.
+pub(crate) fn survey(
+    shared: &Shared,
+    endpoint: &EndpointInner,
+    policy: &PathPolicy,
+    doubtful: Vec<Pair>,
+) -> Situation {
+    let (set, exclusive) = endpoint.sources();
+    let forbids = |ip| {
+        let of = set.addresses.iter().find(|address| address.ip == ip);
+        of.is_some_and(|address| !policy.permits(&policy.interface(address)))
+    };
     let (mode, paths, announced) = {
         let state = shared.lock();
         let stats = state.engine.paths();
@@ -29,16 +39,16 @@ pub(crate) fn survey(shared: &Shared, endpoint: &EndpointInner, policy: &PathPol
                 state: path.state,
                 priority: path.priority,
                 pinned: state.pinned.contains(&path.id),
+                forbidden: forbids(io.local.ip()),
                 srtt: path.srtt,
             })
         });
         (state.engine.handover(), views.collect::<Vec<View>>(), state.engine.peer_addresses())
     };
-    let set = endpoint.addresses();
     let locals = locals(&set, policy);
     let remotes = remotes(&announced, &shared.remote(), &paths);
-    let ways = ways(&locals, &remotes, &set, endpoint.is_exclusive());
-    Situation { mode, locals, remotes, ways, paths }
+    let ways = ways(&locals, &remotes, &set, exclusive);
+    Situation { mode, locals, remotes, ways, doubtful, paths }
 }
 
 /// Our interfaces that may be used, best first.
@@ -124,17 +134,18 @@ fn ways_between(local: &Local, remotes: &[SocketAddr], set: &AddressSet, exclusi
 
 /// Which ways to try to get any path at all, best first.
 pub(crate) fn first_ways(shared: &Shared, endpoint: &EndpointInner, policy: &PathPolicy) -> Vec<Candidate> {
-    let (set, remote, suspects) = (endpoint.addresses(), shared.remote(), shared.suspect_locals());
+    let (set, exclusive) = endpoint.sources();
+    let (remote, suspects) = (shared.remote(), shared.suspect_locals());
     if !policy.is_selective() {
-        return candidates(&set, &remote, &suspects, endpoint.is_exclusive());
+        return candidates(&set, &remote, &suspects, exclusive);
     }
     let locals = locals(&set, policy);
-    let bound = locals.iter().flat_map(|local| ways_between(local, &remote, &set, endpoint.is_exclusive()));
+    let bound = locals.iter().flat_map(|local| ways_between(local, &remote, &set, exclusive));
     let suspect = |way: &Candidate| way.local.as_ref().is_some_and(|local| suspects.contains(&local.ip));
     let (last, mut ways): (Vec<_>, Vec<_>) = bound.partition(suspect);
     ways.extend(last);
     // What is on this host has no interface to prefer.
-    let here = remote.iter().filter(|remote| !endpoint.is_exclusive() && set.contains(remote.ip()));
+    let here = remote.iter().filter(|remote| !exclusive && set.contains(remote.ip()));
     ways.extend(here.map(|&remote| Candidate { local: None, remote }));
     ways
 }

@@ -8,6 +8,7 @@ mod lab_support;
 mod moves;
 mod mptcp;
 mod multipath;
+mod multipath_carriers;
 mod multipath_faults;
 mod multipath_many;
 mod predecessors;

@@ -214,3 +214,27 @@ fn the_server_moves_twice_within_a_tenth_of_a_second() {
         moves_twice(Mover::Server, Way::Down);
     }
 }
+
+/// The server knows its inner address only, and the client reaches it at the gateway's: that is where it must come back to.
+#[test]
+fn a_client_that_moves_finds_a_server_behind_a_gateway_again() {
+    if !require!() {
+        return;
+    }
+    let net = Routed::new(Family::V4, false);
+    let nat = net.lab.nat_gateway(&net.router, "lan0").unwrap();
+    let server = Server::start(&net.server, net.server.endpoint());
+    let port = server.endpoint.port();
+    nat.forward_port(port, net.server.ip()).unwrap();
+    let client = net.client.endpoint();
+    let gateway = std::net::SocketAddr::new(Family::V4.ip(1, 1), port);
+    let target = whimbrel_base::EndpointAddr::new(server.endpoint.id(), [gateway]);
+    let connection = net.client.wait(client.connect(target)).unwrap();
+    let mut echo = net.client.wait(Echo::open(&connection));
+    for _ in 0..3 {
+        net.client.move_on();
+        let took = net.client.wait(echo.say(b"still there"));
+        eprintln!("answered after {took:?}");
+        assert_eq!(connection.stats().paths.last().unwrap().remote, gateway);
+    }
+}

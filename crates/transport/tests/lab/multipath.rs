@@ -76,15 +76,15 @@ fn a_link_that_is_taken_away_and_brought_back_is_used_again() {
         return;
     }
     for index in [0, 1] {
-        let mut running = Running::in_mode(two(10, 10), Full);
+        let running = Running::in_mode(two(10, 10), Full);
         running.until_active(2);
-        let gone = running.net.up(index).ip();
+        let healthy = running.over(1 - index).map(|path| path.id);
         let transfer = running.start(Way::Down, 6_000_000);
         let pause = running.longest_pause(&transfer.meter, 300_000, |net| net.up(index).leave());
         eprintln!("link {index} is gone: longest pause {pause:?}");
         assert!(pause < secs(2), "{pause:?}");
         running.until_active(1);
-        assert_eq!(running.lost(), [gone], "no other path was given up");
+        assert!(running.keeps(healthy), "no other path was given up");
         let again = running.net.up(index).arrive();
         running.until("the link is back", |paths| active(paths).any(|path| path.local.ip() == again));
         transfer.finish(&running.net.client);
@@ -210,6 +210,84 @@ fn an_address_that_the_server_announces_gets_a_path() {
     let at = |net: u8| std::net::SocketAddr::new(Family::V4.ip(net, 10), port);
     assert_eq!(remotes, [at(101), at(102)]);
     running.start(Way::Down, 1_000_000).finish(&running.net.client);
+}
+
+/// Either of the server's addresses goes, the one with id 0 too, and comes back, the first as another one.
+#[test]
+fn an_address_that_the_server_loses_and_gets_back_is_used_again() {
+    if !require!() {
+        return;
+    }
+    let net = Multi::with(Family::V4, &[link(10, 5)], &[link(10, 5), link(10, 5)]);
+    let running = Running::in_mode(net, Full);
+    running.until_active(2);
+    let server = |running: &Running, index: u8, verb: &str| {
+        let (host, interface, net) = (&running.net.server.host, format!("at{index}"), 101 + index);
+        match verb {
+            "del" => host.del_address(&interface, &format!("10.0.{net}.10/24")).unwrap(),
+            _ => {
+                host.add_address(&interface, &format!("10.0.{net}.{verb}/24")).unwrap();
+                host.add_default_route(&interface, &format!("10.0.{net}.1"), 100 + u32::from(index)).unwrap();
+            }
+        }
+    };
+    for (index, again) in [(0, "11"), (1, "10")] {
+        let transfer = running.start(Way::Down, 6_000_000);
+        transfer.reach(&running.net.client, 500_000);
+        let other = running
+            .paths()
+            .iter()
+            .find(|path| path.remote.ip() != Family::V4.ip(101 + index, 10))
+            .map(|path| path.id);
+        let gone = std::net::IpAddr::from([10, 0, 101 + index, 10]);
+        server(&running, index, "del");
+        running.until("it is not used", |paths| paths.len() == 1 && paths[0].remote.ip() != gone);
+        server(&running, index, again);
+        let back: std::net::IpAddr = format!("10.0.{}.{again}", 101 + index).parse().unwrap();
+        running.until("it is used again", |paths| {
+            active(paths).count() == 2 && paths.iter().any(|path| path.remote.ip() == back)
+        });
+        transfer.finish(&running.net.client);
+        assert!(running.keeps(other), "no other path was given up");
+    }
+}
+
+/// The server announces an address that exists on its own host only, as those of virtual networks are.
+#[test]
+fn no_link_is_left_unused_because_one_of_the_servers_addresses_leads_nowhere() {
+    if !require!() {
+        return;
+    }
+    let net = Multi::with(Family::V4, &[link(10, 5), link(10, 5)], &[link(10, 5), link(10, 5)]);
+    net.far[1].set_blackhole(whimbrel_lab::Direction::Both, true);
+    let running = Running::in_mode(net, Full);
+    let both_used = |paths: &[whimbrel_transport::PathInfo]| {
+        (0..2).all(|index| active(paths).any(|path| path.local.ip() == running.net.up(index).ip()))
+    };
+    running.until("both links are used", both_used);
+    // It takes no part; once it does, it gets a path.
+    running.net.far[1].set_blackhole(whimbrel_lab::Direction::Both, false);
+    running.connection.path_control().set_policy(Policy::Aggregate);
+    let second = Family::V4.ip(102, 10);
+    running.until("the address is used", |paths| active(paths).any(|path| path.remote.ip() == second));
+    running.start(Way::Up, 1_000_000).finish(&running.net.client);
+}
+
+/// A rule that is set while the connection lives: what it forbids is left at once.
+#[test]
+fn an_interface_that_is_forbidden_meanwhile_is_left() {
+    if !require!() {
+        return;
+    }
+    let running = Running::in_mode(two(10, 10), Full);
+    running.until_active(2);
+    let policy = PathPolicy { interfaces: vec!["up1".parse().unwrap()], ..Policy::Aggregate.into() };
+    running.connection.path_control().set_policy(policy);
+    running.until("one is left", |paths| paths.len() == 1 && active(paths).count() == 1);
+    assert_eq!(running.paths()[0].local.ip(), running.net.up(1).ip());
+    running.start(Way::Down, 1_000_000).finish(&running.net.client);
+    running.connection.path_control().set_policy(Policy::Aggregate);
+    running.until_active(2);
 }
 
 #[test]

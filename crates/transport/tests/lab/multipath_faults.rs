@@ -4,10 +4,11 @@ use crate::lab_support::net::{Family, Multi};
 use crate::lab_support::paths::{Running, active, link};
 use crate::lab_support::traffic::{DeafPeer, Way};
 use crate::lab_support::{ms, secs};
-use whimbrel_lab::{Direction, require};
-use whimbrel_transport::{Config, HandoverMode, PathState};
+use whimbrel_lab::{Block, Direction, require};
+use whimbrel_transport::{CarrierKind, Carriers, Config, HandoverMode, PathState};
 
 const TOTAL: u64 = 3_000_000;
+const TCP: Carriers = Carriers::Only(CarrierKind::Tcp);
 
 fn two() -> Multi {
     Multi::new(Family::V4, &[link(10, 10), link(10, 10)])
@@ -15,9 +16,9 @@ fn two() -> Multi {
 
 /// A link swallows everything in the middle of a transfer.
 fn blackhole(mode: HandoverMode, path: usize, way: Way, direction: Direction) {
-    let mut running = Running::in_mode(two(), mode);
+    let running = Running::in_mode(two(), mode);
     running.until_active(if mode == HandoverMode::Single { 1 } else { 2 });
-    let healthy = running.net.up(1 - path).ip();
+    let healthy = running.over(1 - path).map(|path| path.id);
     let transfer = running.start(way, TOTAL);
     transfer.reach(&running.net.client, TOTAL / 4);
     let pause = running.longest_pause(&transfer.meter, TOTAL / 3, |net| {
@@ -27,7 +28,7 @@ fn blackhole(mode: HandoverMode, path: usize, way: Way, direction: Direction) {
     // 3 RTT + 200 ms, were the machine idle; in mode `single` a handshake more.
     assert!(pause < secs(4), "{pause:?}");
     transfer.finish(&running.net.client);
-    assert!(!running.lost().contains(&healthy), "a healthy path was given up");
+    assert!(running.keeps(healthy), "a healthy path was given up");
     running.net.near[path].set_blackhole(direction, false);
     if mode != HandoverMode::Single {
         running.until("both work again", |paths| active(paths).count() == 2);
@@ -125,6 +126,84 @@ fn a_slow_reader_is_not_held_up_by_a_dead_slow_path() {
     client.wait(deaf.received.reach(300_000));
     running.net.near[1].set_blackhole(Direction::Both, true);
     assert_eq!(client.wait(deaf.finish()), 1_500_000);
+}
+
+/// One network refuses every attempt to join: the other carries on undisturbed, and the first is used once it lets us in.
+#[test]
+fn a_path_that_is_refused_disturbs_none_of_the_others() {
+    if !require!() {
+        return;
+    }
+    let net = two();
+    let refused = Block::Refused(net.up(1).ip());
+    net.router.block(refused).unwrap();
+    let running = Running::in_mode(net, HandoverMode::Full);
+    let healthy = running.over(0).map(|path| path.id);
+    let transfer = running.start(Way::Up, TOTAL);
+    transfer.reach(&running.net.client, TOTAL / 4);
+    let pause = running.longest_pause(&transfer.meter, TOTAL / 2, |_| {});
+    eprintln!("longest pause {pause:?}");
+    assert!(pause < secs(2), "{pause:?}");
+    transfer.finish(&running.net.client);
+    assert_eq!(active(&running.paths()).count(), 1);
+    assert!(running.keeps(healthy), "the healthy path was given up");
+    running.net.router.unblock(refused).unwrap();
+    running.until("both work", |paths| active(paths).count() == 2);
+}
+
+/// A middlebox closes flows of TCP that were quiet for ten seconds. Who asks for signs of life more often keeps his
+/// paths, those that stand by too.
+#[test]
+fn paths_outlive_a_middlebox_that_closes_idle_tcp_after_ten_seconds() {
+    if !require!() {
+        return;
+    }
+    let outlive = |mode| {
+        let net = two();
+        let nat = net.lab.nat_gateway(&net.router, "wan0").unwrap();
+        nat.forget_idle_tcp_after(secs(10)).unwrap();
+        let config = || Config { keepalive: secs(4), ..Config::default() };
+        let running = Running::with(
+            net,
+            |builder| builder.config(config()).handover(mode).carriers(TCP),
+            |builder| builder.config(config()),
+        );
+        running.until_active(2);
+        let before: Vec<u64> = running.paths().iter().map(|path| path.id).collect();
+        let mut echo = running.echo();
+        std::thread::sleep(secs(25));
+        let took = running.net.client.wait(echo.say(b"anybody there?"));
+        eprintln!("{mode}: answered after {took:?}");
+        assert!(took < secs(2), "{mode}: {took:?}");
+        running.until_active(2);
+        assert!(before.iter().all(|id| running.keeps(Some(*id))), "{mode}: {:?}", running.paths());
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| outlive(HandoverMode::Full));
+        scope.spawn(|| outlive(HandoverMode::Backup));
+    });
+}
+
+/// Who asks less often finds his paths dead when he needs them, and has others soon.
+#[test]
+fn a_connection_outlives_paths_that_a_middlebox_closed_while_they_were_idle() {
+    if !require!() {
+        return;
+    }
+    let net = two();
+    let nat = net.lab.nat_gateway(&net.router, "wan0").unwrap();
+    nat.forget_idle_tcp_after(secs(10)).unwrap();
+    let running = Running::new(net, |builder| builder.handover(HandoverMode::Full).carriers(TCP));
+    running.until_active(2);
+    let before: Vec<u64> = running.paths().iter().map(|path| path.id).collect();
+    let mut echo = running.echo();
+    std::thread::sleep(secs(13));
+    let took = running.net.client.wait(echo.say(b"anybody there?"));
+    eprintln!("answered after {took:?}");
+    assert!(took < secs(8), "{took:?}");
+    running.until("both are others now", |paths| {
+        active(paths).count() == 2 && paths.iter().all(|path| !before.contains(&path.id))
+    });
 }
 
 /// A gateway forgets flows that were quiet for ten seconds; the paths that stood by are dead then, without a word.

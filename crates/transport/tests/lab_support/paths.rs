@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use tokio::sync::broadcast::error::TryRecvError;
 use whimbrel_lab::{LinkSpec, Rate};
-use whimbrel_transport::{Builder, Connection, ConnectionEvent, HandoverMode, PathInfo, PathState, Priority};
+use whimbrel_transport::{Builder, Connection, HandoverMode, PathInfo, PathState, Priority};
 
 use super::net::Multi;
 use super::traffic::{Echo, Meter, Server, Transfer, Way};
@@ -21,7 +20,6 @@ pub(crate) struct Running {
     pub(crate) net: Multi,
     pub(crate) server: Server,
     pub(crate) connection: Connection,
-    events: tokio::sync::broadcast::Receiver<ConnectionEvent>,
 }
 
 impl Running {
@@ -38,8 +36,7 @@ impl Running {
         let server = Server::start(&net.server, net.server.endpoint_with(server));
         let client = net.client.endpoint_with(client);
         let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
-        let events = connection.events();
-        Self { net, server, connection, events }
+        Self { net, server, connection }
     }
 
     pub(crate) fn in_mode(net: Multi, mode: HandoverMode) -> Self {
@@ -78,24 +75,17 @@ impl Running {
         over(&self.paths(), self.net.up(index).ip()).cloned()
     }
 
+    /// The path with that number is still there; also if there was none.
+    pub(crate) fn keeps(&self, id: Option<u64>) -> bool {
+        id.is_none_or(|id| self.paths().iter().any(|path| path.id == id))
+    }
+
     pub(crate) fn start(&self, way: Way, bytes: u64) -> Transfer {
         Transfer::start(&self.net.client, &self.connection, &self.server, way, bytes)
     }
 
     pub(crate) fn echo(&self) -> Echo {
         self.net.client.wait(Echo::open(&self.connection))
-    }
-
-    /// Paths that were given up so far.
-    pub(crate) fn lost(&mut self) -> Vec<IpAddr> {
-        let mut lost = Vec::new();
-        loop {
-            match self.events.try_recv() {
-                Ok(ConnectionEvent::PathDown { local, .. }) => lost.push(local.ip()),
-                Ok(_) | Err(TryRecvError::Lagged(_)) => {}
-                Err(TryRecvError::Empty | TryRecvError::Closed) => return lost,
-            }
-        }
     }
 
     /// Breaks something, and tells how long nothing arrived at most until `bytes` more have.

@@ -13,8 +13,11 @@ use crate::carrier::lock;
 const WINDOWS_WHEN_LOSSY: u64 = 3;
 /// So long after a loss (or two round trips) acknowledged bytes may still be held up by it.
 const LOSSY_FOR: Duration = Duration::from_millis(500);
-/// Bytes that may wait to be sent for the first time: they are stuck if the path dies.
+/// Bytes that may wait to be sent for the first time: they are stuck if the path dies, and make round trips longer than
+/// they are. No more than the path takes within [`UNSENT_TIME`], within these limits.
 const UNSENT_LIMIT: u64 = 128 * 1024;
+const MIN_UNSENT_LIMIT: u64 = 16 * 1024;
+const UNSENT_TIME: Duration = Duration::from_millis(20);
 
 /// One connection's view, shared by whatever controllers it has (QUIC starts a new one on a new network).
 #[derive(Debug, Default)]
@@ -41,16 +44,32 @@ impl Observed {
         *lock(&self.0)
     }
 
+    /// How many bytes may wait to be sent for the first time.
+    pub(super) fn unsent_limit(&self) -> u64 {
+        self.figures().unsent_limit()
+    }
+
     /// How many bytes QUIC may hold: in flight, held up behind a loss, or waiting.
     pub(super) fn send_window(&self, now: Instant) -> u64 {
         let figures = self.figures();
         let lossy_for = LOSSY_FOR.max(figures.srtt * 2);
         let lossy = figures.last_loss.is_some_and(|at| now.saturating_duration_since(at) < lossy_for);
-        figures.cwnd * if lossy { WINDOWS_WHEN_LOSSY } else { 1 } + UNSENT_LIMIT
+        figures.cwnd * if lossy { WINDOWS_WHEN_LOSSY } else { 1 } + figures.unsent_limit()
     }
 }
 
 impl Figures {
+    /// A path may take as much as it was seen to deliver, or as its window promises.
+    fn unsent_limit(&self) -> u64 {
+        let within = |bytes: u64, time: Duration| {
+            let bytes = u128::from(bytes) * UNSENT_TIME.as_nanos() / time.as_nanos().max(1);
+            u64::try_from(bytes).unwrap_or(u64::MAX)
+        };
+        let (seen, promised) =
+            (within(self.delivery_rate, Duration::from_secs(1)), within(self.cwnd, self.srtt));
+        seen.max(promised).clamp(MIN_UNSENT_LIMIT, UNSENT_LIMIT)
+    }
+
     fn acked(&mut self, now: Instant, rtt: Duration) {
         self.last_ack = Some(now);
         self.srtt = rtt;
@@ -135,5 +154,23 @@ impl Controller for Observing {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_path_holds_little_and_a_quick_one_enough() {
+        let unsent = |delivery_rate, cwnd, srtt| {
+            let srtt = Duration::from_millis(srtt);
+            Figures { delivery_rate, cwnd, srtt, ..Figures::default() }.unsent_limit()
+        };
+        assert_eq!(unsent(0, 14_000, 0), UNSENT_LIMIT, "nothing is known yet");
+        assert_eq!(unsent(250_000, 30_000, 100), MIN_UNSENT_LIMIT, "2 Mbit/s");
+        assert_eq!(unsent(2_500_000, 100_000, 50), 50_000, "20 Mbit/s");
+        assert_eq!(unsent(1_000, 1_000_000, 100), UNSENT_LIMIT, "little was asked of it so far");
+        assert_eq!(unsent(125_000_000, 1_000_000, 10), UNSENT_LIMIT);
     }
 }

@@ -28,7 +28,7 @@ use crate::shared::{Next, Shared};
 
 /// Room for one read.
 const READ_SIZE: usize = 128 * 1024;
-/// Segments handed over together.
+/// Segments handed over together, at most: what QUIC does not take waits.
 const WRITE_BATCH: usize = 64 * 1024;
 /// A channel whose end was written is kept until the peer has it, but no longer than this.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -208,12 +208,13 @@ impl QuicCarrier {
         let waker = lock(&self.waker).clone();
         let mut cx = Context::from_waker(&waker);
         self.follow_window(&mut outgoing);
+        let batch = WRITE_BATCH.min(usize::try_from(self.observed.unsent_limit()).unwrap_or(WRITE_BATCH));
         let result = WRITE_BUFFER.with_borrow_mut(|buffer| {
             loop {
                 buffer.clear();
                 // What QUIC did not take before comes first.
                 buffer.append(&mut outgoing.waiting);
-                if buffer.is_empty() && (outgoing.ended || !self.gather(buffer, shared)) {
+                if buffer.is_empty() && (outgoing.ended || !self.gather(buffer, batch, shared)) {
                     return Ok(Flow::Idle);
                 }
                 let taken = outgoing.write(buffer, &mut cx)?;
@@ -227,10 +228,10 @@ impl QuicCarrier {
         result
     }
 
-    /// Takes segments from the engine; false if it has none.
-    fn gather(&self, buffer: &mut Vec<u8>, shared: &Shared) -> bool {
+    /// Takes segments from the engine until they fill a batch; false if it has none.
+    fn gather(&self, buffer: &mut Vec<u8>, batch: usize, shared: &Shared) -> bool {
         let now = Instant::now();
-        while buffer.len() < WRITE_BATCH && shared.next_segment(now, self.id, buffer) != Next::Nothing {}
+        while buffer.len() < batch && shared.next_segment(now, self.id, buffer) != Next::Nothing {}
         !buffer.is_empty()
     }
 

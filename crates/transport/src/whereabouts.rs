@@ -1,0 +1,141 @@
+//! Client: where the server may be.
+
+use std::net::{IpAddr, SocketAddr};
+
+use whimbrel_base::address::AddressScope;
+
+/// Addresses kept that the server does not know of.
+const MAX_OUTSIDE: usize = 16;
+
+/// What is known of where a server is. What it says itself is not all: behind a gateway that passes a port on, it knows
+/// its inner address only, and is reached at the gateway's.
+#[derive(Debug, Default)]
+pub(crate) struct Whereabouts {
+    /// Where the server says that it is.
+    stated: Vec<SocketAddr>,
+    /// Where else it may be reached: what we were given, and what worked, as far as the server never said so.
+    outside: Vec<SocketAddr>,
+    /// One of these worked last, or none of the others did.
+    outside_first: bool,
+    /// It is on this host, or was.
+    here: bool,
+}
+
+impl Whereabouts {
+    /// Begins with what the name service, a ticket or the user says.
+    pub(crate) fn given(addresses: Vec<SocketAddr>) -> Self {
+        let here = addresses.iter().any(|address| is_loopback(address.ip()));
+        Self { stated: Vec::new(), outside: addresses, outside_first: false, here }
+    }
+
+    /// The server, or its record, says where it is. True if that is news.
+    pub(crate) fn state(&mut self, addresses: &[SocketAddr]) -> bool {
+        let mut stated = addresses.to_vec();
+        stated.retain(|address| self.may_be(address));
+        if stated.is_empty() || stated == self.stated {
+            return false;
+        }
+        let before = self.list();
+        // Once it leaves an address that it said, it is there no more.
+        self.outside.retain(|address| !stated.contains(address));
+        self.stated = stated;
+        self.outside_first = false;
+        before != self.list()
+    }
+
+    /// A server elsewhere must not have us dial what listens on this host, perhaps for us alone.
+    fn may_be(&self, address: &SocketAddr) -> bool {
+        is_dialable(*address) && (self.here || !is_loopback(address.ip()))
+    }
+
+    /// A path from `local` to there was answered.
+    pub(crate) fn worked(&mut self, local: IpAddr, at: SocketAddr) {
+        self.here |= local == at.ip() || is_loopback(at.ip());
+        self.outside_first = !self.stated.contains(&at);
+        if self.outside_first {
+            self.outside.retain(|address| *address != at);
+            self.outside.insert(0, at);
+            self.outside.truncate(MAX_OUTSIDE);
+        }
+    }
+
+    /// Nobody answered an attempt: the other addresses come first in the next one.
+    pub(crate) fn failed(&mut self) {
+        self.outside_first = !self.outside_first;
+    }
+
+    /// Whether the server says that it has this address.
+    pub(crate) fn states(&self, ip: IpAddr) -> bool {
+        self.stated.iter().any(|address| address.ip() == ip)
+    }
+
+    /// All of them, the best guess first.
+    pub(crate) fn list(&self) -> Vec<SocketAddr> {
+        let (first, last) =
+            if self.outside_first { (&self.outside, &self.stated) } else { (&self.stated, &self.outside) };
+        first.iter().chain(last).copied().collect()
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    AddressScope::of(ip) == AddressScope::Loopback
+}
+
+/// Whether anything can listen there. (The kernel takes the unspecified address for its own host.)
+pub(crate) fn is_dialable(address: SocketAddr) -> bool {
+    address.port() != 0 && AddressScope::of(address.ip()) != AddressScope::Unusable
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const US: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 99));
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_server_is_where_it_says_and_no_more_where_it_said_before() {
+        let mut server = Whereabouts::given(vec![at("192.0.2.1:1")]);
+        assert!(!server.state(&[at("192.0.2.1:1")]), "that is no news");
+        assert!(server.states(at("192.0.2.1:1").ip()));
+        server.worked(US, at("192.0.2.1:1"));
+        assert!(server.state(&[at("192.0.2.2:1"), at("[2001:db8::2]:1")]));
+        assert_eq!(server.list(), [at("192.0.2.2:1"), at("[2001:db8::2]:1")]);
+        assert!(!server.state(&[]), "a server without an address cannot say so");
+        assert_eq!(server.list().len(), 2);
+    }
+
+    #[test]
+    fn the_outside_of_its_gateway_is_not_forgotten() {
+        let mut server = Whereabouts::given(vec![at("198.51.100.1:4480")]);
+        assert!(server.state(&[at("10.0.0.2:4480")]));
+        server.worked(US, at("198.51.100.1:4480"));
+        assert_eq!(server.list(), [at("198.51.100.1:4480"), at("10.0.0.2:4480")]);
+        assert!(!server.states(at("198.51.100.1:4480").ip()));
+        // The gateway may pass nothing on any more.
+        server.failed();
+        assert_eq!(server.list(), [at("10.0.0.2:4480"), at("198.51.100.1:4480")]);
+        // It moved, within its network or out of it.
+        assert!(server.state(&[at("203.0.113.5:4480")]));
+        assert_eq!(server.list(), [at("203.0.113.5:4480"), at("198.51.100.1:4480")]);
+        (0..100).for_each(|n| server.worked(US, SocketAddr::from(([198, 51, 100, n], 1))));
+        assert_eq!(server.list().len(), MAX_OUTSIDE + 1);
+    }
+
+    #[test]
+    fn a_server_elsewhere_cannot_have_us_dial_this_host() {
+        let mut server = Whereabouts::given(vec![at("192.0.2.1:1")]);
+        let bad = ["127.0.0.1:22", "[::1]:22", "0.0.0.0:22", "[::]:22", "224.0.0.1:22", "192.0.2.1:0"];
+        assert!(!server.state(&bad.map(at)));
+        assert_eq!(server.list(), [at("192.0.2.1:1")]);
+        let mut here = Whereabouts::given(vec![at("127.0.0.1:1")]);
+        assert!(here.state(&[at("127.0.0.2:1")]));
+        // Once all networks are gone, one on this host is still there.
+        server.worked(at("192.0.2.1:1").ip(), at("192.0.2.1:1"));
+        assert!(server.state(&[at("127.0.0.1:1")]));
+    }
+}
