@@ -304,7 +304,6 @@ fn home(situation: &Situation<'_>) -> Option<PathId> {
 
 /// All ways over one path.
 fn choices<'a>(situation: &'a Situation<'_>, path: PathId) -> impl Iterator<Item = Choice> + use<'a> {
-    let reused =
-        situation.connections.iter().filter(move |connection| is_plain_on(path)(connection));
+    let reused = situation.connections.iter().filter(move |connection| is_plain_on(path)(connection));
     reused.map(|connection| Choice::Reuse(connection.id)).chain([Choice::open(path)])
 }
