@@ -9,7 +9,7 @@ FUZZ_TARGETS := frame record ticket config names_protocol har
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test format lint docs unit bench bench-quick bench-pageload fuzz clean
+.PHONY: help setup build demo test format lint docs unit soak bench bench-quick bench-pageload fuzz clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ docs: ## Build the API documentation without warnings
 
 unit: ## Run every test
 	$(CARGO) test --workspace -j $(JOBS)
+
+soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
+	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab_multipath_many -j $(JOBS) -- --nocapture
 
 bench: ## Measure against the peers (some two hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)

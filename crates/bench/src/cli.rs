@@ -101,9 +101,17 @@ enum Command {
         connections: Vec<u16>,
     },
     /// In the lab: a file over two links, beside kernel MPTCP and TCP on each link.
-    Aggregate,
+    Aggregate {
+        /// Only pairs of links whose name begins so, as in "30+10".
+        #[arg(long, value_name = "NAME")]
+        links: Option<String>,
+    },
     /// In the lab: the first seconds over two links.
-    StartUp,
+    StartUp {
+        /// Only pairs of links whose name begins so, as in "30+10".
+        #[arg(long, value_name = "NAME")]
+        links: Option<String>,
+    },
     /// In the lab: small objects over two unequal links.
     SmallObjects,
     /// In the lab: how long the application hears nothing when the link in use is lost.
@@ -161,8 +169,10 @@ impl Cli {
                 let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
                 benches::server_move::run(&plan, &counts, &mut output)
             }
-            Command::Aggregate => benches::aggregate::aggregate(&plan, &mut output),
-            Command::StartUp => benches::aggregate::start_up(&plan, &mut output),
+            Command::Aggregate { links } => {
+                benches::aggregate::aggregate(&plan, links.as_deref(), &mut output)
+            }
+            Command::StartUp { links } => benches::aggregate::start_up(&plan, links.as_deref(), &mut output),
             Command::SmallObjects => benches::small_objects::run(&plan, &mut output),
             Command::Failover => benches::failover::run(&plan, &mut output),
             Command::Traces => benches::traces::run(&plan, &options.traces, &mut output),
@@ -187,8 +197,8 @@ impl Command {
             | Self::IdleChild(_) => false,
             Self::Recovery { .. }
             | Self::ServerMove { .. }
-            | Self::Aggregate
-            | Self::StartUp
+            | Self::Aggregate { .. }
+            | Self::StartUp { .. }
             | Self::SmallObjects
             | Self::Failover
             | Self::Traces
@@ -212,8 +222,8 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::server_move::run(plan, &[], output)?;
     benches::recovery::run_quic(plan, output)?;
     benches::lossy::run(plan, output)?;
-    benches::aggregate::aggregate(plan, output)?;
-    benches::aggregate::start_up(plan, output)?;
+    benches::aggregate::aggregate(plan, None, output)?;
+    benches::aggregate::start_up(plan, None, output)?;
     benches::small_objects::run(plan, output)?;
     benches::failover::run(plan, output)?;
     benches::traces::run(plan, traces, output)?;

@@ -10,8 +10,10 @@ use crate::handover::{Agreed, Priority};
 use crate::ids::{PathId, StreamId};
 use crate::rate::Rate;
 use crate::rtt::{Lowest, Rtt};
-use crate::scheduler::{CHUNK, PathSnapshot, bytes_in, chunk, expected_rate};
+use crate::scheduler::{CHUNK, PathSnapshot, SMALL_CHUNK, bytes_in, expected_rate};
 
+/// A chunk should not take longer on the only path.
+const LONE_CHUNK_TIME: Duration = Duration::from_millis(2);
 /// News of a path that is older goes on other paths too.
 const ALONG: Duration = Duration::from_millis(100);
 
@@ -251,9 +253,10 @@ impl Path {
         expected_rate(self.rate.get(), self.rate.is_growing(), self.base_rtt.get())
     }
 
-    /// How large a chunk may be when there is no other path to choose.
+    /// How large a chunk may be when there is no other path to choose. The reader gets nothing of it before all of it
+    /// is there.
     pub(crate) fn chunk(&self) -> u64 {
-        if self.rate.is_growing() { chunk(self.expected_rate()) } else { CHUNK }
+        bytes_in(self.expected_rate(), LONE_CHUNK_TIME).clamp(SMALL_CHUNK, CHUNK)
     }
 
     /// As much is in flight as the path is known to carry: what it delivers now is all that it can.

@@ -3,6 +3,7 @@
 
 mod simulation;
 
+use simulation::tcp::Link;
 use simulation::{Cut, Options, Sim, ms, secs, small_config};
 use whimbrel_proto::{CloseCode, ClosedBy, Event, PathId, PathState, Side};
 
@@ -367,4 +368,20 @@ fn a_path_given_up_while_another_lives_is_told() {
     sim.write(Side::Server, id, 1000);
     sim.advance(ms(80));
     assert_eq!(sim.read_all(Side::Client), 1000, "without waiting for a suspicion");
+}
+
+/// The first window of a carrier does not hold the longest segment, nor may a QUIC server send that much to an address
+/// that is not proven yet: one that did not fit would cost a round trip more.
+#[test]
+fn after_a_move_the_reader_hears_in_one_round_trip_however_much_waits() {
+    let mut sim = Sim::established(Options { early_limit: 4000, ..Options::default() });
+    let id = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, id, 100);
+    sim.advance(ms(100));
+    sim.server_accepts();
+    sim.cut(0, Cut::Both);
+    sim.write(Side::Server, id, 60_000);
+    sim.dial_over(Link::new(100, 100)).unwrap();
+    sim.advance(ms(110));
+    assert!(sim.read_all(Side::Client) >= 1000, "{}", sim.report());
 }

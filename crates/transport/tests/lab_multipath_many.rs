@@ -67,12 +67,17 @@ impl Dice {
 }
 
 const LINKS: usize = 4;
-const EVENTS: u32 = 600;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// 200 events a minute for three minutes, under load in both directions. The time itself is what is tested.
+/// For how long: `make soak` sets three minutes.
+fn events() -> u32 {
+    let seconds = std::env::var("WHIMBREL_SOAK_SECONDS").map_or(45, |text| text.parse().unwrap());
+    secs(seconds).div_duration_f64(PAUSE) as u32
+}
+
+/// 200 events a minute, under load in both directions. The time itself is what is tested.
 #[test]
-fn paths_that_come_and_go_for_three_minutes_lose_nothing() {
+fn paths_that_come_and_go_all_the_time_lose_nothing() {
     if !require!() {
         return;
     }
@@ -85,7 +90,7 @@ fn paths_that_come_and_go_for_three_minutes_lose_nothing() {
     let mut dice = Dice(0x5eed);
     let (mut up, mut down) = (running.start(Way::Up, 1_000_000), running.start(Way::Down, 1_000_000));
     let (mut sent, mut received) = (0, 0);
-    for event in 1..=EVENTS {
+    for event in 1..=events() {
         let index = dice.below(LINKS as u64) as usize;
         happen(&running, &mut dice, index, &mut present);
         if up.is_finished() {
@@ -108,7 +113,7 @@ fn paths_that_come_and_go_for_three_minutes_lose_nothing() {
     running.connection.path_control().set_handover(HandoverMode::Full);
     up.finish_within(client, secs(60));
     down.finish_within(client, secs(60));
-    assert!(sent + received >= 10, "{sent} up, {received} down");
+    assert!(sent + received >= 3, "{sent} up, {received} down");
     let began = Instant::now();
     while active(&running.paths()).count() != LINKS {
         assert!(began.elapsed() < secs(90), "{:#?}", running.paths());

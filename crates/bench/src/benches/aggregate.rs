@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::json;
 use whimbrel_lab::Rate;
 
@@ -140,15 +140,21 @@ impl Job {
     }
 }
 
-fn jobs(plan: &Plan, rounds: u32) -> Vec<Job> {
-    let links = if plan.quick { &LINKS[3..4] } else { &LINKS[..] };
+/// Of the pairs of links only those whose name begins as `only` says, if it does.
+fn jobs(plan: &Plan, only: Option<&str>, rounds: u32) -> Result<Vec<Job>> {
+    let links = if plan.quick && only.is_none() { &LINKS[3..4] } else { &LINKS[..] };
+    let chosen = |links: &&Links| only.is_none_or(|name| links.name.starts_with(name));
     let mut jobs = Vec::new();
     for round in 0..plan.rounds(rounds) {
-        for links in links {
+        for links in links.iter().filter(chosen) {
             jobs.extend(Way::BOTH.map(|way| Job { links: *links, way, round }));
         }
     }
-    jobs
+    if jobs.is_empty() {
+        let names = LINKS.map(|links| links.name).join(", ");
+        bail!("no pair of links begins with {:?}: there are {names}", only.unwrap_or_default());
+    }
+    Ok(jobs)
 }
 
 fn settings() -> serde_json::Value {
@@ -160,7 +166,7 @@ fn settings() -> serde_json::Value {
 }
 
 /// A file over both links.
-pub(crate) fn aggregate(plan: &Plan, output: &mut Output) -> Result<()> {
+pub(crate) fn aggregate(plan: &Plan, only: Option<&str>, output: &mut Output) -> Result<()> {
     let file = if plan.quick { FILE / 8 } else { FILE };
     let one = |job: &Job| -> Result<(Vec<Trial>, ())> {
         let mut trials = Vec::new();
@@ -177,7 +183,7 @@ pub(crate) fn aggregate(plan: &Plan, output: &mut Output) -> Result<()> {
         }
         Ok((trials, ()))
     };
-    let done = lanes::run(&jobs(plan, 5), 1, &AGGREGATE, output, Job::case, one)?;
+    let done = lanes::run(&jobs(plan, only, 5)?, 1, &AGGREGATE, output, Job::case, one)?;
     let mut settings = settings();
     settings["file_bytes"] = file.into();
     settings["failures"] = json!(done.failures);
@@ -206,7 +212,7 @@ fn fetch(job: &Job, contender: Contender, file: u64) -> Result<(f64, f64)> {
 }
 
 /// The first seconds.
-pub(crate) fn start_up(plan: &Plan, output: &mut Output) -> Result<()> {
+pub(crate) fn start_up(plan: &Plan, only: Option<&str>, output: &mut Output) -> Result<()> {
     let one = |job: &Job| -> Result<(Vec<Trial>, ())> {
         let mut trials = Vec::new();
         for contender in rotated(&CONTENDERS, job.round) {
@@ -222,7 +228,7 @@ pub(crate) fn start_up(plan: &Plan, output: &mut Output) -> Result<()> {
         }
         Ok((trials, ()))
     };
-    let done = lanes::run(&jobs(plan, 5), 1, &START_UP, output, Job::case, one)?;
+    let done = lanes::run(&jobs(plan, only, 5)?, 1, &START_UP, output, Job::case, one)?;
     let mut settings = settings();
     settings["failures"] = json!(done.failures);
     output.finish(&START_UP, settings, &done.trials)

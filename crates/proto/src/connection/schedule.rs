@@ -8,6 +8,9 @@ use crate::ids::PathId;
 use crate::path::{CarrierReport, First, Path, PathState};
 use crate::scheduler::{self, Choice, SchedulerKind, Snapshots};
 
+/// Before anything was acknowledged on a further path: one packet. To an address that is not proven yet, three times
+/// as much may be sent as came from there (RFC 9000 §8.1).
+const FIRST_CHUNK: u64 = 1200;
 /// Streams that are looked at to tell how much waits.
 const LOOK: usize = 16;
 /// A path that is slower by so little is as good.
@@ -71,9 +74,11 @@ impl Connection {
         }
     }
 
-    /// A path that takes over from others has a small window: what arrives in one round trip should be whole.
+    /// A path that takes over from others has a small window: what arrives in one round trip should be whole. Over QUIC
+    /// a server may not even send as much as that at first.
     fn lone_chunk(&self, id: PathId) -> u64 {
         match self.paths.get(id) {
+            Some(path) if id.0 > 0 && path.rate.get().is_none() => FIRST_CHUNK,
             Some(path) if self.handover.value != HandoverMode::Single => path.chunk(),
             _ => u64::MAX,
         }

@@ -27,7 +27,7 @@ const MOST_ROUNDS: f64 = 20.0;
 /// Largest chunk.
 pub(crate) const CHUNK: u64 = 16 * 1024;
 /// Smallest chunk that is worth a segment of its own.
-const SMALL_CHUNK: u64 = 2 * 1460;
+pub(crate) const SMALL_CHUNK: u64 = 2 * 1460;
 /// A chunk should not keep a slow path busy for longer, so that its end is not waited for.
 const CHUNK_TIME: Duration = Duration::from_millis(20);
 
@@ -282,7 +282,7 @@ pub(crate) fn first_rate(rtt: Duration) -> u64 {
 }
 
 /// See [`PathSnapshot::chunk`].
-pub(crate) fn chunk(rate: u64) -> u64 {
+fn chunk(rate: u64) -> u64 {
     bytes_in(rate, CHUNK_TIME).clamp(SMALL_CHUNK, CHUNK)
 }
 
