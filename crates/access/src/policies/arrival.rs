@@ -54,18 +54,19 @@ impl<'a> Race<'a> {
             decision.prefer(choice, None, arrival(Rule::EarliestArrival, path));
             return;
         }
-        self.run_timed(decision);
+        self.run_until(Seconds::NEVER, decision);
     }
 
-    /// Rank all that take part, and say when the best would be complete. The most promising is asked first, so that the
-    /// others soon hit the bound.
-    pub(super) fn run_timed(self, decision: &mut Decision) {
+    /// Rank all that take part, and say when the best would be complete, if that is strictly before `latest`.
+    ///
+    /// The most promising is asked first, so that the others soon hit the bound.
+    pub(super) fn run_until(self, latest: Seconds, decision: &mut Decision) {
         let mut order = [0; MOST];
         let order = &mut order[..self.count];
         order.iter_mut().enumerate().for_each(|(n, place)| *place = n);
         let no_earlier = |n: usize| self.entrants[n].no_earlier.0;
         order.sort_unstable_by(|a, b| no_earlier(*a).total_cmp(&no_earlier(*b)).then(a.cmp(b)));
-        let mut best = Seconds::NEVER;
+        let mut best = latest;
         let mut winner = usize::MAX;
         for &n in &*order {
             let Entrant { choice, path, no_earlier } = self.entrants[n];

@@ -1,7 +1,7 @@
 //! `energy`: the radio that takes least energy, unless the unit would be much later.
 
-use super::arrival::{Race, is_plain_on};
-use crate::{Choice, Decision, Estimate, Forecast, PathId, Policy, Reason, Rule, Seconds, Situation};
+use super::arrival::{Race, enter_path};
+use crate::{Decision, Estimate, Forecast, PathId, Policy, Reason, Rule, Seconds, Situation};
 
 /// Weighs the energy of a path's radio against the time it takes.
 ///
@@ -20,20 +20,25 @@ impl Policy for Energy {
     }
 
     fn decide(&mut self, situation: &Situation<'_>, forecast: &mut dyn Forecast, decision: &mut Decision) {
-        let mut best: Option<(f64, PathId)> = None;
+        let mut least = f64::INFINITY;
+        let mut ranking = Decision::default();
         for path in situation.usable() {
-            let Some(arrival) = arrival_on(situation, forecast, path) else { continue };
-            let takes = (arrival - situation.now).0.max(1e-6);
-            let score = takes * (1.0 + self.patience * self.cost_of(situation, path));
-            if best.is_none_or(|(least, _)| score < least) {
-                best = Some((score, path));
+            let dearer = 1.0 + self.patience * self.cost_of(situation, path);
+            // What completes later scores worse than the best so far; rounding must not hide what scores better.
+            let latest = Seconds((situation.now.0 + least / dearer) * (1.0 + 1e-9));
+            let mut race = Race::new(forecast);
+            enter_path(&mut race, situation, path);
+            ranking.clear();
+            race.run_until(latest, &mut ranking);
+            let Some(completes) = ranking.best().and_then(|best| best.completes) else { continue };
+            let score = (completes - situation.now).0.max(1e-6) * dearer;
+            if score >= least {
+                continue;
             }
+            least = score;
+            std::mem::swap(decision, &mut ranking);
+            decision.demote(Reason::rule(Rule::LeastEnergy).estimate(Estimate::Queue, path));
         }
-        let Some((_, path)) = best else { return };
-        let mut race = Race::new(forecast);
-        super::arrival::enter_path(&mut race, situation, path);
-        race.run(decision);
-        decision.demote(Reason::rule(Rule::LeastEnergy).estimate(Estimate::Queue, path));
     }
 }
 
@@ -45,13 +50,4 @@ impl Energy {
         }
         self.cost.get(path.index()).copied().unwrap_or(UNKNOWN)
     }
-}
-
-fn arrival_on(situation: &Situation<'_>, forecast: &mut dyn Forecast, path: PathId) -> Option<Seconds> {
-    let mut best = forecast.completes(Choice::open(path), Seconds::NEVER);
-    for connection in situation.connections.iter().filter(|connection| is_plain_on(path)(connection)) {
-        let bound = best.unwrap_or(Seconds::NEVER);
-        best = forecast.completes(Choice::Reuse(connection.id), bound).or(best);
-    }
-    best
 }

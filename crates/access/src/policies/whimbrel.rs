@@ -1,6 +1,6 @@
 //! `whimbrel`: ours. Earliest arrival, aware of queues, splitting what is large, honouring every intent.
 
-use super::arrival::{Race, enter_path};
+use super::arrival::{Race, enter_path, is_plain_on};
 use super::lowest_latency::fastest_to_answer;
 use crate::{
     Choice, Cost, Decision, Estimate, Forecast, Key, MAX_PATHS, Part, PathId, Policy, Reason, Resilience,
@@ -12,7 +12,7 @@ use crate::{
 /// 1. Intents rule paths out: money, losses, the background.
 /// 2. So does a rate far below that of the path that answers fastest. Of the remaining ways, the earliest arrival wins;
 ///    another path than home (the one that brings the first window of a page soonest) must be earlier by a margin, because
-///    what comes after the unit will want connections at home whose windows have grown.
+///    what comes after the unit will want connections at home whose windows have grown. Not so where it is as near as home.
 /// 3. A unit that is large enough is split between the best ways of two paths where all of it is there earlier.
 /// 4. When something has become free, the end of what still has far to go moves there.
 pub(crate) struct Whimbrel {
@@ -26,7 +26,7 @@ pub(crate) struct Whimbrel {
 
 impl Default for Whimbrel {
     fn default() -> Self {
-        Self { split_from: 20_000, margin: 0.03, warms: true }
+        Self { split_from: 2_000, margin: 0.03, warms: true }
     }
 }
 
@@ -46,18 +46,16 @@ impl Policy for Whimbrel {
     fn decide(&mut self, situation: &Situation<'_>, forecast: &mut dyn Forecast, decision: &mut Decision) {
         let allowed = Allowed::by_intents(situation);
         let mut ways = [None; MAX_PATHS];
-        let home = home(situation);
-        let ways = allowed.ways(situation, forecast, &mut ways);
-        let Some(best) = self.best(situation, ways, home) else { return };
+        let Some(best) = self.ways(situation, forecast, &allowed, &mut ways) else { return };
         for way in ways.iter().flatten().filter(|way| way.path != best.path) {
             let reason = Reason::rule(Rule::ArrivesLater).intent(Key::SizeReceived);
             decision.append(way.choice, Some(way.completes), reason.estimate(Estimate::Queue, way.path));
         }
         decision.prefer(best.choice, Some(best.completes), allowed.reason(best.path));
         if self.may_split(situation) {
-            self.split(situation, forecast, ways, best, decision);
+            self.split(situation, forecast, &ways, best, decision);
         }
-        self.warm_up(situation, ways, best, decision);
+        self.warm_up(situation, &allowed, best, decision);
     }
 
     fn reconsiders(&self) -> bool {
@@ -106,35 +104,54 @@ const MOST_MARGIN: Seconds = Seconds(0.02);
 const SHARES: [f64; 10] = [0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875, 1.0 / 16.0, 1.0 / 32.0, 15.0 / 16.0];
 
 impl Whimbrel {
-    /// The earliest way, unless home is hardly later.
-    fn best(&self, situation: &Situation<'_>, ways: &[Option<Way>], home: Option<PathId>) -> Option<Way> {
-        let earliest =
-            ways.iter().flatten().copied().min_by(|a, b| a.completes.0.total_cmp(&b.completes.0))?;
-        let at_home = ways.iter().flatten().copied().find(|way| Some(way.path) == home);
-        match at_home {
-            Some(way) if earliest.completes >= self.deadline(situation, way.completes) => Some(way),
-            _ => Some(earliest),
+    /// Find the best way on each path, and the best of them: the earliest, unless home is hardly later. If the unit can't
+    /// be split, ways that can't be the best are left out.
+    fn ways(
+        &self,
+        situation: &Situation<'_>,
+        forecast: &mut dyn Forecast,
+        allowed: &Allowed,
+        ways: &mut [Option<Way>; MAX_PATHS],
+    ) -> Option<Way> {
+        let home = home(situation).filter(|home| allowed.worthy(situation).any(|path| path == *home));
+        let mut best = home.and_then(|home| earliest_on(situation, forecast, home, Seconds::NEVER));
+        let mut latest = best.map_or(Seconds::NEVER, |best| self.deadline(situation, best.completes));
+        if let Some(best) = best {
+            ways[best.path.index()] = Some(best);
         }
+        for path in allowed.worthy(situation).filter(|path| Some(*path) != home) {
+            let bound = if self.may_split(situation) { Seconds::NEVER } else { latest };
+            let way = earliest_on(situation, forecast, path, bound);
+            ways[path.index()] = way;
+            if let Some(way) = way.filter(|way| way.completes < latest) {
+                latest = way.completes;
+                best = Some(way);
+            }
+        }
+        best
     }
 
     /// What must be beaten to be worth the trouble.
     fn deadline(&self, situation: &Situation<'_>, completes: Seconds) -> Seconds {
-        let saves = ((completes - situation.now) * self.margin).min(MOST_MARGIN);
+        let margin = if has_equals(situation) { 0.0 } else { self.margin };
+        let saves = ((completes - situation.now) * margin).min(MOST_MARGIN);
         completes - saves
     }
 
-    /// The first connection to a destination opens a second one on another path, for what comes next.
-    fn warm_up(&self, situation: &Situation<'_>, ways: &[Option<Way>], best: Way, decision: &mut Decision) {
-        let others = ways.iter().flatten().filter(|way| way.path != best.path);
-        let cold = others.filter(|way| matches!(way.choice, Choice::Open(_)));
-        let affordable =
-            |path: PathId| !situation.paths[path.index()].metered || situation.intents.cost() == Cost::Ignore;
-        if let Some(way) =
-            cold.filter(|way| affordable(way.path)).min_by(|a, b| a.completes.0.total_cmp(&b.completes.0))
-            && decision.parts().is_empty()
-            && self.warms
-        {
-            decision.warm_up(way.choice);
+    /// The first connection to a destination opens a second one on the nearest other path, for what comes next.
+    fn warm_up(&self, situation: &Situation<'_>, allowed: &Allowed, best: Way, decision: &mut Decision) {
+        if !self.warms || !decision.parts().is_empty() {
+            return;
+        }
+        let is_cold = |path: &PathId| !situation.connections.iter().any(is_plain_on(*path));
+        let is_affordable = |path: &PathId| {
+            !situation.paths[path.index()].metered || situation.intents.cost() == Cost::Ignore
+        };
+        let others = allowed.worthy(situation).filter(|path| *path != best.path);
+        let rtt = |path: &PathId| situation.paths[path.index()].srtt_min.unwrap_or(Seconds::ZERO).0;
+        let nearest = others.filter(is_cold).filter(is_affordable).min_by(|a, b| rtt(a).total_cmp(&rtt(b)));
+        if let Some(path) = nearest {
+            decision.warm_up(Choice::open(path));
         }
     }
 
@@ -223,7 +240,7 @@ impl Allowed {
     /// Those of them that are not far slower than the path that answers fastest: they could add little, and would hold
     /// hostage what is sent there.
     fn worthy(&self, situation: &Situation<'_>) -> impl Iterator<Item = PathId> + use<> {
-        const LEAST: f64 = 0.02;
+        const LEAST: f64 = 0.05;
         let rate = |path: PathId| situation.paths[path.index()].rate_max;
         let fastest = fastest_to_answer(situation).and_then(|(path, _)| rate(path));
         let mut worthy = [false; MAX_PATHS];
@@ -245,26 +262,29 @@ impl Allowed {
             }
         }
     }
+}
 
-    /// The best way on each path.
-    fn ways<'a>(
-        &self,
-        situation: &Situation<'_>,
-        forecast: &mut dyn Forecast,
-        ways: &'a mut [Option<Way>; MAX_PATHS],
-    ) -> &'a [Option<Way>] {
-        let mut ranking = Decision::default();
-        for path in self.worthy(situation) {
-            let mut race = Race::new(forecast);
-            enter_path(&mut race, situation, path);
-            ranking.clear();
-            race.run_timed(&mut ranking);
-            ways[path.index()] = ranking
-                .best()
-                .and_then(|best| Some(Way { path, choice: best.choice, completes: best.completes? }));
-        }
-        &ways[..]
-    }
+/// The earliest way over a path, if it completes before `latest`.
+fn earliest_on(
+    situation: &Situation<'_>,
+    forecast: &mut dyn Forecast,
+    path: PathId,
+    latest: Seconds,
+) -> Option<Way> {
+    let mut race = Race::new(forecast);
+    enter_path(&mut race, situation, path);
+    let mut ranking = Decision::default();
+    race.run_until(latest, &mut ranking);
+    let best = ranking.best()?;
+    Some(Way { path, choice: best.choice, completes: best.completes? })
+}
+
+/// Whether another path answers about as fast as the fastest. Then no path is home: what comes next is as well served there.
+fn has_equals(situation: &Situation<'_>) -> bool {
+    const ABOUT: f64 = 1.2;
+    let rtts = || situation.usable().filter_map(|path| situation.paths[path.index()].srtt_min);
+    let fastest = rtts().fold(Seconds::NEVER, Seconds::min);
+    rtts().filter(|rtt| *rtt < fastest * ABOUT).count() > 1
 }
 
 /// The path that brings the first window of a connection soonest. One that was never measured counts as the best, until it is
@@ -284,7 +304,6 @@ fn home(situation: &Situation<'_>) -> Option<PathId> {
 
 /// All ways over one path.
 fn choices<'a>(situation: &'a Situation<'_>, path: PathId) -> impl Iterator<Item = Choice> + use<'a> {
-    let reused =
-        situation.connections.iter().filter(move |connection| super::arrival::is_plain_on(path)(connection));
+    let reused = situation.connections.iter().filter(move |connection| is_plain_on(path)(connection));
     reused.map(|connection| Choice::Reuse(connection.id)).chain([Choice::open(path)])
 }

@@ -40,8 +40,7 @@ impl World {
             (Mode::Busy, Phase::Steady) => owner.demand,
         };
         if demand != node.demand {
-            self.node(at).demand = demand;
-            self.reshare(node.path, links);
+            self.demand(at, demand, links);
         }
     }
 

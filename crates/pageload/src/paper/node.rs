@@ -62,6 +62,8 @@ pub(super) struct Node {
     pub(super) serial: u32,
     /// Creation number of a channel.
     pub(super) id: u32,
+    /// The place of a flow among those of its path.
+    pub(super) order: u32,
     pub(super) kind: Kind,
     pub(super) role: Role,
     pub(super) phase: Phase,
@@ -94,6 +96,7 @@ impl Node {
             timer: 0.0,
             serial: 0,
             id: 0,
+            order: 0,
             kind: Kind::SetupDone,
             role,
             phase: Phase::Setup,

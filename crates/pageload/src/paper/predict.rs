@@ -13,40 +13,14 @@ const BEFORE: f64 = 1.0 - 1e-9;
 /// wants its window per round trip, which grows by what has moved, or its queue per round trip.
 ///
 /// One oddity of the model (end of section 9) can grant more than is wanted, in one prediction of some hundred thousand;
-/// `tests/pruning.rs` compares with predictions that are never cut short.
+/// `tests/oracle.rs` compares with predictions that are never cut short.
 impl World {
-    /// The bytes of its queue that a channel cannot complete without.
-    #[inline]
-    fn must_move(&self, at: At) -> f64 {
-        self.get(at, Field::Queued) - self.owed(at)
-    }
-
     /// Truncation holds back a few bytes that a completion makes up for (7.3).
     #[inline]
     fn owed(&self, at: At) -> f64 {
         let get = |field| self.get(at, field);
         let due = get(Field::MovedThen) + get(Field::Grant) * (self.clock - get(Field::GrantedAt));
         (due - get(Field::Moved)).max(0.0) + 1.0
-    }
-
-    /// Bytes above which a channel does not move from now until then, with `bytes` on its queue.
-    #[inline]
-    fn most_until(&self, at: At, bytes: f64, then: f64, links: &[Link]) -> f64 {
-        let node = &self.nodes[usize::from(at)];
-        if node.role == Role::Tcp {
-            let start = if node.phase == Phase::Setup { node.timer } else { self.clock };
-            return self.fastest(at, bytes, links) * (then - start);
-        }
-        let mut most = 0.0;
-        let mut flow = node.next;
-        for path in node.paths.as_slice() {
-            let (start, fastest) = self.subflow_bounds(node, flow, bytes, &links[path.index()]);
-            most += fastest * (then - start).max(0.0);
-            if flow != NONE {
-                flow = self.nodes[usize::from(flow)].next;
-            }
-        }
-        most
     }
 
     /// A rate above which a plain connection does not get, with `bytes` on its queue.
@@ -61,17 +35,16 @@ impl World {
         wanted.min(links[usize::from(node.path)].rate)
     }
 
-    /// When a subflow can start, and a rate above which it does not get. One that does not exist yet starts 2 rtt from
-    /// now at the earliest.
-    fn subflow_bounds(&self, owner: &Node, flow: At, bytes: f64, link: &Link) -> (f64, f64) {
-        let (start, window) = match self.nodes.get(usize::from(flow)) {
-            Some(node) if node.phase == Phase::Setup => (node.timer, INITIAL_WINDOW),
-            Some(_) => (self.clock, self.get(flow, Field::Window)),
-            None => (self.clock + link.rtt * 2.0, INITIAL_WINDOW),
+    /// The bounds of a subflow. One that does not exist yet starts 2 rtt from now at the earliest.
+    fn subflow_bounds(&self, owner: &Node, flow: At, bytes: f64, link: &Link) -> FlowBounds {
+        let (start, window, grant) = match self.nodes.get(usize::from(flow)) {
+            Some(node) if node.phase == Phase::Setup => (node.timer, INITIAL_WINDOW, 0.0),
+            Some(_) => (self.clock, self.get(flow, Field::Window), self.get(flow, Field::Grant)),
+            None => (self.clock + link.rtt * 2.0, INITIAL_WINDOW, 0.0),
         };
         // A subflow keeps what was wanted when it was last asked.
         let wanted = (bytes / owner.rtt).max(owner.demand + 1.0).max((window + bytes) / link.rtt);
-        (start, wanted.min(link.rate))
+        FlowBounds { start, fastest: wanted.min(link.rate), grant }
     }
 
     /// A moment before which a channel cannot have moved all it has queued and `more`.
@@ -79,66 +52,95 @@ impl World {
         let queue = self.get(at, Field::Queued) + more;
         let bytes = (queue - self.owed(at)).max(0.0);
         let node = &self.nodes[usize::from(at)];
+        let mut flows = [FlowBounds::default(); MAX_PATHS];
+        let flows = &mut flows[..node.paths.as_slice().len()];
         let alone = if node.role == Role::Tcp {
             let start = if node.phase == Phase::Setup { node.timer } else { self.clock };
-            start + bytes / self.fastest(at, queue, links)
+            let fastest = self.fastest(at, queue, links);
+            flows[0] = FlowBounds { start, fastest, grant: self.get(at, Field::Grant) };
+            start + bytes / fastest
         } else {
-            let mut starts = [(f64::INFINITY, 0.0); MAX_PATHS];
             let mut flow = node.next;
-            for (slot, path) in starts.iter_mut().zip(node.paths.as_slice()) {
+            for (slot, path) in flows.iter_mut().zip(node.paths.as_slice()) {
                 *slot = self.subflow_bounds(node, flow, queue, &links[path.index()]);
                 flow = self.nodes.get(usize::from(flow)).map_or(NONE, |node| node.next);
             }
-            moved_by(&starts[..node.paths.as_slice().len()], bytes)
+            moved_by(flows, bytes)
         };
-        alone.max(self.clock + self.in_company(at, bytes, links)) * BEFORE
+        alone.max(self.clock + self.in_company(at, bytes, flows, links)) * BEFORE
     }
 
-    /// Others that want all of a path take as much of it as this channel, until their transfer is complete.
-    fn in_company(&self, at: At, bytes: f64, links: &[Link]) -> f64 {
+    /// How long the paths of a channel take for its bytes and those that others on exactly these paths move meanwhile.
+    fn in_company(&self, at: At, bytes: f64, flows: &[FlowBounds], links: &[Link]) -> f64 {
         let paths = self.nodes[usize::from(at)].paths;
+        let rates = paths.as_slice().iter().map(|path| links[path.index()].rate);
+        let (all, most) = rates.fold((0.0, 0.0), |(all, most), rate| (all + rate, f64::max(most, rate)));
         let mut total = bytes;
         for &other in &self.channels {
-            if other != at && self.is_greedy(other, paths, links) {
-                total += bytes.min(self.get(other, Field::Left) - self.owed(other)).max(0.0);
+            let node = &self.nodes[usize::from(other)];
+            if other == at || node.mode == Mode::Idle || node.paths != paths {
+                continue;
             }
+            let pace = self.pace(other, flows);
+            let mut lasts = self.get(other, Field::Left);
+            if pace >= 1.0 {
+                // What comes next on its queue keeps up as well, while that is long enough to want all of the path.
+                lasts = lasts.max(self.get(other, Field::Queued) - node.rtt * (most + 1.0));
+            }
+            total += (bytes * pace.min(1.0)).min(lasts - self.owed(other)).max(0.0);
         }
-        total / paths.as_slice().iter().map(|path| links[path.index()].rate).sum::<f64>()
+        total / all
     }
 
-    /// Whether a channel is past slow start on exactly these paths, and wants all that each of them carries.
-    fn is_greedy(&self, at: At, paths: PathList, links: &[Link]) -> bool {
+    /// How much a channel moves at least, until its transfer is complete, for each byte that flows with these bounds move
+    /// on the same paths.
+    #[inline]
+    fn pace(&self, at: At, flows: &[FlowBounds]) -> f64 {
         let node = &self.nodes[usize::from(at)];
-        if node.mode == Mode::Idle || node.paths != paths {
-            return false;
-        }
-        let takes_all =
-            |flow: &Node| flow.phase == Phase::Steady && flow.demand >= links[usize::from(flow.path)].rate;
         if node.role == Role::Tcp {
-            return takes_all(node);
+            return self.flow_pace(at, &flows[0]);
         }
         let mut flow = node.next;
-        let mut flows = 0;
-        while let Some(subflow) = self.nodes.get(usize::from(flow)) {
-            if !takes_all(subflow) {
-                return false;
-            }
-            flows += 1;
+        let mut pace = f64::INFINITY;
+        for bounds in flows {
+            let Some(subflow) = self.nodes.get(usize::from(flow)) else { return 0.0 };
+            pace = pace.min(self.flow_pace(flow, bounds));
             flow = subflow.next;
         }
-        flows == paths.as_slice().len()
+        pace
+    }
+
+    /// A flow gets what it wants, or no less than any other; but what it has wanted since the last reshare only counts from
+    /// the next one on (8.4 step 3).
+    #[inline]
+    fn flow_pace(&self, at: At, other: &FlowBounds) -> f64 {
+        let demand = self.nodes[usize::from(at)].demand;
+        if self.get(at, Field::Grant) >= demand.min(other.grant) { demand / other.fastest } else { 0.0 }
     }
 }
 
-/// When flows that start at these times and run at these rates have moved so many bytes.
-fn moved_by(starts: &[(f64, f64)], bytes: f64) -> f64 {
+/// What limits a flow.
+#[derive(Debug, Clone, Copy, Default)]
+struct FlowBounds {
+    /// When its bytes can begin to move.
+    start: f64,
+    /// A rate above which it does not get.
+    fastest: f64,
+    /// The rate it has now.
+    grant: f64,
+}
+
+/// When flows with these bounds have moved so many bytes.
+fn moved_by(flows: &[FlowBounds], bytes: f64) -> f64 {
     let all_from = |first: f64| {
-        let running = starts.iter().filter(move |(start, _)| *start <= first);
-        let (rate, before) =
-            running.fold((0.0, 0.0), |(rate, before), (start, fast)| (rate + fast, before + fast * start));
+        let (mut rate, mut before) = (0.0, 0.0);
+        for flow in flows.iter().filter(|flow| flow.start <= first) {
+            rate += flow.fastest;
+            before += flow.fastest * flow.start;
+        }
         (bytes + before) / rate
     };
-    starts.iter().map(|(start, _)| all_from(*start)).fold(f64::INFINITY, f64::min)
+    flows.iter().map(|flow| all_from(flow.start)).fold(f64::INFINITY, f64::min)
 }
 
 /// What a prediction needs, borrowed from the run that asks.
@@ -169,13 +171,12 @@ impl Forecast for Predictor<'_> {
             Choice::Open(paths) => world.open(paths, self.host, self.tls, self.links),
         };
         world.assign(at, self.transfer, size, self.links);
-        let limit = bound.0 / BEFORE;
+        let prunes = !self.thorough && bound < Seconds::NEVER;
         while world.heap.earliest() < bound.0
             && let Some((time, owner)) = world.pop()
         {
-            let queue = world.get(at, Field::Queued);
-            let hopeless = world.must_move(at) > world.most_until(at, queue, limit, self.links).max(0.0);
-            if time >= bound.0 || (hopeless && !self.thorough) {
+            let hopeless = prunes && world.done_no_earlier(at, 0.0, self.links) >= bound.0;
+            if hopeless || time >= bound.0 {
                 return None;
             }
             if let Some(finished) = world.handle(time, owner, self.links, self.queues)
@@ -210,16 +211,16 @@ impl Predictor<'_> {
     /// The same for a new channel whose first path is set up at `ready`.
     fn opened_done_no_earlier(&self, paths: PathList, ready: f64, size: f64) -> f64 {
         let first = self.links[paths.first().index()].rtt;
-        let mut starts = [(f64::INFINITY, 0.0); MAX_PATHS];
+        let mut flows = [FlowBounds::default(); MAX_PATHS];
         let paths = paths.as_slice();
         for (n, path) in paths.iter().enumerate() {
             let link = &self.links[path.index()];
             let start = if n == 0 { ready } else { ready + link.rtt * 2.0 };
             let window = (INITIAL_WINDOW + size) / link.rtt;
             let wanted = if paths.len() > 1 { window.max(size / first + 1.0) } else { window };
-            starts[n] = (start, wanted.min(link.rate));
+            flows[n] = FlowBounds { start, fastest: wanted.min(link.rate), grant: 0.0 };
         }
-        moved_by(&starts[..paths.len()], size - 1.0)
+        moved_by(&flows[..paths.len()], size - 1.0)
     }
 
     fn find(&self, id: u32) -> Option<At> {

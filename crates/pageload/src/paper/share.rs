@@ -1,6 +1,6 @@
 //! Sharing a path among its flows (9).
 
-use super::node::{At, Kind, Mode, Role};
+use super::node::{At, Role};
 use super::whole;
 use super::world::World;
 use crate::scenario::Link;
@@ -9,9 +9,28 @@ use crate::scenario::Link;
 const FEW: usize = 64;
 
 impl World {
-    /// Give each flow of a path its rate, in the model's order and with its oddities.
-    pub(super) fn reshare(&mut self, path: u8, links: &[Link]) {
-        let flows = &self.flows[usize::from(path)];
+    /// A flow's demand is another one.
+    #[inline]
+    pub(super) fn demand(&mut self, at: At, demand: f64, links: &[Link]) {
+        let node = self.node(at);
+        let (path, order, before) = (node.path, node.order, node.demand);
+        node.demand = demand;
+        let wanting = &mut self.wanting[usize::from(path)];
+        if before == 0.0 {
+            let nodes = &self.nodes;
+            let earlier = wanting.iter().rposition(|other| nodes[usize::from(*other)].order < order);
+            wanting.insert(earlier.map_or(0, |place| place + 1), at);
+        } else if demand == 0.0 {
+            wanting.retain(|other| *other != at);
+            // Of the flows that want nothing, this is the only one that is not told so again.
+            self.grant(at, 0.0);
+        }
+        self.reshare(path, links);
+    }
+
+    /// Give each flow of a path that wants something its rate, in the model's order and with its oddities.
+    fn reshare(&mut self, path: u8, links: &[Link]) {
+        let flows = &self.wanting[usize::from(path)];
         let mut few = [0; FEW];
         let mut many = Vec::new();
         let buffer: &mut [At] = if flows.len() <= FEW {
@@ -21,21 +40,7 @@ impl World {
             &mut many
         };
         buffer.copy_from_slice(flows);
-        let mut wanting = 0;
-        for n in 0..buffer.len() {
-            let at = buffer[n];
-            let node = self.node(at);
-            if node.demand == 0.0 {
-                // An idle connection that is already waiting for its expiry would only be told so again.
-                if !(node.mode == Mode::Idle && node.kind == Kind::Expire && node.serial != 0) {
-                    self.grant(at, 0.0);
-                }
-            } else {
-                buffer[wanting] = at;
-                wanting += 1;
-            }
-        }
-        self.share_out(&mut buffer[..wanting], links[usize::from(path)].rate);
+        self.share_out(buffer, links[usize::from(path)].rate);
     }
 
     /// 9.3 and 9.4. In a pass, the flow behind one that was served is not looked at.

@@ -17,8 +17,7 @@ impl World {
             (Mode::Busy, Phase::Steady) => whole(self.get(at, Field::Queued) / node.rtt).max(1.0),
         };
         if demand != node.demand {
-            self.node(at).demand = demand;
-            self.reshare(node.path, links);
+            self.demand(at, demand, links);
         }
     }
 

@@ -35,8 +35,9 @@ pub(super) struct World {
     free: Vec<At>,
     /// Open channels, oldest first.
     pub(super) channels: Vec<At>,
-    /// The flows of each path in order of registration.
-    pub(super) flows: [Vec<At>; MAX_PATHS],
+    /// The flows of each path that want something, in order of registration.
+    pub(super) wanting: [Vec<At>; MAX_PATHS],
+    registered: u32,
     serial: u32,
     pub(super) next_id: u32,
 }
@@ -49,7 +50,8 @@ impl World {
         self.lanes.clear();
         self.free.clear();
         self.channels.clear();
-        self.flows.iter_mut().for_each(Vec::clear);
+        self.wanting.iter_mut().for_each(Vec::clear);
+        self.registered = 0;
         self.serial = 0;
         self.next_id = 0;
     }
@@ -62,9 +64,10 @@ impl World {
         self.lanes.copy_from(&other.lanes);
         self.free.clone_from(&other.free);
         self.channels.clone_from(&other.channels);
-        for (mine, theirs) in self.flows.iter_mut().zip(&other.flows).take(paths) {
+        for (mine, theirs) in self.wanting.iter_mut().zip(&other.wanting).take(paths) {
             mine.clone_from(theirs);
         }
+        self.registered = other.registered;
         self.serial = other.serial;
         self.next_id = other.next_id;
     }
@@ -173,10 +176,7 @@ impl World {
         let at = self.add(node);
         self.set(at, Field::GrantedAt, self.clock);
         self.channels.push(at);
-        let flow = if role == Role::Tcp { at } else { self.add_subflow(at, path.0, link.rtt) };
-        if role == Role::Tcp {
-            self.flows[path.index()].push(at);
-        }
+        let flow = if role == Role::Tcp { self.register(at) } else { self.add_subflow(at, path.0, link.rtt) };
         self.set_timer(flow, setup, Kind::SetupDone);
         at
     }
@@ -191,7 +191,13 @@ impl World {
             last = self.node(last).next;
         }
         self.node(last).next = at;
-        self.flows[usize::from(path)].push(at);
+        self.register(at)
+    }
+
+    /// A flow takes its place behind all others of its path.
+    fn register(&mut self, at: At) -> At {
+        self.registered += 1;
+        self.node(at).order = self.registered;
         at
     }
 
@@ -254,16 +260,11 @@ impl World {
     /// 8.7 and 11.10
     pub(super) fn close(&mut self, at: At) {
         self.channels.retain(|other| *other != at);
-        let node = *self.node(at);
-        if node.role == Role::Tcp {
-            self.flows[usize::from(node.path)].retain(|other| *other != at);
-        }
-        let mut subflow = node.next;
+        let mut subflow = self.node(at).next;
         while subflow != NONE {
-            let node = *self.node(subflow);
-            self.flows[usize::from(node.path)].retain(|other| *other != subflow);
+            let next = self.node(subflow).next;
             self.release(subflow);
-            subflow = node.next;
+            subflow = next;
         }
         self.release(at);
     }

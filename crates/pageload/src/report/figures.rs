@@ -27,8 +27,8 @@ impl FigureError {
 
 const SIZE: (u32, u32) = (760, 460);
 const POINTS: usize = 400;
-/// Colours that people with colour-vision deficiencies can tell apart (Okabe and Ito).
-const COLOURS: [RGBColor; 8] = [
+/// Colours that people with colour-vision deficiencies can tell apart (Okabe and Ito), grey, brown and olive.
+const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 0, 0),
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
@@ -37,6 +37,8 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(204, 121, 167),
     RGBColor(150, 150, 150),
+    RGBColor(120, 60, 20),
+    RGBColor(190, 185, 40),
 ];
 
 /// The colour of the n-th thing.
