@@ -20,8 +20,8 @@ fn serve(mut listener: Listener) {
 /// Stops a service as a restart would: its endpoint, port and connections are gone.
 async fn stop(service: Service) {
     let endpoint = service.endpoint().clone();
-    service.shutdown(Duration::from_secs(1)).await;
-    endpoint.close(Duration::from_secs(1)).await;
+    service.shutdown(Duration::from_secs(10)).await;
+    endpoint.close(Duration::from_secs(10)).await;
 }
 
 struct Pair {

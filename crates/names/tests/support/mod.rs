@@ -65,7 +65,7 @@ pub async fn service(net: Net, store: impl Store) -> Service {
     let builder = Endpoint::builder().secret_key(key(200)).monitor(at).port(PORT).config(Service::config());
     let mut bound = builder.bind().await;
     // The sockets of the one before may need a moment to go.
-    for _ in 0..50 {
+    for _ in 0..500 {
         if bound.is_ok() {
             break;
         }
