@@ -313,3 +313,18 @@ async fn an_endpoint_that_is_bound_to_an_address_dials_from_it() {
         }
     }
 }
+
+/// Whoever starts a service anew at the same port needs no patience.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_port_of_a_closed_endpoint_is_free_at_once() {
+    log();
+    let mut port = None;
+    for _ in 0..50 {
+        let builder = Endpoint::builder().monitor(ManualMonitor::new([ip(60)]));
+        let builder = if let Some(port) = port { builder.port(port) } else { builder };
+        let server = builder.bind().await.unwrap();
+        let _listener = server.listen_unnamed().await.unwrap();
+        port = Some(server.addr().addrs[0].port());
+        server.close(Duration::from_secs(5)).await;
+    }
+}

@@ -203,6 +203,17 @@ impl EndpointInner {
         }
     }
 
+    /// Once the endpoint is closed and its last connection gone: returns when its port is free again.
+    pub(super) async fn unbind(&self) {
+        if !self.closed.load(Ordering::Relaxed) || !self.registry.is_empty() {
+            return;
+        }
+        let bound: Vec<Bound> = lock(&self.sockets).bound.drain().map(|(_, bound)| bound).collect();
+        for bound in bound {
+            bound.close().await;
+        }
+    }
+
     /// Whether nobody else can reach this host for now. Addresses that were given by hand are meant as they are.
     pub(crate) fn is_cut_off(&self, set: &AddressSet) -> bool {
         set.is_cut_off() && !self.is_exclusive()

@@ -225,7 +225,7 @@ impl Endpoint {
         Some(PathControl { shared })
     }
 
-    /// Ends all connections in order, for at most `limit`, and stops.
+    /// Ends all connections in order, for at most `limit`, and stops. If they all ended, the port is free afterwards.
     pub async fn close(&self, limit: Duration) {
         let inner = self.inner();
         inner.shut();
@@ -241,6 +241,7 @@ impl Endpoint {
         for shared in inner.registry.all() {
             shared.give_up(CloseCode::GOING_AWAY, "the endpoint was closed");
         }
+        inner.unbind().await;
     }
 }
 
