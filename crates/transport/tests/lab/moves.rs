@@ -1,26 +1,31 @@
 //! One side moves while a connection carries data: real hosts, real address events, every byte compared.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::lab_support::net::{Family, Net, Routed, Watch};
+use crate::lab_support::net::{Family, Net, Node, Routed, Watch};
 use crate::lab_support::traffic::{Echo, Server, Transfer, Way, write_upload};
 use crate::lab_support::{ms, secs};
 use whimbrel_lab::require;
-use whimbrel_transport::{CloseCode, PathInfo};
+use whimbrel_transport::{CloseCode, Endpoint, PathInfo};
 
 const TOTAL: u64 = 12_000_000;
 
 #[derive(Debug, Clone, Copy)]
-enum Mover {
+pub(crate) enum Mover {
     Client,
     Server,
 }
 
-/// Moves one side in the middle of a transfer.
-fn one_side_moves(mover: Mover, way: Way, family: Family) {
+/// Moves one side in the middle of a transfer. The paths afterwards, and how long it took.
+pub(crate) fn one_side_moves(
+    client: impl FnOnce(&Node) -> Endpoint,
+    mover: Mover,
+    way: Way,
+    family: Family,
+) -> (Vec<PathInfo>, Duration) {
     let net = Net::new(family);
     let server = Server::start(&net.server, net.server.endpoint());
-    let client = net.client.endpoint();
+    let client = client(&net.client);
     let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
     let mut watch = Watch::new(&connection);
     let transfer = Transfer::start(&net.client, &connection, &server, way, TOTAL);
@@ -38,6 +43,7 @@ fn one_side_moves(mover: Mover, way: Way, family: Family) {
         Mover::Server => paths[0].remote,
     };
     assert_eq!(end.ip(), now_at);
+    (paths, took)
 }
 
 macro_rules! one_side_moves {
@@ -45,7 +51,7 @@ macro_rules! one_side_moves {
         $(#[test]
         fn $name() {
             if require!() {
-                one_side_moves(Mover::$mover, Way::$way, Family::$family);
+                one_side_moves(Node::endpoint, Mover::$mover, Way::$way, Family::$family);
             }
         })*
     };

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::lab_support::net::{Family, Net, Node, Routed, Watch};
 use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
 use crate::lab_support::{ms, secs};
+use crate::moves::{self, Mover};
 use whimbrel_lab::{Block, Direction, LinkSpec, Rate, require};
 use whimbrel_transport::{CarrierKind, Carriers, Connection, Endpoint};
 
@@ -20,34 +21,9 @@ fn carrier(connection: &Connection) -> CarrierKind {
     connection.stats().paths.last().unwrap().carrier
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Mover {
-    Client,
-    Server,
-}
-
 /// Moves one side in the middle of a transfer.
 fn one_side_moves(mover: Mover, way: Way, family: Family) {
-    let net = Net::new(family);
-    let server = Server::start(&net.server, net.server.endpoint());
-    let client = endpoint(&net.client, QUIC);
-    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
-    let mut watch = Watch::new(&connection);
-    let transfer = Transfer::start(&net.client, &connection, &server, way, TOTAL);
-    transfer.reach(&net.client, TOTAL / 3);
-    let now_at = match mover {
-        Mover::Client => net.client.move_on(),
-        Mover::Server => net.server.move_on(),
-    };
-    let took = net.client.wait(watch.recovery());
-    let paths = connection.stats().paths;
-    transfer.finish(&net.client);
-    eprintln!("{mover:?} moved, {way:?}, {family:?}: recovered after {took:?}");
-    let end = match mover {
-        Mover::Client => paths[0].local,
-        Mover::Server => paths[0].remote,
-    };
-    assert_eq!(end.ip(), now_at);
+    let (paths, took) = moves::one_side_moves(|node| endpoint(node, QUIC), mover, way, family);
     assert_eq!(paths[0].carrier, CarrierKind::Quic);
     assert!(took < secs(2), "{took:?}");
 }
