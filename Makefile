@@ -29,14 +29,13 @@ format: ## Check the formatting
 	$(CARGO) fmt --all --check
 
 lint: ## Lint all code, tests included
-	$(CARGO) clippy --workspace --all-targets --test lab -j $(JOBS) -- -D warnings
+	$(CARGO) clippy --workspace --all-targets -j $(JOBS) -- -D warnings
 
 docs: ## Build the API documentation without warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps -j $(JOBS)
 
 unit: ## Run every test
 	$(CARGO) test --workspace -j $(JOBS)
-	RUST_TEST_THREADS=4 $(CARGO) test --workspace --test lab -j $(JOBS)
 
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
 	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture
