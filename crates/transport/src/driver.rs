@@ -106,9 +106,11 @@ impl Driver {
             let due = self.shared.lock().engine.suspect_deadline(path.id).is_some_and(|at| at <= now);
             // A kernel that backs off hears nothing new, although the peer's own segments still come, and repeat
             // old acknowledgements.
-            if due && let Some(stats) = path.stats().filter(|stats| stats.timeouts == 0) {
+            if due
+                && let Some(stats) = path.stats().filter(|stats| stats.timeouts == 0)
                 // Only what was acknowledged since counts: the carrier may have heard more than the engine.
-                let at = now.checked_sub(stats.since_ack + TIMER_SLACK).unwrap_or(now);
+                && let Some(at) = stats.since_ack.and_then(|ago| now.checked_sub(ago + TIMER_SLACK))
+            {
                 self.shared.lock().engine.carrier_progress(path.id, at);
             }
         }

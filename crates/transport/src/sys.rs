@@ -33,7 +33,7 @@ pub(crate) fn tcp_stats(socket: &impl AsFd) -> io::Result<CarrierStats> {
         unsent: u64::from(info.tcpi_notsent_bytes),
         delivery_rate: info.tcpi_delivery_rate,
         lost: u64::from(info.tcpi_total_retrans),
-        since_ack: Duration::from_millis(u64::from(info.tcpi_last_ack_recv)),
+        since_ack: Some(Duration::from_millis(u64::from(info.tcpi_last_ack_recv))),
         timeouts: u32::from(info.tcpi_retransmits),
     })
 }

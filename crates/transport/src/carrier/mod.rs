@@ -114,8 +114,8 @@ pub struct CarrierStats {
     pub delivery_rate: u64,
     /// Packets sent again or taken for lost, in total.
     pub lost: u64,
-    /// Time since the peer last acknowledged anything.
-    pub since_ack: Duration,
+    /// Time since the peer last acknowledged anything; `None` if it never did.
+    pub since_ack: Option<Duration>,
     /// Retransmission timeouts since it last acknowledged anything new.
     pub timeouts: u32,
 }

@@ -68,6 +68,26 @@ fn a_client_that_moves_is_back_after_one_round_trip() {
     assert!(best < ms(390), "{best:?}");
 }
 
+/// A JOIN in 0-RTT data arrives, and no answer ever comes back: QUIC on the server never hears an acknowledgement.
+#[test]
+fn a_path_whose_answers_are_lost_from_the_first_on_is_left() {
+    if !require!() {
+        return;
+    }
+    let net = Routed::new(Family::V4, false);
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = endpoint(&net.client, QUIC);
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let transfer = Transfer::start(&net.client, &connection, &server, Way::Down, TOTAL);
+    transfer.reach(&net.client, TOTAL / 3);
+    net.far.set_blackhole(Direction::Forward, true);
+    net.client.move_on();
+    // The time itself is what is tested.
+    std::thread::sleep(secs(4));
+    net.far.set_blackhole(Direction::Forward, false);
+    transfer.finish(&net.client);
+}
+
 /// The gateway gives the flow another port: QUIC goes on without a new path.
 fn rebound_by_the_gateway(way: Way) {
     let net = Routed::new(Family::V4, false);

@@ -269,7 +269,7 @@ impl QuicCarrier {
             unsent: self.held.load(Ordering::Relaxed) as u64,
             delivery_rate: figures.delivery_rate,
             lost: path.lost_packets,
-            since_ack: figures.last_ack.map_or(Duration::MAX, |at| at.elapsed()),
+            since_ack: figures.last_ack.map(|at| at.elapsed()),
             // QUIC acknowledges what is new only.
             timeouts: 0,
         }
