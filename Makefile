@@ -35,7 +35,7 @@ docs: ## Build the API documentation without warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps -j $(JOBS)
 
 unit: ## Run every test
-	$(CARGO) test --workspace -j $(JOBS)
+	$(CARGO) test --workspace --no-fail-fast -j $(JOBS)
 
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
 	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture

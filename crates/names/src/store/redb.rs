@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use redb::{Database, DatabaseError, ReadableDatabase as _};
@@ -44,6 +44,8 @@ struct Shared {
     open: Box<Opener>,
     /// None after the disk failed, until the file is opened again.
     database: Mutex<Option<Arc<Database>>>,
+    /// Locked while somebody reads, who may have been given up long ago.
+    closed: RwLock<bool>,
     head: watch::Sender<u64>,
 }
 
@@ -59,7 +61,8 @@ impl RedbStore {
     }
 
     fn open_with(file: PathBuf, open: Box<Opener>) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared { file, open, database: Mutex::new(None), head: watch::Sender::new(0) });
+        let (database, closed) = (Mutex::new(None), RwLock::new(false));
+        let shared = Arc::new(Shared { file, open, database, closed, head: watch::Sender::new(0) });
         let database = shared.database()?;
         let head = failure::guard(|| tables::head(&database.begin_read()?))
             .map_err(|failure| shared.failed(failure))?;
@@ -88,10 +91,7 @@ impl RedbStore {
     ) -> Answer<'a, T> {
         let shared = self.shared.clone();
         Box::pin(async move {
-            let task = tokio::task::spawn_blocking(move || {
-                let database = shared.database()?;
-                failure::guard(|| read(&database.begin_read()?)).map_err(|failure| shared.failed(failure))
-            });
+            let task = tokio::task::spawn_blocking(move || shared.read(read));
             task.await.unwrap_or(Err(StoreError::Stopped))
         })
     }
@@ -127,6 +127,24 @@ impl Shared {
         Ok(database)
     }
 
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&redb::ReadTransaction) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+        if *closed {
+            return Err(StoreError::Stopped);
+        }
+        let database = self.database()?;
+        failure::guard(|| read(&database.begin_read()?)).map_err(|failure| self.failed(failure))
+    }
+
+    /// Waits for who reads, and lets go of the file.
+    fn close(&self) {
+        *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.database.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Names the file in an error. After one that redb doesn't recover from, lets go of the file, to open it again.
     fn failed(&self, failure: Failure) -> StoreError {
         if failure.closes() {
@@ -137,7 +155,7 @@ impl Shared {
     }
 }
 
-/// Waits for the puts that are under way.
+/// Waits for the puts and the reads that are under way: then the file is free.
 impl Drop for RedbStore {
     fn drop(&mut self) {
         drop(self.jobs.take());
@@ -146,6 +164,7 @@ impl Drop for RedbStore {
         {
             tracing::error!(file = %self.shared.file.display(), "the store's thread died");
         }
+        self.shared.close();
     }
 }
 

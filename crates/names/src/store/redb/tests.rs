@@ -43,6 +43,26 @@ fn a_file_in_use_says_so() {
     assert!(error.to_string().contains(file.to_str().unwrap()));
 }
 
+/// As after a service was stopped: the task that asked is gone, the thread that reads for it is not.
+#[tokio::test]
+async fn a_file_is_free_once_its_store_is_dropped_although_somebody_was_reading() {
+    let (_folder, file) = file();
+    let store = RedbStore::open(&file).unwrap();
+    let (started, starting) = std::sync::mpsc::channel();
+    let reading = tokio::spawn(store.read(move |_| {
+        started.send(()).unwrap();
+        // Long enough for the file to be opened again meanwhile, were it free too early.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        Ok(())
+    }));
+    let queued = tokio::spawn(store.read(tables::count));
+    tokio::task::spawn_blocking(move || starting.recv()).await.unwrap().unwrap();
+    reading.abort();
+    queued.abort();
+    drop(store);
+    RedbStore::open(&file).unwrap();
+}
+
 #[test]
 fn another_kind_of_file_says_so() {
     let (_folder, file) = file();
