@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quinn::TokioRuntime;
+use quinn::{RecvStream, SendStream, TokioRuntime};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Candidate, Carrier, Dialled, Dialler, bind_device};
@@ -17,10 +17,25 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 /// A server that was not heard of by then cannot be reached over UDP: several packets were sent.
 const VERDICT: Duration = Duration::from_secs(3);
 
+/// So often a connection may turn out to be of no use because its server's answer overtook the stream.
+const TRIES: usize = 3;
+
+type Streams = (SendStream, RecvStream);
+
 /// Starts a QUIC connection. With a ticket it can be written to at once, before anything was heard from the
 /// server; else this waits for the handshake.
 pub(super) async fn attempt(candidate: Candidate, who: Arc<Dialler>) -> io::Result<Dialled> {
-    let socket = QuicSocket::dialling(connected(&candidate)?)?;
+    for _ in 0..TRIES {
+        if let Some(dialled) = connect(&candidate, &who).await? {
+            return Ok(dialled);
+        }
+    }
+    Err(io::Error::other("the answer overtook the stream each time"))
+}
+
+/// `None` if the connection has no stream left that could be used.
+async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option<Dialled>> {
+    let socket = QuicSocket::dialling(connected(candidate)?)?;
     let (local, remote) = (socket.address(), candidate.remote);
     let endpoint = quinn::Endpoint::new_with_abstract_socket(
         who.quic.dialling(),
@@ -32,25 +47,46 @@ pub(super) async fn attempt(candidate: Candidate, who: Arc<Dialler>) -> io::Resu
     let start = Instant::now();
     let connecting =
         endpoint.connect_with(config, remote, &who.peer.to_string()).map_err(io::Error::other)?;
-    let (connection, early) = match connecting.into_0rtt() {
+    let (connection, mut early) = match connecting.into_0rtt() {
         Ok((connection, accepted)) => {
             tokio::spawn(watch(connection.clone(), local.ip().to_canonical(), remote.ip(), who.clone()));
             (connection, Some(accepted))
         }
         Err(connecting) => {
             let connected = tokio::select! {
-                connected = tokio::time::timeout(ATTEMPT, connecting) => connected,
+                connected = within(connecting) => connected,
                 () = socket.refused() => return Err(io::ErrorKind::ConnectionRefused.into()),
             };
-            (connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??, None)
+            (connected??, None)
         }
     };
-    let rtt = early.is_none().then(|| start.elapsed());
     // A server that grants no stream is of no use.
-    let streams = tokio::time::timeout(ATTEMPT, connection.open_bi()).await;
-    let (send, recv) = streams.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let mut streams = within(connection.open_bi()).await??;
+    // The answer was as quick as we: whether it was there before the stream cannot be told.
+    if let Some(verdict) = early.take_if(|_| connection.handshake_data().is_some())
+        && !within(verdict).await?
+    {
+        let Some(others) = opened_now(&connection).await? else { return Ok(None) };
+        streams = others;
+    }
+    let rtt = early.is_none().then(|| start.elapsed());
+    let (send, recv) = streams;
     let channel = QuicChannel { connection, send, recv, observed, early };
-    Ok(Dialled { carrier: Carrier::Quic(Box::new(channel)), rtt, local, remote })
+    Ok(Some(Dialled { carrier: Carrier::Quic(Box::new(channel)), rtt, local, remote }))
+}
+
+/// Another stream once early data was refused. There is none if the first one was opened after the refusal, because QUIC takes
+/// it for refused too.
+async fn opened_now(connection: &quinn::Connection) -> io::Result<Option<Streams>> {
+    tokio::select! {
+        biased;
+        streams = connection.open_bi() => Ok(Some(streams?)),
+        () = std::future::ready(()) => Ok(None),
+    }
+}
+
+async fn within<T>(step: impl Future<Output = T>) -> io::Result<T> {
+    tokio::time::timeout(ATTEMPT, step).await.map_err(|_| io::ErrorKind::TimedOut.into())
 }
 
 /// Notes whether the server was heard of at all.

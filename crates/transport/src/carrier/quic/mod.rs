@@ -153,6 +153,8 @@ impl QuicCarrier {
             Ok(n) => n,
             // The verdict on early data wakes us too, and gives us another stream.
             Err(ReadError::ZeroRttRejected) => return Poll::Pending,
+            // QUIC forgets the stream when it hears the verdict, and tells it when the handshake is complete.
+            Err(ReadError::ClosedStream) if lock(&self.outgoing).early.is_some() => return Poll::Pending,
             Err(ReadError::ConnectionLost(error)) => return Poll::Ready(Err(error.into())),
             Err(ReadError::ClosedStream | ReadError::IllegalOrderedRead) => {
                 return Poll::Ready(Err(PathError::Protocol));
@@ -290,6 +292,8 @@ impl Outgoing {
                 }
                 // The verdict on early data wakes the driver too, which then writes everything again.
                 Poll::Pending | Poll::Ready(Err(WriteError::ZeroRttRejected)) => break,
+                // QUIC forgets the stream when it hears the verdict, and tells it when the handshake is complete.
+                Poll::Ready(Err(WriteError::ClosedStream)) if self.early.is_some() => break,
                 Poll::Ready(Err(WriteError::ConnectionLost(error))) => return Err(error.into()),
                 Poll::Ready(Err(WriteError::Stopped(_) | WriteError::ClosedStream)) => {
                     return Err(PathError::Closed);
