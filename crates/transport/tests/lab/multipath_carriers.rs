@@ -52,6 +52,7 @@ impl Pair {
 fn blackhole(pair: Pair, mode: HandoverMode, link: usize, way: Way) {
     let running = pair.start(mode);
     pair.check(&running, &running.paths());
+    let healthy = running.over(1 - link).map(|path| path.id);
     let transfer = running.start(way, TOTAL);
     transfer.reach(&running.net.client, TOTAL / 6);
     let pause = running.longest_pause(&transfer.meter, TOTAL / 2, |net| {
@@ -61,6 +62,10 @@ fn blackhole(pair: Pair, mode: HandoverMode, link: usize, way: Way) {
     // 3 RTT + 200 ms, were the machine idle; in mode `single` one or two handshakes more.
     assert!(pause < secs(6), "{pair:?}, {mode}, link {link} dead, {way:?}: {pause:?}");
     transfer.finish(&running.net.client);
+    assert!(
+        running.keeps(healthy),
+        "{pair:?}, {mode}, link {link} dead, {way:?}: a healthy path was given up"
+    );
     running.net.near[link].set_blackhole(Direction::Both, false);
     if mode != HandoverMode::Single {
         running.until("both work again", |paths| active(paths).count() == 2);
