@@ -56,18 +56,26 @@ fn measured_rate(link: &Link, from: &Host, to: &Host, time: Duration) -> f64 {
     (after.bytes - before.bytes) as f64 * 8.0 / elapsed.as_secs_f64() / 1e6
 }
 
+/// A link gives this rate, in Mbit/s, to 5 %: never more, and as much in one of three tries, because a busy machine holds the emulation up.
+fn gives(net: &Pair, rate: f64, time: Duration) {
+    let mut measured = Vec::new();
+    while measured.len() < 3 && measured.last().is_none_or(|last| *last < rate * 0.95) {
+        measured.push(measured_rate(&net.link, &net.a, &net.b, time));
+    }
+    eprintln!("{measured:.2?} Mbit/s for {rate}");
+    assert!(measured.iter().all(|measured| *measured < rate * 1.05), "{measured:?} for {rate}");
+    assert!(measured.last().is_some_and(|last| *last > rate * 0.95), "{measured:?} for {rate}");
+}
+
 #[test]
 fn rate_is_kept_and_changes_while_running() {
     if !require!() {
         return;
     }
     let net = pair(LinkSpec::default().delay(ms(5)).rate(Rate::mbit(20)));
-    let first = measured_rate(&net.link, &net.a, &net.b, ms(4000));
+    gives(&net, 20.0, ms(4000));
     net.link.set_rate(Direction::Both, Rate::mbit(5));
-    let second = measured_rate(&net.link, &net.a, &net.b, ms(2000));
-    eprintln!("{first:.2} Mbit/s for 20, {second:.2} Mbit/s for 5");
-    assert!((19.0..21.0).contains(&first), "{first}");
-    assert!((4.75..5.25).contains(&second), "{second}");
+    gives(&net, 5.0, ms(2000));
 }
 
 #[test]
@@ -80,10 +88,8 @@ fn a_trace_gives_its_rate() {
     assert_eq!(trace.mean_rate(), Rate::mbit(12));
     let net = pair(LinkSpec::default().delay(ms(5)).queue(Queue::Time(ms(200))));
     net.link.set_trace(Direction::Forward, trace);
-    let rate = measured_rate(&net.link, &net.a, &net.b, ms(3000));
-    eprintln!("{rate:.2} Mbit/s for a trace of 12");
     // Small packets and the last bytes of a chance are wasted.
-    assert!((11.4..12.6).contains(&rate), "{rate}");
+    gives(&net, 12.0, ms(3000));
 }
 
 #[test]
