@@ -16,7 +16,6 @@ use crate::carrier::quic::{QuicChannel, QuicSocket};
 const ATTEMPT: Duration = Duration::from_secs(10);
 /// A server that was not heard of by then cannot be reached over UDP: several packets were sent.
 const VERDICT: Duration = Duration::from_secs(3);
-
 /// So often a connection may turn out to be of no use because its server's answer overtook the stream.
 const TRIES: usize = 3;
 

@@ -292,7 +292,7 @@ impl Outgoing {
                 }
                 // The verdict on early data wakes the driver too, which then writes everything again.
                 Poll::Pending | Poll::Ready(Err(WriteError::ZeroRttRejected)) => break,
-                // QUIC forgets the stream when it hears the verdict, and tells it when the handshake is complete.
+                // As when reading: forgotten, and not yet called refused.
                 Poll::Ready(Err(WriteError::ClosedStream)) if self.early.is_some() => break,
                 Poll::Ready(Err(WriteError::ConnectionLost(error))) => return Err(error.into()),
                 Poll::Ready(Err(WriteError::Stopped(_) | WriteError::ClosedStream)) => {
