@@ -6,7 +6,7 @@ use crate::page::Page;
 use crate::paper;
 use crate::scenario::{Link, Outcome};
 use rustix::time::{ClockId, clock_gettime};
-use whimbrel_access::{PolicyError, PolicySpec};
+use whimbrel_access::{Policy, PolicyError, PolicySpec};
 
 /// The eight settings of the oracle: round-trip time (ms) and rate (Mbit/s) of two paths.
 pub const SETTINGS: [[(f64, f64); 2]; 8] = [
@@ -33,8 +33,8 @@ pub struct Measured {
     pub seconds: f64,
 }
 
-/// Load all pages in all settings under each policy, `rounds` times; the fastest round counts, since other programs can
-/// only make it slower.
+/// Load all pages in all settings under each policy, `rounds` times; the fastest round of a policy counts, since other
+/// programs can only make it slower. Policies take turns, so that a bad moment of the machine hits none of them alone.
 ///
 /// # Errors
 /// [`PolicyError`] if a policy does not exist.
@@ -44,33 +44,43 @@ pub fn measure(
     model: Model,
     rounds: usize,
 ) -> Result<Vec<Measured>, PolicyError> {
-    let settings = Settings::default();
-    let mut paper = paper::Simulator::new();
-    let mut modern = modern::Simulator::new();
-    let mut outcome = Outcome::default();
-    let mut measured = Vec::new();
-    for spec in policies {
-        let mut policy = spec.build()?;
-        let mut fastest = f64::INFINITY;
-        for _ in 0..rounds.max(1) {
+    let mut built = policies.iter().map(PolicySpec::build).collect::<Result<Vec<_>, _>>()?;
+    let loads = pages.len() * SETTINGS.len();
+    let unmeasured = |policy: &PolicySpec| Measured { policy: policy.clone(), loads, seconds: f64::INFINITY };
+    let mut measured: Vec<Measured> = policies.iter().map(unmeasured).collect();
+    let mut simulators = Simulators::default();
+    for _ in 0..rounds.max(1) {
+        for (policy, measured) in built.iter_mut().zip(&mut measured) {
             let start = processor_seconds();
-            for (page, setting) in pages.iter().flat_map(|page| SETTINGS.iter().map(move |s| (page, s))) {
-                policy.reset(0);
-                let links = setting.map(|(rtt, mbit)| Link::paper(rtt, mbit));
-                match model {
-                    Model::Paper => paper.load(page, &links, policy.as_mut(), &mut outcome),
-                    Model::Modern => {
-                        let networks = links.map(Network::plain);
-                        modern.load(page, &networks, &settings, policy.as_mut(), 0, &mut outcome);
-                    }
-                }
-            }
-            fastest = fastest.min(processor_seconds() - start);
+            simulators.load_all(pages, policy.as_mut(), model);
+            measured.seconds = measured.seconds.min(processor_seconds() - start);
         }
-        let loads = pages.len() * SETTINGS.len();
-        measured.push(Measured { policy: spec.clone(), loads, seconds: fastest });
     }
     Ok(measured)
+}
+
+#[derive(Default)]
+struct Simulators {
+    paper: paper::Simulator,
+    modern: modern::Simulator,
+    outcome: Outcome,
+}
+
+impl Simulators {
+    fn load_all(&mut self, pages: &[Page], policy: &mut dyn Policy, model: Model) {
+        let settings = Settings::default();
+        for (page, setting) in pages.iter().flat_map(|page| SETTINGS.iter().map(move |s| (page, s))) {
+            policy.reset(0);
+            let links = setting.map(|(rtt, mbit)| Link::paper(rtt, mbit));
+            match model {
+                Model::Paper => self.paper.load(page, &links, policy, &mut self.outcome),
+                Model::Modern => {
+                    let networks = links.map(Network::plain);
+                    self.modern.load(page, &networks, &settings, policy, 0, &mut self.outcome);
+                }
+            }
+        }
+    }
 }
 
 /// Time that this thread spent on a processor.

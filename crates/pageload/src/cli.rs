@@ -147,8 +147,8 @@ pub struct Bench {
     /// The model
     #[arg(long, value_enum, default_value = "paper")]
     model: Model,
-    /// Rounds, of which the fastest counts
-    #[arg(long, default_value_t = 3)]
+    /// Rounds, of which the fastest counts; policies take turns
+    #[arg(long, default_value_t = 10)]
     rounds: usize,
 }
 

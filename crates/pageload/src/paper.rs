@@ -6,6 +6,7 @@
 //!
 //! Bytes and rates are whole numbers kept in binary64, where they are exact (all are far below 2^53).
 
+mod events;
 mod heap;
 mod lanes;
 mod mptcp;

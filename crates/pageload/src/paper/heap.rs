@@ -13,10 +13,6 @@ impl Entry {
     pub(super) fn new(time: f64, serial: u32, owner: u32) -> Self {
         Self { bits: time.to_bits(), serial, owner }
     }
-
-    pub(super) fn time(&self) -> f64 {
-        f64::from_bits(self.bits)
-    }
 }
 
 /// A binary heap that compares times only.
@@ -32,11 +28,6 @@ impl Heap {
 
     pub(super) fn copy_from(&mut self, other: &Self) {
         self.entries.clone_from(&other.entries);
-    }
-
-    /// The time of the first event, live or not; infinite if there is none.
-    pub(super) fn earliest(&self) -> f64 {
-        self.entries.first().map_or(f64::INFINITY, Entry::time)
     }
 
     #[inline]

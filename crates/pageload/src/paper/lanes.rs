@@ -32,9 +32,11 @@ pub(super) enum Field {
     Grows,
     /// 1 if the window grows by the grant alone (a subflow in slow start), else 0.
     GrowsByGrant,
+    /// When the pending event is due; infinite if there is none.
+    Timer,
 }
 
-const FIELDS: usize = 11;
+const FIELDS: usize = 12;
 
 #[derive(Debug, Clone, Copy)]
 struct Block([[f64; WIDTH]; FIELDS]);
@@ -59,11 +61,13 @@ impl Lanes {
         let block = usize::from(at) / WIDTH;
         if block == self.blocks.len() {
             self.blocks.push(Block([[0.0; WIDTH]; FIELDS]));
+            self.blocks[block].0[Field::Timer as usize] = [f64::INFINITY; WIDTH];
         }
         for field in &mut self.blocks[block].0 {
             field[usize::from(at) % WIDTH] = 0.0;
         }
         self.set(at, Field::Eta, f64::NAN);
+        self.set(at, Field::Timer, f64::INFINITY);
     }
 
     #[inline(always)]
@@ -76,13 +80,43 @@ impl Lanes {
         self.blocks[usize::from(at) / WIDTH].0[field as usize][usize::from(at) % WIDTH] = value;
     }
 
+    /// The moment for which the first timer is set; infinite if none is.
+    #[inline]
+    pub(super) fn earliest(&self) -> f64 {
+        let mut least = [f64::INFINITY; WIDTH];
+        for block in &self.blocks {
+            for (least, &timer) in least.iter_mut().zip(&block.0[Field::Timer as usize]) {
+                *least = if timer < *least { timer } else { *least };
+            }
+        }
+        least.into_iter().fold(f64::INFINITY, |least, timer| if timer < least { timer } else { least })
+    }
+
+    /// The node whose timer is set for this moment, if there is exactly one.
+    #[inline]
+    pub(super) fn only_due(&self, moment: f64) -> Option<At> {
+        let (mut count, mut sum) = (0, 0);
+        for (n, block) in self.blocks.iter().enumerate() {
+            for (lane, &timer) in block.0[Field::Timer as usize].iter().enumerate() {
+                let due = usize::from(timer == moment);
+                count += due;
+                sum += due * (n * WIDTH + lane);
+            }
+        }
+        (count == 1).then_some(sum as At)
+    }
+
     /// 7.1 to 7.4 for everything: time goes on by `elapsed` until `end`.
     #[inline]
     pub(super) fn progress(&mut self, elapsed: f64, end: f64) {
         for Block(
-            [grant, window, left, queued, moved, granted_at, moved_then, eta, moves, grows, by_grant],
+            [grant, window, left, queued, moved, granted_at, moved_then, eta, moves, grows, by_grant, _],
         ) in &mut self.blocks
         {
+            let idle = moves.iter().chain(grant.iter()).fold(0, |all, number| all | number.to_bits()) == 0;
+            if idle {
+                continue;
+            }
             for n in 0..WIDTH {
                 let amount = whole(grant[n] * elapsed);
                 let cap = moved_then[n] + whole(grant[n] * (end - granted_at[n]));

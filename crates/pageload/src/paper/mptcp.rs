@@ -66,7 +66,7 @@ impl World {
         if ramping {
             self.set_timer(at, clock + node.rtt, Kind::Round);
         } else {
-            self.node(at).serial = 0;
+            self.cancel_timer(at);
         }
     }
 

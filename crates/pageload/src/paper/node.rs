@@ -56,8 +56,6 @@ pub(super) struct Node {
     pub(super) rtt: f64,
     /// Since when the channel is idle.
     pub(super) since: f64,
-    /// The time of the pending event.
-    pub(super) timer: f64,
     /// The number of the pending event; 0 if there is none.
     pub(super) serial: u32,
     /// Creation number of a channel.
@@ -93,7 +91,6 @@ impl Node {
             demand: 0.0,
             rtt,
             since: 0.0,
-            timer: 0.0,
             serial: 0,
             id: 0,
             order: 0,

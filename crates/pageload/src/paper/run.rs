@@ -50,7 +50,7 @@ impl Simulator {
         let mut run = Run { sim: self, page, links, policy, outcome };
         run.notify();
         while run.sim.done < page.transfers.len() {
-            let Some((time, owner)) = run.sim.world.pop() else { break };
+            let Some((time, owner)) = run.sim.world.next(f64::INFINITY) else { break };
             if let Some(finished) = run.sim.world.handle(time, owner, links, &run.sim.queues) {
                 run.finished(finished);
             }
@@ -110,6 +110,8 @@ impl Run<'_> {
     fn choose(&mut self, transfer: u16) -> bool {
         let object = &self.page.transfers[usize::from(transfer)];
         let sim = &mut *self.sim;
+        // Once here, instead of in each prediction.
+        sim.world.events.catch_up();
         sim.eligible.clear();
         for &at in &sim.world.channels {
             let node = &sim.world.nodes[usize::from(at)];

@@ -1,6 +1,7 @@
 //! Clock, events, progress and queues: all that happens without a scheduler (6, 7, 8.1, 8.2, 10).
 
-use super::heap::{Entry, Heap};
+use super::events::Events;
+use super::heap::Entry;
 use super::lanes::{Field, Lanes};
 use super::node::{At, INITIAL_WINDOW, Kind, Mode, NONE, Node, Phase, Role};
 use crate::scenario::Link;
@@ -29,7 +30,7 @@ pub(super) struct Finished {
 #[derive(Debug, Clone, Default)]
 pub(super) struct World {
     pub(super) clock: f64,
-    pub(super) heap: Heap,
+    pub(super) events: Events,
     pub(super) nodes: Vec<Node>,
     pub(super) lanes: Lanes,
     free: Vec<At>,
@@ -45,7 +46,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn clear(&mut self) {
         self.clock = 0.0;
-        self.heap.clear();
+        self.events.clear();
         self.nodes.clear();
         self.lanes.clear();
         self.free.clear();
@@ -59,7 +60,7 @@ impl World {
     /// Become a copy of another world, without allocating once the vectors are large enough.
     pub(super) fn copy_from(&mut self, other: &Self, paths: usize) {
         self.clock = other.clock;
-        self.heap.copy_from(&other.heap);
+        self.events.copy_from(&other.events);
         self.nodes.clone_from(&other.nodes);
         self.lanes.copy_from(&other.lanes);
         self.free.clone_from(&other.free);
@@ -118,26 +119,35 @@ impl World {
     pub(super) fn set_timer(&mut self, at: At, time: f64, kind: Kind) {
         let serial = self.serial + 1;
         let node = &mut self.nodes[usize::from(at)];
-        if node.serial != 0 && node.timer == time && node.kind == kind {
+        if node.serial != 0 && node.kind == kind && self.lanes.get(at, Field::Timer) == time {
             return;
         }
-        node.timer = time;
         node.kind = kind;
         node.serial = serial;
+        self.lanes.set(at, Field::Timer, time);
         self.serial = serial;
-        self.heap.push(Entry::new(time, serial, u32::from(at)));
+        self.events.push(Entry::new(time, serial, u32::from(at)));
     }
 
-    /// The next live event, taken off the heap (6.4).
+    pub(super) fn cancel_timer(&mut self, at: At) {
+        self.node(at).serial = 0;
+        self.set(at, Field::Timer, f64::INFINITY);
+    }
+
+    /// Take the next event, if it is due before this moment (6.4).
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<(f64, At)> {
-        loop {
-            let entry = self.heap.pop()?;
-            let node = &mut self.nodes[entry.owner as usize];
-            if node.serial == entry.serial {
-                return Some((entry.time(), entry.owner as At));
-            }
+    pub(super) fn next(&mut self, before: f64) -> Option<(f64, At)> {
+        let due = self.lanes.earliest();
+        if due >= before {
+            return None;
         }
+        if let Some(at) = self.lanes.only_due(due) {
+            self.events.took(self.nodes[usize::from(at)].serial);
+            return Some((due, at));
+        }
+        let nodes = &self.nodes;
+        let entry = self.events.pop(|entry| nodes[entry.owner as usize].serial == entry.serial)?;
+        Some((due, entry.owner as At))
     }
 
     /// Move the clock to an event's time and handle it (6.4).
@@ -147,7 +157,7 @@ impl World {
             self.lanes.progress(time - self.clock, time);
             self.clock = time;
         }
-        self.node(at).serial = 0;
+        self.cancel_timer(at);
         let Node { role, mode, .. } = self.nodes[usize::from(at)];
         if role == Role::Subflow {
             self.subflow_event(at, links);
@@ -270,7 +280,7 @@ impl World {
     }
 
     fn release(&mut self, at: At) {
-        self.node(at).serial = 0;
+        self.cancel_timer(at);
         self.lanes.reset(at);
         self.free.push(at);
     }
