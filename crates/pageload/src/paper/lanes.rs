@@ -1,11 +1,11 @@
-//! What changes whenever time passes, eight nodes side by side, so that progress (7) is one straight loop that the
+//! What changes whenever time passes, four nodes side by side, so that progress (7) is one straight loop that the
 //! compiler turns into vector instructions.
 
 use super::node::At;
 use super::whole;
 
 /// Nodes in a block.
-const WIDTH: usize = 8;
+const WIDTH: usize = 4;
 
 /// A number that each node has.
 #[derive(Debug, Clone, Copy)]
