@@ -209,8 +209,10 @@ fn network(text: &str) -> Result<Network> {
     };
     let rtt = number(parts.next(), "ms").with_context(wrong)?;
     let what = parts.next().with_context(wrong)?;
+    let is_rate = what.strip_suffix("mbit").is_some_and(|rate| rate.parse::<f64>().is_ok());
     let mut network = match number(Some(what), "mbit") {
         Some(mbit) => Network::plain(Link::paper(rtt, mbit)),
+        None if is_rate => bail!("--path {text}: {what} is no rate: it has to be above 0mbit"),
         None => Network::traced(rtt * 0.001, Arc::new(Trace::read(what.as_ref()).with_context(wrong)?)),
     };
     if let Some(loss) = parts.next() {
@@ -287,11 +289,12 @@ impl Stage {
 
 fn load(command: &Load) -> Result<()> {
     let stage = Stage::new(&command.scenario)?;
-    let names = if command.policies.is_empty() {
+    let names: Vec<String> = if command.policies.is_empty() {
         NAMES.iter().map(|name| (*name).to_owned()).collect()
     } else {
         command.policies.clone()
     };
+    let specs = names.iter().map(|name| policy(name)).collect::<Result<Vec<_>>>()?;
     for path in &command.pages {
         for har in pages::read(path)? {
             let page = stage.page(&har)?;
@@ -304,8 +307,8 @@ fn load(command: &Load) -> Result<()> {
                     page.bytes()
                 )?;
             }
-            for name in &names {
-                let outcome = stage.load(&page, &policy(name)?)?;
+            for (name, spec) in names.iter().zip(&specs) {
+                let outcome = stage.load(&page, spec)?;
                 if command.json {
                     writeln!(io::stdout(), "{}", as_json(&page, name, &outcome, &stage.links()))?;
                 } else {
@@ -436,4 +439,23 @@ fn run_bench(command: &Bench) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_a_round_trip_with_a_rate_or_a_trace() {
+        let lossy = network("20ms,6mbit,loss=0.01").unwrap();
+        assert_eq!((lossy.link.rtt, lossy.loss), (0.02, 0.01));
+        let error = |text: &str| format!("{:#}", network(text).err().unwrap());
+        assert_eq!(error("20ms,0mbit"), "--path 20ms,0mbit: 0mbit is no rate: it has to be above 0mbit");
+        assert!(error("20ms,-1mbit").contains("-1mbit is no rate"));
+        assert!(error("20ms").contains("it should look like 20ms,6mbit"));
+        assert!(error("0ms,6mbit").contains("it should look like"));
+        assert!(error("20ms,6mbit,loss=2").contains("it should look like"));
+        assert!(error("20ms,nosuchfile").contains("nosuchfile"));
+    }
 }
