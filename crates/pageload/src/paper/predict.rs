@@ -6,7 +6,7 @@ use super::world::{Queues, World};
 use crate::scenario::Link;
 use whimbrel_access::{Choice, Forecast, MAX_PATHS, PathList, Seconds};
 
-/// After so many events, a prediction asks whether it can still win. Asking takes about as long as an event.
+/// Each time after so many events, a prediction asks whether it can still win. Asking more often costs more than it saves.
 const LOOKS_EVERY: u32 = 4;
 
 /// Rounding must never make a lower bound too high.
@@ -175,8 +175,10 @@ impl Forecast for Predictor<'_> {
         };
         world.assign(at, self.transfer, size, self.links);
         let prunes = !self.thorough && bound < Seconds::NEVER;
-        for event in 1.. {
-            let looks = prunes && event % LOOKS_EVERY == 0;
+        let mut events = 0;
+        loop {
+            events += 1;
+            let looks = prunes && events % LOOKS_EVERY == 0;
             if looks && world.done_no_earlier(at, 0.0, self.links) >= bound.0 {
                 return None;
             }
@@ -187,7 +189,6 @@ impl Forecast for Predictor<'_> {
                 return Some(Seconds(time));
             }
         }
-        None
     }
 
     fn no_earlier_than(&mut self, choice: Choice) -> Seconds {

@@ -119,7 +119,7 @@ impl World {
     pub(super) fn set_timer(&mut self, at: At, time: f64, kind: Kind) {
         let serial = self.serial + 1;
         let node = &mut self.nodes[usize::from(at)];
-        if node.serial != 0 && node.kind == kind && self.lanes.get(at, Field::Timer) == time {
+        if node.kind == kind && self.lanes.get(at, Field::Timer) == time {
             return;
         }
         node.kind = kind;
@@ -280,7 +280,7 @@ impl World {
     }
 
     fn release(&mut self, at: At) {
-        self.cancel_timer(at);
+        self.node(at).serial = 0;
         self.lanes.reset(at);
         self.free.push(at);
     }
