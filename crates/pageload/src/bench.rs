@@ -1,10 +1,9 @@
 //! Simulations per second and core.
 
-use crate::experiment::Model;
-use crate::modern::{self, Network, Settings};
+use crate::modern::{Network, Settings};
 use crate::page::Page;
-use crate::paper;
 use crate::scenario::{Link, Outcome};
+use crate::simulator::{Conditions, Model, Simulator};
 use rustix::time::{ClockId, clock_gettime};
 use whimbrel_access::{Policy, PolicyError, PolicySpec};
 
@@ -48,38 +47,28 @@ pub fn measure(
     let loads = pages.len() * SETTINGS.len();
     let unmeasured = |policy: &PolicySpec| Measured { policy: policy.clone(), loads, seconds: f64::INFINITY };
     let mut measured: Vec<Measured> = policies.iter().map(unmeasured).collect();
-    let mut simulators = Simulators::default();
+    let (mut simulator, mut outcome) = (Simulator::new(), Outcome::default());
     for _ in 0..rounds.max(1) {
         for (policy, measured) in built.iter_mut().zip(&mut measured) {
             let start = processor_seconds();
-            simulators.load_all(pages, policy.as_mut(), model);
+            load_all(&mut simulator, pages, policy.as_mut(), model, &mut outcome);
             measured.seconds = measured.seconds.min(processor_seconds() - start);
         }
     }
     Ok(measured)
 }
 
-#[derive(Default)]
-struct Simulators {
-    paper: paper::Simulator,
-    modern: modern::Simulator,
-    outcome: Outcome,
-}
-
-impl Simulators {
-    fn load_all(&mut self, pages: &[Page], policy: &mut dyn Policy, model: Model) {
-        let settings = Settings::default();
-        for (page, setting) in pages.iter().flat_map(|page| SETTINGS.iter().map(move |s| (page, s))) {
-            policy.reset(0);
-            let links = setting.map(|(rtt, mbit)| Link::paper(rtt, mbit));
-            match model {
-                Model::Paper => self.paper.load(page, &links, policy, &mut self.outcome),
-                Model::Modern => {
-                    let networks = links.map(Network::plain);
-                    self.modern.load(page, &networks, &settings, policy, 0, &mut self.outcome);
-                }
-            }
-        }
+fn load_all(
+    simulator: &mut Simulator,
+    pages: &[Page],
+    policy: &mut dyn Policy,
+    model: Model,
+    outcome: &mut Outcome,
+) {
+    let settings = &Settings::default();
+    for (page, setting) in pages.iter().flat_map(|page| SETTINGS.iter().map(move |s| (page, s))) {
+        let networks = &setting.map(|(rtt, mbit)| Network::plain(Link::paper(rtt, mbit)));
+        simulator.load(page, Conditions { model, networks, settings, seed: 0 }, policy, outcome);
     }
 }
 

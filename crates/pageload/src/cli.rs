@@ -1,12 +1,13 @@
 //! The program, as a library function, so that a larger program can have it as a command.
 
-use crate::experiment::{self, Design, Model, Progress, Results};
+use crate::experiment::{self, Design, Progress, Results};
 use crate::har::Har;
-use crate::modern::{self, Network, Protocol, Settings, Trace};
+use crate::modern::{Network, Protocol, Settings, Trace};
 use crate::page::Page;
 use crate::report::Summary;
 use crate::scenario::{Link, Outcome};
-use crate::{bench, pages, paper, report, waterfall};
+use crate::simulator::{Conditions, Model, Simulator};
+use crate::{bench, pages, report, waterfall};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -224,7 +225,7 @@ fn network(text: &str) -> Result<Network> {
     Ok(network)
 }
 
-/// A scenario with the simulators that it needs.
+/// A scenario, read.
 struct Stage {
     model: Model,
     networks: Vec<Network>,
@@ -265,24 +266,10 @@ impl Stage {
             bail!("policy {}: there is no path {}", spec.name, spec.path.unwrap_or(1));
         }
         let mut policy = spec.build()?;
-        policy.reset(self.seed);
         let mut outcome = Outcome::default();
-        match self.model {
-            Model::Paper => {
-                paper::Simulator::new().load(page, &self.links(), policy.as_mut(), &mut outcome);
-            }
-            Model::Modern => {
-                let (networks, settings) = (&self.networks, &self.settings);
-                modern::Simulator::new().load(
-                    page,
-                    networks,
-                    settings,
-                    policy.as_mut(),
-                    self.seed,
-                    &mut outcome,
-                );
-            }
-        }
+        let Self { model, seed, networks, settings } = self;
+        let conditions = Conditions { model: *model, networks, settings, seed: *seed };
+        Simulator::new().load(page, conditions, policy.as_mut(), &mut outcome);
         Ok(outcome)
     }
 }

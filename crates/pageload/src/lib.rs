@@ -1,7 +1,7 @@
 //! What access policies are worth: a discrete-event simulator of page loads over several networks.
 //!
 //! A recorded page ([`har`], [`pages`]) becomes transfers with dependencies ([`page`]), which are loaded over networks
-//! ([`scenario`]) by a policy of `whimbrel-access`, in the model of the paper ([`paper`]) or a more realistic one
+//! ([`scenario`], [`simulator`]) by a policy of `whimbrel-access`, in the model of the paper ([`paper`]) or a more realistic one
 //! ([`modern`]). [`experiment`] does that thousands of times, [`report`] and [`waterfall`] draw what came out, and [`cli`]
 //! is all of it as a program.
 
@@ -15,4 +15,5 @@ pub mod pages;
 pub mod paper;
 pub mod report;
 pub mod scenario;
+pub mod simulator;
 pub mod waterfall;

@@ -1,32 +1,12 @@
 //! What is simulated: `design.toml`.
 
 use crate::modern::{Network, Settings, Trace, TraceError};
-use crate::page::Reading;
 use crate::scenario::Link;
+use crate::simulator::Model;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use whimbrel_access::{MAX_PATHS, PolicyError, PolicySpec};
-
-/// Which model simulates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Model {
-    /// Exactly that of Socket Intents.
-    Paper,
-    /// As browsers and servers work today.
-    Modern,
-}
-
-impl Model {
-    /// How this model reads HAR files.
-    pub fn reading(self) -> Reading {
-        match self {
-            Self::Paper => Reading::Paper,
-            Self::Modern => Reading::Modern,
-        }
-    }
-}
 
 /// A full factorial design.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,13 +64,6 @@ pub struct Setting {
     pub levels: Vec<(f64, f64)>,
     /// The same for the simulator.
     pub networks: Vec<Network>,
-}
-
-impl Setting {
-    /// The links alone.
-    pub fn links(&self) -> Vec<Link> {
-        self.networks.iter().map(|network| network.link).collect()
-    }
 }
 
 /// Why a design can't be run.

@@ -1,11 +1,12 @@
 //! Running a design on all cores.
 
-use super::design::{Design, DesignError, Model, Setting};
+use super::design::{Design, DesignError, Setting};
 use super::results::{ResultsError, Writer, line};
 use crate::har::HarError;
 use crate::page::Page;
+use crate::pages;
 use crate::scenario::Outcome;
-use crate::{modern, pages, paper};
+use crate::simulator::{Conditions, Simulator};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -135,10 +136,9 @@ impl Work<'_> {
     }
 }
 
-/// A simulator of each model, with its policies.
+/// A simulator with its policies.
 struct Worker {
-    paper: paper::Simulator,
-    modern: modern::Simulator,
+    simulator: Simulator,
     policies: Vec<Box<dyn Policy>>,
     outcome: Outcome,
 }
@@ -146,29 +146,18 @@ struct Worker {
 impl Worker {
     fn new(design: &Design) -> Result<Self, RunError> {
         let policies = design.policies.iter().map(|policy| policy.spec.build()).collect::<Result<_, _>>()?;
-        Ok(Self {
-            paper: paper::Simulator::new(),
-            modern: modern::Simulator::new(),
-            policies,
-            outcome: Outcome::default(),
-        })
+        Ok(Self { simulator: Simulator::new(), policies, outcome: Outcome::default() })
     }
 
     fn load_all(&mut self, page: &Page, setting: &Setting, design: &Design, row: u64) -> Vec<f64> {
-        let links = setting.links();
         // All policies of a row meet the same chances; another row meets others.
         let seed = design.seed ^ row.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let (networks, settings) = (&setting.networks, &design.modern);
+        let conditions = Conditions { model: design.model, networks, settings, seed };
         let mut plts = Vec::with_capacity(self.policies.len());
         for policy in &mut self.policies {
-            policy.reset(seed);
-            let (policy, outcome) = (policy.as_mut(), &mut self.outcome);
-            match design.model {
-                Model::Paper => self.paper.load(page, &links, policy, outcome),
-                Model::Modern => {
-                    self.modern.load(page, &setting.networks, &design.modern, policy, seed, outcome);
-                }
-            }
-            plts.push(outcome.plt);
+            self.simulator.load(page, conditions, policy.as_mut(), &mut self.outcome);
+            plts.push(self.outcome.plt);
         }
         plts
     }
