@@ -99,6 +99,12 @@ proptest! {
         assert_sane(&page, &[a, b], &outcome)?;
         // No path can carry more than its rate, so all of them together cannot be faster than this.
         prop_assert!(outcome.plt >= page.bytes() / (a.rate + b.rate) * (1.0 - 1e-9));
+        let used: Vec<f64> = outcome.utilisation(&[a, b]).collect();
+        prop_assert!(used.iter().all(|share| (0.0..=1.0 + 1e-9).contains(share)), "{used:?}");
+        // The model moves whole bytes, and makes up for what that holds back at the end of an object.
+        let carried: f64 = outcome.carried.iter().sum();
+        let slack = 0.01 * page.bytes() + page.transfers.len() as f64;
+        prop_assert!((carried - page.bytes()).abs() < slack, "{carried} of {}", page.bytes());
     }
 
     #[test]

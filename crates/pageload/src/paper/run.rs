@@ -51,6 +51,7 @@ impl Simulator {
         run.notify();
         while run.sim.done < page.transfers.len() {
             let Some((time, owner)) = run.sim.world.next(f64::INFINITY) else { break };
+            run.note_carried(time - run.sim.world.clock);
             if let Some(finished) = run.sim.world.handle(time, owner, links, &run.sim.queues) {
                 run.finished(finished);
             }
@@ -191,6 +192,15 @@ impl Run<'_> {
             && Some(oldest) != chosen
         {
             world.close(oldest);
+        }
+    }
+
+    /// What each path carries while time goes on by `elapsed`: its flows' grants.
+    fn note_carried(&mut self, elapsed: f64) {
+        let world = &self.sim.world;
+        for (carried, flows) in self.outcome.carried.iter_mut().zip(&world.wanting) {
+            let rate: f64 = flows.iter().map(|at| world.get(*at, Field::Grant)).sum();
+            *carried += rate * elapsed;
         }
     }
 
