@@ -18,6 +18,9 @@ const LOSSY_FOR: Duration = Duration::from_millis(500);
 const UNSENT_LIMIT: u64 = 128 * 1024;
 const MIN_UNSENT_LIMIT: u64 = 16 * 1024;
 const UNSENT_TIME: Duration = Duration::from_millis(20);
+/// What a path of which nothing is known may have in flight (RFC 9002 §7.2, for datagrams of 1200 bytes). quinn's own
+/// for this controller is twenty times that: most of a second on a link of 4 Mbit/s.
+const INITIAL_WINDOW: u64 = 12_000;
 
 /// One connection's view, shared by whatever controllers it has (QUIC starts a new one on a new network).
 #[derive(Debug, Default)]
@@ -61,8 +64,11 @@ impl Observed {
 impl Figures {
     /// A path may take as much as it was seen to deliver, or as its window promises.
     fn unsent_limit(&self) -> u64 {
+        if self.srtt.is_zero() {
+            return MIN_UNSENT_LIMIT;
+        }
         let within = |bytes: u64, time: Duration| {
-            let bytes = u128::from(bytes) * UNSENT_TIME.as_nanos() / time.as_nanos().max(1);
+            let bytes = u128::from(bytes) * UNSENT_TIME.as_nanos() / time.as_nanos();
             u64::try_from(bytes).unwrap_or(u64::MAX)
         };
         let (seen, promised) =
@@ -93,7 +99,9 @@ pub(super) struct Factory(pub(super) Arc<Observed>);
 
 impl ControllerFactory for Factory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let inner = Arc::new(BbrConfig::default()).build(now, current_mtu);
+        let mut config = BbrConfig::default();
+        config.initial_window(INITIAL_WINDOW);
+        let inner = Arc::new(config).build(now, current_mtu);
         lock(&self.0.0).cwnd = inner.window();
         Box::new(Observing { inner, observed: self.0.clone(), rtt: Duration::ZERO })
     }
@@ -167,10 +175,21 @@ mod tests {
             let srtt = Duration::from_millis(srtt);
             Figures { delivery_rate, cwnd, srtt, ..Figures::default() }.unsent_limit()
         };
-        assert_eq!(unsent(0, 14_000, 0), UNSENT_LIMIT, "nothing is known yet");
+        assert_eq!(unsent(0, INITIAL_WINDOW, 0), MIN_UNSENT_LIMIT, "nothing is known yet");
         assert_eq!(unsent(250_000, 30_000, 100), MIN_UNSENT_LIMIT, "2 Mbit/s");
         assert_eq!(unsent(2_500_000, 100_000, 50), 50_000, "20 Mbit/s");
         assert_eq!(unsent(1_000, 1_000_000, 100), UNSENT_LIMIT, "little was asked of it so far");
         assert_eq!(unsent(125_000_000, 1_000_000, 10), UNSENT_LIMIT);
+    }
+
+    #[test]
+    fn a_path_of_which_nothing_is_known_is_not_given_more_than_any_can_take() {
+        let observed = Arc::new(Observed::default());
+        let now = Instant::now();
+        let controller = Arc::new(Factory(observed.clone())).build(now, 1_200);
+        // RFC 9002 §7.2.
+        assert!(controller.window() <= 14_720);
+        assert!(controller.initial_window() <= 14_720);
+        assert!(observed.send_window(now) <= 32 * 1024);
     }
 }
