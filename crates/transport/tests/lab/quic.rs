@@ -11,6 +11,7 @@ use whimbrel_transport::{CarrierKind, Carriers, Connection, Endpoint};
 
 const TOTAL: u64 = 12_000_000;
 const LITTLE: u64 = 200 * 1024;
+const SOME: u64 = 400 * 1024;
 const QUIC: Carriers = Carriers::Only(CarrierKind::Quic);
 
 fn endpoint(node: &Node, carriers: Carriers) -> Endpoint {
@@ -233,4 +234,26 @@ fn a_lossy_link_is_no_obstacle() {
         // The link alone needs 1.2 s.
         assert!(took < secs(10), "{took:?}");
     }
+}
+
+/// What is poured into a slow link at once is a queue in which a failure hides, and behind which a path looks dead.
+#[test]
+fn a_slow_link_is_not_buried_under_the_first_flight() {
+    if !require!() {
+        return;
+    }
+    let net = Net::with(Family::V4, LinkSpec::default().delay(ms(10)).rate(Rate::mbit(4)));
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = endpoint(&net.client, QUIC);
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let transfer = Transfer::start(&net.client, &connection, &server, Way::Up, SOME);
+    let (began, mut most) = (Instant::now(), 0);
+    while transfer.meter.get() < SOME / 2 {
+        assert!(began.elapsed() < secs(20), "{} bytes arrived", transfer.meter.get());
+        most = most.max(connection.stats().paths[0].in_flight);
+        std::thread::sleep(ms(1));
+    }
+    transfer.finish(&net.client);
+    // The link holds 60 kB, its queue included.
+    assert!((1..=SOME / 3).contains(&most), "{most} bytes in flight");
 }
