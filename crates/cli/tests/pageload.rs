@@ -20,7 +20,10 @@ fn a_recording_becomes_a_waterfall() {
     fs::write(&har, HAR).unwrap();
     let args = ["pageload", "waterfall", har.to_str().unwrap(), "-o", picture.to_str().unwrap()];
     assert!(world.run("a", &args).succeeded().stdout.contains("page.svg"));
-    assert!(fs::read_to_string(&picture).unwrap().contains("https://example.org/picture.jpg"));
+    let drawn = fs::read_to_string(&picture).unwrap();
+    for part in ["https://example.org/picture.jpg", "path 1: 20ms,6mbit", "path 2: 50ms,20mbit"] {
+        assert!(drawn.contains(part), "{part}");
+    }
     assert!(fs::read(world.path("page.png")).unwrap().starts_with(b"\x89PNG"));
 }
 

@@ -339,7 +339,7 @@ fn draw_waterfall(command: &Waterfall) -> Result<()> {
     let stage = Stage::new(&command.scenario)?;
     let page = stage.page(&Har::read(&command.page)?)?;
     let outcome = stage.load(&page, &policy(&command.policy)?)?;
-    waterfall::write(&page, &outcome, &command.policy, &command.out)?;
+    waterfall::write(&page, &outcome, &command.policy, &command.scenario.paths, &command.out)?;
     writeln!(
         io::stdout(),
         "{}: {:.3} s by {}; drawn into {}",
