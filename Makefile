@@ -20,8 +20,8 @@ setup: ## Install what building and testing need (toolchain, packages)
 build: ## Build the program: target/release/whimbrel
 	$(CARGO) build --release --bin whimbrel -j $(JOBS)
 
-demo: build ## Show one download living through four moves
-	target/release/whimbrel demo
+demo: ## Show one download living through four moves
+	$(CARGO) run --release --bin whimbrel -j $(JOBS) -- demo
 
 test: setup format lint docs unit ## Check and test everything
 
