@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::lab_support::net::{Family, Net, Node, Routed, Watch};
+use crate::lab_support::net::{Family, Multi, Net, Node, Routed, Watch};
+use crate::lab_support::paths::{Running, link};
 use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
 use crate::lab_support::{ms, secs};
 use crate::moves::{self, Mover};
@@ -242,18 +243,16 @@ fn a_slow_link_is_not_buried_under_the_first_flight() {
     if !require!() {
         return;
     }
-    let net = Net::with(Family::V4, LinkSpec::default().delay(ms(10)).rate(Rate::mbit(4)));
-    let server = Server::start(&net.server, net.server.endpoint());
-    let client = endpoint(&net.client, QUIC);
-    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
-    let transfer = Transfer::start(&net.client, &connection, &server, Way::Up, SOME);
+    let net = Multi::new(Family::V4, &[link(4, 10)]);
+    let running = Running::new(net, |builder| builder.carriers(QUIC));
+    let transfer = running.start(Way::Up, SOME);
     let (began, mut most) = (Instant::now(), 0);
     while transfer.meter.get() < SOME / 2 {
         assert!(began.elapsed() < secs(20), "{} bytes arrived", transfer.meter.get());
-        most = most.max(connection.stats().paths[0].in_flight);
+        most = most.max(running.paths().iter().map(|path| path.in_flight).sum());
         std::thread::sleep(ms(1));
     }
-    transfer.finish(&net.client);
+    transfer.finish(&running.net.client);
     // The link holds 60 kB, its queue included.
     assert!((1..=SOME / 3).contains(&most), "{most} bytes in flight");
 }

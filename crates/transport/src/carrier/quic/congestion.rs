@@ -19,7 +19,7 @@ const UNSENT_LIMIT: u64 = 128 * 1024;
 const MIN_UNSENT_LIMIT: u64 = 16 * 1024;
 const UNSENT_TIME: Duration = Duration::from_millis(20);
 /// What a path of which nothing is known may have in flight (RFC 9002 §7.2, for datagrams of 1200 bytes). quinn's own
-/// for this controller is twenty times that: most of a second on a link of 4 Mbit/s.
+/// for this controller is twenty times that: half a second on a link of 4 Mbit/s.
 const INITIAL_WINDOW: u64 = 12_000;
 
 /// One connection's view, shared by whatever controllers it has (QUIC starts a new one on a new network).
@@ -62,13 +62,12 @@ impl Observed {
 }
 
 impl Figures {
-    /// A path may take as much as it was seen to deliver, or as its window promises.
+    /// A path may take as much as it was seen to deliver, or as its window promises. Before a round trip was measured,
+    /// the window promises nothing.
     fn unsent_limit(&self) -> u64 {
-        if self.srtt.is_zero() {
-            return MIN_UNSENT_LIMIT;
-        }
         let within = |bytes: u64, time: Duration| {
-            let bytes = u128::from(bytes) * UNSENT_TIME.as_nanos() / time.as_nanos();
+            let bytes =
+                (u128::from(bytes) * UNSENT_TIME.as_nanos()).checked_div(time.as_nanos()).unwrap_or(0);
             u64::try_from(bytes).unwrap_or(u64::MAX)
         };
         let (seen, promised) =
