@@ -1,4 +1,4 @@
-"""One path: a TLS session over a TCP connection, and what was sent and received on it (docs/protocol.md §§2, 3)."""
+"""One path: a TLS session over a TCP connection, and its segments (docs/protocol.md §§2, 3)."""
 
 import socket
 import struct
@@ -21,8 +21,8 @@ class PathGone(Exception):
 
 @dataclass
 class Sent:
-    """What a segment carried that must arrive: frames that are said again as they stand, and paths whose final count
-    they told."""
+    """What a segment carried that must arrive: frames that are said again as they stand, and paths whose final
+    count they told."""
 
     frames: list[bytes] = field(default_factory=list)
     told: list[int] = field(default_factory=list)
