@@ -25,10 +25,12 @@ const EVENT_BACKLOG: usize = 64;
 /// A write that leaves this much waiting is worth a system call at once.
 const INLINE_BATCH: u64 = 64 * 1024;
 
+/// Tasks that wait for a stream, one for each thing to wait for.
 #[derive(Default)]
 pub(crate) struct StreamWakers {
     pub(crate) read: Option<Waker>,
     pub(crate) write: Option<Waker>,
+    pub(crate) drained: Option<Waker>,
 }
 
 pub(crate) struct State {
@@ -338,9 +340,8 @@ impl Shared {
     fn dispatch_one(&self, state: &mut State, event: Event) {
         match event {
             Event::Readable(id) => wake(state.wakers.get_mut(&id).and_then(|w| w.read.take())),
-            Event::Writable(id) | Event::Drained(id) => {
-                wake(state.wakers.get_mut(&id).and_then(|w| w.write.take()));
-            }
+            Event::Writable(id) => wake(state.wakers.get_mut(&id).and_then(|w| w.write.take())),
+            Event::Drained(id) => wake(state.wakers.get_mut(&id).and_then(|w| w.drained.take())),
             Event::StreamOpened(_) => state.accepters.drain(..).for_each(Waker::wake),
             Event::StreamsAvailable => state.openers.drain(..).for_each(Waker::wake),
             Event::Established => self.settled.notify_waiters(),
@@ -470,6 +471,7 @@ impl State {
         for wakers in self.wakers.values_mut() {
             wake(wakers.read.take());
             wake(wakers.write.take());
+            wake(wakers.drained.take());
         }
         self.accepters.drain(..).for_each(Waker::wake);
         self.openers.drain(..).for_each(Waker::wake);
