@@ -66,9 +66,9 @@ struct Options {
 enum Command {
     /// Every bench, one after the other (the default).
     All,
-    /// One stream, 64 KiB writes.
+    /// 64 KiB writes: one stream, both ways at once, 8 streams.
     Throughput,
-    /// One stream, 1 KiB writes.
+    /// One stream, 1 KiB writes: how well they are gathered.
     SmallWrites,
     /// One byte there and back.
     PingPong,
@@ -114,6 +114,10 @@ enum Command {
     },
     /// In the lab: small objects over two unequal links.
     SmallObjects,
+    /// In the lab: the longest silence at the beginning of a download over two links.
+    Smooth,
+    /// In the lab: a download's first seconds, while TCP takes over from QUIC.
+    TakeOver,
     /// In the lab: how long the application hears nothing when the link in use is lost.
     Failover,
     /// In the lab: Wi-Fi beside recorded cellular networks.
@@ -174,6 +178,8 @@ impl Cli {
             }
             Command::StartUp { links } => benches::aggregate::start_up(&plan, links.as_deref(), &mut output),
             Command::SmallObjects => benches::small_objects::run(&plan, &mut output),
+            Command::Smooth => benches::smooth::run(&plan, &mut output),
+            Command::TakeOver => benches::take_over::run(&plan, &mut output),
             Command::Failover => benches::failover::run(&plan, &mut output),
             Command::Traces => benches::traces::run(&plan, &options.traces, &mut output),
             Command::BothMove => benches::both_move::run(&plan, &mut output),
@@ -200,6 +206,8 @@ impl Command {
             | Self::Aggregate { .. }
             | Self::StartUp { .. }
             | Self::SmallObjects
+            | Self::Smooth
+            | Self::TakeOver
             | Self::Failover
             | Self::Traces
             | Self::BothMove
@@ -225,6 +233,8 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::aggregate::aggregate(plan, None, output)?;
     benches::aggregate::start_up(plan, None, output)?;
     benches::small_objects::run(plan, output)?;
+    benches::smooth::run(plan, output)?;
+    benches::take_over::run(plan, output)?;
     benches::failover::run(plan, output)?;
     benches::traces::run(plan, traces, output)?;
     benches::both_move::run(plan, output)?;

@@ -84,6 +84,7 @@ impl Output {
             "title": spec.title,
             "date": date,
             "command": self.command,
+            "commit": machine::COMMIT,
             "quick": self.quick,
             "machine": self.machine,
             "settings": settings,

@@ -15,6 +15,8 @@ pub(crate) mod ping_pong;
 pub(crate) mod recovery;
 pub(crate) mod server_move;
 pub(crate) mod small_objects;
+pub(crate) mod smooth;
+pub(crate) mod take_over;
 pub(crate) mod traces;
 
 use std::future::Future;

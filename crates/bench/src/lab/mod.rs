@@ -14,7 +14,7 @@ use whimbrel_lab::{Host, Lab, LinkSpec, Runtime};
 
 use self::netlink::Interface;
 pub(crate) use self::traffic::{Ears, Speakers};
-pub(crate) use self::two_links::{Access, CONGESTION_CONTROL, Loss, TwoLinks};
+pub(crate) use self::two_links::{Access, CARRIER, CONGESTION_CONTROL, Loss, TwoLinks};
 
 /// No single step takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
