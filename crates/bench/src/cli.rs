@@ -114,6 +114,10 @@ enum Command {
     },
     /// In the lab: small objects over two unequal links.
     SmallObjects,
+    /// In the lab: small requests beside a download through the same `forward`.
+    BesideBulk,
+    /// In the lab: programs through `forward`, `ssh -L` and stunnel.
+    Tunnel,
     /// In the lab: the longest silence at the beginning of a download over two links.
     Smooth,
     /// In the lab: a download's first seconds, while TCP takes over from QUIC.
@@ -178,6 +182,8 @@ impl Cli {
             }
             Command::StartUp { links } => benches::aggregate::start_up(&plan, links.as_deref(), &mut output),
             Command::SmallObjects => benches::small_objects::run(&plan, &mut output),
+            Command::BesideBulk => benches::beside_bulk::run(&plan, &mut output),
+            Command::Tunnel => benches::tunnel::run(&plan, &mut output),
             Command::Smooth => benches::smooth::run(&plan, &mut output),
             Command::TakeOver => benches::take_over::run(&plan, &mut output),
             Command::Failover => benches::failover::run(&plan, &mut output),
@@ -206,6 +212,8 @@ impl Command {
             | Self::Aggregate { .. }
             | Self::StartUp { .. }
             | Self::SmallObjects
+            | Self::BesideBulk
+            | Self::Tunnel
             | Self::Smooth
             | Self::TakeOver
             | Self::Failover
@@ -233,13 +241,16 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::aggregate::aggregate(plan, None, output)?;
     benches::aggregate::start_up(plan, None, output)?;
     benches::small_objects::run(plan, output)?;
+    benches::beside_bulk::run(plan, output)?;
     benches::smooth::run(plan, output)?;
     benches::take_over::run(plan, output)?;
     benches::failover::run(plan, output)?;
     benches::traces::run(plan, traces, output)?;
     benches::both_move::run(plan, output)?;
     benches::cpu::run(plan, output)?;
-    benches::handover::run(plan, &[], output)
+    benches::handover::run(plan, &[], output)?;
+    // The last, because it needs programs that a machine may not have.
+    benches::tunnel::run(plan, output)
 }
 
 impl Options {

@@ -1,6 +1,7 @@
 //! The benches.
 
 pub(crate) mod aggregate;
+pub(crate) mod beside_bulk;
 pub(crate) mod both_move;
 pub(crate) mod bulk;
 pub(crate) mod child;
@@ -18,6 +19,7 @@ pub(crate) mod small_objects;
 pub(crate) mod smooth;
 pub(crate) mod take_over;
 pub(crate) mod traces;
+pub(crate) mod tunnel;
 
 use std::future::Future;
 use std::time::Duration;

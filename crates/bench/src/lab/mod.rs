@@ -1,6 +1,7 @@
 //! Hosts around a router, whose addresses change while connections carry data.
 
 mod netlink;
+pub(crate) mod program;
 mod traffic;
 mod two_links;
 
