@@ -74,6 +74,14 @@ enum Command {
     PingPong,
     /// From starting to connect to a known peer until the first byte was echoed.
     Connect,
+    /// The same in the lab, at several round-trip times, of a known and of an unknown peer.
+    ConnectLab,
+    /// Connections accepted a second, beside many idle ones and beside few.
+    Accept {
+        /// How many idle connections are many.
+        #[arg(long)]
+        connections: Option<usize>,
+    },
     /// Memory and CPU time of connections that do nothing.
     Idle {
         /// How many connections.
@@ -136,7 +144,7 @@ enum Command {
         #[arg(long, value_enum, value_delimiter = ',')]
         only: Vec<Experiment>,
     },
-    /// One side of the idle bench, in a process of its own.
+    /// One side of `idle` or `accept`, in a process of its own.
     #[command(hide = true)]
     IdleChild(child::Role),
 }
@@ -161,12 +169,15 @@ impl Cli {
                 benches::ping_pong::run(&plan, &mut output)?;
                 benches::connect::run(&plan, &mut output)?;
                 benches::idle::run(&plan, None, &mut output)?;
+                benches::accept::run(&plan, None, &mut output)?;
                 in_lab(&plan, &options.traces, &mut output)
             }
             Command::Throughput => benches::bulk::throughput(&plan, &mut output),
             Command::SmallWrites => benches::bulk::small_writes(&plan, &mut output),
             Command::PingPong => benches::ping_pong::run(&plan, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
+            Command::ConnectLab => benches::connect_lab::run(&plan, &mut output),
+            Command::Accept { connections } => benches::accept::run(&plan, connections, &mut output),
             Command::Idle { connections } => benches::idle::run(&plan, connections, &mut output),
             Command::Recovery { away, rtt } => {
                 benches::recovery::run(&plan, Duration::from_millis(away), &rtt, &mut output)
@@ -206,8 +217,10 @@ impl Command {
             | Self::PingPong
             | Self::Connect
             | Self::Idle { .. }
+            | Self::Accept { .. }
             | Self::IdleChild(_) => false,
             Self::Recovery { .. }
+            | Self::ConnectLab
             | Self::ServerMove { .. }
             | Self::Aggregate { .. }
             | Self::StartUp { .. }
@@ -234,6 +247,7 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
         eprintln!("the benches in the lab are skipped: {reason}");
         return Ok(());
     }
+    benches::connect_lab::run(plan, output)?;
     benches::recovery::run(plan, Duration::from_millis(AWAY_MS), &[], output)?;
     benches::server_move::run(plan, &[], output)?;
     benches::recovery::run_quic(plan, output)?;
