@@ -11,7 +11,11 @@ use crate::benches::handover::Experiment;
 use crate::benches::recovery::AWAY_MS;
 use crate::benches::{self, Plan, child};
 use crate::output::Output;
+use crate::page;
 use crate::system::Kind;
+
+/// Where results are kept unless another place is said.
+const KEPT_IN: &str = "bench/results";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,7 +52,7 @@ struct Options {
     /// Print one JSON object a line instead of tables.
     #[arg(long, global = true)]
     json: bool,
-    /// Where results are kept, as `DATE-BENCH.json`, and drawn, as `DATE-BENCH.svg`.
+    /// Where results are kept, as `BENCH.json`, and drawn, as `BENCH.svg`.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// A smoke run: few, short rounds; results are kept only where `--out` says.
@@ -144,6 +148,12 @@ enum Command {
         #[arg(long, value_enum, value_delimiter = ',')]
         only: Vec<Experiment>,
     },
+    /// The page of all kept results: what each target asks, what was found, what is missed.
+    Report {
+        /// Write it there instead of printing it.
+        #[arg(long, value_name = "FILE")]
+        page: Option<PathBuf>,
+    },
     /// One side of `idle` or `accept`, in a process of its own.
     #[command(hide = true)]
     IdleChild(child::Role),
@@ -154,6 +164,9 @@ impl Cli {
         let command = self.command.unwrap_or(Command::All);
         if let Command::IdleChild(role) = command {
             return child::run(role);
+        }
+        if let Command::Report { page } = command {
+            return report(&self.options.out.unwrap_or_else(|| KEPT_IN.into()), page.as_deref());
         }
         if command.needs_lab() {
             // May start this program again, inside a user namespace.
@@ -202,9 +215,20 @@ impl Cli {
             Command::BothMove => benches::both_move::run(&plan, &mut output),
             Command::Cpu => benches::cpu::run(&plan, &mut output),
             Command::Handover { only } => benches::handover::run(&plan, &only, &mut output),
-            Command::IdleChild(_) => Ok(()),
+            Command::Report { .. } | Command::IdleChild(_) => Ok(()),
         }
         .context("the bench did not finish")
+    }
+}
+
+fn report(folder: &Path, to: Option<&Path>) -> Result<()> {
+    let text = page::page(folder)?;
+    match to {
+        Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display())),
+        None => {
+            print!("{text}");
+            Ok(())
+        }
     }
 }
 
@@ -218,6 +242,7 @@ impl Command {
             | Self::Connect
             | Self::Idle { .. }
             | Self::Accept { .. }
+            | Self::Report { .. }
             | Self::IdleChild(_) => false,
             Self::Recovery { .. }
             | Self::ConnectLab
@@ -283,7 +308,7 @@ impl Options {
         match (&self.out, self.quick) {
             (Some(out), _) => Some(out.clone()),
             (None, true) => None,
-            (None, false) => Some("bench/results".into()),
+            (None, false) => Some(KEPT_IN.into()),
         }
     }
 }
