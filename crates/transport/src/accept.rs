@@ -8,24 +8,23 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use whimbrel_base::{EndpointId, Name};
+use whimbrel_base::{EndpointId, Name, random_bytes};
 use whimbrel_proto::frame::{Join, Open};
 use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, JoinError, PathId, PathState, segment};
 
 pub(crate) use quic::accept_quic;
 pub(crate) use tcp::accept_tcp;
 
+use crate::attend::spawn_driver;
 use crate::connection::Connection;
-use crate::driver::Driver;
 use crate::endpoint::EndpointInner;
 use crate::path_io::PathIo;
+use crate::registry::Added;
 use crate::shared::Shared;
 
 /// A first flight may bring this much behind its first segment.
 const MAX_FIRST_PLAINTEXT: usize = 64 * 1024;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// As long as notices are repeated.
-const AFTERLIFE: Duration = Duration::from_secs(60);
 
 /// A carrier that came in, with the peer's first segment whole.
 trait Arrival: Sized {
@@ -140,15 +139,7 @@ fn open_connection<A: Arrival>(
     peer: EndpointId,
 ) -> Result<(), Refused<A>> {
     if let Some(shared) = endpoint.registry.find_accepted(&open.connection) {
-        if shared.peer != peer {
-            return Err(refused(arrival, CloseCode::UNKNOWN_CONNECTION, ""));
-        }
-        let reopened = shared.with(|state| state.engine.reopen(Instant::now(), open));
-        if let Err(error) = reopened {
-            return Err(refuse_join(arrival, error));
-        }
-        attach(arrival, endpoint, &shared, open.path);
-        return Ok(());
+        return reopen_connection(endpoint, arrival, open, peer, &shared);
     }
     let target = match open.params.target.as_deref().map(str::parse::<Name>) {
         None => None,
@@ -159,39 +150,41 @@ fn open_connection<A: Arrival>(
         Ok(slot) => slot,
         Err((code, reason)) => return Err(refused(arrival, code, reason)),
     };
-    if !endpoint.registry.make_room(endpoint.config.max_connections) {
-        return Err(refused(arrival, CloseCode::BUSY, "too many connections"));
-    }
-    let mut random = [0; 32];
-    if getrandom::fill(&mut random).is_err() {
-        return Err(refused(arrival, CloseCode::INTERNAL, ""));
-    }
     let config = endpoint.engine_config(None);
-    let engine = Engine::server(config, open, endpoint.id, peer, random, Instant::now());
+    let engine = Engine::server(config, open, endpoint.id, peer, random_bytes(), Instant::now());
     let shared = endpoint.shared(engine, Vec::new());
-    if !endpoint.registry.add_accepted(&shared) {
-        return Err(refused(arrival, CloseCode::BUSY, "the connection is being opened"));
+    match endpoint.registry.add_accepted(&shared) {
+        Added::Yes => {}
+        // Another OPEN of the same connection was quicker.
+        Added::Exists(first) => return reopen_connection(endpoint, arrival, open, peer, &first),
+        Added::Full => return Err(refused(arrival, CloseCode::BUSY, "too many connections")),
     }
-    // Registered before the first answer leaves, so that a second path finds it (DESIGN §10.4).
+    // Registered before the first answer leaves, so that a second path finds it.
     attach(arrival, endpoint, &shared, open.path);
     spawn_driver(endpoint, &shared);
     slot.send(Connection::new(shared, target));
     Ok(())
 }
 
-/// Starts the task that moves a connection's bytes; the connection leaves the registry when it ends.
-pub(crate) fn spawn_driver(endpoint: &Arc<EndpointInner>, shared: &Arc<Shared>) {
-    let driver = Driver::new(shared.clone());
-    let (endpoint, shared) = (endpoint.clone(), shared.clone());
-    tokio::spawn(async move {
-        driver.await;
-        if shared.has_cut_farewell() {
-            // A client that waits for our last word is called to the new address, and told there.
-            tokio::time::sleep(AFTERLIFE).await;
-        }
-        endpoint.registry.remove(&shared);
-        endpoint.stop_if_done();
-    });
+/// Adds the path of a further OPEN to the connection that the first one made: a client may send several, on several
+/// carriers, before it hears an answer to any.
+fn reopen_connection<A: Arrival>(
+    endpoint: &Arc<EndpointInner>,
+    arrival: A,
+    open: &Open,
+    peer: EndpointId,
+    shared: &Arc<Shared>,
+) -> Result<(), Refused<A>> {
+    // Another peer learns no more than that it does not have this connection.
+    if shared.peer != peer {
+        return Err(refused(arrival, CloseCode::UNKNOWN_CONNECTION, ""));
+    }
+    let reopened = shared.with(|state| state.engine.reopen(Instant::now(), open));
+    if let Err(error) = reopened {
+        return Err(refuse_join(arrival, error));
+    }
+    attach(arrival, endpoint, shared, open.path);
+    Ok(())
 }
 
 #[cfg(test)]

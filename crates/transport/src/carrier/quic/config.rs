@@ -155,6 +155,9 @@ impl ConnectionIdGenerator for ConnectionIds {
     }
 }
 
+/// Bytes that SHA-256 takes at a time (FIPS 180-4 §1).
+const SHA256_BLOCK: usize = 64;
+
 /// Derived from the endpoint's key, so that a server that was restarted can tell old connections at once
 /// that they are gone (RFC 9000 §10.3), as TCP does; and from the socket's address, because who shares a key among
 /// sockets can be made to reset the connections of one by packets to another (§21.11).
@@ -168,9 +171,10 @@ impl ResetKey {
 }
 
 fn mac(key: &[u8; 32], data: &[u8]) -> Hmac<Sha256> {
-    // HMAC takes keys of any length, so this cannot fail; the empty key is never reached.
-    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key)
-        .unwrap_or_else(|_| <Hmac<Sha256> as KeyInit>::new(&Default::default()));
+    // A key shorter than a block is padded with zeros (RFC 2104 §2). A whole block cannot be refused.
+    let mut block = [0; SHA256_BLOCK];
+    block[..key.len()].copy_from_slice(key);
+    let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
     mac.update(data);
     mac
 }
@@ -190,5 +194,22 @@ impl quinn::crypto::HmacKey for ResetKey {
 
     fn verify(&self, data: &[u8], signature: &[u8]) -> Result<(), quinn::crypto::CryptoError> {
         mac(&self.0, data).verify_slice(signature).map_err(|_| quinn::crypto::CryptoError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_key_is_hmac_with_sha_256() {
+        // RFC 4231 §4.2, whose key is shorter than ours: the zeros behind it are HMAC's own padding.
+        let mut key = [0; 32];
+        key[..20].fill(0x0b);
+        let expected = [
+            0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53, 0x5c, 0xa8, 0xaf, 0xce, 0xaf, 0x0b, 0xf1, 0x2b,
+            0x88, 0x1d, 0xc2, 0x00, 0xc9, 0x83, 0x3d, 0xa7, 0x26, 0xe9, 0x37, 0x6c, 0x2e, 0x32, 0xcf, 0xf7,
+        ];
+        assert_eq!(hmac(&key, b"Hi There"), expected);
     }
 }
