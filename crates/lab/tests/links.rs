@@ -30,6 +30,24 @@ fn delay_is_precise_and_changes_while_running() {
     assert!(second.abs_diff(ms(30)) < ms(2), "{second:?}");
 }
 
+#[test]
+fn an_idle_link_carries_no_frame() {
+    if !require!() {
+        return;
+    }
+    let net = pair(LinkSpec::default());
+    // What a kernel says on its own comes with an address, and with an interface that is switched on.
+    net.link.end(&net.a).set_up(false).unwrap();
+    net.a.restore(net.link.end(&net.a).name()).unwrap();
+    thread::sleep(ms(4000));
+    let carried = net.link.stats(Direction::Both);
+    assert_eq!((carried.packets, carried.dropped()), (0, 0), "{carried:?}");
+    // The same link does count what is sent.
+    let socket = udp_client(&net.a, A, udp_echo(&net.b, "10.0.1.2:0"));
+    round_trip(&socket, ms(2000)).unwrap();
+    assert_eq!(net.link.stats(Direction::Both).packets, 2);
+}
+
 /// The median of a series of round trips, or of a further one while a busy machine wakes the test's own threads late.
 fn measured_round_trip(socket: &UdpSocket, expected: Duration) -> Duration {
     let mut measured = median_round_trip(socket, 21);

@@ -174,7 +174,7 @@ impl Inner {
         if let Some((_, code, _)) = state.engine.end_reason() {
             return Poll::Ready(Err(io_error(StreamError::ConnectionClosed(code))));
         }
-        state.wakers.entry(self.id).or_default().write = Some(cx.waker().clone());
+        state.wakers.entry(self.id).or_default().drained = Some(cx.waker().clone());
         Poll::Pending
     }
 

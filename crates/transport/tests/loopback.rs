@@ -1,6 +1,7 @@
 //! Two endpoints on loopback addresses that are taken away and given by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -100,6 +101,50 @@ async fn megabytes_arrive_exactly() {
 }
 
 /// Does what makes the connection move, and waits until it has.
+/// One task writes more than the buffers hold, another waits until all of it is delivered; the peer reads only then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_and_a_task_that_waits_for_delivery_are_both_woken() {
+    const BYTES: usize = 24 << 20;
+    let (client, _client_at) = endpoint(3).await;
+    let (server, _server_at) = endpoint(4).await;
+    let mut listener = server.listen_unnamed().await.unwrap();
+    let (go, may_read) = tokio::sync::oneshot::channel::<()>();
+    let reader = tokio::spawn(async move {
+        let mut stream = listener.accept().await.unwrap().accept_stream().await.unwrap();
+        may_read.await.unwrap();
+        let mut all = vec![0; BYTES];
+        stream.read_exact(&mut all).await.unwrap();
+        stream
+    });
+    let connection = client.connect(server.addr()).await.unwrap();
+    let stream = std::sync::Arc::new(connection.open_stream().await.unwrap());
+    let writer = tokio::spawn({
+        let stream = stream.clone();
+        async move {
+            let data = vec![7; 64 << 10];
+            let mut left = BYTES;
+            while left > 0 {
+                let piece = &data[..left.min(data.len())];
+                left -= poll_fn(|cx| stream.poll_write_bytes(cx, piece)).await.unwrap();
+            }
+        }
+    });
+    // The writer is blocked by now, and waits for room when the other task begins to wait.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!writer.is_finished(), "the buffers hold less than {BYTES} bytes");
+    let mut drained = tokio::spawn({
+        let stream = stream.clone();
+        async move { stream.drained().await }
+    });
+    assert!(tokio::time::timeout(Duration::from_millis(100), &mut drained).await.is_err());
+    go.send(()).unwrap();
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, writer).await.expect("the writer is woken").unwrap();
+    let delivered = tokio::time::timeout(limit, drained).await.expect("the waiting task is woken");
+    delivered.unwrap().unwrap();
+    drop(reader.await.unwrap());
+}
+
 async fn moved(connection: &Connection, change: impl FnOnce()) -> Duration {
     let mut events = connection.events();
     change();

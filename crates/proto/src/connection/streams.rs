@@ -116,6 +116,8 @@ impl Connection {
         stream.send.reset(code);
         self.held -= held;
         self.control.resets.insert(id);
+        // There is nothing left to wait for.
+        self.push(Event::Drained(id));
         self.wake_writers();
         Ok(())
     }
