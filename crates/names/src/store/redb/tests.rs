@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io;
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::StorageBackend;
@@ -158,8 +159,7 @@ async fn damaged_files_give_errors_or_right_answers() {
 struct Disk {
     content: Arc<InMemoryBackend>,
     full: Arc<AtomicBool>,
-    /// Locked while the disk hangs.
-    hangs: Arc<Mutex<()>>,
+    hangs: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Disk {
@@ -172,6 +172,17 @@ impl Disk {
         let opened = self.clone();
         let open = move |_: &Path| Database::builder().create_with_backend(opened.clone());
         RedbStore::open_with("names.redb".into(), Box::new(open)).unwrap()
+    }
+
+    /// From now on, until it is false again, nothing is written.
+    fn hang(&self, hangs: bool) {
+        *self.hangs.0.lock().unwrap() = hangs;
+        self.hangs.1.notify_all();
+    }
+
+    fn wait(&self) {
+        let (hangs, changed) = &*self.hangs;
+        drop(changed.wait_while(hangs.lock().unwrap(), |hangs| *hangs).unwrap());
     }
 
     fn check(&self) -> Result<(), io::Error> {
@@ -197,13 +208,13 @@ impl StorageBackend for Disk {
     }
 
     fn sync_data(&self) -> Result<(), io::Error> {
-        drop(self.hangs.lock().unwrap());
+        self.wait();
         self.check()?;
         self.content.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
-        drop(self.hangs.lock().unwrap());
+        self.wait();
         self.check()?;
         self.content.write(offset, data)
     }
@@ -240,7 +251,7 @@ async fn changes_have_their_turn_while_the_disk_hangs() {
     let (alice, bob) = (key(1), key(2));
     let start = store.put(None, entry(&alice, "alice@home", 1, 100)).await.unwrap();
 
-    let hanging = disk.hangs.lock().unwrap();
+    disk.hang(true);
     let mut second = store.place(Some(start), entry(&alice, "alice@home", 2, 100)).await.unwrap();
     // Who decided on what was there before comes too late; who saw the new one goes on with it.
     let late = store.place(Some(start), entry(&bob, "alice@home", 2, 100)).await.map(drop);
@@ -252,7 +263,7 @@ async fn changes_have_their_turn_while_the_disk_hangs() {
     // Nothing is durable, or said to be.
     assert!(tokio::time::timeout(SHORT, &mut second.durable).await.is_err());
     assert_eq!(store.count().await, Ok(1));
-    drop(hanging);
+    disk.hang(false);
 
     for durable in [second.durable, third.durable, new.durable] {
         durable.await.unwrap();
@@ -271,13 +282,13 @@ async fn what_was_placed_on_what_could_not_be_stored_falls_too() {
     let alice = key(1);
     let start = store.put(None, entry(&alice, "alice@home", 1, 100)).await.unwrap();
 
-    let hanging = disk.hangs.lock().unwrap();
+    disk.hang(true);
     // The writer is busy with the first one, so that the second is in the transaction after it.
     let first = store.place(Some(start), entry(&alice, "alice@home", 2, 100)).await.unwrap();
     tokio::time::sleep(SHORT).await;
     let second = store.place(Some(first.version), entry(&alice, "alice@home", 3, 100)).await.unwrap();
     disk.full.store(true, Ordering::SeqCst);
-    drop(hanging);
+    disk.hang(false);
     assert_eq!(first.durable.await, Err(StoreError::Full { file: "names.redb".into() }));
     disk.full.store(false, Ordering::SeqCst);
     assert!(second.durable.await.is_err());
@@ -292,7 +303,7 @@ async fn while_the_disk_hangs_only_so_many_changes_are_kept() {
     let disk = Disk::new();
     let store = disk.store();
     let alice = key(1);
-    let hanging = disk.hangs.lock().unwrap();
+    disk.hang(true);
     let mut placed = Vec::new();
     let limit = QUEUE + 256 + 1;
     for number in 0..limit {
@@ -303,7 +314,7 @@ async fn while_the_disk_hangs_only_so_many_changes_are_kept() {
         }
     }
     assert!((QUEUE..limit).contains(&placed.len()), "{}", placed.len());
-    drop(hanging);
+    disk.hang(false);
     for one in placed {
         one.durable.await.unwrap();
     }
