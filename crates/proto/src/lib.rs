@@ -41,7 +41,6 @@ mod ids;
 pub mod notice;
 mod params;
 mod path;
-mod path_ids;
 mod path_table;
 mod ranges;
 mod rate;

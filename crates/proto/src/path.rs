@@ -1,23 +1,27 @@
-//! What the engine knows of one path: segments on their way out, segments that came in.
+//! What the engine knows of one path, in parts: segments on their way out, segments that came in, signs of life,
+//! measured figures, and where the path stands between its opening and its end.
+
+mod content;
+mod figures;
+mod incoming;
+mod liveness;
+mod outgoing;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use crate::handover::{Agreed, Priority};
-use crate::ids::{PathId, StreamId};
-use crate::rate::Rate;
-use crate::rtt::{Lowest, Rtt};
-use crate::scheduler::{CHUNK, PathSnapshot, SMALL_CHUNK, bytes_in, expected_rate};
+use crate::ids::PathId;
+use crate::scheduler::PathSnapshot;
+use figures::Figures;
+use incoming::Incoming;
+use liveness::Liveness;
+use outgoing::{Acknowledged, Outgoing};
 
-/// A chunk should not take longer on the only path.
-const LONE_CHUNK_TIME: Duration = Duration::from_millis(2);
-/// News of a path that is older goes on other paths too.
-const ALONG: Duration = Duration::from_millis(100);
-/// Beyond the usual patience, for a peer that has to finish what it sends on a path, and to say that it has.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+pub(crate) use content::Content;
+pub(crate) use outgoing::Sent;
 
 /// Where a path stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,56 +38,6 @@ pub enum PathState {
     Lost,
 }
 
-/// What a segment carried, to be sent again if the segment is lost with its path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Content {
-    Stream {
-        id: StreamId,
-        range: Range<u64>,
-        fin: bool,
-        /// It was sent again on another path, whose loss would repeat it.
-        elsewhere: bool,
-    },
-    MaxData,
-    MaxStreamData(StreamId),
-    MaxStreams,
-    Reset(StreamId),
-    Stop(StreamId),
-    PathLost(PathId),
-    Retire(PathId),
-    Addresses(u64),
-    Address(u8),
-    Priority(PathId),
-    Handover,
-    Close,
-    CloseAck,
-    /// The answer to OPEN: its acknowledgement shows that the client knows the secret.
-    Accept,
-}
-
-/// One segment on its way.
-#[derive(Debug)]
-pub(crate) struct Sent {
-    pub(crate) contents: SmallVec<[Content; 1]>,
-    pub(crate) at: Instant,
-    pub(crate) size: u32,
-    pub(crate) eliciting: bool,
-    /// How many segments this stands for. A run of segments that carried nothing but
-    /// acknowledgements is one entry, because nobody need acknowledge them.
-    pub(crate) run: u64,
-    /// Bytes delivered on the path, and when that became known, as of the sending.
-    delivered: u64,
-    delivered_at: Instant,
-    /// As much was in flight as the path was known to carry.
-    full: bool,
-}
-
-impl Sent {
-    fn is_bare(&self) -> bool {
-        !self.eliciting && self.contents.is_empty()
-    }
-}
-
 /// What the driver knows of a carrier, as far as it does (`TCP_INFO`, a QUIC path's statistics).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CarrierReport {
@@ -93,13 +47,6 @@ pub struct CarrierReport {
     pub rate: Option<u64>,
     /// Packets lost of each thousand.
     pub loss: u16,
-}
-
-/// What an acknowledgement brought.
-pub(crate) struct Acknowledged {
-    pub(crate) segments: SmallVec<[Sent; 1]>,
-    /// When the newest segment was sent that asked for an acknowledgement.
-    pub(crate) newest: Option<Instant>,
 }
 
 /// The frame that a path starts with.
@@ -112,170 +59,219 @@ pub(crate) enum First {
     Done,
 }
 
+/// A path's way from its opening until both sides know what arrived on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Opening,
+    Active,
+    Suspect,
+    Retiring,
+    /// Retiring, and everything has arrived: our count is final, and the peer is told. The carrier stays until it knows.
+    Drained,
+    /// Given up: our count is final.
+    Lost,
+    /// The peer knows our final count.
+    Told,
+    /// We know the peer's final count.
+    Heard,
+    /// Both.
+    Settled,
+}
+
 #[derive(Debug)]
 pub(crate) struct Path {
-    pub(crate) state: PathState,
-    pub(crate) first: First,
-    /// It was opened by OPEN, not by JOIN.
-    pub(crate) by_open: bool,
+    stage: Stage,
+    first: First,
+    by_open: bool,
     /// Not answered when a newer path was asked to carry the data instead.
     pub(crate) passed_over: bool,
     /// What may be sent before the peer answered (bytes).
-    pub(crate) early_limit: u64,
-    pub(crate) bytes_sent: u64,
-    pub(crate) bytes_received: u64,
-    /// Unacknowledged segments, oldest first; the oldest is number `acked`.
-    pub(crate) sent: VecDeque<Sent>,
-    pub(crate) acked: u64,
-    /// Segments sent, acknowledged or not.
-    pub(crate) sent_count: u64,
-    pub(crate) in_flight: u64,
-    pub(crate) rtt: Rtt,
-    pub(crate) base_rtt: Lowest,
-    pub(crate) rate: Rate,
-    /// Bytes that were acknowledged of what asked for it, and when they last grew.
-    delivered: u64,
-    delivered_at: Instant,
+    early_limit: u64,
     pub(crate) priority: Agreed<Priority>,
-    /// The carrier takes more, as far as the driver said.
-    pub(crate) room: bool,
-    pub(crate) carrier: CarrierReport,
-    /// When, counted in chunks over all paths, it last carried stream data.
-    pub(crate) last_used: u64,
+    /// A sign of life is to be asked for.
+    pub(crate) ping: bool,
     /// CLOSE_ACK is to be said here too: nobody knows which path works, and no later word will tell.
     pub(crate) last_word: bool,
     /// Mode `redundant`: what other paths carried and this one has not.
     pub(crate) copies: VecDeque<Content>,
-    /// The last time that an acknowledgement came, or that sending began anew.
-    pub(crate) progress: Instant,
-    pub(crate) heard: Instant,
-    /// When a sign of life was last asked for.
-    pub(crate) asked: Instant,
-    /// Suspect although the peer is heard on it: it carries one way only, and nothing but an acknowledgement of what
-    /// went the other way shows that it works again.
-    pub(crate) one_way: bool,
-    /// Stream data came, and no sign of life was asked for since: silence would be news.
-    pub(crate) expects_more: bool,
-    /// The peer retires the path: how many segments it has put on it in total.
-    pub(crate) peer_end: Option<u64>,
-    /// Once retiring: how long a silence may last.
-    pub(crate) patience: Duration,
-    /// Once retiring: everything has arrived, in both directions.
-    pub(crate) drained: bool,
-    /// Segments received.
-    pub(crate) received: u64,
-    /// Segments received, as last told to the peer.
-    pub(crate) reported: u64,
-    /// Segments received, as last told on another path than this one.
-    pub(crate) told_along: u64,
-    /// Bytes received in segments that ask for an acknowledgement, since the last one.
-    pub(crate) unreported_bytes: u64,
-    pub(crate) ack_deadline: Option<Instant>,
-    /// An acknowledgement should go with the next chance to send.
-    pub(crate) ack_due: bool,
-    pub(crate) newest_eliciting: Instant,
-    pub(crate) ping: bool,
-    /// Once lost: the contents were given back to their streams.
-    pub(crate) requeued: bool,
-    /// Up to this segment, the contents were sent again elsewhere while the path was suspect.
-    pub(crate) reinjected: u64,
-    /// Once lost: the peer knows our final count.
-    pub(crate) told: bool,
-    /// Once lost: we know the peer's final count.
-    pub(crate) heard_final: bool,
+    pub(crate) outgoing: Outgoing,
+    pub(crate) incoming: Incoming,
+    pub(crate) liveness: Liveness,
+    pub(crate) figures: Figures,
 }
 
 impl Path {
     pub(crate) fn new(first: First, now: Instant, rtt_hint: Option<Duration>, early_limit: u64) -> Self {
-        let state = match first {
-            First::Open | First::Join => PathState::Opening,
-            _ => PathState::Active,
+        let stage = match first {
+            First::Open | First::Join => Stage::Opening,
+            _ => Stage::Active,
         };
         Self {
-            state,
+            stage,
             first,
             by_open: matches!(first, First::Open | First::Accept),
             passed_over: false,
             early_limit,
-            bytes_sent: 0,
-            bytes_received: 0,
-            sent: VecDeque::new(),
-            acked: 0,
-            sent_count: 0,
-            in_flight: 0,
-            rtt: Rtt::new(rtt_hint),
-            base_rtt: Lowest::new(rtt_hint, now),
-            rate: Rate::new(now),
-            delivered: 0,
-            delivered_at: now,
             priority: Agreed::unsaid(Priority::Normal),
-            room: true,
-            carrier: CarrierReport::default(),
-            last_used: 0,
+            ping: false,
             last_word: false,
             copies: VecDeque::new(),
-            progress: now,
-            heard: now,
-            asked: now,
-            one_way: false,
-            expects_more: false,
-            peer_end: None,
-            patience: Duration::ZERO,
-            drained: false,
-            received: 0,
-            reported: 0,
-            told_along: 0,
-            unreported_bytes: 0,
-            ack_deadline: None,
-            ack_due: false,
-            newest_eliciting: now,
-            ping: false,
-            requeued: false,
-            reinjected: 0,
-            told: false,
-            heard_final: false,
+            outgoing: Outgoing::new(now),
+            incoming: Incoming::new(now),
+            liveness: Liveness::new(now),
+            figures: Figures::new(now, rtt_hint),
         }
     }
 
+    pub(crate) fn state(&self) -> PathState {
+        match self.stage {
+            Stage::Opening => PathState::Opening,
+            Stage::Active => PathState::Active,
+            Stage::Suspect => PathState::Suspect,
+            Stage::Retiring | Stage::Drained => PathState::Retiring,
+            Stage::Lost | Stage::Told | Stage::Heard | Stage::Settled => PathState::Lost,
+        }
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.stage == Stage::Active
+    }
+
+    pub(crate) fn is_opening(&self) -> bool {
+        self.stage == Stage::Opening
+    }
+
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.stage == Stage::Suspect
+    }
+
+    pub(crate) fn is_retiring(&self) -> bool {
+        matches!(self.stage, Stage::Retiring | Stage::Drained)
+    }
+
     pub(crate) fn is_live(&self) -> bool {
-        self.state != PathState::Lost
+        self.state() != PathState::Lost
     }
 
     /// Live, and not about to end.
     pub(crate) fn stays(&self) -> bool {
-        !matches!(self.state, PathState::Retiring | PathState::Lost)
+        matches!(self.stage, Stage::Opening | Stage::Active | Stage::Suspect)
     }
 
     /// Our count of what was received is final, and the peer may not know it.
     pub(crate) fn owes_final(&self) -> bool {
-        (self.drained || !self.is_live()) && !self.told
+        matches!(self.stage, Stage::Drained | Stage::Lost | Stage::Heard)
+    }
+
+    /// We know the peer's final count.
+    pub(crate) fn has_heard_final(&self) -> bool {
+        matches!(self.stage, Stage::Heard | Stage::Settled)
+    }
+
+    /// Both sides know everything about this lost path.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.stage == Stage::Settled
+    }
+
+    /// The peer answered. False if it did before.
+    #[must_use]
+    pub(crate) fn answer(&mut self, now: Instant) -> bool {
+        let waited = self.is_opening();
+        if waited {
+            self.stage = Stage::Active;
+            self.liveness.begin(now);
+        }
+        waited
+    }
+
+    /// The path makes no progress. True if that is new.
+    pub(crate) fn suspect(&mut self) -> bool {
+        let new = self.is_active();
+        if new {
+            self.stage = Stage::Suspect;
+            // With nothing under way, no acknowledgement could ever show that it works.
+            self.ping |= self.outgoing.in_flight() == 0;
+        }
+        new
+    }
+
+    /// The path makes progress. True if it was suspect.
+    pub(crate) fn progress(&mut self, now: Instant) -> bool {
+        self.liveness.progressed(now);
+        let revived = self.is_suspect();
+        if revived {
+            self.stage = Stage::Active;
+        }
+        revived
     }
 
     /// Carries nothing new from now on. A silence longer than `patience` makes it lost.
-    pub(crate) fn begin_retiring(&mut self, now: Instant, patience: Duration) {
-        self.patience = patience;
-        self.state = PathState::Retiring;
-        self.progress = now;
+    pub(crate) fn retire(&mut self, now: Instant, patience: Duration) {
+        self.stage = Stage::Retiring;
+        self.liveness.retire(now, patience);
         self.ping = false;
         self.last_word = false;
         self.copies.clear();
-        if self.received > self.reported {
-            self.ack_due = true;
-            self.ack_deadline = None;
+        if self.incoming.has_news() {
+            self.incoming.owe_now();
         }
     }
 
     /// Notes that nothing is missing any more on a path that retires. True the first time.
     pub(crate) fn drain(&mut self) -> bool {
-        let whole = self.peer_end == Some(self.received) && self.in_flight == 0;
-        let drained = self.state == PathState::Retiring && whole && !self.drained;
-        self.drained |= drained;
+        let whole = self.incoming.is_whole() && self.outgoing.in_flight() == 0;
+        let drained = self.stage == Stage::Retiring && whole;
+        if drained {
+            self.stage = Stage::Drained;
+        }
         drained
     }
 
-    /// Both sides know everything about this lost path.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.state == PathState::Lost && self.told && self.heard_final
+    /// The path is given up. True if our final count has yet to be said: one that retired in order has said it.
+    pub(crate) fn lose(&mut self) -> bool {
+        let said = self.stage == Stage::Drained;
+        self.stage = Stage::Lost;
+        self.incoming.owe_nothing();
+        !said
+    }
+
+    /// The peer knows our final count. True if the path only waited for that to be given up.
+    pub(crate) fn final_told(&mut self) -> bool {
+        self.stage = match self.stage {
+            Stage::Lost => Stage::Told,
+            Stage::Heard => Stage::Settled,
+            other => other,
+        };
+        self.stage == Stage::Drained
+    }
+
+    /// The peer has told its final count of this lost path: nothing else will be acknowledged.
+    pub(crate) fn final_heard(&mut self) {
+        self.stage = match self.stage {
+            Stage::Lost => Stage::Heard,
+            Stage::Told => Stage::Settled,
+            other => other,
+        };
+        self.outgoing.forget();
+    }
+
+    pub(crate) fn first(&self) -> First {
+        self.first
+    }
+
+    /// The frame that the path starts with has left.
+    pub(crate) fn started(&mut self) {
+        self.first = First::Done;
+    }
+
+    /// The path was opened by OPEN, not by JOIN.
+    pub(crate) fn is_by_open(&self) -> bool {
+        self.by_open
+    }
+
+    /// Bytes that may be sent before the peer answers.
+    pub(crate) fn early_room(&self) -> u64 {
+        self.early_limit.saturating_sub(self.outgoing.bytes())
     }
 
     pub(crate) fn note_sent(
@@ -285,151 +281,99 @@ impl Path {
         eliciting: bool,
         contents: SmallVec<[Content; 1]>,
     ) {
-        let full = eliciting && self.is_full();
-        if eliciting {
-            if self.in_flight == 0 {
-                self.progress = now;
-                self.delivered_at = now;
-            }
-            self.in_flight += size as u64;
+        let full = eliciting && self.figures.is_full(self.outgoing.in_flight());
+        if self.outgoing.note(now, size, eliciting, full, contents) {
+            self.liveness.begin(now);
         }
-        self.bytes_sent += size as u64;
-        self.sent_count += 1;
-        let (delivered, delivered_at) = (self.delivered, self.delivered_at);
-        let size = size as u32;
-        let segment = Sent { contents, at: now, size, eliciting, run: 1, delivered, delivered_at, full };
-        match self.sent.back_mut() {
-            Some(last) if last.is_bare() && segment.is_bare() => last.run += 1,
-            _ => self.sent.push_back(segment),
-        }
-    }
-
-    fn expected_rate(&self) -> u64 {
-        expected_rate(self.rate.get(), self.rate.is_growing(), self.base_rtt.get())
-    }
-
-    /// How large a chunk may be when there is no other path to choose. The reader gets nothing of it before all of it
-    /// is there.
-    pub(crate) fn chunk(&self) -> u64 {
-        bytes_in(self.expected_rate(), LONE_CHUNK_TIME).clamp(SMALL_CHUNK, CHUNK)
-    }
-
-    /// As much is in flight as the path is known to carry: what it delivers now is all that it can.
-    fn is_full(&self) -> bool {
-        self.in_flight > bytes_in(self.expected_rate(), self.base_rtt.get())
-    }
-
-    /// Takes out what shall go again on another path while this one may still deliver it: what arrives here first
-    /// counts, and need not go there any more.
-    pub(crate) fn repeat_elsewhere(&mut self) -> Vec<Content> {
-        let mut repeated = Vec::new();
-        if self.reinjected == self.sent_count {
-            return repeated;
-        }
-        self.reinjected = self.sent_count;
-        let opening = self.state == PathState::Opening;
-        for segment in &mut self.sent {
-            segment.contents.retain(|content| match content {
-                Content::Stream { elsewhere, .. } => {
-                    if !std::mem::replace(elsewhere, true) {
-                        let mut again = content.clone();
-                        if let Content::Stream { elsewhere, .. } = &mut again {
-                            *elsewhere = false;
-                        }
-                        repeated.push(again);
-                    }
-                    true
-                }
-                Content::Accept => true,
-                // What belongs to the opening is of use on this path alone.
-                Content::PathLost(_) | Content::Priority(_) if opening => true,
-                _ => {
-                    repeated.push(content.clone());
-                    false
-                }
-            });
-        }
-        repeated
-    }
-
-    /// Takes out the segments below `count`, newly acknowledged. `None` if `count` was never sent.
-    pub(crate) fn acknowledge(&mut self, count: u64) -> Option<Acknowledged> {
-        if count > self.sent_count {
-            return None;
-        }
-        let mut segments = SmallVec::new();
-        while self.acked < count
-            && let Some(mut segment) = self.sent.pop_front()
-        {
-            if self.acked + segment.run > count {
-                segment.run -= count - self.acked;
-                self.acked = count;
-                self.sent.push_front(segment);
-                break;
-            }
-            self.acked += segment.run;
-            // Nothing is in flight on a path whose contents were given back.
-            if segment.eliciting && !self.requeued {
-                self.in_flight -= u64::from(segment.size);
-                self.delivered += u64::from(segment.size);
-            }
-            segments.push(segment);
-        }
-        let newest = segments.iter().rev().find(|s: &&Sent| s.eliciting).map(|s| s.at);
-        Some(Acknowledged { segments, newest })
     }
 
     /// Learns from an acknowledgement that the peer held back for `delay`.
     pub(crate) fn measure(&mut self, now: Instant, acknowledged: &Acknowledged, delay: Duration) {
-        let Some(newest) = acknowledged.segments.iter().rev().find(|s| s.eliciting) else {
-            return;
-        };
-        let elapsed = now.saturating_duration_since(newest.at);
-        self.rtt.sample(elapsed, delay);
-        self.base_rtt.sample(now, elapsed, delay);
-        let interval = now.saturating_duration_since(newest.delivered_at);
-        let bytes = self.delivered - newest.delivered;
-        self.rate.sample(now, bytes, interval, newest.full, self.base_rtt.get());
-        self.delivered_at = now;
+        if let Some(newest) = acknowledged.newest() {
+            let delivery = self.outgoing.delivery(now, newest);
+            self.figures.measure(now, newest, delay, &delivery);
+        }
     }
 
-    /// What was received may not be known to the peer if nothing comes back on this path.
-    pub(crate) fn is_unheard(&self, now: Instant) -> bool {
-        let age = now.saturating_duration_since(self.newest_eliciting);
-        self.received > self.told_along && age > self.rtt.smoothed() + ALONG
+    /// Takes out what shall go again on another path while this one may still deliver it.
+    pub(crate) fn repeat_elsewhere(&mut self) -> Vec<Content> {
+        let opening = self.is_opening();
+        self.outgoing.repeat_elsewhere(opening)
     }
 
     pub(crate) fn snapshot(&self, id: PathId, now: Instant) -> PathSnapshot {
-        let silent = || now.saturating_duration_since(self.progress);
+        let in_flight = self.outgoing.in_flight();
+        let (figures, carrier) = (&self.figures, self.figures.carrier());
         PathSnapshot {
             id,
-            opening: self.state == PathState::Opening,
-            suspect: self.state == PathState::Suspect,
+            opening: self.is_opening(),
+            suspect: self.is_suspect(),
             backup: self.priority.value == Priority::Backup,
-            srtt: self.rtt.smoothed(),
-            rttvar: self.rtt.variation(),
-            base_rtt: self.base_rtt.get(),
-            rate: self.rate.get().max(self.carrier.rate),
-            growing: self.rate.is_growing(),
-            in_flight: self.in_flight,
-            unsent: self.carrier.unsent,
-            room: self.room,
-            silent: if self.in_flight > 0 { silent() } else { Duration::ZERO },
-            loss: self.carrier.loss,
-            last_used: self.last_used,
+            srtt: figures.srtt(),
+            rttvar: figures.rtt().variation(),
+            base_rtt: figures.base_rtt(),
+            rate: figures.rate().max(carrier.rate),
+            growing: figures.is_growing(),
+            in_flight,
+            unsent: carrier.unsent,
+            room: figures.has_room(),
+            silent: if in_flight > 0 { self.liveness.silent(now) } else { Duration::ZERO },
+            loss: carrier.loss,
+            last_used: figures.last_used(),
         }
+    }
+
+    /// How long a silence makes the path suspect.
+    pub(crate) fn patience(&self, max_ack_delay: Duration) -> Duration {
+        self.figures.rtt().suspect_after(max_ack_delay)
+    }
+
+    pub(crate) fn suspect_deadline(&self, max_ack_delay: Duration) -> Option<Instant> {
+        (self.is_active() && self.outgoing.in_flight() > 0)
+            .then(|| self.liveness.deadline(self.patience(max_ack_delay)))
     }
 
     /// When to stop waiting for what is missing on a path that retires.
     pub(crate) fn retire_deadline(&self) -> Option<Instant> {
-        (self.state == PathState::Retiring).then(|| match self.in_flight {
-            0 => self.progress.max(self.heard) + self.patience * 2 + LAST_WORDS,
-            _ => self.progress + self.patience,
-        })
+        self.is_retiring().then(|| self.liveness.retire_deadline(self.outgoing.in_flight()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path() -> (Path, Instant) {
+        let now = Instant::now();
+        (Path::new(First::Accept, now, None, 0), now)
     }
 
-    pub(crate) fn suspect_deadline(&self, max_ack_delay: Duration) -> Option<Instant> {
-        (self.state == PathState::Active && self.in_flight > 0)
-            .then(|| self.progress + self.rtt.suspect_after(max_ack_delay))
+    #[test]
+    fn a_lost_path_is_settled_when_both_counts_are_known_in_either_order() {
+        for told_first in [true, false] {
+            let (mut path, _) = path();
+            assert!(path.lose() && path.owes_final() && !path.is_settled());
+            if told_first {
+                assert!(!path.final_told() && !path.owes_final());
+                path.final_heard();
+            } else {
+                path.final_heard();
+                assert!(path.owes_final() && path.has_heard_final());
+                path.final_told();
+            }
+            assert!(path.is_settled() && !path.owes_final());
+        }
+    }
+
+    #[test]
+    fn a_path_that_retires_is_drained_once_and_has_said_its_count_when_it_is_lost() {
+        let (mut path, now) = path();
+        path.retire(now, Duration::from_secs(1));
+        assert!(!path.drain(), "the peer has not said where it ends");
+        assert!(path.incoming.ends_at(0) && path.drain() && !path.drain());
+        assert!(path.is_live() && path.owes_final());
+        assert!(path.final_told(), "now the carrier may go");
+        assert!(!path.lose());
+        assert!(!path.final_told() && !path.owes_final());
     }
 }

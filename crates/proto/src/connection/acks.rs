@@ -5,15 +5,12 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::Connection;
-use super::draft::Draft;
+use super::draft::{Draft, SMALL_FRAME};
 use super::schedule::answers_for;
-use super::transmit::SMALL_FRAME;
 use crate::frame::{self, Acks, Frame, PathReport};
 use crate::ids::PathId;
 use crate::varint;
 
-/// So many bytes are acknowledged at once; fewer after the acknowledgement delay.
-const ACK_BYTES: u64 = 256 * 1024;
 /// With several paths the sender needs to know soon how each of them does.
 const SHARED_DELAY: Duration = Duration::from_millis(5);
 
@@ -24,17 +21,8 @@ impl Connection {
     pub(super) fn owe_ack(&mut self, now: Instant, id: PathId, size: usize) {
         let longest = if self.shares_paths() { SHARED_DELAY } else { Duration::MAX };
         let delay = self.config.params.max_ack_delay.min(longest);
-        let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) else {
-            return;
-        };
-        path.newest_eliciting = now;
-        path.unreported_bytes += size as u64;
-        let last = path.peer_end == Some(path.received);
-        if path.unreported_bytes >= ACK_BYTES || last {
-            path.ack_due = true;
-            path.ack_deadline = None;
-        } else if !path.ack_due {
-            path.ack_deadline.get_or_insert(now + delay);
+        if let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) {
+            path.incoming.owe(now, size, delay);
         }
     }
 
@@ -57,10 +45,10 @@ impl Connection {
         let live = self.paths.iter().filter(|(_, p)| p.is_live());
         for (path, p) in live.take(fitting.min(frame::MAX_REPORTS)) {
             let answers = (!shared && trusted) || answered.contains(&path);
-            let along = !answers && trusted && p.is_unheard(now);
-            if (answers && p.received > p.reported) || along {
-                let delay = now.saturating_duration_since(p.newest_eliciting).as_micros() as u64;
-                let report = PathReport { path, received: p.received };
+            let along = !answers && trusted && p.incoming.is_unheard(now, p.figures.srtt());
+            if (answers && p.incoming.has_news()) || along {
+                let delay = p.incoming.held_back(now).as_micros() as u64;
+                let report = PathReport { path, received: p.incoming.segments() };
                 acks.push((report, delay.min(varint::MAX)));
             }
             if answers || along {
@@ -79,13 +67,8 @@ impl Connection {
     pub(super) fn note_told(&mut self, told: &Told) {
         for (id, answers) in told {
             match self.paths.get_mut(*id) {
-                Some(path) if *answers => {
-                    path.reported = path.received;
-                    path.ack_deadline = None;
-                    path.ack_due = false;
-                    path.unreported_bytes = 0;
-                }
-                Some(path) => path.told_along = path.received,
+                Some(path) if *answers => path.incoming.note_told(),
+                Some(path) => path.incoming.note_told_along(),
                 None => {}
             }
         }

@@ -7,7 +7,7 @@ use super::{Closing, Connection};
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::{ClosedBy, Event};
 use crate::ids::{PathId, Side};
-use crate::path::{Path, PathState};
+use crate::path::Path;
 
 /// Client: what became of our CLOSE_ACK. A server that waits for it cannot dial, so the client must be able to come
 /// back and say it again.
@@ -87,7 +87,7 @@ impl Connection {
 
     pub(super) fn peer_closed(&mut self, now: Instant, code: CloseCode, reason: &str) {
         self.control.close_ack = true;
-        let active = self.paths.values_mut().filter(|p| p.state == PathState::Active);
+        let active = self.paths.values_mut().filter(|p| p.is_active());
         active.for_each(|path| path.last_word = true);
         if self.side == Side::Client && self.farewell == Farewell::NotOwed {
             let until = now + CLOSING_LINGER.min(self.config.params.linger);

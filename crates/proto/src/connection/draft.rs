@@ -6,6 +6,11 @@ use crate::frame::Frame;
 use crate::path::Content;
 use crate::segment::{LENGTH_SIZE, MAX_SEGMENT};
 
+/// Less room than this is not worth a piece of stream data.
+pub(super) const MIN_PIECE: usize = 64;
+/// Type, length and at most three varints: no frame of numbers is longer.
+pub(super) const SMALL_FRAME: usize = 3 + 3 * 8;
+
 /// The segment at the end of a driver's buffer, how long it may become, and what has to be sent
 /// again should it be lost.
 pub(super) struct Draft<'a> {

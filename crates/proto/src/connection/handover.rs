@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::frame::Frame;
 use crate::handover::{Agreed, HandoverMode, Priority};
 use crate::ids::{PathId, Side};
-use crate::path::{Content, Path, PathState};
+use crate::path::{Content, Path};
 
 impl Connection {
     /// Sets the handover mode for both sides. The last word of either side counts, the client's if both speak at once.
@@ -89,8 +89,8 @@ impl Connection {
 
     /// The path to keep if it is to be only one.
     fn best_path(&self) -> Option<PathId> {
-        let active = self.paths.iter().filter(|(_, p)| p.state == PathState::Active);
-        let rank = |p: &Path| (p.priority.value == Priority::Backup, p.rtt.smoothed());
+        let active = self.paths.iter().filter(|(_, p)| p.is_active());
+        let rank = |p: &Path| (p.priority.value == Priority::Backup, p.figures.srtt());
         active.min_by_key(|(_, p)| rank(p)).map(|(id, _)| id)
     }
 
@@ -111,8 +111,7 @@ impl Connection {
     ) {
         let waiting: Vec<PathId> = self.control.priorities.iter().copied().collect();
         for id in waiting.into_iter().filter(|id| *id != here) {
-            let state = self.paths.get(id).map(|p| p.state);
-            if state != Some(PathState::Opening) && fits(draft) {
+            if !self.paths.get(id).is_some_and(Path::is_opening) && fits(draft) {
                 self.put_priority(id, draft);
             }
         }

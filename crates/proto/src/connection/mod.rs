@@ -24,12 +24,12 @@ use whimbrel_base::{ConnectionId, EndpointId};
 
 use crate::error::CloseCode;
 use crate::event::{ClosedBy, Event, Footprint, PathStats, Stats};
-use crate::frame::{Open, PathReport};
+use crate::frame::Open;
 use crate::handover::{Agreed, HandoverMode};
 use crate::ids::{PathId, Side, StreamId};
 use crate::notice::NoticeKey;
 use crate::params::Params;
-use crate::path_ids::PathIds;
+use crate::path::Path;
 use crate::path_table::PathTable;
 use crate::scheduler::SchedulerKind;
 use crate::secret::Secret;
@@ -105,9 +105,6 @@ pub struct Connection {
     confirmed: bool,
 
     paths: PathTable,
-    path_ids: PathIds,
-    /// Answers about paths that this side never saw, for the next first flight.
-    unseen_paths: Vec<PathReport>,
 
     streams: BTreeMap<StreamId, Stream>,
     /// Streams with something to send, in turn.
@@ -215,8 +212,6 @@ impl Connection {
             secret: None,
             confirmed: false,
             paths: PathTable::default(),
-            path_ids: PathIds::default(),
-            unseen_paths: Vec::new(),
             streams: BTreeMap::new(),
             send_queue: VecDeque::new(),
             blocked_writers: BTreeSet::new(),
@@ -344,14 +339,14 @@ impl Connection {
         let live = self.paths.iter().filter(|(_, path)| path.is_live());
         live.map(|(id, path)| PathStats {
             id,
-            state: path.state,
+            state: path.state(),
             priority: path.priority.value,
-            srtt: path.rtt.smoothed(),
-            min_rtt: path.rtt.min(),
-            bytes_sent: path.bytes_sent,
-            bytes_received: path.bytes_received,
-            in_flight: path.in_flight,
-            rate: path.rate.get(),
+            srtt: path.figures.srtt(),
+            min_rtt: path.figures.rtt().min(),
+            bytes_sent: path.outgoing.bytes(),
+            bytes_received: path.incoming.bytes(),
+            in_flight: path.outgoing.in_flight(),
+            rate: path.figures.rate(),
         })
         .collect()
     }
@@ -365,13 +360,13 @@ impl Connection {
     /// The round-trip time of the newest path, which may be lost: the best guess for the next one.
     #[must_use]
     pub fn last_rtt(&self) -> Option<Duration> {
-        self.paths.values().next_back().map(|path| path.rtt.smoothed())
+        self.paths.values().next_back().map(|path| path.figures.srtt())
     }
 
     /// Bytes on their way over all paths, not acknowledged yet.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.paths.values().map(|path| path.in_flight).sum()
+        self.paths.values().map(|path| path.outgoing.in_flight()).sum()
     }
 
     /// Streams have something to send, perhaps more than credit or the scheduler allow.
@@ -389,7 +384,7 @@ impl Connection {
     /// Where a path stands; `None` once it is forgotten.
     #[must_use]
     pub fn path_state(&self, id: PathId) -> Option<crate::path::PathState> {
-        self.paths.get(id).map(|path| path.state)
+        self.paths.get(id).map(Path::state)
     }
 
     /// Since when no path is left; `None` while there is one.
@@ -409,8 +404,8 @@ impl Connection {
     pub fn footprint(&self) -> Footprint {
         Footprint {
             paths: self.paths.len(),
-            unseen_reports: self.unseen_paths.len(),
-            segments: self.paths.values().map(|p| p.sent.len()).sum(),
+            unseen_reports: self.paths.unseen(),
+            segments: self.paths.values().map(|p| p.outgoing.segments().len()).sum(),
             streams: self.streams.len(),
             pieces: self.streams.values().map(|s| s.recv.pieces()).sum(),
             events: self.events.len(),

@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::frame::{Join, MAX_REPORTS, Open, PathReport};
 use crate::handover::HandoverMode;
 use crate::ids::{PathId, Side};
-use crate::path::{Content, First, Path, PathState};
+use crate::path::{Content, First, Path};
 
 /// Lost paths that are not settled yet; a client that has this many opens further ones without
 /// sending data early, so that they leave nothing behind when they fail.
@@ -69,9 +69,9 @@ impl Connection {
         if !self.may_open_path() {
             return None;
         }
-        let id = self.path_ids.give();
+        let id = self.paths.give_id();
         let first = if self.is_established() { First::Join } else { First::Open };
-        let early_limit = if self.unsettled() < MAX_UNSETTLED { early_limit } else { 0 };
+        let early_limit = if self.paths.unsettled() < MAX_UNSETTLED { early_limit } else { 0 };
         let mut path = Path::new(first, now, rtt, early_limit);
         path.priority = self.opening_priority();
         if path.priority.is_by(self.side) {
@@ -86,11 +86,11 @@ impl Connection {
     /// when another path was opened since and the answer to the first is overdue. What is acknowledged before it could
     /// be sent does not go again. Does nothing while a path is answered, since that one carries the data.
     pub fn repeat_opening(&mut self) {
-        if self.paths.values().any(|p| p.is_live() && p.state != PathState::Opening) {
+        if self.paths.values().any(|p| p.is_live() && !p.is_opening()) {
             return;
         }
         let mut contents = Vec::new();
-        let mut opening = self.paths.values_mut().rev().filter(|p| p.state == PathState::Opening);
+        let mut opening = self.paths.values_mut().rev().filter(|p| p.is_opening());
         let newest = opening.next();
         for path in opening.filter(|p| !p.passed_over) {
             path.passed_over = true;
@@ -104,19 +104,18 @@ impl Connection {
 
     /// Of the paths that are opening the one that carries data, as long as none is answered.
     pub(super) fn opening_carrier(&self) -> Option<PathId> {
-        let opening = || self.paths.iter().filter(|(_, p)| p.state == PathState::Opening);
+        let opening = || self.paths.iter().filter(|(_, p)| p.is_opening());
         let first = opening().find(|(_, p)| !p.passed_over);
         first.or_else(|| opening().next_back()).map(|(id, _)| id)
     }
 
     /// The path began with an OPEN.
     pub(super) fn was_opened_by_open(&self, id: PathId) -> bool {
-        self.paths.get(id).is_some_and(|path| path.by_open)
+        self.paths.get(id).is_some_and(Path::is_by_open)
     }
 
     /// Server: takes the path of an OPEN into a new connection.
     pub(super) fn accept_open(&mut self, open: &Open, now: Instant) {
-        self.path_ids.spend(open.path);
         self.paths.insert(open.path, Path::new(First::Accept, now, None, u64::MAX));
         self.detached_since = None;
         self.contact_lost = None;
@@ -142,14 +141,13 @@ impl Connection {
         }
         self.check_path_id(open.path)?;
         if !equal {
-            if !self.path_ids.is_highest(open.path) {
+            if !self.paths.is_highest(open.path) {
                 return Err(JoinError::PathIdReused);
             }
             self.lose_all_but(now, open.path);
             for path in self.paths.values_mut() {
                 // The client saw no answer, so nothing of ours arrived on them.
-                path.heard_final = true;
-                path.sent.clear();
+                path.final_heard();
             }
         }
         self.add_server_path(now, open.path, First::Accept, &open.lost);
@@ -177,11 +175,10 @@ impl Connection {
     }
 
     fn check_path_id(&self, path: PathId) -> Result<(), JoinError> {
-        if self.path_ids.is_fresh(path) { Ok(()) } else { Err(JoinError::PathIdReused) }
+        if self.paths.is_fresh(path) { Ok(()) } else { Err(JoinError::PathIdReused) }
     }
 
     fn add_server_path(&mut self, now: Instant, id: PathId, first: First, lost: &[PathReport]) {
-        self.path_ids.spend(id);
         self.paths.insert(id, Path::new(first, now, None, u64::MAX));
         self.detached_since = None;
         self.contact_lost = None;
@@ -202,12 +199,10 @@ impl Connection {
         let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) else {
             return;
         };
-        path.state = PathState::Lost;
-        path.ack_deadline = None;
-        path.ack_due = false;
-        let forgettable = path.acked == 0
-            && path.received == 0
-            && path.sent.iter().all(|s| s.contents.iter().all(is_first_flight));
+        let owes_word = path.lose();
+        let forgettable = path.outgoing.is_unheard()
+            && path.incoming.segments() == 0
+            && path.outgoing.contents().all(is_first_flight);
         self.push(Event::PathDown(id));
         // The peer may never have heard of it, and nothing hangs on it. But if another path is
         // there it costs nothing to say so, and the peer might be sending on it.
@@ -215,13 +210,12 @@ impl Connection {
             forgettable && !self.paths.values().any(Path::is_live) && !self.should_report_open();
         if forgettable && self.side == Side::Client {
             let path = self.paths.remove(id);
-            for content in path.iter().flat_map(|p| &p.sent).flat_map(|s| &s.contents) {
+            for content in path.iter().flat_map(|p| p.outgoing.contents()) {
                 self.control.mark(content);
             }
         } else {
             self.requeue(id);
-            // One that retired in order has said it already.
-            if self.paths.get(id).is_some_and(|p| p.owes_final() && !p.drained) {
+            if owes_word {
                 self.control.paths_lost.insert(id);
             }
             self.forget_oldest_lost();
@@ -230,7 +224,7 @@ impl Connection {
         if self.detached_since.is_none() && !self.paths.values().any(Path::is_live) {
             self.detached_since = Some(now);
         }
-        let heard = |p: &Path| p.is_live() && p.state != PathState::Opening;
+        let heard = |p: &Path| p.is_live() && !p.is_opening();
         if self.contact_lost.is_none() && !self.paths.values().any(heard) {
             self.contact_lost = Some(now);
         }
@@ -240,24 +234,17 @@ impl Connection {
     /// Client, before the first answer: a server that heard an OPEN keeps its path until it is told that the client
     /// does not. The newest ones are told.
     fn should_report_open(&self) -> bool {
-        !self.is_established() && self.unsettled() <= MAX_OPENS_TOLD
+        !self.is_established() && self.paths.unsettled() <= MAX_OPENS_TOLD
     }
 
     /// What was acknowledged on a path that died may not have arrived.
     pub(super) fn tell_counts_again(&mut self) {
         let live = self.paths.values_mut().filter(|p| p.is_live());
-        for path in live.filter(|p| p.received > 0) {
-            path.reported = path.reported.min(path.received - 1);
-            path.ack_due = true;
-            path.ack_deadline = None;
-        }
+        live.for_each(|path| path.incoming.tell_again());
     }
 
     fn forget_oldest_lost(&mut self) {
-        while self.unsettled() > MAX_LOST {
-            let oldest = self.paths.iter().find(|(_, p)| !p.is_live()).map(|(id, _)| id);
-            let Some(id) = oldest else { break };
-            self.paths.remove(id);
+        while let Some(id) = self.paths.forget_oldest_lost(MAX_LOST) {
             self.control.paths_lost.remove(&id);
         }
     }
@@ -272,14 +259,11 @@ impl Connection {
 
     /// Puts what the path has not delivered back into the queues.
     fn requeue(&mut self, id: PathId) {
-        let Some(path) = self.paths.get_mut(id).filter(|p| !p.requeued) else {
-            return;
-        };
-        path.requeued = true;
-        path.in_flight = 0;
-        path.copies.clear();
-        let contents: Vec<Content> = path.sent.iter().flat_map(|s| s.contents.iter().cloned()).collect();
-        self.put_back(contents);
+        if let Some(path) = self.paths.get_mut(id) {
+            path.copies.clear();
+            let contents = path.outgoing.give_back();
+            self.put_back(contents);
+        }
     }
 
     /// Returns how many bytes of streams will go again.
@@ -313,16 +297,15 @@ impl Connection {
             }
             return;
         };
-        if path.heard_final {
+        if path.has_heard_final() {
             return;
         }
         // A lying peer hurts only itself: counts above what was sent are cut.
-        let count = report.received.min(path.sent_count);
+        let count = report.received.min(path.outgoing.count());
         self.apply_ack(now, report.path, count, None);
         self.path_lost(now, report.path);
         if let Some(path) = self.paths.get_mut(report.path) {
-            path.heard_final = true;
-            path.sent.clear();
+            path.final_heard();
         }
         self.forget_settled(report.path);
     }
@@ -331,22 +314,20 @@ impl Connection {
     fn answer_unseen(&mut self, path: PathId) {
         if self.side == Side::Server {
             // A path that was called unseen must stay so, however late its bytes arrive.
-            self.path_ids.spend(path);
+            self.paths.spend(path);
         }
-        let known = self.unseen_paths.iter().any(|r| r.path == path);
-        if !known && self.unseen_paths.len() < MAX_REPORTS {
-            self.unseen_paths.push(PathReport { path, received: 0 });
+        if self.paths.note_unseen(path) {
             self.control.paths_lost.insert(path);
         }
     }
 
     /// Our own final count of a lost path has reached the peer.
     pub(super) fn final_was_told(&mut self, now: Instant, id: PathId) {
-        self.unseen_paths.retain(|r| r.path != id);
-        if let Some(path) = self.paths.get_mut(id) {
-            path.told = true;
-            if path.state == PathState::Retiring {
-                self.path_lost(now, id);
+        self.paths.unseen_told(id);
+        if self.paths.get_mut(id).is_some_and(Path::final_told) {
+            self.path_lost(now, id);
+            if let Some(path) = self.paths.get_mut(id) {
+                path.final_told();
             }
         }
         self.forget_settled(id);
@@ -359,25 +340,6 @@ impl Connection {
         }
     }
 
-    fn unsettled(&self) -> usize {
-        self.paths.values().filter(|p| !p.is_live()).count()
-    }
-
-    /// What was received on paths that are gone, as far as the peer may not know it.
-    pub(super) fn lost_reports(&self) -> Vec<PathReport> {
-        let lost = self.paths.iter().filter(|(_, p)| p.owes_final());
-        let known = lost.map(|(path, p)| PathReport { path, received: p.received });
-        known.chain(self.unseen_paths.iter().copied()).take(MAX_REPORTS).collect()
-    }
-
-    /// Our word on one path, unless the peer has it.
-    pub(super) fn lost_report(&self, path: PathId) -> Option<PathReport> {
-        match self.paths.get(path) {
-            Some(p) => p.owes_final().then_some(PathReport { path, received: p.received }),
-            None => self.unseen_paths.iter().find(|r| r.path == path).copied(),
-        }
-    }
-
     /// The peer answered our OPEN or JOIN on `id`.
     pub(super) fn path_answered(
         &mut self,
@@ -386,11 +348,9 @@ impl Connection {
         lost: &[PathReport],
     ) -> Result<(), ProtocolError> {
         let path = self.paths.get_mut(id).ok_or(ProtocolError::Unexpected("answer"))?;
-        if path.state != PathState::Opening {
+        if !path.answer(now) {
             return Err(ProtocolError::Unexpected("second answer"));
         }
-        path.state = PathState::Active;
-        path.progress = now;
         self.contact_lost = None;
         for report in lost {
             self.learn_final(now, *report);
@@ -416,16 +376,13 @@ impl Connection {
     /// no segment was acknowledged: a slow path is not a dead one.
     pub fn carrier_progress(&mut self, id: PathId, at: Instant) {
         if let Some(path) = self.paths.get_mut(id) {
-            path.progress = path.progress.max(at);
+            path.liveness.carrier_progressed(at);
         }
     }
 
     /// Marks a path as suspect because of outside knowledge (its carrier stalls).
     pub fn suspect_path(&mut self, id: PathId) {
-        if let Some(path) = self.paths.get_mut(id).filter(|p| p.state == PathState::Active) {
-            path.state = PathState::Suspect;
-            // With nothing under way, no acknowledgement could ever show that it works.
-            path.ping |= path.in_flight == 0;
+        if self.paths.get_mut(id).is_some_and(Path::suspect) {
             self.push(Event::PathSuspect(id));
         }
     }
@@ -433,7 +390,7 @@ impl Connection {
     /// True if some path carries data or may soon.
     #[must_use]
     pub fn has_active_path(&self) -> bool {
-        self.paths.values().any(|p| p.state == PathState::Active)
+        self.paths.values().any(Path::is_active)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::ProtocolError;
 use crate::event::Event;
 use crate::frame::{self, Frame, Step};
 use crate::ids::{PathId, Side, StreamId};
-use crate::path::{Content, PathState, Sent};
+use crate::path::{Content, Sent};
 use crate::varint::Reader;
 
 /// More pieces than this that wait for others before them, over all streams, are an attack on our
@@ -40,14 +40,12 @@ impl Connection {
             // Our final count for this path may have been told: nothing more may be taken from it.
             return Ok(());
         };
-        let first = path.received == 0;
-        path.received += 1;
-        path.bytes_received += segment.len() as u64;
-        path.heard = now;
-        if path.peer_end.is_some_and(|end| path.received > end) {
+        let first = path.incoming.segments() == 0;
+        path.liveness.hear(now);
+        if !path.incoming.count(segment.len()) {
             return Err(ProtocolError::Unexpected("segment behind RETIRE"));
         }
-        if path.state == PathState::Suspect && !path.one_way {
+        if path.is_suspect() && path.liveness.revives_by_hearing() {
             self.note_progress(id, now);
         }
         let mut reader = Reader::new(segment);
@@ -68,7 +66,7 @@ impl Connection {
             }
         }
         if let Some(path) = self.paths.get_mut(id).filter(|_| flowing) {
-            path.expects_more = true;
+            path.liveness.expect_more();
         }
         if eliciting {
             self.owe_ack(now, id, segment.len());
@@ -139,7 +137,7 @@ impl Connection {
             Frame::CloseAck => {
                 // Nothing else is left to wait for, and the client does.
                 if let Some(path) = self.paths.get_mut(path) {
-                    path.ack_due = true;
+                    path.incoming.owe_now();
                 }
                 self.close_acknowledged()
             }
@@ -310,7 +308,7 @@ impl Connection {
             // A path that is settled; its acknowledgements travelled on another one.
             return Ok(());
         };
-        if count > path.sent_count {
+        if count > path.outgoing.count() {
             return Err(ProtocolError::AckOfUnsent);
         }
         // What it was held back for beyond the promise counts as part of the round trip (RFC 9002 §5.3).
@@ -324,13 +322,13 @@ impl Connection {
         let Some(path) = self.paths.get_mut(id) else {
             return;
         };
-        let Some(acknowledged) = path.acknowledge(count) else {
+        let Some(acknowledged) = path.outgoing.acknowledge(count) else {
             return;
         };
         if let Some(delay) = delay {
             path.measure(now, &acknowledged, delay);
         }
-        if acknowledged.newest.is_some() {
+        if acknowledged.newest().is_some() {
             self.note_progress(id, now);
         }
         for content in acknowledged.segments.into_iter().flat_map(|s: Sent| s.contents) {

@@ -5,11 +5,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::Connection;
-use super::draft::Draft;
-use super::transmit::MIN_PIECE;
+use super::draft::{Draft, MIN_PIECE};
 use crate::frame::{self, kind};
 use crate::ids::{PathId, StreamId};
-use crate::path::{Content, Path, PathState, Sent};
+use crate::path::{Content, Path, Sent};
 use crate::scheduler::{self, PathSnapshot, Snapshots, time_for};
 use crate::varint;
 
@@ -39,7 +38,7 @@ impl Connection {
         let mut contents = Vec::new();
         for path in self.paths.values_mut() {
             // What retires is about to arrive.
-            if matches!(path.state, PathState::Suspect | PathState::Opening) {
+            if path.is_suspect() || path.is_opening() {
                 contents.append(&mut path.repeat_elsewhere());
             }
         }
@@ -58,13 +57,13 @@ impl Connection {
         if !self.shares_paths() || self.closed.is_some() {
             return false;
         }
-        let Some(here) = self.paths.get(id).filter(|p| p.state == PathState::Active) else {
+        let Some(here) = self.paths.get(id).filter(|p| p.is_active()) else {
             return false;
         };
         if self.scheduler.scheduler().is_redundant() {
             return !here.copies.is_empty();
         }
-        self.paths.iter().any(|(of, p)| of != id && p.state == PathState::Active && p.in_flight > 0)
+        self.paths.iter().any(|(of, p)| of != id && p.is_active() && p.outgoing.in_flight() > 0)
     }
 
     /// Nothing new can be sent on `id`: puts in a piece that another path carries and that would arrive here sooner.
@@ -79,19 +78,8 @@ impl Connection {
             return false;
         };
         self.put_piece_again(&piece, draft);
-        let Some(segment) = self.paths.get_mut(piece.path).and_then(|p| p.sent.get_mut(piece.at.0)) else {
-            return true;
-        };
-        // From now on it hangs on this path, as far as it went.
-        if let Some(Content::Stream { range, fin, elsewhere, .. }) = segment.contents.get_mut(piece.at.1) {
-            let rest = piece.range.end..range.end;
-            let end = *fin && !piece.fin;
-            (*fin, *elsewhere) = (piece.fin, true);
-            range.end = piece.range.end;
-            if !rest.is_empty() || end {
-                let rest = Content::Stream { id: piece.id, range: rest, fin: end, elsewhere: false };
-                segment.contents.push(rest);
-            }
+        if let Some(path) = self.paths.get_mut(piece.path) {
+            path.outgoing.overtaken(piece.at.0, piece.at.1, piece.range.end, piece.fin);
         }
         true
     }
@@ -177,7 +165,7 @@ impl Connection {
         if !self.scheduler.scheduler().is_redundant() || !self.shares_paths() {
             return;
         }
-        let others = self.paths.iter_mut().filter(|(of, p)| *of != id && p.state == PathState::Active);
+        let others = self.paths.iter_mut().filter(|(of, p)| *of != id && p.is_active());
         for (_, path) in others {
             let data = contents.iter().filter(|c| matches!(c, Content::Stream { elsewhere: false, .. }));
             path.copies.extend(data.cloned());
@@ -200,7 +188,7 @@ impl Scan<'_> {
     /// From the oldest on: what comes first is wanted first.
     fn oldest(&mut self, connection: &Connection, path: &Path) -> Option<Piece> {
         let mut ahead = 0;
-        path.sent.iter().enumerate().find_map(|(index, segment)| {
+        path.outgoing.segments().enumerate().find_map(|(index, segment)| {
             ahead += if segment.eliciting { u64::from(segment.size) } else { 0 };
             self.consider(connection, index, segment, ahead)
         })
@@ -208,8 +196,8 @@ impl Scan<'_> {
 
     /// From the newest back, for as long as it helps: what is in front arrives soon anyway.
     fn newest(&mut self, connection: &Connection, path: &Path) -> Option<Piece> {
-        let mut ahead = path.in_flight;
-        for (index, segment) in path.sent.iter().enumerate().rev() {
+        let mut ahead = path.outgoing.in_flight();
+        for (index, segment) in path.outgoing.segments().enumerate().rev() {
             if segment.eliciting {
                 if !self.helps(segment.at, ahead) {
                     return None;

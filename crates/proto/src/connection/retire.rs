@@ -3,12 +3,11 @@
 use std::time::Instant;
 
 use super::Connection;
-use super::draft::Draft;
-use super::transmit::SMALL_FRAME;
+use super::draft::{Draft, SMALL_FRAME};
 use crate::error::ProtocolError;
 use crate::frame::Frame;
 use crate::ids::{PathId, Side};
-use crate::path::{Content, PathState};
+use crate::path::{Content, Path, PathState};
 
 impl Connection {
     /// Client: ends a path without losing anything on it. Nothing more is sent there; when all that was sent, in both
@@ -19,7 +18,7 @@ impl Connection {
     /// nothing happens, if no other path is active.
     pub fn retire_path(&mut self, now: Instant, id: PathId) -> bool {
         debug_assert_eq!(self.side, Side::Client);
-        if !self.paths.iter().any(|(of, path)| of != id && path.state == PathState::Active) {
+        if !self.paths.iter().any(|(of, path)| of != id && path.is_active()) {
             return false;
         }
         self.retire_or_lose(now, id);
@@ -28,7 +27,7 @@ impl Connection {
 
     /// Retires a path if that is possible, else gives it up.
     pub(super) fn retire_or_lose(&mut self, now: Instant, id: PathId) {
-        match self.paths.get(id).map(|path| path.state) {
+        match self.paths.get(id).map(Path::state) {
             Some(PathState::Active) if self.both_retire() => self.begin_retiring(now, id),
             Some(PathState::Retiring) => {}
             _ => self.path_lost(now, id),
@@ -43,9 +42,9 @@ impl Connection {
     fn begin_retiring(&mut self, now: Instant, id: PathId) {
         // Its acknowledgements come on other paths, which may be slower.
         let delay = self.peer_ack_delay();
-        let patience = self.paths.values().filter(|p| p.stays()).map(|p| p.rtt.suspect_after(delay)).max();
+        let patience = self.paths.values().filter(|p| p.stays()).map(|p| p.patience(delay)).max();
         if let Some(path) = self.paths.get_mut(id) {
-            path.begin_retiring(now, patience.unwrap_or_default());
+            path.retire(now, patience.unwrap_or_default());
             self.control.retires.insert(id);
         }
         self.note_drained(id);
@@ -62,12 +61,10 @@ impl Connection {
             // Its final count was told, or will be.
             return Ok(());
         };
-        let said = path.peer_end.is_some_and(|end| end != segments);
-        if said || segments < path.received || path.state == PathState::Opening {
+        if path.is_opening() || !path.incoming.ends_at(segments) {
             return Err(ProtocolError::Unexpected("RETIRE"));
         }
-        path.peer_end = Some(segments);
-        if path.state == PathState::Retiring {
+        if path.is_retiring() {
             self.note_drained(id);
         } else {
             self.begin_retiring(now, id);
@@ -89,8 +86,8 @@ impl Connection {
         while draft.room() >= SMALL_FRAME
             && let Some(id) = self.control.retires.pop_first()
         {
-            if let Some(path) = self.paths.get(id).filter(|path| path.state == PathState::Retiring) {
-                let frame = Frame::Retire { path: id, segments: path.sent_count };
+            if let Some(path) = self.paths.get(id).filter(|path| path.is_retiring()) {
+                let frame = Frame::Retire { path: id, segments: path.outgoing.count() };
                 draft.put(&frame, Some(Content::Retire(id)));
             }
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Connection;
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::PathId;
-use crate::path::{CarrierReport, First, Path, PathState};
+use crate::path::{CarrierReport, First, Path};
 use crate::scheduler::{self, Choice, SchedulerKind, Snapshots};
 
 /// Before anything was acknowledged on a further path: one packet. To an address that is not proven yet, three times
@@ -33,18 +33,19 @@ impl Connection {
     pub(super) fn plan(&mut self, now: Instant, id: PathId) -> Option<Plan> {
         self.update_close(now);
         let path = self.paths.get_mut(id).filter(|p| p.stays())?;
-        path.room = true;
-        let (state, starts) = (path.state, path.first != First::Done);
-        let asked = path.ping || (path.last_word && state == PathState::Active);
-        if state == PathState::Active {
+        path.figures.set_room(true);
+        let (active, opening) = (path.is_active(), path.is_opening());
+        let starts = path.first() != First::Done;
+        let asked = path.ping || (path.last_word && active);
+        if active {
             self.reinject_suspects();
         }
         let waiting = self.waiting();
         let chunk = self.stream_chunk(now, id, waiting);
         let trusted = self.is_trusted(id);
         let again = (waiting == 0 || chunk > 0) && self.may_send_again(id);
-        if state == PathState::Opening && !starts {
-            let room = self.segment_limit(id) > super::transmit::MIN_PIECE as u64;
+        if opening && !starts {
+            let room = self.segment_limit(id) > super::draft::MIN_PIECE as u64;
             return (room && chunk > 0).then_some(Plan { chunk, again: false, trusted, acks: false });
         }
         let acks = self.acks_wait(now, id, trusted);
@@ -68,7 +69,7 @@ impl Connection {
         if waiting == 0 {
             return 0;
         }
-        let opening = self.paths.get(id).is_some_and(|p| p.state == PathState::Opening);
+        let opening = self.paths.get(id).is_some_and(Path::is_opening);
         if opening && self.opening_carrier() != Some(id) {
             return 0;
         }
@@ -85,8 +86,8 @@ impl Connection {
     /// a server may not even send as much as that at first.
     fn lone_chunk(&self, id: PathId) -> u64 {
         match self.paths.get(id) {
-            Some(path) if id.0 > 0 && path.rate.get().is_none() => FIRST_CHUNK,
-            Some(path) if self.handover.value != HandoverMode::Single => path.chunk(),
+            Some(path) if id.0 > 0 && path.figures.rate().is_none() => FIRST_CHUNK,
+            Some(path) if self.handover.value != HandoverMode::Single => path.figures.chunk(),
             _ => u64::MAX,
         }
     }
@@ -94,7 +95,7 @@ impl Connection {
     /// Handover mode `single`: stream data goes on the newest path that is not suspect. As long as none is answered,
     /// on the first that may be.
     fn single_path(&self) -> Option<PathId> {
-        let newest = self.paths.iter().rev().find(|(_, p)| p.state == PathState::Active);
+        let newest = self.paths.iter().rev().find(|(_, p)| p.is_active());
         newest.map(|(id, _)| id).or_else(|| self.opening_carrier())
     }
 
@@ -122,11 +123,10 @@ impl Connection {
 
     /// The paths that may carry data, as they stand.
     pub(super) fn snapshots(&self, now: Instant) -> Snapshots {
-        let usable = self.paths.iter().filter(|(id, p)| match p.state {
-            PathState::Active => true,
-            PathState::Opening => self.opening_carrier() == Some(*id),
-            PathState::Suspect | PathState::Retiring | PathState::Lost => false,
-        });
+        let usable = self
+            .paths
+            .iter()
+            .filter(|(id, p)| p.is_active() || (p.is_opening() && self.opening_carrier() == Some(*id)));
         usable.map(|(id, path)| path.snapshot(id, now)).collect()
     }
 
@@ -143,7 +143,9 @@ impl Connection {
         let Some(here) = self.paths.get(id).filter(|_| self.shares_paths()) else {
             return true;
         };
-        let quicker = |p: &&Path| p.stays() && p.room && distrust(p) == distrust(here) && is_slower(here, p);
+        let quicker = |p: &&Path| {
+            p.stays() && p.figures.has_room() && distrust(p) == distrust(here) && is_slower(here, p)
+        };
         !self.paths.values().any(|p| quicker(&p))
     }
 
@@ -152,7 +154,7 @@ impl Connection {
         let Some(here) = self.paths.get(id) else {
             return false;
         };
-        let due = |p: &Path| p.ack_due || p.ack_deadline.is_some_and(|at| at <= now);
+        let due = |p: &Path| p.incoming.is_due(now);
         let mut live = self.paths.iter().filter(|(_, p)| p.is_live());
         let shared = self.shares_paths();
         live.any(|(of, p)| due(p) && answers_for(here, id, p, of, trusted, shared))
@@ -162,14 +164,14 @@ impl Connection {
     /// may then have something to send.
     pub fn path_blocked(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
-            path.room = false;
+            path.figures.set_room(false);
         }
     }
 
     /// What the driver learnt from the carrier of `id`.
     pub fn carrier_report(&mut self, id: PathId, report: CarrierReport) {
         if let Some(path) = self.paths.get_mut(id) {
-            path.carrier = report;
+            path.figures.carrier_reports(report);
         }
     }
 
@@ -199,19 +201,19 @@ pub(super) fn answers_for(
     shared: bool,
 ) -> bool {
     if !trusted {
-        return id == of && here.state == PathState::Active && shared;
+        return id == of && here.is_active() && shared;
     }
-    id == of || !shared || path.state != PathState::Active || !path.room
+    id == of || !shared || !path.is_active() || !path.figures.has_room()
 }
 
 fn is_slower(path: &Path, than: &Path) -> bool {
-    path.rtt.smoothed() > than.rtt.smoothed() * 5 / 4 + AS_QUICK
+    path.figures.srtt() > than.figures.srtt() * 5 / 4 + AS_QUICK
 }
 
 fn distrust(path: &Path) -> u8 {
-    match (path.state, path.priority.value) {
-        (PathState::Active, Priority::Normal) => 0,
-        (PathState::Active, Priority::Backup) => 1,
+    match (path.is_active(), path.priority.value) {
+        (true, Priority::Normal) => 0,
+        (true, Priority::Backup) => 1,
         _ => 2,
     }
 }

@@ -7,7 +7,7 @@ use crate::error::CloseCode;
 use crate::event::Event;
 use crate::ids::{PathId, Side};
 use crate::params::Params;
-use crate::path::{Path, PathState};
+use crate::path::Path;
 
 /// A connection that is closing, but has no path left to say so, or whose peer does not answer
 /// CLOSE, is kept no longer than this.
@@ -24,7 +24,7 @@ impl Connection {
         }
         let ack_delay = self.peer_ack_delay();
         for path in self.paths.values().filter(|p| p.is_live()) {
-            next = sooner(next, path.ack_deadline);
+            next = sooner(next, path.incoming.deadline());
             next = sooner(next, path.suspect_deadline(ack_delay));
             next = sooner(next, path.retire_deadline());
             next = sooner(next, self.keepalive_deadline(path));
@@ -35,11 +35,7 @@ impl Connection {
     /// Does what is due at `now`; afterwards transmit on all paths.
     pub fn handle_timeout(&mut self, now: Instant) {
         for path in self.paths.values_mut() {
-            // From now on a matter of room on the carrier, not of time.
-            if path.ack_deadline.is_some_and(|at| at <= now) {
-                path.ack_deadline = None;
-                path.ack_due = true;
-            }
+            path.incoming.expire(now);
         }
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
         if due(self.farewell_deadline()) {
@@ -71,7 +67,8 @@ impl Connection {
     fn note_direction(&mut self, id: PathId) {
         let patience = self.peer_ack_delay();
         if let Some(path) = self.paths.get_mut(id) {
-            path.one_way = path.heard > path.progress + path.rtt.suspect_after(patience) / 2;
+            let patience = path.patience(patience);
+            path.liveness.note_direction(patience);
         }
     }
 
@@ -96,8 +93,7 @@ impl Connection {
     pub fn ping(&mut self, now: Instant, id: PathId) {
         if let Some(path) = self.paths.get_mut(id).filter(|p| p.stays()) {
             path.ping = true;
-            path.expects_more = false;
-            path.asked = now;
+            path.liveness.ask(now);
         }
     }
 
@@ -118,13 +114,13 @@ impl Connection {
         let interval = match self.side {
             // Who only receives has nothing in flight that could go unanswered; when the flow stops,
             // the side that can dial asks once whether the path still works.
-            Side::Client if path.expects_more => path.rtt.suspect_after(self.peer_ack_delay()) / 2,
+            Side::Client if path.liveness.expects_more() => path.patience(self.peer_ack_delay()) / 2,
             Side::Client => self.config.keepalive,
             Side::Server => self.config.keepalive.saturating_mul(2),
         };
-        (path.state == PathState::Active && path.in_flight == 0 && !path.ping)
+        (path.is_active() && path.outgoing.in_flight() == 0 && !path.ping)
             // The answer, or the suspect timer, decides; no second question meanwhile.
-            .then(|| path.heard.max(path.asked).checked_add(interval))
+            .then(|| path.liveness.idle_since().checked_add(interval))
             .flatten()
     }
 
@@ -161,13 +157,7 @@ impl Connection {
     }
 
     pub(super) fn note_progress(&mut self, id: PathId, now: Instant) {
-        let Some(path) = self.paths.get_mut(id) else {
-            return;
-        };
-        path.progress = now;
-        path.one_way = false;
-        if path.state == PathState::Suspect {
-            path.state = PathState::Active;
+        if self.paths.get_mut(id).is_some_and(|path| path.progress(now)) {
             self.push(Event::PathRevived(id));
         }
     }

@@ -3,20 +3,16 @@
 use std::time::Instant;
 
 use super::Connection;
-use super::draft::Draft;
+use super::draft::{Draft, MIN_PIECE, SMALL_FRAME};
 use super::schedule::Plan;
 use crate::frame::{self, Frame, Join, MAX_REASON, Open, PathReport, kind};
 use crate::ids::{PathId, StreamId};
 use crate::params::MAX_NOTICE_ADDRESSES;
-use crate::path::{Content, First, PathState};
+use crate::path::{Content, First, Path};
 use crate::varint;
 
 /// Room that control frames leave for others in one segment.
 const CONTROL_ROOM: usize = 12 * 1024;
-/// Less room than this is not worth a piece of stream data.
-pub(super) const MIN_PIECE: usize = 64;
-/// Type, length and at most three varints: no frame of numbers is longer.
-pub(super) const SMALL_FRAME: usize = 3 + 3 * 8;
 /// CLOSE with the longest reason.
 const CLOSE_FRAME: usize = 3 + 8 + MAX_REASON;
 /// What STREAM takes besides its data, at most.
@@ -66,19 +62,19 @@ impl Connection {
     /// be used, to the byte (TLS breaks off a connection that exceeds it).
     pub(super) fn segment_limit(&self, path: PathId) -> u64 {
         match self.paths.get(path) {
-            Some(p) if p.state == PathState::Opening => p.early_limit.saturating_sub(p.bytes_sent),
+            Some(p) if p.is_opening() => p.early_room(),
             _ => u64::MAX,
         }
     }
 
     fn put_first(&mut self, id: PathId, draft: &mut Draft<'_>) -> bool {
-        let Some(first) = self.paths.get(id).map(|p| p.first) else {
+        let Some(first) = self.paths.get(id).map(Path::first) else {
             return false;
         };
         if first == First::Done {
             return false;
         }
-        let lost = self.lost_reports();
+        let lost = self.paths.final_reports();
         for report in &lost {
             self.control.paths_lost.remove(&report.path);
             draft.contents.push(Content::PathLost(report.path));
@@ -87,7 +83,7 @@ impl Connection {
         draft.put(&self.first_frame(first, id, lost), content);
         self.put_priority(id, draft);
         if let Some(path) = self.paths.get_mut(id) {
-            path.first = First::Done;
+            path.started();
         }
         // The client gives its older paths up when it has our answer: it should know by then what
         // arrived on them, even if that was said on one of them and got lost there.
@@ -161,7 +157,7 @@ impl Connection {
         while draft.room() >= SMALL_FRAME
             && let Some(path) = self.control.paths_lost.pop_first()
         {
-            if let Some(report) = self.lost_report(path) {
+            if let Some(report) = self.paths.final_report(path) {
                 draft.put(&Frame::PathLost(report), Some(Content::PathLost(path)));
             }
         }
@@ -262,7 +258,7 @@ impl Connection {
         if draft.contents.len() > first {
             self.chunks_sent += 1;
             if let Some(path) = self.paths.get_mut(path) {
-                path.last_used = self.chunks_sent;
+                path.figures.note_used(self.chunks_sent);
             }
             self.copy_to_others(path, &draft.contents[first..]);
         }

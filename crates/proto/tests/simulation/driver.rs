@@ -104,7 +104,13 @@ impl Sim {
         while let Some(event) = self.connection(side).and_then(Connection::poll_event) {
             any = true;
             match &event {
-                Event::PathDown(path) => self.close_path(side, *path),
+                Event::PathDown(path) => {
+                    self.close_path(side, *path);
+                    if side == Side::Client {
+                        // What is left may be suspect already.
+                        self.redial_at.get_or_insert(self.now);
+                    }
+                }
                 Event::PathSuspect(_) if side == Side::Client => {
                     self.redial_at.get_or_insert(self.now);
                 }

@@ -9,7 +9,7 @@ const WORD: u64 = u64::BITS as u64;
 
 /// The path ids of a connection: a client gives them out in order, a server takes each one once.
 #[derive(Debug, Default)]
-pub(crate) struct PathIds {
+pub(super) struct PathIds {
     /// One more than the highest id that was given out, let in or called lost.
     next: u64,
     /// For each id within the window, at its place modulo the window: it was used.
@@ -18,7 +18,7 @@ pub(crate) struct PathIds {
 
 impl PathIds {
     /// Client: the id of a new path.
-    pub(crate) fn give(&mut self) -> PathId {
+    pub(super) fn give(&mut self) -> PathId {
         let id = PathId(self.next);
         self.spend(id);
         id
@@ -26,17 +26,17 @@ impl PathIds {
 
     /// Server: whether a path may be let in under `id`: it was neither let in nor called lost, nor is it so old that
     /// nobody remembers.
-    pub(crate) fn is_fresh(&self, id: PathId) -> bool {
+    pub(super) fn is_fresh(&self, id: PathId) -> bool {
         id.0 >= self.next || (id.0.saturating_add(WINDOW) >= self.next && !self.is_used(id.0))
     }
 
     /// No id as high as `id` was used.
-    pub(crate) fn is_highest(&self, id: PathId) -> bool {
+    pub(super) fn is_highest(&self, id: PathId) -> bool {
         id.0 >= self.next
     }
 
     /// From now on nothing is let in under `id`.
-    pub(crate) fn spend(&mut self, id: PathId) {
+    pub(super) fn spend(&mut self, id: PathId) {
         if id.0 >= self.next {
             let first = self.next.max(id.0.saturating_sub(WINDOW - 1));
             (first..=id.0).for_each(|skipped| self.used[word(skipped)] &= !bit(skipped));

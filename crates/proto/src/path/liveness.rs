@@ -1,0 +1,145 @@
+//! Signs of life on one path, and what their absence means.
+
+use std::time::{Duration, Instant};
+
+/// Beyond the usual patience, for a peer that has to finish what it sends on a path, and to say that it has.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// When a path last showed that it works.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    /// The last time that an acknowledgement came, or that sending began anew.
+    progress: Instant,
+    /// The last time that anything came.
+    heard: Instant,
+    /// When a sign of life was last asked for.
+    asked: Instant,
+    /// Suspect although the peer is heard on it: it carries one way only, and nothing but an acknowledgement of what
+    /// went the other way shows that it works again.
+    one_way: bool,
+    /// Stream data came, and no sign of life was asked for since: silence would be news.
+    expects_more: bool,
+    /// How long a path that retires may be silent.
+    patience: Duration,
+}
+
+impl Liveness {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            progress: now,
+            heard: now,
+            asked: now,
+            one_way: false,
+            expects_more: false,
+            patience: Duration::ZERO,
+        }
+    }
+
+    /// Something is in flight where nothing was: from now on an acknowledgement is waited for.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        self.progress = now;
+    }
+
+    /// Something was acknowledged.
+    pub(crate) fn progressed(&mut self, now: Instant) {
+        self.progress = now;
+        self.one_way = false;
+    }
+
+    /// The carrier itself was acknowledged at `at`.
+    pub(crate) fn carrier_progressed(&mut self, at: Instant) {
+        self.progress = self.progress.max(at);
+    }
+
+    /// Something came.
+    pub(crate) fn hear(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    /// Stream data came.
+    pub(crate) fn expect_more(&mut self) {
+        self.expects_more = true;
+    }
+
+    pub(crate) fn expects_more(&self) -> bool {
+        self.expects_more
+    }
+
+    /// A sign of life is asked for.
+    pub(crate) fn ask(&mut self, now: Instant) {
+        self.asked = now;
+        self.expects_more = false;
+    }
+
+    /// Until when nothing was heard, nor asked for.
+    pub(crate) fn idle_since(&self) -> Instant {
+        self.heard.max(self.asked)
+    }
+
+    /// For how long nothing was acknowledged.
+    pub(crate) fn silent(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.progress)
+    }
+
+    /// The path becomes suspect after `patience`: notes whether it still brings what the peer sends.
+    pub(crate) fn note_direction(&mut self, patience: Duration) {
+        self.one_way = self.heard > self.progress + patience / 2;
+    }
+
+    /// Whatever comes shows that a suspect path works.
+    pub(crate) fn revives_by_hearing(&self) -> bool {
+        !self.one_way
+    }
+
+    /// When the silence has lasted for `patience`.
+    pub(crate) fn deadline(&self, patience: Duration) -> Instant {
+        self.progress + patience
+    }
+
+    /// The path retires: a silence longer than `patience` ends it.
+    pub(crate) fn retire(&mut self, now: Instant, patience: Duration) {
+        self.progress = now;
+        self.patience = patience;
+    }
+
+    /// When to stop waiting for what is missing on a path that retires.
+    pub(crate) fn retire_deadline(&self, in_flight: u64) -> Instant {
+        match in_flight {
+            0 => self.progress.max(self.heard) + self.patience * 2 + LAST_WORDS,
+            _ => self.progress + self.patience,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn a_path_on_which_the_peer_is_heard_but_does_not_acknowledge_carries_one_way() {
+        let start = Instant::now();
+        let mut liveness = Liveness::new(start);
+        liveness.ask(start + ms(90));
+        liveness.note_direction(ms(100));
+        assert!(liveness.revives_by_hearing(), "asking is not hearing");
+        liveness.hear(start + ms(90));
+        liveness.note_direction(ms(100));
+        assert!(!liveness.revives_by_hearing());
+        liveness.progressed(start + ms(200));
+        assert!(liveness.revives_by_hearing());
+    }
+
+    #[test]
+    fn a_path_that_retires_is_waited_for_longer_when_only_the_peer_has_to_finish() {
+        let start = Instant::now();
+        let mut liveness = Liveness::new(start);
+        liveness.retire(start, ms(100));
+        assert_eq!(liveness.retire_deadline(1), start + ms(100));
+        liveness.hear(start + ms(50));
+        assert_eq!(liveness.retire_deadline(0), start + ms(50 + 200) + LAST_WORDS);
+    }
+}
