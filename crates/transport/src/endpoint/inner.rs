@@ -11,8 +11,8 @@ use tokio::task::AbortHandle;
 use whimbrel_base::{EndpointAddr, EndpointId, Name, SecretKey};
 
 use crate::announce::Announcements;
-use crate::carrier::Reach;
 use crate::carrier::quic::QuicConfig;
+use crate::carrier::{Reach, Sizes};
 use crate::config::Config;
 use crate::error::{BindError, ConnectError, ResolveError};
 use crate::half_open::HalfOpen;
@@ -41,6 +41,7 @@ pub(crate) struct EndpointInner {
     pub(crate) tls: TlsIdentity,
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) reach: Arc<Reach>,
+    pub(crate) sizes: Arc<Sizes>,
     pub(crate) config: Config,
     /// Of connections for which nothing else is set.
     pub(super) policy: Arc<PathPolicy>,
