@@ -1,12 +1,12 @@
 //! Today's program with one from before, as `make interop` builds it from history: either side may be the older.
 //!
 //! `WHIMBREL_OLD` names the older program. Without it these tests fail rather than pass, so they are run by name only.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -31,10 +31,14 @@ fn block(number: usize) -> Vec<u8> {
     (0..65_536u32).map(|i| ((i ^ number as u32).wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
+fn hex(sum: Sha256) -> String {
+    sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn expected() -> String {
     let mut sum = Sha256::new();
     (0..BYTES / 65_536).for_each(|number| sum.update(block(number)));
-    format!("{:x}", sum.finalize())
+    hex(sum)
 }
 
 /// Sends all bytes to who begins with `d`; tells others the sum of what they send.
@@ -54,7 +58,7 @@ fn sum_of(socket: &mut TcpStream) -> std::io::Result<String> {
     let (mut sum, mut piece) = (Sha256::new(), vec![0; 65_536]);
     loop {
         match socket.read(&mut piece)? {
-            0 => return Ok(format!("{:x}", sum.finalize())),
+            0 => return Ok(hex(sum)),
             n => sum.update(&piece[..n]),
         }
     }
@@ -81,19 +85,21 @@ fn upload(to: SocketAddr) -> String {
 }
 
 /// A user's running command, which is moved by hand.
-struct Side<'a> {
-    world: &'a World,
-    user: &'a str,
-    process: &'a Process,
+struct Side {
+    first: Ipv4Addr,
+    socket: PathBuf,
 }
 
-impl Side<'_> {
-    /// Moves it to the address that is `steps` after its first. Tells its state.
-    fn move_by(&self, steps: u8) -> Value {
-        let mut address: std::net::Ipv4Addr = self.world.address(self.user).parse().unwrap();
-        address = std::net::Ipv4Addr::from(u32::from(address) ^ (u32::from(steps) << 8));
-        let file = format!("run/whimbrel/{}.sock", self.process.child.id());
-        let mut socket = UnixStream::connect(self.world.path(self.user).join(file)).unwrap();
+impl Side {
+    fn new(world: &World, user: &str, process: &Process) -> Self {
+        let file = format!("run/whimbrel/{}.sock", process.child.id());
+        Self { first: world.address(user).parse().unwrap(), socket: world.path(user).join(file) }
+    }
+
+    /// Moves it to another address for each number. Tells its state.
+    fn move_to(&self, number: u8) -> Value {
+        let address = Ipv4Addr::from(u32::from(self.first) ^ (u32::from(number) << 8));
+        let mut socket = UnixStream::connect(&self.socket).unwrap();
         write!(socket, "{{\"addresses\":[\"{address}\"]}}").unwrap();
         socket.shutdown(Shutdown::Write).unwrap();
         let mut answer = String::new();
@@ -115,8 +121,7 @@ fn check(server: PathBuf, client: PathBuf, carrier: &str) {
     let port: SocketAddr = forward.next_json()["listening"].as_str().unwrap().parse().unwrap();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let ada = Side { world: &world, user: "ada", process: &expose };
-        let bobs = Side { world: &world, user: "bob", process: &forward };
+        let (ada, bobs) = (Side::new(&world, "ada", &expose), Side::new(&world, "bob", &forward));
         let over = &over;
         let moving = scope.spawn(move || {
             let mut state = Value::Null;
@@ -125,9 +130,9 @@ fn check(server: PathBuf, client: PathBuf, carrier: &str) {
                     break;
                 }
                 std::thread::sleep(BETWEEN_MOVES);
-                state = bobs.move_by(step % 16);
+                state = bobs.move_to(step % 16);
                 std::thread::sleep(BETWEEN_MOVES);
-                ada.move_by(step % 16);
+                ada.move_to(step % 16);
             }
             state
         });
@@ -143,7 +148,7 @@ fn check(server: PathBuf, client: PathBuf, carrier: &str) {
     let mut pipe = pipe.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     pipe.stdin.take().unwrap().write_all(b"uhello").unwrap();
     let answer = pipe.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8(answer.stdout).unwrap(), format!("{:x}", Sha256::digest(b"hello")));
+    assert_eq!(String::from_utf8(answer.stdout).unwrap(), hex(Sha256::new_with_prefix(b"hello")));
 }
 
 #[test]
