@@ -5,6 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ const IPERF: u16 = 5201;
 const REDIS: u16 = 6379;
 const SSHD: u16 = 2222;
 const STUNNEL: u16 = 30_000;
+const IPERF_PAUSE: Duration = Duration::from_millis(500);
 const SYSTEMS: [System; 4] = [System::Whimbrel, System::Ssh, System::Stunnel, System::Direct];
 
 const SPEC: Spec = Spec {
