@@ -18,7 +18,7 @@ use super::segments::assemble;
 use super::{CarrierKind, CarrierStats, Flow, PathError, Worked, lock, try_lock};
 use crate::shared::{Next, Shared};
 use crate::sys::{is_mptcp, tcp_stats};
-use crate::tls::{Records, TlsChannel, TlsError};
+use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
 
 /// Room for one read: many records at once.
 const READ_SIZE: usize = 128 * 1024;
@@ -93,9 +93,9 @@ fn tolerate(result: io::Result<()>) -> io::Result<()> {
 
 /// One path's socket and channel.
 ///
-/// Each lock is for one thing only, so that reading, encrypting and sending hardly wait for each
-/// other: above all, nobody waits for the TLS channel while somebody is in a system call. Whoever
-/// holds `incoming` or `outgoing` may take `tls`, never the other way round.
+/// Each lock is for one thing only. Once the handshake is over, the two directions share none: the opener is part of
+/// `incoming` then, the sealer of `outgoing`, and `tls` is not needed any more. Whoever holds `incoming` or `outgoing`
+/// may take `tls`, never the other way round.
 pub(crate) struct TcpCarrier {
     id: PathId,
     pub(crate) kind: CarrierKind,
@@ -111,6 +111,8 @@ pub(crate) struct TcpCarrier {
 
 /// What came in and is not whole yet. The lock keeps reads in order.
 struct Incoming {
+    /// Opens records, once the handshake is over.
+    opener: Option<Opener>,
     /// An incomplete record.
     ciphertext: Vec<u8>,
     /// An incomplete segment.
@@ -120,12 +122,29 @@ struct Incoming {
 /// What the socket did not take yet. The lock keeps records in order.
 #[derive(Default)]
 struct Outgoing {
+    /// Seals records, once the handshake is over.
+    sealer: Option<Sealer>,
     records: Records,
     /// Bytes written since the kernel was asked how many it holds unsent.
     unasked: usize,
     pace: Pace,
     /// Nothing may follow: close_notify was queued.
     ended: bool,
+}
+
+impl Outgoing {
+    /// From here on records are sealed here, behind those that the channel made.
+    fn adopt(&mut self, sealer: Sealer, tls: &mut TlsChannel) {
+        self.records.take(tls.outgoing());
+        self.sealer = Some(sealer);
+    }
+
+    /// Queues an alert, if there is a sealer. One that cannot be sealed goes unsaid.
+    fn say(&mut self, alert: impl FnOnce(&mut Sealer, &mut Vec<u8>) -> Result<(), TlsError>) {
+        if let Some(sealer) = &mut self.sealer {
+            let _ = self.records.append(|out| alert(sealer, out));
+        }
+    }
 }
 
 /// How fast the socket takes bytes, and the limit that follows.
@@ -183,7 +202,7 @@ impl TcpCarrier {
             kind,
             socket,
             tls: Mutex::new(tls),
-            incoming: Mutex::new(Incoming { ciphertext, plaintext: Vec::new() }),
+            incoming: Mutex::new(Incoming { opener: None, ciphertext, plaintext: Vec::new() }),
             outgoing: Mutex::default(),
             blocked: AtomicBool::new(false),
             owes: AtomicBool::new(true),
@@ -237,7 +256,7 @@ impl TcpCarrier {
 
     fn read_into(&self, buffer: &mut [u8], shared: &Shared) -> Result<Flow, PathError> {
         let mut incoming = lock(&self.incoming);
-        let Incoming { ciphertext, plaintext } = &mut *incoming;
+        let Incoming { opener, ciphertext, plaintext } = &mut *incoming;
         let held = ciphertext.len();
         buffer[..held].copy_from_slice(ciphertext);
         let (n, flow) = match self.read_socket(&mut buffer[held..])? {
@@ -248,16 +267,29 @@ impl TcpCarrier {
         let end = held + n;
         let now = Instant::now();
         let mut result = Ok(());
-        let mut tls = lock(&self.tls);
-        let used = tls.receive(&mut buffer[..end], &mut |plain| {
+        let mut sink = |plain: &[u8]| {
             if result.is_ok() {
                 result = assemble(plaintext, plain, |segment| shared.take_segment(now, self.id, segment));
             }
-        })?;
-        if !tls.outgoing().waiting().is_empty() {
-            self.owes.store(true, Ordering::Relaxed);
-        }
-        drop(tls);
+        };
+        let used = match opener {
+            Some(opener) => {
+                let used = opener.open(&mut buffer[..end], sink).inspect_err(|error| self.refuse(error))?;
+                if opener.owes_update() {
+                    self.owes.store(true, Ordering::Relaxed);
+                }
+                used
+            }
+            None => {
+                let mut tls = lock(&self.tls);
+                let used = tls.receive(&mut buffer[..end], &mut sink)?;
+                *opener = tls.release(&buffer[used..end])?;
+                if !tls.outgoing().waiting().is_empty() {
+                    self.owes.store(true, Ordering::Relaxed);
+                }
+                used
+            }
+        };
         result?;
         ciphertext.clear();
         ciphertext.extend_from_slice(&buffer[used..end]);
@@ -340,7 +372,7 @@ impl TcpCarrier {
             // What a full socket left comes first.
             let mut batch = Flow::More;
             if outgoing.records.waiting().is_empty() && !outgoing.ended {
-                match self.encrypt_batch(&mut *tls()?, &mut outgoing.records, shared) {
+                match self.protect_batch(outgoing, shared, &tls)? {
                     Ok(flow) => batch = flow,
                     Err(error) => return Some(Err(error)),
                 }
@@ -405,6 +437,52 @@ impl TcpCarrier {
         result.is_ok()
     }
 
+    /// Takes segments from the engine and protects them, one record each. `Idle` if that was all.
+    fn protect_batch<'a>(
+        &'a self,
+        outgoing: &mut Outgoing,
+        shared: &Shared,
+        tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
+    ) -> Option<Result<Flow, PathError>> {
+        if outgoing.sealer.is_none() {
+            let mut tls = tls()?;
+            let Some(sealer) = tls.take_sealer() else {
+                return Some(self.encrypt_batch(&mut tls, &mut outgoing.records, shared));
+            };
+            outgoing.adopt(sealer, &mut tls);
+        }
+        let Outgoing { sealer, records, .. } = outgoing;
+        sealer.as_mut().map(|sealer| self.seal_batch(sealer, records, shared))
+    }
+
+    /// Has the engine write segments to where their records shall be, and seals them there.
+    fn seal_batch(
+        &self,
+        sealer: &mut Sealer,
+        records: &mut Records,
+        shared: &Shared,
+    ) -> Result<Flow, PathError> {
+        WRITE_MEMORY.with_borrow_mut(|memory| records.lend(memory));
+        let now = Instant::now();
+        let mut flow = Flow::More;
+        while flow == Flow::More && records.waiting().len() < WRITE_BATCH {
+            let before = records.waiting().len();
+            let segment = |out: &mut Vec<u8>| shared.next_segment(now, self.id, out);
+            let next = records.append(|out| sealer.record(out, segment))?;
+            // A short segment took all that waited: asking for another is in vain. Or the path is slow, and
+            // should not be given too much at once.
+            let short = records.waiting().len() - before < segment::MAX_SEGMENT / 2;
+            match next {
+                Next::Nothing => flow = Flow::Idle,
+                Next::Last if short => flow = Flow::Idle,
+                Next::AndMore if short => break,
+                Next::Last | Next::AndMore => {}
+            }
+        }
+        WRITE_MEMORY.with_borrow_mut(|memory| records.reclaim(memory));
+        Ok(flow)
+    }
+
     /// Takes segments from the engine and encrypts them, one record each, behind what the TLS
     /// channel has to say itself: a first flight leaves in one piece, be it ClientHello and early
     /// data or the server's handshake and its answer. `Idle` if that was all.
@@ -448,14 +526,30 @@ impl TcpCarrier {
         let mut outgoing = lock(&self.outgoing);
         if !outgoing.ended {
             outgoing.ended = true;
-            let mut tls = lock(&self.tls);
-            if tls.is_open() {
-                tls.close();
+            if outgoing.sealer.is_none() {
+                let mut tls = lock(&self.tls);
+                match tls.take_sealer() {
+                    Some(sealer) => outgoing.adopt(sealer, &mut tls),
+                    None => {
+                        if tls.is_open() {
+                            tls.close();
+                        }
+                        outgoing.records.take(tls.outgoing());
+                    }
+                }
             }
-            outgoing.records.take(tls.outgoing());
-            drop(tls);
+            outgoing.say(Sealer::close);
             let _ = self.write_out(&mut outgoing);
             let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Write);
+        }
+    }
+
+    /// Tells the peer why its records are not taken, if the socket takes that now.
+    fn refuse(&self, why: &TlsError) {
+        if let Some(mut outgoing) = try_lock(&self.outgoing).filter(|outgoing| !outgoing.ended) {
+            outgoing.say(|sealer, out| sealer.refuse(out, why));
+            outgoing.ended = true;
+            let _ = self.write_out(&mut outgoing);
         }
     }
 

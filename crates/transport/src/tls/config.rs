@@ -36,13 +36,17 @@ impl TlsIdentity {
 
         let mut server = server_config(&provider, &certified)?;
         server.max_early_data_size = MAX_EARLY_DATA;
+        // Records are sealed and opened by `sealed.rs` after the handshake.
+        server.enable_secret_extraction = true;
         // On resumption the client is known from its ticket: answer before its Finished.
         server.send_half_rtt_data = true;
         let mut quic_server = server_config(&provider, &certified)?;
         // QUIC limits early data by its flow control (RFC 9001 §4.6.1).
         quic_server.max_early_data_size = u32::MAX;
+        let mut client = client_config(&provider, &certified)?;
+        client.enable_secret_extraction = true;
         Ok(Self {
-            client: Arc::new(client_config(&provider, &certified)?),
+            client: Arc::new(client),
             server: Arc::new(server),
             quic_client: Arc::new(client_config(&provider, &certified)?),
             quic_server: Arc::new(quic_server),

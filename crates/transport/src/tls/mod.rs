@@ -3,12 +3,14 @@
 mod channel;
 mod config;
 mod records;
+mod sealed;
 mod sessions;
 mod verifier;
 
 pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
 pub(crate) use records::Records;
+pub(crate) use sealed::{Opener, Sealer};
 
 /// Most early data that a server takes with a resumed handshake, in bytes of plaintext.
 pub(crate) const MAX_EARLY_DATA: u32 = 16 * 1024;
