@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     /// Newest notice that was heard or answered.
     pub(crate) notice_sequence: Mutex<u64>,
     pub(crate) notice_heard: Notify,
+    /// A path was answered or is gone, or the connection is over.
+    pub(crate) path_news: Notify,
 }
 
 /// What the engine has for a path.
@@ -128,6 +130,7 @@ impl Shared {
             settled: Notify::new(),
             notice_sequence: Mutex::new(0),
             notice_heard: Notify::new(),
+            path_news: Notify::new(),
         });
         shared.announcements.tell(&mut shared.lock().engine);
         shared
@@ -364,6 +367,7 @@ impl Shared {
                     state.emit(ConnectionEvent::PathDown { path: id.0, local, remote });
                 }
                 self.changed.notify_one();
+                self.path_news.notify_waiters();
                 state.wake_driver();
             }
             Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
@@ -386,7 +390,7 @@ impl Shared {
                 state.wake_streams();
                 self.settled.notify_waiters();
                 self.changed.notify_one();
-                self.notice_heard.notify_waiters();
+                self.path_news.notify_waiters();
                 state.wake_driver();
             }
         }
@@ -397,7 +401,7 @@ impl Shared {
         let alone = state.engine.paths().iter().filter(|p| p.state == PathState::Active).count() == 1;
         state.moves += u64::from(id.0 > 0 && alone);
         self.path_works(state, id);
-        self.notice_heard.notify_waiters();
+        self.path_news.notify_waiters();
     }
 
     /// A path answered, or a suspect one came back: whoever was told of an outage learns of its end.
