@@ -11,7 +11,7 @@ use crate::carrier::{CarrierKind, CarrierStats, Flow, PathError, TcpCarrier, Wor
 use crate::shared::Shared;
 
 enum Carrier {
-    Tcp(TcpCarrier),
+    Tcp(Box<TcpCarrier>),
     Quic(QuicCarrier),
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct PathIo {
 
 impl PathIo {
     pub(crate) fn tcp(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: TcpCarrier) -> Self {
-        Self::new(id, local, remote, Carrier::Tcp(carrier))
+        Self::new(id, local, remote, Carrier::Tcp(Box::new(carrier)))
     }
 
     pub(crate) fn quic(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: QuicCarrier) -> Self {

@@ -2,83 +2,39 @@
 //! nothing that waits.
 
 mod pace;
+mod socket;
 
 use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use whimbrel_proto::{PathId, segment};
 
-use self::pace::{Pace, UNSENT_LIMIT};
+use self::pace::Pace;
+pub(crate) use self::socket::{kind_of, stream_socket, tune};
 use super::segments::assemble;
 use super::{CarrierKind, CarrierStats, Flow, PathError, Worked, lock, try_lock};
 use crate::shared::{Next, Shared};
-use crate::sys::{is_mptcp, tcp_stats};
+use crate::sys::tcp_stats;
 use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
 
 /// Room for one read: many records at once.
 const READ_SIZE: usize = 128 * 1024;
 /// Encrypt so much before writing.
 const WRITE_BATCH: usize = 128 * 1024;
-/// The kernel gives a connection up that acknowledges nothing for this long.
-const USER_TIMEOUT: Duration = Duration::from_secs(120);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
     /// Lent to whichever path is being written, so that idle ones hold no buffer.
     static WRITE_MEMORY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     static SEGMENT: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(segment::MAX_SEGMENT));
-}
-
-/// A socket for `tcp`, or for `mptcp` where the kernel has it.
-pub(crate) fn stream_socket(domain: Domain, kind: CarrierKind) -> io::Result<Socket> {
-    #[cfg(target_os = "linux")]
-    if kind == CarrierKind::Mptcp {
-        match Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => tracing::debug!(%error, "no MPTCP here, TCP does too"),
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = kind;
-    Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
-}
-
-/// What a socket that was asked to be `wanted` has become: MPTCP needs both kernels.
-pub(crate) fn kind_of(socket: &TcpStream, wanted: CarrierKind) -> CarrierKind {
-    if wanted == CarrierKind::Mptcp && is_mptcp(socket) { CarrierKind::Mptcp } else { CarrierKind::Tcp }
-}
-
-/// Sets what every path's socket needs. A listener hands it on to the sockets that it accepts, except that of
-/// MPTCP, which keeps some of it to itself.
-pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
-    socket.set_tcp_nodelay(true)?;
-    #[cfg(target_os = "linux")]
-    {
-        tolerate(socket.set_tcp_notsent_lowat(UNSENT_LIMIT))?;
-        tolerate(socket.set_tcp_user_timeout(Some(USER_TIMEOUT)))?;
-    }
-    Ok(())
-}
-
-/// MPTCP does not know all options of TCP, and does without.
-#[cfg(target_os = "linux")]
-fn tolerate(result: io::Result<()>) -> io::Result<()> {
-    let unknown = |error: &io::Error| {
-        let known = [rustix::io::Errno::OPNOTSUPP, rustix::io::Errno::NOPROTOOPT];
-        known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-    };
-    match result {
-        Err(error) if !unknown(&error) => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// One path's socket and channel.
