@@ -12,7 +12,7 @@ use crate::shared::Shared;
 
 enum Carrier {
     Tcp(Box<TcpCarrier>),
-    Quic(QuicCarrier),
+    Quic(Box<QuicCarrier>),
 }
 
 /// One path.
@@ -30,7 +30,7 @@ impl PathIo {
     }
 
     pub(crate) fn quic(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: QuicCarrier) -> Self {
-        Self::new(id, local, remote, Carrier::Quic(carrier))
+        Self::new(id, local, remote, Carrier::Quic(Box::new(carrier)))
     }
 
     fn new(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: Carrier) -> Self {
