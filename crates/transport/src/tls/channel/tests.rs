@@ -145,7 +145,7 @@ struct Released {
 
 impl Released {
     fn of(channel: &mut TlsChannel) -> Self {
-        let opener = channel.release(&[]).unwrap().expect("the handshake is over");
+        let opener = channel.release(&[]).unwrap().unwrap();
         Self { sealer: channel.take_sealer().unwrap(), opener }
     }
 
