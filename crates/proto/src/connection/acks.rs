@@ -60,7 +60,8 @@ impl Connection {
                 acks.push((PathReport { path, received }, delay.min(varint::MAX)));
                 if answers {
                     p.reported = received;
-                    any = true;
+                    // Acknowledgements of acknowledgements would never end.
+                    any |= p.ack_due || p.unreported_bytes > 0;
                 } else {
                     p.told_along = received;
                 }
