@@ -33,6 +33,7 @@ pub use connection_id::ConnectionId;
 pub use delegation::{Delegation, DelegationError, MAX_DELEGATION_BYTES};
 pub use key::{BadSignature, EndpointId, SecretKey, Signature};
 pub use name::{Name, NameError, NameKind};
+pub use random::array as random_bytes;
 pub use record::{MAX_LIFETIME, MAX_RECORD_BYTES, Record, RecordError, SignedRecord, next_sequence};
 pub use ticket::{Ticket, TicketError};
 pub use time::UnixTime;

@@ -4,7 +4,7 @@
 ///
 /// # Panics
 /// When the system has no randomness to give. That is no state to go on in: a key made without it would be guessable.
-pub(crate) fn array<const N: usize>() -> [u8; N] {
+pub fn array<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     if let Err(error) = getrandom::fill(&mut bytes) {
         panic!(

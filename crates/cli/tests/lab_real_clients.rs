@@ -178,11 +178,10 @@ fn ssh(stage: &Stage, program: &str) -> HostCommand {
 }
 
 fn root() -> bool {
-    // sshd changes users, which a lab in a user namespace does not have.
     if rustix::process::getuid().is_root() {
         return true;
     }
-    eprintln!("skipped: sshd needs root");
+    whimbrel_lab::skip("a test with sshd", "sshd changes users, which needs root");
     false
 }
 

@@ -1,5 +1,6 @@
 //! Whether networks can be built, and the way in without root.
 
+use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -118,10 +119,10 @@ pub fn require_for(inner_function: &str) -> bool {
                 run_inside(&test);
                 return false;
             }
-            Err(reason) => skip(&test, &reason),
+            Err(reason) => skip(&test, reason),
         }
     } else {
-        skip(&test, &reason);
+        skip(&test, reason);
     }
     false
 }
@@ -135,7 +136,11 @@ fn test_name(inner_function: &str) -> String {
     }
 }
 
-fn skip(test: &str, reason: &Unavailable) {
+/// Counts a test, or a part of one, as skipped, which standard error tells.
+///
+/// # Panics
+/// If the environment says `CI=true`: there, nothing may be skipped.
+pub fn skip(test: &str, reason: impl Display) {
     let message = format!("skipped {test}: {reason}");
     if std::env::var("CI").is_ok_and(|value| value == "true") {
         panic!("{message} (skipping is not allowed under CI=true)");

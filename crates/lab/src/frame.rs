@@ -6,8 +6,10 @@ const ETHERNET_HEADER: usize = 14;
 const ARP: [u8; 2] = [0x08, 0x06];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 const ICMPV6: u8 = 58;
-/// Router and neighbour discovery messages.
+/// Router and neighbour discovery messages (RFC 4861, section 4).
 const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
+/// A packet whose destination has this bit in its first byte is for a group, not for one machine.
+const GROUP_BIT: u8 = 1;
 
 pub(crate) struct Frame(pub(crate) Vec<u8>);
 
@@ -23,6 +25,12 @@ impl Frame {
             }
             _ => false,
         }
+    }
+
+    /// Whether this is addressed to a group of machines without asking for one of them. Kernels send such frames of
+    /// their own accord (multicast listener reports, RFC 3810 and RFC 3376) when an address or an interface appears.
+    pub(crate) fn is_group_chatter(&self) -> bool {
+        self.0.first().is_some_and(|byte| byte & GROUP_BIT != 0) && !self.is_address_resolution()
     }
 }
 
@@ -52,6 +60,21 @@ mod tests {
         assert!(!frame(IPV6, 6, 135).is_address_resolution());
         assert!(!frame([0x08, 0x00], ICMPV6, 135).is_address_resolution());
         assert!(!Frame(Vec::new()).is_address_resolution());
+    }
+
+    #[test]
+    fn tells_what_is_said_to_a_group_from_what_is_said_to_one_machine() {
+        let to = |destination: u8, mut frame: Frame| {
+            frame.0[0] = destination;
+            frame.is_group_chatter()
+        };
+        // Listener reports follow a hop-by-hop header; ARP asks everybody.
+        assert!(to(0x33, frame(IPV6, 0, 0)));
+        assert!(to(0x01, frame([0x08, 0x00], 0, 0)));
+        assert!(!to(0x33, frame(IPV6, ICMPV6, 135)));
+        assert!(!to(0xff, frame(ARP, 0, 0)));
+        assert!(!to(0x02, frame(IPV6, 6, 0)));
+        assert!(!Frame(Vec::new()).is_group_chatter());
     }
 
     #[test]

@@ -36,7 +36,8 @@
 //!
 //! Sizes and rates count IP packets, without the Ethernet header, as mahimahi's traces do.
 //! Address resolution (ARP, IPv6 neighbour discovery) is passed on at once, neither delayed nor lost, so that a test
-//! measures its own packets only; a blackhole swallows it too.
+//! measures its own packets only; a blackhole swallows it too. Other frames to groups (what kernels say of their own
+//! accord when an address appears) are not carried at all, so that an idle link is silent and a radio can sleep.
 
 mod agent;
 mod available;
@@ -57,7 +58,7 @@ mod sys;
 mod tool;
 mod trace;
 
-pub use available::{Unavailable, enter, require_for};
+pub use available::{Unavailable, enter, require_for, skip};
 pub use command::{HostChild, HostCommand};
 pub use error::{Error, Result};
 pub use firewall::Block;

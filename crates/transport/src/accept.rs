@@ -8,24 +8,24 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use whimbrel_base::{EndpointId, Name};
+use whimbrel_base::{EndpointId, Name, random_bytes};
 use whimbrel_proto::frame::{Join, Open};
 use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, JoinError, PathId, PathState, segment};
 
 pub(crate) use quic::accept_quic;
 pub(crate) use tcp::accept_tcp;
 
+use crate::attend::spawn_driver;
 use crate::connection::Connection;
-use crate::driver::Driver;
 use crate::endpoint::EndpointInner;
 use crate::path_io::PathIo;
+use crate::registry::Added;
 use crate::shared::Shared;
+use crate::tls::ArrivingSessions;
 
 /// A first flight may bring this much behind its first segment.
 const MAX_FIRST_PLAINTEXT: usize = 64 * 1024;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
-/// As long as notices are repeated.
-const AFTERLIFE: Duration = Duration::from_secs(60);
 
 /// A carrier that came in, with the peer's first segment whole.
 trait Arrival: Sized {
@@ -34,6 +34,9 @@ trait Arrival: Sized {
 
     /// What has arrived.
     fn plaintext(&self) -> &[u8];
+
+    /// What TLS should remember of it.
+    fn sessions(&self) -> &ArrivingSessions;
 
     /// The carrier as a path, and what has arrived on it.
     fn into_path(self, id: PathId, endpoint: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)>;
@@ -60,6 +63,7 @@ fn refused<A>(arrival: A, code: CloseCode, reason: &'static str) -> Refused<A> {
 
 /// Makes the carrier a path of `shared`; the first flight goes to the engine.
 fn attach(arrival: impl Arrival, endpoint: &EndpointInner, shared: &Arc<Shared>, id: PathId) {
+    arrival.sessions().admit(shared.peer);
     let (path, plaintext) = match arrival.into_path(id, endpoint) {
         Ok((path, plaintext)) => (Arc::new(path), plaintext),
         Err(_) => return shared.with(|state| state.engine.path_lost(Instant::now(), id)),
@@ -140,15 +144,7 @@ fn open_connection<A: Arrival>(
     peer: EndpointId,
 ) -> Result<(), Refused<A>> {
     if let Some(shared) = endpoint.registry.find_accepted(&open.connection) {
-        if shared.peer != peer {
-            return Err(refused(arrival, CloseCode::UNKNOWN_CONNECTION, ""));
-        }
-        let reopened = shared.with(|state| state.engine.reopen(Instant::now(), open));
-        if let Err(error) = reopened {
-            return Err(refuse_join(arrival, error));
-        }
-        attach(arrival, endpoint, &shared, open.path);
-        return Ok(());
+        return reopen_connection(endpoint, arrival, open, peer, &shared);
     }
     let target = match open.params.target.as_deref().map(str::parse::<Name>) {
         None => None,
@@ -159,44 +155,47 @@ fn open_connection<A: Arrival>(
         Ok(slot) => slot,
         Err((code, reason)) => return Err(refused(arrival, code, reason)),
     };
-    if !endpoint.registry.make_room(endpoint.config.max_connections) {
-        return Err(refused(arrival, CloseCode::BUSY, "too many connections"));
-    }
-    let mut random = [0; 32];
-    if getrandom::fill(&mut random).is_err() {
-        return Err(refused(arrival, CloseCode::INTERNAL, ""));
-    }
     let config = endpoint.engine_config(None);
-    let engine = Engine::server(config, open, endpoint.id, peer, random, Instant::now());
+    let engine = Engine::server(config, open, endpoint.id, peer, random_bytes(), Instant::now());
     let shared = endpoint.shared(engine, Vec::new());
-    if !endpoint.registry.add_accepted(&shared) {
-        return Err(refused(arrival, CloseCode::BUSY, "the connection is being opened"));
+    match endpoint.registry.add_accepted(&shared) {
+        Added::Yes => {}
+        // Another OPEN of the same connection was quicker.
+        Added::Exists(first) => return reopen_connection(endpoint, arrival, open, peer, &first),
+        Added::Full => return Err(refused(arrival, CloseCode::BUSY, "too many connections")),
     }
-    // Registered before the first answer leaves, so that a second path finds it (DESIGN §10.4).
+    // Registered before the first answer leaves, so that a second path finds it.
     attach(arrival, endpoint, &shared, open.path);
     spawn_driver(endpoint, &shared);
     slot.send(Connection::new(shared, target));
     Ok(())
 }
 
-/// Starts the task that moves a connection's bytes; the connection leaves the registry when it ends.
-pub(crate) fn spawn_driver(endpoint: &Arc<EndpointInner>, shared: &Arc<Shared>) {
-    let driver = Driver::new(shared.clone());
-    let (endpoint, shared) = (endpoint.clone(), shared.clone());
-    tokio::spawn(async move {
-        driver.await;
-        if shared.has_cut_farewell() {
-            // A client that waits for our last word is called to the new address, and told there.
-            tokio::time::sleep(AFTERLIFE).await;
-        }
-        endpoint.registry.remove(&shared);
-        endpoint.stop_if_done();
-    });
+/// Adds the path of a further OPEN to the connection that the first one made: a client may send several, on several
+/// carriers, before it hears an answer to any.
+fn reopen_connection<A: Arrival>(
+    endpoint: &Arc<EndpointInner>,
+    arrival: A,
+    open: &Open,
+    peer: EndpointId,
+    shared: &Arc<Shared>,
+) -> Result<(), Refused<A>> {
+    // Another peer learns no more than that it does not have this connection.
+    if shared.peer != peer {
+        return Err(refused(arrival, CloseCode::UNKNOWN_CONNECTION, ""));
+    }
+    let reopened = shared.with(|state| state.engine.reopen(Instant::now(), open));
+    if let Err(error) = reopened {
+        return Err(refuse_join(arrival, error));
+    }
+    attach(arrival, endpoint, shared, open.path);
+    Ok(())
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use rustls::ServerConfig;
     use tokio::net::{TcpListener, TcpStream};
     use whimbrel_base::{ConnectionId, SecretKey};
     use whimbrel_proto::Config;
@@ -207,7 +206,7 @@ mod tests {
     use crate::tls::TlsChannel;
 
     /// A carrier that came in over TCP.
-    struct Came(TcpStream);
+    struct Came(TcpStream, Arc<ServerConfig>, Arc<ArrivingSessions>);
 
     impl Arrival for Came {
         fn peer(&self) -> Option<EndpointId> {
@@ -218,9 +217,13 @@ mod tests {
             &[]
         }
 
-        fn into_path(self, id: PathId, endpoint: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
+        fn sessions(&self) -> &ArrivingSessions {
+            &self.2
+        }
+
+        fn into_path(self, id: PathId, _: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
             let (local, remote) = (self.0.local_addr()?, self.0.peer_addr()?);
-            let tls = TlsChannel::server(endpoint.tls.server.clone()).map_err(io::Error::other)?;
+            let tls = TlsChannel::server(self.1).map_err(io::Error::other)?;
             let carrier = TcpCarrier::new(id, CarrierKind::Tcp, self.0, tls, Vec::new());
             Ok((PathIo::tcp(id, local, remote, carrier), Vec::new()))
         }
@@ -251,7 +254,8 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         shared.with(|state| state.engine.path_lost(now, path));
-        attach(Came(server), inner, &shared, path);
+        let (config, sessions) = inner.tls.server.arriving();
+        attach(Came(server, config, sessions), inner, &shared, path);
         assert!(shared.lock().paths.is_empty());
         drop(client);
     }

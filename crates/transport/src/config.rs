@@ -6,9 +6,10 @@ use whimbrel_proto::{EARLY_DATA_WINDOW, HandoverMode, Params, SchedulerKind};
 
 use crate::carrier::Carriers;
 use crate::manager::PathPolicy;
+use crate::registry::Limits;
 
 /// What streams may hold unread, counted in windows of their connection.
-const UNREAD_WINDOWS: u64 = 32;
+const UNREAD_WINDOWS: u64 = 24;
 
 /// Limits and times of an endpoint and its connections.
 #[derive(Debug, Clone)]
@@ -28,13 +29,21 @@ pub struct Config {
     /// Accepted connections kept at once, with or without a path. Detached ones make room: those that the
     /// client never confirmed first, then the longest detached. Default 65 536.
     pub max_connections: usize,
-    /// Bytes kept for connections that have no path; the longest detached makes room. Default 256 MiB.
+    /// Of these, connections that one peer may have. Its own detached ones make room; while all of them are in use, it
+    /// is told that we are busy. Default 4096, a sixteenth of all.
+    pub max_connections_per_peer: usize,
+    /// Bytes kept for one peer's accepted connections, written and not acknowledged or received and not read, with or
+    /// without a path. Beyond that the peer's longest detached connection is given up, or the one that holds most.
+    /// Default 512 MiB: sixteen connections with full windows and buffers.
+    pub max_bytes_per_peer: u64,
+    /// Bytes kept for connections that have no path; the peer that holds most of it gives its longest detached
+    /// connection up. Default 256 MiB.
     pub max_detached_bytes: u64,
     /// Bytes that the peer may send on one stream before the application reads. A stream begins with 64 KiB and grows
     /// up to this while its reader keeps up. Default 8 MiB.
     pub stream_window: u64,
     /// Bytes of all streams that the peer may have under way. Streams that the application does not read take nothing
-    /// from it: they may hold 32 times as much together. Default 16 MiB.
+    /// from it: they may hold 24 times as much together. Default 16 MiB.
     pub window: u64,
     /// Bytes kept for one stream until the peer has them. Default 8 MiB.
     pub stream_send_buffer: u64,
@@ -65,6 +74,8 @@ impl Default for Config {
             handshake_timeout: Duration::from_secs(10),
             max_half_open: 1024,
             max_connections: 65_536,
+            max_connections_per_peer: 4096,
+            max_bytes_per_peer: 512 << 20,
             max_detached_bytes: 256 << 20,
             stream_window: 8 << 20,
             window: 16 << 20,
@@ -81,6 +92,15 @@ impl Default for Config {
 }
 
 impl Config {
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            max_connections: self.max_connections,
+            max_connections_per_peer: self.max_connections_per_peer,
+            max_bytes_per_peer: self.max_bytes_per_peer,
+            max_detached_bytes: self.max_detached_bytes,
+        }
+    }
+
     pub(crate) fn engine(&self) -> whimbrel_proto::Config {
         whimbrel_proto::Config {
             params: Params {

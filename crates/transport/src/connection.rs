@@ -14,7 +14,7 @@ use whimbrel_proto::{CloseCode, ClosedBy, HandoverMode, PathState, Priority, Sch
 use crate::carrier::{CarrierKind, CarrierStats};
 use crate::control::PathControl;
 use crate::error::ConnectionError;
-use crate::shared::Shared;
+use crate::shared::{Shared, State};
 use crate::stream::Stream;
 
 /// Why a connection ended.
@@ -331,7 +331,19 @@ impl Connection {
 }
 
 pub(crate) fn stats(shared: &Shared) -> ConnectionStats {
-    let state = shared.lock();
+    let (mut stats, carriers) = {
+        let state = shared.lock();
+        (stats_of(&state), state.paths())
+    };
+    // A carrier asks the kernel: not while the engine is locked.
+    for path in &mut stats.paths {
+        path.carrier_stats = carriers.iter().find(|io| io.id.0 == path.id).and_then(|io| io.stats());
+    }
+    stats
+}
+
+/// All but what carriers know.
+fn stats_of(state: &State) -> ConnectionStats {
     let counters = state.engine.stats();
     let engine_paths = state.engine.paths();
     let paths = engine_paths.iter().filter_map(|p| {
@@ -349,7 +361,7 @@ pub(crate) fn stats(shared: &Shared) -> ConnectionStats {
             in_flight: p.in_flight,
             age: io.since.elapsed(),
             carrier: io.kind(),
-            carrier_stats: io.stats(),
+            carrier_stats: None,
         })
     });
     ConnectionStats {

@@ -145,15 +145,57 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut more = self.drive_paths(cx);
-        more |= self.drive_timers(cx);
+        // Before the timers, which are set for its end too.
         if self.poll_farewell().is_ready() {
             self.shared.lock().paths.clear();
             return Poll::Ready(());
         }
+        more |= self.drive_timers(cx);
         if more {
             // Others first: whoever reads what came in finds it still in the processor's caches.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::net::{TcpListener, TcpStream};
+    use whimbrel_base::{ConnectionId, SecretKey};
+    use whimbrel_proto::{CloseCode, Config, Connection as Engine};
+
+    use super::*;
+    use crate::carrier::{CarrierKind, TcpCarrier};
+    use crate::path_io::PathIo;
+    use crate::tls::{TlsChannel, TlsIdentity};
+
+    /// Its peer never ends its side of the carrier: only the timer ends the wait.
+    #[tokio::test]
+    async fn a_connection_that_was_given_up_ends_although_its_peer_stays_silent() {
+        let (ours, theirs) = (SecretKey::generate(), SecretKey::generate());
+        let now = Instant::now();
+        let mut engine =
+            Engine::client(Config::default(), ConnectionId::random(), ours.id(), theirs.id(), [1; 32], now);
+        let id = engine.open_path(now, None, u64::MAX).unwrap();
+        let shared = Shared::new(engine, Vec::new(), Arc::default(), Arc::default());
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let remote = listener.local_addr().unwrap();
+        let socket = TcpStream::connect(remote).await.unwrap();
+        let silent = listener.accept().await.unwrap();
+        let tls = TlsChannel::client(TlsIdentity::new(&ours).unwrap().client, theirs.id()).unwrap();
+        let local = socket.local_addr().unwrap();
+        let carrier = TcpCarrier::new(id, CarrierKind::Tcp, socket, tls, Vec::new());
+        shared.with(|state| state.paths.push(Arc::new(PathIo::tcp(id, local, remote, carrier))));
+
+        let driver = tokio::spawn(Driver::new(shared.clone()));
+        // The path is up and its timer runs.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        shared.give_up(CloseCode::NONE, "not reached in time");
+        let over = tokio::time::timeout(FAREWELL * 5, driver).await;
+        assert!(over.is_ok(), "the driver waits for a peer that says nothing");
+        drop(silent);
     }
 }

@@ -7,6 +7,7 @@
 
 mod accept;
 mod announce;
+mod attend;
 mod calls;
 mod carrier;
 mod config;

@@ -95,9 +95,10 @@ pub(crate) async fn tell(endpoint: Arc<EndpointInner>, shared: Arc<Shared>) {
         *newest += 1;
         *newest
     };
-    let (key, targets, rtt) = {
+    let (key, targets, rtt, joined) = {
         let state = shared.lock();
-        (state.engine.notice_key(), state.peer_notice_addresses.clone(), state.engine.last_rtt())
+        let joined = state.engine.stats().paths_joined;
+        (state.engine.notice_key(), state.peer_notice_addresses.clone(), state.engine.last_rtt(), joined)
     };
     let Some(key) = key else { return };
     let repeat = (rtt.unwrap_or_default() * 3 / 2).clamp(FIRST_REPEAT, LONGEST_FIRST_REPEAT);
@@ -114,8 +115,26 @@ pub(crate) async fn tell(endpoint: Arc<EndpointInner>, shared: Arc<Shared>) {
         for target in &targets {
             endpoint.send_notice(&datagram, *target);
         }
-        if tokio::time::timeout(repeat * 2u32.pow(attempt), heard).await.is_ok() {
-            return;
+        tokio::select! {
+            () = heard => return,
+            () = is_back(&shared, joined) => return,
+            () = tokio::time::sleep(repeat * 2u32.pow(attempt)) => {}
         }
+    }
+}
+
+/// Waits until the client has joined once more, or the connection is over: no notice is needed then. Cancel-safe.
+async fn is_back(shared: &Shared, joined: u64) {
+    loop {
+        let changed = shared.path_news.notified();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        {
+            let state = shared.lock();
+            if state.engine.stats().paths_joined > joined || state.engine.is_closed() {
+                return;
+            }
+        }
+        changed.await;
     }
 }

@@ -1,30 +1,53 @@
-//! All connections of an endpoint, bounded in number and bytes.
+//! All connections of an endpoint: found by id and by the tag of their notices, and bounded in number and bytes, for
+//! all peers together and for each of them.
 
-use std::cmp::Reverse;
+mod shares;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
 
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::CloseCode;
 use whimbrel_proto::notice::NoticeTag;
+use whimbrel_proto::{CloseCode, Side};
 
+pub(crate) use shares::{Figures, Limits};
+
+use self::shares::Shares;
 use crate::shared::Shared;
 
+/// Connections that are looked at together while the endpoint has other things to do, too.
+const COUNTED_TOGETHER: usize = 1024;
+
 /// Connections by id, and by the tag of their notices.
-#[derive(Default)]
 pub(crate) struct Registry {
+    limits: Limits,
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
     accepted: HashMap<ConnectionId, Arc<Shared>>,
+    /// What the accepted ones hold.
+    shares: Shares,
     dialled: HashMap<ConnectionId, Arc<Shared>>,
     tags: HashMap<NoticeTag, Weak<Shared>>,
 }
 
+/// What became of a connection that was to be added.
+pub(crate) enum Added {
+    /// It is registered.
+    Yes,
+    /// Its id is taken, by this one.
+    Exists(Arc<Shared>),
+    /// There is no room for it: its peer has its share, or all connections are in use.
+    Full,
+}
+
 impl Registry {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, inner: Mutex::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -37,16 +60,40 @@ impl Registry {
         self.lock().tags.get(tag)?.upgrade()
     }
 
-    /// Adds an accepted connection; false if its id is taken.
-    pub(crate) fn add_accepted(&self, shared: &Arc<Shared>) -> bool {
-        use std::collections::hash_map::Entry;
-        let mut inner = self.lock();
-        match inner.accepted.entry(shared.id) {
-            Entry::Occupied(_) => return false,
-            Entry::Vacant(entry) => entry.insert(shared.clone()),
+    /// Adds an accepted connection. If there is no room, a detached one makes it: of the same peer if that has its
+    /// share, else of anybody; those that the client never confirmed first, then the longest detached. Costs the same
+    /// however many connections there are.
+    pub(crate) fn add_accepted(&self, shared: &Arc<Shared>) -> Added {
+        let (figures, tag) = (Figures::of(shared), tag_of(shared));
+        let (added, evicted) = {
+            let mut inner = self.lock();
+            match inner.accepted.get(&shared.id) {
+                Some(other) => return Added::Exists(other.clone()),
+                None => inner.make_room(&self.limits, shared, figures, tag),
+            }
         };
-        inner.add_tag(shared);
-        true
+        give_up(evicted);
+        added
+    }
+
+    /// Takes note of what an accepted connection holds now, and whether it has a path. If its peer holds more than it
+    /// may, that peer's connections are given up: first the longest detached, then those that hold most.
+    pub(crate) fn note(&self, shared: &Arc<Shared>, figures: Figures) {
+        let evicted = {
+            let mut inner = self.lock();
+            // It may have been evicted meanwhile.
+            if !inner.accepted.get(&shared.id).is_some_and(|known| Arc::ptr_eq(known, shared)) {
+                return;
+            }
+            inner.shares.note(shared.id, figures);
+            let mut evicted = Vec::new();
+            while inner.shares.bytes_of(&shared.peer) > self.limits.max_bytes_per_peer {
+                let Some(id) = inner.shares.greediest_of(&shared.peer) else { break };
+                evicted.extend(inner.remove_accepted(&id));
+            }
+            evicted
+        };
+        give_up(evicted);
     }
 
     pub(crate) fn add_dialled(&self, shared: &Arc<Shared>) {
@@ -55,17 +102,29 @@ impl Registry {
 
     /// From now on notices find this connection.
     pub(crate) fn add_tag(&self, shared: &Arc<Shared>) {
-        self.lock().add_tag(shared);
+        if let Some(tag) = tag_of(shared) {
+            self.lock().tags.insert(tag, Arc::downgrade(shared));
+        }
     }
 
-    pub(crate) fn remove(&self, shared: &Shared) {
-        let tag = shared.lock().engine.notice_key().map(|k| k.tag());
+    /// Forgets this connection, and no other that may have its id by now.
+    pub(crate) fn remove(&self, shared: &Arc<Shared>) {
+        let side = shared.lock().engine.side();
+        let tag = tag_of(shared);
         let mut inner = self.lock();
-        match shared.lock().engine.side() {
-            whimbrel_proto::Side::Server => inner.accepted.remove(&shared.id),
-            whimbrel_proto::Side::Client => inner.dialled.remove(&shared.id),
-        };
-        if let Some(tag) = tag {
+        let is_this = |known: Option<&Arc<Shared>>| known.is_some_and(|known| Arc::ptr_eq(known, shared));
+        match side {
+            Side::Server if is_this(inner.accepted.get(&shared.id)) => {
+                inner.remove_accepted(&shared.id);
+            }
+            Side::Client if is_this(inner.dialled.get(&shared.id)) => {
+                inner.dialled.remove(&shared.id);
+            }
+            Side::Server | Side::Client => {}
+        }
+        if let Some(tag) = tag
+            && inner.tags.get(&tag).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(shared)))
+        {
             inner.tags.remove(&tag);
         }
     }
@@ -88,82 +147,80 @@ impl Registry {
         inner.accepted.is_empty() && inner.dialled.is_empty()
     }
 
-    /// Makes room for one more accepted connection: who never confirmed ours goes first, then the longest
-    /// detached. False if all are in use.
-    pub(crate) fn make_room(&self, max_connections: usize) -> bool {
-        let accepted = self.accepted();
-        if accepted.len() < max_connections {
-            return true;
-        }
-        let Some(Detached { shared, .. }) = detached(accepted).into_iter().min_by_key(Detached::worth) else {
-            return false;
-        };
-        self.evict(&shared);
-        true
-    }
-
-    /// Keeps what detached connections hold below `max_bytes`, giving the longest detached up.
-    pub(crate) fn bound_detached(&self, max_bytes: u64) {
-        let mut detached = detached(self.accepted());
-        detached.sort_by_key(|detached| Reverse(detached.worth()));
-        let mut total = 0;
-        for Detached { bytes, shared, .. } in detached {
-            total += bytes;
-            if total > max_bytes {
-                self.evict(&shared);
+    /// Counts what all accepted connections hold, for what their tasks have not noted, and keeps what detached ones
+    /// hold below its limit: the peer that holds most of it gives its longest detached one up. Cancel-safe.
+    pub(crate) async fn keep_house(&self) {
+        for some in self.accepted().chunks(COUNTED_TOGETHER) {
+            for shared in some {
+                self.note(shared, Figures::of(shared));
             }
+            tokio::task::yield_now().await;
         }
-    }
-
-    fn evict(&self, shared: &Shared) {
-        tracing::info!(connection = %shared.id, peer = %shared.peer.short(), "state given up to make room");
-        shared.give_up(CloseCode::EVICTED, "given up to make room");
-        self.remove(shared);
+        let evicted = {
+            let mut inner = self.lock();
+            let mut evicted = Vec::new();
+            while inner.shares.detached_bytes() > self.limits.max_detached_bytes {
+                let Some(id) = inner.shares.greediest_detached() else { break };
+                evicted.extend(inner.remove_accepted(&id));
+            }
+            evicted
+        };
+        give_up(evicted);
     }
 }
 
 impl Inner {
-    fn add_tag(&mut self, shared: &Arc<Shared>) {
-        if let Some(key) = shared.lock().engine.notice_key() {
-            self.tags.insert(key.tag(), Arc::downgrade(shared));
+    fn make_room(
+        &mut self,
+        limits: &Limits,
+        shared: &Arc<Shared>,
+        figures: Figures,
+        tag: Option<NoticeTag>,
+    ) -> (Added, Option<Arc<Shared>>) {
+        let victim = if self.shares.connections_of(&shared.peer) >= limits.max_connections_per_peer {
+            Some(self.shares.first_detached_of(&shared.peer))
+        } else if self.accepted.len() >= limits.max_connections {
+            Some(self.shares.first_detached())
+        } else {
+            None
+        };
+        let evicted = match victim {
+            Some(None) => return (Added::Full, None),
+            Some(Some(victim)) => self.remove_accepted(&victim),
+            None => None,
+        };
+        self.accepted.insert(shared.id, shared.clone());
+        self.shares.add(shared.id, shared.peer, figures);
+        if let Some(tag) = tag {
+            self.tags.insert(tag, Arc::downgrade(shared));
         }
+        (Added::Yes, evicted)
+    }
+
+    fn remove_accepted(&mut self, id: &ConnectionId) -> Option<Arc<Shared>> {
+        self.shares.remove(id);
+        self.accepted.remove(id)
     }
 }
 
-/// A connection without a path.
-struct Detached {
-    /// The client has our answer to OPEN. Else it may have given up before we answered, and never come back.
-    confirmed: bool,
-    since: Instant,
-    bytes: u64,
-    shared: Arc<Shared>,
+fn tag_of(shared: &Shared) -> Option<NoticeTag> {
+    shared.lock().engine.notice_key().map(|key| key.tag())
 }
 
-impl Detached {
-    /// Whoever has the least of it makes room first.
-    fn worth(&self) -> (bool, Instant) {
-        (self.confirmed, self.since)
+/// Ends connections that are registered no more. Their tasks take their tags out.
+fn give_up(evicted: impl IntoIterator<Item = Arc<Shared>>) {
+    for shared in evicted {
+        tracing::info!(connection = %shared.id, peer = %shared.peer.short(), "state given up to make room");
+        shared.give_up(CloseCode::EVICTED, "given up to make room");
     }
-}
-
-fn detached(all: Vec<Arc<Shared>>) -> Vec<Detached> {
-    all.into_iter()
-        .filter_map(|shared| {
-            let state = shared.lock();
-            let (confirmed, bytes) = (state.engine.is_confirmed(), state.engine.buffered());
-            let since = state.engine.detached_since()?;
-            drop(state);
-            Some(Detached { confirmed, since, bytes, shared })
-        })
-        .collect()
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
-    use whimbrel_base::SecretKey;
+    use whimbrel_base::{EndpointId, SecretKey};
     use whimbrel_proto::{Config, Connection as Engine, FirstFlight, PathId, segment};
 
     use super::*;
@@ -183,8 +240,15 @@ mod tests {
     /// A connection that was accepted at `now` and has lost its path, before or after the client
     /// confirmed it.
     fn detached_at(now: Instant, confirmed: bool) -> Arc<Shared> {
-        let (client, server) = (SecretKey::generate().id(), SecretKey::generate().id());
-        let id = ConnectionId::random();
+        detached_of(SecretKey::generate().id(), now, confirmed)
+    }
+
+    fn detached_of(client: EndpointId, now: Instant, confirmed: bool) -> Arc<Shared> {
+        detached_with(ConnectionId::random(), client, now, confirmed)
+    }
+
+    fn detached_with(id: ConnectionId, client: EndpointId, now: Instant, confirmed: bool) -> Arc<Shared> {
+        let server = SecretKey::from_bytes(&[9; 32]).id();
         let mut dialling = Engine::client(Config::default(), id, client, server, [1; 32], now);
         dialling.open_path(now, None, u64::MAX).unwrap();
         let mut wire = Vec::new();
@@ -204,23 +268,73 @@ mod tests {
         Shared::new(accepted, Vec::new(), Arc::default(), Arc::default())
     }
 
+    fn registry(limits: impl FnOnce(&mut Limits)) -> Registry {
+        let mut all = Limits {
+            max_connections: usize::MAX,
+            max_connections_per_peer: usize::MAX,
+            max_bytes_per_peer: u64::MAX,
+            max_detached_bytes: u64::MAX,
+        };
+        limits(&mut all);
+        Registry::new(all)
+    }
+
+    fn add(registry: &Registry, shared: &Arc<Shared>) -> bool {
+        matches!(registry.add_accepted(shared), Added::Yes)
+    }
+
     #[test]
     fn whoever_never_confirmed_makes_room_first_then_the_longest_detached() {
-        let registry = Registry::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let kept = [(10, true), (40, true), (30, false), (20, true)];
         let kept = kept.map(|(seconds, confirmed)| detached_at(at(seconds), confirmed));
+        let registry = registry(|limits| limits.max_connections = kept.len());
         for shared in &kept {
-            assert!(registry.add_accepted(shared));
+            assert!(add(&registry, shared));
         }
         let mut order = Vec::new();
-        for left in (0..kept.len()).rev() {
-            assert!(registry.make_room(left + 1));
+        for _ in 0..kept.len() {
+            // Younger than all of them.
+            assert!(add(&registry, &detached_at(at(50), true)));
             let gone =
                 kept.iter().position(|s| registry.find_accepted(&s.id).is_none() && !order.contains(&s.id));
             order.push(kept[gone.unwrap()].id);
         }
         assert_eq!(order, [2, 0, 3, 1].map(|index: usize| kept[index].id));
+    }
+
+    #[test]
+    fn a_peer_that_has_its_share_makes_room_for_itself_and_for_nobody_else() {
+        let registry = registry(|limits| limits.max_connections_per_peer = 3);
+        let start = Instant::now();
+        let honest = detached_at(start, false);
+        assert!(add(&registry, &honest));
+        let greedy = SecretKey::generate().id();
+        let own: Vec<_> = (1..10)
+            .map(|second| detached_of(greedy, start + Duration::from_secs(second), true))
+            .inspect(|shared| assert!(add(&registry, shared)))
+            .collect();
+        let left = own.iter().filter(|shared| registry.find_accepted(&shared.id).is_some());
+        assert_eq!(left.map(|shared| shared.id).collect::<Vec<_>>(), [6, 7, 8].map(|index| own[index].id));
+        assert!(registry.find_accepted(&honest.id).is_some());
+        assert_eq!(own[0].close_reason().unwrap().code, CloseCode::EVICTED);
+    }
+
+    #[test]
+    fn a_connection_that_left_takes_no_other_of_its_id_with_it() {
+        let registry = registry(|_| {});
+        let first = detached_at(Instant::now(), true);
+        assert!(add(&registry, &first));
+        assert!(matches!(registry.add_accepted(&first), Added::Exists(_)));
+        registry.remove(&first);
+        let tag = tag_of(&first).unwrap();
+        // Made anew from the same OPEN, as after an eviction: the same id and the same tag.
+        let second = detached_with(first.id, first.peer, Instant::now(), true);
+        assert!(add(&registry, &second));
+        assert_eq!(tag_of(&second), Some(tag));
+        registry.remove(&first);
+        assert!(Arc::ptr_eq(&registry.find_accepted(&first.id).unwrap(), &second));
+        assert!(Arc::ptr_eq(&registry.find_tag(&tag).unwrap(), &second));
     }
 }

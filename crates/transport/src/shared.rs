@@ -53,6 +53,8 @@ pub(crate) struct State {
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
     pub(crate) farewell_cut: bool,
     events: Option<broadcast::Sender<ConnectionEvent>>,
+    /// The end was told to those who listen.
+    told_end: bool,
     written_since_flush: u64,
 }
 
@@ -77,6 +79,8 @@ pub(crate) struct Shared {
     /// Newest notice that was heard or answered.
     pub(crate) notice_sequence: Mutex<u64>,
     pub(crate) notice_heard: Notify,
+    /// A path was answered or is gone, or the connection is over.
+    pub(crate) path_news: Notify,
 }
 
 /// What the engine has for a path.
@@ -114,6 +118,7 @@ impl Shared {
                 peer_notice_addresses: Vec::new(),
                 farewell_cut: false,
                 events: None,
+                told_end: false,
                 written_since_flush: 0,
             }),
             changed: Notify::new(),
@@ -125,6 +130,7 @@ impl Shared {
             settled: Notify::new(),
             notice_sequence: Mutex::new(0),
             notice_heard: Notify::new(),
+            path_news: Notify::new(),
         });
         shared.announcements.tell(&mut shared.lock().engine);
         shared
@@ -361,6 +367,7 @@ impl Shared {
                     state.emit(ConnectionEvent::PathDown { path: id.0, local, remote });
                 }
                 self.changed.notify_one();
+                self.path_news.notify_waiters();
                 state.wake_driver();
             }
             Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
@@ -375,14 +382,15 @@ impl Shared {
             Event::PriorityChanged(id, priority) => {
                 state.pin(id);
                 state.emit(ConnectionEvent::PriorityChanged { path: id.0, priority });
-                self.changed.notify_one();
+                // The peer may say so as often as it likes, and each time there is a survey.
+                self.called.notify_one();
             }
             Event::Closed { code, reason, .. } => {
                 state.emit(ConnectionEvent::Closed { code, reason });
                 state.wake_streams();
                 self.settled.notify_waiters();
                 self.changed.notify_one();
-                self.notice_heard.notify_waiters();
+                self.path_news.notify_waiters();
                 state.wake_driver();
             }
         }
@@ -393,7 +401,7 @@ impl Shared {
         let alone = state.engine.paths().iter().filter(|p| p.state == PathState::Active).count() == 1;
         state.moves += u64::from(id.0 > 0 && alone);
         self.path_works(state, id);
-        self.notice_heard.notify_waiters();
+        self.path_news.notify_waiters();
     }
 
     /// A path answered, or a suspect one came back: whoever was told of an outage learns of its end.
@@ -499,7 +507,12 @@ impl State {
         self.engine.is_closed() && !self.farewell_cut
     }
 
+    /// Tells who listens, unless they were told already that the connection is over: nothing follows that.
     fn emit(&mut self, event: ConnectionEvent) {
+        if self.told_end {
+            return;
+        }
+        self.told_end = matches!(event, ConnectionEvent::Closed { .. });
         if let Some(events) = &self.events {
             let _ = events.send(event);
         }
@@ -522,5 +535,28 @@ impl State {
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use whimbrel_base::SecretKey;
+    use whimbrel_proto::Config;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_told_after_the_end() {
+        let (client, server) = (SecretKey::generate().id(), SecretKey::generate().id());
+        let (id, now) = (ConnectionId::random(), Instant::now());
+        let engine = Engine::client(Config::default(), id, client, server, [1; 32], now);
+        let shared = Shared::new(engine, Vec::new(), Arc::default(), Arc::default());
+        let mut events = shared.subscribe();
+        shared.give_up(CloseCode::NONE, "enough");
+        // An answer that was on its way.
+        shared.dispatch_one(&mut shared.lock(), Event::PathSuspect(PathId(0)));
+        assert!(matches!(events.try_recv(), Ok(ConnectionEvent::Closed { .. })));
+        assert!(events.try_recv().is_err());
     }
 }

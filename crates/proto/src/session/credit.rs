@@ -12,9 +12,9 @@ use crate::error::ProtocolError;
 /// on. Beyond, streams share what is left.
 pub(crate) const INDEPENDENT_STREAMS: u64 = 4096;
 /// A stream's window may grow to this part of what may still be held unread.
-const GROWN_PART: u64 = 32;
+const GROWN_PART: u64 = 16;
 /// A stream is granted this part when it is opened.
-const OPENED_PART: u64 = 256;
+const OPENED_PART: u64 = 128;
 
 /// Both directions' connection credit.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Credit {
             granted: window,
             window,
             unread_limit,
-            share: stream_window.min(unread_limit / 2 / INDEPENDENT_STREAMS),
+            share: stream_window.min(unread_limit / 3 * 2 / INDEPENDENT_STREAMS),
         }
     }
 

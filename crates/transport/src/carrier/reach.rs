@@ -1,8 +1,9 @@
 //! Which carriers get through, remembered for each network: whoever blocks UDP (or TCP) does so for long,
-//! and need not be asked again for each path.
+//! and need not be asked again for each path. A carrier gets through if the peer answers on it: something that accepts
+//! TCP connections may be a portal.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -25,10 +26,10 @@ pub(crate) struct Reach(Mutex<HashMap<IpAddr, Network>>);
 /// What is known of the network in which we have one address.
 #[derive(Debug, Default)]
 struct Network {
-    remotes: HashMap<IpAddr, Outcomes>,
+    remotes: HashMap<SocketAddr, Outcomes>,
 }
 
-/// Of one remote host, by carrier.
+/// Of one remote address, by carrier.
 #[derive(Debug, Default)]
 struct Outcomes {
     worked: [Option<Instant>; KINDS],
@@ -46,6 +47,14 @@ fn index(kind: CarrierKind) -> usize {
 }
 
 impl Outcomes {
+    /// Some carrier failed lately, and there is none of which that is not the last that was heard.
+    fn is_doubtful(&self, now: Instant) -> bool {
+        let mut kinds = self.worked.iter().zip(&self.failed);
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < EXPIRY;
+        self.failed.iter().flatten().any(is_recent)
+            && kinds.all(|(worked, failed)| worked.is_none() || worked < failed)
+    }
+
     /// The carrier failed, and not because nothing got through at all.
     fn is_blocked(&self, kind: usize, now: Instant) -> bool {
         let Some(failed) = self.failed[kind].filter(|at| now.saturating_duration_since(*at) < EXPIRY) else {
@@ -69,7 +78,7 @@ impl AbsDiff for Instant {
 }
 
 impl Network {
-    fn is_blocked(&self, remote: IpAddr, kind: usize, now: Instant) -> bool {
+    fn is_blocked(&self, remote: SocketAddr, kind: usize, now: Instant) -> bool {
         if let Some(outcomes) = self.remotes.get(&remote)
             && (outcomes.worked[kind].is_some() || outcomes.failed[kind].is_some())
         {
@@ -83,7 +92,14 @@ impl Network {
 
 impl Reach {
     /// A carrier got through from one of our addresses to a remote one, or did not.
-    pub(crate) fn note(&self, local: IpAddr, remote: IpAddr, kind: CarrierKind, worked: bool, now: Instant) {
+    pub(crate) fn note(
+        &self,
+        local: IpAddr,
+        remote: SocketAddr,
+        kind: CarrierKind,
+        worked: bool,
+        now: Instant,
+    ) {
         let mut networks = lock(&self.0);
         if networks.len() >= MAX_NETWORKS && !networks.contains_key(&local) {
             networks.clear();
@@ -101,7 +117,7 @@ impl Reach {
     pub(crate) fn order(
         &self,
         local: Option<IpAddr>,
-        remote: IpAddr,
+        remote: SocketAddr,
         carriers: Carriers,
         now: Instant,
     ) -> SmallVec<[CarrierKind; 2]> {
@@ -111,6 +127,14 @@ impl Reach {
         let open = |kind: &CarrierKind| !network.is_blocked(remote, index(*kind), now);
         let open: SmallVec<_> = all.iter().copied().filter(open).collect();
         if open.is_empty() { all } else { open }
+    }
+
+    /// Whether the last attempts to be answered there failed, from any network and on any carrier: other addresses
+    /// should be tried first.
+    pub(crate) fn is_doubtful(&self, remote: SocketAddr, now: Instant) -> bool {
+        let networks = lock(&self.0);
+        let mut outcomes = networks.values().filter_map(|network| network.remotes.get(&remote)).peekable();
+        outcomes.peek().is_some() && outcomes.all(|outcomes| outcomes.is_doubtful(now))
     }
 
     /// The address is new: it may be in another network than before.
@@ -126,11 +150,11 @@ mod tests {
 
     const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
     const HOTEL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 2));
-    const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
-    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+    const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 443);
+    const OTHER: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2)), 443);
     use CarrierKind::{Quic, Tcp};
 
-    fn order(reach: &Reach, local: IpAddr, remote: IpAddr, now: Instant) -> Vec<CarrierKind> {
+    fn order(reach: &Reach, local: IpAddr, remote: SocketAddr, now: Instant) -> Vec<CarrierKind> {
         reach.order(Some(local), remote, Carriers::Auto, now).to_vec()
     }
 
@@ -164,6 +188,20 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_doubtful_while_nothing_has_worked_there_since_a_failure() {
+        let (reach, now) = (Reach::default(), Instant::now());
+        assert!(!reach.is_doubtful(SERVER, now));
+        reach.note(HOME, SERVER, Tcp, false, now);
+        assert!(reach.is_doubtful(SERVER, now));
+        assert!(!reach.is_doubtful(OTHER, now));
+        assert!(!reach.is_doubtful(SERVER, now + EXPIRY));
+        reach.note(HOTEL, SERVER, Quic, true, now);
+        assert!(!reach.is_doubtful(SERVER, now), "it can be reached from elsewhere");
+        reach.note(HOTEL, SERVER, Quic, false, now + SAME_TIME);
+        assert!(reach.is_doubtful(SERVER, now + SAME_TIME));
+    }
+
+    #[test]
     fn one_carrier_alone_is_tried_whatever_is_known() {
         let (reach, now) = (Reach::default(), Instant::now());
         reach.note(HOTEL, SERVER, Quic, false, now);
@@ -177,7 +215,7 @@ mod tests {
         let (reach, now) = (Reach::default(), Instant::now());
         for n in 0..10_000u32 {
             reach.note(IpAddr::from(n.to_be_bytes()), SERVER, Quic, false, now);
-            reach.note(HOME, IpAddr::from(n.to_be_bytes()), Quic, false, now);
+            reach.note(HOME, SocketAddr::from((n.to_be_bytes(), 1)), Quic, false, now);
         }
         let networks = lock(&reach.0);
         assert!(networks.len() <= MAX_NETWORKS);

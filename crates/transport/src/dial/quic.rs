@@ -48,7 +48,7 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
         endpoint.connect_with(config, remote, &who.peer.to_string()).map_err(io::Error::other)?;
     let (connection, mut early) = match connecting.into_0rtt() {
         Ok((connection, accepted)) => {
-            tokio::spawn(watch(connection.clone(), local.ip().to_canonical(), remote.ip(), who.clone()));
+            tokio::spawn(watch(connection.clone(), local.ip().to_canonical(), remote, who.clone()));
             (connection, Some(accepted))
         }
         Err(connecting) => {
@@ -89,7 +89,7 @@ async fn within<T>(step: impl Future<Output = T>) -> io::Result<T> {
 }
 
 /// Notes whether the server was heard of at all.
-async fn watch(connection: quinn::Connection, local: IpAddr, remote: IpAddr, who: Arc<Dialler>) {
+async fn watch(connection: quinn::Connection, local: IpAddr, remote: SocketAddr, who: Arc<Dialler>) {
     let _ = tokio::time::timeout(VERDICT, connection.closed()).await;
     let worked = connection.handshake_data().is_some();
     who.reach.note(local, remote, CarrierKind::Quic, worked, Instant::now());

@@ -1,4 +1,4 @@
-//! The race itself: ways and carriers, each a little after the one before.
+//! The race itself: ways and carriers, each a little after the one before, until the peer has answered on one.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,7 +18,8 @@ use crate::carrier::{CarrierKind, Carriers};
 /// RFC 8305's recommended delay between attempts.
 const STAGGER: Duration = Duration::from_millis(250);
 /// How long a carrier runs alone before the next one starts on the same way: three round trips, if that is known,
-/// within these bounds. Who cannot do it sooner is blocked, or busy; and a busy server must not be dialled twice.
+/// within these bounds. A carrier that needs longer is blocked, or its server is busy, and a busy server must not be
+/// dialled twice. A carrier that stands is given as long to be answered, but without the upper bound.
 const HEAD_START: Duration = Duration::from_millis(250);
 const LONGEST_HEAD_START: Duration = Duration::from_secs(1);
 
@@ -34,21 +35,22 @@ struct Runner {
 
 /// An attempt that runs in a task of its own.
 struct Running {
-    remote: SocketAddr,
+    way: Candidate,
     kind: CarrierKind,
     task: AbortHandle,
 }
 
 /// The first attempt. It is all that most races need, and gets no task of its own.
 struct First {
-    remote: SocketAddr,
+    way: Candidate,
     kind: CarrierKind,
     attempt: Attempt,
 }
 
-/// Candidates being tried, each a little after the one before or as soon as one failed. What still runs
-/// when this is dropped is given up, except for those who lost against another carrier: whether they would
-/// have got through is worth knowing.
+/// Candidates being tried, each a little after the one before or as soon as one [failed](Self::failed). Whoever
+/// runs it says when the peer has [answered](Self::answered), which ends it. What still runs when this is dropped is
+/// given up, except for attempts that lost against another carrier on the same way: whether they would have got
+/// through is worth knowing.
 pub(crate) struct Race {
     who: Arc<Dialler>,
     waiting: VecDeque<Runner>,
@@ -62,7 +64,11 @@ pub(crate) struct Race {
 
 impl Race {
     pub(crate) fn new(who: Dialler, candidates: Vec<Candidate>) -> Self {
-        let waiting = candidates.into_iter().flat_map(|way| runners(&who, way)).collect();
+        let now = std::time::Instant::now();
+        let (last, first): (Vec<_>, Vec<_>) =
+            candidates.into_iter().partition(|way| who.reach.is_doubtful(way.remote, now));
+        let ways = first.into_iter().chain(last);
+        let waiting = ways.flat_map(|way| runners(&who, way)).collect();
         let mut race = Self {
             who: Arc::new(who),
             waiting,
@@ -75,8 +81,8 @@ impl Race {
         };
         if let Some(runner) = race.waiting.pop_front() {
             race.next_start = Instant::now() + runner.alone;
-            let (remote, kind) = (runner.way.remote, runner.kind);
-            race.first = Some(First { remote, kind, attempt: race.attempt(runner) });
+            let (way, kind) = (runner.way.clone(), runner.kind);
+            race.first = Some(First { way, kind, attempt: race.attempt(runner) });
         }
         race
     }
@@ -85,17 +91,17 @@ impl Race {
         let who = self.who.clone();
         Box::pin(async move {
             let Runner { way, local, kind, .. } = runner;
-            let remote = way.remote.ip();
+            let remote = way.remote;
             let result = match kind {
                 CarrierKind::Tcp | CarrierKind::Mptcp => tcp::attempt(way, kind, who.clone()).await,
                 CarrierKind::Quic => quic::attempt(way, who.clone()).await,
             };
             let now = std::time::Instant::now();
             match (&result, local) {
-                (Ok(dialled), _) if dialled.rtt.is_some() => {
+                // The handshake proved the peer's key. Of TCP nothing is known yet but that something accepts there.
+                (Ok(dialled), _) if dialled.rtt.is_some() && kind == CarrierKind::Quic => {
                     who.reach.note(dialled.local.ip().to_canonical(), remote, kind, true, now);
                 }
-                // What was not heard of yet tells later.
                 (Ok(_), _) | (_, None) => {}
                 (Err(_), Some(local)) => who.reach.note(local, remote, kind, false, now),
             }
@@ -106,11 +112,21 @@ impl Race {
     fn start_next(&mut self) {
         if let Some(runner) = self.waiting.pop_front() {
             self.next_start = Instant::now() + runner.alone;
-            let (remote, kind) = (runner.way.remote, runner.kind);
+            let (way, kind) = (runner.way.clone(), runner.kind);
             let task = self.attempt(runner);
             let task = self.tasks.spawn(task);
-            self.running.push(Running { remote, kind, task });
+            self.running.push(Running { way, kind, task });
         }
+    }
+
+    /// A carrier that stood is of no use: the next attempt need not wait any longer.
+    pub(crate) fn failed(&mut self) {
+        self.start_next();
+    }
+
+    /// The peer has answered on this carrier.
+    pub(crate) fn answered(&mut self, remote: SocketAddr, kind: CarrierKind) {
+        self.winner = Some((remote, kind));
     }
 
     /// The next carrier that can be used; an error once nothing is left to try. Cancel-safe.
@@ -137,7 +153,9 @@ impl Race {
             };
             match result {
                 Ok(dialled) => {
-                    self.winner = Some((dialled.remote, dialled.kind()));
+                    if let Some(rtt) = dialled.rtt {
+                        self.next_start = self.next_start.max(Instant::now() + STAGGER.max(rtt * 3));
+                    }
                     return Ok(dialled);
                 }
                 Err(error) => self.last_error = error,
@@ -153,11 +171,11 @@ impl Drop for Race {
         let Some((remote, winner)) = self.winner else { return };
         let is_worth_knowing = |to: SocketAddr, kind: CarrierKind| to == remote && kind != winner;
         for running in &self.running {
-            if !is_worth_knowing(running.remote, running.kind) {
+            if !is_worth_knowing(running.way.remote, running.kind) {
                 running.task.abort();
             }
         }
-        if let Some(first) = self.first.take().filter(|first| is_worth_knowing(first.remote, first.kind))
+        if let Some(first) = self.first.take().filter(|first| is_worth_knowing(first.way.remote, first.kind))
             && let Ok(runtime) = Handle::try_current()
         {
             runtime.spawn(first.attempt);
@@ -170,7 +188,7 @@ impl Drop for Race {
 fn runners(who: &Dialler, way: Candidate) -> Vec<Runner> {
     // With one carrier there is nothing to choose.
     let local = if who.carriers == Carriers::Auto { source(&way) } else { None };
-    let kinds = who.reach.order(local, way.remote.ip(), who.carriers, std::time::Instant::now());
+    let kinds = who.reach.order(local, way.remote, who.carriers, std::time::Instant::now());
     let last = kinds.len() - 1;
     let head_start = who.rtt.map_or(HEAD_START, |rtt| (rtt * 3).clamp(HEAD_START, LONGEST_HEAD_START));
     let runner = |(index, kind)| {

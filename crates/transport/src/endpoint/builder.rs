@@ -168,7 +168,7 @@ impl Builder {
                 lost: Mutex::new(HashSet::new()),
                 sockets: Mutex::new(Sockets::default()),
                 resolver: Mutex::new(self.resolver.clone()),
-                registry: Registry::default(),
+                registry: Registry::new(config.limits()),
                 listeners: Listeners::default(),
                 half_open: HalfOpen::default(),
                 closed: AtomicBool::new(false),

@@ -26,7 +26,7 @@ use crate::shared::Shared;
 use crate::sockets::{BindPlan, Bound, Sockets};
 use crate::tls::TlsIdentity;
 
-/// How often detached connections are counted.
+/// How often all connections are counted.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
 /// Lost addresses that are remembered; only those lost a moment ago matter.
 const MAX_LOST: usize = 256;
@@ -296,7 +296,7 @@ pub(super) async fn follow_addresses(endpoint: Arc<EndpointInner>) {
                 bound = endpoint.rebind(&before).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
-            _ = housekeeping.tick() => endpoint.registry.bound_detached(endpoint.config.max_detached_bytes),
+            _ = housekeeping.tick() => endpoint.registry.keep_house().await,
         }
     }
 }

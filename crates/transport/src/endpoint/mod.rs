@@ -4,6 +4,7 @@ mod builder;
 mod inner;
 mod target;
 
+use self::target::Whom;
 pub use builder::Builder;
 pub(crate) use inner::EndpointInner;
 pub use target::Target;
@@ -14,11 +15,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use whimbrel_base::{ConnectionId, Delegation, EndpointAddr, EndpointId, Name};
+use whimbrel_base::{ConnectionId, Delegation, EndpointAddr, EndpointId, Name, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine};
 
 use self::inner::lock;
-use crate::accept::spawn_driver;
+use crate::attend::spawn_driver;
 use crate::connection::{Connection, ConnectionStats, stats};
 use crate::control::PathControl;
 use crate::error::{ConnectError, ListenError};
@@ -137,21 +138,19 @@ impl Endpoint {
     /// # Errors
     /// [`ConnectError`] if the name cannot be resolved.
     pub async fn connect_early(&self, target: impl Into<Target>) -> Result<Connection, ConnectError> {
-        let Target { name, addr } = target.into();
+        let Target(whom) = target.into();
         let inner = self.inner();
         if inner.closed.load(Ordering::Relaxed) {
             return Err(ConnectError::EndpointClosed);
         }
-        let addr = match (addr, &name) {
-            (Some(addr), _) => addr,
-            (None, Some(name)) => inner.lookup(name).await?,
-            (None, None) => return Err(ConnectError::EndpointClosed),
+        let (addr, name) = match whom {
+            Whom::Addr(addr, name) => (addr, name),
+            Whom::Name(name) => (inner.lookup(&name).await?, Some(name)),
         };
         if addr.addrs.is_empty() && inner.resolver().is_none() {
             return Err(ConnectError::NoAddress(addr.id));
         }
-        let mut random = [0; 32];
-        getrandom::fill(&mut random).map_err(|_| ConnectError::EndpointClosed)?;
+        let random = random_bytes();
         let config = inner.engine_config(name.as_ref());
         let id = ConnectionId::random();
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());

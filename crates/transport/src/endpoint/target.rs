@@ -4,14 +4,20 @@ use whimbrel_base::{EndpointAddr, Name, Ticket};
 
 /// Whom to connect to: a [`Name`], an [`EndpointAddr`] or a [`Ticket`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    pub(super) name: Option<Name>,
-    pub(super) addr: Option<EndpointAddr>,
+pub struct Target(pub(super) Whom);
+
+/// What is known of the peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Whom {
+    /// Its name, to be looked up.
+    Name(Name),
+    /// Its key and where it may be; perhaps the name that it is to be asked for.
+    Addr(EndpointAddr, Option<Name>),
 }
 
 impl From<Name> for Target {
     fn from(name: Name) -> Self {
-        Self { name: Some(name), addr: None }
+        Self(Whom::Name(name))
     }
 }
 
@@ -23,12 +29,12 @@ impl From<&Name> for Target {
 
 impl From<EndpointAddr> for Target {
     fn from(addr: EndpointAddr) -> Self {
-        Self { name: None, addr: Some(addr) }
+        Self(Whom::Addr(addr, None))
     }
 }
 
 impl From<Ticket> for Target {
     fn from(ticket: Ticket) -> Self {
-        Self { name: ticket.name().cloned(), addr: Some(ticket.to_endpoint_addr()) }
+        Self(Whom::Addr(ticket.to_endpoint_addr(), ticket.name().cloned()))
     }
 }

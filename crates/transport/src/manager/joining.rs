@@ -1,11 +1,13 @@
 //! One attempt to get a path: dial, join, and wait for the answer.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use whimbrel_proto::{PathId, PathState, Priority};
+use whimbrel_proto::Priority;
 
+use super::pending::{News, Pending, PendingPath};
 use crate::dial::{Candidate, Dialled, Dialler, Race};
 use crate::endpoint::EndpointInner;
 use crate::shared::Shared;
@@ -16,6 +18,10 @@ const ANSWER: Duration = Duration::from_secs(5);
 const SLACK: Duration = Duration::from_millis(50);
 /// As long as nothing was measured (RFC 9002 §6.2.2).
 const USUAL_RTT: Duration = Duration::from_millis(333);
+/// Paths of one attempt that may wait for answers at the same time. Of OPENs only one counts, so that both sides
+/// agree which.
+const MAX_OPENS: usize = 1;
+const MAX_JOINS: usize = 4;
 
 /// A path that an attempt has opened.
 #[derive(Debug)]
@@ -34,47 +40,25 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// Dials until a carrier stands, and waits for the answer on a new path. A carrier that can be written
-    /// to before it stands is a path at once, while others are still tried. What was opened meanwhile is given
-    /// up if this is dropped. A path that `stands_by` says so before it carries anything.
+    /// Dials, opens a path on each carrier that stands, and waits until the peer answers on one. Others are tried
+    /// until then. What was opened meanwhile is given up if this is dropped. A path that `stands_by` says so before
+    /// it carries anything.
     pub(crate) async fn attempt(
         &self,
         ways: Vec<Candidate>,
         stands_by: bool,
         opened: &OnceLock<Opened>,
     ) -> Result<(), ()> {
-        let mut race = self.race(ways);
-        let (mut racing, mut pending) = (true, Vec::new());
-        let mut until = Instant::now() + ANSWER;
-        while racing || !pending.is_empty() {
-            tokio::select! {
-                dialled = race.next(), if racing => match dialled {
-                    Ok(dialled) => {
-                        racing = dialled.rtt.is_none();
-                        let usual = || self.shared.lock().engine.last_rtt().unwrap_or(USUAL_RTT);
-                        let rtt = dialled.rtt.unwrap_or_else(usual);
-                        until = Instant::now() + ANSWER.max(rtt * 6);
-                        let (remote, patience) = (dialled.remote, rtt * 2 + SLACK);
-                        if let Some(path) = self.open_path(dialled, stands_by) {
-                            // The first is what news are weighed against.
-                            let _ = opened.set(Opened { local: path.local, remote, patience });
-                            pending.push(path);
-                        }
-                    }
-                    Err(error) => {
-                        tracing::debug!(connection = %self.shared.id, %error, "cannot dial");
-                        racing = false;
-                    }
-                },
-                answer = answered(&self.shared, &mut pending), if !pending.is_empty() => {
-                    if answer.is_ok() {
-                        return Ok(());
-                    }
-                }
-                () = tokio::time::sleep_until(until.into()), if !pending.is_empty() => return Err(()),
-            }
-        }
-        Err(())
+        let attempt = Attempt {
+            joiner: self,
+            race: self.race(ways),
+            racing: true,
+            standing: VecDeque::new(),
+            pending: Pending::default(),
+            stands_by,
+            opened,
+        };
+        attempt.run().await
     }
 
     fn race(&self, ways: Vec<Candidate>) -> Race {
@@ -103,15 +87,21 @@ impl Joiner {
 
     /// Whether what an attempt opened can still become a path.
     pub(crate) fn is_worth_waiting_for(&self, opened: &Opened) -> bool {
-        self.shared.is_remote(opened.remote) && !self.endpoint.has_lost(opened.local)
+        self.is_present(opened.local, opened.remote)
+    }
+
+    /// Both ends still have their addresses, as far as is known.
+    fn is_present(&self, local: IpAddr, remote: SocketAddr) -> bool {
+        self.shared.is_remote(remote) && !self.endpoint.has_lost(local)
     }
 
     /// Adds a path over a fresh carrier; its first flight leaves at once.
     fn open_path(&self, mut dialled: Dialled, stands_by: bool) -> Option<PendingPath> {
-        let (rtt, remote) = (dialled.rtt, dialled.remote);
+        let (hint, remote, kind) = (dialled.rtt, dialled.remote, dialled.kind());
+        let rtt = hint.unwrap_or_else(|| self.shared.lock().engine.last_rtt().unwrap_or(USUAL_RTT));
         let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {
-            let id = state.engine.open_path(Instant::now(), rtt, early_limit)?;
+            let id = state.engine.open_path(Instant::now(), hint, early_limit)?;
             if stands_by {
                 state.engine.set_priority(id, Priority::Backup);
             }
@@ -126,62 +116,117 @@ impl Joiner {
         }
         // The first flight leaves now; the driver sees an error if there is one.
         let _ = path.flush(&self.shared);
-        tracing::debug!(connection = %self.shared.id, path = %id, %remote, ?rtt, "path dialled");
-        Some(PendingPath { shared: self.shared.clone(), id, local, done: false })
+        tracing::debug!(connection = %self.shared.id, path = %id, %remote, %kind, ?hint, "path dialled");
+        let limit = ANSWER.max(rtt * 6);
+        Some(PendingPath::new(self.shared.clone(), id, kind, (local, remote), rtt, limit))
     }
 }
 
-/// A path whose answer has not come. Given up when dropped.
-struct PendingPath {
-    shared: Arc<Shared>,
-    id: PathId,
-    local: IpAddr,
-    done: bool,
+/// One attempt: a race, and what came of it so far.
+struct Attempt<'a> {
+    joiner: &'a Joiner,
+    race: Race,
+    /// The race may bring further carriers.
+    racing: bool,
+    /// Carriers that wait for their turn.
+    standing: VecDeque<Dialled>,
+    pending: Pending,
+    stands_by: bool,
+    opened: &'a OnceLock<Opened>,
 }
 
-/// Waits until one of the paths is answered, or none is needed; an error once all of them are lost.
-/// Cancel-safe.
-async fn answered(shared: &Shared, pending: &mut Vec<PendingPath>) -> Result<(), ()> {
-    loop {
-        let up = shared.notice_heard.notified();
-        tokio::pin!(up);
-        up.as_mut().enable();
-        {
-            let state = shared.lock();
-            let state_of = |path: &PendingPath| state.engine.path_state(path.id);
-            pending.retain_mut(|path| {
-                path.done = matches!(state_of(path), Some(PathState::Lost) | None);
-                !path.done
-            });
-            let up = pending.iter_mut().find(|path| state_of(path) != Some(PathState::Opening));
-            if let Some(path) = up {
-                path.done = true;
-                return Ok(());
+impl Attempt<'_> {
+    /// Returns once a path was answered, or nothing is left to try.
+    async fn run(mut self) -> Result<(), ()> {
+        let shared = &self.joiner.shared;
+        loop {
+            let turn = self.open_what_may();
+            if !self.racing && self.pending.is_empty() && self.standing.is_empty() {
+                return Err(());
             }
-            if !state.engine.may_open_path() {
-                pending.iter_mut().for_each(|path| path.done = true);
-                return Ok(());
-            }
-        }
-        if pending.is_empty() {
-            return Err(());
-        }
-        tokio::select! {
-            () = up => {}
-            // Paths that fail are seen soon enough.
-            () = tokio::time::sleep(Duration::from_millis(200)) => {}
-        }
-    }
-}
-
-impl Drop for PendingPath {
-    fn drop(&mut self) {
-        if !self.done {
-            self.shared.with(|state| {
-                if state.engine.path_state(self.id) == Some(PathState::Opening) {
-                    state.engine.path_lost(Instant::now(), self.id);
+            let turn = async {
+                match turn {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
                 }
-            });
+            };
+            tokio::select! {
+                dialled = self.race.next(), if self.racing => match dialled {
+                    Ok(dialled) => self.standing.push_back(dialled),
+                    Err(error) => {
+                        tracing::debug!(connection = %shared.id, %error, "cannot dial");
+                        self.racing = false;
+                    }
+                },
+                news = self.pending.news(shared) => match news {
+                    News::Up(path) => {
+                        self.answered(&path);
+                        return Ok(());
+                    }
+                    News::Failed(path) => self.failed(&path),
+                    News::Over => return Ok(()),
+                },
+                () = turn => {}
+            }
         }
+    }
+
+    /// Opens paths on carriers that stand, as many as may wait for answers at the same time. Tells when that may
+    /// change by itself.
+    fn open_what_may(&mut self) -> Option<Instant> {
+        while !self.standing.is_empty() {
+            if self.pending.len() >= self.most()
+                && let Some(oldest) = self.pending.oldest()
+            {
+                if !oldest.is_late() {
+                    return Some(oldest.late_at());
+                }
+                if let Some(late) = self.pending.pop_oldest() {
+                    self.note_failure(&late);
+                }
+            }
+            let Some(dialled) = self.standing.pop_front() else { break };
+            if let Some(path) = self.joiner.open_path(dialled, self.stands_by) {
+                let patience = path.rtt * 2 + SLACK;
+                // The first is what news are weighed against.
+                let _ = self.opened.set(Opened { local: path.local, remote: path.remote, patience });
+                self.pending.push(path);
+            }
+        }
+        None
+    }
+
+    /// How many paths may wait for answers at the same time.
+    fn most(&self) -> usize {
+        let established = self.joiner.shared.lock().engine.is_established();
+        if established { MAX_JOINS } else { MAX_OPENS }
+    }
+
+    fn answered(&mut self, path: &PendingPath) {
+        self.note(path, true);
+        self.race.answered(path.remote, path.kind);
+        while let Some(other) = self.pending.pop_oldest() {
+            if other.is_late() {
+                self.note_failure(&other);
+            }
+        }
+    }
+
+    fn failed(&mut self, path: &PendingPath) {
+        tracing::debug!(path = %path.id, remote = %path.remote, kind = %path.kind, "path not answered");
+        self.note_failure(path);
+        self.race.failed();
+    }
+
+    fn note_failure(&self, path: &PendingPath) {
+        // If either side is elsewhere now, that says nothing about the network.
+        if self.joiner.is_present(path.local, path.remote) {
+            self.note(path, false);
+        }
+    }
+
+    fn note(&self, path: &PendingPath, worked: bool) {
+        let reach = &self.joiner.endpoint.reach;
+        reach.note(path.local, path.remote, path.kind, worked, Instant::now());
     }
 }

@@ -5,11 +5,13 @@
 //! survey   how things are: interfaces, the peer's addresses, paths
 //! plan     what should change, given how things are                pure
 //! joins    attempts under way, and when to try again
-//! joining  one attempt: from a socket to a path that was answered
+//! joining  one attempt: from sockets to a path that was answered
+//! pending  paths that wait for their answers
 //! ```
 
 mod joining;
 mod joins;
+mod pending;
 mod plan;
 mod policy;
 mod survey;

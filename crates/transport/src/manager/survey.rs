@@ -1,6 +1,6 @@
 //! How things are: what the plan is made from.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use whimbrel_proto::{PathState, Priority};
@@ -23,10 +23,13 @@ pub(crate) fn survey(
     doubtful: Vec<Pair>,
 ) -> Situation {
     let (set, exclusive) = endpoint.sources();
-    let forbids = |ip| {
-        let of = set.addresses.iter().find(|address| address.ip == ip);
-        of.is_some_and(|address| !policy.permits(&policy.interface(address)))
-    };
+    // What an interface is may have to be asked of the kernel: not while the engine is locked.
+    let forbidden: Vec<IpAddr> = set
+        .addresses
+        .iter()
+        .filter(|address| !policy.permits(&policy.interface(address)))
+        .map(|address| address.ip)
+        .collect();
     let (mode, paths, announced) = {
         let state = shared.lock();
         let stats = state.engine.paths();
@@ -39,7 +42,7 @@ pub(crate) fn survey(
                 state: path.state,
                 priority: path.priority,
                 pinned: state.pinned.contains(&path.id),
-                forbidden: forbids(io.local.ip()),
+                forbidden: forbidden.contains(&io.local.ip()),
                 srtt: path.srtt,
             })
         });

@@ -1,6 +1,7 @@
 //! Real hosts in network namespaces, joined by emulated links: slow tests, in one program so that they share its build.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod answers;
 mod bulk;
 mod faults;
 #[path = "../lab_support/mod.rs"]
@@ -11,6 +12,7 @@ mod multipath;
 mod multipath_carriers;
 mod multipath_faults;
 mod multipath_many;
+mod multipath_promises;
 mod predecessors;
 mod quic;
 

@@ -2,7 +2,7 @@
 
 use crate::lab_support::net::{Family, Net, Node, Watch};
 use crate::lab_support::traffic::{Server, Transfer, Way};
-use whimbrel_lab::require;
+use whimbrel_lab::{require, skip};
 use whimbrel_transport::{CarrierKind, Carriers, Connection, Endpoint};
 
 const TOTAL: u64 = 4_000_000;
@@ -49,9 +49,13 @@ fn transfers(client: Carriers, server: Carriers, expected: CarrierKind) {
 
 #[test]
 fn both_sides_speak_multipath_tcp() {
-    if require!() && is_supported() {
-        transfers(MPTCP, MPTCP, CarrierKind::Mptcp);
+    if !require!() {
+        return;
     }
+    if !is_supported() {
+        return skip("both_sides_speak_multipath_tcp", "the kernel has no MPTCP (net.mptcp.enabled)");
+    }
+    transfers(MPTCP, MPTCP, CarrierKind::Mptcp);
 }
 
 #[test]

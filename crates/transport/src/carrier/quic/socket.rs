@@ -6,21 +6,30 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Sleep;
 use whimbrel_proto::notice::{MAX_NOTICE, is_notice};
 
 /// Notices that wait to be read; more are lost, as datagrams are.
 const NOTICE_BACKLOG: usize = 64;
+/// Errors in a row after which receiving pauses; a datagram that was sent causes one at most.
+const ERRORS_AT_ONCE: u32 = 64;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A datagram that is a notice, and where it came from.
 pub(crate) type Heard = (Vec<u8>, SocketAddr);
+
+/// What recvmsg(2) returned.
+type Received = io::Result<usize>;
 
 /// A UDP socket that QUIC uses, and that can be closed under it. On a socket that notices come to they
 /// are taken out.
@@ -30,6 +39,39 @@ pub(crate) struct QuicSocket {
     notices: Option<mpsc::Sender<Heard>>,
     /// The host at the other end said that nobody listens there (ICMP; connected sockets only).
     refused: Notify,
+    trouble: Mutex<Trouble>,
+}
+
+/// Errors in a row, and the pause after too many of them.
+#[derive(Default)]
+struct Trouble {
+    errors: u32,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Trouble {
+    fn end(&mut self) {
+        self.errors = 0;
+    }
+
+    /// One more error, with nothing received since the one before.
+    fn note(&mut self, error: &io::Error) {
+        self.errors = self.errors.saturating_add(1);
+        if let Some(pauses) = self.errors.checked_sub(ERRORS_AT_ONCE) {
+            let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(pauses)).min(LONGEST_PAUSE);
+            tracing::warn!(%error, ?pause, "cannot receive");
+            self.pause = Some(Box::pin(tokio::time::sleep(pause)));
+        }
+    }
+
+    /// Ready unless there is a pause.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            std::task::ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        Poll::Ready(())
+    }
 }
 
 struct Open {
@@ -62,7 +104,13 @@ impl QuicSocket {
         let io = UdpSocket::from_std(socket.into())?;
         let address = io.local_addr()?;
         let open = Open { io, state, full: AtomicBool::new(false) };
-        Ok(Self { open: RwLock::new(Some(Arc::new(open))), address, notices, refused: Notify::new() })
+        Ok(Self {
+            open: RwLock::new(Some(Arc::new(open))),
+            address,
+            notices,
+            refused: Notify::new(),
+            trouble: Mutex::default(),
+        })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -89,6 +137,45 @@ impl QuicSocket {
 
     fn open(&self) -> Option<Arc<Open>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Receives, and goes on after an error: those of earlier datagrams are reported here (ICMP), and anybody can
+    /// send those. If there is nothing but errors, this pauses. An error of `receive` itself is final: the runtime
+    /// is gone.
+    fn poll_recv_with(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+        mut receive: impl FnMut(
+            &mut Context<'_>,
+            &mut [IoSliceMut<'_>],
+            &mut [RecvMeta],
+        ) -> Poll<io::Result<Received>>,
+    ) -> Poll<io::Result<usize>> {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            std::task::ready!(trouble.poll_over(cx));
+            match std::task::ready!(receive(cx, bufs, meta))? {
+                Ok(count) => {
+                    trouble.end();
+                    for (buffer, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(count) {
+                        if !self.take_notices(buffer, meta) {
+                            // An empty datagram: nobody minds.
+                            (meta.len, meta.stride) = (0, 1);
+                        }
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    if error.kind() == io::ErrorKind::ConnectionRefused {
+                        self.refused.notify_one();
+                    }
+                    trouble.note(&error);
+                }
+            }
+        }
     }
 
     /// Takes notices out of what was received; true if anything is left in this buffer.
@@ -138,27 +225,12 @@ impl AsyncUdpSocket for QuicSocket {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         let Some(open) = self.open() else { return Poll::Pending };
-        loop {
+        self.poll_recv_with(cx, bufs, meta, |cx, bufs, meta| {
             std::task::ready!(open.io.poll_recv_ready(cx))?;
-            let received =
+            let result =
                 open.io.try_io(Interest::READABLE, || open.state.recv((&open.io).into(), bufs, meta));
-            match received {
-                Ok(count) => {
-                    for (buffer, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(count) {
-                        if !self.take_notices(buffer, meta) {
-                            // An empty datagram: nobody minds.
-                            (meta.len, meta.stride) = (0, 1);
-                        }
-                    }
-                    return Poll::Ready(Ok(count));
-                }
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    self.refused.notify_one();
-                }
-                // ICMP errors of earlier datagrams are reported here; anybody can send those.
-                Err(_) => {}
-            }
-        }
+            Poll::Ready(Ok(result))
+        })
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -204,5 +276,35 @@ impl UdpPoller for Poller {
         self.waiting = None;
         open.full.store(false, Ordering::Relaxed);
         Poll::Ready(result)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::future::poll_fn;
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_that_only_fails_costs_no_processor_and_is_read_again_once_it_works() {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let socket = QuicSocket::dialling(socket).unwrap();
+        let mut tries = 0;
+        let began = tokio::time::Instant::now();
+        let received = poll_fn(|cx| {
+            socket.poll_recv_with(cx, &mut [], &mut [], |_, _, _| {
+                tries += 1;
+                assert!(tries < 1000, "it spins");
+                let works = began.elapsed() > Duration::from_secs(60);
+                Poll::Ready(Ok(if works { Ok(0) } else { Err(io::ErrorKind::NetworkDown.into()) }))
+            })
+        });
+        assert_eq!(received.await.unwrap(), 0);
+        assert!(tries > ERRORS_AT_ONCE && tries < ERRORS_AT_ONCE + 100, "{tries}");
+        assert!(began.elapsed() < Duration::from_secs(60) + 2 * LONGEST_PAUSE);
     }
 }
