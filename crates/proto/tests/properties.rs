@@ -528,3 +528,32 @@ fn acknowledgements_are_not_answered_while_something_else_waits() {
         ],
     });
 }
+
+/// Found by the test above: CLOSE_ACK went on two paths, one of which was lost when the other had delivered it, and a
+/// connection that was over had something to say again.
+#[test]
+fn a_farewell_that_arrived_is_not_repeated_when_another_path_is_lost() {
+    run(&Scenario {
+        seed: 0,
+        delay: 26,
+        small_windows: false,
+        redial: false,
+        fragment: false,
+        early_limit: 14_000,
+        capacity: 16 * 1024,
+        retire: [false; 2],
+        handover: HandoverMode::Full,
+        scheduler: SchedulerKind::EarliestArrival,
+        ops: vec![
+            Op::Advance(52),
+            Op::Close(Side::Server),
+            Op::Cut(0, Cut::Silent),
+            Op::Dial(0),
+            Op::Advance(0),
+            Op::Dial(74),
+            Op::Open(Side::Client),
+            Op::Advance(1264),
+            Op::Retire(0),
+        ],
+    });
+}

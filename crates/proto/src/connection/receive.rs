@@ -319,7 +319,9 @@ impl Connection {
         if count > path.sent_count {
             return Err(ProtocolError::AckOfUnsent);
         }
-        self.apply_ack(now, id, count, Some(Duration::from_micros(delay)));
+        // What it was held back for beyond the promise counts as part of the round trip (RFC 9002 §5.3).
+        let delay = Duration::from_micros(delay).min(self.peer_ack_delay());
+        self.apply_ack(now, id, count, Some(delay));
         Ok(())
     }
 

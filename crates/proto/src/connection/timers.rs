@@ -98,8 +98,7 @@ impl Connection {
         if let Some(path) = self.paths.get_mut(id).filter(|p| p.stays()) {
             path.ping = true;
             path.expects_more = false;
-            // The answer, or the suspect timer, decides; don't ask again meanwhile.
-            path.heard = now;
+            path.asked = now;
         }
     }
 
@@ -125,7 +124,8 @@ impl Connection {
             Side::Server => self.config.keepalive.saturating_mul(2),
         };
         (path.state == PathState::Active && path.in_flight == 0 && !path.ping)
-            .then(|| path.heard.checked_add(interval))
+            // The answer, or the suspect timer, decides; no second question meanwhile.
+            .then(|| path.heard.max(path.asked).checked_add(interval))
             .flatten()
     }
 

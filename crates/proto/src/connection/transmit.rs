@@ -106,14 +106,18 @@ impl Connection {
                 params: self.config.params.clone(),
             }),
             First::Accept => Frame::Accept { random: self.random, lost, params: self.config.params.clone() },
-            First::Join => Frame::Join(Join {
-                connection: self.id,
-                path,
-                proof: self.secret.as_ref().map(|s| s.join_proof(self.id, path)).unwrap_or_default(),
-                lost,
-            }),
+            First::Join => {
+                Frame::Join(Join { connection: self.id, path, proof: self.join_proof(path), lost })
+            }
             First::Joined | First::Done => Frame::Joined { lost },
         }
+    }
+
+    fn join_proof(&self, path: PathId) -> [u8; 32] {
+        let Some(secret) = &self.secret else {
+            unreachable!("a client joins once ACCEPT told it the secret");
+        };
+        secret.join_proof(self.id, path)
     }
 
     fn put_ping(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
