@@ -10,7 +10,7 @@ use whimbrel_proto::{PathState, Priority};
 use super::pending::{News, Pending, PendingPath};
 use crate::carrier::CarrierKind;
 use crate::dial::{Candidate, Dialled, Dialler, Race};
-use crate::endpoint::EndpointInner;
+use crate::endpoint_core::EndpointCore;
 use crate::path_io::PathIo;
 use crate::shared::Shared;
 
@@ -38,7 +38,7 @@ pub(crate) struct Opened {
 #[derive(Clone)]
 pub(crate) struct Joiner {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) endpoint: Arc<EndpointInner>,
+    pub(crate) endpoint: Arc<EndpointCore>,
 }
 
 impl Joiner {
