@@ -9,7 +9,7 @@ FUZZ_TARGETS := frame record ticket config names_protocol har
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test format lint docs unit soak bench bench-quick bench-pageload fuzz clean
+.PHONY: help setup build demo test format lint docs unit soak bench bench-key bench-quick bench-pageload fuzz clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,10 +40,13 @@ unit: ## Run every test
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
 	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture
 
-bench: ## Measure against the peers (some two hours; results in bench/results)
+bench: build ## Measure against the peers (some two hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)
 
-bench-quick: ## Run every bench for a moment; nothing is kept
+bench-key: ## Measure the key benches (some 20 minutes; results in bench/results, docs/results.md)
+	@sh scripts/measure.sh
+
+bench-quick: build ## Run every bench for a moment; nothing is kept
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --quick --traces $(TRACES)
 
 bench-pageload: ## Measure simulations of page loads per second and core
