@@ -48,6 +48,7 @@ mod rtt;
 pub mod scheduler;
 mod secret;
 pub mod segment;
+mod session;
 mod stream;
 pub mod varint;
 

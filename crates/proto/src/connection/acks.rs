@@ -9,6 +9,7 @@ use super::draft::{Draft, SMALL_FRAME};
 use super::schedule::answers_for;
 use crate::frame::{self, Acks, Frame, PathReport};
 use crate::ids::PathId;
+use crate::path::Path;
 use crate::varint;
 
 /// With several paths the sender needs to know soon how each of them does.
@@ -55,8 +56,11 @@ impl Connection {
                 told.push((path, answers));
             }
         }
-        // What is only told along is no reason to send anything.
-        let any = acks.iter().any(|(report, _)| told.contains(&(report.path, true)));
+        // What is only told along is no reason to send anything, and acknowledgements of acknowledgements would never end.
+        // (A path that retires is settled by its counts.)
+        let asks = |p: &Path| p.incoming.is_owed() || p.is_retiring();
+        let asked = |id| self.paths.get(id).is_some_and(asks);
+        let any = acks.iter().any(|(report, _)| told.contains(&(report.path, true)) && asked(report.path));
         if any {
             draft.put(&Frame::Ack(acks), None);
         }

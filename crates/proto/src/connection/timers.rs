@@ -34,6 +34,7 @@ impl Connection {
 
     /// Does what is due at `now`; afterwards transmit on all paths.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.note_time(now);
         for path in self.paths.values_mut() {
             path.incoming.expire(now);
         }

@@ -115,6 +115,11 @@ impl Incoming {
         self.due || self.deadline.is_some_and(|at| at <= now)
     }
 
+    /// Something was received that asks for an acknowledgement and has none, or what was told is to be told again.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.due || self.unreported_bytes > 0
+    }
+
     /// Makes due what is due by `now`: from then on it is a matter of room on the carrier, not of time.
     pub(crate) fn expire(&mut self, now: Instant) {
         if self.is_due(now) {
