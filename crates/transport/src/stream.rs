@@ -126,8 +126,10 @@ impl Inner {
         match result {
             Ok(Read::Data(n)) => {
                 // More credit for the peer goes out with the next segment; a large grant at once.
-                if state.engine.has_urgent_control() {
-                    state.wake_driver();
+                let driver = state.engine.has_urgent_control().then(|| state.driver.take()).flatten();
+                drop(state);
+                if let Some(driver) = driver {
+                    driver.wake();
                 }
                 coop.made_progress();
                 Poll::Ready(Ok(n))
