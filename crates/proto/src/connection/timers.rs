@@ -34,6 +34,7 @@ impl Connection {
 
     /// Does what is due at `now`; afterwards transmit on all paths.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.note_time(now);
         for path in self.paths.values_mut() {
             // From now on a matter of room on the carrier, not of time.
             if path.ack_deadline.is_some_and(|at| at <= now) {

@@ -34,6 +34,7 @@ impl Connection {
 
     /// Appends one segment for `path` to `out`. Returns false when there is nothing to send there.
     pub fn poll_transmit(&mut self, now: Instant, path: PathId, out: &mut Vec<u8>) -> bool {
+        self.note_time(now);
         let Some(plan) = self.plan(now, path) else {
             return false;
         };
@@ -135,7 +136,7 @@ impl Connection {
         }
         if draft.room() >= 3 * SMALL_FRAME {
             if std::mem::take(&mut self.control.max_data) {
-                draft.put(&Frame::MaxData(self.data_granted), Some(Content::MaxData));
+                draft.put(&Frame::MaxData(self.credit.granted()), Some(Content::MaxData));
             }
             if std::mem::take(&mut self.control.max_streams) {
                 let frame = Frame::MaxStreams(self.max_streams_peer);
@@ -173,7 +174,7 @@ impl Connection {
             && let Some(id) = self.control.max_stream_data.pop_first()
         {
             if let Some(stream) = self.streams.get(&id) {
-                let frame = Frame::MaxStreamData(id, stream.recv.max_data);
+                let frame = Frame::MaxStreamData(id, stream.recv.window.limit());
                 draft.put(&frame, Some(Content::MaxStreamData(id)));
             }
         }
@@ -249,6 +250,9 @@ impl Connection {
             let most = (limit - draft.len()).max(MIN_PIECE);
             let piece = self.put_piece(id, draft.room().min(most + PIECE_HEADER), draft.out);
             let sent = piece.is_some();
+            if sent {
+                self.wake_writer(id);
+            }
             draft.contents.extend(piece);
             // To the back of the queue, so that streams take turns.
             self.enqueue(id);
@@ -258,7 +262,6 @@ impl Connection {
                 barren += 1;
             }
         }
-        self.wake_writers();
         if draft.contents.len() > first {
             self.chunks_sent += 1;
             if let Some(path) = self.paths.get_mut(path) {
@@ -271,7 +274,7 @@ impl Connection {
     fn put_piece(&mut self, id: StreamId, room: usize, out: &mut Vec<u8>) -> Option<Content> {
         let stream = self.streams.get_mut(&id)?;
         stream.queued = false;
-        let credit = self.data_allowed - self.data_sent;
+        let credit = self.credit.room();
         // Type, two bytes of length, stream id, offset.
         let overhead = 1 + 2 + varint::size(id.0) + 8;
         let piece = stream.send.next_piece((room - overhead) as u64, credit);
@@ -294,7 +297,7 @@ impl Connection {
         if stream.send.unsent() == 0 {
             stream.pressing = false;
         }
-        self.data_sent += fresh;
+        self.credit.note_sent(fresh);
         self.stats.stream_bytes_sent += fresh;
         self.stats.stream_bytes_resent += (range.end - range.start) - fresh;
         Some(Content::Stream { id, range, fin, elsewhere: false })
