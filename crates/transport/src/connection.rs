@@ -193,7 +193,7 @@ fn stats_of(state: &State) -> ConnectionStats {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::pin::pin;
-    use std::task::{Context, Waker};
+    use std::task::{Context, Poll, Waker};
 
     use whimbrel_base::SecretKey;
     use whimbrel_proto::{Config, Connection as Engine};
