@@ -15,9 +15,9 @@ use whimbrel_proto::{
 
 use crate::announce::Announcements;
 use crate::carrier::{Flow, PathError};
-use crate::connection::{CloseReason, ConnectionEvent};
 use crate::manager::PathPolicy;
 use crate::path_io::PathIo;
+use crate::report::{CloseReason, ConnectionEvent};
 use crate::whereabouts::Whereabouts;
 
 /// Events kept for a slow listener.
