@@ -18,7 +18,7 @@ use whimbrel_proto::PathId;
 pub(crate) use race::Race;
 
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
-use crate::carrier::{CarrierKind, Carriers, Reach, TcpCarrier};
+use crate::carrier::{CarrierKind, Carriers, Reach, Sizes, TcpCarrier};
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
 use crate::tls::TlsChannel;
@@ -46,6 +46,7 @@ pub(crate) struct Dialler {
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) carriers: Carriers,
     pub(crate) reach: Arc<Reach>,
+    pub(crate) sizes: Arc<Sizes>,
     /// What a round trip to the peer took lately.
     pub(crate) rtt: Option<Duration>,
 }
@@ -241,7 +242,15 @@ mod tests {
         let tls = TlsIdentity::new(&ours).unwrap();
         let quic = Arc::new(QuicConfig::new(&ours, &tls, Duration::from_secs(60)).unwrap());
         let (carriers, reach) = (Carriers::Only(CarrierKind::Tcp), Arc::default());
-        Dialler { peer: theirs.id(), tls: tls.client, quic, carriers, reach, rtt: None }
+        Dialler {
+            peer: theirs.id(),
+            tls: tls.client,
+            quic,
+            carriers,
+            reach,
+            sizes: Arc::default(),
+            rtt: None,
+        }
     }
 
     #[tokio::test]

@@ -5,11 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use whimbrel_proto::Priority;
+use whimbrel_proto::{PathState, Priority};
 
 use super::pending::{News, Pending, PendingPath};
+use crate::carrier::CarrierKind;
 use crate::dial::{Candidate, Dialled, Dialler, Race};
 use crate::endpoint_core::EndpointCore;
+use crate::path_io::PathIo;
 use crate::shared::Shared;
 
 /// A path that was dialled must be answered within this, or a few round trips.
@@ -62,15 +64,28 @@ impl Joiner {
     }
 
     fn race(&self, ways: Vec<Candidate>) -> Race {
+        self.note_silence();
         let who = Dialler {
             peer: self.shared.peer,
             tls: self.endpoint.tls.client.clone(),
             quic: self.endpoint.quic.clone(),
             carriers: self.endpoint.config.carriers,
             reach: self.endpoint.reach.clone(),
+            sizes: self.endpoint.sizes.clone(),
             rtt: self.shared.lock().engine.last_rtt(),
         };
         Race::new(who, self.through_loopback(ways))
+    }
+
+    /// Remembers between which addresses paths over TCP have fallen silent: what they carried may have been too large.
+    fn note_silence(&self) {
+        let state = self.shared.lock();
+        let is_silent = |path: &&Arc<PathIo>| state.engine.path_state(path.id) == Some(PathState::Suspect);
+        for path in state.paths.iter().filter(is_silent) {
+            if path.kind() != CarrierKind::Quic {
+                self.endpoint.sizes.silent(path.local.ip(), path.remote.ip(), Instant::now());
+            }
+        }
     }
 
     /// What is on this host is reached through the loopback interface, whatever address one comes from.
@@ -228,5 +243,9 @@ impl Attempt<'_> {
     fn note(&self, path: &PendingPath, worked: bool) {
         let reach = &self.joiner.endpoint.reach;
         reach.note(path.local, path.remote, path.kind, worked, Instant::now());
+        // TCP stood, so small segments pass there.
+        if !worked && path.kind != CarrierKind::Quic {
+            self.joiner.endpoint.sizes.silent(path.local, path.remote.ip(), Instant::now());
+        }
     }
 }

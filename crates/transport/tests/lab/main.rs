@@ -15,6 +15,7 @@ mod multipath_many;
 mod multipath_promises;
 mod predecessors;
 mod quic;
+mod sizes;
 
 /// Becomes a peer, if this program was started again as one.
 #[test]
