@@ -26,6 +26,8 @@ use crate::whereabouts::is_dialable;
 
 /// More combinations than this are not worth trying at once.
 const MAX_CANDIDATES: usize = 32;
+/// A round trip that is worth a second socket.
+const FAR: Duration = Duration::from_millis(5);
 /// What may be sent before the answer: TLS early data, and no more than a first TCP window.
 const EARLY_LIMIT: u64 = 14_000;
 /// Without early data there is no reason to hold back what the receiver must take anyway.
@@ -48,6 +50,23 @@ pub(crate) struct Dialler {
     pub(crate) reach: Arc<Reach>,
     /// What a round trip to the peer took lately.
     pub(crate) rtt: Option<Duration>,
+    /// The addresses of this host: what is dialled there has no way to go.
+    pub(crate) here: Arc<AddressSet>,
+    /// So many packets are lost that QUIC is the better carrier.
+    pub(crate) lossy: bool,
+}
+
+impl Dialler {
+    /// Whether an address belongs to this host.
+    pub(crate) fn is_here(&self, ip: IpAddr) -> bool {
+        ip.is_loopback() || self.here.contains(ip)
+    }
+
+    /// Whether both carriers are dialled at once, so that QUIC's 0-RTT data saves a round trip.
+    fn opens_with_quic(&self, remote: SocketAddr) -> bool {
+        let is_far = self.rtt.is_none_or(|rtt| rtt >= FAR);
+        self.carriers == Carriers::Auto && is_far && !self.is_here(remote.ip())
+    }
 }
 
 /// A carrier that stands.
@@ -57,7 +76,7 @@ pub(crate) struct Dialled {
     /// peer can be reached on it.
     pub(crate) rtt: Option<Duration>,
     pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
+    pub(crate) way: Candidate,
 }
 
 enum Carrier {
@@ -73,6 +92,11 @@ impl Dialled {
         }
     }
 
+    /// It can be written to before anything was heard from the peer.
+    pub(crate) fn is_early(&self) -> bool {
+        self.rtt.is_none()
+    }
+
     /// How many bytes may be sent on it before the peer answers.
     pub(crate) fn early_limit(&mut self) -> u64 {
         let has_ticket = match &mut self.carrier {
@@ -84,7 +108,7 @@ impl Dialled {
 
     /// Makes it a path.
     pub(crate) fn into_path(self, id: PathId) -> PathIo {
-        let Self { carrier, local, remote, .. } = self;
+        let Self { carrier, local, way: Candidate { remote, .. }, .. } = self;
         match carrier {
             Carrier::Tcp(socket, tls, kind) => {
                 PathIo::tcp(id, local, remote, TcpCarrier::new(id, kind, socket, *tls, Vec::new()))
@@ -241,7 +265,8 @@ mod tests {
         let tls = TlsIdentity::new(&ours).unwrap();
         let quic = Arc::new(QuicConfig::new(&ours, &tls, Duration::from_secs(60)).unwrap());
         let (carriers, reach) = (Carriers::Only(CarrierKind::Tcp), Arc::default());
-        Dialler { peer: theirs.id(), tls: tls.client, quic, carriers, reach, rtt: None }
+        let (here, peer) = (Arc::default(), theirs.id());
+        Dialler { peer, tls: tls.client, quic, carriers, reach, rtt: None, here, lossy: false }
     }
 
     #[tokio::test]
