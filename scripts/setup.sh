@@ -26,6 +26,9 @@ need nft nftables
 need unshare util-linux
 need ssh openssh-client
 need sshd openssh-server
+# For the client in interop/python. Debian splits what `python3 -m venv` needs into a package of its own.
+need python3 python3
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 
 if [ -n "$missing" ]; then
 	echo "setup: installing$missing"

@@ -30,6 +30,9 @@ pub enum ProtocolError {
     /// A frame stands where it may not stand.
     #[error("unexpected {0} frame")]
     Unexpected(&'static str),
+    /// The answers to two OPENs of one connection differ: the server lost its state between them.
+    #[error("two answers to the same opening differ: the server lost its state between them")]
+    OtherAnswer,
     /// More data than the granted window.
     #[error("the peer sent more data than it was granted")]
     FlowControl,

@@ -49,6 +49,7 @@ pub(crate) mod kind {
     pub(crate) const PATH_LOST: u64 = 0x1a;
     pub(crate) const CLOSE: u64 = 0x1c;
     pub(crate) const CLOSE_ACK: u64 = 0x1e;
+    pub(crate) const RETIRE: u64 = 0x20;
     pub(crate) const PING: u64 = 0x21;
     pub(crate) const ADDRESSES: u64 = 0x23;
     pub(crate) const PATH_PRIORITY: u64 = 0x25;
@@ -154,6 +155,13 @@ pub enum Frame<'a> {
     Stop(StreamId, CloseCode),
     /// A path is given up; the count is final.
     PathLost(PathReport),
+    /// The sender puts nothing on a path behind its first segments.
+    Retire {
+        /// The path.
+        path: PathId,
+        /// How many segments the sender has put on it.
+        segments: u64,
+    },
     /// The connection ends.
     Close {
         /// Why.

@@ -41,6 +41,7 @@ mod ids;
 pub mod notice;
 mod params;
 mod path;
+mod path_ids;
 mod path_table;
 mod ranges;
 mod rate;

@@ -29,6 +29,7 @@ const MAX_ACK_DELAY: u64 = 0x04;
 const LINGER: u64 = 0x05;
 const TARGET: u64 = 0x06;
 const NOTICE_ADDRESS: u64 = 0x07;
+const RETIRE: u64 = 0x08;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct Params {
     pub target: Option<String>,
     /// Where notices of a move are heard (UDP).
     pub notice_addresses: Vec<SocketAddr>,
+    /// Understands RETIRE, and that a connection may be opened over several paths at once.
+    pub retire: bool,
 }
 
 impl Default for Params {
@@ -59,6 +62,7 @@ impl Default for Params {
             linger: Duration::from_secs(24 * 3600),
             target: None,
             notice_addresses: Vec::new(),
+            retire: true,
         }
     }
 }
@@ -71,6 +75,7 @@ impl Params {
             max_data: EARLY_DATA_WINDOW,
             max_stream_data: EARLY_DATA_WINDOW,
             max_streams: EARLY_STREAMS,
+            retire: false,
             ..Self::default()
         }
     }
@@ -107,15 +112,14 @@ impl Params {
             varint::write(out, value.len() as u64);
             out.extend_from_slice(&value);
         }
+        if self.retire {
+            varint::write(out, RETIRE);
+            varint::write(out, 0);
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut params = Self {
-            max_data: EARLY_DATA_WINDOW,
-            max_stream_data: EARLY_DATA_WINDOW,
-            max_streams: EARLY_STREAMS,
-            ..Self::default()
-        };
+        let mut params = Self::unknown_peer();
         let mut reader = Reader::new(bytes);
         while !reader.is_empty() {
             let id = reader.varint()?;
@@ -133,6 +137,7 @@ impl Params {
                     }
                     params.notice_addresses.push(decode_address(&mut value)?);
                 }
+                RETIRE => params.retire = true,
                 _ => {}
             }
         }

@@ -16,6 +16,8 @@ use crate::scheduler::{CHUNK, PathSnapshot, SMALL_CHUNK, bytes_in, expected_rate
 const LONE_CHUNK_TIME: Duration = Duration::from_millis(2);
 /// News of a path that is older goes on other paths too.
 const ALONG: Duration = Duration::from_millis(100);
+/// Beyond the usual patience, for a peer that has to finish what it sends on a path, and to say that it has.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// Where a path stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub enum PathState {
     Active,
     /// No progress for too long; carries nothing new, but may come back.
     Suspect,
+    /// Carries nothing new, in either direction; ends when all that was sent on it has arrived.
+    Retiring,
     /// Given up; kept until both sides know what arrived on it.
     Lost,
 }
@@ -46,6 +50,7 @@ pub(crate) enum Content {
     Reset(StreamId),
     Stop(StreamId),
     PathLost(PathId),
+    Retire(PathId),
     Addresses(u64),
     Address(u8),
     Priority(PathId),
@@ -111,6 +116,10 @@ pub(crate) enum First {
 pub(crate) struct Path {
     pub(crate) state: PathState,
     pub(crate) first: First,
+    /// It was opened by OPEN, not by JOIN.
+    pub(crate) by_open: bool,
+    /// Not answered when a newer path was asked to carry the data instead.
+    pub(crate) passed_over: bool,
     /// What may be sent before the peer answered (bytes).
     pub(crate) early_limit: u64,
     pub(crate) bytes_sent: u64,
@@ -145,6 +154,12 @@ pub(crate) struct Path {
     pub(crate) one_way: bool,
     /// Stream data came, and no sign of life was asked for since: silence would be news.
     pub(crate) expects_more: bool,
+    /// The peer retires the path: how many segments it has put on it in total.
+    pub(crate) peer_end: Option<u64>,
+    /// Once retiring: how long a silence may last.
+    pub(crate) patience: Duration,
+    /// Once retiring: everything has arrived, in both directions.
+    pub(crate) drained: bool,
     /// Segments received.
     pub(crate) received: u64,
     /// Segments received, as last told to the peer.
@@ -177,6 +192,8 @@ impl Path {
         Self {
             state,
             first,
+            by_open: matches!(first, First::Open | First::Accept),
+            passed_over: false,
             early_limit,
             bytes_sent: 0,
             bytes_received: 0,
@@ -199,6 +216,9 @@ impl Path {
             heard: now,
             one_way: false,
             expects_more: false,
+            peer_end: None,
+            patience: Duration::ZERO,
+            drained: false,
             received: 0,
             reported: 0,
             told_along: 0,
@@ -216,6 +236,38 @@ impl Path {
 
     pub(crate) fn is_live(&self) -> bool {
         self.state != PathState::Lost
+    }
+
+    /// Live, and not about to end.
+    pub(crate) fn stays(&self) -> bool {
+        !matches!(self.state, PathState::Retiring | PathState::Lost)
+    }
+
+    /// Our count of what was received is final, and the peer may not know it.
+    pub(crate) fn owes_final(&self) -> bool {
+        (self.drained || !self.is_live()) && !self.told
+    }
+
+    /// Carries nothing new from now on. A silence longer than `patience` makes it lost.
+    pub(crate) fn begin_retiring(&mut self, now: Instant, patience: Duration) {
+        self.patience = patience;
+        self.state = PathState::Retiring;
+        self.progress = now;
+        self.ping = false;
+        self.last_word = false;
+        self.copies.clear();
+        if self.received > self.reported {
+            self.ack_due = true;
+            self.ack_deadline = None;
+        }
+    }
+
+    /// Notes that nothing is missing any more on a path that retires. True the first time.
+    pub(crate) fn drain(&mut self) -> bool {
+        let whole = self.peer_end == Some(self.received) && self.in_flight == 0;
+        let drained = self.state == PathState::Retiring && whole && !self.drained;
+        self.drained |= drained;
+        drained
     }
 
     /// Both sides know everything about this lost path.
@@ -262,6 +314,39 @@ impl Path {
     /// As much is in flight as the path is known to carry: what it delivers now is all that it can.
     fn is_full(&self) -> bool {
         self.in_flight > bytes_in(self.expected_rate(), self.base_rtt.get())
+    }
+
+    /// Takes out what shall go again on another path while this one may still deliver it: what arrives here first
+    /// counts, and need not go there any more.
+    pub(crate) fn repeat_elsewhere(&mut self) -> Vec<Content> {
+        let mut repeated = Vec::new();
+        if self.reinjected == self.sent_count {
+            return repeated;
+        }
+        self.reinjected = self.sent_count;
+        let opening = self.state == PathState::Opening;
+        for segment in &mut self.sent {
+            segment.contents.retain(|content| match content {
+                Content::Stream { elsewhere, .. } => {
+                    if !std::mem::replace(elsewhere, true) {
+                        let mut again = content.clone();
+                        if let Content::Stream { elsewhere, .. } = &mut again {
+                            *elsewhere = false;
+                        }
+                        repeated.push(again);
+                    }
+                    true
+                }
+                Content::Accept => true,
+                // What belongs to the opening is of use on this path alone.
+                Content::PathLost(_) | Content::Priority(_) if opening => true,
+                _ => {
+                    repeated.push(content.clone());
+                    false
+                }
+            });
+        }
+        repeated
     }
 
     /// Takes out the segments below `count`, newly acknowledged. `None` if `count` was never sent.
@@ -330,6 +415,14 @@ impl Path {
             loss: self.carrier.loss,
             last_used: self.last_used,
         }
+    }
+
+    /// When to stop waiting for what is missing on a path that retires.
+    pub(crate) fn retire_deadline(&self) -> Option<Instant> {
+        (self.state == PathState::Retiring).then(|| match self.in_flight {
+            0 => self.progress.max(self.heard) + self.patience * 2 + LAST_WORDS,
+            _ => self.progress + self.patience,
+        })
     }
 
     pub(crate) fn suspect_deadline(&self, max_ack_delay: Duration) -> Option<Instant> {

@@ -47,6 +47,7 @@ fn params() -> impl Strategy<Value = Params> {
         linger: Duration::from_secs(numbers.4.into()),
         target,
         notice_addresses,
+        retire: numbers.4 % 2 == 0,
     })
 }
 
@@ -137,6 +138,7 @@ proptest! {
         round_trip(&Frame::MaxStreams(n))?;
         round_trip(&Frame::Reset { id, code, final_size: n })?;
         round_trip(&Frame::Stop(id, code))?;
+        round_trip(&Frame::Retire { path: PathId(n), segments: id.0 })?;
         round_trip(&Frame::PathLost(PathReport { path: PathId(n), received: id.0 }))?;
         round_trip(&Frame::Addresses { sequence: n, addresses })?;
         round_trip(&Frame::Ping)?;

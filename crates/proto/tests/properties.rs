@@ -30,6 +30,8 @@ enum Op {
     Offline(bool),
     Advance(u32),
     Suspect(Side),
+    Retire(u8),
+    RepeatOpening,
     Ping(Side),
     Addresses(Side, u8),
     Mode(Side, HandoverMode),
@@ -81,6 +83,8 @@ fn op(endings: bool) -> impl Strategy<Value = Op> {
         2 => any::<bool>().prop_map(Op::Offline),
         25 => prop_oneof![0..30u32, 0..300u32, 0..3000u32, 0..100_000u32].prop_map(Op::Advance),
         1 => side().prop_map(Op::Suspect),
+        3 => any::<u8>().prop_map(Op::Retire),
+        2 => Just(Op::RepeatOpening),
         1 => side().prop_map(Op::Ping),
         2 => (side(), any::<u8>()).prop_map(|(s, n)| Op::Addresses(s, n)),
         1 => (side(), mode()).prop_map(|(s, m)| Op::Mode(s, m)),
@@ -105,17 +109,23 @@ struct Scenario {
     fragment: bool,
     early_limit: u64,
     capacity: usize,
+    /// Whether each side knows RETIRE.
+    retire: [bool; 2],
     /// The client's, and how both sides schedule.
     handover: HandoverMode,
     scheduler: SchedulerKind,
     ops: Vec<Op>,
 }
 
+fn known() -> impl Strategy<Value = bool> {
+    prop::bool::weighted(0.85)
+}
+
 fn scenario() -> impl Strategy<Value = Scenario> {
     let options = (
         any::<u64>(),
         0..200u16,
-        any::<[bool; 3]>(),
+        (any::<[bool; 3]>(), [known(), known()]),
         prop_oneof![Just(14_000u64), Just(0), Just(1 << 20)],
         prop_oneof![Just(16 * 1024usize), Just(200_000)],
         (mode(), scheduler()),
@@ -124,21 +134,24 @@ fn scenario() -> impl Strategy<Value = Scenario> {
         2 => prop::collection::vec(op(false), 20..160),
         1 => prop::collection::vec(op(true), 20..160),
     ];
-    (options, ops).prop_map(|((seed, delay, flags, early_limit, capacity, (handover, scheduler)), ops)| {
-        Scenario {
-            seed,
-            delay,
-            small_windows: flags[0],
-            redial: flags[1],
-            fragment: flags[2],
-            // The request for a path goes in any case.
-            early_limit: if early_limit == 0 { 4096 } else { early_limit },
-            capacity,
-            handover,
-            scheduler,
-            ops,
-        }
-    })
+    (options, ops).prop_map(
+        |((seed, delay, (flags, retire), early_limit, capacity, (handover, scheduler)), ops)| {
+            Scenario {
+                seed,
+                delay,
+                small_windows: flags[0],
+                redial: flags[1],
+                fragment: flags[2],
+                // The request for a path goes in any case.
+                early_limit: if early_limit == 0 { 4096 } else { early_limit },
+                capacity,
+                retire,
+                handover,
+                scheduler,
+                ops,
+            }
+        },
+    )
 }
 
 /// How the connection is meant to end, as far as it was decided.
@@ -218,6 +231,13 @@ fn apply(sim: &mut Sim, op: &Op, ending: &mut Ending) {
                 connection.suspect_path(path.id);
             }
         }
+        Op::Retire(index) => {
+            let (now, paths) = (sim.now, sim.client.paths());
+            if let Some(path) = paths.get(usize::from(index) % paths.len().max(1)) {
+                sim.client.retire_path(now, path.id);
+            }
+        }
+        Op::RepeatOpening => sim.client.repeat_opening(),
         Op::Ping(side) => {
             let now = sim.now;
             if let Some(connection) = sim.connection(side)
@@ -393,8 +413,10 @@ fn counters_agree(sim: &mut Sim) {
 fn run(scenario: &Scenario) {
     let mut config = if scenario.small_windows { small_config() } else { Default::default() };
     config.scheduler = scenario.scheduler;
+    let mut client = Config { handover: scenario.handover, ..config.clone() };
+    [client.params.retire, config.params.retire] = scenario.retire;
     let mut sim = Sim::new(Options {
-        client: Config { handover: scenario.handover, ..config.clone() },
+        client,
         server: config,
         delay: ms(scenario.delay.into()),
         early_limit: scenario.early_limit,
@@ -449,6 +471,7 @@ fn a_reset_behind_a_lost_middle_is_told() {
         fragment: false,
         early_limit: 14_000,
         capacity: 16 * 1024,
+        retire: [true; 2],
         handover: HandoverMode::Single,
         scheduler: SchedulerKind::EarliestArrival,
         ops: vec![
@@ -470,6 +493,31 @@ fn a_reset_behind_a_lost_middle_is_told() {
             Op::Dial(0),
             Op::Reset(Side::Client, 0),
             Op::Read(Side::Client, 0, 1),
+        ],
+    });
+}
+
+/// Found by the test above: while a priority waited for its path to be answered, both sides acknowledged each other's
+/// acknowledgements.
+#[test]
+fn acknowledgements_are_not_answered_while_something_else_waits() {
+    run(&Scenario {
+        seed: 0,
+        delay: 0,
+        small_windows: false,
+        redial: false,
+        fragment: false,
+        early_limit: 14_000,
+        capacity: 16 * 1024,
+        retire: [false; 2],
+        handover: HandoverMode::Full,
+        scheduler: SchedulerKind::EarliestArrival,
+        ops: vec![
+            Op::Advance(0),
+            Op::Open(Side::Client),
+            Op::Dial(1),
+            Op::Priority(Side::Client, 61, Priority::Backup),
+            Op::Advance(1),
         ],
     });
 }

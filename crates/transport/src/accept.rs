@@ -21,6 +21,7 @@ use crate::endpoint::EndpointInner;
 use crate::path_io::PathIo;
 use crate::registry::Added;
 use crate::shared::Shared;
+use crate::tls::ArrivingSessions;
 
 /// A first flight may bring this much behind its first segment.
 const MAX_FIRST_PLAINTEXT: usize = 64 * 1024;
@@ -33,6 +34,9 @@ trait Arrival: Sized {
 
     /// What has arrived.
     fn plaintext(&self) -> &[u8];
+
+    /// What TLS should remember of it.
+    fn sessions(&self) -> &ArrivingSessions;
 
     /// The carrier as a path, and what has arrived on it.
     fn into_path(self, id: PathId, endpoint: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)>;
@@ -59,6 +63,7 @@ fn refused<A>(arrival: A, code: CloseCode, reason: &'static str) -> Refused<A> {
 
 /// Makes the carrier a path of `shared`; the first flight goes to the engine.
 fn attach(arrival: impl Arrival, endpoint: &EndpointInner, shared: &Arc<Shared>, id: PathId) {
+    arrival.sessions().admit(shared.peer);
     let (path, plaintext) = match arrival.into_path(id, endpoint) {
         Ok((path, plaintext)) => (Arc::new(path), plaintext),
         Err(_) => return shared.with(|state| state.engine.path_lost(Instant::now(), id)),
@@ -190,6 +195,7 @@ fn reopen_connection<A: Arrival>(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use rustls::ServerConfig;
     use tokio::net::{TcpListener, TcpStream};
     use whimbrel_base::{ConnectionId, SecretKey};
     use whimbrel_proto::Config;
@@ -200,7 +206,7 @@ mod tests {
     use crate::tls::TlsChannel;
 
     /// A carrier that came in over TCP.
-    struct Came(TcpStream);
+    struct Came(TcpStream, Arc<ServerConfig>, Arc<ArrivingSessions>);
 
     impl Arrival for Came {
         fn peer(&self) -> Option<EndpointId> {
@@ -211,9 +217,13 @@ mod tests {
             &[]
         }
 
-        fn into_path(self, id: PathId, endpoint: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
+        fn sessions(&self) -> &ArrivingSessions {
+            &self.2
+        }
+
+        fn into_path(self, id: PathId, _: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
             let (local, remote) = (self.0.local_addr()?, self.0.peer_addr()?);
-            let tls = TlsChannel::server(endpoint.tls.server.clone()).map_err(io::Error::other)?;
+            let tls = TlsChannel::server(self.1).map_err(io::Error::other)?;
             let carrier = TcpCarrier::new(id, CarrierKind::Tcp, self.0, tls, Vec::new());
             Ok((PathIo::tcp(id, local, remote, carrier), Vec::new()))
         }
@@ -244,7 +254,8 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (server, _) = listener.accept().await.unwrap();
         shared.with(|state| state.engine.path_lost(now, path));
-        attach(Came(server), inner, &shared, path);
+        let (config, sessions) = inner.tls.server.arriving();
+        attach(Came(server, config, sessions), inner, &shared, path);
         assert!(shared.lock().paths.is_empty());
         drop(client);
     }

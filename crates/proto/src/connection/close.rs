@@ -6,7 +6,7 @@ use super::timers::CLOSING_LINGER;
 use super::{Closing, Connection};
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::{ClosedBy, Event};
-use crate::ids::Side;
+use crate::ids::{PathId, Side};
 use crate::path::{Path, PathState};
 
 /// Client: what became of our CLOSE_ACK. A server that waits for it cannot dial, so the client must be able to come
@@ -131,7 +131,12 @@ impl Connection {
     }
 
     /// The peer refused a path.
-    pub(super) fn path_refused(&mut self, now: Instant, id: crate::PathId, code: CloseCode, reason: &str) {
+    pub(super) fn path_refused(&mut self, now: Instant, id: PathId, code: CloseCode, reason: &str) {
+        // Of several OPENs each is answered for itself; a server may know one of them only.
+        let others = self.paths.iter().any(|(of, path)| of != id && path.is_live());
+        if self.was_opened_by_open(id) && (self.is_established() || others) {
+            return self.path_lost(now, id);
+        }
         if code != CloseCode::PATH_ID_REUSED {
             self.farewell_settled();
         }
@@ -189,7 +194,7 @@ impl Connection {
     /// The connection is over and owes the peer nothing: its state may be dropped.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        let owed = self.control.close_ack && self.paths.values().any(Path::is_live);
+        let owed = self.control.close_ack && self.paths.values().any(Path::stays);
         self.closed.is_some() && !owed && !self.owes_farewell()
     }
 }

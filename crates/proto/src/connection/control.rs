@@ -18,6 +18,7 @@ pub(super) struct Control {
     pub(super) resets: BTreeSet<StreamId>,
     pub(super) stops: BTreeSet<StreamId>,
     pub(super) paths_lost: BTreeSet<PathId>,
+    pub(super) retires: BTreeSet<PathId>,
     pub(super) priorities: BTreeSet<PathId>,
     pub(super) addresses_by_id: BTreeSet<u8>,
 }
@@ -33,6 +34,7 @@ impl Control {
             && self.resets.is_empty()
             && self.stops.is_empty()
             && self.paths_lost.is_empty()
+            && self.retires.is_empty()
     }
 
     /// Marks what a lost segment carried. Stream data is not control and is left alone.
@@ -44,6 +46,7 @@ impl Control {
             Content::Reset(id) => drop(self.resets.insert(*id)),
             Content::Stop(id) => drop(self.stops.insert(*id)),
             Content::PathLost(path) => drop(self.paths_lost.insert(*path)),
+            Content::Retire(path) => drop(self.retires.insert(*path)),
             Content::Addresses(_) => self.addresses = true,
             Content::Address(id) => drop(self.addresses_by_id.insert(*id)),
             Content::Priority(path) => drop(self.priorities.insert(*path)),

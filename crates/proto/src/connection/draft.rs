@@ -39,6 +39,11 @@ impl<'a> Draft<'a> {
         self.contents.extend(content);
     }
 
+    /// Leaves the buffer as it was.
+    pub(super) fn discard(self) {
+        self.out.truncate(self.start);
+    }
+
     /// Writes the length. Returns the size on the wire and what the segment carries; `None`, and
     /// the buffer is as it was, when nothing was put in.
     pub(super) fn finish(self) -> Option<(usize, SmallVec<[Content; 1]>)> {

@@ -57,7 +57,7 @@ impl Connection {
     /// What a path that is opened now should be: in mode `backup` the first one carries the data.
     pub(super) fn opening_priority(&self) -> Agreed<Priority> {
         let mut priority = Agreed::unsaid(Priority::Normal);
-        let normal = |p: &Path| p.is_live() && p.priority.value == Priority::Normal;
+        let normal = |p: &Path| p.stays() && p.priority.value == Priority::Normal;
         if self.handover.value == HandoverMode::Backup && self.paths.values().any(normal) {
             priority.state(Priority::Backup, self.side);
         }
@@ -83,7 +83,7 @@ impl Connection {
                 self.set_priority(best, Priority::Normal);
                 others.into_iter().for_each(|id| self.set_priority(id, Priority::Backup));
             }
-            HandoverMode::Single => others.into_iter().for_each(|id| self.path_lost(now, id)),
+            HandoverMode::Single => others.into_iter().for_each(|id| self.retire_or_lose(now, id)),
         }
     }
 

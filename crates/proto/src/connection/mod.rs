@@ -10,6 +10,7 @@ mod handover;
 mod paths;
 mod receive;
 mod reinjection;
+mod retire;
 mod schedule;
 mod streams;
 mod timers;
@@ -28,6 +29,7 @@ use crate::handover::{Agreed, HandoverMode};
 use crate::ids::{PathId, Side, StreamId};
 use crate::notice::NoticeKey;
 use crate::params::Params;
+use crate::path_ids::PathIds;
 use crate::path_table::PathTable;
 use crate::scheduler::SchedulerKind;
 use crate::secret::Secret;
@@ -96,14 +98,14 @@ pub struct Connection {
     /// What the peer stated; `None` until ACCEPT (client only).
     peer_params: Option<Params>,
     random: [u8; 32],
-    /// Server: the client's random, to recognise a repeated OPEN.
-    client_random: Option<[u8; 32]>,
+    /// The peer's random: every OPEN, and every answer to one, has the same.
+    peer_random: Option<[u8; 32]>,
     secret: Option<Secret>,
     /// Server: the client has shown that it knows the secret.
     confirmed: bool,
 
     paths: PathTable,
-    next_path: u64,
+    path_ids: PathIds,
     /// Answers about paths that this side never saw, for the next first flight.
     unseen_paths: Vec<PathReport>,
 
@@ -179,8 +181,7 @@ impl Connection {
         now: Instant,
     ) -> Self {
         let mut connection = Self::new(Side::Server, config, open.connection, local, peer, random, now);
-        connection.client_random = Some(open.random);
-        connection.derive_secret(&open.random, &random);
+        connection.learn_random(open.random);
         connection.learn_params(open.params.clone());
         connection.accept_open(open, now);
         connection
@@ -210,11 +211,11 @@ impl Connection {
             peer,
             peer_params: None,
             random,
-            client_random: None,
+            peer_random: None,
             secret: None,
             confirmed: false,
             paths: PathTable::default(),
-            next_path: 0,
+            path_ids: PathIds::default(),
             unseen_paths: Vec::new(),
             streams: BTreeMap::new(),
             send_queue: VecDeque::new(),
@@ -253,12 +254,15 @@ impl Connection {
         }
     }
 
-    fn derive_secret(&mut self, client_random: &[u8; 32], server_random: &[u8; 32]) {
+    /// Takes the peer's random, with which the secret is known.
+    fn learn_random(&mut self, random: [u8; 32]) {
+        let (local, peer) = ((self.local, &self.random), (self.peer, &random));
         let (client, server) = match self.side {
-            Side::Client => (self.local, self.peer),
-            Side::Server => (self.peer, self.local),
+            Side::Client => (local, peer),
+            Side::Server => (peer, local),
         };
-        self.secret = Some(Secret::derive(self.id, client, server, client_random, server_random));
+        self.secret = Some(Secret::derive(self.id, client.0, server.0, client.1, server.1));
+        self.peer_random = Some(random);
     }
 
     fn learn_params(&mut self, params: Params) {

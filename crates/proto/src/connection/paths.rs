@@ -13,6 +13,8 @@ use crate::path::{Content, First, Path, PathState};
 /// Lost paths that are not settled yet; a client that has this many opens further ones without
 /// sending data early, so that they leave nothing behind when they fail.
 const MAX_UNSETTLED: usize = MAX_REPORTS / 2;
+/// OPENs that were not answered and are told of in the next one; more are forgotten.
+const MAX_OPENS_TOLD: usize = 16;
 /// Lost paths that are kept until they are settled. Beyond, the oldest are forgotten: what they
 /// carried goes again anyway, and duplicates are dropped by offset.
 const MAX_LOST: usize = MAX_REPORTS;
@@ -25,10 +27,10 @@ pub enum JoinError {
     /// The proof of the connection secret is wrong.
     #[error("the proof of the connection secret is wrong")]
     BadProof,
-    /// The path id is not higher than all that were let in or called lost.
+    /// A path with this id was let in or called lost before, or the id is far below the highest one.
     #[error("the path id was used before")]
     PathIdReused,
-    /// OPEN for a connection that the client has already seen accepted.
+    /// OPEN of a connection that was opened with another random, or by a client of before that has seen the answer.
     #[error("the connection is open already")]
     AlreadyOpen,
     /// The connection is over.
@@ -58,18 +60,16 @@ impl Connection {
     /// Client: adds a path over a fresh carrier. `rtt` is what opening the carrier took;
     /// `early_limit` bounds the bytes sent before the peer answers (TLS early data); the frame that
     /// asks for the path, at most 4 KiB, goes in any case. `None` if no path [may be opened](Self::may_open_path).
+    ///
+    /// Several paths may be opening at the same time, those of a new connection too. Until one of them is answered,
+    /// stream data goes on the first of them; see [`repeat_opening`](Self::repeat_opening).
     pub fn open_path(&mut self, now: Instant, rtt: Option<Duration>, early_limit: u64) -> Option<PathId> {
         debug_assert_eq!(self.side, Side::Client);
         if !self.may_open_path() {
             return None;
         }
-        let id = PathId(self.next_path);
-        self.next_path += 1;
+        let id = self.path_ids.give();
         let first = if self.is_established() { First::Join } else { First::Open };
-        if first == First::Open {
-            // At most one OPEN is under way, so that both sides agree which one counts.
-            self.lose_all_but(now, id);
-        }
         let early_limit = if self.unsettled() < MAX_UNSETTLED { early_limit } else { 0 };
         let mut path = Path::new(first, now, rtt, early_limit);
         path.priority = self.opening_priority();
@@ -81,9 +81,41 @@ impl Connection {
         Some(id)
     }
 
+    /// Client: has the newest path that is opening carry what opening paths before it carry, and what follows. For use
+    /// when another path was opened since and the answer to the first is overdue. What is acknowledged before it could
+    /// be sent does not go again. Does nothing while a path is answered, since that one carries the data.
+    pub fn repeat_opening(&mut self) {
+        if self.paths.values().any(|p| p.is_live() && p.state != PathState::Opening) {
+            return;
+        }
+        let mut contents = Vec::new();
+        let mut opening = self.paths.values_mut().rev().filter(|p| p.state == PathState::Opening);
+        let newest = opening.next();
+        for path in opening.filter(|p| !p.passed_over) {
+            path.passed_over = true;
+            contents.extend(path.repeat_elsewhere());
+        }
+        if let Some(path) = newest {
+            path.passed_over = false;
+        }
+        self.put_back_reinjected(contents);
+    }
+
+    /// Of the paths that are opening the one that carries data, as long as none is answered.
+    pub(super) fn opening_carrier(&self) -> Option<PathId> {
+        let opening = || self.paths.iter().filter(|(_, p)| p.state == PathState::Opening);
+        let first = opening().find(|(_, p)| !p.passed_over);
+        first.or_else(|| opening().next_back()).map(|(id, _)| id)
+    }
+
+    /// The path began with an OPEN.
+    pub(super) fn was_opened_by_open(&self, id: PathId) -> bool {
+        self.paths.get(id).is_some_and(|path| path.by_open)
+    }
+
     /// Server: takes the path of an OPEN into a new connection.
     pub(super) fn accept_open(&mut self, open: &Open, now: Instant) {
-        self.next_path = open.path.0 + 1;
+        self.path_ids.spend(open.path);
         self.paths.insert(open.path, Path::new(First::Accept, now, None, u64::MAX));
         self.detached_since = None;
         self.contact_lost = None;
@@ -93,23 +125,31 @@ impl Connection {
         }
     }
 
-    /// Server: the client repeats OPEN, because it saw no answer to the first.
+    /// Server: a further OPEN of this connection, over another path. It is answered like the first, and both paths stay,
+    /// unless the OPEN says that the client gave the other one up.
     ///
     /// # Errors
-    /// [`JoinError`] if this cannot be such a repetition.
+    /// [`JoinError`] if this is not an OPEN of the same client, or one that was seen before.
     pub fn reopen(&mut self, now: Instant, open: &Open) -> Result<(), JoinError> {
         if self.closed.is_some() {
             return Err(JoinError::Closed);
         }
-        if self.confirmed || self.client_random != Some(open.random) {
+        // A client that does not know RETIRE has one OPEN under way at most.
+        let equal = self.both_retire();
+        if self.peer_random != Some(open.random) || (self.confirmed && !equal) {
             return Err(JoinError::AlreadyOpen);
         }
         self.check_path_id(open.path)?;
-        self.lose_all_but(now, open.path);
-        for path in self.paths.values_mut() {
-            // The client saw no answer, so nothing of ours arrived on them.
-            path.heard_final = true;
-            path.sent.clear();
+        if !equal {
+            if !self.path_ids.is_highest(open.path) {
+                return Err(JoinError::PathIdReused);
+            }
+            self.lose_all_but(now, open.path);
+            for path in self.paths.values_mut() {
+                // The client saw no answer, so nothing of ours arrived on them.
+                path.heard_final = true;
+                path.sent.clear();
+            }
         }
         self.add_server_path(now, open.path, First::Accept, &open.lost);
         Ok(())
@@ -136,14 +176,11 @@ impl Connection {
     }
 
     fn check_path_id(&self, path: PathId) -> Result<(), JoinError> {
-        if path.0 < self.next_path {
-            return Err(JoinError::PathIdReused);
-        }
-        Ok(())
+        if self.path_ids.is_fresh(path) { Ok(()) } else { Err(JoinError::PathIdReused) }
     }
 
     fn add_server_path(&mut self, now: Instant, id: PathId, first: First, lost: &[PathReport]) {
-        self.next_path = id.0 + 1;
+        self.path_ids.spend(id);
         self.paths.insert(id, Path::new(first, now, None, u64::MAX));
         self.detached_since = None;
         self.contact_lost = None;
@@ -173,7 +210,8 @@ impl Connection {
         self.push(Event::PathDown(id));
         // The peer may never have heard of it, and nothing hangs on it. But if another path is
         // there it costs nothing to say so, and the peer might be sending on it.
-        let forgettable = forgettable && !self.paths.values().any(Path::is_live);
+        let forgettable =
+            forgettable && !self.paths.values().any(Path::is_live) && !self.should_report_open();
         if forgettable && self.side == Side::Client {
             let path = self.paths.remove(id);
             for content in path.iter().flat_map(|p| &p.sent).flat_map(|s| &s.contents) {
@@ -181,7 +219,10 @@ impl Connection {
             }
         } else {
             self.requeue(id);
-            self.control.paths_lost.insert(id);
+            // One that retired in order has said it already.
+            if self.paths.get(id).is_some_and(|p| p.owes_final() && !p.drained) {
+                self.control.paths_lost.insert(id);
+            }
             self.forget_oldest_lost();
         }
         self.tell_counts_again();
@@ -193,6 +234,12 @@ impl Connection {
             self.contact_lost = Some(now);
         }
         self.close_unheard();
+    }
+
+    /// Client, before the first answer: a server that heard an OPEN keeps its path until it is told that the client
+    /// does not. The newest ones are told.
+    fn should_report_open(&self) -> bool {
+        !self.is_established() && self.unsettled() <= MAX_OPENS_TOLD
     }
 
     /// What was acknowledged on a path that died may not have arrived.
@@ -283,7 +330,7 @@ impl Connection {
     fn answer_unseen(&mut self, path: PathId) {
         if self.side == Side::Server {
             // A path that was called unseen must stay so, however late its bytes arrive.
-            self.next_path = self.next_path.max(path.0 + 1);
+            self.path_ids.spend(path);
         }
         let known = self.unseen_paths.iter().any(|r| r.path == path);
         if !known && self.unseen_paths.len() < MAX_REPORTS {
@@ -293,10 +340,13 @@ impl Connection {
     }
 
     /// Our own final count of a lost path has reached the peer.
-    pub(super) fn final_was_told(&mut self, id: PathId) {
+    pub(super) fn final_was_told(&mut self, now: Instant, id: PathId) {
         self.unseen_paths.retain(|r| r.path != id);
         if let Some(path) = self.paths.get_mut(id) {
             path.told = true;
+            if path.state == PathState::Retiring {
+                self.path_lost(now, id);
+            }
         }
         self.forget_settled(id);
     }
@@ -314,7 +364,7 @@ impl Connection {
 
     /// What was received on paths that are gone, as far as the peer may not know it.
     pub(super) fn lost_reports(&self) -> Vec<PathReport> {
-        let lost = self.paths.iter().filter(|(_, p)| !p.is_live() && !p.told);
+        let lost = self.paths.iter().filter(|(_, p)| p.owes_final());
         let known = lost.map(|(path, p)| PathReport { path, received: p.received });
         known.chain(self.unseen_paths.iter().copied()).take(MAX_REPORTS).collect()
     }
@@ -322,7 +372,7 @@ impl Connection {
     /// Our word on one path, unless the peer has it.
     pub(super) fn lost_report(&self, path: PathId) -> Option<PathReport> {
         match self.paths.get(path) {
-            Some(p) => (!p.is_live() && !p.told).then_some(PathReport { path, received: p.received }),
+            Some(p) => p.owes_final().then_some(PathReport { path, received: p.received }),
             None => self.unseen_paths.iter().find(|r| r.path == path).copied(),
         }
     }
@@ -352,12 +402,12 @@ impl Connection {
     }
 
     /// Handover mode `single`: the newest path that answered is the only one. The client decides;
-    /// the server follows its PATH_LOST.
+    /// the server follows its RETIRE or PATH_LOST.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
         let older: Vec<PathId> =
             self.paths.iter().filter(|(id, path)| *id < newest && path.is_live()).map(|(id, _)| id).collect();
         for id in older {
-            self.path_lost(now, id);
+            self.retire_or_lose(now, id);
         }
     }
 

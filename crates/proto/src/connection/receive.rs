@@ -44,6 +44,9 @@ impl Connection {
         path.received += 1;
         path.bytes_received += segment.len() as u64;
         path.heard = now;
+        if path.peer_end.is_some_and(|end| path.received > end) {
+            return Err(ProtocolError::Unexpected("segment behind RETIRE"));
+        }
         if path.state == PathState::Suspect && !path.one_way {
             self.note_progress(id, now);
         }
@@ -70,6 +73,7 @@ impl Connection {
         if eliciting {
             self.owe_ack(now, id, segment.len());
         }
+        self.note_drained(id);
         Ok(())
     }
 
@@ -91,15 +95,22 @@ impl Connection {
             Frame::Join(_) => Err(ProtocolError::Unexpected("JOIN")),
             _ if first && self.side == Side::Server => Err(ProtocolError::Unexpected("first")),
             Frame::Accept { random, lost, params } => {
-                if self.side == Side::Server || self.is_established() {
+                if self.side == Side::Server || !self.was_opened_by_open(path) {
                     return Err(ProtocolError::Unexpected("ACCEPT"));
                 }
-                self.derive_secret(&self.random.clone(), &random);
-                self.learn_params(params);
-                self.push(Event::Established);
+                match self.peer_random {
+                    None => {
+                        self.learn_random(random);
+                        self.learn_params(params);
+                        self.push(Event::Established);
+                    }
+                    // The answer to another OPEN of the same connection.
+                    Some(known) if known == random => {}
+                    Some(_) => return Err(ProtocolError::OtherAnswer),
+                }
                 self.path_answered(now, path, &lost)
             }
-            Frame::Joined { lost } if self.side == Side::Client && self.is_established() => {
+            Frame::Joined { lost } if self.side == Side::Client && !self.was_opened_by_open(path) => {
                 self.path_answered(now, path, &lost)?;
                 self.stats.paths_joined += 1;
                 Ok(())
@@ -120,6 +131,7 @@ impl Connection {
                 self.learn_final(now, report);
                 Ok(())
             }
+            Frame::Retire { path, segments } => self.retire_heard(now, path, segments),
             Frame::Close { code, reason } => {
                 self.peer_closed(now, code, reason);
                 Ok(())
@@ -320,15 +332,16 @@ impl Connection {
             self.note_progress(id, now);
         }
         for content in acknowledged.segments.into_iter().flat_map(|s: Sent| s.contents) {
-            self.delivered(content);
+            self.delivered(now, content);
         }
+        self.note_drained(id);
         self.wake_writers();
     }
 
-    fn delivered(&mut self, content: Content) {
+    fn delivered(&mut self, now: Instant, content: Content) {
         match content {
             Content::Stream { id, range, fin, .. } => self.data_delivered(id, range, fin),
-            Content::PathLost(path) => self.final_was_told(path),
+            Content::PathLost(path) => self.final_was_told(now, path),
             Content::Accept => self.confirmed = true,
             Content::CloseAck => self.farewell_settled(),
             Content::Reset(id) => {

@@ -4,8 +4,6 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
-
 use super::Connection;
 use super::draft::Draft;
 use super::transmit::MIN_PIECE;
@@ -36,24 +34,20 @@ struct Piece {
 }
 
 impl Connection {
-    /// What is under way on suspect paths goes again on others; should a suspect path
-    /// come back, what it delivers late is dropped by offset (DESIGN §4).
+    /// What is under way on paths that are suspect, or that were not answered, goes again on others.
     pub(super) fn reinject_suspects(&mut self) {
         let mut contents = Vec::new();
         for path in self.paths.values_mut() {
-            if path.state != PathState::Suspect || path.reinjected == path.sent_count {
-                continue;
-            }
-            path.reinjected = path.sent_count;
-            for segment in &mut path.sent {
-                // Moved, not copied: the loss of this path would otherwise repeat it once more.
-                let (stay, go) = std::mem::take(&mut segment.contents)
-                    .into_iter()
-                    .partition(|content| *content == Content::Accept);
-                segment.contents = stay;
-                contents.extend::<SmallVec<[Content; 1]>>(go);
+            // What retires is about to arrive.
+            if matches!(path.state, PathState::Suspect | PathState::Opening) {
+                contents.append(&mut path.repeat_elsewhere());
             }
         }
+        self.put_back_reinjected(contents);
+    }
+
+    /// As [`put_back`](Self::put_back), for paths that may still deliver it themselves.
+    pub(super) fn put_back_reinjected(&mut self, contents: Vec<Content>) {
         if !contents.is_empty() {
             self.stats.stream_bytes_reinjected += self.put_back(contents);
         }

@@ -24,13 +24,15 @@ pub(super) struct Plan {
     pub(super) again: bool,
     /// Control frames, and acknowledgements for other paths.
     pub(super) trusted: bool,
+    /// An acknowledgement is due.
+    pub(super) acks: bool,
 }
 
 impl Connection {
     /// What may go on `path` now; `None` if that is nothing.
     pub(super) fn plan(&mut self, now: Instant, id: PathId) -> Option<Plan> {
         self.update_close(now);
-        let path = self.paths.get_mut(id).filter(|p| p.is_live())?;
+        let path = self.paths.get_mut(id).filter(|p| p.stays())?;
         path.room = true;
         let (state, starts) = (path.state, path.first != First::Done);
         let asked = path.ping || (path.last_word && state == PathState::Active);
@@ -43,26 +45,31 @@ impl Connection {
         let again = (waiting == 0 || chunk > 0) && self.may_send_again(id);
         if state == PathState::Opening && !starts {
             let room = self.segment_limit(id) > super::transmit::MIN_PIECE as u64;
-            return (room && chunk > 0).then_some(Plan { chunk, again: false, trusted });
+            return (room && chunk > 0).then_some(Plan { chunk, again: false, trusted, acks: false });
         }
+        let acks = self.acks_wait(now, id, trusted);
         let any = starts
             || asked
             || chunk > 0
             || again
-            || self.acks_wait(now, id, trusted)
+            || acks
             || (trusted && !self.control.is_empty() && self.is_quick(id));
-        any.then_some(Plan { chunk, again, trusted })
+        any.then_some(Plan { chunk, again, trusted, acks })
     }
 
     /// Several paths may carry data.
     pub(super) fn shares_paths(&self) -> bool {
         self.handover.value != HandoverMode::Single
             && self.paths.len() > 1
-            && self.paths.values().filter(|p| p.is_live()).count() > 1
+            && self.paths.values().filter(|p| p.stays()).count() > 1
     }
 
     fn stream_chunk(&self, now: Instant, id: PathId, waiting: u64) -> u64 {
         if waiting == 0 {
+            return 0;
+        }
+        let opening = self.paths.get(id).is_some_and(|p| p.state == PathState::Opening);
+        if opening && self.opening_carrier() != Some(id) {
             return 0;
         }
         if !self.shares_paths() {
@@ -84,10 +91,11 @@ impl Connection {
         }
     }
 
-    /// Handover mode `single`: stream data goes on the newest path that is not suspect.
+    /// Handover mode `single`: stream data goes on the newest path that is not suspect. As long as none is answered,
+    /// on the first that may be.
     fn single_path(&self) -> Option<PathId> {
-        let newest = |state| self.paths.iter().rev().find(|(_, p)| p.state == state).map(|(id, _)| id);
-        newest(PathState::Active).or_else(|| newest(PathState::Opening))
+        let newest = self.paths.iter().rev().find(|(_, p)| p.state == PathState::Active);
+        newest.map(|(id, _)| id).or_else(|| self.opening_carrier())
     }
 
     /// Bytes that could be sent for the first time, or have to go again, and what may be expected to follow them.
@@ -114,7 +122,11 @@ impl Connection {
 
     /// The paths that may carry data, as they stand.
     pub(super) fn snapshots(&self, now: Instant) -> Snapshots {
-        let usable = self.paths.iter().filter(|(_, p)| p.is_live() && p.state != PathState::Suspect);
+        let usable = self.paths.iter().filter(|(id, p)| match p.state {
+            PathState::Active => true,
+            PathState::Opening => self.opening_carrier() == Some(*id),
+            PathState::Suspect | PathState::Retiring | PathState::Lost => false,
+        });
         usable.map(|(id, path)| path.snapshot(id, now)).collect()
     }
 
@@ -122,8 +134,7 @@ impl Connection {
     /// that stalls, or that nobody answered yet, is late although another path would be in time. A backup path carries
     /// nothing while a normal one works.
     pub(super) fn is_trusted(&self, id: PathId) -> bool {
-        let live = self.paths.values().filter(|p| p.is_live());
-        let best = live.map(distrust).min();
+        let best = self.paths.values().filter(|p| p.stays()).map(distrust).min();
         self.paths.get(id).map(distrust) == best
     }
 
@@ -132,8 +143,7 @@ impl Connection {
         let Some(here) = self.paths.get(id).filter(|_| self.shares_paths()) else {
             return true;
         };
-        let quicker =
-            |p: &&Path| p.is_live() && p.room && distrust(p) == distrust(here) && is_slower(here, p);
+        let quicker = |p: &&Path| p.stays() && p.room && distrust(p) == distrust(here) && is_slower(here, p);
         !self.paths.values().any(|p| quicker(&p))
     }
 

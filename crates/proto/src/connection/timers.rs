@@ -26,6 +26,7 @@ impl Connection {
         for path in self.paths.values().filter(|p| p.is_live()) {
             next = sooner(next, path.ack_deadline);
             next = sooner(next, path.suspect_deadline(ack_delay));
+            next = sooner(next, path.retire_deadline());
             next = sooner(next, self.keepalive_deadline(path));
         }
         next
@@ -55,6 +56,7 @@ impl Connection {
                     self.suspect_path(id);
                 }
                 Action::Ping => self.ping(now, id),
+                Action::Lose => self.path_lost(now, id),
             }
         }
         let told = self.closing.as_ref().is_some_and(|c| c.sent);
@@ -82,6 +84,9 @@ impl Connection {
                 if due(path.suspect_deadline(self.peer_ack_delay())) {
                     return Some((id, Action::Suspect));
                 }
+                if due(path.retire_deadline()) {
+                    return Some((id, Action::Lose));
+                }
                 due(self.keepalive_deadline(path)).then_some((id, Action::Ping))
             })
             .collect()
@@ -89,7 +94,7 @@ impl Connection {
 
     /// Asks for a sign of life on a path, now.
     pub fn ping(&mut self, now: Instant, id: PathId) {
-        if let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) {
+        if let Some(path) = self.paths.get_mut(id).filter(|p| p.stays()) {
             path.ping = true;
             path.expects_more = false;
             // The answer, or the suspect timer, decides; don't ask again meanwhile.
@@ -97,14 +102,15 @@ impl Connection {
         }
     }
 
-    /// When the path's silence, if it lasts, makes it suspect.
+    /// When the path's silence, if it lasts, makes it suspect or, if it is retiring, lost.
     #[must_use]
     pub fn suspect_deadline(&self, id: PathId) -> Option<Instant> {
-        self.paths.get(id)?.suspect_deadline(self.peer_ack_delay())
+        let path = self.paths.get(id)?;
+        path.suspect_deadline(self.peer_ack_delay()).or_else(|| path.retire_deadline())
     }
 
     /// How long the peer may hold an acknowledgement back.
-    fn peer_ack_delay(&self) -> Duration {
+    pub(super) fn peer_ack_delay(&self) -> Duration {
         let params = self.peer_params.as_ref();
         params.map_or_else(|| Params::default().max_ack_delay, |p| p.max_ack_delay)
     }
@@ -177,4 +183,5 @@ fn sooner(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
 enum Action {
     Suspect,
     Ping,
+    Lose,
 }

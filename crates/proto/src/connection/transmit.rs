@@ -40,15 +40,22 @@ impl Connection {
         let mut draft = Draft::new(out, self.segment_limit(path));
         let mut eliciting = self.put_first(path, &mut draft);
         eliciting |= self.put_ping(path, &mut draft);
-        self.put_acks(now, path, plan.trusted, &mut draft);
+        let told = self.put_acks(now, path, plan.trusted, &mut draft);
         if plan.trusted {
             eliciting |= self.put_control(path, &mut draft);
         }
         eliciting |= self.put_last_word(path, &mut draft);
         eliciting |= self.put_streams(now, path, &plan, &mut draft);
+        if !eliciting && !plan.acks {
+            // Acknowledgements that are not due yet are no reason for a segment, or two sides would answer each other's
+            // without end.
+            draft.discard();
+            return false;
+        }
         let Some((size, contents)) = draft.finish() else {
             return false;
         };
+        self.note_told(&told);
         if let Some(path) = self.paths.get_mut(path) {
             path.note_sent(now, size, eliciting, contents);
         }
@@ -139,6 +146,7 @@ impl Connection {
         }
         self.put_priorities(path, draft, |d| d.room() >= SMALL_FRAME);
         self.put_addresses_by_id(draft, |d| d.room() >= ADDRESS_FRAME);
+        self.put_retires(draft);
         self.put_lost_paths(draft);
         self.put_stream_control(draft);
         self.put_close(draft);

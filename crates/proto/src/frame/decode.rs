@@ -73,6 +73,7 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
         }
         kind::STOP => Frame::Stop(StreamId(b.varint()?), CloseCode(b.varint()?)),
         kind::PATH_LOST => Frame::PathLost(PathReport { path: PathId(b.varint()?), received: b.varint()? }),
+        kind::RETIRE => Frame::Retire { path: PathId(b.varint()?), segments: b.varint()? },
         kind::CLOSE => {
             let (code, reason) = reason(b)?;
             Frame::Close { code, reason }

@@ -98,6 +98,10 @@ impl Frame<'_> {
                 varint::write(b, report.path.0);
                 varint::write(b, report.received);
             }),
+            Self::Retire { path, segments } => put(out, kind::RETIRE, |b| {
+                varint::write(b, path.0);
+                varint::write(b, *segments);
+            }),
             Self::Close { code, reason } => put(out, kind::CLOSE, |b| put_reason(b, *code, reason)),
             Self::CloseAck => put(out, kind::CLOSE_ACK, |_| {}),
             Self::Ping => put(out, kind::PING, |_| {}),

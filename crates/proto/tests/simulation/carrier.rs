@@ -153,6 +153,8 @@ pub(crate) struct Carrier {
     pub(crate) client_notices: Option<Instant>,
     pub(crate) server_notices: Option<Instant>,
     pub(crate) early_limit: u64,
+    /// Its path begins with OPEN, not with JOIN.
+    pub(crate) by_open: bool,
     pub(crate) answered: bool,
     pub(crate) opened: Instant,
 }
@@ -170,6 +172,7 @@ impl Carrier {
             client_notices: None,
             server_notices: None,
             early_limit,
+            by_open: false,
             answered: false,
             opened: now,
         }

@@ -251,7 +251,7 @@ impl Sim {
                         &open,
                         identity(Side::Server),
                         identity(Side::Client),
-                        [9; 32],
+                        [9 + self.forgotten as u8; 32],
                         now,
                     ));
                     Ok(())

@@ -175,7 +175,8 @@ impl Sim {
         }
         let early_limit = self.options.early_limit;
         let path = self.client.open_path(self.now, Some(delay * 2), early_limit)?;
-        self.carriers.push(Carrier::new(path, delay, early_limit, self.now));
+        let by_open = !self.client.is_established();
+        self.carriers.push(Carrier { by_open, ..Carrier::new(path, delay, early_limit, self.now) });
         Some(self.carriers.len() - 1)
     }
 
@@ -249,9 +250,11 @@ impl Sim {
             }
         }
         for index in 0..self.carriers.len() {
-            // An OPEN that the client gave up must not find the new process either.
+            // An OPEN that the client gave up, or one of a connection whose other OPEN was answered, must not find the
+            // new process either.
             let carrier = &self.carriers[index];
-            if carrier.server == End::Attached || carrier.client == End::Gone {
+            let answered = carrier.by_open && self.client.is_established();
+            if carrier.server == End::Attached || carrier.client == End::Gone || answered {
                 self.cut(index, Cut::Both);
             }
         }

@@ -9,9 +9,10 @@ use whimbrel_base::EndpointId;
 use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, admit};
-use crate::carrier::quic::{NO_ERROR, Observed, QuicCarrier, QuicChannel, peer};
+use crate::carrier::quic::{Accepting, NO_ERROR, Observed, QuicCarrier, QuicChannel, peer};
 use crate::endpoint::EndpointInner;
 use crate::path_io::PathIo;
+use crate::tls::ArrivingSessions;
 
 const READ_SIZE: usize = 16 * 1024;
 
@@ -33,12 +34,13 @@ pub(crate) async fn accept_quic(endpoint: Arc<EndpointInner>, quic: quinn::Endpo
 }
 
 async fn handshake(endpoint: Arc<EndpointInner>, incoming: Incoming, config: ServerConfig) {
-    let (config, observed) = endpoint.quic.accepted(&config);
+    let Accepting { config, observed, sessions } = endpoint.quic.accepted(&config);
     let Ok(connecting) = incoming.accept_with(config) else { return };
     // A server can always answer before the handshake is complete. What it says goes to the holder of the
     // ticket, whom it knows; without a ticket there is no first segment before the client has shown its key.
     let Ok((connection, _)) = connecting.into_0rtt() else { return };
-    match tokio::time::timeout(endpoint.config.handshake_timeout, first_segment(connection, observed)).await {
+    let arrival = Arrived::new(connection, observed, sessions);
+    match tokio::time::timeout(endpoint.config.handshake_timeout, arrival).await {
         Ok(Ok(arrival)) => admit(&endpoint, arrival).await,
         Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
         Err(_) => {}
@@ -51,22 +53,29 @@ struct Arrived {
     send: SendStream,
     recv: RecvStream,
     observed: Arc<Observed>,
+    sessions: Arc<ArrivingSessions>,
     plaintext: Vec<u8>,
 }
 
-/// Reads until a whole first segment is there.
-async fn first_segment(connection: Connection, observed: Arc<Observed>) -> io::Result<Arrived> {
-    let (send, mut recv) = connection.accept_bi().await?;
-    let mut plaintext = Vec::new();
-    while segment::split(&plaintext).map_err(io::Error::other)?.is_none() {
-        if plaintext.len() > MAX_FIRST_PLAINTEXT {
-            return Err(io::Error::other("first segment too long"));
+impl Arrived {
+    /// Reads until a whole first segment is there.
+    async fn new(
+        connection: Connection,
+        observed: Arc<Observed>,
+        sessions: Arc<ArrivingSessions>,
+    ) -> io::Result<Self> {
+        let (send, mut recv) = connection.accept_bi().await?;
+        let mut plaintext = Vec::new();
+        while segment::split(&plaintext).map_err(io::Error::other)?.is_none() {
+            if plaintext.len() > MAX_FIRST_PLAINTEXT {
+                return Err(io::Error::other("first segment too long"));
+            }
+            let chunk = recv.read_chunk(READ_SIZE, true).await.map_err(io::Error::other)?;
+            let chunk = chunk.ok_or(io::ErrorKind::UnexpectedEof)?;
+            plaintext.extend_from_slice(&chunk.bytes);
         }
-        let chunk = recv.read_chunk(READ_SIZE, true).await.map_err(io::Error::other)?;
-        let chunk = chunk.ok_or(io::ErrorKind::UnexpectedEof)?;
-        plaintext.extend_from_slice(&chunk.bytes);
+        Ok(Self { connection, send, recv, observed, sessions, plaintext })
     }
-    Ok(Arrived { connection, send, recv, observed, plaintext })
 }
 
 impl Arrival for Arrived {
@@ -78,8 +87,12 @@ impl Arrival for Arrived {
         &self.plaintext
     }
 
+    fn sessions(&self) -> &ArrivingSessions {
+        &self.sessions
+    }
+
     fn into_path(self, id: PathId, endpoint: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
-        let Self { connection, send, recv, observed, plaintext } = self;
+        let Self { connection, send, recv, observed, plaintext, .. } = self;
         let ip = connection.local_ip().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let (local, remote) = (SocketAddr::new(ip, endpoint.port()), connection.remote_address());
         let channel = QuicChannel { connection, send, recv, observed, early: None };

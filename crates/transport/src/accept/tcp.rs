@@ -14,7 +14,7 @@ use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
 use crate::carrier::{CarrierKind, TcpCarrier, kind_of, tune};
 use crate::endpoint::EndpointInner;
 use crate::path_io::PathIo;
-use crate::tls::TlsChannel;
+use crate::tls::{ArrivingSessions, TlsChannel};
 
 /// Enough for a handshake and a first flight.
 const READ_SIZE: usize = 20 * 1024;
@@ -42,10 +42,12 @@ async fn handshake(endpoint: Arc<EndpointInner>, socket: TcpStream, remote: Sock
         return;
     }
     let limit = endpoint.config.handshake_timeout;
-    let Ok(tls) = TlsChannel::server(endpoint.tls.server.clone()) else {
+    let (config, sessions) = endpoint.tls.server.arriving();
+    let Ok(tls) = TlsChannel::server(config) else {
         return;
     };
-    let mut incoming = Incoming { socket, remote, kind, tls, ciphertext: Vec::new(), plaintext: Vec::new() };
+    let (ciphertext, plaintext) = (Vec::new(), Vec::new());
+    let mut incoming = Incoming { socket, remote, kind, tls, sessions, ciphertext, plaintext };
     match tokio::time::timeout(limit, incoming.first_segment()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
@@ -66,6 +68,7 @@ struct Incoming {
     /// What was listened for.
     kind: CarrierKind,
     tls: TlsChannel,
+    sessions: Arc<ArrivingSessions>,
     ciphertext: Vec<u8>,
     plaintext: Vec<u8>,
 }
@@ -131,6 +134,10 @@ impl Arrival for Incoming {
 
     fn plaintext(&self) -> &[u8] {
         &self.plaintext
+    }
+
+    fn sessions(&self) -> &ArrivingSessions {
+        &self.sessions
     }
 
     fn into_path(self, id: PathId, _: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {

@@ -416,7 +416,7 @@ mod tests {
     fn both_sides_learn_each_others_identity() {
         let (a, ta, b, tb) = pair();
         let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server).unwrap();
+        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         assert_eq!(client.early_room(), 0);
         handshake(&mut client, &mut server);
         assert_eq!(client.peer(), Some(b.id()));
@@ -429,7 +429,7 @@ mod tests {
     fn a_server_with_another_key_is_refused() {
         let (_, ta, _, tb) = pair();
         let mut client = TlsChannel::client(ta.client, SecretKey::generate().id()).unwrap();
-        let mut server = TlsChannel::server(tb.server).unwrap();
+        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         pump(&mut client, &mut server);
         let mut wire = server.outgoing().waiting().to_vec();
         assert!(client.receive(&mut wire, &mut |_| {}).is_err());
@@ -439,11 +439,11 @@ mod tests {
     fn a_ticket_carries_early_data_and_the_answer_needs_no_finished() {
         let (a, ta, b, tb) = pair();
         let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server.clone()).unwrap();
+        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         handshake(&mut client, &mut server);
 
         let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server).unwrap();
+        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         assert_eq!(client.early_room(), 16384);
         client.encrypt_early(b"join").unwrap();
         assert_eq!(pump(&mut client, &mut server), b"join");
@@ -459,13 +459,13 @@ mod tests {
     fn refused_early_data_is_sent_again_after_the_handshake() {
         let (_, ta, b, tb) = pair();
         let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server).unwrap();
+        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         handshake(&mut client, &mut server);
 
         // The server was restarted: it knows no session.
         let tb = TlsIdentity::new(&b).unwrap();
         let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server).unwrap();
+        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         client.encrypt_early(b"join").unwrap();
         let mut wire = Vec::new();
         assert_eq!(pump_with(&mut client, &mut server, &mut wire), b"");
@@ -477,7 +477,7 @@ mod tests {
     fn a_replayed_first_flight_yields_no_data() {
         let (_, ta, b, tb) = pair();
         let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server.clone()).unwrap();
+        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         handshake(&mut client, &mut server);
 
         let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
@@ -485,11 +485,33 @@ mod tests {
         let flight = client.outgoing().waiting().to_vec();
         let mut got = Vec::new();
         for _ in 0..2 {
-            let mut server = TlsChannel::server(tb.server.clone()).unwrap();
+            let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
             let mut plain = Vec::new();
             let _ = server.receive(&mut flight.clone(), &mut |d| plain.extend_from_slice(d));
             got.push(plain);
         }
         assert_eq!(got, [b"once".to_vec(), Vec::new()]);
+    }
+
+    /// Each attempt that reaches nobody uses a ticket up; a handshake brings more than that.
+    #[test]
+    fn twenty_moves_with_three_dead_dials_each_stay_resumed_and_early() {
+        let (_, ta, b, tb) = pair();
+        let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
+        handshake(&mut client, &mut server);
+        for number in 0..20 {
+            for _ in 0..3 {
+                let mut dead = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+                dead.encrypt_early(b"nobody hears this").unwrap();
+            }
+            let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+            let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
+            assert!(client.early_room() > 0, "move {number}");
+            client.encrypt_early(b"join").unwrap();
+            assert_eq!(pump(&mut client, &mut server), b"join", "move {number}");
+            assert!(server.is_resumed());
+            handshake(&mut client, &mut server);
+        }
     }
 }

@@ -10,9 +10,10 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, version};
 use whimbrel_base::{EndpointId, SecretKey};
 
-use super::sessions::{ServerSessions, Tickets};
+use super::sessions::ServerTls;
+use super::tickets::Tickets;
 use super::verifier::{AnyPeer, ExpectedServer};
-use super::{MAX_EARLY_DATA, TlsError};
+use super::{MAX_EARLY_DATA, TICKETS, TlsError};
 
 const ALPN: &[u8] = b"whimbrel/1";
 
@@ -20,9 +21,12 @@ const ALPN: &[u8] = b"whimbrel/1";
 #[derive(Debug, Clone)]
 pub(crate) struct TlsIdentity {
     pub(crate) client: Arc<ClientConfig>,
-    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) server: ServerTls,
     pub(crate) quic_client: Arc<ClientConfig>,
-    pub(crate) quic_server: Arc<ServerConfig>,
+    pub(crate) quic_server: ServerTls,
+    /// Those of `client`.
+    #[cfg(test)]
+    pub(super) tickets: Arc<Tickets>,
 }
 
 impl TlsIdentity {
@@ -41,16 +45,24 @@ impl TlsIdentity {
         let mut quic_server = server_config(&provider, &certified)?;
         // QUIC limits early data by its flow control (RFC 9001 §4.6.1).
         quic_server.max_early_data_size = u32::MAX;
+        // Each configuration has tickets of its own: those of one carrier are no good on another.
+        let (tickets, quic_tickets) = (Arc::default(), Arc::default());
         Ok(Self {
-            client: Arc::new(client_config(&provider, &certified)?),
-            server: Arc::new(server),
-            quic_client: Arc::new(client_config(&provider, &certified)?),
-            quic_server: Arc::new(quic_server),
+            client: Arc::new(client_config(&provider, &certified, &tickets)?),
+            server: ServerTls::new(server),
+            quic_client: Arc::new(client_config(&provider, &certified, &quic_tickets)?),
+            quic_server: ServerTls::new(quic_server),
+            #[cfg(test)]
+            tickets,
         })
     }
 }
 
-fn client_config(provider: &Arc<CryptoProvider>, key: &Arc<CertifiedKey>) -> Result<ClientConfig, TlsError> {
+fn client_config(
+    provider: &Arc<CryptoProvider>,
+    key: &Arc<CertifiedKey>,
+    tickets: &Arc<Tickets>,
+) -> Result<ClientConfig, TlsError> {
     let mut client = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&version::TLS13])?
         .dangerous()
@@ -59,8 +71,7 @@ fn client_config(provider: &Arc<CryptoProvider>, key: &Arc<CertifiedKey>) -> Res
     client.alpn_protocols = vec![ALPN.to_vec()];
     client.enable_sni = false; // the name would tell onlookers whom we dial
     client.enable_early_data = true;
-    // Each configuration has tickets of its own: those of one carrier are no good on another.
-    client.resumption = rustls::client::Resumption::store(Arc::new(Tickets::default()));
+    client.resumption = rustls::client::Resumption::store(tickets.clone());
     Ok(client)
 }
 
@@ -70,8 +81,7 @@ fn server_config(provider: &Arc<CryptoProvider>, key: &Arc<CertifiedKey>) -> Res
         .with_client_cert_verifier(Arc::new(AnyPeer::new(provider)))
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(key.clone())));
     server.alpn_protocols = vec![ALPN.to_vec()];
-    // Tickets are taken out when used, so a replayed first flight finds none (RFC 8446 §8.1).
-    server.session_storage = Arc::new(ServerSessions::default());
+    server.send_tls13_tickets = TICKETS;
     Ok(server)
 }
 

@@ -4,14 +4,21 @@ mod channel;
 mod config;
 mod records;
 mod sessions;
+mod tickets;
 mod verifier;
 
 pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
 pub(crate) use records::Records;
+pub(crate) use sessions::{ArrivingSessions, ServerTls};
 
 /// Most early data that a server takes with a resumed handshake, in bytes of plaintext.
 pub(crate) const MAX_EARLY_DATA: u32 = 16 * 1024;
+
+/// Tickets that a server gives with each handshake. A move may dial several dead addresses before one answers, and each
+/// attempt uses a ticket up, since a ticket that was shown twice would tell that both came from the same client
+/// (RFC 8446 §C.4).
+pub(crate) const TICKETS: usize = 8;
 
 /// Why a path's TLS channel failed.
 #[derive(Debug, thiserror::Error)]

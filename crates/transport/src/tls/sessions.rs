@@ -1,60 +1,111 @@
-//! Bounded memories of TLS sessions, on either side.
+//! A server's memory of TLS sessions: bounded, each used once, and kept only for peers that were let in.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::NamedGroup;
-use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
-use rustls::pki_types::ServerName;
+use rustls::ServerConfig;
 use rustls::server::StoresServerSessions;
+use whimbrel_base::EndpointId;
 
-/// Sessions that a server remembers; two are made by each handshake.
-const MAX_SESSIONS: usize = 16 * 1024;
-/// Tickets that a client keeps for one server. Each of its connections there may need one at the
-/// same moment, when the server moves.
-const MAX_TICKETS_PER_SERVER: usize = 4096;
-const MAX_TICKETS: usize = 16 * 1024;
+use super::TICKETS;
+
+/// Sessions that a server remembers, of some 400 bytes each.
+const MAX_SESSIONS: usize = 32 * 1024;
+/// Of these, sessions of one peer: as many as a client keeps tickets for.
+const MAX_SESSIONS_PER_PEER: usize = 4096;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sessions of a server: each can be taken once, the oldest make room.
-#[derive(Default)]
-pub(super) struct ServerSessions(Mutex<SessionsInner>);
-
-#[derive(Default)]
-struct SessionsInner {
-    sessions: HashMap<Vec<u8>, Vec<u8>>,
-    /// Keys in order of arrival; may name sessions that were taken.
-    order: VecDeque<Vec<u8>>,
+/// How a server takes handshakes of one kind of carrier.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerTls {
+    config: ServerConfig,
+    sessions: Arc<ServerSessions>,
 }
 
-impl std::fmt::Debug for ServerSessions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ServerSessions")
+impl ServerTls {
+    pub(super) fn new(config: ServerConfig) -> Self {
+        Self { config, sessions: Arc::default() }
+    }
+
+    /// For one handshake that comes in. Its sessions are remembered once its peer was
+    /// [let in](ArrivingSessions::admit), so that those who are refused take no room.
+    pub(crate) fn arriving(&self) -> (Arc<ServerConfig>, Arc<ArrivingSessions>) {
+        let sessions = Arc::new(ArrivingSessions { all: self.sessions.clone(), stage: Mutex::default() });
+        let mut config = self.config.clone();
+        // A session is taken out when its ticket is used, so a replayed first flight finds none (RFC 8446 §8.1).
+        config.session_storage = sessions.clone();
+        (Arc::new(config), sessions)
+    }
+
+    /// For a handshake of somebody who is let in at once.
+    #[cfg(test)]
+    pub(crate) fn admitting(&self) -> Arc<ServerConfig> {
+        let (config, sessions) = self.arriving();
+        sessions.admit(whimbrel_base::SecretKey::generate().id());
+        config
     }
 }
 
-impl StoresServerSessions for ServerSessions {
-    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
-        let mut inner = lock(&self.0);
-        while inner.order.len() >= MAX_SESSIONS {
-            if let Some(oldest) = inner.order.pop_front() {
-                inner.sessions.remove(&oldest);
+/// The sessions of one handshake.
+pub(crate) struct ArrivingSessions {
+    all: Arc<ServerSessions>,
+    stage: Mutex<Stage>,
+}
+
+/// One session: its ticket, and what it stands for.
+type Session = (Vec<u8>, Vec<u8>);
+
+enum Stage {
+    /// The peer was not let in yet.
+    Waiting(Vec<Session>),
+    Admitted(EndpointId),
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::Waiting(Vec::new())
+    }
+}
+
+impl ArrivingSessions {
+    /// The handshake's peer was let in: its sessions are remembered, those that are made later too.
+    pub(crate) fn admit(&self, peer: EndpointId) {
+        let before = std::mem::replace(&mut *lock(&self.stage), Stage::Admitted(peer));
+        if let Stage::Waiting(sessions) = before {
+            for session in sessions {
+                self.all.put(peer, session);
             }
         }
-        inner.order.push_back(key.clone());
-        inner.sessions.insert(key, value);
+    }
+}
+
+impl fmt::Debug for ArrivingSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ArrivingSessions")
+    }
+}
+
+impl StoresServerSessions for ArrivingSessions {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        match &mut *lock(&self.stage) {
+            Stage::Waiting(sessions) if sessions.len() < TICKETS => sessions.push((key, value)),
+            Stage::Waiting(_) => return false,
+            Stage::Admitted(peer) => self.all.put(*peer, (key, value)),
+        }
         true
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        lock(&self.0).sessions.get(key).cloned()
+        lock(&self.all.0).sessions.get(key).map(|kept| kept.value.clone())
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        lock(&self.0).sessions.remove(key)
+        lock(&self.all.0).take(key).map(|kept| kept.value)
     }
 
     fn can_cache(&self) -> bool {
@@ -62,58 +113,163 @@ impl StoresServerSessions for ServerSessions {
     }
 }
 
-/// Tickets of a client, by server; each is used once.
+/// All sessions of a server. When there are too many, the peer that has most of them loses its oldest.
 #[derive(Default)]
-pub(super) struct Tickets(Mutex<TicketsInner>);
+struct ServerSessions(Mutex<Remembered>);
 
-#[derive(Default)]
-struct TicketsInner {
-    by_server: HashMap<ServerName<'static>, VecDeque<Tls13ClientSessionValue>>,
-    total: usize,
-}
-
-impl std::fmt::Debug for Tickets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tickets")
+impl fmt::Debug for ServerSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServerSessions")
     }
 }
 
-impl ClientSessionStore for Tickets {
-    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
-
-    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
-        None
-    }
-
-    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
-
-    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        None
-    }
-
-    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
-
-    fn insert_tls13_ticket(&self, server: ServerName<'static>, value: Tls13ClientSessionValue) {
-        let mut inner = lock(&self.0);
-        if inner.total >= MAX_TICKETS {
-            inner.by_server.clear();
-            inner.total = 0;
+impl ServerSessions {
+    fn put(&self, peer: EndpointId, session: Session) {
+        let mut remembered = lock(&self.0);
+        remembered.put(peer, session);
+        if remembered.peers.get(&peer).is_some_and(|peer| peer.keys.len() > MAX_SESSIONS_PER_PEER) {
+            remembered.drop_oldest_of(peer);
         }
-        let tickets = inner.by_server.entry(server).or_default();
-        tickets.push_back(value);
-        let full = tickets.len() > MAX_TICKETS_PER_SERVER;
-        if full {
-            tickets.pop_front();
+        while remembered.sessions.len() > MAX_SESSIONS {
+            let Some(&(_, _, crowded)) = remembered.by_count.last() else { break };
+            remembered.drop_oldest_of(crowded);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Remembered {
+    sessions: HashMap<Vec<u8>, Kept>,
+    peers: HashMap<EndpointId, Peer>,
+    /// Who makes room first comes last: who has most sessions, and among equals who was there longest ago.
+    by_count: BTreeSet<(usize, Reverse<u64>, EndpointId)>,
+    /// Counts the sessions that were ever put.
+    clock: u64,
+}
+
+struct Kept {
+    peer: EndpointId,
+    value: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// Oldest first.
+    keys: VecDeque<Vec<u8>>,
+    /// When its newest session was put.
+    newest: u64,
+}
+
+impl Remembered {
+    fn put(&mut self, peer: EndpointId, (key, value): Session) {
+        self.clock += 1;
+        let newest = self.clock;
+        self.change(peer, |of| {
+            of.newest = newest;
+            of.keys.push_back(key.clone());
+        });
+        self.sessions.insert(key, Kept { peer, value });
+    }
+
+    fn take(&mut self, key: &[u8]) -> Option<Kept> {
+        let kept = self.sessions.remove(key)?;
+        self.change(kept.peer, |of| {
+            // Mostly one of the newest.
+            if let Some(index) = of.keys.iter().rposition(|known| known == key) {
+                of.keys.remove(index);
+            }
+        });
+        Some(kept)
+    }
+
+    fn drop_oldest_of(&mut self, peer: EndpointId) {
+        let mut oldest = None;
+        self.change(peer, |of| oldest = of.keys.pop_front());
+        if let Some(key) = oldest {
+            self.sessions.remove(&key);
+        }
+    }
+
+    /// Changes a peer's entry and its place in the order.
+    fn change(&mut self, id: EndpointId, change: impl FnOnce(&mut Peer)) {
+        let peer = self.peers.entry(id).or_default();
+        self.by_count.remove(&(peer.keys.len(), Reverse(peer.newest), id));
+        change(peer);
+        if peer.keys.is_empty() {
+            self.peers.remove(&id);
         } else {
-            inner.total += 1;
+            self.by_count.insert((peer.keys.len(), Reverse(peer.newest), id));
         }
     }
+}
 
-    fn take_tls13_ticket(&self, server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        let mut inner = lock(&self.0);
-        // The newest is the least likely to have been forgotten by the server.
-        let ticket = inner.by_server.get_mut(server)?.pop_back()?;
-        inner.total -= 1;
-        Some(ticket)
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use whimbrel_base::SecretKey;
+
+    use super::*;
+
+    fn somebody() -> EndpointId {
+        SecretKey::generate().id()
+    }
+
+    /// Keys of sessions that `peer` gets with one handshake.
+    fn handshake(all: &Arc<ServerSessions>, number: usize, peer: Option<EndpointId>) -> Vec<Vec<u8>> {
+        let arriving = ArrivingSessions { all: all.clone(), stage: Mutex::default() };
+        let keys = (0..TICKETS).map(|n| format!("{number} {n}").into_bytes()).collect::<Vec<_>>();
+        for key in &keys {
+            assert!(arriving.put(key.clone(), b"secret".to_vec()));
+        }
+        if let Some(peer) = peer {
+            arriving.admit(peer);
+        }
+        keys
+    }
+
+    fn kept(all: &ServerSessions, keys: &[Vec<u8>]) -> usize {
+        let remembered = lock(&all.0);
+        keys.iter().filter(|key| remembered.sessions.contains_key(*key)).count()
+    }
+
+    #[test]
+    fn strangers_who_are_refused_flush_nobodys_sessions() {
+        let all = Arc::default();
+        let honest = handshake(&all, 0, Some(somebody()));
+        for number in 1..=MAX_SESSIONS {
+            handshake(&all, number, None);
+        }
+        assert_eq!(kept(&all, &honest), TICKETS);
+        assert_eq!(lock(&all.0).sessions.len(), TICKETS);
+    }
+
+    #[test]
+    fn a_peer_that_is_let_in_again_and_again_flushes_only_its_own_sessions() {
+        let all = Arc::default();
+        let honest = handshake(&all, 0, Some(somebody()));
+        let peers: Vec<EndpointId> = (0..20).map(|_| somebody()).collect();
+        for number in 1..=MAX_SESSIONS {
+            handshake(&all, number, Some(peers[number % peers.len()]));
+        }
+        assert_eq!(kept(&all, &honest), TICKETS);
+        let remembered = lock(&all.0);
+        assert_eq!(remembered.sessions.len(), MAX_SESSIONS);
+        assert!(remembered.peers.values().all(|peer| peer.keys.len() <= MAX_SESSIONS_PER_PEER));
+        assert_eq!(remembered.peers.values().map(|peer| peer.keys.len()).sum::<usize>(), MAX_SESSIONS);
+        assert_eq!(remembered.by_count.len(), remembered.peers.len());
+    }
+
+    #[test]
+    fn a_session_is_taken_once_and_leaves_nothing_behind() {
+        let all: Arc<ServerSessions> = Arc::default();
+        let keys = handshake(&all, 0, Some(somebody()));
+        let arriving = ArrivingSessions { all: all.clone(), stage: Mutex::default() };
+        for key in &keys {
+            assert_eq!(arriving.take(key), Some(b"secret".to_vec()));
+            assert_eq!(arriving.take(key), None);
+        }
+        let remembered = lock(&all.0);
+        assert!(remembered.sessions.is_empty() && remembered.peers.is_empty());
+        assert!(remembered.by_count.is_empty());
     }
 }

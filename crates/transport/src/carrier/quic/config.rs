@@ -14,7 +14,7 @@ use sha2::Sha256;
 use whimbrel_base::SecretKey;
 
 use super::congestion::{Factory, Observed};
-use crate::tls::{TlsError, TlsIdentity};
+use crate::tls::{ArrivingSessions, ServerTls, TlsError, TlsIdentity};
 
 /// Bytes that a peer may send before it has shown who it is.
 const UNKNOWN_WINDOW: u32 = 80 * 1024;
@@ -43,9 +43,18 @@ const INCOMING_BYTES_TOTAL: u64 = 4 << 20;
 /// Everything that the QUIC carriers of one endpoint share.
 pub(crate) struct QuicConfig {
     client: Arc<QuicClientConfig>,
+    /// Of sockets. Each connection that comes in has one of its own.
     server: Arc<QuicServerConfig>,
+    arriving: ServerTls,
     key: SecretKey,
     keepalive: Duration,
+}
+
+/// What one connection that comes in is accepted with.
+pub(crate) struct Accepting {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) observed: Arc<Observed>,
+    pub(crate) sessions: Arc<ArrivingSessions>,
 }
 
 impl std::fmt::Debug for QuicConfig {
@@ -59,7 +68,8 @@ impl QuicConfig {
         let refused = |_| TlsError::Internal("no cipher suite for QUIC");
         Ok(Self {
             client: Arc::new(tls.quic_client.clone().try_into().map_err(refused)?),
-            server: Arc::new(tls.quic_server.clone().try_into().map_err(refused)?),
+            server: Arc::new(tls.quic_server.arriving().0.try_into().map_err(refused)?),
+            arriving: tls.quic_server.clone(),
             key: key.clone(),
             keepalive,
         })
@@ -102,11 +112,16 @@ impl QuicConfig {
     }
 
     /// `server`, for one connection that came in.
-    pub(crate) fn accepted(&self, server: &ServerConfig) -> (Arc<ServerConfig>, Arc<Observed>) {
+    pub(crate) fn accepted(&self, server: &ServerConfig) -> Accepting {
         let observed = Arc::new(Observed::default());
+        let (tls, sessions) = self.arriving.arriving();
         let mut config = server.clone();
+        #[expect(clippy::expect_used, reason = "a copy of what `new` has tried")]
+        let crypto =
+            QuicServerConfig::try_from(tls).expect("the cipher suites of `server` have one for QUIC");
+        config.crypto = Arc::new(crypto);
         config.transport_config(Arc::new(self.transport(&observed)));
-        (Arc::new(config), observed)
+        Accepting { config: Arc::new(config), observed, sessions }
     }
 
     fn transport(&self, observed: &Arc<Observed>) -> TransportConfig {
@@ -198,7 +213,10 @@ impl quinn::crypto::HmacKey for ResetKey {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use quinn::Endpoint;
+
     use super::*;
 
     #[test]
@@ -211,5 +229,72 @@ mod tests {
             0x88, 0x1d, 0xc2, 0x00, 0xc9, 0x83, 0x3d, 0xa7, 0x26, 0xe9, 0x37, 0x6c, 0x2e, 0x32, 0xcf, 0xf7,
         ];
         assert_eq!(hmac(&key, b"Hi There"), expected);
+    }
+
+    fn somebody() -> (SecretKey, QuicConfig) {
+        let key = SecretKey::generate();
+        let tls = TlsIdentity::new(&key).unwrap();
+        let config = QuicConfig::new(&key, &tls, Duration::from_secs(60)).unwrap();
+        (key, config)
+    }
+
+    /// An endpoint at any free port of loopback.
+    fn endpoint(config: EndpointConfig, server: Option<ServerConfig>) -> Endpoint {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime)).unwrap()
+    }
+
+    /// Answers the first byte of each connection that comes in.
+    async fn serve(endpoint: Endpoint, config: QuicConfig) {
+        let server = config.server();
+        while let Some(incoming) = endpoint.accept().await {
+            let Accepting { config, sessions, .. } = config.accepted(&server);
+            let Ok(connecting) = incoming.accept_with(config) else { continue };
+            tokio::spawn(async move {
+                let Ok((connection, _)) = connecting.into_0rtt() else { return };
+                let (mut send, mut recv) = connection.accept_bi().await.unwrap();
+                recv.read_chunk(1, true).await.unwrap();
+                sessions.admit(super::super::peer(&connection).unwrap());
+                send.write_all(b"!").await.unwrap();
+                connection.closed().await;
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn twenty_moves_with_three_dead_dials_each_stay_in_early_data() {
+        let (key, server) = somebody();
+        let listening = endpoint(EndpointConfig::default(), Some(server.server()));
+        let alive = listening.local_addr().unwrap();
+        let served = tokio::spawn(serve(listening, server));
+        let (_, client) = somebody();
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let dead = silent.local_addr().unwrap();
+        let dialling = endpoint(client.dialling(), None);
+        let name = key.id().to_string();
+        for number in 0..=20 {
+            let dial = |to| dialling.connect_with(client.client(None).0, to, &name).unwrap();
+            if number > 0 {
+                for _ in 0..3 {
+                    // Nobody answers, and the attempt is given up.
+                    assert!(dial(dead).into_0rtt().is_ok(), "move {number}");
+                }
+            }
+            let (connection, accepted) = match dial(alive).into_0rtt() {
+                Ok((connection, accepted)) => (connection, Some(accepted)),
+                Err(connecting) => (connecting.await.unwrap(), None),
+            };
+            let (mut send, mut recv) = connection.open_bi().await.unwrap();
+            send.write_all(b"?").await.unwrap();
+            recv.read_chunk(1, true).await.unwrap().unwrap();
+            match accepted {
+                Some(accepted) => assert!(accepted.await, "move {number}"),
+                None => assert_eq!(number, 0, "no ticket was left"),
+            }
+            // Tickets follow the handshake.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            connection.close(NO_ERROR, b"");
+        }
+        served.abort();
     }
 }

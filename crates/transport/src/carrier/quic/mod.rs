@@ -17,7 +17,7 @@ use rustls::pki_types::CertificateDer;
 use whimbrel_base::EndpointId;
 use whimbrel_proto::PathId;
 
-pub(crate) use config::{NO_ERROR, QuicConfig};
+pub(crate) use config::{Accepting, NO_ERROR, QuicConfig};
 pub(crate) use congestion::Observed;
 pub(crate) use socket::{Heard, QuicSocket};
 

@@ -1,0 +1,98 @@
+//! Retiring paths: neither side sends on them any more, and they end when all that was sent has arrived.
+
+use std::time::Instant;
+
+use super::Connection;
+use super::draft::Draft;
+use super::transmit::SMALL_FRAME;
+use crate::error::ProtocolError;
+use crate::frame::Frame;
+use crate::ids::{PathId, Side};
+use crate::path::{Content, PathState};
+
+impl Connection {
+    /// Client: ends a path without losing anything on it. Nothing more is sent there; when all that was sent, in both
+    /// directions, has arrived, [`Event::PathDown`](crate::Event::PathDown) says that its carrier may be closed. Until
+    /// then its state is [`PathState::Retiring`]; if it stalls it is lost like any other path.
+    ///
+    /// A path that is not active, and any path to a peer that does not know RETIRE, is lost at once. False, and
+    /// nothing happens, if no other path is active.
+    pub fn retire_path(&mut self, now: Instant, id: PathId) -> bool {
+        debug_assert_eq!(self.side, Side::Client);
+        if !self.paths.iter().any(|(of, path)| of != id && path.state == PathState::Active) {
+            return false;
+        }
+        self.retire_or_lose(now, id);
+        true
+    }
+
+    /// Retires a path if that is possible, else gives it up.
+    pub(super) fn retire_or_lose(&mut self, now: Instant, id: PathId) {
+        match self.paths.get(id).map(|path| path.state) {
+            Some(PathState::Active) if self.both_retire() => self.begin_retiring(now, id),
+            Some(PathState::Retiring) => {}
+            _ => self.path_lost(now, id),
+        }
+    }
+
+    /// Both sides have said that they know RETIRE.
+    pub(super) fn both_retire(&self) -> bool {
+        self.config.params.retire && self.peer_params.as_ref().is_some_and(|p| p.retire)
+    }
+
+    fn begin_retiring(&mut self, now: Instant, id: PathId) {
+        // Its acknowledgements come on other paths, which may be slower.
+        let delay = self.peer_ack_delay();
+        let patience = self.paths.values().filter(|p| p.stays()).map(|p| p.rtt.suspect_after(delay)).max();
+        if let Some(path) = self.paths.get_mut(id) {
+            path.begin_retiring(now, patience.unwrap_or_default());
+            self.control.retires.insert(id);
+        }
+        self.note_drained(id);
+    }
+
+    /// The peer has put `segments` on the path, and will not put more.
+    pub(super) fn retire_heard(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        segments: u64,
+    ) -> Result<(), ProtocolError> {
+        let Some(path) = self.paths.get_mut(id).filter(|path| path.is_live()) else {
+            // Its final count was told, or will be.
+            return Ok(());
+        };
+        let said = path.peer_end.is_some_and(|end| end != segments);
+        if said || segments < path.received || path.state == PathState::Opening {
+            return Err(ProtocolError::Unexpected("RETIRE"));
+        }
+        path.peer_end = Some(segments);
+        if path.state == PathState::Retiring {
+            self.note_drained(id);
+        } else {
+            self.begin_retiring(now, id);
+        }
+        Ok(())
+    }
+
+    /// If nothing is missing on a retiring path any more, in either direction: tells its final count. Its carrier stays
+    /// until the peer has heard that, since its end must not look like a loss.
+    pub(super) fn note_drained(&mut self, id: PathId) {
+        if let Some(path) = self.paths.get_mut(id)
+            && path.drain()
+        {
+            self.control.paths_lost.insert(id);
+        }
+    }
+
+    pub(super) fn put_retires(&mut self, draft: &mut Draft<'_>) {
+        while draft.room() >= SMALL_FRAME
+            && let Some(id) = self.control.retires.pop_first()
+        {
+            if let Some(path) = self.paths.get(id).filter(|path| path.state == PathState::Retiring) {
+                let frame = Frame::Retire { path: id, segments: path.sent_count };
+                draft.put(&frame, Some(Content::Retire(id)));
+            }
+        }
+    }
+}
