@@ -10,8 +10,7 @@ use smallvec::SmallVec;
 use tokio::sync::{Notify, broadcast};
 use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_proto::{
-    CloseCode, Connection as Engine, Event, HandoverMode, PathId, PathState, PathStats, Priority, Side,
-    StreamId,
+    CloseCode, Connection as Engine, Event, HandoverMode, PathId, PathState, Priority, Side, StreamId,
 };
 
 use crate::announce::Announcements;
@@ -405,9 +404,9 @@ impl Shared {
 
     fn path_up(&self, state: &mut State, id: PathId) {
         let paths = state.engine.paths();
-        let is_up = |p: &&PathStats| matches!(p.state, PathState::Active | PathState::Retiring);
-        let predecessor = state.takeovers.predecessor_of(id);
-        let takes_over = paths.iter().filter(is_up).find(|p| Some(p.id) == predecessor).map(|p| p.id);
+        let engine = &state.engine;
+        let was_answered = |id: &PathId| engine.path_state(*id) != Some(PathState::Opening);
+        let takes_over = state.takeovers.predecessor_of(id).filter(was_answered);
         if let Some(predecessor) = takes_over {
             state.engine.retire_path(Instant::now(), predecessor);
         }

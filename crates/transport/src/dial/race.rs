@@ -67,8 +67,17 @@ impl Race {
         let now = std::time::Instant::now();
         let (last, first): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(|way| who.reach.is_doubtful(way.remote, now));
-        let ways = first.into_iter().chain(last);
-        let waiting = ways.flat_map(|way| runners(&who, way)).collect();
+        let mut waiting: VecDeque<Runner> = VecDeque::new();
+        for way in first.into_iter().chain(last) {
+            let runners = runners(&who, way);
+            // From the address that routes choose too, one attempt is enough.
+            let is_same = |a: &Runner, b: &Runner| {
+                a.local.is_some() && (a.local, a.way.remote, a.kind) == (b.local, b.way.remote, b.kind)
+            };
+            let new = runners.into_iter().filter(|new| !waiting.iter().any(|old| is_same(old, new)));
+            let new: Vec<_> = new.collect();
+            waiting.extend(new);
+        }
         let mut race = Self {
             who: Arc::new(who),
             waiting,
@@ -143,6 +152,13 @@ impl Race {
         });
         self.next_start = Instant::now();
         self.first.is_some() || !self.waiting.is_empty() || !self.running.is_empty()
+    }
+
+    /// Whether QUIC is under way there as well.
+    pub(crate) fn awaits_quic(&self, way: &Candidate) -> bool {
+        let is_wanted = |of: &Candidate, kind: CarrierKind| of == way && kind == CarrierKind::Quic;
+        self.first.as_ref().is_some_and(|first| is_wanted(&first.way, first.kind))
+            || self.running.iter().any(|r| is_wanted(&r.way, r.kind) && !r.task.is_finished())
     }
 
     /// Whether TCP is preferred to QUIC once both were answered.

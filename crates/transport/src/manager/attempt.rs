@@ -183,18 +183,22 @@ impl Attempt {
         }
     }
 
-    /// The path over QUIC between the places of `dialled`, if that is TCP.
+    /// The other carrier's path between the places of `dialled`.
     fn sibling(&self, dialled: &Dialled) -> Option<&PendingPath> {
-        let is_tcp = dialled.kind() != CarrierKind::Quic;
-        self.pending.iter().find(|path| is_tcp && path.kind == CarrierKind::Quic && path.way == dialled.way)
+        let is_quic = |kind| kind == CarrierKind::Quic;
+        let kind = dialled.kind();
+        self.pending.iter().find(|path| path.way == dialled.way && is_quic(path.kind) != is_quic(kind))
     }
 
     fn purpose(&self, dialled: &Dialled) -> Purpose {
-        let sibling = self.sibling(dialled);
+        let sibling = self.sibling(dialled).map(|path| path.id);
+        // A QUIC handshake that is complete has room for data; TLS over TCP may have begun before, and is not so far.
+        let is_quic = dialled.kind() == CarrierKind::Quic;
         Purpose {
             stands_by: self.stands_by,
-            predecessor: self.predecessor.or(sibling.map(|path| path.id)),
-            repeats: self.pending.iter().any(|path| path.early),
+            predecessor: self.predecessor.or(sibling.filter(|_| !is_quic)),
+            successor: sibling.filter(|_| is_quic),
+            repeats: (is_quic && !dialled.is_early()) || self.pending.iter().any(|path| path.early),
         }
     }
 
@@ -202,9 +206,11 @@ impl Attempt {
     fn turn(&self, next: &Standing) -> Instant {
         match (self.pending.oldest(), self.sibling(&next.dialled)) {
             (Some(oldest), _) if self.pending.len() >= MAX_PENDING => oldest.late_at(),
+            _ if next.dialled.kind() == CarrierKind::Quic => next.since,
             (_, Some(sibling)) if sibling.early => next.since + DUE,
             // Its handshake is complete, so it is heard: the answer will come.
             (_, Some(sibling)) => sibling.late_at(),
+            _ if self.race.awaits_quic(&next.dialled.way) => next.since + DUE,
             _ => next.since,
         }
     }

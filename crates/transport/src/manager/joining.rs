@@ -55,7 +55,9 @@ pub(super) struct Purpose {
     pub(super) stands_by: bool,
     /// The path that it takes over from once it is answered.
     pub(super) predecessor: Option<PathId>,
-    /// It carries what opening paths before it carry, whose answers are overdue.
+    /// The path, opened before, that takes over from it once that is answered.
+    pub(super) successor: Option<PathId>,
+    /// It carries what opening paths before it carry: their answers are overdue, or cannot come as soon.
     pub(super) repeats: bool,
 }
 
@@ -135,6 +137,9 @@ impl Joiner {
                 state.takeovers.begin(id, predecessor.id);
             } else if purpose.stands_by {
                 engine.set_priority(id, Priority::Backup);
+            }
+            if let Some(successor) = purpose.successor {
+                state.takeovers.begin(successor, id);
             }
             if purpose.repeats {
                 engine.repeat_opening();
