@@ -138,6 +138,7 @@ fn a_path_that_is_refused_disturbs_none_of_the_others() {
     let refused = Block::Refused(net.up(1).ip());
     net.router.block(refused).unwrap();
     let running = Running::in_mode(net, HandoverMode::Full);
+    running.until("TCP has taken over", |paths| active(paths).all(|path| path.carrier == CarrierKind::Tcp));
     let healthy = running.over(0).map(|path| path.id);
     let transfer = running.start(Way::Up, TOTAL);
     transfer.reach(&running.net.client, TOTAL / 4);

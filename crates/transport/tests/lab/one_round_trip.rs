@@ -182,10 +182,14 @@ fn a_peer_that_is_near_is_dialled_over_tcp_alone() {
 
 /// How long nothing arrived at most until the meter has reached `until`.
 fn longest_pause(pair: &Pair, meter: &Meter, until: u64) -> Duration {
-    let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
+    let (began, mut last, mut longest) = (Instant::now(), Instant::now(), Duration::ZERO);
     let mut seen = meter.get();
+    let first = seen;
     while seen < until {
         pair.net.client.wait(meter.reach(seen + 1));
+        if last.elapsed() > ms(25) {
+            eprintln!("PAUSE {:?} until {:?} at {}", last.elapsed(), began.elapsed(), seen - first);
+        }
         seen = meter.get();
         longest = longest.max(last.elapsed());
         last = Instant::now();
