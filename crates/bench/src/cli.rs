@@ -11,7 +11,11 @@ use crate::benches::handover::Experiment;
 use crate::benches::recovery::AWAY_MS;
 use crate::benches::{self, Plan, child};
 use crate::output::Output;
+use crate::page;
 use crate::system::Kind;
+
+/// Where results are kept unless another place is said.
+const KEPT_IN: &str = "bench/results";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,7 +52,7 @@ struct Options {
     /// Print one JSON object a line instead of tables.
     #[arg(long, global = true)]
     json: bool,
-    /// Where results are kept, as `DATE-BENCH.json`, and drawn, as `DATE-BENCH.svg`.
+    /// Where results are kept, as `BENCH.json`, and drawn, as `BENCH.svg`.
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// A smoke run: few, short rounds; results are kept only where `--out` says.
@@ -66,14 +70,22 @@ struct Options {
 enum Command {
     /// Every bench, one after the other (the default).
     All,
-    /// One stream, 64 KiB writes.
+    /// 64 KiB writes: one stream, both ways at once, 8 streams.
     Throughput,
-    /// One stream, 1 KiB writes.
+    /// One stream, 1 KiB writes: how well they are gathered.
     SmallWrites,
     /// One byte there and back.
     PingPong,
     /// From starting to connect to a known peer until the first byte was echoed.
     Connect,
+    /// The same in the lab, at several round-trip times, of a known and of an unknown peer.
+    ConnectLab,
+    /// Connections accepted a second, beside many idle ones and beside few.
+    Accept {
+        /// How many idle connections are many.
+        #[arg(long)]
+        connections: Option<usize>,
+    },
     /// Memory and CPU time of connections that do nothing.
     Idle {
         /// How many connections.
@@ -114,6 +126,14 @@ enum Command {
     },
     /// In the lab: small objects over two unequal links.
     SmallObjects,
+    /// In the lab: small requests beside a download through the same `forward`.
+    BesideBulk,
+    /// In the lab: programs through `forward`, `ssh -L` and stunnel.
+    Tunnel,
+    /// In the lab: the longest silence at the beginning of a download over two links.
+    Smooth,
+    /// In the lab: a download's first seconds, while TCP takes over from QUIC.
+    TakeOver,
     /// In the lab: how long the application hears nothing when the link in use is lost.
     Failover,
     /// In the lab: Wi-Fi beside recorded cellular networks.
@@ -128,7 +148,13 @@ enum Command {
         #[arg(long, value_enum, value_delimiter = ',')]
         only: Vec<Experiment>,
     },
-    /// One side of the idle bench, in a process of its own.
+    /// The page of all kept results: what each target asks, what was found, what is missed.
+    Report {
+        /// Write it there instead of printing it.
+        #[arg(long, value_name = "FILE")]
+        page: Option<PathBuf>,
+    },
+    /// One side of `idle` or `accept`, in a process of its own.
     #[command(hide = true)]
     IdleChild(child::Role),
 }
@@ -138,6 +164,9 @@ impl Cli {
         let command = self.command.unwrap_or(Command::All);
         if let Command::IdleChild(role) = command {
             return child::run(role);
+        }
+        if let Command::Report { page } = command {
+            return report(&self.options.out.unwrap_or_else(|| KEPT_IN.into()), page.as_deref());
         }
         if command.needs_lab() {
             // May start this program again, inside a user namespace.
@@ -153,12 +182,15 @@ impl Cli {
                 benches::ping_pong::run(&plan, &mut output)?;
                 benches::connect::run(&plan, &mut output)?;
                 benches::idle::run(&plan, None, &mut output)?;
+                benches::accept::run(&plan, None, &mut output)?;
                 in_lab(&plan, &options.traces, &mut output)
             }
             Command::Throughput => benches::bulk::throughput(&plan, &mut output),
             Command::SmallWrites => benches::bulk::small_writes(&plan, &mut output),
             Command::PingPong => benches::ping_pong::run(&plan, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
+            Command::ConnectLab => benches::connect_lab::run(&plan, &mut output),
+            Command::Accept { connections } => benches::accept::run(&plan, connections, &mut output),
             Command::Idle { connections } => benches::idle::run(&plan, connections, &mut output),
             Command::Recovery { away, rtt } => {
                 benches::recovery::run(&plan, Duration::from_millis(away), &rtt, &mut output)
@@ -174,14 +206,29 @@ impl Cli {
             }
             Command::StartUp { links } => benches::aggregate::start_up(&plan, links.as_deref(), &mut output),
             Command::SmallObjects => benches::small_objects::run(&plan, &mut output),
+            Command::BesideBulk => benches::beside_bulk::run(&plan, &mut output),
+            Command::Tunnel => benches::tunnel::run(&plan, &mut output),
+            Command::Smooth => benches::smooth::run(&plan, &mut output),
+            Command::TakeOver => benches::take_over::run(&plan, &mut output),
             Command::Failover => benches::failover::run(&plan, &mut output),
             Command::Traces => benches::traces::run(&plan, &options.traces, &mut output),
             Command::BothMove => benches::both_move::run(&plan, &mut output),
             Command::Cpu => benches::cpu::run(&plan, &mut output),
             Command::Handover { only } => benches::handover::run(&plan, &only, &mut output),
-            Command::IdleChild(_) => Ok(()),
+            Command::Report { .. } | Command::IdleChild(_) => Ok(()),
         }
         .context("the bench did not finish")
+    }
+}
+
+fn report(folder: &Path, to: Option<&Path>) -> Result<()> {
+    let text = page::page(folder)?;
+    match to {
+        Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display())),
+        None => {
+            print!("{text}");
+            Ok(())
+        }
     }
 }
 
@@ -194,12 +241,19 @@ impl Command {
             | Self::PingPong
             | Self::Connect
             | Self::Idle { .. }
+            | Self::Accept { .. }
+            | Self::Report { .. }
             | Self::IdleChild(_) => false,
             Self::Recovery { .. }
+            | Self::ConnectLab
             | Self::ServerMove { .. }
             | Self::Aggregate { .. }
             | Self::StartUp { .. }
             | Self::SmallObjects
+            | Self::BesideBulk
+            | Self::Tunnel
+            | Self::Smooth
+            | Self::TakeOver
             | Self::Failover
             | Self::Traces
             | Self::BothMove
@@ -218,6 +272,7 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
         eprintln!("the benches in the lab are skipped: {reason}");
         return Ok(());
     }
+    benches::connect_lab::run(plan, output)?;
     benches::recovery::run(plan, Duration::from_millis(AWAY_MS), &[], output)?;
     benches::server_move::run(plan, &[], output)?;
     benches::recovery::run_quic(plan, output)?;
@@ -225,11 +280,16 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::aggregate::aggregate(plan, None, output)?;
     benches::aggregate::start_up(plan, None, output)?;
     benches::small_objects::run(plan, output)?;
+    benches::beside_bulk::run(plan, output)?;
+    benches::smooth::run(plan, output)?;
+    benches::take_over::run(plan, output)?;
     benches::failover::run(plan, output)?;
     benches::traces::run(plan, traces, output)?;
     benches::both_move::run(plan, output)?;
     benches::cpu::run(plan, output)?;
-    benches::handover::run(plan, &[], output)
+    benches::handover::run(plan, &[], output)?;
+    // The last, because it needs programs that a machine may not have.
+    benches::tunnel::run(plan, output)
 }
 
 impl Options {
@@ -248,7 +308,7 @@ impl Options {
         match (&self.out, self.quick) {
             (Some(out), _) => Some(out.clone()),
             (None, true) => None,
-            (None, false) => Some("bench/results".into()),
+            (None, false) => Some(KEPT_IN.into()),
         }
     }
 }

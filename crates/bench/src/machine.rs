@@ -5,6 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+/// The commit that this program was built from.
+pub(crate) const COMMIT: &str = env!("WHIMBREL_COMMIT");
+
 /// The machine, as far as it matters to results.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {

@@ -12,6 +12,7 @@ mod flow;
 mod lab;
 mod machine;
 mod output;
+mod page;
 mod plot;
 mod report;
 mod stats;

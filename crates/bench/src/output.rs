@@ -78,12 +78,12 @@ impl Output {
         } else {
             print_tables(spec, &summaries, &ratios, &verdicts);
         }
-        let date = machine::now();
         let kept = json!({
             "bench": spec.name,
             "title": spec.title,
-            "date": date,
+            "date": machine::now(),
             "command": self.command,
+            "commit": machine::COMMIT,
             "quick": self.quick,
             "machine": self.machine,
             "settings": settings,
@@ -95,12 +95,12 @@ impl Output {
             "chart": chart,
         });
         let Some(directory) = &self.directory else { return Ok(()) };
-        let day = date.get(..10).unwrap_or(&date);
-        let path = directory.join(format!("{day}-{}.json", spec.name));
+        // No date in the name: a result takes the place of the one before, and none stays that is older than it seems.
+        let path = directory.join(format!("{}.json", spec.name));
         write(&path, &(serde_json::to_string_pretty(&kept)? + "\n"))?;
         write(&path.with_extension("csv"), &report::csv(trials))?;
         if let Some(chart) = chart {
-            write(&directory.join(format!("{day}-{}-chart.csv", spec.name)), &chart.csv())?;
+            write(&directory.join(format!("{}-chart.csv", spec.name)), &chart.csv())?;
         }
         let picture = path.with_extension("svg");
         let found = Found { trials, summaries: &summaries, ratios: &ratios, chart };
@@ -142,7 +142,7 @@ fn say(line: impl Display) {
 }
 
 /// Three digits that mean something, whatever the size.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

@@ -30,8 +30,15 @@ pub(crate) fn trim() {
     }
 }
 
-/// Allows as many open files as the system lets us.
+/// Allows as many open files as the system lets us: root as many as the kernel can, others up to their limit.
 pub(crate) fn raise_file_limit() -> Result<u64> {
+    let possible = fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
+    if let Some(possible) = possible {
+        let raised = Rlimit { current: Some(possible), maximum: Some(possible) };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            return Ok(possible);
+        }
+    }
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).context("cannot raise the limit of open files")?;

@@ -104,6 +104,9 @@ pub struct Shape {
     pub delay: Duration,
     /// How much the link carries.
     pub capacity: Capacity,
+    /// Bytes that pass without taking their time after the link was idle, as behind a token bucket. Only a steady rate
+    /// has it.
+    pub burst: usize,
     /// How much may wait for that.
     pub queue: Queue,
     /// Whether and how it sleeps.
@@ -162,6 +165,11 @@ impl LinkSpec {
     /// Rate of each direction.
     pub fn rate(self, rate: Rate) -> Self {
         self.both(|shape| shape.capacity = Capacity::Rate(rate))
+    }
+
+    /// Bytes that each direction lets through at once after it was idle; see [`Shape::burst`].
+    pub fn burst(self, bytes: usize) -> Self {
+        self.both(|shape| shape.burst = bytes)
     }
 
     /// Recorded capacity, used in each direction.

@@ -48,7 +48,7 @@ pub(crate) struct Shaper<P> {
 impl<P: Packet> Shaper<P> {
     pub(crate) fn new(shape: Shape, seed: u64) -> Self {
         Self {
-            server: Server::new(&shape.capacity, Duration::ZERO),
+            server: Server::new(&shape, Duration::ZERO),
             shape,
             random: fastrand::Rng::with_seed(seed),
             waiting: VecDeque::new(),
@@ -73,8 +73,8 @@ impl<P: Packet> Shaper<P> {
     /// Changes the settings. A packet in service starts its service again if the capacity changes.
     pub(crate) fn set_shape(&mut self, now: Duration, shape: Shape) {
         self.serve(now);
-        if !is_same(&shape.capacity, &self.shape.capacity) {
-            self.server = Server::new(&shape.capacity, now);
+        if shape.burst != self.shape.burst || !is_same(&shape.capacity, &self.shape.capacity) {
+            self.server = Server::new(&shape, now);
             self.last_served = now;
             if let Some(serving) = &mut self.serving {
                 serving.at = self.server.serve(now, serving.packet.size());
@@ -191,13 +191,15 @@ fn is_same(one: &Capacity, other: &Capacity) -> bool {
 enum Server {
     Unlimited,
     Steady(Rate),
+    Bucket(Bucket),
     Recorded(Playback),
 }
 
 impl Server {
-    fn new(capacity: &Capacity, now: Duration) -> Self {
-        match capacity {
+    fn new(shape: &Shape, now: Duration) -> Self {
+        match &shape.capacity {
             Capacity::Unlimited => Self::Unlimited,
+            Capacity::Rate(rate) if shape.burst > 0 => Self::Bucket(Bucket::new(*rate, shape.burst)),
             Capacity::Rate(rate) => Self::Steady(*rate),
             Capacity::Trace(trace) => Self::Recorded(Playback::new(trace.clone(), now)),
         }
@@ -208,8 +210,30 @@ impl Server {
         match self {
             Self::Unlimited => start,
             Self::Steady(rate) => start.saturating_add(rate.time_for(size)),
+            Self::Bucket(bucket) => bucket.serve(start, size),
             Self::Recorded(playback) => playback.serve(start, size),
         }
+    }
+}
+
+/// A token bucket, full at first.
+struct Bucket {
+    rate: Rate,
+    /// How long the rate takes to fill it.
+    depth: Duration,
+    /// When it will be full again.
+    full_at: Duration,
+}
+
+impl Bucket {
+    fn new(rate: Rate, burst: usize) -> Self {
+        Self { rate, depth: rate.time_for(burst), full_at: Duration::ZERO }
+    }
+
+    /// A packet passes as soon as there are tokens for all of it.
+    fn serve(&mut self, start: Duration, size: usize) -> Duration {
+        self.full_at = self.full_at.max(start).saturating_add(self.rate.time_for(size));
+        start.max(self.full_at.saturating_sub(self.depth))
     }
 }
 

@@ -59,6 +59,21 @@ fn rate_spaces_packets_and_delay_adds_to_it() {
 }
 
 #[test]
+fn a_token_bucket_lets_a_burst_through_and_then_the_rate() {
+    let mut shaper = shaper(|shape| {
+        shape.capacity = Capacity::Rate(Rate::mbit(12));
+        shape.burst = 3000;
+    });
+    offer(&mut shaper, ms(0), 4);
+    assert_eq!(arrivals(&mut shaper, ms(100)), [ms(0), ms(0), ms(1), ms(2)]);
+    // It fills again while the link is idle, and never beyond its depth.
+    offer(&mut shaper, ms(3), 2);
+    assert_eq!(arrivals(&mut shaper, ms(100)), [ms(3), ms(4)]);
+    offer(&mut shaper, ms(500), 3);
+    assert_eq!(arrivals(&mut shaper, ms(600)), [ms(500), ms(500), ms(501)]);
+}
+
+#[test]
 fn a_radio_sleeps_before_its_first_packet_and_after_a_silence() {
     let mut shaper = shaper(|shape| {
         shape.delay = ms(10);

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::net::UdpSocket;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,12 +21,13 @@ fn delay_is_precise_and_changes_while_running() {
     }
     let net = pair(LinkSpec::default().delay(ms(25)));
     let socket = udp_client(&net.a, A, udp_echo(&net.b, "10.0.1.2:0"));
-    let first = measured_round_trip(&socket, ms(50));
+    let first = median_round_trip(&socket, 21);
     net.link.set_delay(net.link.from(&net.a), ms(5));
-    let second = measured_round_trip(&socket, ms(30));
+    let second = median_round_trip(&socket, 21);
     eprintln!("round trips: {first:?} for 25+25 ms, {second:?} for 5+25 ms");
-    assert!(first.abs_diff(ms(50)) < ms(2), "{first:?}");
-    assert!(second.abs_diff(ms(30)) < ms(2), "{second:?}");
+    // Never early; how late, is up to the machine (the shaper's own tests are exact, in simulated time).
+    assert!((ms(50)..ms(60)).contains(&first), "{first:?}");
+    assert!((ms(30)..ms(40)).contains(&second), "{second:?}");
 }
 
 #[test]
@@ -48,19 +48,6 @@ fn an_idle_link_carries_no_frame() {
     assert_eq!(net.link.stats(Direction::Both).packets, 2);
 }
 
-/// The median of a series of round trips, or of a further one while a busy machine wakes the test's own threads late.
-fn measured_round_trip(socket: &UdpSocket, expected: Duration) -> Duration {
-    let mut measured = median_round_trip(socket, 21);
-    for _ in 0..4 {
-        if measured < expected + ms(2) {
-            break;
-        }
-        eprintln!("disturbed: {measured:?} for {expected:?}");
-        measured = median_round_trip(socket, 21);
-    }
-    measured
-}
-
 /// Megabits a second that TCP brings through the link, as counted by the link.
 fn measured_rate(link: &Link, from: &Host, to: &Host, time: Duration) -> f64 {
     let stream = connect(from, tcp_sink(to, "10.0.1.2:0")).unwrap();
@@ -74,15 +61,12 @@ fn measured_rate(link: &Link, from: &Host, to: &Host, time: Duration) -> f64 {
     (after.bytes - before.bytes) as f64 * 8.0 / elapsed.as_secs_f64() / 1e6
 }
 
-/// A link gives this rate, in Mbit/s, to 5 %: never more, and as much in one of three tries, because a busy machine holds the emulation up.
+/// A link gives this rate, in Mbit/s: hardly more, and, because a busy machine holds the emulation up, not much less.
+/// (The shaper's own tests are exact, in simulated time.)
 fn gives(net: &Pair, rate: f64, time: Duration) {
-    let mut measured = Vec::new();
-    while measured.len() < 3 && measured.last().is_none_or(|last| *last < rate * 0.95) {
-        measured.push(measured_rate(&net.link, &net.a, &net.b, time));
-    }
-    eprintln!("{measured:.2?} Mbit/s for {rate}");
-    assert!(measured.iter().all(|measured| *measured < rate * 1.05), "{measured:?} for {rate}");
-    assert!(measured.last().is_some_and(|last| *last > rate * 0.95), "{measured:?} for {rate}");
+    let measured = measured_rate(&net.link, &net.a, &net.b, time);
+    eprintln!("{measured:.2} Mbit/s for {rate}");
+    assert!((rate * 0.7..rate * 1.05).contains(&measured), "{measured} for {rate}");
 }
 
 #[test]

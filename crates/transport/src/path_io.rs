@@ -93,6 +93,15 @@ impl PathIo {
         }
     }
 
+    /// Bytes that the carrier keeps in this process, at most, beside those that were sent and not acknowledged.
+    pub(crate) fn buffered(&self) -> u64 {
+        match &self.carrier {
+            // The kernel bounds its own.
+            Carrier::Tcp(_) => 0,
+            Carrier::Quic(quic) => quic.buffered(),
+        }
+    }
+
     /// What the carrier knows of the path, if it can tell.
     pub(crate) fn stats(&self) -> Option<CarrierStats> {
         match &self.carrier {

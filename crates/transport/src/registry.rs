@@ -221,7 +221,8 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use whimbrel_base::{EndpointId, SecretKey};
-    use whimbrel_proto::{Config, Connection as Engine, FirstFlight, PathId, segment};
+    use whimbrel_proto::frame::Open;
+    use whimbrel_proto::{Config, Connection as Engine, FirstFlight, Params, PathId, segment};
 
     use super::*;
 
@@ -336,5 +337,47 @@ mod tests {
         registry.remove(&first);
         assert!(Arc::ptr_eq(&registry.find_accepted(&first.id).unwrap(), &second));
         assert!(Arc::ptr_eq(&registry.find_tag(&tag).unwrap(), &second));
+    }
+
+    /// Accepted just now, with its path or without.
+    fn fresh(detached: bool) -> Arc<Shared> {
+        let (client, server) = (SecretKey::generate().id(), SecretKey::from_bytes(&[9; 32]).id());
+        let now = Instant::now();
+        let open = Open {
+            connection: ConnectionId::random(),
+            path: PATH,
+            random: [1; 32],
+            lost: Vec::new(),
+            params: Params::default(),
+        };
+        let mut engine = Engine::server(Config::default(), &open, server, client, [2; 32], now);
+        if detached {
+            engine.path_lost(now, PATH);
+        }
+        Shared::new(engine, Vec::new(), Arc::default(), Arc::default())
+    }
+
+    /// The time to accept a connection in a full registry, where each takes the place of a detached one.
+    fn time_to_accept(idle: usize) -> Duration {
+        const ACCEPTED: u32 = 1000;
+        const DETACHED: usize = 50;
+        let registry = registry(|limits| limits.max_connections = idle + DETACHED);
+        (0..idle).for_each(|_| assert!(add(&registry, &fresh(false))));
+        (0..DETACHED).for_each(|_| assert!(add(&registry, &fresh(true))));
+        let new: Vec<_> = (0..ACCEPTED).map(|_| fresh(true)).collect();
+        let began = Instant::now();
+        for shared in &new {
+            assert!(add(&registry, shared));
+        }
+        began.elapsed() / ACCEPTED
+    }
+
+    /// Looking at each connection would make it a hundred times dearer.
+    #[test]
+    fn accepting_costs_the_same_beside_many_idle_connections() {
+        let few = time_to_accept(100);
+        let many = time_to_accept(50_000);
+        println!("accepted in {few:?} beside 100, in {many:?} beside 50000");
+        assert!(many < few * 5 + Duration::from_micros(10), "{few:?}, {many:?}");
     }
 }

@@ -14,9 +14,9 @@ use lab_support::{ms, secs};
 use quinn::crypto::rustls::QuicClientConfig;
 use raw::{Answer, Identity, PROTOCOL, RawClient, client_config, segment_of, with_length};
 use tokio::net::UdpSocket;
-use whimbrel_base::{EndpointAddr, SecretKey};
-use whimbrel_proto::frame::{Frame, Join};
-use whimbrel_proto::segment;
+use whimbrel_base::{ConnectionId, EndpointAddr, SecretKey};
+use whimbrel_proto::frame::{Frame, Join, Open};
+use whimbrel_proto::{Params, PathId, segment};
 use whimbrel_transport::{CarrierKind, Carriers, CloseCode, Config, Endpoint};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -186,6 +186,31 @@ async fn a_crowd_that_says_nothing_is_bounded_and_keeps_nobody_out() {
     }
     assert!(waiting() > 0, "there was room for some");
     target.serves().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_was_let_in_cannot_send_what_nobody_reads() {
+    let target = target(Config::default()).await;
+    let key = SecretKey::generate();
+    let connection = dial(Some(&key), target.address).await.unwrap();
+    let (mut send, mut recv) = connection.open_bi().await.unwrap();
+    let open = Open {
+        connection: ConnectionId::random(),
+        path: PathId(0),
+        random: [3; 32],
+        lost: Vec::new(),
+        params: Params::default(),
+    };
+    send.write_all(&segment_of(&Frame::Open(open))).await.unwrap();
+    assert!(recv.read_chunk(1, true).await.unwrap().is_some(), "it is let in");
+    assert_eq!(target.endpoint.connections().len(), 1);
+    assert_eq!(connection.max_datagram_size(), None);
+    for opened in [
+        tokio::time::timeout(ms(500), connection.open_uni()).await.map(drop),
+        tokio::time::timeout(ms(500), connection.open_bi()).await.map(drop),
+    ] {
+        assert!(opened.is_err(), "there is one stream, which is read");
+    }
 }
 
 /// Between clients and a server: passes datagrams on, and keeps those of clients.

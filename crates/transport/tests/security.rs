@@ -567,3 +567,73 @@ async fn ten_thousand_half_open_peers_cost_bounded_memory_and_an_honest_one_is_s
     assert!(grown < 128 << 20, "{} MiB", grown >> 20);
     assert!(served.iter().all(|took| *took < secs(2)), "{served:?}");
 }
+
+/// Connections that the server has with a peer.
+fn connections_of(server: &Endpoint, peer: &Endpoint) -> usize {
+    server.connections().iter().filter(|(_, id, ..)| *id == peer.id()).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_greedy_peer_gets_its_share_of_connections_and_an_honest_one_is_served() {
+    const SHARE: usize = 8;
+    let config = Config { max_connections: 20, max_connections_per_peer: SHARE, ..Config::default() };
+    let target = target(config, Allow::Any).await;
+    let greedy = endpoint(Config::default()).await;
+    let (mut held, mut refused) = (Vec::new(), 0);
+    for _ in 0..40 {
+        match greedy.connect(target.endpoint.addr()).await {
+            Ok(connection) => held.push(connection),
+            Err(ConnectError::Refused { code: CloseCode::BUSY, .. }) => refused += 1,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((held.len(), refused), (SHARE, 40 - SHARE));
+    target.serves().await;
+    for connection in &held {
+        Echo::open(connection).await;
+    }
+    // What it gives back it may have again.
+    held.pop().unwrap().close(CloseCode::NONE, "", secs(5)).await.unwrap();
+    while connections_of(&target.endpoint, &greedy) == SHARE {
+        tokio::time::sleep(ms(5)).await;
+    }
+    Echo::open(&greedy.connect(target.endpoint.addr()).await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_greedy_peer_cannot_have_more_bytes_kept_than_its_share() {
+    const EACH: usize = 6 << 20;
+    let server = endpoint(Config { max_bytes_per_peer: 10 << 20, ..Config::default() }).await;
+    let mut listener = server.listen_unnamed().await.unwrap();
+    // An application that is slow to read.
+    let held = tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Some(connection) = listener.accept().await {
+            held.push(connection);
+        }
+    });
+    let (greedy, honest) = (endpoint(Config::default()).await, endpoint(Config::default()).await);
+    let write = async |client: &Endpoint| {
+        let connection = client.connect(server.addr()).await.unwrap();
+        let mut stream = connection.open_stream().await.unwrap();
+        tokio::spawn(async move {
+            let _ = stream.write_all(&vec![1; EACH]).await;
+            std::future::pending::<()>().await;
+        });
+        connection
+    };
+    let kept = write(&honest).await;
+    let mut all = Vec::new();
+    for _ in 0..4 {
+        all.push(write(&greedy).await);
+    }
+    let began = Instant::now();
+    while connections_of(&server, &greedy) > 1 {
+        assert!(began.elapsed() < secs(30), "{} are kept", connections_of(&server, &greedy));
+        tokio::time::sleep(ms(20)).await;
+    }
+    assert_eq!(connections_of(&server, &greedy), 1, "what fits in its share is kept");
+    assert_eq!(connections_of(&server, &honest), 1);
+    assert!(kept.close_reason().is_none());
+    held.abort();
+}

@@ -15,7 +15,7 @@ use whimbrel_lab::Rate;
 use super::{Plan, lanes, rotated};
 use crate::contender::Contender;
 use crate::flow::{Flow, Way, time_to};
-use crate::lab::{Access, CONGESTION_CONTROL, TwoLinks};
+use crate::lab::{Access, CARRIER, CONGESTION_CONTROL, TwoLinks};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 
@@ -160,6 +160,7 @@ fn jobs(plan: &Plan, only: Option<&str>, rounds: u32) -> Result<Vec<Job>> {
 fn settings() -> serde_json::Value {
     json!({
         "congestion_control": CONGESTION_CONTROL,
+        "carrier": CARRIER,
         "queue_ms": 100,
         "links": LINKS.map(|links| json!({"name": links.name, "mbit": links.rates, "rtt_ms": links.rtts})),
     })

@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::json;
 use whimbrel_lab::MptcpUse;
-use whimbrel_transport::{CarrierKind, Carriers};
 
-use super::recovery::{Mover, World};
+use super::recovery::{Condition, Mover, World};
 use super::{Plan, lanes};
 use crate::contender::sockets::{self, Kind};
 use crate::flow::{self, Flow, Notes, Way};
-use crate::lab::{CONGESTION_CONTROL, Net, Node};
+use crate::lab::{CARRIER, CONGESTION_CONTROL, Net, Node};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 
@@ -64,6 +63,7 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     trials.extend(done.trials);
     let settings = json!({
         "congestion_control": CONGESTION_CONTROL,
+        "carrier": CARRIER,
         "rtt_ms": RTT.as_millis(),
         "longest_away_ms": LONGEST_AWAY.as_millis(),
         "dead_after_ms": DEAD_AFTER.as_millis(),
@@ -78,7 +78,7 @@ fn away(round: u32) -> Duration {
 
 /// One connection that moves each round; a new one after it was lost.
 fn subject(rounds: u32, output: &Output) -> Result<Vec<Trial>> {
-    let mut world = World::new(RTT, Carriers::Only(CarrierKind::Tcp))?;
+    let mut world = World::new(RTT, Condition::TcpOnly)?;
     let mut trials = Vec::new();
     for round in 0..rounds {
         let recovered = world.trial(Mover::Both, away(round), round);
@@ -86,7 +86,7 @@ fn subject(rounds: u32, output: &Output) -> Result<Vec<Trial>> {
             Ok(trial) => outcome("whimbrel", round, trial.values.get("recovery").copied()),
             Err(error) => {
                 eprintln!("  both-move whimbrel #{round}: {error:#}");
-                world = World::new(RTT, Carriers::Only(CarrierKind::Tcp))?;
+                world = World::new(RTT, Condition::TcpOnly)?;
                 outcome("whimbrel", round, None)
             }
         };

@@ -1,4 +1,4 @@
-//! One side of the idle bench: a process that holds connections and tells, line by line over its
+//! One side of `idle` or `accept`: a process that holds connections and tells, line by line over its
 //! standard streams, what they cost it.
 
 use std::io::{BufRead, Write};
@@ -36,8 +36,10 @@ pub(crate) struct Role {
 /// What the parent asks for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Client: open so many connections and use each once.
-    Connect(usize),
+    /// Client: open so many connections, so many of each endpoint, and use each once.
+    Connect { count: usize, each: usize },
+    /// Client: for so many seconds, open connections, use each once, and close it.
+    Churn(f64),
     /// Server: wait until so many connections are open.
     Expect(usize),
     /// Tell what is used.
@@ -50,6 +52,8 @@ pub(crate) enum Reply {
     /// The server's address, or that the client is warm.
     Ready(Option<Address>),
     Done,
+    /// Connections a second.
+    Rate(f64),
     Usage {
         resident: u64,
         /// On being asked.
@@ -114,7 +118,7 @@ async fn serve(system: Kind) -> Result<()> {
                 say(&Reply::Done)?;
             }
             Request::Measure => measure().await?,
-            Request::Connect(_) => bail!("a server does not connect"),
+            Request::Connect { .. } | Request::Churn(_) => bail!("a server does not connect"),
         }
     }
     Ok(())
@@ -133,21 +137,36 @@ fn counting(handler: Handler, open: Arc<AtomicUsize>) -> Handler {
 }
 
 async fn dial(system: Kind, address: Address) -> Result<()> {
-    let client: Arc<dyn Client> = system.client(address).await?.into();
+    let client: Arc<dyn Client> = system.client(address.clone()).await?.into();
     drop(connect_many(&client, WARM_UP).await?);
     say(&Reply::Ready(None))?;
-    let mut held = Vec::new();
+    let (mut held, mut others) = (Vec::new(), Vec::new());
     while let Some(request) = next_request().await? {
         match request {
-            Request::Connect(count) => {
-                held.extend(connect_many(&client, count).await?);
+            Request::Connect { count, each } => {
+                let mut left = count;
+                while left > 0 {
+                    let part = left.min(each.max(1));
+                    let one = if part == count {
+                        client.clone()
+                    } else {
+                        system.client(address.clone()).await?.into()
+                    };
+                    held.extend(connect_many(&one, part).await?);
+                    others.push(one);
+                    left -= part;
+                }
                 say(&Reply::Done)?;
+            }
+            Request::Churn(seconds) => {
+                let rate = churn(&client, Duration::try_from_secs_f64(seconds)?).await?;
+                say(&Reply::Rate(rate))?;
             }
             Request::Measure => measure().await?,
             Request::Expect(_) => bail!("a client expects nobody"),
         }
     }
-    drop(held);
+    drop((held, others));
     Ok(())
 }
 
@@ -166,6 +185,30 @@ async fn connect_many(client: &Arc<dyn Client>, count: usize) -> Result<Vec<Chan
         channels.push(channel??);
     }
     Ok(channels)
+}
+
+/// Connections a second that were opened, used once, and closed.
+async fn churn(client: &Arc<dyn Client>, length: Duration) -> Result<f64> {
+    let began = tokio::time::Instant::now();
+    let mut running = JoinSet::new();
+    for _ in 0..PARALLEL {
+        let client = client.clone();
+        running.spawn(async move {
+            let mut count = 0_u64;
+            while began.elapsed() < length {
+                let mut channel = connect(client.clone()).await?;
+                // A failure to say goodbye changes nothing that was counted.
+                let _ = channel.shutdown().await;
+                count += 1;
+            }
+            anyhow::Ok(count)
+        });
+    }
+    let mut count = 0;
+    while let Some(one) = running.join_next().await {
+        count += one??;
+    }
+    Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
 /// A connection that has carried a byte in both directions.

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Plan, schedule};
 use crate::contender::Contender;
 use crate::flow::{Flow, Way};
-use crate::lab::{CONGESTION_CONTROL, TwoLinks};
+use crate::lab::{CARRIER, CONGESTION_CONTROL, TwoLinks};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 use crate::sys::cpu_time;
@@ -19,8 +19,8 @@ const SETTLE: Duration = Duration::from_millis(500);
 const LIMIT: Duration = Duration::from_secs(120);
 /// Windows have opened after this.
 const WARM_UP: u64 = 32 << 20;
-const CONTENDERS: [Contender; 4] =
-    [Contender::FULL, Contender::OnePath(0), Contender::MPTCP, Contender::Tcp(0)];
+const CONTENDERS: [Contender; 5] =
+    [Contender::EqualShares, Contender::FULL, Contender::OnePath(0), Contender::MPTCP, Contender::Tcp(0)];
 
 const SPEC: Spec = Spec {
     name: "cpu",
@@ -32,7 +32,8 @@ const SPEC: Spec = Spec {
     ],
     targets: &[Target {
         case: "",
-        of: "whimbrel full",
+        // Else most bytes may go over one path, and the second one would not be paid for.
+        of: "whimbrel full, equal shares",
         metric: "cpu",
         against: Some("one path, first link"),
         judged: Judged::Median,
@@ -50,7 +51,7 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
         output.trial(&SPEC, &trial);
         trials.push(trial);
     }
-    let settings = json!({ "congestion_control": CONGESTION_CONTROL, "bytes": bytes });
+    let settings = json!({ "congestion_control": CONGESTION_CONTROL, "carrier": CARRIER, "bytes": bytes });
     output.finish(&SPEC, settings, &trials)
 }
 

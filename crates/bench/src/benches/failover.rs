@@ -14,7 +14,7 @@ use whimbrel_lab::Rate;
 use super::{Plan, lanes, rotated};
 use crate::contender::Contender;
 use crate::flow::{Flow, Way, longest_gap};
-use crate::lab::{Access, CONGESTION_CONTROL, Loss, TwoLinks};
+use crate::lab::{Access, CARRIER, CONGESTION_CONTROL, Loss, TwoLinks};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 
@@ -104,6 +104,7 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     })?;
     let settings = json!({
         "congestion_control": CONGESTION_CONTROL,
+        "carrier": CARRIER,
         "rtt_ms": RTT.as_millis(),
         "mbit": RATE.bits_per_second() / 1_000_000,
         "stream_bits": BLOCK_RATE,

@@ -3,14 +3,13 @@
 //! Client and server are processes of their own, so that each side is counted alone. Buffers in
 //! the kernel are not counted.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use super::child::{Reply, Request};
+use super::side::Side;
 use super::{Plan, schedule};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
@@ -70,13 +69,11 @@ pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) 
 }
 
 fn one(system: Kind, round: u32, connections: usize, length: Duration) -> Result<Trial> {
-    let mut server = Side::start(system, None)?;
-    let Reply::Ready(Some(address)) = server.hear()? else { bail!("the server has no address") };
-    let mut client = Side::start(system, Some(serde_json::to_string(&address)?))?;
-    client.hear()?;
+    let (mut server, address) = Side::server(system)?;
+    let mut client = Side::client(system, &address)?;
     server.ask(&Request::Expect(0))?;
     let before = usage(&mut client, &mut server)?;
-    client.ask(&Request::Connect(connections))?;
+    client.ask(&Request::Connect { count: connections, each: connections })?;
     server.ask(&Request::Expect(connections))?;
     let full = usage(&mut client, &mut server)?;
     std::thread::sleep(length);
@@ -106,58 +103,14 @@ struct Usage {
 fn usage(client: &mut Side, server: &mut Side) -> Result<[Usage; 2]> {
     client.tell(&Request::Measure)?;
     server.tell(&Request::Measure)?;
-    Ok([client.hear_usage()?, server.hear_usage()?])
+    Ok([hear_usage(client)?, hear_usage(server)?])
 }
 
-/// A child process that is one side.
-struct Side {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Side {
-    fn start(system: Kind, server: Option<String>) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["idle-child", "--system", &system.to_string()]);
-        if let Some(server) = server {
-            command.args(["--server", &server]);
+fn hear_usage(side: &mut Side) -> Result<Usage> {
+    match side.hear()? {
+        Reply::Usage { resident, cpu_nanos, cpu_nanos_settled } => {
+            Ok(Usage { resident, cpu_nanos, cpu_nanos_settled })
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let input = child.stdin.take().context("no input")?;
-        let output = BufReader::new(child.stdout.take().context("no output")?);
-        Ok(Self { child, input, output })
-    }
-
-    fn hear(&mut self) -> Result<Reply> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        serde_json::from_str(&line).context("one side died; its message is above")
-    }
-
-    fn tell(&mut self, request: &Request) -> Result<()> {
-        writeln!(self.input, "{}", serde_json::to_string(request)?).context("one side is gone")
-    }
-
-    fn ask(&mut self, request: &Request) -> Result<Reply> {
-        self.tell(request)?;
-        self.hear()
-    }
-
-    fn hear_usage(&mut self) -> Result<Usage> {
-        match self.hear()? {
-            Reply::Usage { resident, cpu_nanos, cpu_nanos_settled } => {
-                Ok(Usage { resident, cpu_nanos, cpu_nanos_settled })
-            }
-            other => bail!("unexpected answer {other:?}"),
-        }
-    }
-}
-
-impl Drop for Side {
-    fn drop(&mut self) {
-        // It holds nothing that would be lost.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        other => bail!("unexpected answer {other:?}"),
     }
 }

@@ -1,10 +1,13 @@
 //! The benches.
 
+pub(crate) mod accept;
 pub(crate) mod aggregate;
+pub(crate) mod beside_bulk;
 pub(crate) mod both_move;
 pub(crate) mod bulk;
 pub(crate) mod child;
 pub(crate) mod connect;
+pub(crate) mod connect_lab;
 pub(crate) mod cpu;
 pub(crate) mod failover;
 pub(crate) mod handover;
@@ -14,8 +17,12 @@ pub(crate) mod lossy;
 pub(crate) mod ping_pong;
 pub(crate) mod recovery;
 pub(crate) mod server_move;
+mod side;
 pub(crate) mod small_objects;
+pub(crate) mod smooth;
+pub(crate) mod take_over;
 pub(crate) mod traces;
+pub(crate) mod tunnel;
 
 use std::future::Future;
 use std::time::Duration;

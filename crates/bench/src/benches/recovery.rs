@@ -16,24 +16,19 @@
 //! moment until the service has stored the new record; and `push`, from then until the bystander,
 //! which stays where it is, has it.
 
-use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+mod world;
+
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use tokio::sync::watch;
-use whimbrel::{Endpoint, SecretKey};
-use whimbrel_base::{Name, SignedRecord};
-use whimbrel_names::{Limits, MemoryStore, Service};
-use whimbrel_transport::{self as transport, CarrierKind, Carriers, Config, Resolver};
+use whimbrel_transport::{CarrierKind, Carriers};
 
-use super::{Plan, schedule};
-use crate::lab::{Ears, LIMIT, Net, Node, Speakers};
+pub(super) use self::world::World;
+use super::{Plan, lanes, schedule};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 
-const NAME: &str = "anna@example.org";
 /// Round trips between the hosts, in milliseconds.
 const RTTS: [u64; 4] = [20, 50, 100, 200];
 /// How long a host has no address in the last round: longer than between the first attempts to find a way without one.
@@ -42,6 +37,8 @@ const MESSAGE_EVERY: Duration = Duration::from_millis(2);
 /// Before each move, so that nothing of the one before is still under way.
 const CALM: Duration = Duration::from_millis(500);
 const CALM_RTTS: u32 = 6;
+/// Worlds side by side: they mostly wait.
+const LANES: usize = 3;
 
 const SPEC: Spec = Spec {
     name: "recovery",
@@ -115,14 +112,53 @@ impl Mover {
         format!("whimbrel {mover} {rtt} ms")
     }
 
-    /// What a move may cost [DESIGN §4].
-    fn budget(self, carriers: Carriers, rtt: Duration, record: Option<&RecordTimes>) -> Duration {
+    /// What a move takes at least: a round trip for JOIN in QUIC's 0-RTT data, one more over TCP; half of one for a
+    /// server's notice, where that arrives; else the record's way through the name service.
+    fn budget(self, condition: Condition, rtt: Duration, record: Option<&RecordTimes>) -> Duration {
+        let join = if condition.has_quic() { rtt } else { rtt * 2 };
         match (self, record) {
-            (Self::Client, _) if carriers == Carriers::Only(CarrierKind::Quic) => rtt,
-            (Self::Client, _) => rtt * 2,
-            (Self::Both, Some(times)) => times.publish + times.push + rtt * 2,
-            (Self::Server | Self::Both, _) => rtt * 5 / 2,
+            (Self::Client, _) | (_, None) => join,
+            (Self::Server, Some(_)) if condition != Condition::UdpBlocked => rtt / 2 + join,
+            (Self::Server | Self::Both, Some(times)) => times.publish + times.push + join,
         }
+    }
+}
+
+/// What the endpoints may dial with, and what gets through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// Any carrier; everything gets through.
+    Open,
+    /// They dial with TCP only; notices get through.
+    TcpOnly,
+    /// Any carrier, but every UDP packet is dropped, and with it every notice.
+    UdpBlocked,
+    /// They dial with QUIC only.
+    QuicOnly,
+}
+
+impl Condition {
+    const ALL: [Self; 3] = [Self::Open, Self::TcpOnly, Self::UdpBlocked];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Open => "any carrier",
+            Self::TcpOnly => "TCP only",
+            Self::UdpBlocked => "UDP blocked",
+            Self::QuicOnly => "",
+        }
+    }
+
+    fn carriers(self) -> Carriers {
+        match self {
+            Self::Open | Self::UdpBlocked => Carriers::Auto,
+            Self::TcpOnly => Carriers::Only(CarrierKind::Tcp),
+            Self::QuicOnly => Carriers::Only(CarrierKind::Quic),
+        }
+    }
+
+    fn has_quic(self) -> bool {
+        matches!(self, Self::Open | Self::QuicOnly)
     }
 }
 
@@ -139,214 +175,77 @@ pub(crate) fn parse_rtt(text: &str) -> Result<u64, String> {
     known.ok_or_else(|| format!("targets are set for {RTTS:?} only"))
 }
 
+/// One pair of hosts and all that happens to it.
+struct Job {
+    rtt: u64,
+    condition: Condition,
+    movers: &'static [Mover],
+    rounds: u32,
+    longest_away: Duration,
+}
+
+impl Job {
+    fn name(&self) -> String {
+        format!("{}, RTT {} ms", self.condition.name(), self.rtt)
+    }
+
+    /// Returns the trials, and the round trip in milliseconds as the kernel sees it.
+    fn run(&self) -> Result<(Vec<Trial>, f64)> {
+        let mut world = World::new(Duration::from_millis(self.rtt), self.condition)?;
+        let measured = millis(world.measure_rtt()?);
+        let mut trials = Vec::new();
+        for (round, mover) in schedule(self.movers, self.rounds) {
+            let away = self.longest_away * round / (self.rounds - 1).max(1);
+            trials.push(world.trial(mover, away, round).with_context(|| mover.label(self.rtt))?);
+        }
+        Ok((trials, measured))
+    }
+}
+
 /// Runs the bench, at these round-trip times or the usual ones. `away` is how long a host that moves is without any
 /// address in the last round.
 pub(crate) fn run(plan: &Plan, away: Duration, rtts: &[u64], output: &mut Output) -> Result<()> {
-    let usual = if plan.quick { &RTTS[..1] } else { &RTTS[..] };
-    let rtts = if rtts.is_empty() { usual } else { rtts };
-    let mut trials = Vec::new();
-    let mut measured = Vec::new();
-    for &rtt in rtts {
-        let mut world = World::new(Duration::from_millis(rtt), Carriers::Only(CarrierKind::Tcp))?;
-        measured.push(millis(world.measure_rtt()?));
-        let movers = [Mover::Client, Mover::Server, Mover::Both];
-        let rounds = plan.rounds(20);
-        for (round, mover) in schedule(&movers, rounds) {
-            let label = mover.label(rtt);
-            let away = away * round / (rounds - 1).max(1);
-            let trial = world.trial(mover, away, round).with_context(|| label)?;
-            output.trial(&SPEC, &trial);
-            trials.push(trial);
-        }
-    }
-    let settings = json!({
-        "rtt_ms": rtts,
-        "rtt_measured_ms": measured,
-        "name_service": "a host of its own, one RTT from every other",
-        "longest_away_ms": millis(away),
-        "message_every_ms": millis(MESSAGE_EVERY),
-    });
-    output.finish(&SPEC, settings, &trials)
+    let movers = &[Mover::Client, Mover::Server, Mover::Both];
+    measure(&SPEC, plan, &Condition::ALL, movers, away, rtts, output)
 }
 
-/// The same over QUIC, for a client that moves.
+/// The same over QUIC alone, for a client that moves.
 pub(crate) fn run_quic(plan: &Plan, output: &mut Output) -> Result<()> {
-    let rtts = if plan.quick { &RTTS[..1] } else { &RTTS[..] };
     let away = Duration::from_millis(AWAY_MS);
-    let mut trials = Vec::new();
-    for &rtt in rtts {
-        let mut world = World::new(Duration::from_millis(rtt), Carriers::Only(CarrierKind::Quic))?;
-        let rounds = plan.rounds(20);
-        for round in 0..rounds {
-            let away = away * round / (rounds - 1).max(1);
-            let trial = world.trial(Mover::Client, away, round).context("a client that moves over QUIC")?;
-            output.trial(&QUIC, &trial);
-            trials.push(trial);
-        }
-    }
+    measure(&QUIC, plan, &[Condition::QuicOnly], &[Mover::Client], away, &[], output)
+}
+
+fn measure(
+    spec: &Spec,
+    plan: &Plan,
+    conditions: &[Condition],
+    movers: &'static [Mover],
+    longest_away: Duration,
+    rtts: &[u64],
+    output: &mut Output,
+) -> Result<()> {
+    let usual = if plan.quick { &RTTS[..1] } else { &RTTS[..] };
+    let rtts = if rtts.is_empty() { usual } else { rtts };
+    let rounds = plan.rounds(20);
+    let job =
+        |&rtt| conditions.iter().map(move |&condition| Job { rtt, condition, movers, rounds, longest_away });
+    let jobs: Vec<Job> = rtts.iter().flat_map(job).collect();
+    let done = lanes::run(&jobs, LANES, spec, output, Job::name, Job::run)?;
     let settings = json!({
         "rtt_ms": rtts,
-        "carrier": "quic",
-        "longest_away_ms": millis(away),
+        "rtt_measured_ms": done.more,
+        "carrier": conditions.iter().map(|c| format!("{}: {}", c.name(), c.carriers())).collect::<Vec<_>>(),
+        "name_service": "a host of its own, one RTT from every other",
+        "longest_away_ms": millis(longest_away),
         "message_every_ms": millis(MESSAGE_EVERY),
+        "lanes": LANES,
+        "failures": done.failures,
     });
-    output.finish(&QUIC, settings, &trials)
+    output.finish(spec, settings, &done.trials)
 }
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
-}
-
-/// Fields are dropped in this order: endpoints before the hosts that they are on.
-pub(super) struct World {
-    ears: Ears,
-    _speakers: Speakers,
-    stored: Records,
-    pushed: Records,
-    _endpoints: [Endpoint; 3],
-    _service: Arc<Service>,
-    net: Net,
-    rtt: Duration,
-    carriers: Carriers,
-}
-
-impl World {
-    pub(super) fn new(rtt: Duration, carriers: Carriers) -> Result<Self> {
-        let net = Net::star(["client", "server", "names", "bystander"], rtt)?;
-        let [client, server, names, bystander] = net.nodes();
-        let name: Name = NAME.parse()?;
-        let service = Arc::new(names.wait("start the name service", start_service())??);
-        let bind = |node: &Node| -> Result<Endpoint> {
-            let config = Config { carriers, ..Config::default() };
-            let builder = Endpoint::builder().config(config).names(service.addr());
-            Ok(node.wait("bind", builder.bind())??)
-        };
-        let endpoints = [bind(client)?, bind(server)?, bind(bystander)?];
-        let listener = server.wait("listen", endpoints[1].listen(NAME))??;
-        let speakers = Speakers::start(server, listener, MESSAGE_EVERY);
-        let stored = Records::stored(names, service.clone(), name.clone());
-        let pushed = Records::pushed(bystander, &endpoints[2], &name)?;
-        let connection = client.wait("connect", endpoints[0].connect(NAME))??;
-        let mut ears = Ears::new(1);
-        client.wait("open a stream", ears.listen(connection))??;
-        Ok(Self {
-            ears,
-            _speakers: speakers,
-            stored,
-            pushed,
-            _endpoints: endpoints,
-            _service: service,
-            net,
-            rtt,
-            carriers,
-        })
-    }
-
-    fn measure_rtt(&self) -> Result<Duration> {
-        let [client, server] = self.net.nodes();
-        client.measure_rtt(server)
-    }
-
-    pub(super) fn trial(&mut self, mover: Mover, away: Duration, round: u32) -> Result<Trial> {
-        std::thread::sleep(CALM + self.rtt * CALM_RTTS);
-        let usable = self.move_on(mover, away)?;
-        let [client, server, names, bystander] = self.net.nodes();
-        let heard = client.wait("hear", self.ears.first_new())??;
-        let recovery = heard.first().context("nobody listens")?.saturating_duration_since(usable);
-        let record = if mover == Mover::Client {
-            None
-        } else {
-            let stored = names.wait("the record is stored", self.stored.of(server.ip()))??;
-            let pushed = bystander.wait("the record is pushed", self.pushed.of(server.ip()))??;
-            let publish = stored.saturating_duration_since(usable);
-            Some(RecordTimes { publish, push: pushed.saturating_duration_since(stored) })
-        };
-        let budget = mover.budget(self.carriers, self.rtt, record.as_ref());
-        let rtt = u64::try_from(self.rtt.as_millis())?;
-        let mut trial = Trial::new(mover.label(rtt), round)
-            .with("away", millis(away))
-            .with("recovery", millis(recovery))
-            .with("rtts", recovery.as_secs_f64() / self.rtt.as_secs_f64())
-            .with("budget", millis(budget))
-            .with("excess", millis(recovery) - millis(budget));
-        if let Some(RecordTimes { publish, push }) = record {
-            trial = trial.with("publish", millis(publish)).with("push", millis(push));
-        }
-        Ok(trial)
-    }
-
-    /// Returns the moment from which the new addresses could be used.
-    fn move_on(&self, mover: Mover, away: Duration) -> Result<Instant> {
-        let [client, server] = self.net.nodes();
-        let movers = match mover {
-            Mover::Client => vec![client],
-            Mover::Server => vec![server],
-            Mover::Both => vec![client, server],
-        };
-        movers.iter().try_for_each(|node| node.leave())?;
-        self.ears.expect_new();
-        tracing::debug!(?mover, "addresses are gone");
-        std::thread::sleep(away);
-        let mut usable = None;
-        for node in movers {
-            usable = Some(node.arrive()?);
-        }
-        tracing::debug!(?mover, "new addresses are usable");
-        usable.context("nobody moves")
-    }
-}
-
-async fn start_service() -> Result<Service> {
-    let builder = transport::Endpoint::builder().secret_key(SecretKey::generate());
-    let endpoint = builder.config(Service::config()).bind().await?;
-    Ok(Service::start(endpoint, MemoryStore::new(), Limits::default()).await?)
-}
-
-/// When the newest record of the name came to some place.
-struct Records(watch::Receiver<Option<(SignedRecord, Instant)>>);
-
-impl Records {
-    /// Into the service's store.
-    fn stored(node: &Node, service: Arc<Service>, name: Name) -> Self {
-        let (sender, receiver) = watch::channel(None);
-        node.runtime.spawn(async move {
-            let watching = service.registry().watch(&name, service.addr().id, None, SystemTime::now().into());
-            match watching.await {
-                Ok(mut watcher) => loop {
-                    let record = watcher.next().await;
-                    sender.send_replace(Some((record, Instant::now())));
-                },
-                Err(error) => tracing::error!(%error, "cannot watch the store"),
-            }
-        });
-        Self(receiver)
-    }
-
-    /// To a resolver that watches it.
-    fn pushed(node: &Node, endpoint: &Endpoint, name: &Name) -> Result<Self> {
-        let mut records = endpoint.names().context("no resolver")?.watch(name);
-        let (sender, receiver) = watch::channel(None);
-        node.runtime.spawn(async move {
-            while records.changed().await.is_ok() {
-                let now = Instant::now();
-                let record = records.borrow_and_update().clone();
-                sender.send_replace(record.map(|record| (record, now)));
-            }
-        });
-        Ok(Self(receiver))
-    }
-
-    /// When the record with that address, and no other, came.
-    async fn of(&mut self, ip: IpAddr) -> Result<Instant> {
-        let is_that = |record: &SignedRecord| {
-            let addrs = &record.record().addrs;
-            !addrs.is_empty() && addrs.iter().all(|addr| addr.ip() == ip)
-        };
-        let is_there =
-            |news: &Option<(SignedRecord, Instant)>| news.as_ref().is_some_and(|(record, _)| is_that(record));
-        let news = tokio::time::timeout(LIMIT, self.0.wait_for(is_there)).await??;
-        news.as_ref().map(|(_, at)| *at).context("no record")
-    }
 }
 
 #[cfg(test)]
@@ -357,14 +256,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_are_those_of_the_design() {
+    fn a_round_trip_is_budgeted_for_joining_and_another_for_tcp() {
         let rtt = Duration::from_millis(100);
-        let record = RecordTimes { publish: Duration::from_millis(151), push: Duration::from_millis(52) };
-        let (tcp, quic) = (Carriers::Only(CarrierKind::Tcp), Carriers::Only(CarrierKind::Quic));
-        assert_eq!(Mover::Client.budget(tcp, rtt, None), Duration::from_millis(200));
-        assert_eq!(Mover::Client.budget(quic, rtt, None), Duration::from_millis(100));
-        assert_eq!(Mover::Server.budget(tcp, rtt, Some(&record)), Duration::from_millis(250));
-        assert_eq!(Mover::Both.budget(tcp, rtt, Some(&record)), Duration::from_millis(403));
+        let ms = Duration::from_millis;
+        let record = RecordTimes { publish: ms(151), push: ms(52) };
+        let budget = |mover: Mover, condition| mover.budget(condition, rtt, Some(&record));
+        let all =
+            |condition| [Mover::Client, Mover::Server, Mover::Both].map(|mover| budget(mover, condition));
+        assert_eq!(all(Condition::Open), [ms(100), ms(150), ms(303)]);
+        assert_eq!(all(Condition::TcpOnly), [ms(200), ms(250), ms(403)]);
+        assert_eq!(all(Condition::UdpBlocked), [ms(200), ms(403), ms(403)]);
     }
 
     #[test]
@@ -383,7 +284,7 @@ mod tests {
             return;
         }
         let rtt = Duration::from_millis(20);
-        let mut world = World::new(rtt, Carriers::Only(CarrierKind::Tcp)).unwrap();
+        let mut world = World::new(rtt, Condition::TcpOnly).unwrap();
         for mover in [Mover::Client, Mover::Server, Mover::Both] {
             let trial = world.trial(mover, Duration::ZERO, 0).unwrap();
             // Less than the way there and back would mean that an old message was taken for new.

@@ -12,7 +12,7 @@ use whimbrel_lab::Rate;
 use super::{Plan, lanes, rotated};
 use crate::contender::Contender;
 use crate::flow::{Flow, Way};
-use crate::lab::{Access, CONGESTION_CONTROL, TwoLinks};
+use crate::lab::{Access, CARRIER, CONGESTION_CONTROL, TwoLinks};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 use crate::stats::Spread;
@@ -73,6 +73,7 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     let done = lanes::run(&jobs, 2, &SPEC, output, Job::name, round)?;
     let settings = json!({
         "congestion_control": CONGESTION_CONTROL,
+        "carrier": CARRIER,
         "links": LINKS.map(|(name, mbit, rtt)| json!({"name": name, "mbit": mbit, "rtt_ms": rtt})),
         "fetches": FETCHES,
         "pause_ms": PAUSE.as_millis(),

@@ -14,7 +14,7 @@ use whimbrel_lab::{Queue, Rate, Trace};
 use super::{Plan, lanes, rotated};
 use crate::contender::Contender;
 use crate::flow::{Flow, Way, delays};
-use crate::lab::{Access, CONGESTION_CONTROL, TwoLinks};
+use crate::lab::{Access, CARRIER, CONGESTION_CONTROL, TwoLinks};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 use crate::stats::{quantile, sorted};
@@ -100,6 +100,7 @@ pub(crate) fn run(plan: &Plan, folder: &Path, output: &mut Output) -> Result<()>
     })?;
     let settings = json!({
         "congestion_control": CONGESTION_CONTROL,
+        "carrier": CARRIER,
         "seconds": length.as_secs_f64(),
         "wifi": {"kbit": WIFI_KBIT, "rtt_ms": WIFI_RTT.as_millis(), "queue_ms": 100,
             "fades": {"every_ms": PERIOD_MS, "for_ms": FADE_MS}},

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use whimbrel_lab::MptcpUse;
-use whimbrel_transport::HandoverMode;
+use whimbrel_transport::{Carriers, HandoverMode, SchedulerKind};
 
 use self::signal::Signal;
 use crate::flow::{self, Flow, Notes, Way};
-use crate::lab::TwoLinks;
+use crate::lab::{CARRIER, TwoLinks};
 use crate::system::Channel;
 
 /// Where every server listens.
@@ -28,8 +28,12 @@ const PORT: u16 = 7000;
 pub(crate) enum Contender {
     /// The subject, with both links.
     Whimbrel(HandoverMode),
+    /// The subject, with both links, and the same share of bytes for each.
+    EqualShares,
     /// The subject, with one link only.
     OnePath(usize),
+    /// The same, with whatever carriers it chooses by itself.
+    AnyCarrier(usize),
     /// The kernel's MPTCP; the second link is a backup, or not.
     Mptcp { backup: bool },
     /// TCP on one link.
@@ -44,7 +48,9 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whimbrel(mode) => write!(f, "whimbrel {mode}"),
+            Self::EqualShares => f.write_str("whimbrel full, equal shares"),
             Self::OnePath(link) => write!(f, "one path, {}", ordinal(*link)),
+            Self::AnyCarrier(link) => write!(f, "whimbrel auto, {}", ordinal(*link)),
             Self::Mptcp { backup: false } => f.write_str("mptcp full"),
             Self::Mptcp { backup: true } => f.write_str("mptcp backup"),
             Self::Tcp(link) => write!(f, "tcp, {}", ordinal(*link)),
@@ -85,13 +91,29 @@ impl Contender {
         })
     }
 
+    /// How the subject is set up, if this is the subject.
+    fn setup(self) -> Result<whimbrel::Setup> {
+        let setup = whimbrel::Setup { carriers: CARRIER.parse()?, ..whimbrel::Setup::default() };
+        Ok(match self {
+            Self::Whimbrel(mode) => whimbrel::Setup { mode, ..setup },
+            Self::EqualShares => {
+                let scheduler = SchedulerKind::RoundRobin;
+                whimbrel::Setup { mode: HandoverMode::Full, scheduler, ..setup }
+            }
+            Self::OnePath(link) => whimbrel::Setup { link: Some(link), ..setup },
+            Self::AnyCarrier(link) => whimbrel::Setup { link: Some(link), carriers: Carriers::Auto, ..setup },
+            _ => bail!("{self} is a peer"),
+        })
+    }
+
     /// Starts a server and a client, and connects them.
     pub(crate) fn start(self, net: &TwoLinks) -> Result<Session<'_>> {
         let notes = Arc::new(Notes::new());
         let handler = flow::server(notes.clone());
         let link = match self {
-            Self::Whimbrel(mode) => Link::Whimbrel(whimbrel::start(net, Some(mode), None, handler)?),
-            Self::OnePath(link) => Link::Whimbrel(whimbrel::start(net, None, Some(link), handler)?),
+            Self::Whimbrel(_) | Self::EqualShares | Self::OnePath(_) | Self::AnyCarrier(_) => {
+                Link::Whimbrel(whimbrel::start(net, self.setup()?, handler)?)
+            }
             Self::Mptcp { .. } => {
                 net.allow_mptcp(self.second_link().context("no MPTCP")?)
                     .context("the kernel has no usable MPTCP (net.mptcp.enabled)")?;

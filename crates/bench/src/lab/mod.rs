@@ -1,6 +1,7 @@
 //! Hosts around a router, whose addresses change while connections carry data.
 
 mod netlink;
+pub(crate) mod program;
 mod traffic;
 mod two_links;
 
@@ -14,7 +15,7 @@ use whimbrel_lab::{Host, Lab, LinkSpec, Runtime};
 
 use self::netlink::Interface;
 pub(crate) use self::traffic::{Ears, Speakers};
-pub(crate) use self::two_links::{Access, CONGESTION_CONTROL, Loss, TwoLinks};
+pub(crate) use self::two_links::{Access, CARRIER, CONGESTION_CONTROL, Loss, TwoLinks};
 
 /// No single step takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

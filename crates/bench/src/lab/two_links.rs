@@ -15,6 +15,8 @@ use super::netlink::Interface;
 
 /// Of every TCP and MPTCP socket, the subject's included.
 pub(crate) const CONGESTION_CONTROL: &str = "cubic";
+/// What the subject's paths run on, unless a bench is about other carriers: the same as its peers'.
+pub(crate) const CARRIER: &str = "tcp";
 /// Each host's workers.
 const WORKERS: usize = 2;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 2);
@@ -45,6 +47,11 @@ impl Access {
 
     pub(crate) fn queue(self, queue: Queue) -> Self {
         Self { spec: self.spec.queue(queue), ..self }
+    }
+
+    /// Lets so many bytes through at once after a pause, as a token bucket does.
+    pub(crate) fn burst(self, bytes: usize) -> Self {
+        Self { spec: self.spec.burst(bytes), ..self }
     }
 
     /// Lets the radio sleep: it is woken by what the client sends.

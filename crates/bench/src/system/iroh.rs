@@ -91,4 +91,16 @@ impl super::Client for Client {
             }
         })
     }
+
+    fn streams(&self, count: usize) -> BoxFuture<'_, Result<Vec<Channel>>> {
+        Box::pin(async move {
+            let connection = self.endpoint.connect(self.server.clone(), crypto::ALPN).await?;
+            let mut channels = Vec::with_capacity(count);
+            for _ in 0..count {
+                let (send, receive) = connection.open_bi().await?;
+                channels.push(Channel::new(tokio::io::join(receive, send)).of(connection.clone()));
+            }
+            Ok(channels)
+        })
+    }
 }

@@ -78,4 +78,16 @@ impl super::Client for Client {
             Ok(Channel::new(tokio::io::join(receive, send)).of(connection))
         })
     }
+
+    fn streams(&self, count: usize) -> BoxFuture<'_, Result<Vec<Channel>>> {
+        Box::pin(async move {
+            let connection = self.connection(Start::Plain).await?;
+            let mut channels = Vec::with_capacity(count);
+            for _ in 0..count {
+                let (send, receive) = connection.open_bi().await?;
+                channels.push(Channel::new(tokio::io::join(receive, send)).of(connection.clone()));
+            }
+            Ok(channels)
+        })
+    }
 }

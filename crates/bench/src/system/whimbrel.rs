@@ -56,4 +56,15 @@ impl super::Client for Client {
             Ok(Channel::new(connection.open_stream().await?))
         })
     }
+
+    fn streams(&self, count: usize) -> BoxFuture<'_, Result<Vec<Channel>>> {
+        Box::pin(async move {
+            let connection = self.endpoint.connect(self.server.clone()).await?;
+            let mut channels = Vec::with_capacity(count);
+            for _ in 0..count {
+                channels.push(Channel::new(connection.open_stream().await?));
+            }
+            Ok(channels)
+        })
+    }
 }

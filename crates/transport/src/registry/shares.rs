@@ -38,7 +38,8 @@ impl Figures {
         let state = shared.lock();
         let engine = &state.engine;
         let detached = |since| Detached { confirmed: engine.is_confirmed(), since };
-        Self { bytes: engine.buffered(), detached: engine.detached_since().map(detached) }
+        let in_carriers = state.paths.iter().map(|path| path.buffered()).sum::<u64>();
+        Self { bytes: engine.buffered() + in_carriers, detached: engine.detached_since().map(detached) }
     }
 
     fn detached_bytes(&self) -> u64 {

@@ -8,7 +8,9 @@ use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
 use crate::lab_support::{ms, secs};
 use whimbrel_base::Ticket;
 use whimbrel_lab::{Direction, LinkSpec, Rate, require};
-use whimbrel_transport::{CarrierKind, CloseCode, ClosedBy, Config, Connection, ConnectionEvent};
+use whimbrel_transport::{
+    CarrierKind, CloseCode, ClosedBy, Config, Connection, ConnectionEvent, ManualMonitor,
+};
 
 const TOTAL: u64 = 12_000_000;
 /// Four seconds' worth of a drip.
@@ -111,6 +113,37 @@ fn a_nat_gateway_forgets_its_mappings_while_little_trickles_in() {
     if require!() {
         forgetful_gateway(Way::Drip);
     }
+}
+
+/// What was open when the host fell asleep is dead when it wakes, and nobody says so.
+#[test]
+fn a_host_that_wakes_from_sleep_dials_at_once_what_died_meanwhile() {
+    if !require!() {
+        return;
+    }
+    let net = Routed::new(Family::V4, false);
+    let nat = net.lab.nat_gateway(&net.router, "wan0").unwrap();
+    let server = Server::start(&net.server, net.server.endpoint());
+    let monitor = ManualMonitor::new([net.client.ip()]);
+    let client = net.client.endpoint_with(|builder| builder.monitor(monitor.clone()));
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let mut echo = net.client.wait(Echo::open(&connection));
+    net.client.wait(echo.say(b"good night"));
+    nat.forget_mappings().unwrap();
+    let asleep = connection.stats().paths;
+    // The control: without waking, the next sign of life is a minute away.
+    std::thread::sleep(secs(3));
+    let same = connection.stats().paths;
+    assert_eq!(same.len(), 1);
+    assert_eq!((same[0].id, same[0].state), (asleep[0].id, asleep[0].state));
+    let mut watch = Watch::new(&connection);
+    let began = Instant::now();
+    monitor.wake();
+    net.client.wait(watch.recovery());
+    let took = began.elapsed();
+    eprintln!("woke: a new path after {took:?}");
+    assert!(took < secs(2), "{took:?}");
+    net.client.wait(echo.say(b"good morning"));
 }
 
 /// A client that downloads from a server in another process.

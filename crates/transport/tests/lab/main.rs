@@ -12,6 +12,7 @@ mod multipath;
 mod multipath_carriers;
 mod multipath_faults;
 mod multipath_many;
+mod multipath_promises;
 mod one_round_trip;
 mod predecessors;
 mod quic;

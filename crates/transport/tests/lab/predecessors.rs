@@ -108,10 +108,10 @@ fn noticed(net: &Net, rounds: u32, lose: impl Fn(&Node), regain: impl Fn(&Node))
     times
 }
 
-/// Polling each second would need half a second in the middle.
+/// Polling each second would need more than half a second in every other round.
 fn assert_at_once(what: &str, times: &[Duration]) {
     eprintln!("{what} was noticed after {times:?}");
-    assert!(times[times.len() / 2] < ms(100), "{times:?}");
+    assert!(times.iter().all(|time| *time < ms(500)), "{times:?}");
 }
 
 #[test]

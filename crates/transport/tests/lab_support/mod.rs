@@ -17,7 +17,7 @@ pub(crate) fn heavy() -> MutexGuard<'static, ()> {
     HEAVY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(crate) fn ms(millis: u64) -> Duration {
+pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 

@@ -75,9 +75,16 @@ impl Running {
         over(&self.paths(), self.net.up(index).ip()).cloned()
     }
 
-    /// The path with that number is still there; also if there was none.
+    /// The path with that number, which must have been there, still is.
     pub(crate) fn keeps(&self, id: Option<u64>) -> bool {
-        id.is_none_or(|id| self.paths().iter().any(|path| path.id == id))
+        id.is_some_and(|id| self.paths().iter().any(|path| path.id == id))
+    }
+
+    /// The path over the interface with that number works and is the one that it was; where there was none, there is one
+    /// now.
+    pub(crate) fn is_served_by(&self, index: usize, was: Option<u64>) -> bool {
+        let now = self.over(index).filter(|path| path.state == PathState::Active);
+        now.is_some_and(|path| was.is_none_or(|id| path.id == id))
     }
 
     pub(crate) fn start(&self, way: Way, bytes: u64) -> Transfer {

@@ -12,7 +12,7 @@ use whimbrel_lab::Rate;
 use crate::benches::{Plan, lanes, rotated};
 use crate::contender::Contender;
 use crate::flow::{Flow, Way, time_to};
-use crate::lab::{Access, CONGESTION_CONTROL, TwoLinks};
+use crate::lab::{Access, CARRIER, CONGESTION_CONTROL, TwoLinks};
 use crate::output::Output;
 use crate::plot::{Axis, Chart, Corner, Point, Series, Style};
 use crate::report::{Metric, Plot, Spec, Trial};
@@ -65,6 +65,7 @@ pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     };
     let settings = json!({
         "congestion_control": CONGESTION_CONTROL,
+        "carrier": CARRIER,
         "wifi": {"mbit": 10, "rtt_ms": 80}, "lte": {"mbit": 8, "rtt_ms": 145}, "queue_ms": 100,
         "failures": done.failures,
     });

@@ -14,7 +14,7 @@ use crate::benches::{Plan, lanes, rotated};
 use crate::contender::Contender;
 use crate::energy::{Activity, LTE, Radio, UMTS, WIFI, energy};
 use crate::flow::{Flow, Way};
-use crate::lab::{Access, CONGESTION_CONTROL, TwoLinks};
+use crate::lab::{Access, CARRIER, CONGESTION_CONTROL, TwoLinks};
 use crate::output::Output;
 use crate::plot::{Axis, Chart, Corner, Point, Series, Style};
 use crate::report::{Metric, Plot, Spec, Trial};
@@ -128,6 +128,7 @@ pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     };
     let settings = json!({
         "congestion_control": CONGESTION_CONTROL,
+        "carrier": CARRIER,
         "model": "Huang et al., A Close Examination of Performance and Power Characteristics of 4G LTE Networks, \
             MobiSys 2012, tables 3 and 4: promotion, base and rate while active, tail in full; radios only",
         "step_ms": STEP.as_millis(),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use whimbrel_lab::{Queue, Rate, Wake};
 
 use crate::contender::Contender;
-use crate::lab::{Access, CONGESTION_CONTROL, Loss, TwoLinks};
+use crate::lab::{Access, CARRIER, CONGESTION_CONTROL, Loss, TwoLinks};
 
 pub(super) const WIFI: usize = 0;
 
@@ -34,6 +34,7 @@ pub(super) fn wifi_and_3g(awake: bool) -> [Access; 2] {
 pub(super) fn described(awake: bool) -> Value {
     json!({
         "congestion_control": CONGESTION_CONTROL,
+        "carrier": CARRIER,
         "wifi": {"down_kbit": 8000, "up_kbit": 450, "rtt_ms": 30, "queue_ms": 100},
         "3g": {"kbit": 2000, "rtt_ms": 100, "queue_ms": 2000,
             "wakes_in_ms": if awake { 0 } else { 2000 }, "sleeps_after_ms": 8000},

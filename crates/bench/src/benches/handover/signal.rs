@@ -13,7 +13,7 @@ use whimbrel_lab::{Direction, Rate};
 use crate::benches::{Plan, lanes, rotated};
 use crate::contender::Contender;
 use crate::flow::{Flow, Way};
-use crate::lab::{Access, CONGESTION_CONTROL, Loss, TwoLinks};
+use crate::lab::{Access, CARRIER, CONGESTION_CONTROL, Loss, TwoLinks};
 use crate::output::Output;
 use crate::plot::{Axis, Chart, Corner, Point, Series, Style};
 use crate::report::{Metric, Plot, Spec, Trial};
@@ -72,6 +72,7 @@ pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     };
     let settings = json!({
         "congestion_control": CONGESTION_CONTROL,
+        "carrier": CARRIER,
         "wifi": {"mbit": 8, "rtt_ms": 30}, "cellular": {"mbit": 8, "rtt_ms": 50},
         "never_counts_as_ms": LONGEST.as_millis(),
         "lanes": LANES,

@@ -12,7 +12,7 @@ use whimbrel_lab::Rate;
 use crate::benches::{Plan, lanes, rotated};
 use crate::contender::{Contender, Session};
 use crate::flow::{Flow, Way, time_to};
-use crate::lab::{Access, CONGESTION_CONTROL, Loss, TwoLinks};
+use crate::lab::{Access, CARRIER, CONGESTION_CONTROL, Loss, TwoLinks};
 use crate::output::Output;
 use crate::plot::{Axis, Chart, Corner, Point, Series, Style};
 use crate::report::{Metric, Plot, Spec, Trial};
@@ -104,6 +104,7 @@ pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     };
     let settings = json!({
         "congestion_control": CONGESTION_CONTROL,
+        "carrier": CARRIER,
         "wifi": {"mbit": 20, "rtt_ms": 0.9}, "cellular": {"mbit": 10, "rtt_ms": 59}, "queue_ms": 100,
         "lanes": LANES,
         "failures": done.failures,

@@ -14,16 +14,11 @@ use sha2::Sha256;
 use whimbrel_base::SecretKey;
 
 use super::congestion::{Factory, Observed};
+use super::window::FIRST_WINDOW;
 use crate::tls::{ArrivingSessions, ServerTls, TlsError, TlsIdentity};
 
-/// Bytes that a peer may send before it has shown who it is.
-const UNKNOWN_WINDOW: u32 = 80 * 1024;
-/// Bytes that a peer may send ahead of what we have read. Flow control proper is the engine's.
-pub(super) const KNOWN_WINDOW: u32 = 16 << 20;
-/// Streams for single messages that a known peer may have open.
-pub(super) const MESSAGE_STREAMS: u32 = 256;
-/// Bytes of datagrams kept for a slow reader, and for a full path.
-const DATAGRAM_BUFFER: usize = 64 * 1024;
+/// Bytes that a peer may send on the stream ahead of what was read. What bounds it is the window of the connection.
+const STREAM_WINDOW: u32 = 16 << 20;
 /// NATs forget UDP flows after 30 s and more.
 const KEEP_ALIVE: Duration = Duration::from_secs(25);
 /// A side asks for signs of life itself, at the latest after twice its keepalive time. What stays
@@ -90,12 +85,10 @@ impl QuicConfig {
         let observed = Arc::new(Observed::default());
         let mut transport = self.transport(&observed);
         transport.keep_alive_interval(Some(self.keepalive.min(KEEP_ALIVE)));
-        transport.receive_window(KNOWN_WINDOW.into());
         if let Some(rtt) = rtt {
             // A lost first flight is sent again after three of these (RFC 9002 §6.2.2).
             transport.initial_rtt(rtt.clamp(SHORTEST_RTT, USUAL_RTT));
         }
-        transport.max_concurrent_uni_streams(MESSAGE_STREAMS.into());
         let mut config = ClientConfig::new(self.client.clone());
         config.transport_config(Arc::new(transport));
         (config, observed)
@@ -128,11 +121,11 @@ impl QuicConfig {
         let idle = (self.keepalive * KEEPALIVES_TO_LIVE).clamp(SHORTEST_IDLE, LONGEST_IDLE);
         let mut transport = TransportConfig::default();
         transport.max_concurrent_bidi_streams(1u32.into());
+        // Nobody reads other streams, or datagrams.
         transport.max_concurrent_uni_streams(0u32.into());
-        transport.stream_receive_window(KNOWN_WINDOW.into());
-        transport.receive_window(UNKNOWN_WINDOW.into());
-        transport.datagram_receive_buffer_size(Some(DATAGRAM_BUFFER));
-        transport.datagram_send_buffer_size(DATAGRAM_BUFFER);
+        transport.datagram_receive_buffer_size(None);
+        transport.stream_receive_window(STREAM_WINDOW.into());
+        transport.receive_window(FIRST_WINDOW.into());
         transport.max_idle_timeout(IdleTimeout::try_from(idle).ok());
         transport.congestion_controller_factory(Arc::new(Factory(observed.clone())));
         transport

@@ -1,13 +1,14 @@
 //! The `quic` carrier: one QUIC connection a path, whose first bidirectional stream is the ordered byte
-//! channel. Beside it there are datagrams and a stream for each message, for those who want them.
+//! channel. There are no other streams, and no datagrams: nobody would read them.
 
 mod config;
 mod congestion;
 mod socket;
+mod window;
 
 use std::cell::RefCell;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ pub(crate) use config::{Accepting, NO_ERROR, QuicConfig};
 pub(crate) use congestion::Observed;
 pub(crate) use socket::{Heard, QuicSocket};
 
-use self::config::{KNOWN_WINDOW, MESSAGE_STREAMS};
+use self::window::{FIRST_WINDOW, Window};
 use super::segments::assemble;
 use super::{CarrierStats, Flow, PathError, Worked, lock, try_lock};
 use crate::shared::{Next, Shared};
@@ -66,6 +67,8 @@ pub(crate) struct QuicCarrier {
     /// Bytes that QUIC did not take when it was last written to. Beside the lock, because whoever asks may
     /// hold that of the engine, which comes after it.
     held: AtomicUsize,
+    /// Bytes that the peer may have QUIC keep.
+    window: AtomicU32,
 }
 
 /// What came in and is not whole yet. The lock keeps reads in order.
@@ -73,6 +76,7 @@ struct Incoming {
     recv: RecvStream,
     /// An incomplete segment.
     partial: Vec<u8>,
+    window: Window,
 }
 
 /// What QUIC did not take yet. The lock keeps segments in order.
@@ -94,18 +98,16 @@ struct Early {
 impl QuicCarrier {
     pub(crate) fn new(id: PathId, channel: QuicChannel) -> Self {
         let QuicChannel { connection, send, recv, observed, early } = channel;
-        // Whoever is a path has shown who it is.
-        connection.set_receive_window(VarInt::from_u32(KNOWN_WINDOW));
-        connection.set_max_concurrent_uni_streams(VarInt::from_u32(MESSAGE_STREAMS));
         let early = early.map(|accepted| Early { accepted, written: Vec::new() });
         Self {
             id,
             connection,
             observed,
             waker: Mutex::new(Waker::noop().clone()),
-            incoming: Mutex::new(Incoming { recv, partial: Vec::new() }),
+            incoming: Mutex::new(Incoming { recv, partial: Vec::new(), window: Window::new(Instant::now()) }),
             outgoing: Mutex::new(Outgoing { send, waiting: Vec::new(), early, window: 0, ended: false }),
             held: AtomicUsize::new(0),
+            window: AtomicU32::new(FIRST_WINDOW),
         }
     }
 
@@ -147,7 +149,7 @@ impl QuicCarrier {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Flow, PathError>> {
         let mut incoming = lock(&self.incoming);
-        let Incoming { recv, partial } = &mut *incoming;
+        let Incoming { recv, partial, window } = &mut *incoming;
         let n = match std::task::ready!(recv.poll_read(cx, buffer)) {
             Ok(0) | Err(ReadError::Reset(_)) => return Poll::Ready(Err(PathError::Closed)),
             Ok(n) => n,
@@ -160,6 +162,10 @@ impl QuicCarrier {
                 return Poll::Ready(Err(PathError::Protocol));
             }
         };
+        if let Some(larger) = window.took(n, Instant::now(), || self.connection.rtt()) {
+            self.window.store(larger, Ordering::Relaxed);
+            self.connection.set_receive_window(VarInt::from_u32(larger));
+        }
         self.take(partial, &buffer[..n], shared)?;
         Poll::Ready(Ok(if n == buffer.len() { Flow::More } else { Flow::Idle }))
     }
@@ -190,6 +196,11 @@ impl QuicCarrier {
     /// QUIC took no more when it was last written to: it wakes the driver when it does.
     pub(crate) fn is_blocked(&self) -> bool {
         self.held.load(Ordering::Relaxed) > 0
+    }
+
+    /// Bytes that QUIC holds at most, beside those that it has sent: it does not tell what it holds.
+    pub(crate) fn buffered(&self) -> u64 {
+        self.held.load(Ordering::Relaxed) as u64 + u64::from(self.window.load(Ordering::Relaxed))
     }
 
     /// Writes what waits, for as long as QUIC takes it. `None` if another thread is at it.

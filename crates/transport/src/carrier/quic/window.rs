@@ -1,0 +1,75 @@
+//! How many bytes the peer may send ahead of what was read: no more than the path turns out to need.
+
+use std::time::{Duration, Instant};
+
+/// What a peer starts with, and is left at if it never sends quickly: the first flight and some more.
+pub(super) const FIRST_WINDOW: u32 = 80 * 1024;
+/// The largest: 1 Gbit/s with a round trip of 64 ms.
+const LARGEST_WINDOW: u32 = 8 << 20;
+/// A window that is used up half within this, or within two round trips, may be what holds the sender up.
+const SOON: Duration = Duration::from_millis(20);
+const GROWTH: u32 = 4;
+
+/// The receive window of one QUIC connection, that grows with what is read. It is bounded, and what it grew to is
+/// counted as held, because a peer that leaves a gap has QUIC keep a whole window that nobody can read.
+#[derive(Debug)]
+pub(super) struct Window {
+    bytes: u32,
+    /// Read since `since`.
+    read: u64,
+    since: Instant,
+}
+
+impl Window {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { bytes: FIRST_WINDOW, read: 0, since: now }
+    }
+
+    /// Takes note of bytes that were read; the new window if it is to grow. `rtt` is asked for seldom.
+    pub(super) fn took(&mut self, bytes: usize, now: Instant, rtt: impl FnOnce() -> Duration) -> Option<u32> {
+        self.read += bytes as u64;
+        if self.read < u64::from(self.bytes / 2) || self.bytes == LARGEST_WINDOW {
+            return None;
+        }
+        let took = now.saturating_duration_since(self.since);
+        (self.read, self.since) = (0, now);
+        let is_soon = took <= SOON || took <= rtt() * 2;
+        is_soon.then(|| {
+            self.bytes = self.bytes.saturating_mul(GROWTH).min(LARGEST_WINDOW);
+            self.bytes
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The window after a sender of `rate` bytes a second was read for `seconds`, in pieces of a millisecond.
+    fn after(rate: u64, rtt: Duration, seconds: u64) -> u32 {
+        let mut now = Instant::now();
+        let mut window = Window::new(now);
+        for _ in 0..seconds * 1000 {
+            now += Duration::from_millis(1);
+            window.took((rate / 1000) as usize, now, || rtt);
+        }
+        window.bytes
+    }
+
+    #[test]
+    fn a_window_holds_what_its_path_needs_and_not_much_more() {
+        let rtt = Duration::from_millis(50);
+        assert_eq!(after(100_000, rtt, 60), FIRST_WINDOW, "1 Mbit/s");
+        for rate in [1_000_000, 12_500_000, 60_000_000] {
+            let (window, in_flight) = (u64::from(after(rate, rtt, 10)), rate / 20);
+            assert!(window >= 2 * in_flight, "{rate}: {window}");
+            assert!(window <= 16 * in_flight, "{rate}: {window}");
+        }
+        assert_eq!(after(1_000_000_000, rtt, 1), LARGEST_WINDOW);
+    }
+
+    #[test]
+    fn a_peer_that_sends_little_at_a_time_gets_no_more_however_long_it_goes_on() {
+        assert_eq!(after(10_000, Duration::from_millis(1), 3600), FIRST_WINDOW);
+    }
+}

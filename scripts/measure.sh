@@ -1,0 +1,59 @@
+#!/bin/sh
+# Runs the key benches on a quiet machine (some 20 minutes), keeps their results in bench/results, and writes
+# docs/results.md anew. `--quick` runs each for a moment only and keeps nothing here: it shows that all of them work.
+# Benches that cannot run are named at the end; the others' results are kept nevertheless.
+set -u
+cd "$(dirname "$0")/.."
+
+quick="" out=bench/results page=docs/results.md
+case "${1:-}" in
+	"") ;;
+	--quick)
+		scratch=$(mktemp -d)
+		trap 'rm -rf "$scratch"' EXIT
+		quick=--quick out=$scratch page=$scratch/results.md
+		;;
+	*) echo "usage: $0 [--quick]" >&2; exit 2 ;;
+esac
+
+cargo build --release --bin whimbrel || exit 1
+cargo build --release -p whimbrel-bench --features peers || exit 1
+program=${CARGO_TARGET_DIR:-target}/release/whimbrel-bench
+
+failed=""
+bench() { # name, rounds, more
+	name=$1 rounds=$2
+	shift 2
+	[ -z "$quick" ] || rounds=1
+	echo "measure: $(date -u +%H:%M:%S) $name"
+	"$program" "$name" --rounds "$rounds" --out "$out" $quick "$@" 2>"$out/.messages" | grep -E 'target|kept' || true
+	if [ ! -s "$out/$name.json" ] || [ "$out/$name.json" -ot "$out/.messages.begin" ]; then
+		failed="$failed $name"
+		tail -n 3 "$out/.messages" >&2
+	fi
+}
+: >"$out/.messages.begin"
+
+# One way, both ways, eight streams.
+bench throughput 5 --systems whimbrel,tcp,tls,iroh
+bench connect 3
+bench ping-pong 5
+bench small-writes 3 --systems whimbrel,tcp,tls,quinn,iroh
+bench connect-lab 5
+bench recovery 3
+bench take-over 3
+bench beside-bulk 3
+bench smooth 5
+bench tunnel 3
+bench accept 5
+bench failover 4
+bench aggregate 1
+bench lossy 2 --seconds 8
+rm -f "$out/.messages" "$out/.messages.begin"
+
+"$program" report --out "$out" --page "$page" || exit 1
+sed -n '/^## Targets/,$p' "$page"
+if [ -n "$failed" ]; then
+	echo "measure: failed:$failed" >&2
+	exit 1
+fi
