@@ -52,8 +52,6 @@ pub(crate) struct Dialler {
     pub(crate) rtt: Option<Duration>,
     /// The addresses of this host: what is dialled there has no way to go.
     pub(crate) here: Arc<AddressSet>,
-    /// So many packets are lost that QUIC is the better carrier.
-    pub(crate) lossy: bool,
 }
 
 impl Dialler {
@@ -266,7 +264,7 @@ mod tests {
         let quic = Arc::new(QuicConfig::new(&ours, &tls, Duration::from_secs(60)).unwrap());
         let (carriers, reach) = (Carriers::Only(CarrierKind::Tcp), Arc::default());
         let (here, peer) = (Arc::default(), theirs.id());
-        Dialler { peer, tls: tls.client, quic, carriers, reach, rtt: None, here, lossy: false }
+        Dialler { peer, tls: tls.client, quic, carriers, reach, rtt: None, here }
     }
 
     #[tokio::test]

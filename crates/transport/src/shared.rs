@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use whimbrel_proto::{
 use crate::announce::Announcements;
 use crate::carrier::{Flow, PathError};
 use crate::connection::{CloseReason, ConnectionEvent};
-use crate::manager::{PathPolicy, Takeovers, is_lossy};
+use crate::manager::{PathPolicy, Takeovers};
 use crate::path_io::PathIo;
 use crate::whereabouts::Whereabouts;
 
@@ -83,8 +82,6 @@ pub(crate) struct Shared {
     /// Newest notice that was heard or answered.
     pub(crate) notice_sequence: Mutex<u64>,
     pub(crate) notice_heard: Notify,
-    /// The last path that was measured lost so much that QUIC is the better carrier.
-    lossy: AtomicBool,
     /// A path was answered or is gone, or the connection is over.
     pub(crate) path_news: Notify,
 }
@@ -138,7 +135,6 @@ impl Shared {
             settled: Notify::new(),
             notice_sequence: Mutex::new(0),
             notice_heard: Notify::new(),
-            lossy: AtomicBool::new(false),
             path_news: Notify::new(),
         });
         shared.announcements.tell(&mut shared.lock().engine);
@@ -194,31 +190,13 @@ impl Shared {
     /// A carrier ended.
     pub(crate) fn path_closed(&self, path: &PathIo, why: &PathError) {
         tracing::debug!(connection = %self.id, path = %path.id, remote = %path.remote, %why, "path closed");
-        self.note_losses(std::iter::once(path));
         self.with(|state| state.engine.path_lost(Instant::now(), path.id));
         // The engine may have known before: who is asked in vain must not be asked again.
         self.lock().paths.retain(|other| !std::ptr::eq(Arc::as_ptr(other), path));
     }
 
-    /// Whether the paths that there are, or the last one, lose so much that QUIC is the better carrier.
-    pub(crate) fn is_lossy(&self) -> bool {
-        let paths = self.lock().paths();
-        self.note_losses(paths.iter().map(Arc::as_ref));
-        self.lossy.load(Ordering::Relaxed)
-    }
-
-    /// Asks the carriers, outside of the lock.
-    fn note_losses<'a>(&self, paths: impl Iterator<Item = &'a PathIo>) {
-        for path in paths {
-            if let Some(lossy) = path.stats().as_ref().and_then(is_lossy) {
-                self.lossy.store(lossy, Ordering::Relaxed);
-            }
-        }
-    }
-
     /// Gives paths up whose local address is gone.
     pub(crate) fn lose_paths_without(&self, has: impl Fn(IpAddr) -> bool) {
-        self.is_lossy();
         self.with(|state| {
             let gone: Vec<PathId> = state.paths.iter().filter(|p| !has(p.local.ip())).map(|p| p.id).collect();
             for path in gone {

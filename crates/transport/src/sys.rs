@@ -32,7 +32,6 @@ pub(crate) fn tcp_stats(socket: &impl AsFd) -> io::Result<CarrierStats> {
         cwnd: u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss),
         unsent: u64::from(info.tcpi_notsent_bytes),
         delivery_rate: info.tcpi_delivery_rate,
-        sent: u64::from(info.tcpi_data_segs_out),
         lost: u64::from(info.tcpi_total_retrans),
         since_ack: Some(Duration::from_millis(u64::from(info.tcpi_last_ack_recv))),
         timeouts: u32::from(info.tcpi_retransmits),

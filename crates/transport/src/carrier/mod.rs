@@ -112,8 +112,6 @@ pub struct CarrierStats {
     pub unsent: u64,
     /// How fast bytes were delivered lately, in bytes a second; 0 if not known.
     pub delivery_rate: u64,
-    /// Packets sent, in total; over TCP those with data.
-    pub sent: u64,
     /// Packets sent again or taken for lost, in total.
     pub lost: u64,
     /// Time since the peer last acknowledged anything; `None` if it never did.

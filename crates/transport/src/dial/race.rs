@@ -163,7 +163,7 @@ impl Race {
 
     /// Whether TCP is preferred to QUIC once both were answered.
     pub(crate) fn prefers_tcp(&self) -> bool {
-        self.who.carriers == Carriers::Auto && !self.who.lossy
+        self.who.carriers == Carriers::Auto
     }
 
     /// The next carrier that can be used; an error once nothing is left to try. Cancel-safe.
@@ -233,10 +233,10 @@ fn runners(who: &Dialler, way: Candidate) -> Vec<Runner> {
     let head_start = who.rtt.map_or(HEAD_START, |rtt| (rtt * 3).clamp(HEAD_START, LONGEST_HEAD_START));
     let both = last > 0 && who.opens_with_quic(way.remote);
     let mut kinds = kinds;
-    if both || (last > 0 && who.lossy) {
+    if both {
         kinds.reverse();
     }
-    let first_alone = if both && !who.lossy { Duration::ZERO } else { head_start };
+    let first_alone = if both { Duration::ZERO } else { head_start };
     let runner = |(index, kind)| {
         let alone = if index == last { STAGGER } else { first_alone };
         Runner { way: way.clone(), local, kind, alone }

@@ -99,7 +99,6 @@ impl Joiner {
             reach: self.endpoint.reach.clone(),
             rtt: self.rtt(),
             here: self.endpoint.addresses(),
-            lossy: self.shared.is_lossy(),
         };
         let ways = through_loopback(&who, ways);
         Race::new(who, ways)

@@ -7,7 +7,6 @@
 //! joins    attempts under way, and when to try again
 //! attempt  one attempt: from sockets to a path that was answered
 //! joining  opening one path over a carrier that stands
-//! losses   whether a path loses so much that QUIC is the better carrier   pure
 //! pending  paths that wait for their answers
 //! takeover  which path takes over from which
 //! ```
@@ -15,7 +14,6 @@
 mod attempt;
 mod joining;
 mod joins;
-mod losses;
 mod pending;
 mod plan;
 mod policy;
@@ -24,7 +22,6 @@ mod takeover;
 
 pub(crate) use joining::{Joiner, Openings};
 pub(crate) use joins::Joins;
-pub(crate) use losses::is_lossy;
 pub(crate) use plan::plan;
 pub use policy::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selector, UnknownPolicy};
 pub(crate) use survey::{first_ways, survey};

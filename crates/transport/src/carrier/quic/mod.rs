@@ -281,7 +281,6 @@ impl QuicCarrier {
             cwnd: path.cwnd,
             unsent: self.held.load(Ordering::Relaxed) as u64,
             delivery_rate: figures.delivery_rate,
-            sent: path.sent_packets,
             lost: path.lost_packets,
             since_ack: figures.last_ack.map(|at| at.elapsed()),
             // QUIC acknowledges what is new only.
