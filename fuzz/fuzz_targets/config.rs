@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let _ = whimbrel_cli::settings::check(text);
+    let _ = whimbrel_cli::check_config(text);
 });

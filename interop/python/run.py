@@ -106,6 +106,31 @@ def two_paths(connection: Connection, at: list[Address]) -> None:
     finish(connection, stream, sent, got)
 
 
+def retire(connection: Connection, at: list[Address]) -> None:
+    """The first path ends beside a second one, and nothing has to be sent again."""
+    stream, sent, got = begin(connection, at[0])
+    connection.set_mode(f.MODE_FULL)
+    connection.join(at[-1])
+    read(connection, stream, got, BULK // 2)
+    connection.retire(connection.paths[0])
+    while 0 in connection.paths:
+        got += connection.read(stream)
+        connection.pump()
+    finish(connection, stream, sent, got)
+    check(connection.requeued == 0, f"{connection.requeued} frames went again")
+
+
+def two_opens(connection: Connection, at: list[Address]) -> None:
+    """Equal OPENs on two paths get the same answer, and both paths stay."""
+    stream, sent, got = connection.open_stream(), bulk(BULK), bytearray()
+    stream.write(sent[:-TAIL])
+    first, _ = connection.open_twice(at[0], at[-1])
+    read(connection, stream, got, BULK // 2)
+    check(set(connection.paths) == {0, 1}, f"the live paths are {set(connection.paths)}")
+    connection.lose(first)
+    finish(connection, stream, sent, got)
+
+
 def early(connection: Connection, at: list[Address]) -> None:
     """JOIN travels in the first flight of a resumed session, and its answer follows the verdict."""
     stream, sent, got = begin(connection, at[0])
@@ -173,7 +198,18 @@ def another_key(connection: Connection, at: list[Address]) -> None:
     raise AssertionError("a server with another key was taken")
 
 
-SCENARIOS = (echo, move, two_paths, early, server_closes, unknown_frames, refusals, another_key)
+SCENARIOS = (
+    echo,
+    move,
+    two_paths,
+    retire,
+    two_opens,
+    early,
+    server_closes,
+    unknown_frames,
+    refusals,
+    another_key,
+)
 
 
 def main() -> int:

@@ -11,6 +11,9 @@ use std::time::SystemTime;
 use anyhow::{Context as _, Result, bail};
 use whimbrel_base::{Delegation, Name, NameKind, SecretKey, UnixTime};
 
+use crate::options::Globals;
+use crate::{output, places};
+
 /// In front of the seed, so that nobody mistakes another file for a key.
 const HEADER: &str = "whimbrel-identity-v1";
 
@@ -19,6 +22,19 @@ pub(crate) struct Identity {
     pub(crate) key: SecretKey,
     pub(crate) file: PathBuf,
     pub(crate) created: bool,
+}
+
+/// This user's key. Says so if it had to be made.
+pub(crate) fn of_user(globals: &Globals) -> Result<Identity> {
+    let file = match &globals.identity {
+        Some(file) => file.clone(),
+        None => places::config()?.join("identity"),
+    };
+    let identity = load_or_create(&file)?;
+    if identity.created {
+        output::note(globals.quiet, format!("made a new identity in {}", identity.file.display()));
+    }
+    Ok(identity)
 }
 
 /// Reads the key from `file`. If there is none yet, makes one.

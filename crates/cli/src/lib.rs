@@ -1,8 +1,10 @@
 //! The `whimbrel` program: its command line, its commands, and what they share.
 //!
 //! ```text
-//! args, settings     the command line and the configuration file
+//! commandline        the list of commands; the command line over the configuration file
 //! commands           one file each
+//! settings, usage    what the configuration file says; what is said of a wrong command line
+//! options            flags that all commands have
 //! identity, naming   who we are, and by what right we use a name
 //! serving            commands that let peers in until they are stopped
 //! network            an endpoint set up as the flags say; how it ends
@@ -15,7 +17,7 @@
 //! ```
 
 mod access;
-mod args;
+mod commandline;
 mod commands;
 mod demo;
 mod failure;
@@ -24,28 +26,28 @@ mod lasting;
 mod multipath;
 mod naming;
 mod network;
+mod options;
 mod output;
 mod places;
 mod progress;
 mod serving;
-pub mod settings;
+mod settings;
 mod shutdown;
 mod status;
 mod transfer;
 mod tunnel;
+mod usage;
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::error::ErrorKind;
-use clap::{CommandFactory as _, FromArgMatches as _};
+use clap::CommandFactory as _;
 
-use crate::args::{Cli, Command, Globals};
-use crate::failure::Failure;
-use crate::settings::Settings;
+pub use crate::commandline::check_config;
+use crate::commandline::{Cli, Command};
+use crate::options::Globals;
 
 /// Runs the program with these arguments, the first being its own name.
 pub fn run(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -63,12 +65,8 @@ pub fn run(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn command() -> clap::Command {
-    Cli::command()
-}
-
 fn start(argv: &[OsString]) -> Result<()> {
-    let Some(cli) = parse(argv)? else {
+    let Some(cli) = commandline::parse(argv)? else {
         return Ok(());
     };
     log(&cli.globals);
@@ -96,81 +94,8 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Paths(args) => commands::paths::run(globals, args).await,
         Command::Demo(args) => commands::demo::run(globals, args).await,
         Command::Pageload(args) => commands::pageload::run(args).await,
-        Command::Help(args) => commands::help::run(args),
+        Command::Help(args) => commands::help::run(args, Cli::command()),
     }
-}
-
-/// The command line over the configuration file. `None` when only help was asked for, and given.
-fn parse(argv: &[OsString]) -> Result<Option<Cli>> {
-    let command = command();
-    // Help is given even if the configuration is broken: it may be what explains it.
-    if let Err(error) = command.clone().try_get_matches_from(argv)
-        && matches!(
-            error.kind(),
-            ErrorKind::DisplayHelp
-                | ErrorKind::DisplayVersion
-                | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-        )
-    {
-        // A reader that went away has read enough.
-        let _ = error.print();
-        return match error.kind() {
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Err(Failure::silent(Failure::USAGE)),
-            _ => Ok(None),
-        };
-    }
-    let settings = match config_file(argv)? {
-        Some(file) => Settings::read(&file, &command)?,
-        None => Settings::default(),
-    };
-    settings.check_values(&command)?;
-    let matches =
-        settings.matches(&command, argv).map_err(|error| Failure::usage(usage_line(&error, argv)))?;
-    let cli = Cli::from_arg_matches(&matches).map_err(|error| Failure::usage(usage_line(&error, argv)))?;
-    Ok(Some(cli))
-}
-
-/// The configuration file: the one that is named, or the usual one if it exists.
-fn config_file(argv: &[OsString]) -> Result<Option<PathBuf>> {
-    let mut argv = argv.iter().skip(1);
-    while let Some(arg) = argv.next() {
-        match arg.to_str() {
-            Some("--") => break,
-            Some("--config") => return Ok(argv.next().map(PathBuf::from)),
-            Some(text) => {
-                if let Some(file) = text.strip_prefix("--config=") {
-                    return Ok(Some(PathBuf::from(file)));
-                }
-            }
-            None => {}
-        }
-    }
-    let Ok(directory) = places::config() else {
-        return Ok(None);
-    };
-    Ok(Some(directory.join("config.toml")).filter(|file| file.exists()))
-}
-
-/// What clap says of a wrong command line, in one line.
-fn usage_line(error: &clap::Error, argv: &[OsString]) -> String {
-    let text = error.render().to_string();
-    let told = text.split("\n\nUsage:").next().unwrap_or_default();
-    let told = told.split("\n\nFor more information").next().unwrap_or_default();
-    let told = told.trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("{told}; see `{} --help`", command_of(argv))
-}
-
-/// The command that is on a command line: `whimbrel names serve`.
-fn command_of(argv: &[OsString]) -> String {
-    let top = command();
-    let (mut found, mut path) = (&top, top.get_name().to_owned());
-    for word in argv.iter().skip(1).filter_map(|word| word.to_str()) {
-        if let Some(command) = found.find_subcommand(word) {
-            found = command;
-            path += &format!(" {word}");
-        }
-    }
-    path
 }
 
 /// Log lines go to standard error. Without -v there are none: what users must know is said as an error.

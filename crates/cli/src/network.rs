@@ -9,8 +9,8 @@ use whimbrel_base::{EndpointId, Name, SecretKey, Ticket};
 use whimbrel_names::{NameResolver, ServiceAddress};
 use whimbrel_transport::{Config, Connection, ConnectionEvent, ManualMonitor, Target};
 
-use crate::args::Globals;
 use crate::failure::Failure;
+use crate::options::Globals;
 
 /// How long connections may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_millis(1500);

@@ -4,10 +4,10 @@ use anyhow::Result;
 use whimbrel_base::Name;
 use whimbrel_transport::{Allow, ListenOptions, Listener};
 
-use crate::args::Globals;
 use crate::network::{Network, Wish};
+use crate::options::Globals;
 use crate::shutdown::Shutdown;
-use crate::{commands, naming};
+use crate::{identity, naming};
 
 /// Serves on an endpoint of this user's until that ends or the command is stopped; then the name is
 /// taken back, unless serving failed, and the endpoint is closed.
@@ -18,7 +18,7 @@ pub(crate) async fn until_stopped(
     serve: impl AsyncFnOnce(&Network) -> Result<()>,
 ) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let network = Network::start(globals, commands::identity(globals)?.key, wish).await?;
+    let network = Network::start(globals, identity::of_user(globals)?.key, wish).await?;
     let result = tokio::select! {
         result = serve(&network) => result,
         _ = shutdown.requested() => Ok(()),

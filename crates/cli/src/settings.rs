@@ -13,13 +13,14 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use toml::de::{DeTable, DeValue};
 
 use crate::failure::Failure;
+use crate::usage;
 
 /// Flags that make no sense in the file.
 const NOT_IN_FILE: [&str; 5] = ["config", "help", "version", "until_eof", "topic"];
 
 /// One flag's value in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
+struct Setting {
     /// The commands on the way to the flag's: none for global flags, `names`, `serve` for `names serve`.
     path: Vec<String>,
     /// Its id in clap.
@@ -30,7 +31,7 @@ pub struct Setting {
 
 /// A file whose keys are all known.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub(crate) struct Settings {
     file: PathBuf,
     settings: Vec<Setting>,
 }
@@ -97,7 +98,7 @@ impl Settings {
                     "{}:{}: {}",
                     self.file.display(),
                     setting.line,
-                    crate::usage_line(&error, &argv)
+                    usage::line(command, &error, &argv)
                 )));
             }
         }
@@ -229,78 +230,5 @@ fn values(value: &DeValue<'_>, several: bool) -> Result<Vec<String>, &'static st
         DeValue::Array(list) if several => list.iter().map(|value| scalar(value.get_ref())).collect(),
         DeValue::Array(_) => Err("takes one value, not a list"),
         value => Ok(vec![scalar(value)?]),
-    }
-}
-
-/// Checks a configuration file's text as the program does. For tests of the reader.
-///
-/// # Errors
-/// One line that names the key, the line and what to do.
-pub fn check(text: &str) -> Result<(), String> {
-    let command = crate::command();
-    let file = Path::new("config.toml");
-    Settings::parse(text, file, &command)
-        .and_then(|settings| settings.check_values(&command))
-        .map_err(|error| crate::failure::line(&error))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn parse(text: &str, argv: &str) -> Result<ArgMatches, clap::Error> {
-        let command = crate::command();
-        let settings = Settings::parse(text, Path::new("c"), &command).unwrap();
-        let argv: Vec<OsString> = argv.split(' ').map(OsString::from).collect();
-        settings.matches(&command, &argv)
-    }
-
-    #[test]
-    fn flags_win_over_the_file() {
-        let text = "port = 4000\n[expose]\nname = \"a.b@c\"\nto = \"h:1\"\nallow = [\"any\"]\n";
-        let matches = parse(text, "whimbrel expose").unwrap();
-        let (_, expose) = matches.subcommand().unwrap();
-        assert_eq!(expose.get_one::<u16>("port"), Some(&4000));
-        assert_eq!(expose.get_one::<String>("to").unwrap(), "h:1");
-        let matches = parse(text, "whimbrel expose x.y@z --to i:2 --port 5").unwrap();
-        let (_, expose) = matches.subcommand().unwrap();
-        assert_eq!(expose.get_one::<u16>("port"), Some(&5));
-        assert_eq!(expose.get_one::<String>("to").unwrap(), "i:2");
-        let matches = parse(text, "whimbrel --port 6 expose").unwrap();
-        let (_, expose) = matches.subcommand().unwrap();
-        assert_eq!(expose.get_one::<u16>("port"), Some(&6));
-    }
-
-    #[test]
-    fn a_flag_takes_what_excludes_it_out_of_the_file() {
-        let text = "[names-serve]\nephemeral = true\n";
-        let matches = parse(text, "whimbrel names serve --store x").unwrap();
-        let (_, names) = matches.subcommand().unwrap();
-        let (_, serve) = names.subcommand().unwrap();
-        assert!(!serve.get_flag("ephemeral"));
-        let matches = parse(text, "whimbrel names serve").unwrap();
-        let (_, names) = matches.subcommand().unwrap();
-        assert!(names.subcommand().unwrap().1.get_flag("ephemeral"));
-    }
-
-    #[test]
-    fn mistakes_are_named_with_their_line() {
-        let cases = [
-            ("\nprot = 1\n", "config.toml:2: unknown key `prot` in the top of the file"),
-            ("[expsoe]\n", "config.toml:1: unknown section [expsoe]"),
-            ("[expose]\n\nport = 3\n", "config.toml:3: unknown key `port` in [expose]"),
-            ("port = 99999\n", "config.toml:1: "),
-            ("names = \"nonsense\"\n", "config.toml:1: "),
-            ("port = [1, 2]\n", "config.toml:1: `port` takes one value"),
-            ("port = 1.5\n", "config.toml:1: `port` must be"),
-            ("port =\n", "config.toml:1: "),
-            ("config = \"x\"\n", "config.toml:1: unknown key `config`"),
-        ];
-        for (text, expected) in cases {
-            let error = check(text).unwrap_err();
-            assert!(error.starts_with(expected) && !error.contains('\n'), "{text:?}: {error}");
-        }
-        assert_eq!(check("quiet = true\n[forward]\nlisten = \"127.0.0.1:1\"\n"), Ok(()));
     }
 }

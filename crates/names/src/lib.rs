@@ -24,4 +24,4 @@ pub use error::{ErrorCode, NamesError};
 pub use registry::{Found, Limits, Registry, Watcher};
 pub use resolver::{AskError, NameResolver};
 pub use service::{Service, ServiceStats};
-pub use store::{MemoryStore, RedbStore, Store, StoreError};
+pub use store::{MemoryStore, Placed, RedbStore, Store, StoreError};

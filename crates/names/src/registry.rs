@@ -17,8 +17,13 @@
 //! nobody brings an old record back, not even after the name lapsed. Sequence numbers are bounded by the clock, so that
 //! nobody who held a name for a moment can lock it for ever with the highest number.
 //!
+//! **Push first.** A record counts from when the store gave it its turn ([`Store::place`]): lookups find it and watchers
+//! hear of it, while it is being stored. Only the publisher's acknowledgement waits until it is durable. If it cannot be
+//! stored, or the service dies before it is, the publisher was not acknowledged and says it again; meanwhile watchers
+//! know a newer record than the store, and are told of nothing older.
+//!
 //! Every decision is made on one state of an entry and holds only if the entry is still in that state when it is
-//! replaced ([`Store::put`]); otherwise it is made anew.
+//! replaced ([`Store::place`]); otherwise it is made anew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -218,14 +223,19 @@ impl Registry {
         Ok(())
     }
 
-    /// Replaces an entry, and tells the watchers. `false` when somebody else was quicker.
+    /// Replaces an entry, tells the watchers, and waits until it is durable. `false` when somebody else was quicker, or
+    /// when what the entry was placed on could not be stored.
     async fn replace(&self, old: Option<&Stored>, new: Entry) -> Result<bool, NamesError> {
         let record = new.record.clone();
-        match self.store.put(old.map(|old| old.version), new).await {
-            Ok(_) => {
+        let stored = match self.store.place(old.map(|old| old.version), new).await {
+            Ok(placed) => {
                 self.watchers.tell(&record);
-                Ok(true)
+                placed.durable.await
             }
+            Err(error) => Err(error),
+        };
+        match stored {
+            Ok(()) => Ok(true),
             Err(StoreError::Conflict) => Ok(false),
             Err(error) => Err(error.into()),
         }

@@ -62,7 +62,8 @@ impl NameResolver {
         accepted(self.core.ask(Request::Revoke { record: record.encode().to_vec() }).await?)
     }
 
-    /// The newest record of a name, verified; neither revoked nor expired.
+    /// The newest record of a name, verified; neither revoked nor expired. If a newer one of the same endpoint was pushed
+    /// before, that one: a service pushes before it stores, and may have forgotten it.
     ///
     /// # Errors
     /// [`AskError`].
@@ -70,7 +71,7 @@ impl NameResolver {
         match self.core.ask(Request::Lookup { name: name.clone() }).await? {
             Response::Record { seconds: 0, .. } => Err(AskError::not_found(ErrorCode::Expired, name)),
             Response::Record { record, .. } => {
-                let record = verified(&record, name, now())?;
+                let record = self.core.newest(verified(&record, name, now())?);
                 if record.record().revoked {
                     return Err(AskError::not_found(ErrorCode::Revoked, name));
                 }

@@ -64,6 +64,28 @@ pub struct Stored {
     pub entry: Entry,
 }
 
+/// What [`Store::place`] answers.
+pub struct Placed {
+    /// The entry's version.
+    pub version: Version,
+    /// Answers when the entry is stored, or won't be: [`StoreError::Conflict`] if it was placed on one that could not be
+    /// stored. Dropping it changes nothing.
+    pub durable: Answer<'static, ()>,
+}
+
+impl Placed {
+    /// An entry that is already as durable as the store makes it.
+    pub fn durable(version: Version) -> Self {
+        Self { version, durable: Box::pin(std::future::ready(Ok(()))) }
+    }
+}
+
+impl fmt::Debug for Placed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Placed").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
 /// Part of a store's feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
@@ -80,17 +102,35 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 ///
 /// - A `put` or `remove` that answered `Ok` survives whatever the store promises to survive, and every later `get`, of
 ///   every process, sees it.
+/// - A `place` that answered `Ok` has its turn: every later `get` sees it, nobody who decided on what was there before
+///   can replace it, and it is stored before whatever is placed on it. It survives only when [`Placed::durable`] says
+///   so; if that fails, what was there before is there again.
 /// - One that answered an error other than [`StoreError::Conflict`] may or may not have happened.
 /// - Dropping an answer does not undo what was asked for.
 pub trait Store: Send + Sync + 'static {
     /// The entry of a name.
     fn get<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<Stored>>;
 
-    /// Puts an entry in the place of the one with version `expected`; in an empty place if that is `None`.
+    /// Puts an entry in the place of the one with version `expected`; in an empty place if that is `None`. Answers as
+    /// soon as the order is certain: before the entry is durable, if the store can. A store that other processes change
+    /// too answers when it is durable.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when the place holds something else.
-    fn put(&self, expected: Option<Version>, entry: Entry) -> Answer<'_, Version>;
+    fn place(&self, expected: Option<Version>, entry: Entry) -> Answer<'_, Placed>;
+
+    /// As [`place`](Self::place), and waits until the entry is durable.
+    ///
+    /// # Errors
+    /// As [`place`](Self::place), and what [`Placed::durable`] says.
+    fn put(&self, expected: Option<Version>, entry: Entry) -> Answer<'_, Version> {
+        let placed = self.place(expected, entry);
+        Box::pin(async move {
+            let Placed { version, durable } = placed.await?;
+            durable.await?;
+            Ok(version)
+        })
+    }
 
     /// Removes the entry with this version.
     ///

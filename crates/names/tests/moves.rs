@@ -40,9 +40,9 @@ async fn pair(net: Net, service: &Service) -> Pair {
     Pair { server, client, connection }
 }
 
-/// Kernel MPTCP never recovers from this, and one predecessor did 4 times in 10 (DESIGN §10.7).
+/// Kernel MPTCP never recovers from this, and one predecessor did 4 times in 10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s10_07_simultaneous_moves_recover_each_of_20_times() {
+async fn simultaneous_moves_recover_each_of_20_times() {
     let net = Net(111);
     let service = service(net, MemoryStore::new()).await;
     let Pair { server, client, connection } = pair(net, &service).await;
@@ -83,7 +83,7 @@ async fn s10_07_simultaneous_moves_recover_each_of_20_times() {
 
 /// As above, while a stream is full of data both ways.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s10_07_simultaneous_moves_lose_no_byte() {
+async fn simultaneous_moves_lose_no_byte() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let net = Net(112);
     let service = service(net, MemoryStore::new()).await;

@@ -49,6 +49,7 @@ mod rtt;
 pub mod scheduler;
 mod secret;
 pub mod segment;
+mod session;
 mod stream;
 pub mod varint;
 

@@ -5,11 +5,12 @@
 
 use std::net::SocketAddr;
 
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use crate::error::DecodeError;
 use crate::params::{MAX_NOTICE_ADDRESSES, decode_address, encode_address};
+use crate::secret::keyed;
 use crate::varint::Reader;
 
 /// Longest notice datagram.
@@ -96,8 +97,7 @@ impl NoticeKey {
     }
 
     fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
-        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.key)
-            .unwrap_or_else(|_| <Hmac<Sha256> as KeyInit>::new(&Default::default()));
+        let mut mac = keyed(&self.key);
         mac.update(bytes);
         mac
     }

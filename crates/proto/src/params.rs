@@ -18,7 +18,7 @@ pub const MAX_NOTICE_ADDRESSES: usize = 16;
 pub const MAX_TARGET: usize = 253;
 
 /// More than this need not be granted at once; credit stays far below the largest varint.
-const MAX_GRANT: u64 = 1 << 60;
+pub(crate) const MAX_GRANT: u64 = 1 << 60;
 /// No endpoint may hold an acknowledgement back for longer.
 const LONGEST_ACK_DELAY: Duration = Duration::from_secs(1);
 
@@ -36,7 +36,7 @@ const RETIRE: u64 = 0x08;
 pub struct Params {
     /// Bytes the peer may send over all streams before it gets more credit.
     pub max_data: u64,
-    /// Bytes the peer may send on each stream before it gets more credit.
+    /// Bytes the peer may send on each stream before it gets more credit, which it does as the stream is read.
     pub max_stream_data: u64,
     /// Streams the peer may have open at once.
     pub max_streams: u64,
@@ -56,7 +56,7 @@ impl Default for Params {
     fn default() -> Self {
         Self {
             max_data: 16 << 20,
-            max_stream_data: 8 << 20,
+            max_stream_data: EARLY_DATA_WINDOW,
             max_streams: 1024,
             max_ack_delay: Duration::from_millis(25),
             linger: Duration::from_secs(24 * 3600),

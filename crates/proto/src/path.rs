@@ -149,6 +149,8 @@ pub(crate) struct Path {
     /// The last time that an acknowledgement came, or that sending began anew.
     pub(crate) progress: Instant,
     pub(crate) heard: Instant,
+    /// When a sign of life was last asked for.
+    pub(crate) asked: Instant,
     /// Suspect although the peer is heard on it: it carries one way only, and nothing but an acknowledgement of what
     /// went the other way shows that it works again.
     pub(crate) one_way: bool,
@@ -214,6 +216,7 @@ impl Path {
             copies: VecDeque::new(),
             progress: now,
             heard: now,
+            asked: now,
             one_way: false,
             expects_more: false,
             peer_end: None,

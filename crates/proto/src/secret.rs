@@ -4,6 +4,7 @@
 //! secret is known to the two authenticated peers alone. A JOIN needs the secret *and* a TLS
 //! handshake with the peer's key; a notice (UDP, outside TLS) needs the secret.
 
+use hmac::digest::Key;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use whimbrel_base::{ConnectionId, EndpointId};
@@ -20,10 +21,16 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-fn hmac(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
-    // HMAC takes keys of any length, so this cannot fail; the empty key is never reached.
-    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(key)
-        .unwrap_or_else(|_| <Hmac<Sha256> as KeyInit>::new(&Default::default()));
+/// HMAC with a key that fits a block of the hash (RFC 2104 §2: shorter keys are padded with zeros).
+pub(crate) fn keyed<const N: usize>(key: &[u8; N]) -> Hmac<Sha256> {
+    const { assert!(N <= 64) };
+    let mut block = Key::<Hmac<Sha256>>::default();
+    block[..N].copy_from_slice(key);
+    Hmac::new(&block)
+}
+
+fn hmac<const N: usize>(key: &[u8; N], parts: &[&[u8]]) -> Hmac<Sha256> {
+    let mut mac = keyed(key);
     for part in parts {
         mac.update(part);
     }
@@ -66,5 +73,18 @@ impl Secret {
         let mut tag = [0; 16];
         tag.copy_from_slice(&derive(b"whimbrel notice tag v1")[..16]);
         crate::notice::NoticeKey::new(tag, derive(b"whimbrel notice key v1").into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 4231 §4.3.
+    #[test]
+    fn a_short_key_is_padded_as_the_standard_says() {
+        let mac = hmac(b"Jefe", &[b"what do ya want ", b"for nothing?"]).finalize().into_bytes();
+        let expected = [0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e];
+        assert_eq!(mac[..8], expected);
     }
 }

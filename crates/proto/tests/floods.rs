@@ -4,7 +4,7 @@
 
 mod simulation;
 
-use simulation::{Options, Sim, ms, secs};
+use simulation::{Options, Sim, ms, secs, wide_config};
 use whimbrel_proto::frame::{Frame, PathReport};
 use whimbrel_proto::{CloseCode, PathId, ProtocolError, Side, StreamId, varint};
 
@@ -57,7 +57,7 @@ fn thousands_of_gaps_are_rejected() {
 /// Small pieces in a row behind a hole are one piece: an honest peer that moved sends those.
 #[test]
 fn many_small_pieces_behind_one_gap_are_welcome() {
-    let mut sim = Sim::established(Options::default());
+    let mut sim = Sim::established(Options { server: wide_config(), ..Options::default() });
     let now = sim.now;
     let id = StreamId::new(Side::Client, 0);
     for i in 1..100_000 {

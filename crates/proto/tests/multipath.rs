@@ -8,7 +8,7 @@ use std::time::Duration;
 use simulation::carrier::End;
 use simulation::rng::Rng;
 use simulation::tcp::Link;
-use simulation::{Cut, Options, Sim, ms, secs, small_config};
+use simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
 use whimbrel_proto::{Config, Event, HandoverMode, PathId, PathState, SchedulerKind, Side};
 
 fn full() -> Options {
@@ -16,7 +16,8 @@ fn full() -> Options {
 }
 
 fn with(handover: HandoverMode, scheduler: SchedulerKind) -> Options {
-    let config = Config { handover, scheduler, ..Config::default() };
+    // The windows are wide from the beginning: this is about what the scheduler does with them.
+    let config = Config { handover, scheduler, ..wide_config() };
     Options { client: config.clone(), server: config, ..Options::default() }
 }
 

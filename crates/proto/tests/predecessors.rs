@@ -3,7 +3,7 @@
 
 mod simulation;
 
-use simulation::{CONNECTION, Cut, Options, Sim, identity, ms, secs, small_config};
+use simulation::{CONNECTION, Cut, Options, Sim, identity, ms, secs, small_config, wide_config};
 use whimbrel_base::ConnectionId;
 use whimbrel_proto::frame::Join;
 use whimbrel_proto::{CloseCode, ClosedBy, Config, Event, JoinError, PathId, PathState, Read, Side};
@@ -245,7 +245,7 @@ fn s10_13_offsets_beyond_4_gib() {
 /// §10.14: a connection without paths lives exactly as long as it was told to.
 #[test]
 fn s10_14_state_expires_after_linger_not_before() {
-    let mut config = Config::default();
+    let mut config = wide_config();
     config.params.linger = secs(3600);
     let options = Options { client: config.clone(), server: config, ..Options::default() };
     let mut sim = Sim::established(options);

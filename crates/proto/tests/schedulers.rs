@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use simulation::tcp::Link;
-use simulation::{Options, Sim, ms, secs};
+use simulation::{Options, Sim, ms, secs, wide_config};
 use whimbrel_proto::scheduler::{Choice, ENDLESS, PathSnapshot, Snapshots, decide, retain_eligible};
 use whimbrel_proto::{Config, HandoverMode, PathId, SchedulerKind, Side};
 
@@ -170,8 +170,7 @@ fn min_rtt_fills_the_shorter_path_first() {
     let (sent, _) = shares(SchedulerKind::MinRtt, &links, secs(2));
     assert!(sent[1] > 1_500_000, "the short path is kept full: {sent:?}");
     // A trickle goes on the short path alone.
-    let config =
-        Config { handover: HandoverMode::Full, scheduler: SchedulerKind::MinRtt, ..Config::default() };
+    let config = Config { handover: HandoverMode::Full, scheduler: SchedulerKind::MinRtt, ..wide_config() };
     let mut sim = Sim::over(Options { client: config.clone(), server: config, ..Options::default() }, &links);
     let before = sim.client.paths()[0].bytes_sent;
     let id = sim.open(Side::Client).unwrap();
@@ -205,7 +204,7 @@ fn round_robin_shares_evenly_among_paths_that_keep_up() {
 fn redundant_sends_everything_on_every_path() {
     let links = [Link::new(20, 20), Link::new(20, 50)];
     let config =
-        Config { handover: HandoverMode::Full, scheduler: SchedulerKind::Redundant, ..Config::default() };
+        Config { handover: HandoverMode::Full, scheduler: SchedulerKind::Redundant, ..wide_config() };
     let mut sim = Sim::over(Options { client: config.clone(), server: config, ..Options::default() }, &links);
     let before: Vec<u64> = sim.client.paths().iter().map(|path| path.bytes_sent).collect();
     let id = sim.open(Side::Client).unwrap();

@@ -3,7 +3,7 @@
 
 mod simulation;
 
-use simulation::{Cut, Options, Sim, ms, secs, small_config};
+use simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
 use whimbrel_proto::{CloseCode, Config, EARLY_DATA_WINDOW, Event, Read, Side, StreamError};
 
 /// A stream that is reset after the reader took every byte was still cut off.
@@ -286,7 +286,7 @@ fn frames_of_streams_that_are_over_are_ignored() {
 #[test]
 fn a_writer_is_not_let_far_ahead_of_a_path_that_is_up() {
     let config = Config { stream_unsent: 50_000, ..Config::default() };
-    let mut sim = Sim::established(Options { client: config, ..Options::default() });
+    let mut sim = Sim::established(Options { client: config, server: wide_config(), ..Options::default() });
     let id = sim.open(Side::Client).unwrap();
     assert_eq!(sim.client.write(id, &[1; 100_000]), Ok(50_000));
     assert_eq!(sim.client.write(id, &[1; 100_000]), Ok(0), "nothing has left yet");

@@ -215,3 +215,45 @@ fn a_download_that_stops_is_asked_about_once() {
     let took = suspected_after(&mut sim);
     assert!(took <= ms(80 * 3 + 200), "{took:?}");
 }
+
+/// What revives a suspect path depends on whether the peer was heard there lately. Asking is not hearing.
+#[test]
+fn a_question_is_not_taken_for_an_answer() {
+    let (mut sim, id) = steady(Options::default());
+    sim.advance(secs(1));
+    sim.server_accepts();
+    sim.stall(0, true);
+    sim.write(Side::Server, id, 100);
+    sim.write(Side::Client, id, 100);
+    sim.pump();
+    let patience = sim.client.suspect_deadline(PATH).unwrap() - sim.now;
+    sim.advance(patience * 3 / 4);
+    let now = sim.now;
+    sim.client.ping(now, PATH);
+    sim.advance(patience);
+    assert_eq!(sim.path(Side::Client, PATH).map(|p| p.state), Some(PathState::Suspect));
+    // The server's bytes come before its acknowledgement, and show that both directions work.
+    sim.stall(0, false);
+    sim.advance(ms(1));
+    assert_eq!(sim.read_all(Side::Client), 100);
+    assert_eq!(sim.path(Side::Client, PATH).map(|p| p.state), Some(PathState::Active));
+}
+
+/// A peer that claims to have held an acknowledgement back for longer than it promised would make the path look
+/// faster than it is.
+#[test]
+fn a_claimed_delay_beyond_the_promise_does_not_shorten_the_round_trip() {
+    use whimbrel_proto::frame::{Frame, PathReport};
+    let (mut sim, id) = steady(Options { delay: ms(50), ..Options::default() });
+    sim.stall(0, true);
+    let before = sim.path(Side::Client, PATH).unwrap().srtt;
+    sim.write(Side::Client, id, 100);
+    sim.pump();
+    let received = sim.carriers[0].up.boundaries.len() as u64;
+    sim.now += ms(340);
+    let (now, mut body) = (sim.now, Vec::new());
+    Frame::Ack([(PathReport { path: PATH, received }, 240_000)].into_iter().collect()).encode(&mut body);
+    sim.client.handle_segment(now, PATH, &body).unwrap();
+    let after = sim.path(Side::Client, PATH).unwrap().srtt;
+    assert!(after > before + ms(20), "{before:?} to {after:?}");
+}

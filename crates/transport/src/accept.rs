@@ -17,7 +17,7 @@ pub(crate) use tcp::accept_tcp;
 
 use crate::attend::spawn_driver;
 use crate::connection::Connection;
-use crate::endpoint::EndpointInner;
+use crate::endpoint_core::EndpointCore;
 use crate::path_io::PathIo;
 use crate::registry::Added;
 use crate::shared::Shared;
@@ -39,14 +39,14 @@ trait Arrival: Sized {
     fn sessions(&self) -> &ArrivingSessions;
 
     /// The carrier as a path, and what has arrived on it.
-    fn into_path(self, id: PathId, endpoint: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)>;
+    fn into_path(self, id: PathId, endpoint: &EndpointCore) -> io::Result<(PathIo, Vec<u8>)>;
 
     /// Says no, and waits until the peer has read it.
     async fn refuse(self, code: CloseCode, reason: &str) -> io::Result<()>;
 }
 
 /// Does what the first segment asks for, or says no.
-async fn admit(endpoint: &Arc<EndpointInner>, arrival: impl Arrival) {
+async fn admit(endpoint: &Arc<EndpointCore>, arrival: impl Arrival) {
     if let Err(refused) = dispatch(endpoint, arrival) {
         let (arrival, code, reason) = *refused;
         tracing::debug!(%code, reason, "path refused");
@@ -62,7 +62,7 @@ fn refused<A>(arrival: A, code: CloseCode, reason: &'static str) -> Refused<A> {
 }
 
 /// Makes the carrier a path of `shared`; the first flight goes to the engine.
-fn attach(arrival: impl Arrival, endpoint: &EndpointInner, shared: &Arc<Shared>, id: PathId) {
+fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, id: PathId) {
     arrival.sessions().admit(shared.peer);
     let (path, plaintext) = match arrival.into_path(id, endpoint) {
         Ok((path, plaintext)) => (Arc::new(path), plaintext),
@@ -90,7 +90,7 @@ fn attach(arrival: impl Arrival, endpoint: &EndpointInner, shared: &Arc<Shared>,
     shared.with(|_| ());
 }
 
-fn dispatch<A: Arrival>(endpoint: &Arc<EndpointInner>, arrival: A) -> Result<(), Refused<A>> {
+fn dispatch<A: Arrival>(endpoint: &Arc<EndpointCore>, arrival: A) -> Result<(), Refused<A>> {
     let Some(peer) = arrival.peer() else {
         return Err(refused(arrival, CloseCode::NOT_ALLOWED, "no identity"));
     };
@@ -109,7 +109,7 @@ fn dispatch<A: Arrival>(endpoint: &Arc<EndpointInner>, arrival: A) -> Result<(),
 }
 
 fn join_connection<A: Arrival>(
-    endpoint: &Arc<EndpointInner>,
+    endpoint: &Arc<EndpointCore>,
     arrival: A,
     join: &Join,
     peer: EndpointId,
@@ -138,7 +138,7 @@ fn refuse_join<A>(arrival: A, error: JoinError) -> Refused<A> {
 }
 
 fn open_connection<A: Arrival>(
-    endpoint: &Arc<EndpointInner>,
+    endpoint: &Arc<EndpointCore>,
     arrival: A,
     open: &Open,
     peer: EndpointId,
@@ -174,7 +174,7 @@ fn open_connection<A: Arrival>(
 /// Adds the path of a further OPEN to the connection that the first one made: a client may send several, on several
 /// carriers, before it hears an answer to any.
 fn reopen_connection<A: Arrival>(
-    endpoint: &Arc<EndpointInner>,
+    endpoint: &Arc<EndpointCore>,
     arrival: A,
     open: &Open,
     peer: EndpointId,
@@ -221,7 +221,7 @@ mod tests {
             &self.2
         }
 
-        fn into_path(self, id: PathId, _: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
+        fn into_path(self, id: PathId, _: &EndpointCore) -> io::Result<(PathIo, Vec<u8>)> {
             let (local, remote) = (self.0.local_addr()?, self.0.peer_addr()?);
             let tls = TlsChannel::server(self.1).map_err(io::Error::other)?;
             let carrier = TcpCarrier::new(id, CarrierKind::Tcp, self.0, tls, Vec::new());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use whimbrel_proto::{CloseCode, Side};
 
 use crate::driver::Driver;
-use crate::endpoint::EndpointInner;
+use crate::endpoint_core::EndpointCore;
 use crate::registry::{Figures, Registry};
 use crate::shared::Shared;
 
@@ -19,7 +19,7 @@ use crate::shared::Shared;
 const AFTERLIFE: Duration = Duration::from_secs(60);
 
 /// Starts the task that moves a connection's bytes; the connection leaves the registry when it ends.
-pub(crate) fn spawn_driver(endpoint: &Arc<EndpointInner>, shared: &Arc<Shared>) {
+pub(crate) fn spawn_driver(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) {
     let driver = Driver::new(shared.clone());
     let (endpoint, shared) = (endpoint.clone(), shared.clone());
     tokio::spawn(async move {

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use whimbrel_proto::{HandoverMode, Params, SchedulerKind};
+use whimbrel_proto::{EARLY_DATA_WINDOW, HandoverMode, Params, SchedulerKind};
 
 use crate::carrier::Carriers;
 use crate::manager::PathPolicy;
 use crate::registry::Limits;
+
+/// What streams may hold unread, counted in windows of their connection.
+const UNREAD_WINDOWS: u64 = 24;
 
 /// Limits and times of an endpoint and its connections.
 #[derive(Debug, Clone)]
@@ -36,9 +39,11 @@ pub struct Config {
     /// Bytes kept for connections that have no path; the peer that holds most of it gives its longest detached
     /// connection up. Default 256 MiB.
     pub max_detached_bytes: u64,
-    /// Bytes that the peer may send on one stream before the application reads. Default 8 MiB.
+    /// Bytes that the peer may send on one stream before the application reads. A stream begins with 64 KiB and grows
+    /// up to this while its reader keeps up. Default 8 MiB.
     pub stream_window: u64,
-    /// Bytes that the peer may send on all streams before the application reads. Default 16 MiB.
+    /// Bytes of all streams that the peer may have under way. Streams that the application does not read take nothing
+    /// from it: they may hold 24 times as much together. Default 16 MiB.
     pub window: u64,
     /// Bytes kept for one stream until the peer has them. Default 8 MiB.
     pub stream_send_buffer: u64,
@@ -100,11 +105,13 @@ impl Config {
         whimbrel_proto::Config {
             params: Params {
                 max_data: self.window,
-                max_stream_data: self.stream_window,
+                max_stream_data: self.stream_window.min(EARLY_DATA_WINDOW),
                 max_streams: self.max_streams,
                 linger: self.linger,
                 ..Params::default()
             },
+            stream_window: self.stream_window,
+            unread: self.window.saturating_mul(UNREAD_WINDOWS),
             stream_send_buffer: self.stream_send_buffer,
             send_buffer: self.send_buffer,
             stream_unsent: self.stream_unsent,

@@ -16,9 +16,11 @@ mod control;
 mod dial;
 mod driver;
 mod endpoint;
+mod endpoint_core;
 mod error;
 mod half_open;
 mod listener;
+mod listeners;
 mod manager;
 mod monitor;
 mod mover;
@@ -40,7 +42,8 @@ pub use connection::{CloseReason, Connection, ConnectionEvent, ConnectionStats, 
 pub use control::PathControl;
 pub use endpoint::{Builder, Endpoint, ListenOptions, Target};
 pub use error::{BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError};
-pub use listener::{Allow, Listener};
+pub use listener::Listener;
+pub use listeners::Allow;
 pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selector, UnknownPolicy};
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;

@@ -10,7 +10,7 @@ use whimbrel_base::{Name, SignedRecord};
 use whimbrel_proto::HandoverMode;
 
 use crate::calls::Calls;
-use crate::endpoint::EndpointInner;
+use crate::endpoint_core::EndpointCore;
 use crate::error::ResolveError;
 use crate::manager::{Joiner, Joins, Openings, PathPolicy, first_ways, plan, survey};
 use crate::shared::Shared;
@@ -28,7 +28,7 @@ pub(crate) struct Mover {
 }
 
 impl Mover {
-    pub(crate) fn new(shared: Arc<Shared>, endpoint: Arc<EndpointInner>, name: Option<Name>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, endpoint: Arc<EndpointCore>, name: Option<Name>) -> Self {
         Self { joiner: Joiner { shared, endpoint }, name }
     }
 
@@ -36,7 +36,7 @@ impl Mover {
         &self.joiner.shared
     }
 
-    fn endpoint(&self) -> &EndpointInner {
+    fn endpoint(&self) -> &EndpointCore {
         &self.joiner.endpoint
     }
 

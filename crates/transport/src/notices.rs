@@ -10,7 +10,7 @@ use whimbrel_proto::Side;
 use whimbrel_proto::notice::{self, Notice};
 
 use crate::carrier::quic::{Heard, QuicSocket};
-use crate::endpoint::EndpointInner;
+use crate::endpoint_core::EndpointCore;
 use crate::path_io::canonical;
 use crate::shared::Shared;
 
@@ -22,7 +22,7 @@ const REPEATS: u32 = 10;
 
 /// Takes notices and their answers until its task is aborted.
 pub(crate) async fn hear(
-    endpoint: Arc<EndpointInner>,
+    endpoint: Arc<EndpointCore>,
     socket: Arc<QuicSocket>,
     mut heard: mpsc::Receiver<Heard>,
 ) {
@@ -34,7 +34,7 @@ pub(crate) async fn hear(
 }
 
 /// Takes a datagram; returns the answer to an authentic notice.
-fn take(endpoint: &EndpointInner, datagram: &[u8]) -> Option<Vec<u8>> {
+fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
     let shared = endpoint.registry.find_tag(&notice::tag(datagram)?)?;
     let (key, side) = {
         let state = shared.lock();
@@ -89,7 +89,7 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
 }
 
 /// Tells one client that this endpoint moved, again and again until it answers or is back.
-pub(crate) async fn tell(endpoint: Arc<EndpointInner>, shared: Arc<Shared>) {
+pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
     let sequence = {
         let mut newest = shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
         *newest += 1;

@@ -11,8 +11,8 @@ use crate::carrier::{CarrierKind, CarrierStats, Flow, PathError, TcpCarrier, Wor
 use crate::shared::Shared;
 
 enum Carrier {
-    Tcp(TcpCarrier),
-    Quic(QuicCarrier),
+    Tcp(Box<TcpCarrier>),
+    Quic(Box<QuicCarrier>),
 }
 
 /// One path.
@@ -26,11 +26,11 @@ pub(crate) struct PathIo {
 
 impl PathIo {
     pub(crate) fn tcp(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: TcpCarrier) -> Self {
-        Self::new(id, local, remote, Carrier::Tcp(carrier))
+        Self::new(id, local, remote, Carrier::Tcp(Box::new(carrier)))
     }
 
     pub(crate) fn quic(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: QuicCarrier) -> Self {
-        Self::new(id, local, remote, Carrier::Quic(carrier))
+        Self::new(id, local, remote, Carrier::Quic(Box::new(carrier)))
     }
 
     fn new(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: Carrier) -> Self {

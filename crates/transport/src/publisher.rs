@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use whimbrel_base::{Delegation, Name, Record, SignedRecord, UnixTime, next_sequence};
 
-use crate::endpoint::EndpointInner;
+use crate::endpoint_core::EndpointCore;
 use crate::error::{ListenError, ResolveError};
 use crate::monitor::AddressSet;
 use crate::resolver::Resolver;
@@ -22,7 +22,7 @@ const FIRST_LIMIT: Duration = Duration::from_secs(15);
 
 /// Publishes one name.
 pub(crate) struct Publisher {
-    endpoint: Arc<EndpointInner>,
+    endpoint: Arc<EndpointCore>,
     resolver: Arc<dyn Resolver>,
     name: Name,
     delegation: Option<Delegation>,
@@ -33,7 +33,7 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(
-        endpoint: Arc<EndpointInner>,
+        endpoint: Arc<EndpointCore>,
         resolver: Arc<dyn Resolver>,
         name: Name,
         delegation: Option<Delegation>,

@@ -5,17 +5,15 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use quinn::TokioRuntime;
+use quinn::{ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::accept::{accept_quic, accept_tcp};
-use crate::carrier::quic::QuicSocket;
+use crate::carrier::quic::{Heard, QuicConfig, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
-use crate::endpoint::EndpointInner;
 use crate::monitor::AddressSet;
-use crate::notices::hear;
 
 const BACKLOG: i32 = 4096;
 /// Tries to find one port that is free for all sockets.
@@ -66,6 +64,18 @@ pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<Tcp
     TcpListener::from_std(socket.into())
 }
 
+/// Starts the tasks that serve sockets.
+pub(crate) trait Serve {
+    /// For notices.
+    fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()>;
+
+    /// For TCP connections that come in.
+    fn accept_tcp(&self, listener: TcpListener, kind: CarrierKind) -> JoinHandle<()>;
+
+    /// For QUIC connections that come in.
+    fn accept_quic(&self, quic: quinn::Endpoint, config: ServerConfig) -> JoinHandle<()>;
+}
+
 /// One address's sockets. The tasks that serve them own them too; [`close`](Self::close) ends both.
 #[derive(Debug)]
 pub(crate) struct Bound {
@@ -97,7 +107,8 @@ impl Bound {
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     pub(crate) bound: HashMap<IpAddr, Bound>,
-    pub(crate) listening: bool,
+    /// The kind of stream sockets that are listened on.
+    listening: Option<CarrierKind>,
 }
 
 impl Sockets {
@@ -105,7 +116,8 @@ impl Sockets {
     /// nothing else is there. One address that fails does not keep the others from being bound.
     pub(crate) fn bind(
         &mut self,
-        endpoint: &Arc<EndpointInner>,
+        serve: &impl Serve,
+        quic: &QuicConfig,
         ips: &[IpAddr],
         port: u16,
     ) -> Result<(), (SocketAddr, io::Error)> {
@@ -116,23 +128,23 @@ impl Sockets {
                 continue;
             }
             let address = SocketAddr::new(ip, port);
-            match udp_socket(address).and_then(|socket| self.add(endpoint, ip, socket)) {
+            match udp_socket(address).and_then(|socket| self.add(serve, quic, ip, socket)) {
                 Ok(()) => {}
                 Err(error) if is_missing(&error) => missing = Some((address, error)),
                 Err(error) => taken = Some((address, error)),
             }
         }
         let missing = missing.filter(|_| self.bound.is_empty() && !ips.is_empty());
-        let deaf = if self.listening { self.listen(endpoint, port).err() } else { None };
+        let deaf = self.listening.and_then(|kind| self.listen(serve, quic, port, kind).err());
         taken.or(missing).or(deaf).map_or(Ok(()), Err)
     }
 
-    fn add(&mut self, endpoint: &Arc<EndpointInner>, ip: IpAddr, socket: Socket) -> io::Result<()> {
+    fn add(&mut self, serve: &impl Serve, quic: &QuicConfig, ip: IpAddr, socket: Socket) -> io::Result<()> {
         let (udp, heard) = QuicSocket::listening(socket)?;
-        let config = endpoint.quic.listening(udp.address());
+        let config = quic.listening(udp.address());
         let quic =
             quinn::Endpoint::new_with_abstract_socket(config, None, udp.clone(), Arc::new(TokioRuntime))?;
-        let task = tokio::spawn(hear(endpoint.clone(), udp.clone(), heard));
+        let task = serve.hear(udp.clone(), heard);
         self.bound.insert(ip, Bound { udp, quic, listener: false, tasks: vec![task] });
         Ok(())
     }
@@ -140,25 +152,28 @@ impl Sockets {
     /// Lets TCP and QUIC connections in where that is not so yet.
     pub(crate) fn listen(
         &mut self,
-        endpoint: &Arc<EndpointInner>,
+        serve: &impl Serve,
+        quic: &QuicConfig,
         port: u16,
+        kind: CarrierKind,
     ) -> Result<(), (SocketAddr, io::Error)> {
         let mut failure = None;
         for (&ip, bound) in self.bound.iter_mut().filter(|(_, bound)| !bound.listener) {
             let address = SocketAddr::new(ip, port);
-            let kind = endpoint.config.carriers.listens_to();
             match listener(address, kind) {
                 Ok(listener) => {
-                    bound.tasks.push(tokio::spawn(accept_tcp(endpoint.clone(), listener, kind)));
-                    let (quic, config) = (bound.quic.clone(), endpoint.quic.server());
-                    quic.set_server_config(Some(config.clone()));
-                    bound.tasks.push(tokio::spawn(accept_quic(endpoint.clone(), quic, config)));
+                    bound.tasks.push(serve.accept_tcp(listener, kind));
+                    let config = quic.server();
+                    bound.quic.set_server_config(Some(config.clone()));
+                    bound.tasks.push(serve.accept_quic(bound.quic.clone(), config));
                     bound.listener = true;
                 }
                 Err(error) => failure = Some((address, error)),
             }
         }
-        self.listening |= failure.is_none();
+        if failure.is_none() {
+            self.listening = Some(kind);
+        }
         failure.map_or(Ok(()), Err)
     }
 }

@@ -156,6 +156,18 @@ async fn a_path_that_joined_beside_the_first_survives_its_loss() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_path_that_it_retires_ends_without_a_byte_sent_again() {
+    let Some(server) = scenario("retire").await else { return };
+    assert_eq!(server.ended().await, ended(DONE, "done", [0, 1]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_equal_opens_on_two_paths_are_both_answered_and_both_stay() {
+    let Some(server) = scenario("two_opens").await else { return };
+    assert_eq!(server.ended().await, ended(DONE, "done", [0, 1]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn its_join_travels_as_early_data_once_for_each_ticket() {
     let Some(server) = scenario("early").await else { return };
     assert_eq!(server.ended().await, ended(DONE, "done", [0, 1, 2]));

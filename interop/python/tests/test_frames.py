@@ -29,7 +29,7 @@ class Examples(unittest.TestCase):
         body, size = f.split_segment(documented("accept segment")) or (b"", 0)
         self.assertEqual(size, len(documented("accept segment")))
         accept, ack = f.decode(body)
-        self.assertEqual(accept.params, f.Params(16 << 20, 8 << 20, 1024))
+        self.assertEqual(accept.params, f.Params(16 << 20, 8 << 20, 1024, retire=True))
         self.assertEqual(ack.reports, [f.Report(0, 1)])
         connection.accepted(accept)
         joined = f.frame(f.JOIN, connection.id, 1, connection.join_proof(1), f.reports([f.Report(0, 1)]))
@@ -37,7 +37,7 @@ class Examples(unittest.TestCase):
         self.assertEqual(joined.hex(), _shortest(body).hex())
 
     def test_parameters_are_documented(self) -> None:
-        params = f.Params(16 << 20, 8 << 20, 1024, target="ssh.laptop.user@example.org")
+        params = f.Params(16 << 20, 8 << 20, 1024, target="ssh.laptop.user@example.org", retire=True)
         self.assertIn(params.encode().hex(), documented("open segment").hex())
 
 

@@ -37,7 +37,7 @@ class Connection:
         self._key, self.peer = key, peer
         self.id, self.random = os.urandom(16), os.urandom(32)
         self.secret: bytes | None = None
-        self._own = f.Params(max_data=WINDOW, max_stream_data=WINDOW, target=target)
+        self._own = f.Params(max_data=WINDOW, max_stream_data=WINDOW, target=target, retire=True)
         # What counts before ACCEPT: early credit.
         self._max_data, self._peer_params = f.Params().max_data, f.Params()
         self._data_sent = self._granted = 0
@@ -54,15 +54,25 @@ class Connection:
         self.tickets: list[SessionTicket] = []
         self.closed: tuple[int, str] | None = None
         self._close_acknowledged = False
+        # Frames that were lost with their path and went again.
+        self.requeued = 0
 
     # Paths
 
     def open(self, address: tuple[str, int], version: int = f.VERSION) -> Path:
         """Opens the connection over a first path; what was written before travels behind OPEN."""
+        return self._answered(self._send_open(address, version))
+
+    def open_twice(self, first: tuple[str, int], second: tuple[str, int]) -> tuple[Path, Path]:
+        """Opens the connection by two equal OPENs, on two paths."""
+        one, other = self._send_open(first), self._send_open(second)
+        return self._answered(one), self._answered(other)
+
+    def _send_open(self, address: tuple[str, int], version: int = f.VERSION) -> Path:
         path = self._dial(address)
         head = bytes([version]) + self.id + f.varint(path.id) + self.random + f.reports(self._lost_reports())
         self._send_first(path, f.frame(f.OPEN, head, self._own.encode()))
-        return self._answered(path)
+        return path
 
     def join(self, address: tuple[str, int], early: bool = False) -> Path:
         """Joins with another path. With `early`, JOIN travels in the first flight, if there is a ticket."""
@@ -86,6 +96,13 @@ class Connection:
         """Closes a path that is no longer wanted."""
         path.close()
         self._path_lost(path)
+
+    def retire(self, path: Path) -> None:
+        """Ends a path without a loss: it is over when all has arrived that either side sent on it."""
+        if not self._peer_params.retire:
+            raise ValueError("the server does not know RETIRE")
+        path.retired = True
+        self._say(f.frame(f.RETIRE, path.id, path.sent))
 
     def set_mode(self, mode: int) -> None:
         """States how paths are used."""
@@ -140,14 +157,16 @@ class Connection:
             self._delivered(path.acknowledged(report.received))
             for sent in path.unacknowledged:
                 self._queue.extend((data, []) for data in sent.frames)
+                self.requeued += len(sent.frames)
             path.unacknowledged.clear()
+            path.close()
         self._forget_settled()
 
     def _forget_settled(self) -> None:
         """Forgets lost paths whose own count is acknowledged and whose peer's was heard."""
         settled = [id for id, path in self._lost.items() if path.final and id not in self._untold]
         for id in settled:
-            del self._lost[id]
+            self._lost.pop(id).close()
 
     def join_proof(self, path: int) -> bytes:
         assert self.secret is not None
@@ -197,7 +216,7 @@ class Connection:
 
     def transmit(self) -> None:
         """Sends what waits, and acknowledgements, on the newest answered path."""
-        answered = [path for path in self.paths.values() if path.answered]
+        answered = [path for path in self.paths.values() if path.answered and not path.retired]
         if not answered:
             return
         path = answered[-1]
@@ -255,6 +274,9 @@ class Connection:
         for frame in f.decode(body):
             path.owes_ack |= frame.eliciting
             self._take_frame(path, frame)
+        for done in [path for path in self.paths.values() if path.done]:
+            # Its carrier stays open until the server has heard this, or has said the same.
+            self._path_lost(done)
 
     def _take_frame(self, path: Path, frame: Frame) -> None:
         kind = frame.kind
@@ -277,6 +299,10 @@ class Connection:
             for report in frame.reports:
                 if report.path in self.paths:
                     self._delivered(self.paths[report.path].acknowledged(report.received))
+        elif kind == f.RETIRE:
+            for report in frame.reports:
+                if report.path in self.paths:
+                    self.paths[report.path].expected = report.received
         elif kind in (f.STREAM, f.STREAM_FIN):
             self._streams[frame.stream].receiver.take(frame.offset, frame.data, kind == f.STREAM_FIN)
         elif kind == f.MAX_DATA:
@@ -296,7 +322,10 @@ class Connection:
         for stream in self._streams.values():
             stream.max_data = max(stream.max_data, frame.params.max_stream_data)
         material = self.id + raw_public(self._key) + self.peer + self.random + frame.data
-        self.secret = hmac_sha256(b"whimbrel connection secret v1", material)
+        secret = hmac_sha256(b"whimbrel connection secret v1", material)
+        if self.secret is not None and self.secret != secret:
+            raise f.FrameError("two answers to equal OPENs differ")
+        self.secret = secret
 
     def _delivered(self, segments: list[Sent]) -> None:
         for sent in segments:

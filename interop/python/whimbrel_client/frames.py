@@ -11,7 +11,7 @@ OPEN, ACCEPT, JOIN, JOINED, REFUSE, ACK = 0x00, 0x02, 0x04, 0x06, 0x08, 0x0A
 STREAM, STREAM_FIN = 0x0C, 0x0E
 MAX_DATA, MAX_STREAM_DATA, MAX_STREAMS = 0x10, 0x12, 0x14
 RESET, STOP, PATH_LOST, CLOSE, CLOSE_ACK = 0x16, 0x18, 0x1A, 0x1C, 0x1E
-PING, HANDOVER = 0x21, 0x2B
+RETIRE, PING, HANDOVER = 0x20, 0x21, 0x2B
 # A segment with nothing else in it is not acknowledged.
 NOT_ELICITING = (ACK, REFUSE)
 
@@ -76,19 +76,22 @@ class Params:
     max_ack_delay: int = 25
     linger: int = 86_400
     target: str | None = None
+    retire: bool = False
 
     def encode(self) -> bytes:
         numbers = (self.max_data, self.max_stream_data, self.max_streams, self.max_ack_delay, self.linger)
         out = b"".join(_parameter(id, varint(value)) for id, value in enumerate(numbers, 1))
-        return out + (_parameter(6, self.target.encode()) if self.target else b"")
+        out += _parameter(6, self.target.encode()) if self.target else b""
+        return out + (_parameter(8, b"") if self.retire else b"")
 
     @classmethod
     def decode(cls, data: bytes) -> "Params":
-        reader, numbers = Reader(data), {}
+        reader, numbers, retire = Reader(data), {}, False
         while reader.more():
             id, value = reader.varint(), reader.prefixed()
             if 1 <= id <= 5:
                 numbers[id] = Reader(value).varint()
+            retire |= id == 8
         least = cls()
         return cls(
             max(numbers.get(1, 0), least.max_data),
@@ -96,6 +99,7 @@ class Params:
             max(numbers.get(3, 0), least.max_streams),
             numbers.get(4, least.max_ack_delay),
             numbers.get(5, least.linger),
+            retire=retire,
         )
 
 
@@ -174,7 +178,7 @@ def _decode(kind: int, body: Reader) -> Frame:
         return Frame(kind, value=body.varint())
     if kind in (MAX_STREAM_DATA, RESET, STOP):
         return Frame(kind, stream=body.varint(), value=body.varint())
-    if kind == PATH_LOST:
+    if kind in (PATH_LOST, RETIRE):
         return Frame(kind, reports=[Report(body.varint(), body.varint())])
     if kind == CLOSE_ACK or kind & 1:
         return Frame(kind)

@@ -21,8 +21,9 @@ class PathGone(Exception):
 
 @dataclass
 class Sent:
-    """What a segment carried that must arrive: frames that are said again as they stand, and paths whose final
-    count they told."""
+    """What a segment carried that must arrive.
+
+    Its frames are said again as they stand; `told` are the paths whose final count they told."""
 
     frames: list[bytes] = field(default_factory=list)
     told: list[int] = field(default_factory=list)
@@ -50,6 +51,9 @@ class Path:
         self.answered = False
         # The server has said how much of a lost path it took.
         self.final = False
+        # What RETIRE said: we send nothing more here, and how many segments the server sends in all.
+        self.retired = False
+        self.expected: int | None = None
         self.sent = 0
         self.received = 0
         self.unacknowledged: deque[Sent] = deque()
@@ -88,6 +92,11 @@ class Path:
             self._plaintext = self._plaintext[size:]
             whole.append(body)
         return whole
+
+    @property
+    def done(self) -> bool:
+        """A retired path on which all has arrived, both ways."""
+        return self.retired and self.expected == self.received and not self.unacknowledged
 
     def acknowledged(self, count: int) -> list[Sent]:
         """The peer has the first `count` segments: what was in those that it had not told before."""

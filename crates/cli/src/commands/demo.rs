@@ -8,12 +8,12 @@ use clap::Args;
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::args::{Globals, after};
 use crate::demo::Outcome;
 use crate::demo::client::{Kind, Seen, download};
 use crate::demo::events::{EVENTS, happen};
 use crate::demo::links::{Links, links};
 use crate::demo::stage::{FILE, Stage};
+use crate::options::{Globals, after};
 use crate::output;
 use crate::progress::{Board, Progress};
 use crate::shutdown::Shutdown;

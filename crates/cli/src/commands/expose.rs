@@ -10,10 +10,10 @@ use whimbrel_base::Name;
 use whimbrel_transport::{Config, Connection, Stream};
 
 use crate::access::{self, Entry};
-use crate::args::{Globals, after};
 use crate::failure::Failure;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
+use crate::options::{Globals, after, duration, host_and_port};
 use crate::status::{About, Reporter};
 use crate::{output, serving, tunnel};
 
@@ -33,7 +33,7 @@ pub(crate) struct Expose {
     /// The name to be reached under; not needed with --ticket
     name: Option<Name>,
     /// The local service
-    #[arg(long, value_name = "HOST:PORT", value_parser = super::host_and_port)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     to: String,
     /// Who may connect: an endpoint id, a name, or `any`; repeatable
     #[arg(long, value_name = "ID|NAME|any")]
@@ -42,7 +42,7 @@ pub(crate) struct Expose {
     #[arg(long)]
     ticket: bool,
     /// How long connections of peers that are out of reach are kept: a number and s, m, h or d
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = super::duration)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
     linger: Duration,
     #[command(flatten)]
     paths: PathFlags,

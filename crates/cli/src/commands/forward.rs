@@ -9,13 +9,13 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::args::{Globals, after};
 use crate::lasting::Lasting;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
+use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{output, tunnel};
+use crate::{identity, output, tunnel};
 
 /// After an error of accept(2), such as too many open files.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
@@ -49,7 +49,7 @@ pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
         format!("cannot listen on {}; choose another port, or stop who uses it", args.listen)
     })?;
     let wish = Wish { config: args.paths.config(), ..Wish::default() };
-    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, wish).await?);
+    let network = Arc::new(Network::start(globals, identity::of_user(globals)?.key, wish).await?);
     let result = tokio::select! {
         result = serve(globals, args, &network, listener) => result,
         _ = shutdown.requested() => Ok(()),

@@ -7,10 +7,10 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use whimbrel_base::{Delegation, EndpointId, Name, NameKind, UnixTime};
 
-use crate::args::{Globals, after};
 use crate::failure::Failure;
 use crate::naming::{self, Registered};
 use crate::network::{Network, Wish};
+use crate::options::{Globals, after, duration};
 use crate::{identity, output, places};
 
 /// Print this user's endpoint id; register and hand out names
@@ -58,7 +58,7 @@ enum Action {
         #[arg(long, value_name = "ID")]
         to: EndpointId,
         /// How long it holds: a number and s, m, h or d
-        #[arg(long = "for", value_name = "TIME", default_value = "365d", value_parser = super::duration)]
+        #[arg(long = "for", value_name = "TIME", default_value = "365d", value_parser = duration)]
         duration: Duration,
         /// Print a JSON object
         #[arg(long)]
@@ -84,7 +84,7 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
         let (kind, user_name) = (user.kind(), user.user());
         return Err(Failure::usage(format!("{user} is a {kind}'s name; register the user: {user_name}")));
     }
-    let identity = super::identity(globals)?;
+    let identity = identity::of_user(globals)?;
     let id = identity.key.id();
     match args.action {
         None if args.json => output::json(&json!({

@@ -10,9 +10,9 @@ use whimbrel_base::{Name, SignedRecord};
 use whimbrel_names::{Limits, MemoryStore, RedbStore, Service};
 use whimbrel_transport::Resolver as _;
 
-use crate::args::{Globals, after};
 use crate::failure::Failure;
 use crate::network::{Network, Wish};
+use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::{identity, output, places};
@@ -171,7 +171,7 @@ fn print(record: &SignedRecord, as_json: bool) -> Result<()> {
 }
 
 async fn lookup(globals: &Globals, args: Lookup) -> Result<()> {
-    let network = Network::start(globals, super::identity(globals)?.key, Wish::default()).await?;
+    let network = Network::start(globals, identity::of_user(globals)?.key, Wish::default()).await?;
     let result = network.resolver()?.lookup_record(&args.name).await;
     network.close().await;
     print(&result.with_context(|| format!("cannot look up {}", args.name))?, args.json)
@@ -179,7 +179,7 @@ async fn lookup(globals: &Globals, args: Lookup) -> Result<()> {
 
 async fn watch(globals: &Globals, args: Watch) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let network = Network::start(globals, super::identity(globals)?.key, Wish::default()).await?;
+    let network = Network::start(globals, identity::of_user(globals)?.key, Wish::default()).await?;
     let resolver = network.resolver()?;
     // Tells at once if there is no service; that a name is not registered yet is no mistake here.
     let first = resolver.lookup_record(&args.name).await;

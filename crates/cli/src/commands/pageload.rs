@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use whimbrel_pageload::cli;
 
-use crate::args::after;
+use crate::options::after;
 
 /// Simulate loading a recorded page over several networks
 #[derive(Args, Debug)]

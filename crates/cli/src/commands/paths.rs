@@ -4,9 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use whimbrel::{HandoverMode, Policy, SchedulerKind};
 
-use crate::args::{Globals, after};
 use crate::failure::Failure;
 use crate::multipath::{Change, path_priority};
+use crate::options::{Globals, after};
 use crate::output;
 use crate::status::{self, Report, ask_all};
 

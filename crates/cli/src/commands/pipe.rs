@@ -9,13 +9,13 @@ use clap::Args;
 use whimbrel_proto::StreamError;
 use whimbrel_transport::{CloseCode, Stream};
 
-use crate::args::{Globals, after};
 use crate::failure::Failure;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish, connect};
+use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::tunnel;
+use crate::{identity, tunnel};
 
 /// How long the peer may take to confirm the end, once everything has arrived.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ pub(crate) struct Pipe {
 pub(crate) async fn run(globals: &Globals, args: Pipe) -> Result<()> {
     let mut shutdown = Shutdown::catch(false)?.with_hangup()?;
     let wish = Wish { config: args.paths.config(), ..Wish::default() };
-    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, wish).await?);
+    let network = Arc::new(Network::start(globals, identity::of_user(globals)?.key, wish).await?);
     let result = tokio::select! {
         result = serve(globals, &args, &network) => result,
         request = shutdown.requested() => Err(request.error()),

@@ -11,10 +11,10 @@ use whimbrel_base::Name;
 use whimbrel_transport::{Connection, Listener};
 
 use crate::access::{self, Entry};
-use crate::args::{Globals, after};
 use crate::failure::{self, Failure};
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
+use crate::options::{Globals, after};
 use crate::progress::Board;
 use crate::status::{About, Reporter};
 use crate::transfer::Trouble;

@@ -8,17 +8,17 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use serde_json::json;
 
-use crate::args::{Globals, after};
 use crate::failure::{self, Failure};
 use crate::lasting::Lasting;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
-use crate::output;
+use crate::options::{Globals, after};
 use crate::progress::Board;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::transfer::Trouble;
 use crate::transfer::sending::{Outgoing, Sent, send};
+use crate::{identity, output};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
     let name = check(&args.file)?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let wish = Wish { config: args.paths.config(), ..Wish::default() };
-    let network = Arc::new(Network::start(globals, super::identity(globals)?.key, wish).await?);
+    let network = Arc::new(Network::start(globals, identity::of_user(globals)?.key, wish).await?);
     let start = Instant::now();
     let result = tokio::select! {
         result = until_sent(globals, &args, &name, &network) => result,

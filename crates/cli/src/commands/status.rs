@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use whimbrel_base::UnixTime;
 
-use crate::args::{Globals, after};
+use crate::options::{Globals, after};
 use crate::output;
 use crate::status::{ConnectionReport, PathReport, Report, ask_all};
 

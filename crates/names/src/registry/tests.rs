@@ -5,6 +5,7 @@ use whimbrel_base::{Delegation, MAX_RECORD_BYTES, Record, SecretKey};
 use super::*;
 use crate::store::MemoryStore;
 
+mod ahead;
 mod bounds;
 mod devices;
 mod lifetimes;

@@ -141,6 +141,18 @@ impl Core {
         news
     }
 
+    /// A record that was looked up, or a newer one of the same endpoint that a watch brought.
+    pub(super) fn newest(&self, found: SignedRecord) -> SignedRecord {
+        let state = self.state();
+        let watched =
+            state.watches.get(&found.record().name).and_then(|watched| watched.news.borrow().clone());
+        let is_newer = |watched: &SignedRecord| {
+            let (watched, found) = (watched.record(), found.record());
+            watched.id == found.id && watched.sequence > found.sequence
+        };
+        watched.filter(is_newer).unwrap_or(found)
+    }
+
     /// Ends a watch when nobody receives it any more.
     async fn end_watch(self: Arc<Self>, name: Name, news: Arc<watch::Sender<Option<SignedRecord>>>) {
         loop {

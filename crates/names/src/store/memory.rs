@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use whimbrel_base::{EndpointId, Name, UnixTime};
 
-use super::{Answer, Changes, Cursor, Entry, Store, StoreError, Stored, Version};
+use super::{Answer, Changes, Cursor, Entry, Placed, Store, StoreError, Stored, Version};
 
 /// Keeps entries in memory, for as long as the process lives.
 #[derive(Debug)]
@@ -87,12 +87,12 @@ impl Store for MemoryStore {
         answer(Ok(self.state().entries.get(name).cloned()))
     }
 
-    fn put(&self, expected: Option<Version>, entry: Entry) -> Answer<'_, Version> {
+    fn place(&self, expected: Option<Version>, entry: Entry) -> Answer<'_, Placed> {
         let version = self.state().put(expected, entry);
         if let Ok(Version(head)) = version {
             raise(&self.head, head);
         }
-        answer(version)
+        answer(version.map(Placed::durable))
     }
 
     fn remove<'a>(&'a self, name: &'a Name, expected: Version) -> Answer<'a, ()> {

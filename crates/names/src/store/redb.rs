@@ -2,25 +2,29 @@
 //!
 //! What was acknowledged is on the disk: it survives the death of the process and of the machine at any instant. One
 //! thread writes. It takes all the puts that are waiting into one transaction, so that they share the one wait for the
-//! disk, and answers each when the disk has answered.
+//! disk, and answers each when the disk has answered. Who comes after whom is known before that, in memory.
 //!
 //! A full or failing disk makes puts fail, and nothing else: the file is opened again for the next put, which succeeds
 //! once the disk does.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use redb::{Database, DatabaseError, ReadableDatabase as _};
 use tokio::sync::{mpsc, oneshot, watch};
 use whimbrel_base::{EndpointId, Name, UnixTime};
 
+use self::ahead::Ahead;
+use self::change::Change;
 use self::failure::Failure;
-use self::writer::{Change, Job};
+use self::writer::Job;
 use super::memory::{raise, wait};
-use super::{Answer, Changes, Cursor, Entry, Store, StoreError, Stored, Version};
+use super::{Answer, Changes, Cursor, Entry, Placed, Store, StoreError, Stored, Version};
 
+mod ahead;
+mod change;
 mod creation;
 mod failure;
 mod tables;
@@ -46,6 +50,7 @@ struct Shared {
     database: Mutex<Option<Arc<Database>>>,
     /// Locked while somebody reads, who may have been given up long ago.
     closed: RwLock<bool>,
+    ahead: Mutex<Ahead>,
     head: watch::Sender<u64>,
 }
 
@@ -61,12 +66,13 @@ impl RedbStore {
     }
 
     fn open_with(file: PathBuf, open: Box<Opener>) -> Result<Self, StoreError> {
-        let (database, closed) = (Mutex::new(None), RwLock::new(false));
-        let shared = Arc::new(Shared { file, open, database, closed, head: watch::Sender::new(0) });
+        let (database, closed, ahead) = (Mutex::new(None), RwLock::new(false), Mutex::new(Ahead::new(0)));
+        let shared = Arc::new(Shared { file, open, database, closed, ahead, head: watch::Sender::new(0) });
         let database = shared.database()?;
         let head = failure::guard(|| tables::head(&database.begin_read()?))
             .map_err(|failure| shared.failed(failure))?;
         raise(&shared.head, head);
+        *shared.ahead() = Ahead::new(head);
         drop(database);
         let (jobs, queue) = mpsc::channel(QUEUE);
         let writer = std::thread::Builder::new()
@@ -90,24 +96,30 @@ impl RedbStore {
         read: impl FnOnce(&redb::ReadTransaction) -> Result<T, Failure> + Send + 'static,
     ) -> Answer<'a, T> {
         let shared = self.shared.clone();
-        Box::pin(async move {
-            let task = tokio::task::spawn_blocking(move || shared.read(read));
-            task.await.unwrap_or(Err(StoreError::Stopped))
-        })
+        blocking(move || shared.read(read))
     }
 
-    fn write<'a>(&self, change: Change) -> Answer<'a, Version> {
-        let jobs = self.jobs.clone();
+    /// Gives a change its turn, once the queue has room for it.
+    fn order<'a>(&self, change: Change) -> Answer<'a, Placed> {
+        let (shared, jobs) = (self.shared.clone(), self.jobs.clone());
         Box::pin(async move {
-            let (reply, answer) = oneshot::channel();
             let jobs = jobs.ok_or(StoreError::Stopped)?;
-            let sent = jobs.send(Job { change, reply }).await;
-            // Don't keep the writer alive while waiting for it.
-            drop(jobs);
-            sent.map_err(|_| StoreError::Stopped)?;
-            answer.await.unwrap_or(Err(StoreError::Stopped))
+            let place = jobs.reserve_owned().await.map_err(|_| StoreError::Stopped)?;
+            // The place in the queue keeps the writer alive, until it is taken or given up there.
+            let ordering = tokio::task::spawn_blocking(move || shared.order(change, place));
+            ordering.await.unwrap_or(Err(StoreError::Stopped))
         })
     }
+}
+
+/// Runs something on a thread that may block.
+fn blocking<'a, T: Send + 'static>(
+    run: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Answer<'a, T> {
+    Box::pin(async move {
+        let task = tokio::task::spawn_blocking(run);
+        task.await.unwrap_or(Err(StoreError::Stopped))
+    })
 }
 
 impl Shared {
@@ -137,6 +149,43 @@ impl Shared {
         }
         let database = self.database()?;
         failure::guard(|| read(&database.begin_read()?)).map_err(|failure| self.failed(failure))
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        // Nothing under this lock panics half-way through a change.
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, name: &Name) -> Result<Option<Stored>, StoreError> {
+        // What is not ahead any more is in the file already.
+        let ahead = self.ahead().get(name).cloned();
+        match ahead {
+            Some(stored) => Ok(stored),
+            None => self.read(|txn| tables::get(txn, name)),
+        }
+    }
+
+    fn order(&self, change: Change, place: mpsc::OwnedPermit<Job>) -> Result<Placed, StoreError> {
+        // Reads under the lock: what is decided on must not change before the change has its turn.
+        let mut ahead = self.ahead();
+        let newest = match ahead.get(change.name()) {
+            Some(stored) => stored.as_ref().map(|stored| stored.version),
+            None => self.read(|txn| tables::get(txn, change.name()))?.map(|stored| stored.version),
+        };
+        if newest != change.expected() {
+            return Err(StoreError::Conflict);
+        }
+        let (turn, version) = ahead.add(&change);
+        let (reply, answer) = oneshot::channel();
+        place.send(Job { change, turn, version, reply });
+        let durable = Box::pin(async move { answer.await.unwrap_or(Err(StoreError::Stopped)) });
+        Ok(Placed { version, durable })
+    }
+
+    /// The file says what became of these.
+    fn settle(&self, jobs: &[Job]) {
+        let mut ahead = self.ahead();
+        jobs.iter().for_each(|job| ahead.settle(job.change.name(), job.turn));
     }
 
     /// Waits for who reads, and lets go of the file.
@@ -176,19 +225,19 @@ impl fmt::Debug for RedbStore {
 
 impl Store for RedbStore {
     fn get<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<Stored>> {
-        let name = name.clone();
-        self.read(move |txn| tables::get(txn, &name))
+        let (shared, name) = (self.shared.clone(), name.clone());
+        blocking(move || shared.get(&name))
     }
 
-    fn put(&self, expected: Option<Version>, entry: Entry) -> Answer<'_, Version> {
+    fn place(&self, expected: Option<Version>, entry: Entry) -> Answer<'_, Placed> {
         let entry = Box::new(entry);
-        self.write(Change::Put { expected, entry })
+        self.order(Change::Put { expected, entry })
     }
 
     fn remove<'a>(&'a self, name: &'a Name, expected: Version) -> Answer<'a, ()> {
         let name = name.clone();
-        let removed = self.write(Change::Remove { name, expected });
-        Box::pin(async move { removed.await.map(|_| ()) })
+        let placed = self.order(Change::Remove { name, expected });
+        Box::pin(async move { placed.await?.durable.await })
     }
 
     fn owned_by<'a>(&'a self, owner: &'a EndpointId) -> Answer<'a, u64> {

@@ -12,7 +12,7 @@ use whimbrel_names::{Limits, NameResolver, Service, Store};
 use whimbrel_transport::{Connection, Endpoint, ManualMonitor, Stream};
 
 /// The service's, and none that the system gives to outgoing connections: it must be free when the service comes back.
-const PORT: u16 = 4600;
+pub const SERVICE_PORT: u16 = 4600;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -62,7 +62,8 @@ pub async fn host(net: Net, last: u8, seed: u8) -> Host {
 pub async fn service(net: Net, store: impl Store) -> Service {
     log();
     let at = ManualMonitor::new([net.ip(200)]);
-    let builder = Endpoint::builder().secret_key(key(200)).monitor(at).port(PORT).config(Service::config());
+    let builder =
+        Endpoint::builder().secret_key(key(200)).monitor(at).port(SERVICE_PORT).config(Service::config());
     let mut bound = builder.bind().await;
     // The sockets of the one before may need a moment to go.
     for _ in 0..500 {
@@ -72,7 +73,7 @@ pub async fn service(net: Net, store: impl Store) -> Service {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let at = ManualMonitor::new([net.ip(200)]);
         let builder =
-            Endpoint::builder().secret_key(key(200)).monitor(at).port(PORT).config(Service::config());
+            Endpoint::builder().secret_key(key(200)).monitor(at).port(SERVICE_PORT).config(Service::config());
         bound = builder.bind().await;
     }
     Service::start(bound.unwrap(), store, Limits::default()).await.unwrap()

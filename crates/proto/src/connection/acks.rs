@@ -10,6 +10,7 @@ use super::schedule::answers_for;
 use super::transmit::SMALL_FRAME;
 use crate::frame::{self, Acks, Frame, PathReport};
 use crate::ids::PathId;
+use crate::path::{Path, PathState};
 use crate::varint;
 
 /// So many bytes are acknowledged at once; fewer after the acknowledgement delay.
@@ -67,8 +68,11 @@ impl Connection {
                 told.push((path, answers));
             }
         }
-        // What is only told along is no reason to send anything.
-        let any = acks.iter().any(|(report, _)| told.contains(&(report.path, true)));
+        // What is only told along is no reason to send anything, and acknowledgements of acknowledgements would never end.
+        // (A path that retires is settled by its counts.)
+        let asks = |p: &Path| p.ack_due || p.unreported_bytes > 0 || p.state == PathState::Retiring;
+        let asked = |id| self.paths.get(id).is_some_and(asks);
+        let any = acks.iter().any(|(report, _)| told.contains(&(report.path, true)) && asked(report.path));
         if any {
             draft.put(&Frame::Ack(acks), None);
         }

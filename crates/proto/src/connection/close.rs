@@ -162,7 +162,7 @@ impl Connection {
             return;
         }
         self.closed = Some((by, code, reason.clone()));
-        self.held = 0;
+        self.memory.clear();
         self.send_queue.clear();
         let blocked = std::mem::take(&mut self.blocked_writers);
         for id in blocked {

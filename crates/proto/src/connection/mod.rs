@@ -28,11 +28,13 @@ use crate::frame::{Open, PathReport};
 use crate::handover::{Agreed, HandoverMode};
 use crate::ids::{PathId, Side, StreamId};
 use crate::notice::NoticeKey;
-use crate::params::Params;
+use crate::params::{MAX_GRANT, Params};
 use crate::path_ids::PathIds;
 use crate::path_table::PathTable;
 use crate::scheduler::SchedulerKind;
 use crate::secret::Secret;
+use crate::session::credit::Credit;
+use crate::session::send_memory::SendMemory;
 use crate::stream::Stream;
 use addresses::Addresses;
 use close::Farewell;
@@ -47,9 +49,15 @@ pub use streams::Read;
 pub struct Config {
     /// What the peer is told.
     pub params: Params,
+    /// Bytes that the peer may be ahead of the reader on one stream. A stream begins with `params.max_stream_data`, and
+    /// grows up to this while its reader keeps up.
+    pub stream_window: u64,
+    /// Bytes of all streams that may wait for their readers. Up to two thirds of it are kept free for streams that are not
+    /// open yet; the peer may have another `params.max_data` under way.
+    pub unread: u64,
     /// Bytes kept for one stream until they are acknowledged.
     pub stream_send_buffer: u64,
-    /// Bytes kept for all streams until they are acknowledged.
+    /// Bytes kept for all streams until they are acknowledged, beyond 64 KiB that each stream may hold anyway.
     pub send_buffer: u64,
     /// Bytes of one stream that may wait to be sent for the first time while a path is up. More
     /// would not be faster: they would only grow old, and cold in the processor's caches.
@@ -66,6 +74,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             params: Params::default(),
+            stream_window: 8 << 20,
+            unread: 384 << 20,
             stream_send_buffer: 8 << 20,
             send_buffer: 16 << 20,
             stream_unsent: 256 << 10,
@@ -73,6 +83,15 @@ impl Default for Config {
             handover: HandoverMode::default(),
             scheduler: SchedulerKind::default(),
         }
+    }
+}
+
+impl Config {
+    /// Brings what an application asked for within what the protocol promises and can express.
+    fn keep_promises(&mut self) {
+        self.params.keep_promises();
+        self.stream_window = self.stream_window.clamp(self.params.max_stream_data, MAX_GRANT);
+        self.unread = self.unread.min(MAX_GRANT);
     }
 }
 
@@ -122,13 +141,8 @@ pub struct Connection {
     max_streams_peer: u64,
     open_blocked: bool,
 
-    /// Connection credit: sent / allowed, received / granted / consumed.
-    data_sent: u64,
-    data_allowed: u64,
-    data_received: u64,
-    data_granted: u64,
-    data_consumed: u64,
-    held: u64,
+    credit: Credit,
+    memory: SendMemory,
     /// Pieces of stream data that wait for others before them, over all streams.
     pieces: usize,
 
@@ -153,6 +167,9 @@ pub struct Connection {
     contact_lost: Option<Instant>,
     events: Events,
     stats: Stats,
+    /// When the connection began here, and how long ago that was when this side was last told the time.
+    began: Instant,
+    clock: Duration,
 }
 
 impl Connection {
@@ -196,8 +213,10 @@ impl Connection {
         random: [u8; 32],
         now: Instant,
     ) -> Self {
-        config.params.keep_promises();
+        config.keep_promises();
+        let Params { max_data, max_stream_data, .. } = config.params;
         let early = Params::unknown_peer();
+        let credit = Credit::new(max_data, config.unread, max_stream_data, early.max_data);
         let mut handover = Agreed::unsaid(HandoverMode::Single);
         let mut control = Control::default();
         if config.handover != HandoverMode::Single {
@@ -227,12 +246,8 @@ impl Connection {
             max_streams_local: early.max_streams,
             max_streams_peer: config.params.max_streams,
             open_blocked: false,
-            data_sent: 0,
-            data_allowed: early.max_data,
-            data_received: 0,
-            data_granted: config.params.max_data,
-            data_consumed: 0,
-            held: 0,
+            credit,
+            memory: SendMemory::new(config.stream_send_buffer, config.send_buffer),
             pieces: 0,
             handover,
             scheduler: config.scheduler,
@@ -251,7 +266,13 @@ impl Connection {
             contact_lost: Some(now),
             events: Events::default(),
             stats: Stats::default(),
+            began: now,
+            clock: Duration::ZERO,
         }
+    }
+
+    fn note_time(&mut self, now: Instant) {
+        self.clock = self.clock.max(now.saturating_duration_since(self.began));
     }
 
     /// Takes the peer's random, with which the secret is known.
@@ -266,7 +287,7 @@ impl Connection {
     }
 
     fn learn_params(&mut self, params: Params) {
-        self.data_allowed = self.data_allowed.max(params.max_data);
+        self.credit.allow(params.max_data);
         self.max_streams_local = self.max_streams_local.max(params.max_streams);
         for stream in self.streams.values_mut() {
             stream.send.max_data = stream.send.max_data.max(params.max_stream_data);
@@ -277,6 +298,7 @@ impl Connection {
         self.peer_params = Some(params);
         let ids: Vec<StreamId> = self.streams.keys().copied().collect();
         for id in ids {
+            self.grant_at_once(id);
             self.enqueue(id);
         }
         if std::mem::take(&mut self.open_blocked) {
@@ -401,7 +423,7 @@ impl Connection {
     /// Bytes kept in buffers: written and unacknowledged, or received and unread.
     #[must_use]
     pub fn buffered(&self) -> u64 {
-        self.held + self.streams.values().map(|s| s.recv.held()).sum::<u64>()
+        self.memory.held() + self.credit.unread()
     }
 
     /// What this connection keeps, in numbers.
@@ -412,7 +434,7 @@ impl Connection {
             unseen_reports: self.unseen_paths.len(),
             segments: self.paths.values().map(|p| p.sent.len()).sum(),
             streams: self.streams.len(),
-            pieces: self.streams.values().map(|s| s.recv.pieces()).sum(),
+            pieces: self.pieces,
             events: self.events.len(),
         }
     }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Connection;
+use super::close::Farewell;
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::Event;
 use crate::frame::{Join, MAX_REPORTS, Open, PathReport};
@@ -295,7 +296,7 @@ impl Connection {
                     bytes += stream.send.requeue(range, fin);
                     self.enqueue(id);
                 }
-            } else {
+            } else if content != Content::CloseAck || self.farewell != Farewell::Settled {
                 self.control.mark(&content);
             }
         }

@@ -26,6 +26,7 @@ impl Connection {
         path: PathId,
         segment: &[u8],
     ) -> Result<(), ProtocolError> {
+        self.note_time(now);
         let result = self.take_segment(now, path, segment);
         if let Err(error) = &result {
             self.abort(error.code(), &error.to_string());
@@ -178,7 +179,7 @@ impl Connection {
         match frame {
             Frame::Stream { id, offset, data, fin } => self.take_data(id, offset, data, fin),
             Frame::MaxData(max) => {
-                self.data_allowed = self.data_allowed.max(max);
+                self.credit.allow(max);
                 Ok(())
             }
             Frame::MaxStreamData(id, max) => {
@@ -187,6 +188,7 @@ impl Connection {
                 {
                     stream.send.max_data = stream.send.max_data.max(max);
                     self.enqueue(id);
+                    self.wake_writer(id);
                 }
                 Ok(())
             }
@@ -231,12 +233,16 @@ impl Connection {
             self.stats.stream_bytes_duplicate += data.len() as u64;
             return Ok(());
         }
+        let pace = self.pace();
         let Some(stream) = self.streams.get_mut(&id) else {
             return Ok(());
         };
         let consumed = stream.recv.consumed();
         let (arrived, pieces) = (stream.recv.arrived(), stream.recv.pieces());
         let grown = stream.recv.insert(id, offset, data, fin)?;
+        if grown > 0 && stream.recv.note_arrival(&pace) {
+            self.control.max_stream_data.insert(id);
+        }
         let discarded = stream.recv.consumed() - consumed;
         let readable = stream.recv.is_readable();
         self.pieces = self.pieces + stream.recv.pieces() - pieces;
@@ -252,15 +258,15 @@ impl Connection {
         if readable {
             self.push(Event::Readable(id));
         }
+        if arrived == 0 && !fin {
+            self.grant_at_once(id);
+        }
         self.remove_if_over(id);
         Ok(())
     }
 
     fn count_received(&mut self, grown: u64) -> Result<(), ProtocolError> {
-        self.data_received += grown;
-        if self.data_received > self.data_granted {
-            return Err(ProtocolError::FlowControl);
-        }
+        self.control.max_data |= self.credit.receive(grown)?;
         Ok(())
     }
 
@@ -313,7 +319,9 @@ impl Connection {
         if count > path.sent_count {
             return Err(ProtocolError::AckOfUnsent);
         }
-        self.apply_ack(now, id, count, Some(Duration::from_micros(delay)));
+        // What it was held back for beyond the promise counts as part of the round trip (RFC 9002 §5.3).
+        let delay = Duration::from_micros(delay).min(self.peer_ack_delay());
+        self.apply_ack(now, id, count, Some(delay));
         Ok(())
     }
 
@@ -361,8 +369,10 @@ impl Connection {
         };
         let before = stream.send.held();
         stream.send.acknowledged(range, fin);
-        self.held = self.held.saturating_sub(before - stream.send.held());
-        if stream.send.is_drained() {
+        let (after, drained) = (stream.send.held(), stream.send.is_drained());
+        self.memory.change(before, after);
+        self.wake_writer(id);
+        if drained {
             self.push(Event::Drained(id));
         }
         self.remove_if_over(id);

@@ -103,7 +103,7 @@ impl Connection {
         if self.closed.is_some() {
             return 0;
         }
-        let credit = self.data_allowed - self.data_sent;
+        let credit = self.credit.room();
         let (mut fresh, mut more, mut rest) = (0u64, 0u64, 0u64);
         for stream in self.send_queue.iter().take(LOOK).filter_map(|id| self.streams.get(id)) {
             let unsent = stream.send.sendable();

@@ -1,11 +1,20 @@
 //! What the application does with streams.
 
+use std::time::Duration;
+
 use super::Connection;
 use crate::error::{CloseCode, StreamError};
 use crate::event::Event;
 use crate::ids::StreamId;
 use crate::params::Params;
-use crate::stream::{RecvRead, Stream};
+use crate::stream::{Pace, RecvRead, Stream};
+
+/// A stream is granted no more than this at once; what a page is made of fits in.
+const LARGEST_OPENING_WINDOW: u64 = 256 * 1024;
+/// What arrives and is read within this time is quick, however short the round trip is.
+const LEAST_PATIENCE: Duration = Duration::from_millis(30);
+/// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer doesn't read.
+const AHEAD_OF_CREDIT: u64 = 64 * 1024;
 
 /// What a read found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +40,23 @@ impl Connection {
         let mut stream = self.new_stream();
         stream.announce = true;
         self.streams.insert(id, stream);
+        if self.is_established() {
+            self.grant_at_once(id);
+        }
         self.enqueue(id);
         Some(id)
+    }
+
+    /// Grants a stream on which nothing has arrived more than was stated for all, as long as there is enough for others:
+    /// what comes may be large, and should not have to wait for a round trip.
+    pub(super) fn grant_at_once(&mut self, id: StreamId) {
+        let size = self.credit.opening_window(self.streams.len());
+        let size = size.min(LARGEST_OPENING_WINDOW).min(self.config.stream_window);
+        if let Some(stream) = self.streams.get_mut(&id)
+            && stream.recv.window.widen(size)
+        {
+            self.control.max_stream_data.insert(id);
+        }
     }
 
     /// The next stream that the peer opened.
@@ -59,8 +83,8 @@ impl Connection {
     /// [`StreamError`] when the stream cannot be written to.
     pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
         self.check_open()?;
-        let (stream_limit, limit) = (self.config.stream_send_buffer, self.config.send_buffer);
-        let (unsent_limit, flowing) = (self.config.stream_unsent, self.has_active_path());
+        let flowing = self.has_active_path();
+        let ahead = self.is_established().then_some(AHEAD_OF_CREDIT);
         let stream = self.streams.get_mut(&id).ok_or(StreamError::Closed(id))?;
         if let Some(code) = stream.send.stopped {
             return Err(StreamError::Stopped(id, code));
@@ -68,10 +92,11 @@ impl Connection {
         if stream.send.is_finishing() || stream.send.reset.is_some() || self.closing.is_some() {
             return Err(StreamError::Finished(id));
         }
-        let room = stream_limit.saturating_sub(stream.send.held()).min(limit.saturating_sub(self.held));
+        let held = stream.send.held();
         // Without a path everything waits; then the larger limits alone count.
-        let unsent = if flowing { unsent_limit.saturating_sub(stream.send.unsent()) } else { room };
-        let n = room.min(unsent).min(data.len() as u64) as usize;
+        let most = if flowing { self.config.stream_unsent } else { u64::MAX };
+        let unsent = stream.send.unsent_limit(most, ahead).saturating_sub(stream.send.unsent());
+        let n = self.memory.room(held).min(unsent).min(data.len() as u64) as usize;
         stream.pressing = n < data.len();
         if n == 0 {
             if !data.is_empty() {
@@ -80,7 +105,7 @@ impl Connection {
             return Ok(0);
         }
         stream.send.write(&data[..n]);
-        self.held += n as u64;
+        self.memory.change(held, held + n as u64);
         self.enqueue(id);
         Ok(n)
     }
@@ -114,7 +139,7 @@ impl Connection {
         let held = stream.send.held();
         // Bytes never sent do not count against connection credit.
         stream.send.reset(code);
-        self.held -= held;
+        self.memory.change(held, stream.send.held());
         self.control.resets.insert(id);
         // There is nothing left to wait for.
         self.push(Event::Drained(id));
@@ -151,6 +176,7 @@ impl Connection {
         if self.closed.is_none() {
             self.check_open()?;
         }
+        let pace = self.pace();
         let Some(stream) = self.streams.get_mut(&id) else {
             self.check_open()?;
             return Err(StreamError::Closed(id));
@@ -160,7 +186,7 @@ impl Connection {
         }
         match stream.recv.read(buf) {
             RecvRead::Data(n) => {
-                if stream.recv.grant() {
+                if stream.recv.grant(&pace) {
                     self.control.max_stream_data.insert(id);
                 }
                 self.consume(n as u64);
@@ -187,6 +213,17 @@ impl Connection {
         self.streams.get(&id).is_none_or(|s| s.send.is_drained())
     }
 
+    /// How fast readers must be for the windows of their streams to grow, and how far they may.
+    pub(super) fn pace(&self) -> Pace {
+        let live = self.paths.values().filter(|p| p.is_live());
+        let round_trip = live.map(|p| p.rtt.smoothed()).max().unwrap_or_default();
+        Pace {
+            now: self.clock,
+            patience: (round_trip * 3 / 2).max(LEAST_PATIENCE),
+            most: self.credit.grown_window(self.streams.len()).min(self.config.stream_window),
+        }
+    }
+
     fn check_open(&self) -> Result<(), StreamError> {
         match self.end_reason() {
             Some((_, code, _)) => Err(StreamError::ConnectionClosed(code)),
@@ -196,12 +233,7 @@ impl Connection {
 
     /// Gives connection credit back for bytes that were read or dropped.
     pub(super) fn consume(&mut self, n: u64) {
-        self.data_consumed += n;
-        let window = self.config.params.max_data;
-        if self.data_consumed + window - self.data_granted >= window / 2 {
-            self.data_granted = self.data_consumed + window;
-            self.control.max_data = true;
-        }
+        self.control.max_data |= self.credit.consume(n);
     }
 
     /// Puts a stream in the send queue if it has something to send.
@@ -218,23 +250,31 @@ impl Connection {
         }
     }
 
-    /// Lets writers go on once a good part of the buffer is free again.
-    pub(super) fn wake_writers(&mut self) {
-        if self.blocked_writers.is_empty() || self.held > self.config.send_buffer / 8 * 7 {
+    /// Lets the writer of a stream go on once a good part of what it may hold is free again.
+    pub(super) fn wake_writer(&mut self, id: StreamId) {
+        if !self.blocked_writers.contains(&id) || !self.has_room(id) {
             return;
         }
-        let (held, unsent) = (self.config.stream_send_buffer / 8 * 7, self.config.stream_unsent / 2);
-        let has_room = |stream: &Stream| stream.send.held() <= held && stream.send.unsent() <= unsent;
-        let ready: Vec<StreamId> = self
-            .blocked_writers
-            .iter()
-            .filter(|id| self.streams.get(id).is_none_or(has_room))
-            .copied()
-            .collect();
-        for id in ready {
-            self.blocked_writers.remove(&id);
-            self.push(Event::Writable(id));
+        self.blocked_writers.remove(&id);
+        self.push(Event::Writable(id));
+    }
+
+    /// Lets writers go on that waited because of what other streams held.
+    pub(super) fn wake_writers(&mut self) {
+        if !self.memory.take_relief() {
+            return;
         }
+        let blocked: Vec<StreamId> = self.blocked_writers.iter().copied().collect();
+        blocked.into_iter().for_each(|id| self.wake_writer(id));
+    }
+
+    fn has_room(&mut self, id: StreamId) -> bool {
+        let ahead = self.is_established().then_some(AHEAD_OF_CREDIT);
+        let Some(stream) = self.streams.get(&id) else {
+            return true;
+        };
+        let unsent = stream.send.unsent_limit(self.config.stream_unsent, ahead);
+        stream.send.unsent() <= unsent / 2 && self.memory.has_room(stream.send.held())
     }
 
     pub(super) fn remove_if_over(&mut self, id: StreamId) {

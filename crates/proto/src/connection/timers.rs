@@ -34,6 +34,7 @@ impl Connection {
 
     /// Does what is due at `now`; afterwards transmit on all paths.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.note_time(now);
         for path in self.paths.values_mut() {
             // From now on a matter of room on the carrier, not of time.
             if path.ack_deadline.is_some_and(|at| at <= now) {
@@ -97,8 +98,7 @@ impl Connection {
         if let Some(path) = self.paths.get_mut(id).filter(|p| p.stays()) {
             path.ping = true;
             path.expects_more = false;
-            // The answer, or the suspect timer, decides; don't ask again meanwhile.
-            path.heard = now;
+            path.asked = now;
         }
     }
 
@@ -124,7 +124,8 @@ impl Connection {
             Side::Server => self.config.keepalive.saturating_mul(2),
         };
         (path.state == PathState::Active && path.in_flight == 0 && !path.ping)
-            .then(|| path.heard.checked_add(interval))
+            // The answer, or the suspect timer, decides; no second question meanwhile.
+            .then(|| path.heard.max(path.asked).checked_add(interval))
             .flatten()
     }
 

@@ -34,6 +34,7 @@ impl Connection {
 
     /// Appends one segment for `path` to `out`. Returns false when there is nothing to send there.
     pub fn poll_transmit(&mut self, now: Instant, path: PathId, out: &mut Vec<u8>) -> bool {
+        self.note_time(now);
         let Some(plan) = self.plan(now, path) else {
             return false;
         };
@@ -105,14 +106,18 @@ impl Connection {
                 params: self.config.params.clone(),
             }),
             First::Accept => Frame::Accept { random: self.random, lost, params: self.config.params.clone() },
-            First::Join => Frame::Join(Join {
-                connection: self.id,
-                path,
-                proof: self.secret.as_ref().map(|s| s.join_proof(self.id, path)).unwrap_or_default(),
-                lost,
-            }),
+            First::Join => {
+                Frame::Join(Join { connection: self.id, path, proof: self.join_proof(path), lost })
+            }
             First::Joined | First::Done => Frame::Joined { lost },
         }
+    }
+
+    fn join_proof(&self, path: PathId) -> [u8; 32] {
+        let Some(secret) = &self.secret else {
+            unreachable!("a client joins once ACCEPT told it the secret");
+        };
+        secret.join_proof(self.id, path)
     }
 
     fn put_ping(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
@@ -131,7 +136,7 @@ impl Connection {
         }
         if draft.room() >= 3 * SMALL_FRAME {
             if std::mem::take(&mut self.control.max_data) {
-                draft.put(&Frame::MaxData(self.data_granted), Some(Content::MaxData));
+                draft.put(&Frame::MaxData(self.credit.granted()), Some(Content::MaxData));
             }
             if std::mem::take(&mut self.control.max_streams) {
                 let frame = Frame::MaxStreams(self.max_streams_peer);
@@ -169,7 +174,7 @@ impl Connection {
             && let Some(id) = self.control.max_stream_data.pop_first()
         {
             if let Some(stream) = self.streams.get(&id) {
-                let frame = Frame::MaxStreamData(id, stream.recv.max_data);
+                let frame = Frame::MaxStreamData(id, stream.recv.window.limit());
                 draft.put(&frame, Some(Content::MaxStreamData(id)));
             }
         }
@@ -245,6 +250,9 @@ impl Connection {
             let most = (limit - draft.len()).max(MIN_PIECE);
             let piece = self.put_piece(id, draft.room().min(most + PIECE_HEADER), draft.out);
             let sent = piece.is_some();
+            if sent {
+                self.wake_writer(id);
+            }
             draft.contents.extend(piece);
             // To the back of the queue, so that streams take turns.
             self.enqueue(id);
@@ -254,7 +262,6 @@ impl Connection {
                 barren += 1;
             }
         }
-        self.wake_writers();
         if draft.contents.len() > first {
             self.chunks_sent += 1;
             if let Some(path) = self.paths.get_mut(path) {
@@ -267,7 +274,7 @@ impl Connection {
     fn put_piece(&mut self, id: StreamId, room: usize, out: &mut Vec<u8>) -> Option<Content> {
         let stream = self.streams.get_mut(&id)?;
         stream.queued = false;
-        let credit = self.data_allowed - self.data_sent;
+        let credit = self.credit.room();
         // Type, two bytes of length, stream id, offset.
         let overhead = 1 + 2 + varint::size(id.0) + 8;
         let piece = stream.send.next_piece((room - overhead) as u64, credit);
@@ -290,7 +297,7 @@ impl Connection {
         if stream.send.unsent() == 0 {
             stream.pressing = false;
         }
-        self.data_sent += fresh;
+        self.credit.note_sent(fresh);
         self.stats.stream_bytes_sent += fresh;
         self.stats.stream_bytes_resent += (range.end - range.start) - fresh;
         Some(Content::Stream { id, range, fin, elsewhere: false })

@@ -3,9 +3,13 @@
 mod pool;
 mod recv;
 mod send;
+mod window;
 
 pub(crate) use recv::{Recv, RecvRead};
 pub(crate) use send::Send;
+pub(crate) use window::Pace;
+#[cfg(doc)]
+pub(crate) use window::Window;
 
 /// Both halves of a stream, plus the credit bookkeeping between them.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::error::{CloseCode, ProtocolError};
 use crate::ids::StreamId;
 use crate::stream::pool::{CHUNK, CHUNKS};
+use crate::stream::window::{Pace, Window};
 
 /// More separate pieces than this in one stream's window is an attack on our memory.
 const MAX_PIECES: usize = 4096;
@@ -43,8 +44,7 @@ pub(crate) struct Recv {
     /// The application saw the end or the reset, or does not want the rest.
     seen_end: bool,
     /// Credit granted to the peer.
-    pub(crate) max_data: u64,
-    window: u64,
+    pub(crate) window: Window,
     pub(crate) stop: Option<CloseCode>,
 }
 
@@ -62,8 +62,7 @@ impl Recv {
             fin: false,
             reset: None,
             seen_end: false,
-            max_data: window,
-            window,
+            window: Window::new(window),
             stop: None,
         }
     }
@@ -82,7 +81,7 @@ impl Recv {
         fin: bool,
     ) -> Result<u64, ProtocolError> {
         let end = offset.checked_add(data.len() as u64).ok_or(ProtocolError::FlowControl)?;
-        if end > self.max_data {
+        if end > self.window.limit() {
             return Err(ProtocolError::FlowControl);
         }
         self.check_final_size(id, end, fin)?;
@@ -232,7 +231,7 @@ impl Recv {
         if final_size < self.highest || self.final_size.is_some_and(|size| size != final_size) {
             return Err(ProtocolError::FinalSize(id));
         }
-        if final_size > self.max_data {
+        if final_size > self.window.limit() {
             return Err(ProtocolError::FlowControl);
         }
         if self.fin && self.next == final_size {
@@ -261,11 +260,6 @@ impl Recv {
         self.consumed
     }
 
-    /// Bytes held, in order or not.
-    pub(crate) fn held(&self) -> u64 {
-        self.highest - self.consumed
-    }
-
     /// Pieces that wait for others before them.
     pub(crate) fn pieces(&self) -> usize {
         self.later.len()
@@ -275,15 +269,15 @@ impl Recv {
         self.seen_end && self.final_size.is_some_and(|size| self.highest == size)
     }
 
-    /// Raises the peer's credit when half the window was consumed. Returns true when it grew.
-    pub(crate) fn grant(&mut self) -> bool {
-        let limit = self.consumed + self.window;
-        let worthwhile = limit - self.max_data >= self.window / 2;
-        if worthwhile && self.final_size.is_none() {
-            self.max_data = limit;
-            return true;
-        }
-        false
+    /// Notes when something new arrived. Returns true when the peer's credit grew.
+    pub(crate) fn note_arrival(&mut self, pace: &Pace) -> bool {
+        let (arrived, readable) = (self.arrived(), !self.ready.is_empty());
+        self.final_size.is_none() && self.window.arrived(arrived, self.consumed, readable, pace)
+    }
+
+    /// Raises the peer's credit if enough was read. Returns true when it grew.
+    pub(crate) fn grant(&mut self, pace: &Pace) -> bool {
+        self.final_size.is_none() && self.window.read_to(self.consumed, self.ready.is_empty(), pace)
     }
 
     fn discard_to(&mut self, offset: u64) {

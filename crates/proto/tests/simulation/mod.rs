@@ -47,9 +47,19 @@ pub(crate) fn small_config() -> Config {
     let mut config = Config::default();
     config.params.max_data = 96 * 1024;
     config.params.max_stream_data = 64 * 1024;
+    config.stream_window = 64 * 1024;
+    config.unread = 512 * 1024;
     config.params.max_streams = 20;
     config.stream_send_buffer = 80 * 1024;
     config.send_buffer = 128 * 1024;
+    config
+}
+
+/// Like `Config::default()`, with windows that are large from the beginning: for tests in which nobody reads while
+/// much is written.
+pub(crate) fn wide_config() -> Config {
+    let mut config = Config::default();
+    config.params.max_stream_data = config.stream_window;
     config
 }
 

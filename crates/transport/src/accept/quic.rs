@@ -10,14 +10,14 @@ use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, admit};
 use crate::carrier::quic::{Accepting, NO_ERROR, Observed, QuicCarrier, QuicChannel, peer};
-use crate::endpoint::EndpointInner;
+use crate::endpoint_core::EndpointCore;
 use crate::path_io::PathIo;
 use crate::tls::ArrivingSessions;
 
 const READ_SIZE: usize = 16 * 1024;
 
 /// Accepts until the socket's task is aborted.
-pub(crate) async fn accept_quic(endpoint: Arc<EndpointInner>, quic: quinn::Endpoint, config: ServerConfig) {
+pub(crate) async fn accept_quic(endpoint: Arc<EndpointCore>, quic: quinn::Endpoint, config: ServerConfig) {
     while let Some(incoming) = quic.accept().await {
         let max = endpoint.config.max_half_open;
         // Addresses can be forged (RFC 9000 §8.1.2). Asking for a proof costs a round trip, so it is done
@@ -33,7 +33,7 @@ pub(crate) async fn accept_quic(endpoint: Arc<EndpointInner>, quic: quinn::Endpo
     }
 }
 
-async fn handshake(endpoint: Arc<EndpointInner>, incoming: Incoming, config: ServerConfig) {
+async fn handshake(endpoint: Arc<EndpointCore>, incoming: Incoming, config: ServerConfig) {
     let Accepting { config, observed, sessions } = endpoint.quic.accepted(&config);
     let Ok(connecting) = incoming.accept_with(config) else { return };
     // A server can always answer before the handshake is complete. What it says goes to the holder of the
@@ -91,7 +91,7 @@ impl Arrival for Arrived {
         &self.sessions
     }
 
-    fn into_path(self, id: PathId, endpoint: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
+    fn into_path(self, id: PathId, endpoint: &EndpointCore) -> io::Result<(PathIo, Vec<u8>)> {
         let Self { connection, send, recv, observed, plaintext, .. } = self;
         let ip = connection.local_ip().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let (local, remote) = (SocketAddr::new(ip, endpoint.port()), connection.remote_address());

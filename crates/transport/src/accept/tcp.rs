@@ -12,7 +12,7 @@ use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
 use crate::carrier::{CarrierKind, TcpCarrier, kind_of, tune};
-use crate::endpoint::EndpointInner;
+use crate::endpoint_core::EndpointCore;
 use crate::path_io::PathIo;
 use crate::tls::{ArrivingSessions, TlsChannel};
 
@@ -22,7 +22,7 @@ const READ_SIZE: usize = 20 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts until the listener's task is aborted.
-pub(crate) async fn accept_tcp(endpoint: Arc<EndpointInner>, listener: TcpListener, kind: CarrierKind) {
+pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: TcpListener, kind: CarrierKind) {
     loop {
         match listener.accept().await {
             Ok((socket, remote)) => {
@@ -37,7 +37,7 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointInner>, listener: TcpListen
     }
 }
 
-async fn handshake(endpoint: Arc<EndpointInner>, socket: TcpStream, remote: SocketAddr, kind: CarrierKind) {
+async fn handshake(endpoint: Arc<EndpointCore>, socket: TcpStream, remote: SocketAddr, kind: CarrierKind) {
     if kind == CarrierKind::Mptcp && tune((&socket).into()).is_err() {
         return;
     }
@@ -140,7 +140,7 @@ impl Arrival for Incoming {
         &self.sessions
     }
 
-    fn into_path(self, id: PathId, _: &EndpointInner) -> io::Result<(PathIo, Vec<u8>)> {
+    fn into_path(self, id: PathId, _: &EndpointCore) -> io::Result<(PathIo, Vec<u8>)> {
         let local = self.socket.local_addr()?;
         let kind = kind_of(&self.socket, self.kind);
         let carrier = TcpCarrier::new(id, kind, self.socket, self.tls, self.ciphertext);

@@ -1,44 +1,34 @@
 //! The `tcp` carrier (and `mptcp`, which differs in its socket only): a socket, its TLS channel, and
 //! nothing that waits.
 
+mod pace;
+mod socket;
+
 use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use whimbrel_proto::{PathId, segment};
 
+use self::pace::Pace;
+pub(crate) use self::socket::{kind_of, stream_socket, tune};
 use super::segments::assemble;
 use super::{CarrierKind, CarrierStats, Flow, PathError, Worked, lock, try_lock};
 use crate::shared::{Next, Shared};
-use crate::sys::{is_mptcp, tcp_stats};
-use crate::tls::{Records, TlsChannel, TlsError};
+use crate::sys::tcp_stats;
+use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
 
 /// Room for one read: many records at once.
 const READ_SIZE: usize = 128 * 1024;
 /// Encrypt so much before writing.
 const WRITE_BATCH: usize = 128 * 1024;
-/// The kernel should not hold more unsent bytes than this: they are stuck if the path dies.
-const UNSENT_LIMIT: u32 = 128 * 1024;
-/// Where that is less than the path takes within [`UNSENT_TIME`], up to this: every wait for room costs
-/// two thread switches, which a path of gigabits would do little else than.
-const MAX_UNSENT_LIMIT: u32 = 512 * 1024;
-const UNSENT_TIME: Duration = Duration::from_millis(1);
-/// Where it is more than a slow path takes within [`SLOW_UNSENT_TIME`], down to this: what waits in the kernel can't go
-/// another way, and makes round trips longer than they are.
-const MIN_UNSENT_LIMIT: u32 = 16 * 1024;
-const SLOW_UNSENT_TIME: Duration = Duration::from_millis(20);
-/// How fast a path takes bytes is measured over so many, or so long.
-const PACE_BYTES: u64 = 1024 * 1024;
-const PACE_TIME: Duration = Duration::from_millis(250);
-/// The kernel gives a connection up that acknowledges nothing for this long.
-const USER_TIMEOUT: Duration = Duration::from_secs(120);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
@@ -47,55 +37,11 @@ thread_local! {
     static SEGMENT: RefCell<Vec<u8>> = RefCell::new(Vec::with_capacity(segment::MAX_SEGMENT));
 }
 
-/// A socket for `tcp`, or for `mptcp` where the kernel has it.
-pub(crate) fn stream_socket(domain: Domain, kind: CarrierKind) -> io::Result<Socket> {
-    #[cfg(target_os = "linux")]
-    if kind == CarrierKind::Mptcp {
-        match Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)) {
-            Ok(socket) => return Ok(socket),
-            Err(error) => tracing::debug!(%error, "no MPTCP here, TCP does too"),
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = kind;
-    Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
-}
-
-/// What a socket that was asked to be `wanted` has become: MPTCP needs both kernels.
-pub(crate) fn kind_of(socket: &TcpStream, wanted: CarrierKind) -> CarrierKind {
-    if wanted == CarrierKind::Mptcp && is_mptcp(socket) { CarrierKind::Mptcp } else { CarrierKind::Tcp }
-}
-
-/// Sets what every path's socket needs. A listener hands it on to the sockets that it accepts, except that of
-/// MPTCP, which keeps some of it to itself.
-pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
-    socket.set_tcp_nodelay(true)?;
-    #[cfg(target_os = "linux")]
-    {
-        tolerate(socket.set_tcp_notsent_lowat(UNSENT_LIMIT))?;
-        tolerate(socket.set_tcp_user_timeout(Some(USER_TIMEOUT)))?;
-    }
-    Ok(())
-}
-
-/// MPTCP does not know all options of TCP, and does without.
-#[cfg(target_os = "linux")]
-fn tolerate(result: io::Result<()>) -> io::Result<()> {
-    let unknown = |error: &io::Error| {
-        let known = [rustix::io::Errno::OPNOTSUPP, rustix::io::Errno::NOPROTOOPT];
-        known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-    };
-    match result {
-        Err(error) if !unknown(&error) => Err(error),
-        _ => Ok(()),
-    }
-}
-
 /// One path's socket and channel.
 ///
-/// Each lock is for one thing only, so that reading, encrypting and sending hardly wait for each
-/// other: above all, nobody waits for the TLS channel while somebody is in a system call. Whoever
-/// holds `incoming` or `outgoing` may take `tls`, never the other way round.
+/// Each lock is for one thing only. Once the handshake is over, the two directions share none: the opener is part of
+/// `incoming` then, the sealer of `outgoing`, and `tls` is not needed any more. Whoever holds `incoming` or `outgoing`
+/// may take `tls`, never the other way round.
 pub(crate) struct TcpCarrier {
     id: PathId,
     pub(crate) kind: CarrierKind,
@@ -111,6 +57,8 @@ pub(crate) struct TcpCarrier {
 
 /// What came in and is not whole yet. The lock keeps reads in order.
 struct Incoming {
+    /// Opens records, once the handshake is over.
+    opener: Option<Opener>,
     /// An incomplete record.
     ciphertext: Vec<u8>,
     /// An incomplete segment.
@@ -120,6 +68,8 @@ struct Incoming {
 /// What the socket did not take yet. The lock keeps records in order.
 #[derive(Default)]
 struct Outgoing {
+    /// Seals records, once the handshake is over.
+    sealer: Option<Sealer>,
     records: Records,
     /// Bytes written since the kernel was asked how many it holds unsent.
     unasked: usize,
@@ -128,45 +78,19 @@ struct Outgoing {
     ended: bool,
 }
 
-/// How fast the socket takes bytes, and the limit that follows.
-struct Pace {
-    since: Instant,
-    written: u64,
-    /// The socket was full at times: what it took is what it could.
-    full: bool,
-    limit: u32,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { since: Instant::now(), written: 0, full: false, limit: UNSENT_LIMIT }
+impl Outgoing {
+    /// From here on records are sealed here, behind those that the channel made.
+    fn adopt(&mut self, sealer: Sealer, tls: &mut TlsChannel) {
+        self.records.take(tls.outgoing());
+        self.sealer = Some(sealer);
     }
-}
 
-impl Pace {
-    /// The limit for the kernel's unsent queue, if it has to change.
-    fn changed_limit(&mut self) -> Option<u32> {
-        let now = Instant::now();
-        let elapsed = now.saturating_duration_since(self.since);
-        if self.written < PACE_BYTES && elapsed < PACE_TIME {
-            return None;
+    /// Queues an alert, if there is a sealer. One that cannot be sealed goes unsaid.
+    fn say(&mut self, alert: impl FnOnce(&mut Sealer, &mut Vec<u8>) -> Result<(), TlsError>) {
+        if let Some(sealer) = &mut self.sealer {
+            let _ = self.records.append(|out| alert(sealer, out));
         }
-        let (before, limit) = (self.limit, unsent_limit(self.written, elapsed));
-        // Who writes little says nothing about the path.
-        self.limit = if self.full { limit } else { limit.max(before) };
-        (self.since, self.written, self.full) = (now, 0, false);
-        (self.limit != before).then_some(self.limit)
     }
-}
-
-/// For a path that took so many bytes in that time. A power of two, so that it seldom changes.
-fn unsent_limit(bytes: u64, time: Duration) -> u32 {
-    let within = |limit: Duration, most: u32| {
-        let taken = u128::from(bytes) * limit.as_nanos() / time.as_nanos().max(1);
-        u32::try_from(taken).unwrap_or(most).min(most).next_power_of_two()
-    };
-    let (quick, slow) = (within(UNSENT_TIME, MAX_UNSENT_LIMIT), within(SLOW_UNSENT_TIME, UNSENT_LIMIT));
-    quick.max(slow).max(MIN_UNSENT_LIMIT)
 }
 
 impl TcpCarrier {
@@ -183,7 +107,7 @@ impl TcpCarrier {
             kind,
             socket,
             tls: Mutex::new(tls),
-            incoming: Mutex::new(Incoming { ciphertext, plaintext: Vec::new() }),
+            incoming: Mutex::new(Incoming { opener: None, ciphertext, plaintext: Vec::new() }),
             outgoing: Mutex::default(),
             blocked: AtomicBool::new(false),
             owes: AtomicBool::new(true),
@@ -237,7 +161,7 @@ impl TcpCarrier {
 
     fn read_into(&self, buffer: &mut [u8], shared: &Shared) -> Result<Flow, PathError> {
         let mut incoming = lock(&self.incoming);
-        let Incoming { ciphertext, plaintext } = &mut *incoming;
+        let Incoming { opener, ciphertext, plaintext } = &mut *incoming;
         let held = ciphertext.len();
         buffer[..held].copy_from_slice(ciphertext);
         let (n, flow) = match self.read_socket(&mut buffer[held..])? {
@@ -248,16 +172,29 @@ impl TcpCarrier {
         let end = held + n;
         let now = Instant::now();
         let mut result = Ok(());
-        let mut tls = lock(&self.tls);
-        let used = tls.receive(&mut buffer[..end], &mut |plain| {
+        let mut sink = |plain: &[u8]| {
             if result.is_ok() {
                 result = assemble(plaintext, plain, |segment| shared.take_segment(now, self.id, segment));
             }
-        })?;
-        if !tls.outgoing().waiting().is_empty() {
-            self.owes.store(true, Ordering::Relaxed);
-        }
-        drop(tls);
+        };
+        let used = match opener {
+            Some(opener) => {
+                let used = opener.open(&mut buffer[..end], sink).inspect_err(|error| self.refuse(error))?;
+                if opener.owes_update() {
+                    self.owes.store(true, Ordering::Relaxed);
+                }
+                used
+            }
+            None => {
+                let mut tls = lock(&self.tls);
+                let used = tls.receive(&mut buffer[..end], &mut sink)?;
+                *opener = tls.release(&buffer[used..end])?;
+                if !tls.outgoing().waiting().is_empty() {
+                    self.owes.store(true, Ordering::Relaxed);
+                }
+                used
+            }
+        };
         result?;
         ciphertext.clear();
         ciphertext.extend_from_slice(&buffer[used..end]);
@@ -340,7 +277,7 @@ impl TcpCarrier {
             // What a full socket left comes first.
             let mut batch = Flow::More;
             if outgoing.records.waiting().is_empty() && !outgoing.ended {
-                match self.encrypt_batch(&mut *tls()?, &mut outgoing.records, shared) {
+                match self.protect_batch(outgoing, shared, &tls)? {
                     Ok(flow) => batch = flow,
                     Err(error) => return Some(Err(error)),
                 }
@@ -405,6 +342,52 @@ impl TcpCarrier {
         result.is_ok()
     }
 
+    /// Takes segments from the engine and protects them, one record each. `Idle` if that was all.
+    fn protect_batch<'a>(
+        &'a self,
+        outgoing: &mut Outgoing,
+        shared: &Shared,
+        tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
+    ) -> Option<Result<Flow, PathError>> {
+        if outgoing.sealer.is_none() {
+            let mut tls = tls()?;
+            let Some(sealer) = tls.take_sealer() else {
+                return Some(self.encrypt_batch(&mut tls, &mut outgoing.records, shared));
+            };
+            outgoing.adopt(sealer, &mut tls);
+        }
+        let Outgoing { sealer, records, .. } = outgoing;
+        sealer.as_mut().map(|sealer| self.seal_batch(sealer, records, shared))
+    }
+
+    /// Has the engine write segments to where their records shall be, and seals them there.
+    fn seal_batch(
+        &self,
+        sealer: &mut Sealer,
+        records: &mut Records,
+        shared: &Shared,
+    ) -> Result<Flow, PathError> {
+        WRITE_MEMORY.with_borrow_mut(|memory| records.lend(memory));
+        let now = Instant::now();
+        let mut flow = Flow::More;
+        while flow == Flow::More && records.waiting().len() < WRITE_BATCH {
+            let before = records.waiting().len();
+            let segment = |out: &mut Vec<u8>| shared.next_segment(now, self.id, out);
+            let next = records.append(|out| sealer.record(out, segment))?;
+            // A short segment took all that waited: asking for another is in vain. Or the path is slow, and
+            // should not be given too much at once.
+            let short = records.waiting().len() - before < segment::MAX_SEGMENT / 2;
+            match next {
+                Next::Nothing => flow = Flow::Idle,
+                Next::Last if short => flow = Flow::Idle,
+                Next::AndMore if short => break,
+                Next::Last | Next::AndMore => {}
+            }
+        }
+        WRITE_MEMORY.with_borrow_mut(|memory| records.reclaim(memory));
+        Ok(flow)
+    }
+
     /// Takes segments from the engine and encrypts them, one record each, behind what the TLS
     /// channel has to say itself: a first flight leaves in one piece, be it ClientHello and early
     /// data or the server's handshake and its answer. `Idle` if that was all.
@@ -448,44 +431,35 @@ impl TcpCarrier {
         let mut outgoing = lock(&self.outgoing);
         if !outgoing.ended {
             outgoing.ended = true;
-            let mut tls = lock(&self.tls);
-            if tls.is_open() {
-                tls.close();
+            if outgoing.sealer.is_none() {
+                let mut tls = lock(&self.tls);
+                match tls.take_sealer() {
+                    Some(sealer) => outgoing.adopt(sealer, &mut tls),
+                    None => {
+                        if tls.is_open() {
+                            tls.close();
+                        }
+                        outgoing.records.take(tls.outgoing());
+                    }
+                }
             }
-            outgoing.records.take(tls.outgoing());
-            drop(tls);
+            outgoing.say(Sealer::close);
             let _ = self.write_out(&mut outgoing);
             let _ = SockRef::from(&self.socket).shutdown(std::net::Shutdown::Write);
+        }
+    }
+
+    /// Tells the peer why its records are not taken, if the socket takes that now.
+    fn refuse(&self, why: &TlsError) {
+        if let Some(mut outgoing) = try_lock(&self.outgoing).filter(|outgoing| !outgoing.ended) {
+            outgoing.say(|sealer, out| sealer.refuse(out, why));
+            outgoing.ended = true;
+            let _ = self.write_out(&mut outgoing);
         }
     }
 
     /// `TCP_INFO`; of MPTCP's first subflow.
     pub(crate) fn stats(&self) -> Option<CarrierStats> {
         tcp_stats(&self.socket).ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_paths_of_gigabits_may_leave_more_unsent_and_slow_ones_less() {
-        let limit = |bits: u64| unsent_limit(PACE_BYTES, Duration::from_secs(PACE_BYTES * 8) / bits as u32);
-        assert_eq!(limit(1_000_000), MIN_UNSENT_LIMIT);
-        assert_eq!(limit(10_000_000), 2 * MIN_UNSENT_LIMIT);
-        assert_eq!(limit(100_000_000), UNSENT_LIMIT);
-        assert_eq!(limit(1_000_000_000), UNSENT_LIMIT);
-        assert_eq!(limit(2_000_000_000), 2 * UNSENT_LIMIT);
-        assert_eq!(limit(4_000_000_000), MAX_UNSENT_LIMIT);
-        assert_eq!(unsent_limit(PACE_BYTES, Duration::ZERO), MAX_UNSENT_LIMIT);
-    }
-
-    #[test]
-    fn who_writes_little_does_not_make_a_path_slow() {
-        let long_ago = Instant::now() - 2 * PACE_TIME;
-        let pace = |full| Pace { since: long_ago, written: 5000, full, limit: UNSENT_LIMIT }.changed_limit();
-        assert_eq!(pace(false), None);
-        assert_eq!(pace(true), Some(MIN_UNSENT_LIMIT));
     }
 }

@@ -9,15 +9,16 @@ use tokio::sync::watch;
 use whimbrel_base::SecretKey;
 use whimbrel_proto::{HandoverMode, SchedulerKind};
 
-use super::inner::{EndpointInner, bind_error, follow_addresses, lock};
+use super::follow::{bind_error, follow_addresses};
 use super::{Endpoint, Guard};
 use crate::announce::Announcements;
 use crate::carrier::Carriers;
 use crate::carrier::quic::QuicConfig;
 use crate::config::Config;
+use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::BindError;
 use crate::half_open::HalfOpen;
-use crate::listener::Listeners;
+use crate::listeners::Listeners;
 use crate::manager::PathPolicy;
 use crate::monitor::AddressMonitor;
 use crate::registry::Registry;
@@ -152,7 +153,7 @@ impl Builder {
                 0 => sockets::free_port(&ips).map_err(bind_error)?,
                 port => port,
             };
-            let inner = Arc::new(EndpointInner {
+            let inner = Arc::new(EndpointCore {
                 id: key.id(),
                 tls: tls.clone(),
                 quic: quic.clone(),
@@ -175,7 +176,7 @@ impl Builder {
                 tasks: Mutex::new(Vec::new()),
             });
             inner.update_announcements(&set);
-            let bound = lock(&inner.sockets).bind(&inner, &ips, port);
+            let bound = lock(&inner.sockets).bind(&inner, &inner.quic, &ips, port);
             tries -= 1;
             match bound {
                 Ok(()) => {

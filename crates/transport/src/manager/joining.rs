@@ -9,7 +9,7 @@ use whimbrel_proto::{PathId, PathState, Priority};
 use super::attempt::Attempt;
 use super::pending::{Opening, PendingPath};
 use crate::dial::{Candidate, Dialled, Dialler, Race};
-use crate::endpoint::EndpointInner;
+use crate::endpoint_core::EndpointCore;
 use crate::shared::Shared;
 
 /// A path that was dialled must be answered within this, or a few round trips.
@@ -65,7 +65,7 @@ pub(super) struct Purpose {
 #[derive(Clone)]
 pub(crate) struct Joiner {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) endpoint: Arc<EndpointInner>,
+    pub(crate) endpoint: Arc<EndpointCore>,
 }
 
 impl Joiner {

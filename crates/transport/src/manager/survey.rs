@@ -8,7 +8,7 @@ use whimbrel_proto::{PathState, Priority};
 use super::plan::{Local, Pair, Remote, Situation, View, Wanted};
 use super::policy::PathPolicy;
 use crate::dial::{Candidate, candidates, fits};
-use crate::endpoint::EndpointInner;
+use crate::endpoint_core::EndpointCore;
 use crate::monitor::AddressSet;
 use crate::shared::Shared;
 
@@ -18,7 +18,7 @@ const MAX_WAYS: usize = 8;
 /// How things are now; `doubtful` says which pairs were tried in vain.
 pub(crate) fn survey(
     shared: &Shared,
-    endpoint: &EndpointInner,
+    endpoint: &EndpointCore,
     policy: &PathPolicy,
     doubtful: Vec<Pair>,
 ) -> Situation {
@@ -136,7 +136,7 @@ fn ways_between(local: &Local, remotes: &[SocketAddr], set: &AddressSet, exclusi
 }
 
 /// Which ways to try to get any path at all, best first.
-pub(crate) fn first_ways(shared: &Shared, endpoint: &EndpointInner, policy: &PathPolicy) -> Vec<Candidate> {
+pub(crate) fn first_ways(shared: &Shared, endpoint: &EndpointCore, policy: &PathPolicy) -> Vec<Candidate> {
     let (set, exclusive) = endpoint.sources();
     let (remote, suspects) = (shared.remote(), shared.suspect_locals());
     if !policy.is_selective() {

@@ -17,6 +17,7 @@ use whimbrel_base::EndpointId;
 
 use super::config::server_name;
 use super::records::Records;
+use super::sealed::{self, Kernel, Opener, Sealer};
 use super::{MAX_EARLY_DATA, TlsError};
 
 /// A record's header, content type and tag.
@@ -25,6 +26,8 @@ const RECORD_OVERHEAD: usize = 64;
 enum Role {
     Client(Box<UnbufferedClientConnection>),
     Server(Box<UnbufferedServerConnection>),
+    /// The handshake is long over: records are sealed and opened elsewhere.
+    Released(Option<EndpointId>),
 }
 
 /// Encrypts and decrypts one path.
@@ -39,6 +42,8 @@ pub(crate) struct TlsChannel {
     early_arrived: bool,
     /// Application data may be encrypted.
     open: bool,
+    /// What protects all further records, to be taken when those that wait here are on their way.
+    sealer: Option<Sealer>,
 }
 
 impl TlsChannel {
@@ -61,6 +66,7 @@ impl TlsChannel {
             verdict: false,
             early_arrived: false,
             open: false,
+            sealer: None,
         }
     }
 
@@ -69,6 +75,7 @@ impl TlsChannel {
         let certificates = match &self.role {
             Role::Client(c) => c.peer_certificates(),
             Role::Server(c) => c.peer_certificates(),
+            Role::Released(peer) => return *peer,
         };
         EndpointId::from_spki_der(certificates?.first()?).ok()
     }
@@ -83,6 +90,7 @@ impl TlsChannel {
         let kind = match &self.role {
             Role::Client(c) => c.handshake_kind(),
             Role::Server(c) => c.handshake_kind(),
+            Role::Released(_) => None,
         };
         kind == Some(HandshakeKind::Resumed)
     }
@@ -91,7 +99,46 @@ impl TlsChannel {
         match &self.role {
             Role::Client(c) => c.is_handshaking(),
             Role::Server(c) => c.is_handshaking(),
+            Role::Released(_) => false,
         }
+    }
+
+    /// Ends rustls' part once the handshake and what belongs to it is over: what comes in from now on is for the
+    /// opener, and what goes out for the [`sealer`](Self::take_sealer). `rest` is what [`receive`](Self::receive)
+    /// left of its input. `None` if it is too early.
+    ///
+    /// # Errors
+    /// [`TlsError`] if rustls does not give the secrets away; the channel is of no use then.
+    pub(crate) fn release(&mut self, rest: &[u8]) -> Result<Option<Opener>, TlsError> {
+        let settled = match &self.role {
+            Role::Client(_) => self.is_open() && (self.verdict || !self.is_resumed()),
+            Role::Server(_) => self.is_open() && self.verdict,
+            Role::Released(_) => false,
+        };
+        // A whole record that was left is part of a message that rustls has not seen the end of.
+        if !settled || self.is_handshaking() || holds_record(rest) {
+            return Ok(None);
+        }
+        let released = Role::Released(self.peer());
+        let (secrets, kernel) = match std::mem::replace(&mut self.role, released) {
+            Role::Client(client) => {
+                let (secrets, kernel) = client.dangerous_into_kernel_connection()?;
+                (secrets, Kernel::Client(kernel))
+            }
+            Role::Server(server) => {
+                let (secrets, kernel) = server.dangerous_into_kernel_connection()?;
+                (secrets, Kernel::Server(kernel))
+            }
+            Role::Released(_) => return Ok(None),
+        };
+        let (sealer, opener) = sealed::protect(secrets, kernel)?;
+        self.sealer = Some(sealer);
+        Ok(Some(opener))
+    }
+
+    /// What seals everything behind the records that wait [here](Self::outgoing), once.
+    pub(crate) fn take_sealer(&mut self) -> Option<Sealer> {
+        self.sealer.take()
     }
 
     /// How many bytes may be sent before the server answers; 0 without a ticket.
@@ -139,6 +186,7 @@ impl TlsChannel {
                         server.process_tls_records(&mut incoming[used..]);
                     (discard, step_server(state?, out, output)?)
                 }
+                Role::Released(_) => return Err(TlsError::Internal("released")),
             };
             used += discard;
             if !first.is_empty() {
@@ -203,6 +251,7 @@ impl TlsChannel {
             let done = match &mut self.role {
                 Role::Client(c) => encrypt_step(c.process_tls_records(&mut []).state?, plaintext, out)?,
                 Role::Server(c) => encrypt_step(c.process_tls_records(&mut []).state?, plaintext, out)?,
+                Role::Released(_) => return Err(TlsError::Internal("released")),
             };
             if done {
                 return Ok(());
@@ -241,6 +290,7 @@ impl TlsChannel {
                 Ok(ConnectionState::WriteTraffic(mut w)) => w.queue_close_notify(room).unwrap_or(0),
                 _ => 0,
             },
+            Role::Released(_) => 0,
         };
         self.outgoing.filled(n);
     }
@@ -261,6 +311,12 @@ enum Outcome {
     Open,
     /// Early data was handed to the sink.
     EarlyData,
+}
+
+/// A record is there from its header to its end.
+fn holds_record(bytes: &[u8]) -> bool {
+    matches!(bytes, [_, _, _, high, low, rest @ ..]
+        if rest.len() >= usize::from(u16::from_be_bytes([*high, *low])))
 }
 
 fn may_be_early(transmit: &mut TransmitTlsData<'_, ClientConnectionData>) -> bool {
@@ -376,142 +432,4 @@ fn append(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::tls::TlsIdentity;
-    use whimbrel_base::SecretKey;
-
-    /// Moves all outgoing bytes of one channel to the other; returns the plaintext that came out.
-    fn pump(from: &mut TlsChannel, to: &mut TlsChannel) -> Vec<u8> {
-        pump_with(from, to, &mut Vec::new())
-    }
-
-    /// The same, keeping bytes that could not be used yet.
-    fn pump_with(from: &mut TlsChannel, to: &mut TlsChannel, wire: &mut Vec<u8>) -> Vec<u8> {
-        let out = from.outgoing();
-        wire.extend_from_slice(out.waiting());
-        out.wrote(out.waiting().len());
-        let mut plain = Vec::new();
-        let used = to.receive(wire, &mut |data| plain.extend_from_slice(data)).unwrap();
-        wire.drain(..used);
-        plain
-    }
-
-    fn handshake(client: &mut TlsChannel, server: &mut TlsChannel) {
-        for _ in 0..4 {
-            pump(client, server);
-            pump(server, client);
-        }
-        assert!(client.is_open() && server.is_open());
-    }
-
-    fn pair() -> (SecretKey, TlsIdentity, SecretKey, TlsIdentity) {
-        let (a, b) = (SecretKey::generate(), SecretKey::generate());
-        let (ta, tb) = (TlsIdentity::new(&a).unwrap(), TlsIdentity::new(&b).unwrap());
-        (a, ta, b, tb)
-    }
-
-    #[test]
-    fn both_sides_learn_each_others_identity() {
-        let (a, ta, b, tb) = pair();
-        let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
-        assert_eq!(client.early_room(), 0);
-        handshake(&mut client, &mut server);
-        assert_eq!(client.peer(), Some(b.id()));
-        assert_eq!(server.peer(), Some(a.id()));
-        client.encrypt(b"hello").unwrap();
-        assert_eq!(pump(&mut client, &mut server), b"hello");
-    }
-
-    #[test]
-    fn a_server_with_another_key_is_refused() {
-        let (_, ta, _, tb) = pair();
-        let mut client = TlsChannel::client(ta.client, SecretKey::generate().id()).unwrap();
-        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
-        pump(&mut client, &mut server);
-        let mut wire = server.outgoing().waiting().to_vec();
-        assert!(client.receive(&mut wire, &mut |_| {}).is_err());
-    }
-
-    #[test]
-    fn a_ticket_carries_early_data_and_the_answer_needs_no_finished() {
-        let (a, ta, b, tb) = pair();
-        let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
-        handshake(&mut client, &mut server);
-
-        let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
-        assert_eq!(client.early_room(), 16384);
-        client.encrypt_early(b"join").unwrap();
-        assert_eq!(pump(&mut client, &mut server), b"join");
-        assert_eq!(server.peer(), Some(a.id()));
-        assert!(server.is_open(), "0.5-RTT data is possible");
-        server.encrypt(b"joined").unwrap();
-        assert_eq!(pump(&mut server, &mut client), b"joined");
-        client.encrypt(b"more").unwrap();
-        assert_eq!(pump(&mut client, &mut server), b"more");
-    }
-
-    #[test]
-    fn refused_early_data_is_sent_again_after_the_handshake() {
-        let (_, ta, b, tb) = pair();
-        let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
-        handshake(&mut client, &mut server);
-
-        // The server was restarted: it knows no session.
-        let tb = TlsIdentity::new(&b).unwrap();
-        let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
-        client.encrypt_early(b"join").unwrap();
-        let mut wire = Vec::new();
-        assert_eq!(pump_with(&mut client, &mut server, &mut wire), b"");
-        pump(&mut server, &mut client);
-        assert_eq!(pump_with(&mut client, &mut server, &mut wire), b"join");
-    }
-
-    #[test]
-    fn a_replayed_first_flight_yields_no_data() {
-        let (_, ta, b, tb) = pair();
-        let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
-        handshake(&mut client, &mut server);
-
-        let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
-        client.encrypt_early(b"once").unwrap();
-        let flight = client.outgoing().waiting().to_vec();
-        let mut got = Vec::new();
-        for _ in 0..2 {
-            let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
-            let mut plain = Vec::new();
-            let _ = server.receive(&mut flight.clone(), &mut |d| plain.extend_from_slice(d));
-            got.push(plain);
-        }
-        assert_eq!(got, [b"once".to_vec(), Vec::new()]);
-    }
-
-    /// Each attempt that reaches nobody uses a ticket up; a handshake brings more than that.
-    #[test]
-    fn twenty_moves_with_three_dead_dials_each_stay_resumed_and_early() {
-        let (_, ta, b, tb) = pair();
-        let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
-        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
-        handshake(&mut client, &mut server);
-        for number in 0..20 {
-            for _ in 0..3 {
-                let mut dead = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
-                dead.encrypt_early(b"nobody hears this").unwrap();
-            }
-            let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
-            let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
-            assert!(client.early_room() > 0, "move {number}");
-            client.encrypt_early(b"join").unwrap();
-            assert_eq!(pump(&mut client, &mut server), b"join", "move {number}");
-            assert!(server.is_resumed());
-            handshake(&mut client, &mut server);
-        }
-    }
-}
+mod tests;

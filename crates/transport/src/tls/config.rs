@@ -40,6 +40,8 @@ impl TlsIdentity {
 
         let mut server = server_config(&provider, &certified)?;
         server.max_early_data_size = MAX_EARLY_DATA;
+        // Records are sealed and opened by `sealed.rs` after the handshake.
+        server.enable_secret_extraction = true;
         // On resumption the client is known from its ticket: answer before its Finished.
         server.send_half_rtt_data = true;
         let mut quic_server = server_config(&provider, &certified)?;
@@ -47,8 +49,10 @@ impl TlsIdentity {
         quic_server.max_early_data_size = u32::MAX;
         // Each configuration has tickets of its own: those of one carrier are no good on another.
         let (tickets, quic_tickets) = (Arc::default(), Arc::default());
+        let mut client = client_config(&provider, &certified, &tickets)?;
+        client.enable_secret_extraction = true;
         Ok(Self {
-            client: Arc::new(client_config(&provider, &certified, &tickets)?),
+            client: Arc::new(client),
             server: ServerTls::new(server),
             quic_client: Arc::new(client_config(&provider, &certified, &quic_tickets)?),
             quic_server: ServerTls::new(quic_server),

@@ -37,6 +37,14 @@ impl Records {
         self.end += n;
     }
 
+    /// Appends what `f` appends. Its memory must only grow.
+    pub(crate) fn append<R>(&mut self, f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        self.bytes.truncate(self.end);
+        let result = f(&mut self.bytes);
+        self.end = self.bytes.len();
+        result
+    }
+
     /// Moves what waits in `other` behind what waits here.
     pub(crate) fn take(&mut self, other: &mut Self) {
         if self.waiting().is_empty() {

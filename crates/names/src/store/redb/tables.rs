@@ -18,8 +18,8 @@ use redb::{
 use serde::{Deserialize, Serialize};
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 
+use super::change::Change;
 use super::failure::Failure;
-use super::writer::Change;
 use crate::store::{Changes, Cursor, Entry, Stored, Version};
 
 /// The format of the file, raised when older programs can no longer read it.
@@ -149,18 +149,14 @@ impl<'txn> Writing<'txn> {
         })
     }
 
-    pub(super) fn apply(&mut self, change: &Change) -> Result<Version, Failure> {
-        match change {
-            Change::Put { expected, entry } => {
-                self.take_out(entry.name(), *expected)?;
-                self.head += 1;
-                self.insert(entry)
-            }
-            Change::Remove { name, expected } => {
-                self.take_out(name, Some(*expected))?;
-                Ok(*expected)
-            }
+    /// Makes a change; an entry that is put has this version then. In a conflict, changes nothing.
+    pub(super) fn apply(&mut self, change: &Change, version: Version) -> Result<(), Failure> {
+        self.take_out(change.name(), change.expected())?;
+        if let Change::Put { entry, .. } = change {
+            self.head = self.head.max(version.0);
+            self.insert(entry, version)?;
         }
+        Ok(())
     }
 
     /// Notes how far the feed of changes goes.
@@ -188,9 +184,9 @@ impl<'txn> Writing<'txn> {
         Ok(())
     }
 
-    fn insert(&mut self, entry: &Entry) -> Result<Version, Failure> {
+    fn insert(&mut self, entry: &Entry, version: Version) -> Result<(), Failure> {
         let row = Row {
-            version: self.head,
+            version: version.0,
             granted: entry.granted,
             expires: entry.expires,
             held_until: entry.held_until,
@@ -199,10 +195,10 @@ impl<'txn> Writing<'txn> {
         let row = postcard::to_stdvec(&row).map_err(|error| Failure::Io(error.to_string()))?;
         let name = entry.name().as_str();
         self.entries.insert(name, row.as_slice())?;
-        self.changes.insert(self.head, name)?;
+        self.changes.insert(version.0, name)?;
         self.owners.insert((entry.owner().as_bytes(), name), ())?;
         self.due.insert((entry.held_until.as_millis(), name), ())?;
-        Ok(Version(self.head))
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io;
+use std::sync::Condvar;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::StorageBackend;
@@ -153,14 +154,37 @@ async fn damaged_files_give_errors_or_right_answers() {
     }
 }
 
-/// A disk that can be full.
+/// A disk that can be full, and one that can hang.
 #[derive(Debug, Clone)]
 struct Disk {
     content: Arc<InMemoryBackend>,
     full: Arc<AtomicBool>,
+    hangs: Arc<(Mutex<bool>, Condvar)>,
 }
 
 impl Disk {
+    fn new() -> Self {
+        let content = Arc::new(InMemoryBackend::new());
+        Self { content, full: Arc::default(), hangs: Arc::default() }
+    }
+
+    fn store(&self) -> RedbStore {
+        let opened = self.clone();
+        let open = move |_: &Path| Database::builder().create_with_backend(opened.clone());
+        RedbStore::open_with("names.redb".into(), Box::new(open)).unwrap()
+    }
+
+    /// From now on, until it is false again, nothing is written.
+    fn hang(&self, hangs: bool) {
+        *self.hangs.0.lock().unwrap() = hangs;
+        self.hangs.1.notify_all();
+    }
+
+    fn wait(&self) {
+        let (hangs, changed) = &*self.hangs;
+        drop(changed.wait_while(hangs.lock().unwrap(), |hangs| *hangs).unwrap());
+    }
+
     fn check(&self) -> Result<(), io::Error> {
         if self.full.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::StorageFull.into());
@@ -184,11 +208,13 @@ impl StorageBackend for Disk {
     }
 
     fn sync_data(&self) -> Result<(), io::Error> {
+        self.wait();
         self.check()?;
         self.content.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), io::Error> {
+        self.wait();
         self.check()?;
         self.content.write(offset, data)
     }
@@ -196,13 +222,8 @@ impl StorageBackend for Disk {
 
 #[tokio::test]
 async fn a_full_disk_loses_nothing_and_is_got_over() {
-    let disk = Disk { content: Arc::new(InMemoryBackend::new()), full: Arc::default() };
-    let opened = disk.clone();
-    let store = RedbStore::open_with(
-        "names.redb".into(),
-        Box::new(move |_| Database::builder().create_with_backend(opened.clone())),
-    );
-    let store = store.unwrap();
+    let disk = Disk::new();
+    let store = disk.store();
     let alice = key(1);
     store.put(None, entry(&alice, "before@home", 1, 100)).await.unwrap();
 
@@ -218,4 +239,83 @@ async fn a_full_disk_loses_nothing_and_is_got_over() {
         assert!(store.get(&name(text)).await.unwrap().is_some(), "{text}");
     }
     assert_eq!(store.get(&name("meanwhile@home")).await, Ok(None));
+}
+
+/// How long a test waits for what must not happen.
+const SHORT: std::time::Duration = std::time::Duration::from_millis(50);
+
+#[tokio::test]
+async fn changes_have_their_turn_while_the_disk_hangs() {
+    let disk = Disk::new();
+    let store = disk.store();
+    let (alice, bob) = (key(1), key(2));
+    let start = store.put(None, entry(&alice, "alice@home", 1, 100)).await.unwrap();
+
+    disk.hang(true);
+    let mut second = store.place(Some(start), entry(&alice, "alice@home", 2, 100)).await.unwrap();
+    // Who decided on what was there before comes too late; who saw the new one goes on with it.
+    let late = store.place(Some(start), entry(&bob, "alice@home", 2, 100)).await.map(drop);
+    assert_eq!(late, Err(StoreError::Conflict));
+    let seen = store.get(&name("alice@home")).await.unwrap().unwrap();
+    assert_eq!((seen.version, seen.entry), (second.version, entry(&alice, "alice@home", 2, 100)));
+    let third = store.place(Some(second.version), entry(&alice, "alice@home", 3, 100)).await.unwrap();
+    let new = store.place(None, entry(&bob, "bob@home", 1, 100)).await.unwrap();
+    // Nothing is durable, or said to be.
+    assert!(tokio::time::timeout(SHORT, &mut second.durable).await.is_err());
+    assert_eq!(store.count().await, Ok(1));
+    disk.hang(false);
+
+    for durable in [second.durable, third.durable, new.durable] {
+        durable.await.unwrap();
+    }
+    drop(store);
+    let store = disk.store();
+    let stored = store.get(&name("alice@home")).await.unwrap().unwrap();
+    assert_eq!((stored.version, stored.entry), (third.version, entry(&alice, "alice@home", 3, 100)));
+    assert!(store.get(&name("bob@home")).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn what_was_placed_on_what_could_not_be_stored_falls_too() {
+    let disk = Disk::new();
+    let store = disk.store();
+    let alice = key(1);
+    let start = store.put(None, entry(&alice, "alice@home", 1, 100)).await.unwrap();
+
+    disk.hang(true);
+    // The writer is busy with the first one, so that the second is in the transaction after it.
+    let first = store.place(Some(start), entry(&alice, "alice@home", 2, 100)).await.unwrap();
+    tokio::time::sleep(SHORT).await;
+    let second = store.place(Some(first.version), entry(&alice, "alice@home", 3, 100)).await.unwrap();
+    disk.full.store(true, Ordering::SeqCst);
+    disk.hang(false);
+    assert_eq!(first.durable.await, Err(StoreError::Full { file: "names.redb".into() }));
+    disk.full.store(false, Ordering::SeqCst);
+    assert!(second.durable.await.is_err());
+
+    let stored = store.get(&name("alice@home")).await.unwrap().unwrap();
+    assert_eq!(stored.entry, entry(&alice, "alice@home", 1, 100), "what was there before is there again");
+    store.put(Some(stored.version), entry(&alice, "alice@home", 4, 100)).await.unwrap();
+}
+
+#[tokio::test]
+async fn while_the_disk_hangs_only_so_many_changes_are_kept() {
+    let disk = Disk::new();
+    let store = disk.store();
+    let alice = key(1);
+    disk.hang(true);
+    let mut placed = Vec::new();
+    let limit = QUEUE + 256 + 1;
+    for number in 0..limit {
+        let place = store.place(None, entry(&alice, &format!("user{number}@home"), 1, 100));
+        match tokio::time::timeout(SHORT, place).await {
+            Ok(one) => placed.push(one.unwrap()),
+            Err(_) => break,
+        }
+    }
+    assert!((QUEUE..limit).contains(&placed.len()), "{}", placed.len());
+    disk.hang(false);
+    for one in placed {
+        one.durable.await.unwrap();
+    }
 }

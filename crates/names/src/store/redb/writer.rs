@@ -2,33 +2,33 @@
 
 use redb::Durability;
 use tokio::sync::{mpsc, oneshot};
-use whimbrel_base::Name;
 
+use super::ahead::Turn;
+use super::change::Change;
 use super::failure::{Failure, guard};
 use super::{Shared, tables};
 use crate::store::memory::raise;
-use crate::store::{Entry, StoreError, Version};
+use crate::store::{StoreError, Version};
 
 /// How many changes share a transaction.
 const BATCH: usize = 256;
 
-/// What is to be done to an entry.
-pub(super) enum Change {
-    Put { expected: Option<Version>, entry: Box<Entry> },
-    Remove { name: Name, expected: Version },
-}
-
 /// A change, and who waits for it.
 pub(super) struct Job {
     pub(super) change: Change,
-    pub(super) reply: oneshot::Sender<Result<Version, StoreError>>,
+    pub(super) turn: Turn,
+    /// The name's version afterwards.
+    pub(super) version: Version,
+    pub(super) reply: oneshot::Sender<Result<(), StoreError>>,
 }
 
 /// Writes until nobody can ask for more.
 pub(super) fn run(shared: &Shared, mut queue: mpsc::Receiver<Job>) {
     let mut jobs = Vec::with_capacity(BATCH);
     while queue.blocking_recv_many(&mut jobs, BATCH) > 0 {
-        match write(shared, &jobs) {
+        let written = write(shared, &jobs);
+        shared.settle(&jobs);
+        match written {
             Ok((answers, head)) => {
                 raise(&shared.head, head);
                 for (job, answer) in jobs.drain(..).zip(answers) {
@@ -46,7 +46,7 @@ pub(super) fn run(shared: &Shared, mut queue: mpsc::Receiver<Job>) {
     }
 }
 
-type Answers = Vec<Result<Version, StoreError>>;
+type Answers = Vec<Result<(), StoreError>>;
 
 /// Makes all the changes or none, except that those in conflict are left out. On the disk when it returns.
 fn write(shared: &Shared, jobs: &[Job]) -> Result<(Answers, u64), StoreError> {
@@ -58,8 +58,8 @@ fn write(shared: &Shared, jobs: &[Job]) -> Result<(Answers, u64), StoreError> {
         let head = {
             let mut tables = tables::Writing::open(&txn)?;
             for job in jobs {
-                answers.push(match tables.apply(&job.change) {
-                    Ok(version) => Ok(version),
+                answers.push(match tables.apply(&job.change, job.version) {
+                    Ok(()) => Ok(()),
                     Err(Failure::Conflict) => Err(StoreError::Conflict),
                     Err(failure) => return Err(failure),
                 });

@@ -1,41 +1,30 @@
-//! What an endpoint is made of, and how it follows the addresses of its host.
+//! What an endpoint is made of. Whatever works for one holds this, and is above it.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use whimbrel_base::{EndpointAddr, EndpointId, Name, SecretKey};
+use whimbrel_base::{EndpointId, Name, SecretKey};
 
 use crate::announce::Announcements;
 use crate::carrier::Reach;
 use crate::carrier::quic::QuicConfig;
 use crate::config::Config;
-use crate::error::{BindError, ConnectError, ResolveError};
 use crate::half_open::HalfOpen;
-use crate::listener::Listeners;
+use crate::listeners::Listeners;
 use crate::manager::PathPolicy;
 use crate::monitor::{AddressMonitor, AddressSet, LocalAddress};
-use crate::notices;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
 use crate::sockets::{BindPlan, Bound, Sockets};
 use crate::tls::TlsIdentity;
 
-/// How often all connections are counted.
-const HOUSEKEEPING: Duration = Duration::from_secs(10);
-/// Lost addresses that are remembered; only those lost a moment ago matter.
-const MAX_LOST: usize = 256;
-/// Between attempts to bind at a new address where the port is taken.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-
 /// What all handles of an endpoint, its tasks and its connections share.
-pub(crate) struct EndpointInner {
+pub(crate) struct EndpointCore {
     pub(crate) id: EndpointId,
     pub(crate) key: SecretKey,
     pub(crate) tls: TlsIdentity,
@@ -43,25 +32,25 @@ pub(crate) struct EndpointInner {
     pub(crate) reach: Arc<Reach>,
     pub(crate) config: Config,
     /// Of connections for which nothing else is set.
-    pub(super) policy: Arc<PathPolicy>,
-    pub(super) announcements: Arc<Announcements>,
-    pub(super) plan: BindPlan,
-    pub(super) monitor: Arc<dyn AddressMonitor>,
-    pub(super) addresses: watch::Receiver<Arc<AddressSet>>,
+    pub(crate) policy: Arc<PathPolicy>,
+    pub(crate) announcements: Arc<Announcements>,
+    pub(crate) plan: BindPlan,
+    pub(crate) monitor: Arc<dyn AddressMonitor>,
+    pub(crate) addresses: watch::Receiver<Arc<AddressSet>>,
     /// The addresses that the sockets were bound for last.
-    pub(super) bound: watch::Sender<Arc<AddressSet>>,
+    pub(crate) bound: watch::Sender<Arc<AddressSet>>,
     /// Addresses that this host had and lost.
-    pub(super) lost: Mutex<HashSet<IpAddr>>,
-    pub(super) sockets: Mutex<Sockets>,
-    pub(super) resolver: Mutex<Option<Arc<dyn Resolver>>>,
+    pub(crate) lost: Mutex<HashSet<IpAddr>>,
+    pub(crate) sockets: Mutex<Sockets>,
+    pub(crate) resolver: Mutex<Option<Arc<dyn Resolver>>>,
     pub(crate) registry: Registry,
     pub(crate) listeners: Listeners,
     pub(crate) half_open: HalfOpen,
-    pub(super) closed: AtomicBool,
-    pub(super) tasks: Mutex<Vec<AbortHandle>>,
+    pub(crate) closed: AtomicBool,
+    pub(crate) tasks: Mutex<Vec<AbortHandle>>,
 }
 
-impl EndpointInner {
+impl EndpointCore {
     pub(crate) fn addresses(&self) -> Arc<AddressSet> {
         self.addresses.borrow().clone()
     }
@@ -107,7 +96,7 @@ impl EndpointInner {
         self.reachable_in(&self.bound.borrow())
     }
 
-    fn reachable_in(&self, set: &AddressSet) -> Vec<SocketAddr> {
+    pub(crate) fn reachable_in(&self, set: &AddressSet) -> Vec<SocketAddr> {
         let ips = match self.plan.ip {
             Some(ip) if !ip.is_unspecified() => vec![ip],
             _ => set.reachable(),
@@ -124,7 +113,7 @@ impl EndpointInner {
         Shared::new(engine, remote, self.policy.clone(), self.announcements.clone())
     }
 
-    pub(super) fn update_announcements(&self, set: &AddressSet) {
+    pub(crate) fn update_announcements(&self, set: &AddressSet) {
         self.announcements.update(set, &self.reachable_in(set), &self.policy);
     }
 
@@ -134,40 +123,6 @@ impl EndpointInner {
         config.params.notice_addresses = self.reachable();
         config.params.notice_addresses.truncate(whimbrel_proto::MAX_NOTICE_ADDRESSES);
         config
-    }
-
-    pub(super) async fn lookup(&self, name: &Name) -> Result<EndpointAddr, ConnectError> {
-        let resolver = self.resolver().ok_or_else(|| ConnectError::NoResolver(name.clone()))?;
-        let looked_up = tokio::time::timeout(self.config.connect_timeout, resolver.lookup(name)).await;
-        let late = || ResolveError::Unreachable("no answer in time".into());
-        match looked_up.unwrap_or_else(|_| Err(late())) {
-            Ok(record) if record.record().revoked => Err(ConnectError::NotFound(name.clone())),
-            Ok(record) => Ok(EndpointAddr::new(record.record().id, record.record().addrs.clone())),
-            Err(ResolveError::NotFound) => Err(ConnectError::NotFound(name.clone())),
-            Err(source) => Err(ConnectError::Resolve { name: name.clone(), source }),
-        }
-    }
-
-    /// Adds TCP listeners to the sockets, once.
-    pub(super) fn start_listening(self: &Arc<Self>) -> Result<(), BindError> {
-        lock(&self.sockets).listen(self, self.plan.port).map_err(bind_error)
-    }
-
-    /// Binds anew for these addresses, on the same port. False if that must be tried again.
-    async fn rebind(self: &Arc<Self>, set: &AddressSet) -> bool {
-        let ips = self.plan.addresses(set, self.is_exclusive());
-        let gone: Vec<Bound> = {
-            let mut sockets = lock(&self.sockets);
-            sockets.bound.extract_if(|ip, _| !ips.contains(ip)).map(|(_, bound)| bound).collect()
-        };
-        for bound in gone {
-            bound.close().await;
-        }
-        let result = lock(&self.sockets).bind(self, &ips, self.plan.port);
-        if let Err((address, error)) = &result {
-            tracing::warn!(%address, %error, "cannot listen at the new address yet");
-        }
-        result.is_ok()
     }
 
     /// Sends a datagram from the sockets of the target's family. What cannot be sent now is lost, as
@@ -188,7 +143,7 @@ impl EndpointInner {
         self.plan.port
     }
 
-    pub(super) fn shut(&self) {
+    pub(crate) fn shut(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.listeners.clear();
         self.stop_if_done();
@@ -204,7 +159,7 @@ impl EndpointInner {
     }
 
     /// Once the endpoint is closed and its last connection gone: returns when its port is free again.
-    pub(super) async fn unbind(&self) {
+    pub(crate) async fn unbind(&self) {
         if !self.closed.load(Ordering::Relaxed) || !self.registry.is_empty() {
             return;
         }
@@ -219,18 +174,9 @@ impl EndpointInner {
         set.is_cut_off() && !self.is_exclusive()
     }
 
-    fn has(&self, set: &AddressSet, ip: IpAddr) -> bool {
+    pub(crate) fn has(&self, set: &AddressSet, ip: IpAddr) -> bool {
         // All of 127/8 belongs to every host, although only 127.0.0.1 is listed.
         set.contains(ip) || (ip.is_loopback() && !self.is_exclusive())
-    }
-
-    fn note_lost(&self, before: &AddressSet, set: &AddressSet) {
-        let mut lost = lock(&self.lost);
-        if lost.len() > MAX_LOST {
-            lost.clear();
-        }
-        lost.extend(before.addresses.iter().map(|address| address.ip));
-        lost.retain(|ip| !self.has(set, *ip));
     }
 
     /// Whether the address is known to be gone. A new path that was being made meanwhile may still be on it, and what
@@ -240,71 +186,8 @@ impl EndpointInner {
         let is_back = || !self.is_exclusive() && std::net::UdpSocket::bind((ip, 0)).is_ok();
         lock(&self.lost).contains(&ip) && !is_back()
     }
-
-    /// Reacts to a new set of addresses.
-    fn addresses_changed(self: &Arc<Self>, before: &AddressSet, set: &AddressSet) {
-        self.note_lost(before, set);
-        let new = set.addresses.iter().filter(|address| !before.contains(address.ip));
-        new.for_each(|address| self.reach.forget(address.ip));
-        let reachable = self.reachable_in(set);
-        // Loopback addresses, when nothing else is left, are no use to anybody elsewhere.
-        let moved = before.reachable() != set.reachable() && !self.is_cut_off(set);
-        self.update_announcements(set);
-        for shared in self.registry.all() {
-            shared.lose_paths_without(|ip| self.has(set, ip));
-            let mut told = reachable.clone();
-            told.truncate(whimbrel_proto::MAX_NOTICE_ADDRESSES);
-            shared.with(|state| state.engine.set_notice_addresses(told));
-            shared.tell_addresses();
-            if set.wakes != before.wakes {
-                shared.probe();
-            }
-        }
-        for shared in self.registry.dialled() {
-            shared.restart.notify_one();
-        }
-        if moved {
-            for shared in self.registry.accepted() {
-                tokio::spawn(notices::tell(self.clone(), shared));
-            }
-        }
-    }
 }
 
-pub(super) async fn follow_addresses(endpoint: Arc<EndpointInner>) {
-    let mut addresses = endpoint.addresses.clone();
-    // A change since then is still unseen.
-    let mut before = endpoint.bound.borrow().clone();
-    let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
-    let mut bound = true;
-    let mut pause = FIRST_PAUSE;
-    loop {
-        tokio::select! {
-            changed = addresses.changed() => {
-                if changed.is_err() {
-                    return;
-                }
-                let set = addresses.borrow_and_update().clone();
-                // Sockets on all addresses, as the others have, need not follow.
-                bound = !endpoint.is_exclusive() || endpoint.rebind(&set).await;
-                pause = FIRST_PAUSE;
-                endpoint.bound.send_replace(set.clone());
-                endpoint.addresses_changed(&before, &set);
-                before = set;
-            }
-            () = tokio::time::sleep(pause), if !bound => {
-                bound = endpoint.rebind(&before).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-            _ = housekeeping.tick() => endpoint.registry.keep_house().await,
-        }
-    }
-}
-
-pub(super) fn bind_error((address, source): (SocketAddr, std::io::Error)) -> BindError {
-    BindError::Socket { address, source }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,6 +3,7 @@
 mod channel;
 mod config;
 mod records;
+mod sealed;
 mod sessions;
 mod tickets;
 mod verifier;
@@ -10,6 +11,7 @@ mod verifier;
 pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
 pub(crate) use records::Records;
+pub(crate) use sealed::{Opener, Sealer};
 pub(crate) use sessions::{ArrivingSessions, ServerTls};
 
 /// Most early data that a server takes with a resumed handshake, in bytes of plaintext.

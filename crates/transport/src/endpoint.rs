@@ -1,12 +1,13 @@
 //! An endpoint: one identity, its sockets, and all its connections.
 
 mod builder;
-mod inner;
+mod follow;
+mod serve;
 mod target;
 
+use self::follow::bind_error;
 use self::target::Whom;
 pub use builder::Builder;
-pub(crate) use inner::EndpointInner;
 pub use target::Target;
 
 use std::fmt;
@@ -18,12 +19,13 @@ use tokio::sync::watch;
 use whimbrel_base::{ConnectionId, Delegation, EndpointAddr, EndpointId, Name, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine};
 
-use self::inner::lock;
 use crate::attend::spawn_driver;
 use crate::connection::{Connection, ConnectionStats, stats};
 use crate::control::PathControl;
-use crate::error::{ConnectError, ListenError};
-use crate::listener::{Allow, Listener};
+use crate::endpoint_core::{EndpointCore, lock};
+use crate::error::{BindError, ConnectError, ListenError, ResolveError};
+use crate::listener::Listener;
+use crate::listeners::Allow;
 use crate::monitor::AddressSet;
 use crate::mover::Mover;
 use crate::publisher::Publisher;
@@ -31,7 +33,7 @@ use crate::resolver::Resolver;
 use crate::shared::Shared;
 
 /// Closes the endpoint when the last handle is dropped.
-struct Guard(Arc<EndpointInner>);
+struct Guard(Arc<EndpointCore>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -76,7 +78,7 @@ impl Endpoint {
         Builder::default()
     }
 
-    pub(crate) fn inner(&self) -> &Arc<EndpointInner> {
+    pub(crate) fn inner(&self) -> &Arc<EndpointCore> {
         &self.guard.0
     }
 
@@ -145,7 +147,7 @@ impl Endpoint {
         }
         let (addr, name) = match whom {
             Whom::Addr(addr, name) => (addr, name),
-            Whom::Name(name) => (inner.lookup(&name).await?, Some(name)),
+            Whom::Name(name) => (lookup(inner, &name).await?, Some(name)),
         };
         if addr.addrs.is_empty() && inner.resolver().is_none() {
             return Err(ConnectError::NoAddress(addr.id));
@@ -193,7 +195,7 @@ impl Endpoint {
         if inner.closed.load(Ordering::Relaxed) {
             return Err(ListenError::EndpointClosed);
         }
-        inner.start_listening()?;
+        start_listening(inner)?;
         let shown = || name.as_ref().map_or("(no name)".to_owned(), ToString::to_string);
         let receiver =
             inner.listeners.add(name.clone(), options.allow).ok_or_else(|| ListenError::InUse(shown()))?;
@@ -263,4 +265,22 @@ async fn established(connection: &Connection) -> Result<(), ConnectError> {
         }
         settled.await;
     }
+}
+
+async fn lookup(core: &EndpointCore, name: &Name) -> Result<EndpointAddr, ConnectError> {
+    let resolver = core.resolver().ok_or_else(|| ConnectError::NoResolver(name.clone()))?;
+    let looked_up = tokio::time::timeout(core.config.connect_timeout, resolver.lookup(name)).await;
+    let late = || ResolveError::Unreachable("no answer in time".into());
+    match looked_up.unwrap_or_else(|_| Err(late())) {
+        Ok(record) if record.record().revoked => Err(ConnectError::NotFound(name.clone())),
+        Ok(record) => Ok(EndpointAddr::new(record.record().id, record.record().addrs.clone())),
+        Err(ResolveError::NotFound) => Err(ConnectError::NotFound(name.clone())),
+        Err(source) => Err(ConnectError::Resolve { name: name.clone(), source }),
+    }
+}
+
+/// Adds TCP listeners to the sockets, once.
+fn start_listening(core: &Arc<EndpointCore>) -> Result<(), BindError> {
+    let kind = core.config.carriers.listens_to();
+    lock(&core.sockets).listen(core, &core.quic, core.plan.port, kind).map_err(bind_error)
 }

@@ -1,43 +1,14 @@
-//! The command line: global flags and the list of commands.
+//! Flags that all commands have, and what commands read and say in the same way.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args};
 use whimbrel_names::ServiceAddress;
 use whimbrel_transport::Carriers;
 
-use crate::commands;
 use crate::failure::EXIT_CODES;
-
-const TOP_EXAMPLE: &str = "\
-Examples:
-  At home, once:       whimbrel names serve
-  At home:             whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID
-  On the laptop:       ssh -o ProxyCommand='whimbrel pipe ssh.home.ada@example.org' ada@home
-  See it move:         whimbrel demo
-
-`whimbrel help config` explains the configuration file.";
-
-/// Connections that survive every move.
-///
-/// Connects programs by name. A connection lives until somebody closes it, whatever happens to
-/// addresses, interfaces, NATs and sleep underneath.
-#[derive(Parser)]
-#[command(
-    name = "whimbrel",
-    version,
-    arg_required_else_help = true,
-    subcommand_required = true,
-    disable_help_subcommand = true,
-    after_help = format!("{TOP_EXAMPLE}\n\n{EXIT_CODES}"),
-)]
-pub(crate) struct Cli {
-    #[command(flatten)]
-    pub(crate) globals: Globals,
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
 
 /// Flags of every command.
 #[derive(Args, Clone, Debug, Default)]
@@ -71,24 +42,44 @@ pub(crate) struct Globals {
     pub(crate) until_eof: bool,
 }
 
-/// The commands.
-#[derive(Subcommand)]
-pub(crate) enum Command {
-    Id(commands::id::Id),
-    Names(commands::names::Names),
-    Expose(commands::expose::Expose),
-    Forward(commands::forward::Forward),
-    Pipe(commands::pipe::Pipe),
-    Send(commands::send::Send),
-    Receive(commands::receive::Receive),
-    Status(commands::status::Status),
-    Paths(commands::paths::Paths),
-    Demo(commands::demo::Demo),
-    Pageload(commands::pageload::Pageload),
-    Help(commands::help::Help),
-}
-
 /// The text under a command's options: its example and the exit codes.
 pub(crate) fn after(example: &str) -> String {
     format!("{example}\n\n{EXIT_CODES}")
+}
+
+/// `HOST:PORT`, where the host may be a name.
+pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
+    let fits = text
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0));
+    if fits { Ok(text.to_owned()) } else { Err("write it as HOST:PORT, as in 127.0.0.1:22".to_owned()) }
+}
+
+/// A number and a unit.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "write it as a number and s, m, h or d, as in 365d".to_owned();
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("365d"), Ok(Duration::from_secs(365 * 86_400)));
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "d", "0d", "-1d", "1w", "1", "99999999999999999999d", "1é"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -1,0 +1,14 @@
+//! The commands, one file each.
+
+pub(crate) mod demo;
+pub(crate) mod expose;
+pub(crate) mod forward;
+pub(crate) mod help;
+pub(crate) mod id;
+pub(crate) mod names;
+pub(crate) mod pageload;
+pub(crate) mod paths;
+pub(crate) mod pipe;
+pub(crate) mod receive;
+pub(crate) mod send;
+pub(crate) mod status;

@@ -1,0 +1,58 @@
+//! Sockets for TCP and MPTCP, and what is set on them.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::TcpStream;
+
+use super::pace::UNSENT_LIMIT;
+use crate::carrier::CarrierKind;
+use crate::sys::is_mptcp;
+
+/// The kernel gives a connection up that acknowledges nothing for this long.
+const USER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A socket for `tcp`, or for `mptcp` where the kernel has it.
+pub(crate) fn stream_socket(domain: Domain, kind: CarrierKind) -> io::Result<Socket> {
+    #[cfg(target_os = "linux")]
+    if kind == CarrierKind::Mptcp {
+        match Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => tracing::debug!(%error, "no MPTCP here, TCP does too"),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = kind;
+    Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
+}
+
+/// What a socket that was asked to be `wanted` has become: MPTCP needs both kernels.
+pub(crate) fn kind_of(socket: &TcpStream, wanted: CarrierKind) -> CarrierKind {
+    if wanted == CarrierKind::Mptcp && is_mptcp(socket) { CarrierKind::Mptcp } else { CarrierKind::Tcp }
+}
+
+/// Sets what every path's socket needs. A listener hands it on to the sockets that it accepts, except that of
+/// MPTCP, which keeps some of it to itself.
+pub(crate) fn tune(socket: SockRef<'_>) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    {
+        tolerate(socket.set_tcp_notsent_lowat(UNSENT_LIMIT))?;
+        tolerate(socket.set_tcp_user_timeout(Some(USER_TIMEOUT)))?;
+    }
+    Ok(())
+}
+
+/// MPTCP does not know all options of TCP, and does without.
+#[cfg(target_os = "linux")]
+fn tolerate(result: io::Result<()>) -> io::Result<()> {
+    let unknown = |error: &io::Error| {
+        let known = [rustix::io::Errno::OPNOTSUPP, rustix::io::Errno::NOPROTOOPT];
+        known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    };
+    match result {
+        Err(error) if !unknown(&error) => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,29 @@
+//! Which tasks serve an endpoint's sockets.
+
+use std::sync::Arc;
+
+use quinn::ServerConfig;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::accept::{accept_quic, accept_tcp};
+use crate::carrier::CarrierKind;
+use crate::carrier::quic::{Heard, QuicSocket};
+use crate::endpoint_core::EndpointCore;
+use crate::notices::hear;
+use crate::sockets::Serve;
+
+impl Serve for Arc<EndpointCore> {
+    fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()> {
+        tokio::spawn(hear(self.clone(), socket, heard))
+    }
+
+    fn accept_tcp(&self, listener: TcpListener, kind: CarrierKind) -> JoinHandle<()> {
+        tokio::spawn(accept_tcp(self.clone(), listener, kind))
+    }
+
+    fn accept_quic(&self, quic: quinn::Endpoint, config: ServerConfig) -> JoinHandle<()> {
+        tokio::spawn(accept_quic(self.clone(), quic, config))
+    }
+}
