@@ -6,10 +6,14 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 20
 FUZZ_TARGETS := frame record ticket config names_protocol har
 
+# The older program of `make interop`: the first whose bytes on the wire are still understood.
+OLD ?= 94a89db
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test format lint docs unit soak bench bench-quick bench-pageload fuzz clean
+.PHONY: help setup build demo test format lint docs unit interop soak bench bench-key bench-quick bench-pageload fuzz clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,13 +41,25 @@ docs: ## Build the API documentation without warnings
 unit: ## Run every test
 	$(CARGO) test --workspace --no-fail-fast -j $(JOBS)
 
+interop: ## Let today's program talk with the one of an older commit (OLD=commit; needs the history)
+	@git cat-file -e $(OLD)^{commit} || { echo "commit $(OLD) is not in this clone: git fetch --unshallow"; exit 1; }
+	rm -rf $(TARGET)/interop && mkdir -p $(TARGET)/interop
+	git archive $(OLD) | tar -x -C $(TARGET)/interop
+	CARGO_TARGET_DIR=$(TARGET) $(CARGO) build --manifest-path $(TARGET)/interop/Cargo.toml --bin whimbrel -j $(JOBS)
+	cp $(TARGET)/debug/whimbrel $(TARGET)/interop/whimbrel-old
+	CARGO_TARGET_DIR=$(TARGET) WHIMBREL_OLD=$(TARGET)/interop/whimbrel-old \
+		$(CARGO) test -p whimbrel-cli --test interop_old -j $(JOBS) -- --ignored --nocapture
+
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
 	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture
 
-bench: ## Measure against the peers (some two hours; results in bench/results)
+bench: build ## Measure against the peers (some two hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)
 
-bench-quick: ## Run every bench for a moment; nothing is kept
+bench-key: ## Measure the key benches (some 20 minutes; results in bench/results, docs/results.md)
+	@sh scripts/measure.sh
+
+bench-quick: build ## Run every bench for a moment; nothing is kept
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --quick --traces $(TRACES)
 
 bench-pageload: ## Measure simulations of page loads per second and core

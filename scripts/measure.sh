@@ -1,19 +1,22 @@
 #!/bin/sh
 # Runs the key benches on a quiet machine (some 20 minutes), keeps their results in bench/results, and writes
 # docs/results.md anew. `--quick` runs each for a moment only and keeps nothing here: it shows that all of them work.
+# `--handover` runs the papers' experiments instead (some 8 minutes), `--rest` all others (some 40 minutes).
 # Benches that cannot run are named at the end; the others' results are kept nevertheless.
 set -u
 cd "$(dirname "$0")/.."
 
-quick="" out=bench/results page=docs/results.md
+quick="" out=bench/results page=docs/results.md which=key
 case "${1:-}" in
 	"") ;;
+	--handover) which=handover ;;
+	--rest) which=rest ;;
 	--quick)
 		scratch=$(mktemp -d)
 		trap 'rm -rf "$scratch"' EXIT
 		quick=--quick out=$scratch page=$scratch/results.md
 		;;
-	*) echo "usage: $0 [--quick]" >&2; exit 2 ;;
+	*) echo "usage: $0 [--quick | --handover | --rest]" >&2; exit 2 ;;
 esac
 
 cargo build --release --bin whimbrel || exit 1
@@ -27,28 +30,48 @@ bench() { # name, rounds, more
 	[ -z "$quick" ] || rounds=1
 	echo "measure: $(date -u +%H:%M:%S) $name"
 	"$program" "$name" --rounds "$rounds" --out "$out" $quick "$@" 2>"$out/.messages" | grep -E 'target|kept' || true
-	if [ ! -s "$out/$name.json" ] || [ "$out/$name.json" -ot "$out/.messages.begin" ]; then
+	file=$out/${kept:-$name}.json
+	if [ ! -s "$file" ] || [ "$file" -ot "$out/.messages.begin" ]; then
 		failed="$failed $name"
 		tail -n 3 "$out/.messages" >&2
 	fi
 }
 : >"$out/.messages.begin"
 
-# One way, both ways, eight streams.
-bench throughput 5 --systems whimbrel,tcp,tls,iroh
-bench connect 3
-bench ping-pong 5
-bench small-writes 3 --systems whimbrel,tcp,tls,quinn,iroh
-bench connect-lab 5
-bench recovery 3
-bench take-over 3
-bench beside-bulk 3
-bench smooth 5
-bench tunnel 3
-bench accept 5
-bench failover 4
-bench aggregate 1
-bench lossy 2 --seconds 8
+key() {
+	bench throughput 5 --systems whimbrel,tcp,tls,iroh
+	bench connect 3
+	bench ping-pong 5
+	bench small-writes 3
+	bench connect-lab 5
+	bench recovery 3
+	bench take-over 3
+	bench beside-bulk 2
+	bench smooth 3
+	bench tunnel 3
+	bench accept 5
+	bench failover 3
+	bench aggregate 1 --links 30+10
+	bench lossy 2 --seconds 6
+}
+
+handover() {
+	kept=handover-goodput bench handover 3 --only goodput,delay
+	kept=handover-download bench handover 2 --only download,signal,switch
+	kept=handover-energy bench handover 1 --only energy
+}
+
+rest() {
+	bench idle 2
+	bench quic-recovery 5
+	bench server-move 2
+	bench start-up 1
+	bench small-objects 2
+	bench both-move 50
+	bench cpu 3
+}
+
+"$which"
 rm -f "$out/.messages" "$out/.messages.begin"
 
 "$program" report --out "$out" --page "$page" || exit 1

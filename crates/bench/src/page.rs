@@ -128,8 +128,8 @@ fn machines(page: &mut String, kept: &[Kept]) -> Result<()> {
 fn benches(page: &mut String, kept: &[Kept]) -> Result<()> {
     page.push_str(
         "\n## Benches\n\n\
-         | bench | what | command | result | carrier | congestion control | commit | targets met |\n\
-         | --- | --- | --- | --- | --- | --- | --- | ---: |\n",
+         | bench | what | command | result | carrier | congestion control | commit | day | targets met |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | ---: |\n",
     );
     for one in kept {
         let (met, all) = one.verdicts().fold((0, 0), |(met, all), v| (met + u32::from(v.is_met()), all + 1));
@@ -139,12 +139,16 @@ fn benches(page: &mut String, kept: &[Kept]) -> Result<()> {
         };
         writeln!(
             page,
-            "| {} | {} | `{}` | [{file}](../bench/results/{file}) | {} | {congestion} | {} | {} |",
+            "| {} | {} | `{}` | [{file}](../bench/results/{file}) | {} | {congestion} | {} | {} | {} |",
             one.text(&["bench"]),
             cell(one.text(&["title"])),
             one.text(&["command"]),
             cell(&one.setting("carrier")),
-            one.text(&["commit"]),
+            match one.text(&["commit"]) {
+                "" => "not recorded",
+                commit => commit,
+            },
+            one.text(&["date"]).get(..10).unwrap_or_default(),
             if all == 0 { "none set".to_owned() } else { format!("{met} of {all}") },
             file = one.file,
         )?;

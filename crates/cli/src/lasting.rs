@@ -1,44 +1,92 @@
-//! One connection to a peer that everything shares, and that is made anew only if it truly ended.
+//! Connections to a peer that everything shares, and that are made anew only if they truly ended.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tokio::sync::Mutex;
 use whimbrel_transport::{Connection, Stream};
 
+use crate::failure::Failure;
 use crate::network::{Network, Peer, connect};
 
-/// Opens streams to one peer.
+/// A peer that lets more streams be opened as they are used says so within this. One that has not is at its limit.
+const GROWTH: Duration = Duration::from_millis(500);
+/// Connections to one peer. Programs that never raise their limit grant 1024 streams on each.
+const MAX_CONNECTIONS: usize = 64;
+
+/// Opens streams to one peer: on one connection, and on further ones only when the peer grants no more streams on it.
 pub(crate) struct Lasting {
     network: Arc<Network>,
     peer: Peer,
-    current: Mutex<Option<Connection>>,
+    current: Mutex<Vec<Connection>>,
 }
 
 impl Lasting {
+    /// Makes no connection yet.
     pub(crate) fn new(network: Arc<Network>, peer: Peer) -> Self {
-        Self { network, peer, current: Mutex::new(None) }
+        Self { network, peer, current: Mutex::new(Vec::new()) }
     }
 
-    /// The connection, living or made now. While it is out of reach it still lives: streams opened
-    /// then are served when it is back.
+    /// A connection, living or made now. While it is out of reach it still lives: streams opened then are served when it
+    /// is back.
+    ///
+    /// # Errors
+    /// When there is none and none can be made.
     pub(crate) async fn connection(&self) -> Result<Connection> {
-        let mut current = self.current.lock().await;
-        if let Some(connection) = current.as_ref().filter(|c| c.close_reason().is_none()) {
-            return Ok(connection.clone());
-        }
-        *current = None;
-        let connection = connect(&self.network, &self.peer).await?;
-        *current = Some(connection.clone());
-        Ok(connection)
+        let connections = self.connections(1).await?;
+        connections.into_iter().next().with_context(|| format!("lost {}", self.peer))
     }
 
-    /// A new stream.
+    /// A new stream. Waits while the peer is out of reach.
+    ///
+    /// # Errors
+    /// When the peer cannot be connected to, or grants no more streams.
     pub(crate) async fn stream(&self) -> Result<Stream> {
-        // The connection may end between being found alive and being used, once.
-        if let Ok(stream) = self.connection().await?.open_stream().await {
-            return Ok(stream);
+        let mut wanted = 1;
+        let mut lost = 0;
+        loop {
+            let connections = self.connections(wanted).await?;
+            if let Some(stream) = connections.iter().find_map(open_now) {
+                return Ok(stream);
+            }
+            let Some(newest) = connections.last() else { continue };
+            match tokio::time::timeout(GROWTH, newest.open_stream()).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                // It may end between being found alive and being used, once.
+                Ok(Err(error)) if lost > 0 => {
+                    return Err(error).with_context(|| format!("lost {}", self.peer));
+                }
+                Ok(Err(_)) => lost += 1,
+                // Out of reach, it cannot be told of a higher limit, and another one would not get there either.
+                Err(_) if newest.stats().unreachable.is_some() => {}
+                Err(_) if connections.len() >= MAX_CONNECTIONS => {
+                    let message = format!("{} lets no more streams be opened; let some end first", self.peer);
+                    return Err(Failure::new(Failure::REFUSED, message).into());
+                }
+                Err(_) => wanted = connections.len() + 1,
+            }
         }
-        self.connection().await?.open_stream().await.with_context(|| format!("lost {}", self.peer))
+    }
+
+    /// The living connections, of which there are at least `wanted` then. Connects one at a time.
+    async fn connections(&self, wanted: usize) -> Result<Vec<Connection>> {
+        let mut current = self.current.lock().await;
+        current.retain(|connection| connection.close_reason().is_none());
+        if current.len() < wanted {
+            current.push(connect(&self.network, &self.peer).await?);
+        }
+        Ok(current.clone())
+    }
+}
+
+/// A stream, if the peer lets one be opened without waiting.
+fn open_now(connection: &Connection) -> Option<Stream> {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(connection.open_stream()).poll(&mut context) {
+        Poll::Ready(stream) => stream.ok(),
+        Poll::Pending => None,
     }
 }

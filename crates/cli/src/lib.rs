@@ -9,7 +9,8 @@
 //! serving            commands that let peers in until they are stopped
 //! network            an endpoint set up as the flags say; how it ends
 //! access             who is let in
-//! tunnel, lasting    bytes between sockets and streams; a connection that is re-made if it truly ended
+//! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
+//! sockets, files     local sockets, counted; how many files may be open
 //! transfer           files that arrive whole
 //! multipath          flags about several networks; changing how a running command uses them
 //! status             what the commands of this user are doing
@@ -21,6 +22,7 @@ mod commandline;
 mod commands;
 mod demo;
 mod failure;
+mod files;
 mod identity;
 mod lasting;
 mod multipath;
@@ -33,6 +35,7 @@ mod progress;
 mod serving;
 mod settings;
 mod shutdown;
+mod sockets;
 mod status;
 mod transfer;
 mod tunnel;

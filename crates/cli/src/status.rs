@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -22,6 +23,7 @@ use whimbrel_transport::{AddressSet, ConnectionStats, ManualMonitor, PathState, 
 
 use crate::multipath::Change;
 use crate::network::Network;
+use crate::sockets::{SocketReport, Sockets};
 use crate::{identity, output, places};
 
 const MAX_REQUEST: u64 = 4096;
@@ -33,11 +35,17 @@ const LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct About {
     command: &'static str,
     name: Option<String>,
+    sockets: Option<Arc<Sockets>>,
 }
 
 impl About {
     pub(crate) fn new(command: &'static str, name: Option<String>) -> Self {
-        Self { command, name }
+        Self { command, name, sockets: None }
+    }
+
+    /// With the sockets that the command serves.
+    pub(crate) fn counting(self, sockets: Arc<Sockets>) -> Self {
+        Self { sockets: Some(sockets), ..self }
     }
 }
 
@@ -51,6 +59,9 @@ pub(crate) struct Report {
     pub(crate) id: String,
     pub(crate) name: Option<String>,
     pub(crate) addresses: Vec<SocketAddr>,
+    /// Local sockets, where the command serves some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sockets: Option<SocketReport>,
     pub(crate) connections: Vec<ConnectionReport>,
 }
 
@@ -146,6 +157,7 @@ impl Answerer {
             id: self.endpoint.id().to_string(),
             name: self.about.name.clone(),
             addresses: self.endpoint.addr().addrs,
+            sockets: self.about.sockets.as_ref().map(|sockets| sockets.report()),
             connections: connections.collect(),
         }
     }

@@ -11,7 +11,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use whimbrel_transport::{CloseCode, Stream};
 
-const BUFFER: usize = 64 * 1024;
+/// What a direction reads at once: little while little comes, so that thousands of idle ones cost little.
+const LEAST: usize = 2 * 1024;
+const MOST: usize = 64 * 1024;
 
 /// The application behind the stream broke its connection.
 pub(crate) const BROKEN: CloseCode = CloseCode::application(1);
@@ -60,7 +62,7 @@ pub(crate) async fn copy(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
 ) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = vec![0; LEAST];
     loop {
         let n = from.read(&mut buffer).await?;
         if n == 0 {
@@ -68,5 +70,38 @@ pub(crate) async fn copy(
         }
         to.write_all(&buffer[..n]).await?;
         to.flush().await?;
+        let fitting = fitting(buffer.len(), n);
+        if fitting != buffer.len() {
+            buffer = vec![0; fitting];
+        }
+    }
+}
+
+/// The size of the next buffer, after `n` bytes came into one of `size`.
+fn fitting(size: usize, n: usize) -> usize {
+    if n == size {
+        (size * 4).min(MOST)
+    } else if n <= LEAST {
+        // What comes in small pieces, or has just ended, needs no more.
+        LEAST
+    } else {
+        size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_grows_with_what_comes_and_shrinks_when_little_does() {
+        let mut size = LEAST;
+        for _ in 0..8 {
+            size = fitting(size, size);
+        }
+        assert_eq!(size, MOST);
+        assert_eq!(fitting(MOST, MOST / 2), MOST);
+        assert_eq!(fitting(MOST, 100), LEAST);
+        assert_eq!(fitting(LEAST, 100), LEAST);
     }
 }

@@ -119,6 +119,11 @@ impl Link {
         self.set(direction, |shape| shape.blackhole = blackhole);
     }
 
+    /// Swallows packets of more bytes from now on, without the hosts being told; `None` lets all pass again.
+    pub fn set_largest(&self, direction: Direction, largest: Option<usize>) {
+        self.set(direction, |shape| shape.largest = largest);
+    }
+
     /// Pulls the cable of one end, or plugs it in: that host sees its interface without carrier, but not switched
     /// off, and nothing passes either way. The other host sees nothing of it.
     ///

@@ -115,6 +115,9 @@ pub struct Shape {
     pub loss: f64,
     /// Whether everything is swallowed, packets under way included.
     pub blackhole: bool,
+    /// Larger packets are swallowed without the sender being told, as behind a router whose ICMP is dropped. In bytes,
+    /// with the IP header. `None`: all pass.
+    pub largest: Option<usize>,
 }
 
 /// Directions of a link. Forward is from the first host given to the second.

@@ -86,7 +86,7 @@ impl<P: Packet> Shaper<P> {
     /// Takes in a packet.
     pub(crate) fn offer(&mut self, now: Duration, packet: P) {
         self.serve(now);
-        if self.shape.blackhole {
+        if self.shape.blackhole || self.shape.largest.is_some_and(|largest| packet.size() > largest) {
             self.stats.swallowed += 1;
         } else if self.shape.loss > 0.0 && self.random.f64() < self.shape.loss {
             self.stats.lost += 1;

@@ -130,6 +130,17 @@ fn a_blackhole_swallows_what_is_under_way_too() {
 }
 
 #[test]
+fn only_packets_that_are_too_large_are_swallowed() {
+    let mut shaper = shaper(|_| {});
+    for (largest, swallowed) in [(1499, 1), (1500, 1)] {
+        shaper.set_shape(ms(1), Shape { largest: Some(largest), ..shaper.shape().clone() });
+        offer(&mut shaper, ms(1), 1);
+        assert_eq!(shaper.stats().swallowed, swallowed);
+    }
+    assert_eq!(arrivals(&mut shaper, ms(2)).len(), 1);
+}
+
+#[test]
 fn a_changed_delay_holds_for_packets_under_way_without_reordering() {
     let mut shaper = shaper(|shape| shape.delay = ms(500));
     offer(&mut shaper, ms(0), 1);

@@ -5,6 +5,7 @@
 pub(crate) mod quic;
 mod reach;
 mod segments;
+mod sizes;
 mod tcp;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 pub(crate) use reach::Reach;
+pub(crate) use sizes::{SMALL_SEGMENT, Sizes};
 pub(crate) use tcp::{TcpCarrier, kind_of, stream_socket, tune};
 
 use crate::tls::TlsError;

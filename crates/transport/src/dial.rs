@@ -18,7 +18,7 @@ use whimbrel_proto::PathId;
 pub(crate) use race::Race;
 
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
-use crate::carrier::{CarrierKind, Carriers, Reach, TcpCarrier};
+use crate::carrier::{CarrierKind, Carriers, Reach, Sizes, TcpCarrier};
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
 use crate::tls::TlsChannel;
@@ -48,6 +48,7 @@ pub(crate) struct Dialler {
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) carriers: Carriers,
     pub(crate) reach: Arc<Reach>,
+    pub(crate) sizes: Arc<Sizes>,
     /// What a round trip to the peer took lately.
     pub(crate) rtt: Option<Duration>,
     /// The addresses of this host: what is dialled there has no way to go.
@@ -263,8 +264,16 @@ mod tests {
         let tls = TlsIdentity::new(&ours).unwrap();
         let quic = Arc::new(QuicConfig::new(&ours, &tls, Duration::from_secs(60)).unwrap());
         let (carriers, reach) = (Carriers::Only(CarrierKind::Tcp), Arc::default());
-        let (here, peer) = (Arc::default(), theirs.id());
-        Dialler { peer, tls: tls.client, quic, carriers, reach, rtt: None, here }
+        Dialler {
+            peer: theirs.id(),
+            tls: tls.client,
+            quic,
+            carriers,
+            reach,
+            sizes: Arc::default(),
+            rtt: None,
+            here: Arc::default(),
+        }
     }
 
     #[tokio::test]

@@ -10,8 +10,8 @@ use tokio::task::AbortHandle;
 use whimbrel_base::{EndpointId, Name, SecretKey};
 
 use crate::announce::Announcements;
-use crate::carrier::Reach;
 use crate::carrier::quic::QuicConfig;
+use crate::carrier::{Reach, Sizes};
 use crate::config::Config;
 use crate::half_open::HalfOpen;
 use crate::listeners::Listeners;
@@ -30,6 +30,7 @@ pub(crate) struct EndpointCore {
     pub(crate) tls: TlsIdentity,
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) reach: Arc<Reach>,
+    pub(crate) sizes: Arc<Sizes>,
     pub(crate) config: Config,
     /// Of connections for which nothing else is set.
     pub(crate) policy: Arc<PathPolicy>,

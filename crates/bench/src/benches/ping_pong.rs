@@ -30,8 +30,8 @@ const SPEC: Spec = Spec {
         metric: "p50",
         against: Some("tls"),
         judged: Judged::Median,
-        bound: Bound::AtMost(1.3),
-        aim: 1.1,
+        bound: Bound::AtMost(1.1),
+        aim: 1.0,
     }],
     plot: Plot::Ratios,
 };

@@ -15,6 +15,7 @@ use crate::lab::program::{self, Folder, Tunnel};
 use crate::output::Output;
 use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 
+/// Of the first system's server; each has its own, so that none waits for the end of another's test.
 const IPERF: u16 = 5201;
 const REDIS: u16 = 6379;
 const SSHD: u16 = 2222;
@@ -67,6 +68,11 @@ impl System {
             Self::Ssh => 20_000,
             Self::Stunnel => 40_000,
         }
+    }
+
+    /// Where the system's own iperf3 server listens.
+    fn iperf(self) -> u16 {
+        IPERF + self as u16
     }
 
     fn port(self, service: u16) -> u16 {
@@ -175,29 +181,23 @@ struct Stage<'a> {
 impl<'a> Stage<'a> {
     fn start(tools: &'a Tools, host: &'a Host) -> Result<Self> {
         let folder = Folder::new("tunnel")?;
-        let (iperf, redis) = (IPERF.to_string(), REDIS.to_string());
-        let mut children = vec![
-            program::start(host, &tools.iperf, &["-s", "-p", &iperf])?,
-            program::start(
-                host,
-                &tools.redis_server,
-                &["--port", &redis, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
-            )?,
-        ];
-        for service in [IPERF, REDIS] {
-            program::wait_for_port(host, local(service))?;
+        let redis = REDIS.to_string();
+        let arguments = ["--port", &redis, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+        let mut children = vec![program::start(host, &tools.redis_server, &arguments)?];
+        for system in SYSTEMS {
+            children.push(program::start(host, &tools.iperf, &["-s", "-p", &system.iperf().to_string()])?);
         }
+        program::wait_for_port(host, local(REDIS))?;
         children.extend(ssh(tools, host, &folder)?);
         children.extend(stunnel(tools, host, &folder)?);
         let tunnel = |service| {
             let listen = local(System::Whimbrel.port(service));
             Tunnel::start(&folder, [host, host], listen, local(service), &["--address", "127.0.0.1"])
         };
-        let _tunnels = [tunnel(IPERF)?, tunnel(REDIS)?];
-        for service in [IPERF, REDIS] {
-            for system in SYSTEMS {
-                program::wait_for_port(host, local(system.port(service)))?;
-            }
+        let _tunnels = [tunnel(System::Whimbrel.iperf())?, tunnel(REDIS)?];
+        // iperf3's servers would take this for the beginning of a test; they and the way to them are there as well.
+        for system in SYSTEMS {
+            program::wait_for_port(host, local(system.port(REDIS)))?;
         }
         let versions = json!({
             "iperf3": first_line(host, &tools.iperf, "--version"),
@@ -209,7 +209,7 @@ impl<'a> Stage<'a> {
     fn measure(&self, system: System, work: Work, seconds: u64, quick: bool) -> Result<f64> {
         match work {
             Work::Iperf { reverse } => {
-                let (port, seconds) = (system.port(IPERF).to_string(), seconds.to_string());
+                let (port, seconds) = (system.port(system.iperf()).to_string(), seconds.to_string());
                 let mut arguments = vec!["-c", "127.0.0.1", "-p", &port, "-t", &seconds, "-J"];
                 if reverse {
                     arguments.push("-R");
@@ -217,7 +217,8 @@ impl<'a> Stage<'a> {
                 let found: Value =
                     serde_json::from_str(&program::run(self.host, &self.tools.iperf, &arguments)?)?;
                 let bits = found["end"]["sum_received"]["bits_per_second"].as_f64();
-                Ok(bits.context("iperf3 tells no rate")? / 1e9)
+                let problem = || format!("iperf3 tells no rate: {}", found["error"]);
+                Ok(bits.with_context(problem)? / 1e9)
             }
             Work::Redis { clients, requests } => {
                 let requests = if quick { requests / 10 } else { requests };
@@ -290,7 +291,7 @@ fn ssh(tools: &Tools, host: &Host, folder: &Folder) -> Result<[HostChild; 2]> {
         "-p".into(),
         SSHD.to_string(),
         "-L".into(),
-        forward(IPERF),
+        forward(System::Ssh.iperf()),
         "-L".into(),
         forward(REDIS),
         "root@127.0.0.1".into(),
@@ -321,7 +322,8 @@ fn stunnel(tools: &Tools, host: &Host, folder: &Folder) -> Result<[HostChild; 2]
         } else {
             format!("cert = {certificate_name}\nkey = {key_name}\n")
         };
-        let sections = section("iperf", IPERF, is_client) + &section("redis", REDIS, is_client);
+        let sections =
+            section("iperf", System::Stunnel.iperf(), is_client) + &section("redis", REDIS, is_client);
         let socket = "socket = l:TCP_NODELAY=1\nsocket = r:TCP_NODELAY=1\n";
         format!("foreground = yes\npid =\nsslVersionMin = TLSv1.3\n{socket}{role}{sections}")
     };
@@ -346,9 +348,11 @@ mod tests {
 
     #[test]
     fn no_two_tunnels_share_a_port() {
+        let tunnels = SYSTEMS.iter().filter(|system| **system != System::Direct);
         let mut ports: Vec<u16> =
-            SYSTEMS.iter().flat_map(|system| [IPERF, REDIS].map(|service| system.port(service))).collect();
-        ports.extend([SSHD, IPERF + STUNNEL, REDIS + STUNNEL]);
+            tunnels.flat_map(|system| [system.iperf(), REDIS].map(|service| system.port(service))).collect();
+        ports.extend(SYSTEMS.map(System::iperf));
+        ports.extend([SSHD, REDIS, System::Stunnel.iperf() + STUNNEL, REDIS + STUNNEL]);
         let count = ports.len();
         ports.sort_unstable();
         ports.dedup();

@@ -99,10 +99,10 @@ impl Tunnel {
     ) -> Result<Self> {
         let [listen, to] = [listen, to].map(|address| address.to_string());
         let user = |side: &str| folder.join(&format!("{side}-{listen}"));
-        let expose = ["expose", "--ticket", "--allow", "any", "--json", "--to", &to];
+        let expose = ["expose", "-q", "--ticket", "--allow", "any", "--json", "--to", &to];
         let (_expose, said) = say(server, &user("expose"), &[&expose[..], flags].concat())?;
         let ticket = said["ticket"].as_str().context("`whimbrel expose` gave no ticket")?.to_owned();
-        let forward = ["forward", &ticket, "--json", "--listen", &listen];
+        let forward = ["forward", "-q", &ticket, "--json", "--listen", &listen];
         let (_forward, _) = say(client, &user("forward"), &[&forward[..], flags].concat())?;
         Ok(Self { _expose, _forward })
     }

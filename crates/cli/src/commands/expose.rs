@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
 use whimbrel_base::Name;
 use whimbrel_transport::{Config, Connection, Stream};
 
@@ -14,11 +15,16 @@ use crate::failure::Failure;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
 use crate::options::{Globals, after, duration, host_and_port};
+use crate::sockets::Trouble;
 use crate::status::{About, Reporter};
-use crate::{output, serving, tunnel};
+use crate::{files, output, serving, tunnel};
 
 /// How long the local service may take to accept.
 const TARGET_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks whether a socket can be opened again.
+const FILES_PAUSE: Duration = Duration::from_millis(200);
+
+static OUT_OF_FILES: Mutex<Trouble> = Mutex::const_new(Trouble::new());
 
 /// Let peers reach a local TCP service under a name, until stopped
 ///
@@ -60,6 +66,7 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
             "under which name? Give a NAME, or --ticket; see `whimbrel expose --help`",
         ));
     }
+    files::raise_limit();
     let config = args.paths.apply(Config { linger: args.linger, ..Config::default() });
     let wish = Wish { config, ..Wish::default() };
     let serve = async |network: &Network| serve(globals, &args, network).await;
@@ -98,7 +105,7 @@ async fn serve_connection(connection: Connection, to: String, quiet: bool) {
 }
 
 async fn serve_stream(stream: Stream, to: String, quiet: bool) {
-    let problem = match tokio::time::timeout(TARGET_LIMIT, TcpStream::connect(&to)).await {
+    let problem = match tokio::time::timeout(TARGET_LIMIT, connect(&to, quiet)).await {
         Ok(Ok(socket)) => {
             if let Err(error) = tunnel::join_tcp(socket, stream).await {
                 tracing::info!(%error, "a stream broke");
@@ -111,4 +118,17 @@ async fn serve_stream(stream: Stream, to: String, quiet: bool) {
     output::note(quiet, format!("{to} does not accept connections: {problem}"));
     stream.reset(tunnel::TARGET_REFUSED);
     stream.stop(tunnel::TARGET_REFUSED);
+}
+
+/// Connects to the local service, once there are files for it.
+async fn connect(to: &str, quiet: bool) -> std::io::Result<TcpStream> {
+    loop {
+        match TcpStream::connect(to).await {
+            Err(error) if files::are_used_up(&error) => {
+                output::note(quiet || !OUT_OF_FILES.lock().await.is_to_be_told(), files::USED_UP);
+                tokio::time::sleep(FILES_PAUSE).await;
+            }
+            result => return result,
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! `whimbrel forward`: brings a peer's service to a local TCP port.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -14,10 +14,11 @@ use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
+use crate::sockets::{Sockets, Trouble};
 use crate::status::{About, Reporter};
-use crate::{identity, output, tunnel};
+use crate::{files, identity, output, tunnel};
 
-/// After an error of accept(2), such as too many open files.
+/// After an error of accept(2), such as too many open files; earlier if a socket ends.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Bring a peer's service to a local TCP port, until stopped
@@ -44,6 +45,7 @@ pub(crate) struct Forward {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
+    files::raise_limit();
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| {
         format!("cannot listen on {}; choose another port, or stop who uses it", args.listen)
@@ -64,10 +66,11 @@ async fn serve(
     network: &Arc<Network>,
     listener: TcpListener,
 ) -> Result<()> {
-    let lasting = Arc::new(Lasting::new(network.clone(), args.name.clone()));
+    let lasting = Lasting::new(network.clone(), args.name.clone());
     // A mistake in the name, or not being allowed, is told now rather than to the first client.
     lasting.connection().await?;
-    let about = About::new("forward", Some(args.name.to_string()));
+    let local_side = Arc::new(LocalSide::new(lasting, globals.quiet));
+    let about = About::new("forward", Some(args.name.to_string())).counting(local_side.sockets.clone());
     let _reporter = Reporter::start(network, about, globals.quiet);
     let local = listener.local_addr().context("cannot tell where it listens")?;
     if args.json {
@@ -82,11 +85,15 @@ async fn serve(
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((socket, _)) => {
-                    served.spawn(serve_socket(socket, lasting.clone(), globals.quiet));
+                    served.spawn(serve_socket(socket, local_side.clone()));
                 }
                 Err(error) => {
-                    output::note(globals.quiet, format!("cannot accept a connection: {error}"));
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    local_side.tell(|| match files::are_used_up(&error) {
+                        true => files::USED_UP.to_owned(),
+                        false => format!("cannot accept a connection: {error}"),
+                    });
+                    // A socket that ends makes room.
+                    let _ = tokio::time::timeout(ACCEPT_PAUSE, served.join_next()).await;
                 }
             },
             Some(_) = served.join_next() => {}
@@ -94,15 +101,39 @@ async fn serve(
     }
 }
 
-async fn serve_socket(socket: TcpStream, lasting: Arc<Lasting>, quiet: bool) {
-    match lasting.stream().await {
+/// What all local sockets share.
+struct LocalSide {
+    lasting: Lasting,
+    sockets: Arc<Sockets>,
+    trouble: Mutex<Trouble>,
+    quiet: bool,
+}
+
+impl LocalSide {
+    fn new(lasting: Lasting, quiet: bool) -> Self {
+        Self { lasting, sockets: Arc::default(), trouble: Mutex::default(), quiet }
+    }
+
+    /// Tells of trouble, unless there was some a moment ago.
+    fn tell(&self, text: impl FnOnce() -> String) {
+        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if trouble.is_to_be_told() {
+            output::note(self.quiet, text());
+        }
+    }
+}
+
+async fn serve_socket(socket: TcpStream, local_side: Arc<LocalSide>) {
+    match local_side.lasting.stream().await {
         Ok(stream) => {
+            let _counted = local_side.sockets.open();
             if let Err(error) = tunnel::join_tcp(socket, stream).await {
                 tracing::info!(%error, "a stream broke");
             }
         }
         Err(error) => {
-            output::note(quiet, crate::failure::line(&error));
+            local_side.sockets.refuse();
+            local_side.tell(|| crate::failure::line(&error));
             tunnel::refuse(socket);
         }
     }

@@ -35,6 +35,12 @@ pub(super) fn describe(report: &Report) -> String {
     let name = report.name.as_deref().unwrap_or_default();
     let mut text = format!("{} {name} (process {}, since {})", report.command, report.pid, rounded(age))
         .replace("  ", " ");
+    if let Some(sockets) = report.sockets {
+        text += &format!("; {} sockets open", sockets.open);
+        if sockets.refused > 0 {
+            text += &format!(", {} refused", sockets.refused);
+        }
+    }
     if report.connections.is_empty() {
         text.push_str("\n  no connections");
     }

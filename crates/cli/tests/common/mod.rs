@@ -100,9 +100,14 @@ impl World {
 
     /// The program as `user` runs it.
     pub fn command(&self, user: &str, args: &[&str]) -> Command {
+        self.command_of(Path::new(PROGRAM), user, args)
+    }
+
+    /// A program as `user` runs it.
+    pub fn command_of(&self, program: &Path, user: &str, args: &[&str]) -> Command {
         let home = self.path(user);
         std::fs::create_dir_all(home.join("run")).unwrap();
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(program);
         command
             .args(args)
             .args(["--address", &self.address(user)])

@@ -9,7 +9,7 @@ use socket2::{Domain, SockRef};
 use tokio::net::TcpSocket;
 
 use super::{Candidate, Carrier, Dialled, Dialler, bind_device};
-use crate::carrier::{CarrierKind, kind_of, stream_socket, tune};
+use crate::carrier::{CarrierKind, SMALL_SEGMENT, kind_of, stream_socket, tune};
 use crate::tls::TlsChannel;
 
 /// The longest that one attempt may take.
@@ -31,6 +31,12 @@ pub(super) async fn attempt(
     if let Some(local) = &candidate.local {
         bind_device(&socket, local);
         socket.bind(SocketAddr::new(local.ip, 0))?;
+    }
+    let local = candidate.local.as_ref().map(|local| local.ip);
+    if who.sizes.are_doubtful(local, remote, Instant::now()) {
+        tracing::debug!(%remote, "large packets may vanish on the way: segments are kept small");
+        // If it cannot be set, the path may fall silent as the one before did.
+        let _ = SockRef::from(&socket).set_tcp_mss(SMALL_SEGMENT);
     }
     let start = Instant::now();
     let socket = tokio::time::timeout(ATTEMPT, socket.connect(remote))

@@ -158,6 +158,7 @@ impl Builder {
                 tls: tls.clone(),
                 quic: quic.clone(),
                 reach: Arc::default(),
+                sizes: Arc::default(),
                 key: key.clone(),
                 policy: Arc::new(config.paths.clone()),
                 announcements: Arc::new(Announcements::default()),

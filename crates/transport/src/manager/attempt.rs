@@ -243,5 +243,9 @@ impl Attempt {
     fn note(&self, path: &PendingPath, worked: bool) {
         let reach = &self.joiner.endpoint.reach;
         reach.note(path.local, path.remote(), path.kind, worked, Instant::now());
+        // TCP stood, so small segments pass there.
+        if !worked && path.kind != CarrierKind::Quic {
+            self.joiner.endpoint.sizes.silent(path.local, path.remote().ip(), Instant::now());
+        }
     }
 }

@@ -8,8 +8,10 @@ use whimbrel_proto::{PathId, PathState, Priority};
 
 use super::attempt::Attempt;
 use super::pending::{Opening, PendingPath};
+use crate::carrier::CarrierKind;
 use crate::dial::{Candidate, Dialled, Dialler, Race};
 use crate::endpoint_core::EndpointCore;
+use crate::path_io::PathIo;
 use crate::shared::Shared;
 
 /// A path that was dialled must be answered within this, or a few round trips.
@@ -91,17 +93,30 @@ impl Joiner {
     }
 
     fn race(&self, ways: Vec<Candidate>) -> Race {
+        self.note_silence();
         let who = Dialler {
             peer: self.shared.peer,
             tls: self.endpoint.tls.client.clone(),
             quic: self.endpoint.quic.clone(),
             carriers: self.endpoint.config.carriers,
             reach: self.endpoint.reach.clone(),
+            sizes: self.endpoint.sizes.clone(),
             rtt: self.rtt(),
             here: self.endpoint.addresses(),
         };
         let ways = through_loopback(&who, ways);
         Race::new(who, ways)
+    }
+
+    /// Remembers between which addresses paths over TCP have fallen silent: what they carried may have been too large.
+    fn note_silence(&self) {
+        let state = self.shared.lock();
+        let is_silent = |path: &&Arc<PathIo>| state.engine.path_state(path.id) == Some(PathState::Suspect);
+        for path in state.paths.iter().filter(is_silent) {
+            if path.kind() != CarrierKind::Quic {
+                self.endpoint.sizes.silent(path.local.ip(), path.remote.ip(), Instant::now());
+            }
+        }
     }
 
     /// Whether what an attempt opened can still become a path.

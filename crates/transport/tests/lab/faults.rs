@@ -129,6 +129,8 @@ fn a_host_that_wakes_from_sleep_dials_at_once_what_died_meanwhile() {
     let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
     let mut echo = net.client.wait(Echo::open(&connection));
     net.client.wait(echo.say(b"good night"));
+    // Everything is acknowledged, and only one carrier is left.
+    std::thread::sleep(secs(1));
     nat.forget_mappings().unwrap();
     let asleep = connection.stats().paths;
     // The control: without waking, the next sign of life is a minute away.

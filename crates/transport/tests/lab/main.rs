@@ -16,6 +16,7 @@ mod multipath_promises;
 mod one_round_trip;
 mod predecessors;
 mod quic;
+mod sizes;
 
 /// Becomes a peer, if this program was started again as one.
 #[test]

@@ -377,12 +377,11 @@ fn the_scheduler_that_is_set_decides_who_carries_what() {
     running.until_active(2);
     let control = running.connection.path_control();
     let sent = || [0, 1].map(|index| running.over(index).unwrap().bytes_sent);
-    // Objects that the better path takes whole, one after the other.
-    let shares = |kind| {
+    let shares = |kind, objects, bytes| {
         control.set_scheduler(kind);
         let before = sent();
-        for _ in 0..8 {
-            running.start(Way::Up, 15_000).finish(&running.net.client);
+        for _ in 0..objects {
+            running.start(Way::Up, bytes).finish(&running.net.client);
         }
         let after = sent();
         let shares = [after[0] - before[0], after[1] - before[1]];
@@ -390,14 +389,18 @@ fn the_scheduler_that_is_set_decides_who_carries_what() {
         shares
     };
     for kind in SchedulerKind::ALL {
-        let [quick, slow] = shares(kind);
+        // Objects that the better path takes whole, one after the other; or so much that both rates are known.
+        let (objects, bytes) =
+            if kind == SchedulerKind::RateProportional { (1, 4_000_000) } else { (8, 15_000) };
+        let [quick, slow] = shares(kind, objects, bytes);
         let (both_carry_all, in_turn, alone) =
             (quick > 100_000 && slow > 60_000, slow > 20_000, slow < 20_000);
         let is_so = match kind {
             SchedulerKind::Redundant => both_carry_all,
             SchedulerKind::RoundRobin => in_turn,
             SchedulerKind::MinRtt | SchedulerKind::EarliestArrival => alone,
-            SchedulerKind::RateProportional => true,
+            // Both links have the same rate.
+            SchedulerKind::RateProportional => slow * 2 > quick && quick * 2 > slow,
         };
         assert!(is_so, "{kind}: {quick} and {slow}");
     }

@@ -60,7 +60,7 @@ fn blackhole(pair: Pair, mode: HandoverMode, link: usize, way: Way) {
     });
     eprintln!("{pair:?}, {mode}, link {link} dead, {way:?}: longest pause {pause:?}");
     // However busy the machine is; what is promised of it is checked in `multipath_promises`.
-    assert!(pause < secs(6), "{pair:?}, {mode}, link {link} dead, {way:?}: {pause:?}");
+    assert!(pause < secs(4), "{pair:?}, {mode}, link {link} dead, {way:?}: {pause:?}");
     transfer.finish(&running.net.client);
     assert!(
         running.is_served_by(1 - link, healthy),

@@ -26,7 +26,7 @@ fn blackhole(mode: HandoverMode, path: usize, way: Way, direction: Direction) {
     });
     eprintln!("{mode}, link {path} dead, {way:?}, {direction:?}: longest pause {pause:?}");
     // However busy the machine is; what is promised of it is checked in `multipath_promises`.
-    assert!(pause < secs(4), "{pause:?}");
+    assert!(pause < secs(2), "{pause:?}");
     transfer.finish(&running.net.client);
     assert!(running.is_served_by(1 - path, healthy), "the healthy link is not in use as it was");
     running.net.near[path].set_blackhole(direction, false);
@@ -84,7 +84,7 @@ fn a_link_that_fails_one_way_holds_nothing_up_although_it_brings_data() {
             net.near[0].set_blackhole(direction, true);
         });
         eprintln!("{direction:?}: longest pause {pause:?}");
-        assert!(pause < secs(4), "{pause:?}");
+        assert!(pause < secs(2), "{pause:?}");
         up.finish(&running.net.client);
         down.finish(&running.net.client);
     }

@@ -129,8 +129,9 @@ pub(super) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     let settings = json!({
         "congestion_control": CONGESTION_CONTROL,
         "carrier": CARRIER,
-        "model": "Huang et al., A Close Examination of Performance and Power Characteristics of 4G LTE Networks, \
-            MobiSys 2012, tables 3 and 4: promotion, base and rate while active, tail in full; radios only",
+        "model": "as in Huang et al., A Close Examination of Performance and Power Characteristics of 4G LTE Networks, \
+            MobiSys 2012: promotion, base and rate while active, tail in full; radios only",
+        "assumed": "3G: slope down, promotion, tail; LTE: the promotion's length, the tail's power; Wi-Fi: promotion, tail",
         "step_ms": STEP.as_millis(),
         "wifi": {"mbit": 8, "rtt_ms": 30},
         "cellular": CELLULAR.map(|(radio, mbit, rtt)| json!({"radio": radio.name, "mbit": mbit, "rtt_ms": rtt})),
