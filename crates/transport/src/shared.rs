@@ -15,7 +15,7 @@ use whimbrel_proto::{
 
 use crate::announce::Announcements;
 use crate::carrier::{Flow, PathError};
-use crate::manager::PathPolicy;
+use crate::manager::{PathPolicy, Takeovers};
 use crate::path_io::PathIo;
 use crate::report::{CloseReason, ConnectionEvent};
 use crate::whereabouts::Whereabouts;
@@ -47,6 +47,9 @@ pub(crate) struct State {
     /// How long the last outage lasted.
     pub(crate) last_recovery: Option<Duration>,
     pub(crate) moves: u64,
+    /// A path has been answered before.
+    was_up: bool,
+    pub(crate) takeovers: Takeovers,
     /// Paths whose priority was set by hand, here or by the peer.
     pub(crate) pinned: Vec<PathId>,
     pub(crate) peer_notice_addresses: Vec<SocketAddr>,
@@ -116,6 +119,8 @@ impl Shared {
                 outage: None,
                 last_recovery: None,
                 moves: 0,
+                was_up: false,
+                takeovers: Takeovers::default(),
                 pinned: Vec::new(),
                 peer_notice_addresses: Vec::new(),
                 farewell_cut: false,
@@ -367,6 +372,7 @@ impl Shared {
                 self.changed.notify_one();
             }
             Event::PathDown(id) => {
+                state.takeovers.path_gone(id);
                 if !state.engine.has_active_path() {
                     state.begin_outage();
                 }
@@ -406,9 +412,17 @@ impl Shared {
     }
 
     fn path_up(&self, state: &mut State, id: PathId) {
-        // A path beside others is no move.
-        let alone = state.engine.paths().iter().filter(|p| p.state == PathState::Active).count() == 1;
-        state.moves += u64::from(id.0 > 0 && alone);
+        let paths = state.engine.paths();
+        let engine = &state.engine;
+        let was_answered = |id: &PathId| engine.path_state(*id) != Some(PathState::Opening);
+        let takes_over = state.takeovers.predecessor_of(id).filter(was_answered);
+        if let Some(predecessor) = takes_over {
+            state.engine.retire_path(Instant::now(), predecessor);
+        }
+        // A path beside others is no move, nor is another carrier between the same places.
+        let alone = paths.iter().filter(|p| p.state == PathState::Active).count() == 1;
+        state.moves += u64::from(state.was_up && alone && takes_over.is_none());
+        state.was_up = true;
         self.path_works(state, id);
         self.path_news.notify_waiters();
     }
