@@ -4,3 +4,4 @@
 
 pub(crate) mod credit;
 pub(crate) mod send_memory;
+pub(crate) mod stream_numbers;

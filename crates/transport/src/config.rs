@@ -8,6 +8,8 @@ use crate::carrier::Carriers;
 use crate::manager::PathPolicy;
 use crate::registry::Limits;
 
+/// Streams that a peer may open before it is allowed more.
+const FIRST_STREAMS: u64 = 1024;
 /// What streams may hold unread, counted in windows of their connection.
 const UNREAD_WINDOWS: u64 = 24;
 
@@ -52,7 +54,8 @@ pub struct Config {
     /// Bytes of one stream that may wait to be sent for the first time while a path is up; a writer
     /// that is further ahead waits. Default 256 KiB.
     pub stream_unsent: u64,
-    /// Streams that the peer may have open at once. Default 1024.
+    /// Streams that the peer may have open at once. It begins with 1024, and is allowed more, up to this, as it uses
+    /// them. Default 65 536.
     pub max_streams: u64,
     /// How connections use several paths. Unless it is `single`, the peer is told and does the same. Default
     /// `single`: one path at any moment.
@@ -82,7 +85,7 @@ impl Default for Config {
             stream_send_buffer: 8 << 20,
             send_buffer: 16 << 20,
             stream_unsent: 256 << 10,
-            max_streams: 1024,
+            max_streams: 65_536,
             handover: HandoverMode::default(),
             scheduler: SchedulerKind::default(),
             paths: PathPolicy::default(),
@@ -106,10 +109,11 @@ impl Config {
             params: Params {
                 max_data: self.window,
                 max_stream_data: self.stream_window.min(EARLY_DATA_WINDOW),
-                max_streams: self.max_streams,
+                max_streams: self.max_streams.min(FIRST_STREAMS),
                 linger: self.linger,
                 ..Params::default()
             },
+            streams: self.max_streams,
             stream_window: self.stream_window,
             unread: self.window.saturating_mul(UNREAD_WINDOWS),
             stream_send_buffer: self.stream_send_buffer,

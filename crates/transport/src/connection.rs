@@ -1,159 +1,17 @@
 //! The application's handle to a connection.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 use whimbrel_base::{ConnectionId, EndpointId, Name};
-use whimbrel_proto::{CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind, Side};
+use whimbrel_proto::{CloseCode, ClosedBy, Side};
 
-use crate::carrier::{CarrierKind, CarrierStats};
 use crate::control::PathControl;
 use crate::error::ConnectionError;
+use crate::report::{CloseReason, ConnectionEvent, ConnectionStats, PathInfo};
 use crate::shared::{Shared, State};
-use crate::stream::Stream;
-
-/// Why a connection ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CloseReason {
-    /// By whom.
-    pub by: ClosedBy,
-    /// The code.
-    pub code: CloseCode,
-    /// In words; may be empty.
-    pub reason: String,
-}
-
-impl From<(ClosedBy, CloseCode, &str)> for CloseReason {
-    fn from((by, code, reason): (ClosedBy, CloseCode, &str)) -> Self {
-        Self { by, code, reason: reason.to_owned() }
-    }
-}
-
-impl fmt::Display for CloseReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = match self.by {
-            ClosedBy::Local => "here",
-            ClosedBy::Peer => "by the peer",
-        };
-        write!(f, "{} {by}", self.code)?;
-        if !self.reason.is_empty() {
-            write!(f, ": {}", self.reason)?;
-        }
-        Ok(())
-    }
-}
-
-/// What happens to a connection underneath.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ConnectionEvent {
-    /// A path carries data, for the first time or again after it was suspect.
-    PathUp {
-        /// Its number.
-        path: u64,
-        /// Our end.
-        local: SocketAddr,
-        /// The peer's end.
-        remote: SocketAddr,
-        /// How long the connection had no working path before, if it had none.
-        recovery: Option<Duration>,
-    },
-    /// A path makes no progress.
-    PathSuspect {
-        /// Its number.
-        path: u64,
-    },
-    /// A path is gone.
-    PathDown {
-        /// Its number.
-        path: u64,
-        /// Our end.
-        local: SocketAddr,
-        /// The peer's end.
-        remote: SocketAddr,
-    },
-    /// No path works just now.
-    Unreachable,
-    /// The peer set another handover mode, which holds for both.
-    HandoverChanged(HandoverMode),
-    /// The peer set a path's priority, which holds for both.
-    PriorityChanged {
-        /// Its number.
-        path: u64,
-        /// Whether it carries data, or stands by.
-        priority: Priority,
-    },
-    /// The connection is over.
-    Closed {
-        /// The code.
-        code: CloseCode,
-        /// In words.
-        reason: String,
-    },
-}
-
-/// Where a path stands, and how it does.
-#[derive(Debug, Clone)]
-pub struct PathInfo {
-    /// Its number.
-    pub id: u64,
-    /// Our end.
-    pub local: SocketAddr,
-    /// The peer's end.
-    pub remote: SocketAddr,
-    /// Where it stands.
-    pub state: PathState,
-    /// Whether it carries data, or stands by.
-    pub priority: Priority,
-    /// Bytes a second that it was seen to deliver; `None` before anything was measured.
-    pub rate: Option<u64>,
-    /// Smoothed round-trip time, as the engine measures it.
-    pub srtt: Duration,
-    /// Bytes sent over it.
-    pub bytes_sent: u64,
-    /// Bytes received over it.
-    pub bytes_received: u64,
-    /// Bytes sent and not acknowledged.
-    pub in_flight: u64,
-    /// For how long it has existed.
-    pub age: Duration,
-    /// What it runs on.
-    pub carrier: CarrierKind,
-    /// What the carrier knows of it.
-    pub carrier_stats: Option<CarrierStats>,
-}
-
-/// Counters of a connection.
-#[derive(Debug, Clone)]
-pub struct ConnectionStats {
-    /// Stream bytes sent, each counted once.
-    pub bytes_sent: u64,
-    /// Stream bytes sent again, for whatever reason.
-    pub bytes_resent: u64,
-    /// Of these, bytes sent twice although their path was not lost: because another would bring them sooner, or
-    /// because everything goes everywhere.
-    pub bytes_reinjected: u64,
-    /// Stream bytes received, each counted once.
-    pub bytes_received: u64,
-    /// Stream bytes that arrived although they were there already.
-    pub bytes_duplicate: u64,
-    /// How the connection uses its paths.
-    pub handover: HandoverMode,
-    /// How this side shares its data out among them.
-    pub scheduler: SchedulerKind,
-    /// Times that the connection went over to another path.
-    pub moves: u64,
-    /// How long the last outage lasted.
-    pub last_recovery: Option<Duration>,
-    /// For how long no path has worked, if none does.
-    pub unreachable: Option<Duration>,
-    /// The paths.
-    pub paths: Vec<PathInfo>,
-}
 
 /// Ends the connection in order when the last handle is dropped.
 pub(crate) struct Handle {
@@ -188,7 +46,7 @@ impl Connection {
         Self { handle: Arc::new(Handle { shared, name }) }
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }
 
@@ -214,54 +72,6 @@ impl Connection {
     #[must_use]
     pub fn side(&self) -> Side {
         self.shared().lock().engine.side()
-    }
-
-    /// Opens a stream. Waits only while the peer's limit of open streams is reached; the peer learns
-    /// of the stream without anything being written. Cancel-safe.
-    ///
-    /// # Errors
-    /// [`ConnectionError::Closed`] once the connection is over.
-    pub async fn open_stream(&self) -> Result<Stream, ConnectionError> {
-        let id = poll_fn(|cx| {
-            let mut state = self.shared().lock();
-            if let Some(id) = state.engine.open_stream() {
-                state.wake_driver();
-                return Poll::Ready(Ok(id));
-            }
-            if state.engine.end_reason().is_some() {
-                drop(state);
-                return Poll::Ready(Err(self.closed_error()));
-            }
-            if !state.openers.iter().any(|w| w.will_wake(cx.waker())) {
-                state.openers.push(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await?;
-        Ok(Stream::new(self.handle.clone(), id))
-    }
-
-    /// The next stream that the peer opens. Cancel-safe.
-    ///
-    /// # Errors
-    /// [`ConnectionError::Closed`] once the connection is over.
-    pub async fn accept_stream(&self) -> Result<Stream, ConnectionError> {
-        let id = poll_fn(|cx| {
-            let mut state = self.shared().lock();
-            if let Some(id) = state.engine.accept_stream() {
-                return Poll::Ready(Ok(id));
-            }
-            if state.engine.end_reason().is_some() {
-                drop(state);
-                return Poll::Ready(Err(self.closed_error()));
-            }
-            if !state.accepters.iter().any(|w| w.will_wake(cx.waker())) {
-                state.accepters.push(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await?;
-        Ok(Stream::new(self.handle.clone(), id))
     }
 
     /// Ends the connection: delivers what was written, over further moves if need be, and returns
@@ -303,7 +113,7 @@ impl Connection {
         self.shared().close_reason()
     }
 
-    fn closed_error(&self) -> ConnectionError {
+    pub(crate) fn closed_error(&self) -> ConnectionError {
         ConnectionError::Closed(self.shared().end_reason().unwrap_or(CloseReason {
             by: ClosedBy::Local,
             code: CloseCode::NONE,
@@ -383,7 +193,7 @@ fn stats_of(state: &State) -> ConnectionStats {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::pin::pin;
-    use std::task::{Context, Waker};
+    use std::task::{Context, Poll, Waker};
 
     use whimbrel_base::SecretKey;
     use whimbrel_proto::{Config, Connection as Engine};

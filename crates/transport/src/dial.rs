@@ -26,6 +26,8 @@ use crate::whereabouts::is_dialable;
 
 /// More combinations than this are not worth trying at once.
 const MAX_CANDIDATES: usize = 32;
+/// A round trip that is worth a second socket.
+const FAR: Duration = Duration::from_millis(5);
 /// What may be sent before the answer: TLS early data, and no more than a first TCP window.
 const EARLY_LIMIT: u64 = 14_000;
 /// Without early data there is no reason to hold back what the receiver must take anyway.
@@ -49,6 +51,21 @@ pub(crate) struct Dialler {
     pub(crate) sizes: Arc<Sizes>,
     /// What a round trip to the peer took lately.
     pub(crate) rtt: Option<Duration>,
+    /// The addresses of this host: what is dialled there has no way to go.
+    pub(crate) here: Arc<AddressSet>,
+}
+
+impl Dialler {
+    /// Whether an address belongs to this host.
+    pub(crate) fn is_here(&self, ip: IpAddr) -> bool {
+        ip.is_loopback() || self.here.contains(ip)
+    }
+
+    /// Whether both carriers are dialled at once, so that QUIC's 0-RTT data saves a round trip.
+    fn opens_with_quic(&self, remote: SocketAddr) -> bool {
+        let is_far = self.rtt.is_none_or(|rtt| rtt >= FAR);
+        self.carriers == Carriers::Auto && is_far && !self.is_here(remote.ip())
+    }
 }
 
 /// A carrier that stands.
@@ -58,7 +75,7 @@ pub(crate) struct Dialled {
     /// peer can be reached on it.
     pub(crate) rtt: Option<Duration>,
     pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
+    pub(crate) way: Candidate,
 }
 
 enum Carrier {
@@ -74,6 +91,11 @@ impl Dialled {
         }
     }
 
+    /// It can be written to before anything was heard from the peer.
+    pub(crate) fn is_early(&self) -> bool {
+        self.rtt.is_none()
+    }
+
     /// How many bytes may be sent on it before the peer answers.
     pub(crate) fn early_limit(&mut self) -> u64 {
         let has_ticket = match &mut self.carrier {
@@ -85,7 +107,7 @@ impl Dialled {
 
     /// Makes it a path.
     pub(crate) fn into_path(self, id: PathId) -> PathIo {
-        let Self { carrier, local, remote, .. } = self;
+        let Self { carrier, local, way: Candidate { remote, .. }, .. } = self;
         match carrier {
             Carrier::Tcp(socket, tls, kind) => {
                 PathIo::tcp(id, local, remote, TcpCarrier::new(id, kind, socket, *tls, Vec::new()))
@@ -250,6 +272,7 @@ mod tests {
             reach,
             sizes: Arc::default(),
             rtt: None,
+            here: Arc::default(),
         }
     }
 

@@ -20,7 +20,7 @@ use whimbrel_base::{ConnectionId, Delegation, EndpointAddr, EndpointId, Name, ra
 use whimbrel_proto::{CloseCode, Connection as Engine};
 
 use crate::attend::spawn_driver;
-use crate::connection::{Connection, ConnectionStats, stats};
+use crate::connection::{Connection, stats};
 use crate::control::PathControl;
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::{BindError, ConnectError, ListenError, ResolveError};
@@ -29,6 +29,7 @@ use crate::listeners::Allow;
 use crate::monitor::AddressSet;
 use crate::mover::Mover;
 use crate::publisher::Publisher;
+use crate::report::ConnectionStats;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
 

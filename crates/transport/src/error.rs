@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use whimbrel_base::{EndpointId, Name};
 use whimbrel_proto::CloseCode;
 
-use crate::connection::CloseReason;
+use crate::report::CloseReason;
 
 /// An endpoint that could not be set up.
 #[derive(Debug, thiserror::Error)]

@@ -28,6 +28,7 @@ mod notices;
 mod path_io;
 mod publisher;
 mod registry;
+mod report;
 mod resolver;
 mod shared;
 mod sockets;
@@ -38,7 +39,7 @@ mod whereabouts;
 
 pub use carrier::{CarrierKind, CarrierStats, Carriers, UnknownCarrier};
 pub use config::Config;
-pub use connection::{CloseReason, Connection, ConnectionEvent, ConnectionStats, PathInfo};
+pub use connection::Connection;
 pub use control::PathControl;
 pub use endpoint::{Builder, Endpoint, ListenOptions, Target};
 pub use error::{BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError};
@@ -48,6 +49,7 @@ pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selecto
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;
 pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, ManualMonitor, UnknownKind};
+pub use report::{CloseReason, ConnectionEvent, ConnectionStats, PathInfo};
 pub use resolver::{BoxFuture, Resolver};
 pub use stream::{RecvHalf, SendHalf, Stream};
 pub use tls::TlsError;

@@ -2,7 +2,7 @@
 //! side goes [msocket §III-B3].
 
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ use whimbrel_proto::HandoverMode;
 use crate::calls::Calls;
 use crate::endpoint_core::EndpointCore;
 use crate::error::ResolveError;
-use crate::manager::{Joiner, Joins, PathPolicy, first_ways, plan, survey};
+use crate::manager::{Joiner, Joins, Openings, PathPolicy, first_ways, plan, survey};
 use crate::shared::Shared;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -142,9 +142,9 @@ impl Mover {
         records: &mut Records,
         calls: &mut Calls,
     ) -> Result<(), ()> {
-        let opened = OnceLock::new();
+        let opened = Arc::<Openings>::default();
         let ways = first_ways(self.shared(), self.endpoint(), policy);
-        let mut attempt = pin!(self.joiner.attempt(ways, false, &opened));
+        let mut attempt = pin!(self.joiner.attempt(ways, false, opened.clone()));
         // A path that was opened just now is worth waiting for a little, whatever the news.
         let mut patience: Option<Instant> = None;
         loop {
@@ -155,6 +155,8 @@ impl Mover {
                 }
             };
             tokio::select! {
+                // A path that came up ends the attempt, which has more to do then than to be dropped.
+                biased;
                 result = &mut attempt => return result,
                 () = self.shared().changed.notified() => {
                     // A suspect path may have come back, or the connection may be over.
@@ -168,7 +170,7 @@ impl Mover {
                 () = self.follow(records) => {}
                 () = impatient => return Ok(()),
             }
-            match opened.get().filter(|opened| self.joiner.is_worth_waiting_for(opened)) {
+            match opened.first().filter(|opened| self.joiner.is_worth_waiting_for(opened)) {
                 Some(opened) => drop(patience.get_or_insert(Instant::now() + opened.patience)),
                 None => return Ok(()),
             }

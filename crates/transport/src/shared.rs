@@ -15,9 +15,9 @@ use whimbrel_proto::{
 
 use crate::announce::Announcements;
 use crate::carrier::{Flow, PathError};
-use crate::connection::{CloseReason, ConnectionEvent};
-use crate::manager::PathPolicy;
+use crate::manager::{PathPolicy, Takeovers};
 use crate::path_io::PathIo;
+use crate::report::{CloseReason, ConnectionEvent};
 use crate::whereabouts::Whereabouts;
 
 /// Events kept for a slow listener.
@@ -47,6 +47,9 @@ pub(crate) struct State {
     /// How long the last outage lasted.
     pub(crate) last_recovery: Option<Duration>,
     pub(crate) moves: u64,
+    /// A path has been answered before.
+    was_up: bool,
+    pub(crate) takeovers: Takeovers,
     /// Paths whose priority was set by hand, here or by the peer.
     pub(crate) pinned: Vec<PathId>,
     pub(crate) peer_notice_addresses: Vec<SocketAddr>,
@@ -56,6 +59,8 @@ pub(crate) struct State {
     /// The end was told to those who listen.
     told_end: bool,
     written_since_flush: u64,
+    /// To be woken when the lock is given back.
+    due: SmallVec<[Waker; 2]>,
 }
 
 /// One connection, seen from everywhere.
@@ -114,12 +119,15 @@ impl Shared {
                 outage: None,
                 last_recovery: None,
                 moves: 0,
+                was_up: false,
+                takeovers: Takeovers::default(),
                 pinned: Vec::new(),
                 peer_notice_addresses: Vec::new(),
                 farewell_cut: false,
                 events: None,
                 told_end: false,
                 written_since_flush: 0,
+                due: SmallVec::new(),
             }),
             changed: Notify::new(),
             restart: Notify::new(),
@@ -145,7 +153,9 @@ impl Shared {
         let mut state = self.lock();
         let result = f(&mut state);
         self.dispatch(&mut state);
-        state.wake_driver();
+        let driver = state.driver.take();
+        state.due.extend(driver);
+        unlock_and_wake(state);
         result
     }
 
@@ -161,7 +171,9 @@ impl Shared {
     /// Passes on what the engine has to say. Once for each read: a reader that is woken for every
     /// segment does little but wake up.
     pub(crate) fn announce(&self) {
-        self.dispatch(&mut self.lock());
+        let mut state = self.lock();
+        self.dispatch(&mut state);
+        unlock_and_wake(state);
     }
 
     /// Whether there is something to send on a path.
@@ -173,13 +185,14 @@ impl Shared {
     pub(crate) fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> Next {
         let mut state = self.lock();
         state.written_since_flush = 0;
-        if !state.engine.poll_transmit(now, path, out) {
-            self.dispatch(&mut state);
-            return Next::Nothing;
-        }
-        let more = state.engine.has_stream_data();
+        let next = match state.engine.poll_transmit(now, path, out) {
+            false => Next::Nothing,
+            true if state.engine.has_stream_data() => Next::AndMore,
+            true => Next::Last,
+        };
         self.dispatch(&mut state);
-        if more { Next::AndMore } else { Next::Last }
+        unlock_and_wake(state);
+        next
     }
 
     /// A carrier ended.
@@ -334,6 +347,7 @@ impl Shared {
         self.with(|state| state.engine.give_up(code, reason));
     }
 
+    /// Takes the events in; whoever has to hear of them is [due](State::due).
     fn dispatch(&self, state: &mut State) {
         while let Some(event) = state.engine.poll_event() {
             self.dispatch_one(state, event);
@@ -342,11 +356,11 @@ impl Shared {
 
     fn dispatch_one(&self, state: &mut State, event: Event) {
         match event {
-            Event::Readable(id) => wake(state.wakers.get_mut(&id).and_then(|w| w.read.take())),
-            Event::Writable(id) => wake(state.wakers.get_mut(&id).and_then(|w| w.write.take())),
-            Event::Drained(id) => wake(state.wakers.get_mut(&id).and_then(|w| w.drained.take())),
-            Event::StreamOpened(_) => state.accepters.drain(..).for_each(Waker::wake),
-            Event::StreamsAvailable => state.openers.drain(..).for_each(Waker::wake),
+            Event::Readable(id) => state.due.extend(state.wakers.get_mut(&id).and_then(|w| w.read.take())),
+            Event::Writable(id) => state.due.extend(state.wakers.get_mut(&id).and_then(|w| w.write.take())),
+            Event::Drained(id) => state.due.extend(state.wakers.get_mut(&id).and_then(|w| w.drained.take())),
+            Event::StreamOpened(_) => state.due.extend(state.accepters.drain(..)),
+            Event::StreamsAvailable => state.due.extend(state.openers.drain(..)),
             Event::Established => self.settled.notify_waiters(),
             Event::PathUp(id) => self.path_up(state, id),
             Event::PathRevived(id) => self.path_works(state, id),
@@ -358,6 +372,7 @@ impl Shared {
                 self.changed.notify_one();
             }
             Event::PathDown(id) => {
+                state.takeovers.path_gone(id);
                 if !state.engine.has_active_path() {
                     state.begin_outage();
                 }
@@ -397,9 +412,17 @@ impl Shared {
     }
 
     fn path_up(&self, state: &mut State, id: PathId) {
-        // A path beside others is no move.
-        let alone = state.engine.paths().iter().filter(|p| p.state == PathState::Active).count() == 1;
-        state.moves += u64::from(id.0 > 0 && alone);
+        let paths = state.engine.paths();
+        let engine = &state.engine;
+        let was_answered = |id: &PathId| engine.path_state(*id) != Some(PathState::Opening);
+        let takes_over = state.takeovers.predecessor_of(id).filter(was_answered);
+        if let Some(predecessor) = takes_over {
+            state.engine.retire_path(Instant::now(), predecessor);
+        }
+        // A path beside others is no move, nor is another carrier between the same places.
+        let alone = paths.iter().filter(|p| p.state == PathState::Active).count() == 1;
+        state.moves += u64::from(state.was_up && alone && takes_over.is_none());
+        state.was_up = true;
         self.path_works(state, id);
         self.path_news.notify_waiters();
     }
@@ -532,6 +555,13 @@ impl State {
     }
 }
 
+/// Whoever is woken may run at once, elsewhere, and wants the lock first of all.
+fn unlock_and_wake(mut state: MutexGuard<'_, State>) {
+    let due = std::mem::take(&mut state.due);
+    drop(state);
+    due.into_iter().for_each(Waker::wake);
+}
+
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
@@ -541,17 +571,58 @@ fn wake(waker: Option<Waker>) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Weak;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+
     use whimbrel_base::SecretKey;
     use whimbrel_proto::Config;
 
     use super::*;
 
-    #[test]
-    fn nothing_is_told_after_the_end() {
+    fn shared() -> Arc<Shared> {
         let (client, server) = (SecretKey::generate().id(), SecretKey::generate().id());
         let (id, now) = (ConnectionId::random(), Instant::now());
         let engine = Engine::client(Config::default(), id, client, server, [1; 32], now);
-        let shared = Shared::new(engine, Vec::new(), Arc::default(), Arc::default());
+        Shared::new(engine, Vec::new(), Arc::default(), Arc::default())
+    }
+
+    /// Notes whether the lock was free when it was woken.
+    struct Hasty {
+        shared: Weak<Shared>,
+        found_free: AtomicBool,
+    }
+
+    impl Wake for Hasty {
+        fn wake(self: Arc<Self>) {
+            let shared = self.shared.upgrade().unwrap();
+            self.found_free.store(shared.state.try_lock().is_ok(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn whoever_is_woken_finds_the_lock_free() {
+        let shared = shared();
+        let hasty = || {
+            let (shared, found_free) = (Arc::downgrade(&shared), AtomicBool::new(false));
+            Arc::new(Hasty { shared, found_free })
+        };
+        let (driver, accepter, reader) = (hasty(), hasty(), hasty());
+        shared.with(|state| {
+            state.driver = Some(driver.clone().into());
+            state.accepters.push(accepter.clone().into());
+            state.wakers.entry(StreamId(1)).or_default().read = Some(reader.clone().into());
+            shared.dispatch_one(state, Event::StreamOpened(StreamId(1)));
+            shared.dispatch_one(state, Event::Readable(StreamId(1)));
+        });
+        for woken in [driver, accepter, reader] {
+            assert!(woken.found_free.load(Ordering::Relaxed));
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_after_the_end() {
+        let shared = shared();
         let mut events = shared.subscribe();
         shared.give_up(CloseCode::NONE, "enough");
         // An answer that was on its way.

@@ -13,6 +13,7 @@ use whimbrel_base::{EndpointId, Name};
 use whimbrel_proto::{CloseCode, Read, StreamError, StreamId};
 
 use crate::connection::{Connection, Handle};
+use crate::error::ConnectionError;
 
 /// An ordered, reliable byte stream in both directions. Reading and writing never wait for each
 /// other. Dropping it ends the sending direction in order and stops the receiving one.
@@ -25,6 +26,56 @@ struct Inner {
     id: StreamId,
     finished: AtomicBool,
     ended: AtomicBool,
+}
+
+impl Connection {
+    /// Opens a stream. Waits only while the peer's limit of open streams is reached; the peer learns
+    /// of the stream without anything being written. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Closed`] once the connection is over.
+    pub async fn open_stream(&self) -> Result<Stream, ConnectionError> {
+        let id = poll_fn(|cx| {
+            let mut state = self.shared().lock();
+            if let Some(id) = state.engine.open_stream() {
+                state.wake_driver();
+                return Poll::Ready(Ok(id));
+            }
+            if state.engine.end_reason().is_some() {
+                drop(state);
+                return Poll::Ready(Err(self.closed_error()));
+            }
+            if !state.openers.iter().any(|w| w.will_wake(cx.waker())) {
+                state.openers.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await?;
+        Ok(Stream::new(self.handle.clone(), id))
+    }
+
+    /// The next stream that the peer opens. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Closed`] once the connection is over.
+    pub async fn accept_stream(&self) -> Result<Stream, ConnectionError> {
+        let id = poll_fn(|cx| {
+            let mut state = self.shared().lock();
+            if let Some(id) = state.engine.accept_stream() {
+                return Poll::Ready(Ok(id));
+            }
+            if state.engine.end_reason().is_some() {
+                drop(state);
+                return Poll::Ready(Err(self.closed_error()));
+            }
+            if !state.accepters.iter().any(|w| w.will_wake(cx.waker())) {
+                state.accepters.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await?;
+        Ok(Stream::new(self.handle.clone(), id))
+    }
 }
 
 impl fmt::Debug for Stream {
@@ -126,8 +177,10 @@ impl Inner {
         match result {
             Ok(Read::Data(n)) => {
                 // More credit for the peer goes out with the next segment; a large grant at once.
-                if state.engine.has_urgent_control() {
-                    state.wake_driver();
+                let driver = state.engine.has_urgent_control().then(|| state.driver.take()).flatten();
+                drop(state);
+                if let Some(driver) = driver {
+                    driver.wake();
                 }
                 coop.made_progress();
                 Poll::Ready(Ok(n))

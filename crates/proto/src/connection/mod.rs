@@ -35,6 +35,7 @@ use crate::scheduler::SchedulerKind;
 use crate::secret::Secret;
 use crate::session::credit::Credit;
 use crate::session::send_memory::SendMemory;
+use crate::session::stream_numbers::StreamNumbers;
 use crate::stream::Stream;
 use addresses::Addresses;
 use close::Farewell;
@@ -49,6 +50,9 @@ pub use streams::Read;
 pub struct Config {
     /// What the peer is told.
     pub params: Params,
+    /// Streams of the peer that may be open at once. It begins with `params.max_streams`, and is allowed more, up to this, as
+    /// it uses them.
+    pub streams: u64,
     /// Bytes that the peer may be ahead of the reader on one stream. A stream begins with `params.max_stream_data`, and
     /// grows up to this while its reader keeps up.
     pub stream_window: u64,
@@ -74,6 +78,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             params: Params::default(),
+            streams: 65_536,
             stream_window: 8 << 20,
             unread: 384 << 20,
             stream_send_buffer: 8 << 20,
@@ -130,12 +135,7 @@ pub struct Connection {
     send_queue: VecDeque<StreamId>,
     /// Streams whose writer found no room.
     blocked_writers: BTreeSet<StreamId>,
-    opened_local: u64,
-    opened_peer: u64,
-    accepted_peer: u64,
-    closed_peer: u64,
-    max_streams_local: u64,
-    max_streams_peer: u64,
+    numbers: StreamNumbers,
     open_blocked: bool,
 
     credit: Credit,
@@ -234,12 +234,7 @@ impl Connection {
             streams: BTreeMap::new(),
             send_queue: VecDeque::new(),
             blocked_writers: BTreeSet::new(),
-            opened_local: 0,
-            opened_peer: 0,
-            accepted_peer: 0,
-            closed_peer: 0,
-            max_streams_local: early.max_streams,
-            max_streams_peer: config.params.max_streams,
+            numbers: StreamNumbers::new(early.max_streams, config.params.max_streams, config.streams),
             open_blocked: false,
             credit,
             memory: SendMemory::new(config.stream_send_buffer, config.send_buffer),
@@ -283,7 +278,7 @@ impl Connection {
 
     fn learn_params(&mut self, params: Params) {
         self.credit.allow(params.max_data);
-        self.max_streams_local = self.max_streams_local.max(params.max_streams);
+        self.numbers.allow(params.max_streams);
         for stream in self.streams.values_mut() {
             stream.send.max_data = stream.send.max_data.max(params.max_stream_data);
         }

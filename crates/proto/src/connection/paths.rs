@@ -363,11 +363,12 @@ impl Connection {
     }
 
     /// Handover mode `single`: the newest path that answered is the only one. The client decides;
-    /// the server follows its RETIRE or PATH_LOST.
+    /// the server follows its RETIRE or PATH_LOST. A path that is opening may be meant to take over: whoever opened it
+    /// gives it up, or has it do so.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
-        let older: Vec<PathId> =
-            self.paths.iter().filter(|(id, path)| *id < newest && path.is_live()).map(|(id, _)| id).collect();
-        for id in older {
+        let answered = |path: &Path| path.is_live() && path.state != PathState::Opening;
+        let older = self.paths.iter().filter(|(id, path)| *id < newest && answered(path));
+        for id in older.map(|(id, _)| id).collect::<Vec<_>>() {
             self.retire_or_lose(now, id);
         }
     }

@@ -191,7 +191,7 @@ impl Connection {
                 Ok(())
             }
             Frame::MaxStreams(max) => {
-                self.max_streams_local = self.max_streams_local.max(max);
+                self.numbers.allow(max);
                 if std::mem::take(&mut self.open_blocked) {
                     self.push(Event::StreamsAvailable);
                 }
@@ -207,21 +207,22 @@ impl Connection {
     /// is over already.
     fn known_stream(&mut self, id: StreamId) -> Result<bool, ProtocolError> {
         if id.opener() == self.side {
-            if id.index() >= self.opened_local {
+            if !self.numbers.is_opened_here(id.index()) {
                 return Err(ProtocolError::Unexpected("frame for a stream never opened"));
             }
-        } else if id.index() >= self.opened_peer {
-            if id.index() >= self.max_streams_peer {
-                return Err(ProtocolError::StreamLimit);
-            }
+        } else if !self.numbers.is_granted(id.index()) {
+            return Err(ProtocolError::StreamLimit);
+        } else {
             // Streams are opened in order; with several paths a later one may be heard of first.
-            while self.opened_peer <= id.index() {
-                let new = StreamId::new(self.side.peer(), self.opened_peer);
-                self.opened_peer += 1;
+            let mut opened = false;
+            while let Some(index) = self.numbers.open_up_to(id.index()) {
+                let new = StreamId::new(self.side.peer(), index);
                 let stream = self.new_stream();
                 self.streams.insert(new, stream);
                 self.push(Event::StreamOpened(new));
+                opened = true;
             }
+            self.control.max_streams |= opened && self.numbers.raise();
         }
         Ok(self.streams.contains_key(&id))
     }

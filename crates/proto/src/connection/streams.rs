@@ -31,12 +31,12 @@ impl Connection {
     /// Opens a stream. `None` when the peer's limit is reached; [`Event::StreamsAvailable`] tells
     /// when to try again.
     pub fn open_stream(&mut self) -> Option<StreamId> {
-        if self.closed.is_some() || self.closing.is_some() || self.opened_local >= self.max_streams_local {
+        let over = self.closed.is_some() || self.closing.is_some();
+        let Some(index) = (!over).then(|| self.numbers.open()).flatten() else {
             self.open_blocked = true;
             return None;
-        }
-        let id = StreamId::new(self.side, self.opened_local);
-        self.opened_local += 1;
+        };
+        let id = StreamId::new(self.side, index);
         let mut stream = self.new_stream();
         stream.announce = true;
         self.streams.insert(id, stream);
@@ -61,12 +61,7 @@ impl Connection {
 
     /// The next stream that the peer opened.
     pub fn accept_stream(&mut self) -> Option<StreamId> {
-        if self.accepted_peer == self.opened_peer {
-            return None;
-        }
-        let id = StreamId::new(self.side.peer(), self.accepted_peer);
-        self.accepted_peer += 1;
-        Some(id)
+        self.numbers.accept().map(|index| StreamId::new(self.side.peer(), index))
     }
 
     pub(super) fn new_stream(&self) -> Stream {
@@ -283,13 +278,8 @@ impl Connection {
         }
         self.streams.remove(&id);
         if id.opener() != self.side {
-            self.closed_peer += 1;
-            let limit = self.closed_peer + self.config.params.max_streams;
-            // Tell in steps, not for every stream.
-            if limit - self.max_streams_peer >= (self.config.params.max_streams / 4).max(1) {
-                self.max_streams_peer = limit;
-                self.control.max_streams = true;
-            }
+            self.numbers.note_closed();
+            self.control.max_streams |= self.numbers.raise();
         }
     }
 }

@@ -135,7 +135,7 @@ impl Connection {
                 draft.put(&Frame::MaxData(self.credit.granted()), Some(Content::MaxData));
             }
             if std::mem::take(&mut self.control.max_streams) {
-                let frame = Frame::MaxStreams(self.max_streams_peer);
+                let frame = Frame::MaxStreams(self.numbers.granted());
                 draft.put(&frame, Some(Content::MaxStreams));
             }
             self.put_handover(draft);

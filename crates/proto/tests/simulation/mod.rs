@@ -50,6 +50,7 @@ pub(crate) fn small_config() -> Config {
     config.stream_window = 64 * 1024;
     config.unread = 512 * 1024;
     config.params.max_streams = 20;
+    config.streams = 20;
     config.stream_send_buffer = 80 * 1024;
     config.send_buffer = 128 * 1024;
     config

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
+use whimbrel_base::EndpointId;
 
 use super::{CarrierKind, Carriers, lock};
 
@@ -18,10 +19,15 @@ const EXPIRY: Duration = Duration::from_secs(600);
 const SAME_TIME: Duration = Duration::from_secs(30);
 const MAX_NETWORKS: usize = 64;
 const MAX_REMOTES: usize = 256;
+const MAX_PEERS: usize = 1024;
 
 /// What is known of all networks of a host.
 #[derive(Debug, Default)]
-pub(crate) struct Reach(Mutex<HashMap<IpAddr, Network>>);
+pub(crate) struct Reach {
+    networks: Mutex<HashMap<IpAddr, Network>>,
+    /// What a round trip to a peer took when a path to it was answered last.
+    round_trips: Mutex<HashMap<EndpointId, Duration>>,
+}
 
 /// What is known of the network in which we have one address.
 #[derive(Debug, Default)]
@@ -100,7 +106,7 @@ impl Reach {
         worked: bool,
         now: Instant,
     ) {
-        let mut networks = lock(&self.0);
+        let mut networks = lock(&self.networks);
         if networks.len() >= MAX_NETWORKS && !networks.contains_key(&local) {
             networks.clear();
         }
@@ -113,6 +119,20 @@ impl Reach {
         which[index(kind)] = Some(now);
     }
 
+    /// A path to the peer was answered, over which a round trip takes so long.
+    pub(crate) fn note_rtt(&self, peer: EndpointId, rtt: Duration) {
+        let mut round_trips = lock(&self.round_trips);
+        if round_trips.len() >= MAX_PEERS && !round_trips.contains_key(&peer) {
+            round_trips.clear();
+        }
+        round_trips.insert(peer, rtt);
+    }
+
+    /// What a round trip to the peer took last, over any connection.
+    pub(crate) fn rtt(&self, peer: &EndpointId) -> Option<Duration> {
+        lock(&self.round_trips).get(peer).copied()
+    }
+
     /// Which carriers to try, best first: what is blocked is left out, unless nothing else is left.
     pub(crate) fn order(
         &self,
@@ -122,7 +142,7 @@ impl Reach {
         now: Instant,
     ) -> SmallVec<[CarrierKind; 2]> {
         let all = carriers.order();
-        let networks = lock(&self.0);
+        let networks = lock(&self.networks);
         let Some(network) = local.and_then(|local| networks.get(&local)) else { return all };
         let open = |kind: &CarrierKind| !network.is_blocked(remote, index(*kind), now);
         let open: SmallVec<_> = all.iter().copied().filter(open).collect();
@@ -132,14 +152,14 @@ impl Reach {
     /// Whether the last attempts to be answered there failed, from any network and on any carrier: other addresses
     /// should be tried first.
     pub(crate) fn is_doubtful(&self, remote: SocketAddr, now: Instant) -> bool {
-        let networks = lock(&self.0);
+        let networks = lock(&self.networks);
         let mut outcomes = networks.values().filter_map(|network| network.remotes.get(&remote)).peekable();
         outcomes.peek().is_some() && outcomes.all(|outcomes| outcomes.is_doubtful(now))
     }
 
     /// The address is new: it may be in another network than before.
     pub(crate) fn forget(&self, local: IpAddr) {
-        lock(&self.0).remove(&local);
+        lock(&self.networks).remove(&local);
     }
 }
 
@@ -217,7 +237,7 @@ mod tests {
             reach.note(IpAddr::from(n.to_be_bytes()), SERVER, Quic, false, now);
             reach.note(HOME, SocketAddr::from((n.to_be_bytes(), 1)), Quic, false, now);
         }
-        let networks = lock(&reach.0);
+        let networks = lock(&reach.networks);
         assert!(networks.len() <= MAX_NETWORKS);
         assert!(networks.values().all(|network| network.remotes.len() <= MAX_REMOTES));
     }

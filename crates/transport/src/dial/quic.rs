@@ -71,7 +71,7 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
     let rtt = early.is_none().then(|| start.elapsed());
     let (send, recv) = streams;
     let channel = QuicChannel { connection, send, recv, observed, early };
-    Ok(Some(Dialled { carrier: Carrier::Quic(Box::new(channel)), rtt, local, remote }))
+    Ok(Some(Dialled { carrier: Carrier::Quic(Box::new(channel)), rtt, local, way: candidate.clone() }))
 }
 
 /// Another stream once early data was refused. There is none if the first one was opened after the refusal, because QUIC takes

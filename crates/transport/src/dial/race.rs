@@ -17,7 +17,7 @@ use crate::carrier::{CarrierKind, Carriers};
 
 /// RFC 8305's recommended delay between attempts.
 const STAGGER: Duration = Duration::from_millis(250);
-/// How long a carrier runs alone before the next one starts on the same way: three round trips, if that is known,
+/// How long one carrier runs alone before the next one starts on the same way: three round trips, if that is known,
 /// within these bounds. A carrier that needs longer is blocked, or its server is busy, and a busy server must not be
 /// dialled twice. A carrier that stands is given as long to be answered, but without the upper bound.
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -67,8 +67,17 @@ impl Race {
         let now = std::time::Instant::now();
         let (last, first): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(|way| who.reach.is_doubtful(way.remote, now));
-        let ways = first.into_iter().chain(last);
-        let waiting = ways.flat_map(|way| runners(&who, way)).collect();
+        let mut waiting: VecDeque<Runner> = VecDeque::new();
+        for way in first.into_iter().chain(last) {
+            let runners = runners(&who, way);
+            // From the address that routes choose too, one attempt is enough.
+            let is_same = |a: &Runner, b: &Runner| {
+                a.local.is_some() && (a.local, a.way.remote, a.kind) == (b.local, b.way.remote, b.kind)
+            };
+            let new = runners.into_iter().filter(|new| !waiting.iter().any(|old| is_same(old, new)));
+            let new: Vec<_> = new.collect();
+            waiting.extend(new);
+        }
         let mut race = Self {
             who: Arc::new(who),
             waiting,
@@ -129,9 +138,40 @@ impl Race {
         self.winner = Some((remote, kind));
     }
 
+    /// Goes on for TCP on that way alone; false if nothing of that is left.
+    pub(crate) fn narrow_to_tcp(&mut self, way: &Candidate) -> bool {
+        let is_wanted = |of: &Candidate, kind: CarrierKind| of == way && kind != CarrierKind::Quic;
+        self.waiting.retain(|runner| is_wanted(&runner.way, runner.kind));
+        self.first.take_if(|first| !is_wanted(&first.way, first.kind));
+        self.running.retain(|running| {
+            let wanted = is_wanted(&running.way, running.kind);
+            if !wanted {
+                running.task.abort();
+            }
+            wanted && !running.task.is_finished()
+        });
+        self.next_start = Instant::now();
+        self.first.is_some() || !self.waiting.is_empty() || !self.running.is_empty()
+    }
+
+    /// Whether QUIC is under way there as well.
+    pub(crate) fn awaits_quic(&self, way: &Candidate) -> bool {
+        let is_wanted = |of: &Candidate, kind: CarrierKind| of == way && kind == CarrierKind::Quic;
+        self.first.as_ref().is_some_and(|first| is_wanted(&first.way, first.kind))
+            || self.running.iter().any(|r| is_wanted(&r.way, r.kind) && !r.task.is_finished())
+    }
+
+    /// Whether TCP is preferred to QUIC once both were answered.
+    pub(crate) fn prefers_tcp(&self) -> bool {
+        self.who.carriers == Carriers::Auto
+    }
+
     /// The next carrier that can be used; an error once nothing is left to try. Cancel-safe.
     pub(crate) async fn next(&mut self) -> io::Result<Dialled> {
         while self.first.is_some() || !self.tasks.is_empty() || !self.waiting.is_empty() {
+            while !self.waiting.is_empty() && self.next_start <= Instant::now() {
+                self.start_next();
+            }
             let first = async {
                 match &mut self.first {
                     Some(first) => first.attempt.as_mut().await,
@@ -191,8 +231,14 @@ fn runners(who: &Dialler, way: Candidate) -> Vec<Runner> {
     let kinds = who.reach.order(local, way.remote, who.carriers, std::time::Instant::now());
     let last = kinds.len() - 1;
     let head_start = who.rtt.map_or(HEAD_START, |rtt| (rtt * 3).clamp(HEAD_START, LONGEST_HEAD_START));
+    let both = last > 0 && who.opens_with_quic(way.remote);
+    let mut kinds = kinds;
+    if both {
+        kinds.reverse();
+    }
+    let first_alone = if both { Duration::ZERO } else { head_start };
     let runner = |(index, kind)| {
-        let alone = if index == last { STAGGER } else { head_start };
+        let alone = if index == last { STAGGER } else { first_alone };
         Runner { way: way.clone(), local, kind, alone }
     };
     kinds.into_iter().enumerate().map(runner).collect()

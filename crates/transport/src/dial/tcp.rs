@@ -47,5 +47,5 @@ pub(super) async fn attempt(
     let local = socket.local_addr()?;
     let tls = TlsChannel::client(who.tls.clone(), who.peer).map_err(io::Error::other)?;
     let kind = kind_of(&socket, kind);
-    Ok(Dialled { carrier: Carrier::Tcp(socket, Box::new(tls), kind), rtt: Some(rtt), local, remote })
+    Ok(Dialled { carrier: Carrier::Tcp(socket, Box::new(tls), kind), rtt: Some(rtt), local, way: candidate })
 }

@@ -1,12 +1,12 @@
 //! Attempts to open the paths that are wanted: each once at a time, after a failure again with growing pauses.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::joining::{Joiner, Opened};
+use super::joining::{Joiner, Openings};
 use super::plan::{Pair, Wanted};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const QUICK: Duration = Duration::from_secs(1);
 struct Running {
     task: AbortHandle,
     since: Instant,
-    opened: Arc<OnceLock<Opened>>,
+    opened: Arc<Openings>,
 }
 
 /// How attempts for a pair went lately.
@@ -75,7 +75,7 @@ pub(crate) struct Joins {
 }
 
 /// What an attempt was for, which one it was, and how it went.
-type Ended = (Pair, Arc<OnceLock<Opened>>, Result<(), ()>);
+type Ended = (Pair, Arc<Openings>, Result<(), ()>);
 
 impl Joins {
     /// Has just these pairs tried, those that failed lately excepted. Tells when the next of them is due, or to be
@@ -83,10 +83,12 @@ impl Joins {
     pub(crate) fn want(&mut self, joiner: &Joiner, wanted: Vec<Wanted>, alone: bool) -> Option<Instant> {
         self.running.retain(|pair, running| {
             let wanted = wanted.iter().any(|wanted| wanted.pair == *pair);
-            if !wanted {
+            // One that has just brought a path ends by itself, and has more to do before.
+            let keep = wanted || joiner.is_up(&running.opened);
+            if !keep {
                 running.task.abort();
             }
-            wanted
+            keep
         });
         let now = Instant::now();
         let mut later = Vec::new();
@@ -109,10 +111,10 @@ impl Joins {
 
     fn start(&mut self, joiner: Joiner, wanted: Wanted) {
         let Wanted { pair, ways, stands_by } = wanted;
-        let opened = Arc::new(OnceLock::new());
+        let opened = Arc::<Openings>::default();
         let (of, seen) = (pair.clone(), opened.clone());
         let task = self.tasks.spawn(async move {
-            let result = joiner.attempt(ways, stands_by, &seen).await;
+            let result = joiner.attempt(ways, stands_by, seen.clone()).await;
             (of, seen, result)
         });
         self.running.insert(pair, Running { task, since: Instant::now(), opened });
@@ -156,7 +158,7 @@ impl Joins {
     pub(crate) fn start_anew(&mut self, joiner: &Joiner) {
         self.tried.clear();
         self.running.retain(|_, running| {
-            let keep = running.opened.get().is_some_and(|opened| joiner.is_worth_waiting_for(opened));
+            let keep = running.opened.first().is_some_and(|opened| joiner.is_worth_waiting_for(opened));
             if !keep {
                 running.task.abort();
             }
@@ -195,7 +197,7 @@ mod tests {
     async fn an_attempt_that_was_given_up_says_nothing_about_the_next_one() {
         let mut joins = Joins::default();
         let begin = |joins: &mut Joins, result: Option<Result<(), ()>>| {
-            let opened: Arc<OnceLock<Opened>> = Arc::default();
+            let opened: Arc<Openings> = Arc::default();
             let seen = opened.clone();
             let task = joins.tasks.spawn(async move {
                 match result {

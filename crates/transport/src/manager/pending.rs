@@ -7,17 +7,31 @@ use std::time::{Duration, Instant};
 use whimbrel_proto::{PathId, PathState};
 
 use crate::carrier::CarrierKind;
+use crate::dial::Candidate;
 use crate::shared::Shared;
 
 /// An answer may take this long, or three round trips, before another carrier is tried in its place.
 const PATIENCE: Duration = Duration::from_millis(250);
 
+/// A path that was opened just now.
+pub(super) struct Opening {
+    pub(super) id: PathId,
+    pub(super) kind: CarrierKind,
+    pub(super) early: bool,
+    pub(super) local: IpAddr,
+    pub(super) way: Candidate,
+    pub(super) rtt: Duration,
+    pub(super) limit: Duration,
+}
+
 /// A path whose answer has not come. Given up when dropped.
 pub(super) struct PendingPath {
     pub(super) id: PathId,
     pub(super) kind: CarrierKind,
+    /// Something may have been sent on it before anything was heard from the peer.
+    pub(super) early: bool,
     pub(super) local: IpAddr,
-    pub(super) remote: SocketAddr,
+    pub(super) way: Candidate,
     pub(super) since: Instant,
     /// What a round trip is expected to take.
     pub(super) rtt: Duration,
@@ -28,16 +42,14 @@ pub(super) struct PendingPath {
 }
 
 impl PendingPath {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        id: PathId,
-        kind: CarrierKind,
-        (local, remote): (IpAddr, SocketAddr),
-        rtt: Duration,
-        limit: Duration,
-    ) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, opening: Opening) -> Self {
+        let Opening { id, kind, early, local, way, rtt, limit } = opening;
         let since = Instant::now();
-        Self { id, kind, local, remote, since, rtt, until: since + limit, shared, settled: false }
+        Self { id, kind, early, local, way, since, rtt, until: since + limit, shared, settled: false }
+    }
+
+    pub(super) fn remote(&self) -> SocketAddr {
+        self.way.remote
     }
 
     /// When another carrier should have its turn, or should have had it.
@@ -87,6 +99,15 @@ impl Pending {
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Gives up all others.
+    pub(super) fn retain(&mut self, keep: impl Fn(&PendingPath) -> bool) {
+        self.0.retain(keep);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PendingPath> {
+        self.0.iter()
     }
 
     pub(super) fn oldest(&self) -> Option<&PendingPath> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_base::EndpointAddr;
 use whimbrel_lab::{Block, Host, require};
-use whimbrel_transport::{CarrierKind, Connection, Endpoint};
+use whimbrel_transport::{CarrierKind, Connection, Endpoint, PathState};
 
 use crate::lab_support::net::{Family, Routed};
 use crate::lab_support::traffic::{Echo, Server};
@@ -138,7 +138,8 @@ impl Place {
     }
 
     fn check(&self, trouble: Trouble, connection: &Connection) {
-        let paths = connection.stats().paths;
+        let mut paths = connection.stats().paths;
+        paths.retain(|path| path.state == PathState::Active);
         if let Some(carrier) = trouble.carrier() {
             assert_eq!(paths.last().unwrap().carrier, carrier);
         } else {

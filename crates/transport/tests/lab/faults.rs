@@ -8,7 +8,9 @@ use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
 use crate::lab_support::{ms, secs};
 use whimbrel_base::Ticket;
 use whimbrel_lab::{Direction, LinkSpec, Rate, require};
-use whimbrel_transport::{CloseCode, ClosedBy, Config, Connection, ConnectionEvent, ManualMonitor};
+use whimbrel_transport::{
+    CarrierKind, CloseCode, ClosedBy, Config, Connection, ConnectionEvent, ManualMonitor,
+};
 
 const TOTAL: u64 = 12_000_000;
 /// Four seconds' worth of a drip.
@@ -220,6 +222,16 @@ fn s10_14_what_is_kept_for_a_killed_client_is_given_up_when_its_linger_time_ends
     let role = Role::Idle { server: Ticket::from(server.endpoint.addr()), connections: 5 };
     let client = Process::start(&net.client, &role);
     assert_eq!(server.endpoint.connections().len(), 5);
+    // The kernel ends TCP for a process that it killed; QUIC, which opened the connections, just falls silent.
+    let is_settled = || {
+        let mut connections = server.endpoint.connections().into_iter();
+        connections.all(|(_, _, _, stats)| stats.paths.iter().all(|path| path.carrier == CarrierKind::Tcp))
+    };
+    net.server.wait(async {
+        while !is_settled() {
+            tokio::time::sleep(ms(20)).await;
+        }
+    });
     let began = Instant::now();
     client.kill();
     net.server.wait(async {

@@ -13,6 +13,7 @@ mod multipath_carriers;
 mod multipath_faults;
 mod multipath_many;
 mod multipath_promises;
+mod one_round_trip;
 mod predecessors;
 mod quic;
 mod sizes;

@@ -5,7 +5,7 @@ use crate::lab_support::paths::{Running, active, link};
 use crate::lab_support::traffic::{DeafPeer, Way};
 use crate::lab_support::{ms, secs};
 use whimbrel_lab::{Block, Direction, require};
-use whimbrel_transport::{CarrierKind, Carriers, Config, HandoverMode, PathState};
+use whimbrel_transport::{CarrierKind, Carriers, Config, HandoverMode, PathInfo, PathState};
 
 const TOTAL: u64 = 3_000_000;
 const TCP: Carriers = Carriers::Only(CarrierKind::Tcp);
@@ -138,6 +138,10 @@ fn a_path_that_is_refused_disturbs_none_of_the_others() {
     let refused = Block::Refused(net.up(1).ip());
     net.router.block(refused).unwrap();
     let running = Running::in_mode(net, HandoverMode::Full);
+    running.until("TCP has taken over", |paths| {
+        let is_left = |path: &PathInfo| path.state == PathState::Retiring;
+        !paths.iter().any(is_left) && active(paths).all(|path| path.carrier == CarrierKind::Tcp)
+    });
     let healthy = running.over(0).map(|path| path.id);
     let transfer = running.start(Way::Up, TOTAL);
     transfer.reach(&running.net.client, TOTAL / 4);

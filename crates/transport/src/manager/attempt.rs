@@ -1,0 +1,251 @@
+//! One attempt to get a path: dial, join, and wait for the answer.
+//!
+//! QUIC opens, TCP carries: on the way to a peer that is some milliseconds away both carriers are dialled at once. QUIC
+//! is answered a round trip sooner, because its first packets carry the JOIN and data. When TCP is answered too, it
+//! takes over and the path over QUIC is retired: the kernel moves the same bytes at less cost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use whimbrel_proto::{PathId, PathState};
+
+use super::joining::{Joiner, Openings, Purpose};
+use super::pending::{News, Pending, PendingPath};
+use crate::carrier::CarrierKind;
+use crate::dial::{Candidate, Dialled, Race};
+
+/// Paths of one attempt that may wait for answers at the same time.
+const MAX_PENDING: usize = 4;
+/// A path over TCP is opened so much later if data may be on its way over QUIC, whose answer is due by then: what that
+/// path carries need not go twice.
+const DUE: Duration = Duration::from_millis(4);
+
+/// A carrier that stands, and since when.
+struct Standing {
+    dialled: Dialled,
+    since: Instant,
+}
+
+/// One attempt: a race, and what came of it so far.
+pub(super) struct Attempt {
+    joiner: Joiner,
+    race: Race,
+    /// The race may bring further carriers.
+    racing: bool,
+    /// Carriers that wait for their turn.
+    standing: Vec<Standing>,
+    pending: Pending,
+    /// A path over QUIC that was answered, which TCP is to take over from.
+    predecessor: Option<PathId>,
+    stands_by: bool,
+    opened: Arc<Openings>,
+}
+
+/// How an attempt ended.
+enum End {
+    Answered(PendingPath),
+    /// Nothing is left to try.
+    Failed,
+    /// The connection is over: no path is needed any more.
+    Over,
+}
+
+impl Attempt {
+    pub(super) fn new(joiner: Joiner, race: Race, stands_by: bool, opened: Arc<Openings>) -> Self {
+        let (standing, pending) = (Vec::new(), Pending::default());
+        Self { joiner, race, racing: true, standing, pending, predecessor: None, stands_by, opened }
+    }
+
+    /// Returns once a path was answered, or nothing is left to try. Cancel-safe: what was opened is given up.
+    pub(super) async fn run(mut self) -> Result<(), ()> {
+        match self.next_answer().await {
+            End::Answered(path) => {
+                self.answered(&path);
+                if self.has_successor(&path) {
+                    self.predecessor = Some(path.id);
+                    tokio::spawn(self.take_over(path.id));
+                } else {
+                    self.retire(self.pending.iter().map(|other| other.id).collect());
+                }
+                Ok(())
+            }
+            End::Failed => Err(()),
+            End::Over => Ok(()),
+        }
+    }
+
+    /// Whether TCP is under way between the places of a path that was answered over QUIC. Nothing else is gone on with.
+    fn has_successor(&mut self, path: &PendingPath) -> bool {
+        if path.kind != CarrierKind::Quic || !self.race.prefers_tcp() {
+            return false;
+        }
+        let is_sibling = |way: &Candidate, kind| *way == path.way && kind != CarrierKind::Quic;
+        self.standing.retain(|next| is_sibling(&next.dialled.way, next.dialled.kind()));
+        self.pending.retain(|other| is_sibling(&other.way, other.kind));
+        self.racing &= self.race.narrow_to_tcp(&path.way);
+        self.racing || !self.standing.is_empty() || !self.pending.is_empty()
+    }
+
+    /// Waits until TCP is answered too, or has failed, or the path over QUIC is gone.
+    async fn take_over(mut self, from: PathId) {
+        let shared = self.joiner.shared.clone();
+        let gone = async {
+            loop {
+                let changed = shared.path_news.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                let state = shared.lock().engine.path_state(from);
+                if !matches!(state, Some(PathState::Active | PathState::Suspect)) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        tokio::select! {
+            biased;
+            end = self.next_answer() => {
+                if let End::Answered(path) = end {
+                    tracing::debug!(connection = %shared.id, path = %path.id, %from, "takes over");
+                    self.answered(&path);
+                    self.retire(vec![from]);
+                }
+            }
+            () = gone => {}
+        }
+    }
+
+    /// Gives paths up that were answered as well, perhaps at the same moment.
+    fn retire(&self, paths: Vec<PathId>) {
+        if paths.is_empty() {
+            return;
+        }
+        self.joiner.shared.with(|state| {
+            for path in paths {
+                if state.engine.path_state(path) == Some(PathState::Active) {
+                    state.engine.retire_path(Instant::now(), path);
+                }
+            }
+        });
+    }
+
+    /// Waits for the next path that is answered.
+    async fn next_answer(&mut self) -> End {
+        let shared = self.joiner.shared.clone();
+        loop {
+            let turn = self.open_what_may();
+            if !self.racing && self.pending.is_empty() && self.standing.is_empty() {
+                return End::Failed;
+            }
+            let turn = async {
+                match turn {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                news = self.pending.news(&shared) => match news {
+                    News::Up(path) => return End::Answered(path),
+                    News::Failed(path) => self.failed(&path),
+                    News::Over => return End::Over,
+                },
+                dialled = self.race.next(), if self.racing => match dialled {
+                    Ok(dialled) => self.standing.push(Standing { dialled, since: Instant::now() }),
+                    Err(error) => {
+                        tracing::debug!(connection = %shared.id, %error, "cannot dial");
+                        self.racing = false;
+                    }
+                },
+                () = turn => {}
+            }
+        }
+    }
+
+    /// Opens paths on the carriers whose turn it is. Tells when the next one has its turn.
+    fn open_what_may(&mut self) -> Option<Instant> {
+        loop {
+            let now = Instant::now();
+            let turns = self.standing.iter().enumerate().map(|(index, next)| (self.turn(next), index));
+            let (turn, index) = turns.min()?;
+            if turn > now {
+                return Some(turn);
+            }
+            if self.pending.len() >= MAX_PENDING
+                && let Some(late) = self.pending.pop_oldest()
+            {
+                self.note_failure(&late);
+            }
+            let Standing { dialled, .. } = self.standing.remove(index);
+            let purpose = self.purpose(&dialled);
+            if let Some(path) = self.joiner.open_path(dialled, purpose) {
+                self.opened.note(&path);
+                self.pending.push(path);
+            }
+        }
+    }
+
+    /// The other carrier's path between the places of `dialled`.
+    fn sibling(&self, dialled: &Dialled) -> Option<&PendingPath> {
+        let is_quic = |kind| kind == CarrierKind::Quic;
+        let kind = dialled.kind();
+        self.pending.iter().find(|path| path.way == dialled.way && is_quic(path.kind) != is_quic(kind))
+    }
+
+    fn purpose(&self, dialled: &Dialled) -> Purpose {
+        let sibling = self.sibling(dialled).map(|path| path.id);
+        // A QUIC handshake that is complete has room for data; TLS over TCP may have begun before, and is not so far.
+        let is_quic = dialled.kind() == CarrierKind::Quic;
+        Purpose {
+            stands_by: self.stands_by,
+            predecessor: self.predecessor.or(sibling.filter(|_| !is_quic)),
+            successor: sibling.filter(|_| is_quic),
+            repeats: (is_quic && !dialled.is_early()) || self.pending.iter().any(|path| path.early),
+        }
+    }
+
+    /// When a path may be opened on a carrier.
+    fn turn(&self, next: &Standing) -> Instant {
+        match (self.pending.oldest(), self.sibling(&next.dialled)) {
+            (Some(oldest), _) if self.pending.len() >= MAX_PENDING => oldest.late_at(),
+            _ if next.dialled.kind() == CarrierKind::Quic => next.since,
+            (_, Some(sibling)) if sibling.early => next.since + DUE,
+            // Its handshake is complete, so it is heard: the answer will come.
+            (_, Some(sibling)) => sibling.late_at(),
+            _ if self.race.awaits_quic(&next.dialled.way) => next.since + DUE,
+            _ => next.since,
+        }
+    }
+
+    fn answered(&mut self, path: &PendingPath) {
+        self.note(path, true);
+        self.race.answered(path.remote(), path.kind);
+        let joiner = &self.joiner;
+        let paths = joiner.shared.lock().engine.paths();
+        if let Some(stats) = paths.iter().find(|stats| stats.id == path.id) {
+            joiner.endpoint.reach.note_rtt(joiner.shared.peer, stats.srtt);
+        }
+        let late: Vec<_> = self.pending.iter().filter(|other| other.is_late()).collect();
+        late.into_iter().for_each(|other| self.note_failure(other));
+    }
+
+    fn failed(&mut self, path: &PendingPath) {
+        tracing::debug!(path = %path.id, remote = %path.remote(), kind = %path.kind, "path not answered");
+        self.note_failure(path);
+        self.race.failed();
+    }
+
+    fn note_failure(&self, path: &PendingPath) {
+        // If either side is elsewhere now, that says nothing about the network.
+        if self.joiner.is_present(path.local, path.remote()) {
+            self.note(path, false);
+        }
+    }
+
+    fn note(&self, path: &PendingPath, worked: bool) {
+        let reach = &self.joiner.endpoint.reach;
+        reach.note(path.local, path.remote(), path.kind, worked, Instant::now());
+        // TCP stood, so small segments pass there.
+        if !worked && path.kind != CarrierKind::Quic {
+            self.joiner.endpoint.sizes.silent(path.local, path.remote().ip(), Instant::now());
+        }
+    }
+}
