@@ -366,7 +366,7 @@ impl Connection {
     /// the server follows its RETIRE or PATH_LOST. A path that is opening may be meant to take over: whoever opened it
     /// gives it up, or has it do so.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
-        let answered = |path: &Path| path.is_live() && path.state != PathState::Opening;
+        let answered = |path: &Path| path.is_live() && !path.is_opening();
         let older = self.paths.iter().filter(|(id, path)| *id < newest && answered(path));
         for id in older.map(|(id, _)| id).collect::<Vec<_>>() {
             self.retire_or_lose(now, id);
