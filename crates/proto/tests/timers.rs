@@ -68,6 +68,8 @@ fn a_peer_that_acknowledges_late_is_not_suspected() {
 #[test]
 fn an_idle_path_is_not_suspected() {
     let (mut sim, _) = steady(Options::default());
+    // Whether an answer to what was written gets through was asked by then.
+    sim.advance(secs(1));
     sim.cut(0, Cut::Silent);
     sim.carriers[0].client_notices = None;
     sim.carriers[0].server_notices = None;
@@ -256,4 +258,26 @@ fn a_claimed_delay_beyond_the_promise_does_not_shorten_the_round_trip() {
     sim.client.handle_segment(now, PATH, &body).unwrap();
     let after = sim.path(Side::Client, PATH).unwrap().srtt;
     assert!(after > before + ms(20), "{before:?} to {after:?}");
+}
+
+/// What was asked got through and was acknowledged; the answer may be too large for the way back.
+#[test]
+fn an_answer_that_does_not_begin_is_asked_about_once() {
+    let mut sim = Sim::established(Options { delay: ms(10), ..Options::default() });
+    sim.advance(secs(1));
+    let id = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, id, 100);
+    sim.advance(secs(1));
+    let segments = sim.carriers[0].up.boundaries.len();
+    sim.advance(secs(30));
+    assert_eq!(sim.carriers[0].up.boundaries.len(), segments, "an answered question is not repeated");
+    assert!(!sim.client_events.contains(&Event::PathSuspect(PATH)));
+
+    let mut sim = Sim::established(Options { delay: ms(10), ..Options::default() });
+    let id = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, id, 100);
+    sim.advance(ms(60));
+    sim.cut(0, Cut::Silent);
+    let took = suspected_after(&mut sim);
+    assert!(took < secs(1), "{took:?}");
 }

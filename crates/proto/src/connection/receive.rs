@@ -335,6 +335,10 @@ impl Connection {
         if let Some(delay) = delay {
             path.measure(now, &acknowledged, delay);
         }
+        let is_stream = |content: &Content| matches!(content, Content::Stream { .. });
+        if acknowledged.segments.iter().flat_map(|segment| &segment.contents).any(is_stream) {
+            path.liveness.expect_answer();
+        }
         if acknowledged.newest().is_some() {
             self.note_progress(id, now);
         }

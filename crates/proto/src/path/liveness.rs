@@ -19,6 +19,8 @@ pub(crate) struct Liveness {
     one_way: bool,
     /// Stream data came, and no sign of life was asked for since: silence would be news.
     expects_more: bool,
+    /// Nothing of the peer's streams has come on it, nor was a sign of life asked for: it may carry small segments only.
+    untried: bool,
     /// How long a path that retires may be silent.
     patience: Duration,
 }
@@ -31,6 +33,7 @@ impl Liveness {
             asked: now,
             one_way: false,
             expects_more: false,
+            untried: true,
             patience: Duration::ZERO,
         }
     }
@@ -59,6 +62,12 @@ impl Liveness {
     /// Stream data came.
     pub(crate) fn expect_more(&mut self) {
         self.expects_more = true;
+        self.untried = false;
+    }
+
+    /// Stream data was acknowledged. An answer may follow, and may not get through although what it answers did.
+    pub(crate) fn expect_answer(&mut self) {
+        self.expects_more |= self.untried;
     }
 
     pub(crate) fn expects_more(&self) -> bool {
@@ -69,6 +78,7 @@ impl Liveness {
     pub(crate) fn ask(&mut self, now: Instant) {
         self.asked = now;
         self.expects_more = false;
+        self.untried = false;
     }
 
     /// Until when nothing was heard, nor asked for.

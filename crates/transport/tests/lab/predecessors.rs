@@ -8,7 +8,7 @@ use crate::lab_support::traffic::{DeafPeer, Echo, Server, Transfer, Way};
 use crate::lab_support::{heavy, ms, secs};
 use whimbrel_base::Ticket;
 use whimbrel_lab::{Direction, LinkSpec, require};
-use whimbrel_transport::{Config, Connection, ConnectionEvent};
+use whimbrel_transport::{CarrierKind, Carriers, Config, Connection, ConnectionEvent};
 
 /// A connection between two hosts, with these limits on both.
 fn connected(net: &Net, config: &Config) -> (Server, Connection) {
@@ -183,7 +183,8 @@ fn s10_09_an_idle_path_survives_a_gateway_that_forgets_idle_flows() {
     net.router.run(|| std::fs::write(timeout, "3")).unwrap();
     let server = Server::start(&net.server, net.server.endpoint());
     let config = Config { keepalive: secs(1), ..Config::default() };
-    let client = net.client.endpoint_with(|builder| builder.config(config));
+    let only_tcp = Carriers::Only(CarrierKind::Tcp);
+    let client = net.client.endpoint_with(|builder| builder.config(config).carriers(only_tcp));
     let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
     let mut echo = net.client.wait(Echo::open(&connection));
     let mut events = connection.events();
@@ -210,8 +211,13 @@ fn s10_11_idle_connections_use_one_descriptor_each_and_no_time() {
     let before = server.descriptors();
     let mut none = idler(server.ticket(), 0);
     let mut many = idler(server.ticket(), CONNECTIONS);
-    assert_eq!(server.descriptors() - before, CONNECTIONS);
-    assert_eq!(many.descriptors() - none.descriptors(), CONNECTIONS);
+    // Some still change from QUIC to TCP, and have a socket of each meanwhile, or none but the listener's.
+    let began = Instant::now();
+    let mut used = || (server.descriptors() - before, many.descriptors() - none.descriptors());
+    while used() != (CONNECTIONS, CONNECTIONS) && began.elapsed() < secs(5) {
+        std::thread::sleep(ms(50));
+    }
+    assert_eq!(used(), (CONNECTIONS, CONNECTIONS), "descriptors at the server and at the client");
 
     // Tickets and acknowledgements of the handshakes are still under way.
     std::thread::sleep(ms(500));
