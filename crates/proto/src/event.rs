@@ -64,7 +64,7 @@ pub enum Event {
     },
 }
 
-/// Counters of one connection, all 64-bit (DESIGN §10.13).
+/// Counters of one connection, all 64-bit (`docs/lessons.md`, 13).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Stream bytes sent for the first time.

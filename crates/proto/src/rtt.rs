@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Used until something was measured.
 const INITIAL: Duration = Duration::from_millis(333);
-/// No silence shorter than this makes a path suspect (DESIGN §4).
+/// No silence shorter than this makes a path suspect.
 const SUSPECT_FLOOR: Duration = Duration::from_millis(100);
 /// Every silence longer than this does: a sample taken over a stall must not blind us to the next.
 const SUSPECT_CEILING: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ impl Rtt {
         self.min
     }
 
-    /// No progress for this long makes a path suspect: 2·srtt + 4·rttvar + ack delay (DESIGN §4).
+    /// No progress for this long makes a path suspect: 2·srtt + 4·rttvar + ack delay.
     pub(crate) fn suspect_after(&self, max_ack_delay: Duration) -> Duration {
         let silence = self.smoothed * 2 + self.variation * 4 + max_ack_delay;
         silence.clamp(SUSPECT_FLOOR, SUSPECT_CEILING)

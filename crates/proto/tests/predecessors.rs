@@ -1,4 +1,4 @@
-//! What predecessors got wrong (DESIGN §10), as far as the engine can show it.
+//! What predecessors got wrong (`docs/lessons.md`), as far as the engine can show it.
 #![allow(clippy::unwrap_used)]
 
 mod simulation;
@@ -8,9 +8,9 @@ use whimbrel_base::ConnectionId;
 use whimbrel_proto::frame::Join;
 use whimbrel_proto::{CloseCode, ClosedBy, Config, Event, JoinError, PathId, PathState, Read, Side};
 
-/// §10.1: the reader sees the end once and for all, and nothing keeps asking for attention.
+/// Lesson 1: the reader sees the end once and for all, and nothing keeps asking for attention.
 #[test]
-fn s10_01_the_end_is_told_once_and_nothing_spins_afterwards() {
+fn the_end_is_told_once_and_nothing_spins_afterwards() {
     let mut sim = Sim::established(Options::default());
     let id = sim.open(Side::Client).unwrap();
     sim.write(Side::Client, id, 10);
@@ -24,9 +24,9 @@ fn s10_01_the_end_is_told_once_and_nothing_spins_afterwards() {
     assert_eq!(sim.server_events, [], "an idle connection says nothing");
 }
 
-/// §10.2: a blocked writer does not stop its reader.
+/// Lesson 2: a blocked writer does not stop its reader.
 #[test]
-fn s10_02_reads_progress_while_writes_are_blocked() {
+fn reads_progress_while_writes_are_blocked() {
     let options = Options { client: small_config(), server: small_config(), ..Options::default() };
     let mut sim = Sim::established(options);
     let id = sim.open(Side::Client).unwrap();
@@ -48,9 +48,9 @@ fn s10_02_reads_progress_while_writes_are_blocked() {
     assert_eq!(sim.write(Side::Client, id, 1), 0);
 }
 
-/// §10.4: a second path right behind the first is let in.
+/// Lesson 4: a second path right behind the first is let in.
 #[test]
-fn s10_04_a_path_may_join_as_soon_as_accept_arrived() {
+fn a_path_may_join_as_soon_as_accept_arrived() {
     let mut sim = Sim::new(Options::default());
     sim.dial();
     sim.pump();
@@ -64,9 +64,9 @@ fn s10_04_a_path_may_join_as_soon_as_accept_arrived() {
     assert_eq!(state, Some(PathState::Active));
 }
 
-/// §10.5: however long the peer is away, what was taken from the application is kept.
+/// Lesson 5: however long the peer is away, what was taken from the application is kept.
 #[test]
-fn s10_05_buffer_full_never_drops_unacknowledged_data() {
+fn buffer_full_never_drops_unacknowledged_data() {
     let options = Options { client: small_config(), ..Options::default() };
     let mut sim = Sim::established(options);
     let id = sim.open(Side::Client).unwrap();
@@ -85,9 +85,9 @@ fn s10_05_buffer_full_never_drops_unacknowledged_data() {
     assert!(sim.server_app.streams[&id].saw_fin);
 }
 
-/// §10.7: both sides lose everything at the same time, at any moment of an exchange.
+/// Lesson 7: both sides lose everything at the same time, at any moment of an exchange.
 #[test]
-fn s10_07_simultaneous_moves_always_recover() {
+fn simultaneous_moves_always_recover() {
     for at in 0..150 {
         let options = Options { seed: at, fragment: true, ..Options::default() };
         let mut sim = Sim::established(options);
@@ -106,9 +106,9 @@ fn s10_07_simultaneous_moves_always_recover() {
     }
 }
 
-/// §10.8: acknowledgements of one path arrive although that path is dead in their direction.
+/// Lesson 8: acknowledgements of one path arrive although that path is dead in their direction.
 #[test]
-fn s10_08_acks_travel_on_any_live_path() {
+fn acks_travel_on_any_live_path() {
     let mut sim = Sim::established(Options::default());
     let id = sim.open(Side::Client).unwrap();
     sim.write(Side::Client, id, 50_000);
@@ -125,9 +125,9 @@ fn s10_08_acks_travel_on_any_live_path() {
     assert_eq!(sim.client.stats().stream_bytes_resent, 0);
 }
 
-/// §10.9: an idle path is kept alive and is there when it is needed, hours later.
+/// Lesson 9: an idle path is kept alive and is there when it is needed, hours later.
 #[test]
-fn s10_09_idle_path_does_not_time_out() {
+fn idle_path_does_not_time_out() {
     let mut sim = Sim::established(Options::default());
     sim.advance(secs(6 * 3600));
     let state = sim.path(Side::Client, PathId(0)).map(|p| p.state);
@@ -142,9 +142,9 @@ fn s10_09_idle_path_does_not_time_out() {
     assert!(sent < 6 * 60 * 40 + 1000, "{sent} bytes for six idle hours");
 }
 
-/// §10.10: the number of a connection gives no right to it.
+/// Lesson 10: the number of a connection gives no right to it.
 #[test]
-fn s10_10_join_needs_the_secret() {
+fn join_needs_the_secret() {
     let mut sim = Sim::established(Options::default());
     let now = sim.now;
     let connection = ConnectionId::from_bytes(&CONNECTION);
@@ -172,9 +172,9 @@ fn s10_10_join_needs_the_secret() {
     assert_eq!(sim.server().join(now, &elsewhere), Err(JoinError::BadProof));
 }
 
-/// §10.11: a thousand one-byte messages leave in a handful of segments.
+/// Lesson 11: a thousand one-byte messages leave in a handful of segments.
 #[test]
-fn s10_11_one_byte_messages_share_segments() {
+fn one_byte_messages_share_segments() {
     let mut sim = Sim::established(Options::default());
     let id = sim.open(Side::Client).unwrap();
     for _ in 0..1000 {
@@ -196,9 +196,9 @@ fn s10_11_one_byte_messages_share_segments() {
     assert!(sim.carriers[0].up.boundaries.len() - segments <= 2);
 }
 
-/// §10.13: more than 4 GiB through one stream, with a move beyond the 32-bit edge.
+/// Lesson 13: more than 4 GiB through one stream, with a move beyond the 32-bit edge.
 #[test]
-fn s10_13_offsets_beyond_4_gib() {
+fn offsets_beyond_4_gib() {
     const TOTAL: u64 = (4 << 30) + (64 << 20);
     let mut sim = Sim::established(Options::default());
     let id = sim.client.open_stream().unwrap();
@@ -242,9 +242,9 @@ fn s10_13_offsets_beyond_4_gib() {
     assert_eq!(sim.server().stats().stream_bytes_received, TOTAL);
 }
 
-/// §10.14: a connection without paths lives exactly as long as it was told to.
+/// Lesson 14: a connection without paths lives exactly as long as it was told to.
 #[test]
-fn s10_14_state_expires_after_linger_not_before() {
+fn state_expires_after_linger_not_before() {
     let mut config = wide_config();
     config.params.linger = secs(3600);
     let options = Options { client: config.clone(), server: config, ..Options::default() };
@@ -270,9 +270,9 @@ fn s10_14_state_expires_after_linger_not_before() {
     }
 }
 
-/// §10.14: dialling in vain is no contact.
+/// Lesson 14: dialling in vain is no contact.
 #[test]
-fn s10_14_dials_that_nobody_answers_do_not_prolong_the_linger_time() {
+fn dials_that_nobody_answers_do_not_prolong_the_linger_time() {
     let mut config = Config::default();
     config.params.linger = secs(600);
     let options = Options { client: config, ..Options::default() };

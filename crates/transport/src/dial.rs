@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn s10_06_another_interface_than_the_suspect_one_comes_first() {
+    fn another_interface_than_the_suspect_one_comes_first() {
         let local = set(&[("10.0.0.2", "wifi0"), ("10.1.0.2", "lte0")]);
         let ways =
             candidates(&local, &["192.0.2.1:1".parse().unwrap()], &["10.0.0.2".parse().unwrap()], false);

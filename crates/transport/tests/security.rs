@@ -103,7 +103,7 @@ async fn a_join_with_another_key_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s10_10_a_join_with_the_right_key_and_the_wrong_secret_is_refused() {
+async fn a_join_with_the_right_key_and_the_wrong_secret_is_refused() {
     let target = target(Config::default(), Allow::Any).await;
     let identity = Identity::new();
     let mut client = target.client(&identity);
@@ -190,9 +190,9 @@ fn open() -> Open {
     }
 }
 
-/// What predecessors sent before they had noted the connection (DESIGN §10.4).
+/// What predecessors sent before they had noted the connection (`docs/lessons.md`, 4).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn s10_04_a_second_path_may_come_the_moment_the_first_is_answered() {
+async fn a_second_path_may_come_the_moment_the_first_is_answered() {
     let target = target(Config::default(), Allow::Any).await;
     let identity = Identity::new();
     for _ in 0..50 {

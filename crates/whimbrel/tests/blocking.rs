@@ -171,7 +171,7 @@ fn two_clones_that_read_share_the_bytes() {
 }
 
 #[test]
-fn s10_02_a_blocked_writer_does_not_stop_the_reader() {
+fn a_blocked_writer_does_not_stop_the_reader() {
     let Pair { client, server, client_at, .. } = pair(140);
     client.set_linger(None).unwrap();
     let mut writing = client.try_clone().unwrap();

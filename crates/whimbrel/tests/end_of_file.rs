@@ -20,7 +20,7 @@ fn processor_time() -> Duration {
 }
 
 #[test]
-fn s10_01_end_of_file_is_reported_and_costs_no_cpu() {
+fn end_of_file_is_reported_and_costs_no_cpu() {
     let Pair { mut client, mut server, .. } = pair(151);
     server.write_all(b"the end").unwrap();
     server.shutdown(Shutdown::Write).unwrap();

@@ -199,7 +199,7 @@ fn answered(world: &World, echo: &mut Echo) -> Duration {
 }
 
 #[test]
-fn s10_07_simultaneous_moves_recover_twenty_times_of_twenty() {
+fn simultaneous_moves_recover_twenty_times_of_twenty() {
     if !require!() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Telling what was received, on whatever path is there (DESIGN §10.8).
+//! Telling what was received, on whatever path is there (`docs/lessons.md`, 8).
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Which path carries the next chunk: pure functions over snapshots of the paths (DESIGN §5).
+//! Which path carries the next chunk: pure functions over snapshots of the paths.
 //!
 //! Drivers pull: whenever a carrier has room, the engine asks the scheduler whether *this* path may carry the
 //! next chunk now, or whether it is better left to another. A path that is left will be asked again when anything has changed.

@@ -1,5 +1,5 @@
 //! Wake-up from sleep: the boot clock runs on while the host sleeps, the monotonic clock does not
-//! (DESIGN §10.12).
+//! (`docs/lessons.md`, 12).
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s10_12_only_time_asleep_counts_as_sleep() {
+    fn only_time_asleep_counts_as_sleep() {
         let mut detector = SleepDetector { asleep: Duration::from_secs(5) };
         assert_eq!(detector.advance(Duration::from_secs(5)), None);
         assert_eq!(detector.advance(Duration::from_millis(65_000)), Some(Duration::from_secs(60)));

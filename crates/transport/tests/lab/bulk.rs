@@ -74,7 +74,7 @@ fn a_server_moves_with_two_hundred_connections() {
 }
 
 #[test]
-fn s10_13_five_gib_across_twenty_moves() {
+fn five_gib_across_twenty_moves() {
     if !require!() {
         return;
     }

@@ -193,7 +193,7 @@ fn a_killed_peer_makes_the_connection_unreachable_and_a_restarted_one_ends_it() 
 }
 
 #[test]
-fn s10_14_a_connection_to_a_killed_peer_ends_when_its_linger_time_does() {
+fn a_connection_to_a_killed_peer_ends_when_its_linger_time_does() {
     if !require!() {
         return;
     }
@@ -211,7 +211,7 @@ fn s10_14_a_connection_to_a_killed_peer_ends_when_its_linger_time_does() {
 }
 
 #[test]
-fn s10_14_what_is_kept_for_a_killed_client_is_given_up_when_its_linger_time_ends() {
+fn what_is_kept_for_a_killed_client_is_given_up_when_its_linger_time_ends() {
     if !require!() {
         return;
     }
@@ -270,7 +270,7 @@ fn a_peer_that_stands_still_for_thirty_seconds_goes_on_where_it_was() {
 
 /// Longer than the half minute after which predecessors forgot.
 #[test]
-fn s10_14_a_peer_that_is_gone_for_sixty_seconds_goes_on_where_it_was() {
+fn a_peer_that_is_gone_for_sixty_seconds_goes_on_where_it_was() {
     if !require!() {
         return;
     }

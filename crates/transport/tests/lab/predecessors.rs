@@ -1,4 +1,4 @@
-//! What predecessors got wrong (DESIGN §10), where it takes a network to see it.
+//! What predecessors got wrong (`docs/lessons.md`), where it takes a network to see it.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ fn small_buffers() -> Config {
 }
 
 #[test]
-fn s10_02_a_blocked_writer_does_not_stop_the_reader_across_moves() {
+fn a_blocked_writer_does_not_stop_the_reader_across_moves() {
     if !require!() {
         return;
     }
@@ -52,7 +52,7 @@ fn s10_02_a_blocked_writer_does_not_stop_the_reader_across_moves() {
 }
 
 #[test]
-fn s10_04_a_move_right_after_connecting_finds_the_connection() {
+fn a_move_right_after_connecting_finds_the_connection() {
     if !require!() {
         return;
     }
@@ -70,7 +70,7 @@ fn s10_04_a_move_right_after_connecting_finds_the_connection() {
 }
 
 #[test]
-fn s10_05_full_buffers_keep_what_a_move_loses() {
+fn full_buffers_keep_what_a_move_loses() {
     if !require!() {
         return;
     }
@@ -115,7 +115,7 @@ fn assert_at_once(what: &str, times: &[Duration]) {
 }
 
 #[test]
-fn s10_06_a_lost_address_is_noticed_at_once() {
+fn a_lost_address_is_noticed_at_once() {
     if !require!() {
         return;
     }
@@ -127,7 +127,7 @@ fn s10_06_a_lost_address_is_noticed_at_once() {
 }
 
 #[test]
-fn s10_06_an_interface_switched_off_is_noticed_at_once() {
+fn an_interface_switched_off_is_noticed_at_once() {
     if !require!() {
         return;
     }
@@ -140,7 +140,7 @@ fn s10_06_an_interface_switched_off_is_noticed_at_once() {
 
 /// The kernel holds the news of a lost carrier back for up to a second; what was just said is missed earlier.
 #[test]
-fn s10_06_a_pulled_cable_is_noticed_within_a_second() {
+fn a_pulled_cable_is_noticed_within_a_second() {
     if !require!() {
         return;
     }
@@ -153,7 +153,7 @@ fn s10_06_a_pulled_cable_is_noticed_within_a_second() {
 }
 
 #[test]
-fn s10_06_a_blackhole_is_noticed_within_a_second() {
+fn a_blackhole_is_noticed_within_a_second() {
     if !require!() {
         return;
     }
@@ -173,7 +173,7 @@ fn s10_06_a_blackhole_is_noticed_within_a_second() {
 }
 
 #[test]
-fn s10_09_an_idle_path_survives_a_gateway_that_forgets_idle_flows() {
+fn an_idle_path_survives_a_gateway_that_forgets_idle_flows() {
     if !require!() {
         return;
     }
@@ -198,7 +198,7 @@ fn s10_09_an_idle_path_survives_a_gateway_that_forgets_idle_flows() {
 }
 
 #[test]
-fn s10_11_idle_connections_use_one_descriptor_each_and_no_time() {
+fn idle_connections_use_one_descriptor_each_and_no_time() {
     if !require!() {
         return;
     }
