@@ -370,8 +370,8 @@ fn a_path_given_up_while_another_lives_is_told() {
     assert_eq!(sim.read_all(Side::Client), 1000, "without waiting for a suspicion");
 }
 
-/// The first window of a carrier does not hold the longest segment, nor may a QUIC server send that much to an address
-/// that is not proven yet: one that did not fit would cost a round trip more.
+/// The first window of a carrier does not hold the longest segment, nor may a QUIC server send that much to
+/// an address that is not proven yet: one that did not fit would cost a round trip more.
 #[test]
 fn after_a_move_the_reader_hears_in_one_round_trip_however_much_waits() {
     let mut sim = Sim::established(Options { early_limit: 4000, ..Options::default() });

@@ -68,7 +68,8 @@ proptest! {
         }
     }
 
-    /// Schedulers that look at nothing but room never leave a path idle that has some, unless another has too.
+    /// Schedulers that look at nothing but room never leave a path idle that has some, unless another has
+    /// too.
     #[test]
     fn full_carriers_are_not_waited_for(all in paths(), waiting in waiting()) {
         let mut eligible = all.clone();
@@ -81,8 +82,8 @@ proptest! {
         }
     }
 
-    /// Earliest arrival leaves a path only for good reason: the best path is full for now, and either brings all that waits
-    /// sooner, or the other one has enough to do already.
+    /// Earliest arrival leaves a path only for good reason: the best path is full for now, and either brings
+    /// all that waits sooner, or the other one has enough to do already.
     #[test]
     fn an_idle_path_is_left_only_if_others_bring_everything_sooner(all in paths(), waiting in waiting()) {
         let mut eligible = all.clone();
@@ -112,8 +113,8 @@ proptest! {
         }
     }
 
-    /// A path that was passed over gets its turn when the others have filled up; data never waits for ever for a path
-    /// that has gone silent.
+    /// A path that was passed over gets its turn when the others have filled up; data never waits for ever
+    /// for a path that has gone silent.
     #[test]
     fn nobody_starves(mut all in paths(), waiting in waiting()) {
         all.iter_mut().for_each(|path| path.room = true);

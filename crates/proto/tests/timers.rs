@@ -241,8 +241,8 @@ fn a_question_is_not_taken_for_an_answer() {
     assert_eq!(sim.path(Side::Client, PATH).map(|p| p.state), Some(PathState::Active));
 }
 
-/// A peer that claims to have held an acknowledgement back for longer than it promised would make the path look
-/// faster than it is.
+/// A peer that claims to have held an acknowledgement back for longer than it promised would make the path
+/// look faster than it is.
 #[test]
 fn a_claimed_delay_beyond_the_promise_does_not_shorten_the_round_trip() {
     use whimbrel_proto::frame::{Frame, PathReport};

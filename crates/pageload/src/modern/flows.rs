@@ -137,7 +137,8 @@ impl World {
         }
     }
 
-    /// A segment is missing until `until`: over TCP all that arrives on the connection waits for it, over QUIC one stream.
+    /// A segment is missing until `until`: over TCP all that arrives on the connection waits for it, over
+    /// QUIC one stream.
     fn hold(&mut self, connection: u16, until: f64) {
         let all = self.connections[usize::from(connection)].protocol != Protocol::H3;
         let hit = self
@@ -158,8 +159,8 @@ fn start_round(flow: &mut Flow, clock: f64, rtt: f64) {
     flow.timer = if flow.phase == Phase::Full { NEVER } else { clock + rtt };
 }
 
-/// Whether a segment of this round was lost: drawn from seed, path, connection and round alone, so that it is the same
-/// in a prediction as in reality.
+/// Whether a segment of this round was lost: drawn from seed, path, connection and round alone, so that it is
+/// the same in a prediction as in reality.
 fn is_lost(flow: &Flow, loss: f64, seed: u64) -> bool {
     if flow.delivered == 0.0 {
         return false;

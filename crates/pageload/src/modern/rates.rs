@@ -42,8 +42,8 @@ impl World {
         self.share_connections(rules);
     }
 
-    /// Which connections have something to bring, and which of their streams take part. Connections without such
-    /// streams have no active flows either.
+    /// Which connections have something to bring, and which of their streams take part. Connections without
+    /// such streams have no active flows either.
     fn group(&mut self, rules: &Rules<'_>) {
         self.regroup = false;
         for &n in &self.running {

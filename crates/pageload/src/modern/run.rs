@@ -35,8 +35,8 @@ impl Simulator {
         Self::default()
     }
 
-    /// Load a page over these networks by this policy. The outcome is written into `outcome`, whose memory is reused;
-    /// its page load time is infinite if the page can't be completed (a network without any rate).
+    /// Load a page over these networks by this policy. The outcome is written into `outcome`, whose memory is
+    /// reused; its page load time is infinite if the page can't be completed (a network without any rate).
     ///
     /// The policy is used as it is: reset it for reproducible results. `seed` decides about losses.
     pub fn load(

@@ -115,7 +115,8 @@ pub(super) struct World {
     pub(super) stale: bool,
     /// So has who takes part: a stream has begun, ended or become shorter.
     pub(super) regroup: bool,
-    /// The positions in `streams` of those that get a share of their connection's rate. All others stand still.
+    /// The positions in `streams` of those that get a share of their connection's rate. All others stand
+    /// still.
     pub(super) movers: Vec<u16>,
     /// When the next stream of which everything is there is no longer held up.
     next_release: f64,
@@ -257,7 +258,8 @@ impl World {
         next.max(self.clock)
     }
 
-    /// Let everything move until `time`, which is at most that of the next event, and handle what happens then.
+    /// Let everything move until `time`, which is at most that of the next event, and handle what happens
+    /// then.
     pub(super) fn advance(&mut self, time: f64, rules: &Rules<'_>, done: &mut Vec<Done>) {
         let elapsed = time - self.clock;
         self.clock = time;

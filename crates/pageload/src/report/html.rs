@@ -9,8 +9,8 @@ use std::path::Path;
 
 /// Write all figures (SVG, and PNG beside it) and `index.html` into a folder, which is made if need be.
 ///
-/// `baseline` is the policy that speed-ups are against, `multipath` the one of Fig. 9 (left out if there is none), and
-/// `subject` the one of Fig. 10.
+/// `baseline` is the policy that speed-ups are against, `multipath` the one of Fig. 9 (left out if there is
+/// none), and `subject` the one of Fig. 10.
 ///
 /// # Errors
 /// [`FigureError`] if a policy is not in the results or a file can't be written.

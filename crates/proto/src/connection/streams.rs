@@ -13,7 +13,8 @@ use crate::stream::{Pace, RecvRead, Stream};
 const LARGEST_OPENING_WINDOW: u64 = 256 * 1024;
 /// What arrives and is read within this time is quick, however short the round trip is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(30);
-/// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer doesn't read.
+/// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer
+/// doesn't read.
 const AHEAD_OF_CREDIT: u64 = 64 * 1024;
 
 /// What a read found.
@@ -47,8 +48,8 @@ impl Connection {
         Some(id)
     }
 
-    /// Grants a stream on which nothing has arrived more than was stated for all, as long as there is enough for others:
-    /// what comes may be large, and should not have to wait for a round trip.
+    /// Grants a stream on which nothing has arrived more than was stated for all, as long as there is enough
+    /// for others: what comes may be large, and should not have to wait for a round trip.
     pub(super) fn grant_at_once(&mut self, id: StreamId) {
         let size = self.credit.opening_window(self.streams.len());
         let size = size.min(LARGEST_OPENING_WINDOW).min(self.config.stream_window);
@@ -162,8 +163,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Copies the next bytes of a stream. What arrived before the connection ended can still be read; not so while an
-    /// abort from this side is under way.
+    /// Copies the next bytes of a stream. What arrived before the connection ended can still be read; not so
+    /// while an abort from this side is under way.
     ///
     /// # Errors
     /// [`StreamError`] when the stream was reset or is gone, or the connection ended before it.

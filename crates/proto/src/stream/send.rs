@@ -93,8 +93,8 @@ impl Send {
         if self.reset.is_some() { 0 } else { self.end.min(self.max_data).saturating_sub(self.next) }
     }
 
-    /// How many bytes may wait to be sent for the first time: at most `most`, and not further than `ahead` of the peer's
-    /// credit.
+    /// How many bytes may wait to be sent for the first time: at most `most`, and not further than `ahead` of
+    /// the peer's credit.
     pub(crate) fn unsent_limit(&self, most: u64, ahead: Option<u64>) -> u64 {
         let credit = self.max_data.saturating_sub(self.next);
         ahead.map_or(most, |ahead| most.min(credit.saturating_add(ahead)))
