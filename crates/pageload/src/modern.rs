@@ -7,6 +7,7 @@
 //! rendering.
 
 mod flows;
+mod parts;
 mod predict;
 mod rates;
 mod run;

@@ -112,7 +112,7 @@ fn closing_before_anybody_answered_does_not_linger() {
 /// A peer that acknowledges CLOSE's segment but never answers CLOSE cannot keep us.
 #[test]
 fn an_unanswered_close_ends_by_itself() {
-    use whimbrel_proto::frame::{Frame, PathReport};
+    use whimbrel_proto::fuzzing::frame::{Frame, PathReport};
     let mut sim = Sim::established(Options::default());
     let now = sim.now;
     let path = whimbrel_proto::PathId(0);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use simulation::tcp::Link;
 use simulation::{Options, Sim, secs, small_config};
-use whimbrel_proto::frame::Frame;
+use whimbrel_proto::fuzzing::frame::Frame;
 use whimbrel_proto::{Config, EARLY_DATA_WINDOW, Event, PathId, ProtocolError, Read, Side, StreamId};
 
 const PIECE: usize = 16 * 1024;

@@ -183,7 +183,7 @@ fn bytes_arrive_in_order_over_paths_of_different_delay() {
 /// Bytes that overtake others are new when they arrive, and so are those that come later.
 #[test]
 fn overtaking_bytes_are_not_counted_as_duplicates() {
-    use whimbrel_proto::frame::Frame;
+    use whimbrel_proto::fuzzing::frame::Frame;
     let mut sim = Sim::established(Options::default());
     let id = sim.open(Side::Client).unwrap();
     let now = sim.now;

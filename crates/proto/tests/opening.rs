@@ -5,7 +5,7 @@ mod simulation;
 
 use simulation::{CONNECTION, Cut, Options, Sim, identity, ms, secs};
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::frame::{Frame, Open};
+use whimbrel_proto::fuzzing::frame::{Frame, Open};
 use whimbrel_proto::{
     CloseCode, Config, Connection, HandoverMode, Params, PathId, PathState, ProtocolError, Side, refusal,
     segment,

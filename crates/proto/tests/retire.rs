@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use simulation::tcp::Link;
 use simulation::{Cut, Options, Sim, ms, secs, wide_config};
-use whimbrel_proto::frame::Frame;
+use whimbrel_proto::fuzzing::frame::Frame;
 use whimbrel_proto::{Config, Event, HandoverMode, PathId, PathState, ProtocolError, Side, StreamId};
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];

@@ -8,8 +8,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use simulation::tcp::Link;
 use simulation::{Options, Sim, ms, secs, wide_config};
-use whimbrel_proto::scheduler::{Choice, ENDLESS, PathSnapshot, Snapshots, decide, retain_eligible};
+use whimbrel_proto::fuzzing::scheduler::{Choice, PathSnapshot, Snapshots, decide, retain_eligible};
 use whimbrel_proto::{Config, HandoverMode, PathId, SchedulerKind, Side};
+
+/// The writer has more than is taken.
+const ENDLESS: u64 = u64::MAX;
 
 fn snapshot() -> impl Strategy<Value = PathSnapshot> {
     let times = (1u64..2000, 0u64..500, 1u64..2000, 0u64..3000);

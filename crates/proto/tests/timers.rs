@@ -245,7 +245,7 @@ fn a_question_is_not_taken_for_an_answer() {
 /// look faster than it is.
 #[test]
 fn a_claimed_delay_beyond_the_promise_does_not_shorten_the_round_trip() {
-    use whimbrel_proto::frame::{Frame, PathReport};
+    use whimbrel_proto::fuzzing::frame::{Frame, PathReport};
     let (mut sim, id) = steady(Options { delay: ms(50), ..Options::default() });
     sim.stall(0, true);
     let before = sim.path(Side::Client, PATH).unwrap().srtt;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use whimbrel_base::{EndpointId, Name, random_bytes};
-use whimbrel_proto::frame::{Join, Open};
-use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, JoinError, PathId, PathState, segment};
+use whimbrel_proto::{
+    CloseCode, Connection as Engine, FirstFlight, Join, JoinError, Open, PathId, PathState, segment,
+};
 
 pub(crate) use quic::accept_quic;
 pub(crate) use tcp::accept_tcp;

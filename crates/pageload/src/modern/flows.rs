@@ -1,42 +1,13 @@
 //! Flows: one path of one connection each. How windows grow, round by round, and what a loss does.
 
+use super::parts::{Flow, NEVER, Phase, Rules, State};
 use super::settings::Protocol;
-use super::world::{NEVER, Rules, State, World};
+use super::world::World;
 
 /// Bytes in a segment.
 pub(super) const SEGMENT: f64 = 1460.0;
 /// The smallest retransmission timeout of Linux; the round trip comes on top.
 const RTO_MIN: f64 = 0.2;
-
-/// How a flow's rate is limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Handshakes; the timer says until when.
-    Setup,
-    /// By its window, which doubles each round trip.
-    SlowStart,
-    /// By its window, which grows by a segment each round trip.
-    Avoidance,
-    /// By its share only.
-    Full,
-}
-
-/// One path of one connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Flow {
-    pub(super) connection: u16,
-    pub(super) path: u8,
-    pub(super) phase: Phase,
-    pub(super) active: bool,
-    /// When set-up is done, or the present round ends.
-    pub(super) timer: f64,
-    pub(super) window: f64,
-    pub(super) rate: f64,
-    pub(super) delivered: f64,
-    /// The share of the path was less than the window allows, at some time in this round.
-    pub(super) limited: bool,
-    rounds: u32,
-}
 
 impl World {
     /// Add a flow that is set up at this time.

@@ -1,7 +1,8 @@
 //! When would a transfer complete, if: by simulating a copy.
 
+use super::parts::{Done, NEVER, NOTHING, Rules, State, Stream};
 use super::settings::Protocol;
-use super::world::{Done, NEVER, NOTHING, Rules, State, Stream, World};
+use super::world::World;
 use whimbrel_access::{Choice, Forecast, Part, PathList, Seconds};
 
 /// Events after which a prediction gives up; a real one takes some dozens.

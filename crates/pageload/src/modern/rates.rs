@@ -1,16 +1,8 @@
 //! Who gets how much: flows share paths, streams share connections.
 
-use super::flows::Phase;
+use super::parts::{Claim, Connection, LEAST_URGENT, NEVER, Phase, Rules};
 use super::settings::Protocol;
-use super::world::{Connection, LEAST_URGENT, NEVER, Rules, World};
-
-/// A flow that wants a share of its path.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Claim {
-    flow: u16,
-    path: u8,
-    wanted: f64,
-}
+use super::world::World;
 
 impl Connection {
     /// Whether the most urgent stream goes before all others.

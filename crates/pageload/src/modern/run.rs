@@ -1,8 +1,9 @@
 //! The real run: which transfers are ready, and who decides about them.
 
+use super::parts::{Done, NEVER, Rules};
 use super::predict::Predictor;
 use super::settings::{Network, Protocol, Settings};
-use super::world::{Done, NEVER, Rules, World};
+use super::world::World;
 use crate::page::Page;
 use crate::scenario::{Outcome, Span};
 use whimbrel_access::{

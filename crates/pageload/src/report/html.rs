@@ -1,6 +1,7 @@
 //! The page with all figures and tables.
 
-use super::figures::{FigureError, category_curves, speedup_curves};
+use super::error::FigureError;
+use super::figures::{category_curves, speedup_curves};
 use super::numbers::{Category, Summary, speedups, summarise};
 use crate::experiment::Results;
 use std::fmt::Write;

@@ -1,6 +1,6 @@
 //! Bitmaps of pictures, for whatever shows no SVG.
 
-use super::figures::FigureError;
+use super::error::FigureError;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb::Database};
 use std::fs;

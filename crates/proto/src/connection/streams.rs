@@ -100,7 +100,7 @@ impl Connection {
             }
             return Ok(0);
         }
-        stream.send.write(&data[..n]);
+        stream.send.write(&self.config.pool, &data[..n]);
         self.memory.change(held, held + n as u64);
         self.enqueue(id);
         Ok(n)
@@ -180,7 +180,7 @@ impl Connection {
         if buf.is_empty() {
             return Ok(Read::Data(0));
         }
-        match stream.recv.read(buf) {
+        match stream.recv.read(&self.config.pool, buf) {
             RecvRead::Data(n) => {
                 if stream.recv.grant(&pace) {
                     self.control.max_stream_data.insert(id);

@@ -36,7 +36,7 @@ use crate::secret::Secret;
 use crate::session::credit::Credit;
 use crate::session::send_memory::SendMemory;
 use crate::session::stream_numbers::StreamNumbers;
-use crate::stream::Stream;
+use crate::stream::{Pool, Stream};
 use addresses::Addresses;
 use close::Farewell;
 use control::Control;
@@ -73,6 +73,8 @@ pub struct Config {
     pub handover: HandoverMode,
     /// How this side shares its data out among the paths.
     pub scheduler: SchedulerKind,
+    /// Memory that streams fill and empty. Connections with the same configuration share it.
+    pub pool: Pool,
 }
 
 impl Default for Config {
@@ -88,6 +90,7 @@ impl Default for Config {
             keepalive: Duration::from_secs(60),
             handover: HandoverMode::default(),
             scheduler: SchedulerKind::default(),
+            pool: Pool::default(),
         }
     }
 }

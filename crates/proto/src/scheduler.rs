@@ -32,9 +32,6 @@ pub(crate) const SMALL_CHUNK: u64 = 2 * 1460;
 /// A chunk should not keep a slow path busy for longer, so that its end is not waited for.
 const CHUNK_TIME: Duration = Duration::from_millis(20);
 
-/// Bytes that wait to be sent, when there is no end to them: the writer has more than we take.
-pub const ENDLESS: u64 = u64::MAX;
-
 /// What is known of one path at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathSnapshot {
@@ -149,7 +146,7 @@ pub struct Input<'a> {
     pub here: &'a PathSnapshot,
     /// The paths that may carry data, this one among them: all equally eligible.
     pub paths: &'a [PathSnapshot],
-    /// Bytes that wait to be sent; [`ENDLESS`] if more will follow at once.
+    /// Bytes that wait to be sent; `u64::MAX` if more will follow at once.
     pub waiting: u64,
 }
 
