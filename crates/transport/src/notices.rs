@@ -2,7 +2,7 @@
 //! waiting for the name service [msocket §III-B3].
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -46,8 +46,7 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
             Some(key.seal(&Notice::Heard { sequence }))
         }
         (Notice::Heard { sequence }, Side::Server) => {
-            let newest = *shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
-            if sequence == newest {
+            if shared.lock().engine.is_newest_notice(sequence) {
                 shared.notice_heard.notify_waiters();
             }
             None
@@ -59,12 +58,8 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
 
 /// The server says where it is now: paths to elsewhere are dead, and it is to be dialled at once.
 fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
-    {
-        let mut newest = shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
-        if sequence <= *newest {
-            return;
-        }
-        *newest = sequence;
+    if !shared.lock().engine.hear_notice(sequence) {
+        return;
     }
     tracing::debug!(connection = %shared.id, ?addresses, "the peer moved");
     let addresses: Vec<SocketAddr> = addresses.iter().copied().map(canonical).collect();
@@ -90,11 +85,7 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
 
 /// Tells one client that this endpoint moved, again and again until it answers or is back.
 pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
-    let sequence = {
-        let mut newest = shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
-        *newest += 1;
-        *newest
-    };
+    let sequence = shared.lock().engine.begin_notice();
     let (key, targets, rtt, joined) = {
         let state = shared.lock();
         let joined = state.engine.stats().paths_joined;
@@ -106,9 +97,11 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
         let heard = shared.notice_heard.notified();
         tokio::pin!(heard);
         heard.as_mut().enable();
-        let newest = *shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
-        if newest != sequence || shared.lock().is_settled() {
-            return;
+        {
+            let state = shared.lock();
+            if !state.engine.is_newest_notice(sequence) || state.is_settled() {
+                return;
+            }
         }
         let addresses = endpoint.bound_at();
         let datagram = key.seal(&Notice::Moved { sequence, addresses });

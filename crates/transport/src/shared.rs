@@ -81,8 +81,6 @@ pub(crate) struct Shared {
     announcements: Arc<Announcements>,
     /// Woken when the connection is established or over.
     pub(crate) settled: Notify,
-    /// Newest notice that was heard or answered.
-    pub(crate) notice_sequence: Mutex<u64>,
     pub(crate) notice_heard: Notify,
     /// A path was answered or is gone, or the connection is over.
     pub(crate) path_news: Notify,
@@ -136,7 +134,6 @@ impl Shared {
             policy: Mutex::new(policy),
             announcements,
             settled: Notify::new(),
-            notice_sequence: Mutex::new(0),
             notice_heard: Notify::new(),
             path_news: Notify::new(),
         });
