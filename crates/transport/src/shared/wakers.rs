@@ -82,12 +82,12 @@ impl Wakers {
 
     /// The peer opened a stream.
     pub(crate) fn can_accept(&mut self) {
-        self.due.append(&mut self.accepters.drain(..).collect());
+        self.due.extend(self.accepters.drain(..));
     }
 
     /// Streams may be opened again.
     pub(crate) fn can_open(&mut self) {
-        self.due.append(&mut self.openers.drain(..).collect());
+        self.due.extend(self.openers.drain(..));
     }
 
     /// There is nothing more to wait for on any stream.
