@@ -47,7 +47,7 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
         }
         (Notice::Heard { sequence }, Side::Server) => {
             if shared.lock().engine.is_newest_notice(sequence) {
-                shared.notice_heard.notify_waiters();
+                shared.news.notice_answered();
             }
             None
         }
@@ -80,7 +80,7 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
             }
         }
     });
-    shared.called.notify_one();
+    shared.mover.peer_called();
 }
 
 /// Tells one client that this endpoint moved, again and again until it answers or is back.
@@ -94,7 +94,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
     let Some(key) = key else { return };
     let repeat = (rtt.unwrap_or_default() * 3 / 2).clamp(FIRST_REPEAT, LONGEST_FIRST_REPEAT);
     for attempt in 0..REPEATS {
-        let heard = shared.notice_heard.notified();
+        let heard = shared.news.of_notice();
         tokio::pin!(heard);
         heard.as_mut().enable();
         {
@@ -119,7 +119,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
 /// Waits until the client has joined once more, or the connection is over: no notice is needed then. Cancel-safe.
 async fn is_back(shared: &Shared, joined: u64) {
     loop {
-        let changed = shared.path_news.notified();
+        let changed = shared.news.of_paths();
         tokio::pin!(changed);
         changed.as_mut().enable();
         {
