@@ -12,6 +12,7 @@ mod reinjection;
 mod retire;
 mod schedule;
 mod sharing;
+mod suspend;
 mod timers;
 mod transmit;
 

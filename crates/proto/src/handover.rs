@@ -108,6 +108,11 @@ impl<T: Copy + PartialEq> Agreed<T> {
         Self { value, sequence: 0, by: Side::Server }
     }
 
+    /// What `by` stated with this sequence number.
+    pub(crate) fn stated(value: T, sequence: u64, by: Side) -> Self {
+        Self { value, sequence, by }
+    }
+
     /// `side` states a value anew.
     pub(crate) fn state(&mut self, value: T, side: Side) {
         *self = Self { value, sequence: (self.sequence + 1).min(varint::MAX), by: side };

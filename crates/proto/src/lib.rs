@@ -57,6 +57,7 @@ mod scheduler;
 mod secret;
 pub mod segment;
 mod session;
+mod snapshot;
 mod stream;
 mod varint;
 

@@ -3,9 +3,12 @@
 
 mod ids;
 
+use crate::error::DecodeError;
 use crate::frame::{MAX_REPORTS, PathReport};
 use crate::ids::PathId;
 use crate::path::Path;
+use crate::snapshot;
+use crate::varint::Reader;
 use ids::PathIds;
 
 /// In order of their ids. A search from the newest back beats any tree: the newest is nearly always meant.
@@ -13,9 +16,9 @@ use ids::PathIds;
 pub(crate) struct PathTable {
     entries: Vec<(PathId, Path)>,
     ids: PathIds,
-    /// Paths that the peer spoke of and that this side never saw: it is told that nothing was received on
-    /// them.
-    unseen: Vec<PathId>,
+    /// Our word on paths of which nothing else is left. Mostly the peer spoke of them and this side never saw
+    /// them: it is told that nothing was received on them.
+    unseen: Vec<PathReport>,
 }
 
 impl PathTable {
@@ -64,16 +67,17 @@ impl PathTable {
     /// The peer shall be told that nothing was received on a path that is not here. False if it is being
     /// told, or if there are too many such paths.
     pub(crate) fn note_unseen(&mut self, id: PathId) -> bool {
-        let fresh = !self.unseen.contains(&id) && self.unseen.len() < MAX_REPORTS;
+        let known = self.unseen.iter().any(|report| report.path == id);
+        let fresh = !known && self.unseen.len() < MAX_REPORTS;
         if fresh {
-            self.unseen.push(id);
+            self.unseen.push(PathReport { path: id, received: 0 });
         }
         fresh
     }
 
     /// The peer knows that nothing was received on a path.
     pub(crate) fn unseen_told(&mut self, id: PathId) {
-        self.unseen.retain(|path| *path != id);
+        self.unseen.retain(|report| report.path != id);
     }
 
     /// Paths that the peer is told nothing was received on.
@@ -85,15 +89,31 @@ impl PathTable {
     pub(crate) fn final_report(&self, id: PathId) -> Option<PathReport> {
         match self.get(id) {
             Some(path) => path.owes_final().then(|| report(id, path)),
-            None => self.unseen.contains(&id).then_some(PathReport { path: id, received: 0 }),
+            None => self.unseen.iter().find(|report| report.path == id).copied(),
         }
     }
 
     /// Our word on all paths that are gone, as far as the peer may not know it.
     pub(crate) fn final_reports(&self) -> Vec<PathReport> {
         let known = self.iter().filter(|(_, path)| path.owes_final()).map(|(id, path)| report(id, path));
-        let unseen = self.unseen.iter().map(|id| PathReport { path: *id, received: 0 });
-        known.chain(unseen).take(MAX_REPORTS).collect()
+        known.chain(self.unseen.iter().copied()).take(MAX_REPORTS).collect()
+    }
+
+    /// Writes down what has to be known when no path is left: which ids were used, and our word on lost paths.
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        self.ids.write_down(out);
+        let reports = self.final_reports();
+        snapshot::number(out, reports.len() as u64);
+        reports.iter().for_each(|report| snapshot::numbers(out, [report.path.0, report.received]));
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut this = Self { ids: PathIds::read_back(reader)?, ..Self::default() };
+        for _ in 0..reader.varint()?.min(MAX_REPORTS as u64) {
+            let [path, received] = snapshot::read_numbers(reader)?;
+            this.unseen.push(PathReport { path: PathId(path), received });
+        }
+        Ok(this)
     }
 
     /// Lost paths that are not settled.

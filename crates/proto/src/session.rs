@@ -19,10 +19,11 @@ use whimbrel_base::{ConnectionId, EndpointId};
 
 use crate::config::Config;
 use crate::content::Content;
-use crate::error::{CloseCode, StreamError};
+use crate::error::{CloseCode, DecodeError, StreamError};
 use crate::event::{ClosedBy, Event, Events};
 use crate::ids::Side;
 use crate::params::Params;
+use crate::varint::Reader;
 use addresses::{Addresses, NoticeAddresses};
 use credit::Credit;
 use ending::Ending;
@@ -61,18 +62,11 @@ impl Session {
     ) -> Self {
         let params = &config.params;
         let early = Params::unknown_peer();
-        let limits = Limits {
-            first_window: params.max_stream_data,
-            window: config.stream_window,
-            unsent: config.stream_unsent,
-            pool: config.pool.clone(),
-        };
         let credit = Credit::new(params.max_data, config.unread, params.max_stream_data, early.max_data);
         let numbers = StreamNumbers::new(early.max_streams, params.max_streams, config.streams);
-        let memory = SendMemory::new(config.stream_send_buffer, config.send_buffer);
         Self {
             identity: Identity::new(side, id, local, peer, params.clone(), random),
-            streams: Streams::new(side, limits, numbers, credit, memory),
+            streams: Streams::new(side, limits(config, params), numbers, credit, memory(config)),
             mode: Mode::wanted(config.handover, side),
             notice_addresses: NoticeAddresses::new(params.notice_addresses.clone()),
             addresses: Addresses::default(),
@@ -80,6 +74,47 @@ impl Session {
             notices: Notices::default(),
             ending: Ending::default(),
         }
+    }
+
+    /// Writes itself down. It must not be over.
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        self.identity.write_down(out);
+        self.streams.write_down(out);
+        self.mode.write_down(out);
+        self.notice_addresses.write_down(out);
+        self.addresses.write_down(out);
+        self.peer_addresses.write_down(out);
+        self.notices.write_down(out);
+        self.ending.write_down(out);
+    }
+
+    /// Reads a session back, with everything to be said again.
+    pub(crate) fn read_back(
+        reader: &mut Reader<'_>,
+        config: &Config,
+        events: &mut Events,
+    ) -> Result<Self, DecodeError> {
+        let identity = Identity::read_back(reader)?;
+        let (side, peer) = (identity.side(), identity.peer_params());
+        let limits = limits(config, identity.params());
+        let streams = Streams::read_back(reader, side, peer, limits, memory(config), events)?;
+        let mut this = Self {
+            streams,
+            mode: Mode::read_back(reader, side)?,
+            notice_addresses: NoticeAddresses::read_back(reader)?,
+            addresses: Addresses::read_back(reader)?,
+            peer_addresses: Addresses::read_back(reader)?,
+            notices: Notices::read_back(reader)?,
+            ending: Ending::read_back(reader)?,
+            identity,
+        };
+        if this.ending.word().is_some() {
+            this.streams.begin_closing();
+        }
+        this.mode.mark_all();
+        this.notice_addresses.mark_all();
+        this.addresses.mark_all();
+        Ok(this)
     }
 
     /// Takes what the peer states about itself.
@@ -134,4 +169,18 @@ impl Session {
             content => self.streams.mark(content),
         }
     }
+}
+
+/// `params` are what the peer was told.
+fn limits(config: &Config, params: &Params) -> Limits {
+    Limits {
+        first_window: params.max_stream_data,
+        window: config.stream_window,
+        unsent: config.stream_unsent,
+        pool: config.pool.clone(),
+    }
+}
+
+fn memory(config: &Config) -> SendMemory {
+    SendMemory::new(config.stream_send_buffer, config.send_buffer)
 }

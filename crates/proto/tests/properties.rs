@@ -41,6 +41,7 @@ enum Op {
     Close(Side),
     Abort(Side),
     Forget,
+    Resume(Side),
 }
 
 fn side() -> impl Strategy<Value = Side> {
@@ -91,6 +92,7 @@ fn op(endings: bool) -> impl Strategy<Value = Op> {
         2 => (side(), any::<u8>(), priority()).prop_map(|(s, i, p)| Op::Priority(s, i, p)),
         2 => (side(), 0..32u8, any::<Option<u8>>()).prop_map(|(s, i, a)| Op::Announce(s, i, a)),
         1 => (side(), scheduler()).prop_map(|(s, k)| Op::Schedule(s, k)),
+        6 => side().prop_map(Op::Resume),
     ];
     let ending = prop_oneof![side().prop_map(Op::Close), side().prop_map(Op::Abort), Just(Op::Forget),];
     (0..40u8, ordinary, ending).prop_map(
@@ -237,6 +239,7 @@ fn apply(sim: &mut Sim, op: &Op, ending: &mut Ending) {
                 sim.client.retire_path(now, path.id);
             }
         }
+        Op::Resume(side) => sim.resume(side),
         Op::RepeatOpening => sim.client.repeat_opening(),
         Op::Ping(side) => {
             let now = sim.now;

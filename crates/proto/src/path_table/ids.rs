@@ -1,6 +1,9 @@
 //! Which path ids may still be used.
 
+use crate::error::DecodeError;
 use crate::ids::PathId;
+use crate::snapshot;
+use crate::varint::Reader;
 
 /// How far below the highest id an unused one is still let in. Paths that are dialled at the same time arrive
 /// in any order.
@@ -45,6 +48,19 @@ impl PathIds {
         if id.0.saturating_add(WINDOW) >= self.next {
             self.used[word(id.0)] |= bit(id.0);
         }
+    }
+
+    pub(super) fn write_down(&self, out: &mut Vec<u8>) {
+        snapshot::number(out, self.next);
+        self.used.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+    }
+
+    pub(super) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut this = Self { next: reader.varint()?, ..Self::default() };
+        for word in &mut this.used {
+            *word = u64::from_be_bytes(reader.array()?);
+        }
+        Ok(this)
     }
 
     fn is_used(&self, id: u64) -> bool {

@@ -6,9 +6,12 @@ use std::net::SocketAddr;
 
 use crate::content::Content;
 use crate::draft::{Draft, SMALL_FRAME};
+use crate::error::DecodeError;
 use crate::frame::Frame;
 use crate::handover::Priority;
 use crate::params::MAX_NOTICE_ADDRESSES;
+use crate::snapshot;
+use crate::varint::Reader;
 
 /// ADD_ADDRESS with an IPv6 address.
 const ADDRESS_FRAME: usize = SMALL_FRAME + 2 + 16;
@@ -70,6 +73,37 @@ impl Addresses {
         self.waiting.insert(id);
     }
 
+    /// Has everything said again that this side ever said.
+    pub(crate) fn mark_all(&mut self) {
+        self.waiting = self.stated.keys().copied().collect();
+    }
+
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        snapshot::numbers(out, [self.sequence, self.stated.len() as u64]);
+        for (id, statement) in &self.stated {
+            out.push(*id);
+            snapshot::number(out, statement.sequence);
+            snapshot::flag(out, statement.address.is_some());
+            if let Some((address, priority)) = statement.address {
+                snapshot::address(out, address);
+                snapshot::number(out, priority.code());
+            }
+        }
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut this = Self { sequence: reader.varint()?, ..Self::default() };
+        for _ in 0..reader.varint()? {
+            let (id, sequence) = (reader.byte()?, reader.varint()?);
+            let address = match snapshot::read_flag(reader)? {
+                true => Some((snapshot::read_address(reader)?, snapshot::read_priority(reader)?)),
+                false => None,
+            };
+            this.stated.insert(id, Statement { sequence, address });
+        }
+        Ok(this)
+    }
+
     pub(crate) fn put(&mut self, draft: &mut Draft<'_>) {
         while draft.room() >= ADDRESS_FRAME
             && let Some(id) = self.waiting.pop_first()
@@ -123,6 +157,22 @@ impl NoticeAddresses {
 
     pub(crate) fn mark(&mut self) {
         self.waits = true;
+    }
+
+    /// Has the newest statement made again, unless the parameters made it.
+    pub(crate) fn mark_all(&mut self) {
+        self.waits = self.sequence > 0;
+    }
+
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        snapshot::numbers(out, [self.sequence, self.peer_sequence, self.addresses.len() as u64]);
+        self.addresses.iter().for_each(|address| snapshot::address(out, *address));
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let [sequence, peer_sequence, count] = snapshot::read_numbers(reader)?;
+        let addresses = (0..count).map(|_| snapshot::read_address(reader)).collect::<Result<_, _>>()?;
+        Ok(Self { sequence, addresses, waits: false, peer_sequence })
     }
 
     pub(crate) fn put(&mut self, draft: &mut Draft<'_>) {

@@ -6,7 +6,10 @@
 //! more than its own window (see [`Window`](crate::stream::Window)), and as long as the sum of these stays
 //! below the unread limit, it takes nothing from the others.
 
-use crate::error::ProtocolError;
+use crate::error::{DecodeError, ProtocolError};
+use crate::params::MAX_GRANT;
+use crate::snapshot;
+use crate::varint::Reader;
 
 /// Streams of one connection that are independent of each other: however many of them are never read, the
 /// others run on. Beyond, streams share what is left.
@@ -45,6 +48,25 @@ impl Credit {
             unread_limit,
             share: stream_window.min(unread_limit / 3 * 2 / INDEPENDENT_STREAMS),
         }
+    }
+
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        let limits = [self.granted, self.window, self.unread_limit, self.share];
+        snapshot::numbers(out, [self.sent, self.allowed, self.received, self.consumed]);
+        snapshot::numbers(out, limits);
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let [sent, allowed, received, consumed] = snapshot::read_numbers(reader)?;
+        let [granted, window, unread_limit, share] = snapshot::read_numbers(reader)?;
+        let within = sent <= allowed && consumed <= received && received <= granted;
+        // So that no sum overflows.
+        let sane = unread_limit <= MAX_GRANT && window <= MAX_GRANT;
+        let settled = granted <= received.min(consumed.saturating_add(unread_limit)).saturating_add(window);
+        if !(within && sane && settled) {
+            return Err(DecodeError::Invalid("credit"));
+        }
+        Ok(Self { sent, allowed, received, consumed, granted, window, unread_limit, share })
     }
 
     /// Takes in how much the peer allows. Limits never shrink.

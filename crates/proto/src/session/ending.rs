@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use crate::content::Content;
 use crate::draft::{Draft, SMALL_FRAME};
-use crate::error::CloseCode;
+use crate::error::{CloseCode, DecodeError};
 use crate::event::ClosedBy;
 use crate::frame::{Frame, MAX_REASON};
+use crate::snapshot;
+use crate::varint::Reader;
 
 /// A connection that is closing, but has no path left to say so, or whose peer does not answer
 /// CLOSE, is kept no longer than this.
@@ -211,6 +213,27 @@ impl Ending {
     /// CLOSE_ACK was lost with its path: it goes again unless nobody waits for it.
     pub(crate) fn mark_close_ack(&mut self) {
         self.close_ack_waits |= self.farewell != Farewell::Settled;
+    }
+
+    /// Writes itself down, as long as the connection is not over. How long it waits is counted anew.
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        snapshot::code(out, self.closing.as_ref().map(|c| c.code));
+        if let Some(Closing { reason, graceful, sent, .. }) = &self.closing {
+            snapshot::bytes(out, reason.as_bytes());
+            snapshot::flag(out, *graceful);
+            snapshot::flag(out, *sent);
+        }
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut this = Self::default();
+        if let Some(code) = snapshot::read_code(reader)? {
+            let reason = String::from_utf8_lossy(reader.prefixed()?).into_owned();
+            let (graceful, sent) = (snapshot::read_flag(reader)?, snapshot::read_flag(reader)?);
+            this.closing = Some(Closing { code, reason, graceful, sent, since: None });
+            this.close_waits = sent;
+        }
+        Ok(this)
     }
 
     pub(crate) fn put(&mut self, draft: &mut Draft<'_>) {

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use whimbrel_base::{ConnectionId, EndpointId};
 
+use crate::error::DecodeError;
 use crate::frame::{Frame, Join, Open, PathReport};
 use crate::ids::{PathId, Side};
 use crate::notice::NoticeKey;
 use crate::params::Params;
 use crate::secret::Secret;
+use crate::snapshot;
+use crate::varint::Reader;
 
 /// A connection's two ends, as this one knows them.
 #[derive(Debug)]
@@ -66,6 +69,11 @@ impl Identity {
     /// What this side states about itself.
     pub(crate) fn params(&self) -> &Params {
         &self.params
+    }
+
+    /// What the peer states about itself, once that is known.
+    pub(crate) fn peer_params(&self) -> Option<&Params> {
+        self.peer_params.as_ref()
     }
 
     /// The name that the client asked for, on either side.
@@ -137,6 +145,36 @@ impl Identity {
         join.connection == self.id && self.secret.as_ref().is_some_and(proves)
     }
 
+    /// Writes itself down. The secret follows from the rest.
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        snapshot::flag(out, self.side == Side::Server);
+        out.extend_from_slice(self.id.as_bytes());
+        out.extend_from_slice(self.local.as_bytes());
+        out.extend_from_slice(self.peer.as_bytes());
+        out.extend_from_slice(&self.random);
+        write_params(out, Some(&self.params));
+        write_params(out, self.peer_params.as_ref());
+        snapshot::flag(out, self.peer_random.is_some());
+        out.extend(self.peer_random.iter().flatten());
+        snapshot::flag(out, self.confirmed);
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let side = if snapshot::read_flag(reader)? { Side::Server } else { Side::Client };
+        let id = ConnectionId::from_bytes(&reader.array()?);
+        let local = EndpointId::from_bytes(&reader.array()?);
+        let peer = EndpointId::from_bytes(&reader.array()?);
+        let random = reader.array()?;
+        let params = read_params(reader)?.ok_or(DecodeError::Invalid("parameters"))?;
+        let mut this = Self::new(side, id, local, peer, params, random);
+        this.peer_params = read_params(reader)?;
+        if snapshot::read_flag(reader)? {
+            this.learn_random(reader.array()?);
+        }
+        this.confirmed = snapshot::read_flag(reader)?;
+        Ok(this)
+    }
+
     pub(crate) fn open(&self, path: PathId, lost: Vec<PathReport>) -> Frame<'static> {
         let (connection, random, params) = (self.id, self.random, self.params.clone());
         Frame::Open(Open { connection, path, random, lost, params })
@@ -153,6 +191,18 @@ impl Identity {
         let proof = secret.join_proof(self.id, path);
         Frame::Join(Join { connection: self.id, path, proof, lost })
     }
+}
+
+fn write_params(out: &mut Vec<u8>, params: Option<&Params>) {
+    let mut encoded = Vec::new();
+    params.iter().for_each(|params| params.encode(&mut encoded));
+    snapshot::bytes(out, &encoded);
+}
+
+/// Parameters that were stated are never empty.
+fn read_params(reader: &mut Reader<'_>) -> Result<Option<Params>, DecodeError> {
+    let encoded = reader.prefixed()?;
+    if encoded.is_empty() { Ok(None) } else { Params::decode(encoded).map(Some) }
 }
 
 #[cfg(test)]

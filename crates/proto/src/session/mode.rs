@@ -2,9 +2,12 @@
 
 use crate::content::Content;
 use crate::draft::Draft;
+use crate::error::DecodeError;
 use crate::frame::Frame;
 use crate::handover::{Agreed, HandoverMode};
 use crate::ids::Side;
+use crate::snapshot;
+use crate::varint::Reader;
 
 /// The handover mode that holds for both sides.
 #[derive(Debug)]
@@ -47,6 +50,23 @@ impl Mode {
 
     pub(crate) fn mark(&mut self) {
         self.waits = true;
+    }
+
+    /// Has it said again, if this side said it.
+    pub(crate) fn mark_all(&mut self) {
+        self.waits = self.agreed.is_by(self.side);
+    }
+
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        snapshot::numbers(out, [self.agreed.value.code(), self.agreed.sequence]);
+        snapshot::flag(out, self.agreed.is_by(self.side));
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>, side: Side) -> Result<Self, DecodeError> {
+        let value = HandoverMode::from_code(reader.varint()?)?;
+        let sequence = reader.varint()?;
+        let by = if snapshot::read_flag(reader)? { side } else { side.peer() };
+        Ok(Self { agreed: Agreed::stated(value, sequence, by), side, waits: false })
     }
 
     pub(crate) fn put(&mut self, draft: &mut Draft<'_>) {

@@ -1,5 +1,9 @@
 //! Numbers of the notices by which a server tells its client that it moved.
 
+use crate::error::DecodeError;
+use crate::snapshot;
+use crate::varint::Reader;
+
 /// The newest notice: sent, on a server; heard, on a client.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
@@ -23,6 +27,16 @@ impl Notices {
         let fresh = sequence > self.newest;
         self.newest = self.newest.max(sequence);
         fresh
+    }
+}
+
+impl Notices {
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        snapshot::number(out, self.newest);
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { newest: reader.varint()? })
     }
 }
 

@@ -3,7 +3,10 @@
 //! The peer is allowed more as it uses what it has: who opens a handful costs next to nothing, who opens
 //! thousands gets there within a few round trips, and nobody gets beyond the configured maximum.
 
+use crate::error::DecodeError;
 use crate::params::MAX_GRANT;
+use crate::snapshot;
+use crate::varint::Reader;
 
 /// Numbers of streams, by who opened them.
 #[derive(Debug)]
@@ -32,6 +35,36 @@ impl StreamNumbers {
             at_once: first,
             most: most.clamp(first, MAX_GRANT),
         }
+    }
+
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        let here = [self.opened_here, self.allowed_here, self.opened_by_peer, self.accepted];
+        snapshot::numbers(out, here);
+        snapshot::numbers(out, [self.closed_of_peer, self.granted, self.at_once, self.most]);
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let [opened_here, allowed_here, opened_by_peer, accepted] = snapshot::read_numbers(reader)?;
+        let [closed_of_peer, granted, at_once, most] = snapshot::read_numbers(reader)?;
+        let within = closed_of_peer <= opened_by_peer && opened_by_peer <= granted;
+        if !within || granted > closed_of_peer.saturating_add(at_once) || accepted > opened_by_peer {
+            return Err(DecodeError::Invalid("stream numbers"));
+        }
+        Ok(Self {
+            opened_here,
+            allowed_here,
+            opened_by_peer,
+            accepted,
+            closed_of_peer,
+            granted,
+            at_once,
+            most,
+        })
+    }
+
+    /// Returns the indices of streams that the peer opened and the application has not taken.
+    pub(crate) fn waiting(&self) -> std::ops::Range<u64> {
+        self.accepted..self.opened_by_peer
     }
 
     /// Takes in how many streams the peer allows. Limits never shrink.

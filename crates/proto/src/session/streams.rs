@@ -4,6 +4,7 @@ mod application;
 mod arriving;
 mod leaving;
 mod marks;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

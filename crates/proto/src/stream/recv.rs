@@ -1,5 +1,7 @@
 //! The receive half: puts bytes back in order, drops what it has already, enforces the window.
 
+mod snapshot;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::{CloseCode, ProtocolError};

@@ -1,5 +1,7 @@
 //! The send half: what the application wrote, kept until the peer has it.
 
+mod snapshot;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use crate::error::DecodeError;
+use crate::snapshot;
+use crate::varint::Reader;
+
 /// What there is to know, besides the stream, for a window to be set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
@@ -37,6 +41,16 @@ pub(crate) struct Window {
 impl Window {
     pub(crate) fn new(size: u64) -> Self {
         Self { size, least: size, limit: size, since: None, readable: None, pressed: false }
+    }
+
+    /// Writes itself down; what is being measured is not.
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        snapshot::numbers(out, [self.size, self.least, self.limit]);
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let [size, least, limit] = snapshot::read_numbers(reader)?;
+        Ok(Self { size, least, limit, since: None, readable: None, pressed: false })
     }
 
     /// Returns the offset up to which the peer may send.

@@ -271,6 +271,20 @@ impl Sim {
         }
     }
 
+    /// Writes a side down and reads it again, if it can be: it is established and has no path.
+    pub(crate) fn resume(&mut self, side: Side) {
+        let now = self.now;
+        let config = match side {
+            Side::Client => self.options.client.clone(),
+            Side::Server => self.options.server.clone(),
+        };
+        if let Some(connection) = self.connection(side)
+            && let Some(bytes) = connection.snapshot()
+        {
+            *connection = Connection::restore(config, &bytes, now).unwrap();
+        }
+    }
+
     pub(crate) fn connection(&mut self, side: Side) -> Option<&mut Connection> {
         match side {
             Side::Client => Some(&mut self.client),

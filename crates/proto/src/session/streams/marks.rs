@@ -42,6 +42,17 @@ impl Marks {
         self.stops.insert(id);
     }
 
+    /// Has everything said about a stream.
+    pub(super) fn about(&mut self, id: StreamId, is_reset: bool, is_stopped: bool) {
+        self.max_stream_data(id);
+        if is_reset {
+            self.reset(id);
+        }
+        if is_stopped {
+            self.stop(id);
+        }
+    }
+
     fn is_empty(&self) -> bool {
         !self.max_data
             && !self.max_streams

@@ -1,0 +1,76 @@
+//! What a written-down session consists of: numbers, byte strings, lists and options.
+
+use std::net::SocketAddr;
+
+use crate::error::{CloseCode, DecodeError};
+use crate::handover::Priority;
+use crate::params::{decode_address, encode_address};
+use crate::varint::{self, Reader};
+
+/// Version of what [`Connection::snapshot`](crate::Connection::snapshot) writes.
+pub(crate) const VERSION: u8 = 1;
+
+pub(crate) fn number(out: &mut Vec<u8>, value: u64) {
+    varint::write(out, value.min(varint::MAX));
+}
+
+pub(crate) fn numbers<const N: usize>(out: &mut Vec<u8>, values: [u64; N]) {
+    values.into_iter().for_each(|value| number(out, value));
+}
+
+pub(crate) fn read_numbers<const N: usize>(reader: &mut Reader<'_>) -> Result<[u64; N], DecodeError> {
+    let mut values = [0; N];
+    for value in &mut values {
+        *value = reader.varint()?;
+    }
+    Ok(values)
+}
+
+/// Bytes behind their length.
+pub(crate) fn bytes(out: &mut Vec<u8>, value: &[u8]) {
+    number(out, value.len() as u64);
+    out.extend_from_slice(value);
+}
+
+pub(crate) fn flag(out: &mut Vec<u8>, value: bool) {
+    out.push(u8::from(value));
+}
+
+pub(crate) fn read_flag(reader: &mut Reader<'_>) -> Result<bool, DecodeError> {
+    match reader.byte()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(DecodeError::Invalid("flag")),
+    }
+}
+
+/// A number that may be missing: one more than it, or 0.
+pub(crate) fn optional(out: &mut Vec<u8>, value: Option<u64>) {
+    number(out, value.map_or(0, |value| value.saturating_add(1)));
+}
+
+pub(crate) fn read_optional(reader: &mut Reader<'_>) -> Result<Option<u64>, DecodeError> {
+    Ok(reader.varint()?.checked_sub(1))
+}
+
+pub(crate) fn code(out: &mut Vec<u8>, value: Option<CloseCode>) {
+    optional(out, value.map(|code| code.0));
+}
+
+pub(crate) fn read_code(reader: &mut Reader<'_>) -> Result<Option<CloseCode>, DecodeError> {
+    Ok(read_optional(reader)?.map(CloseCode))
+}
+
+pub(crate) fn address(out: &mut Vec<u8>, value: SocketAddr) {
+    let mut encoded = Vec::with_capacity(18);
+    encode_address(value, &mut encoded);
+    bytes(out, &encoded);
+}
+
+pub(crate) fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
+    decode_address(&mut Reader::new(reader.prefixed()?))
+}
+
+pub(crate) fn read_priority(reader: &mut Reader<'_>) -> Result<Priority, DecodeError> {
+    Priority::from_code(reader.varint()?)
+}
