@@ -16,7 +16,7 @@ mod streams;
 mod timers;
 mod transmit;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ use crate::secret::Secret;
 use crate::session::credit::Credit;
 use crate::session::send_memory::SendMemory;
 use crate::session::stream_numbers::StreamNumbers;
-use crate::stream::Stream;
+use crate::stream::{SendQueue, Stream};
 use addresses::Addresses;
 use close::Farewell;
 use control::Control;
@@ -132,7 +132,7 @@ pub struct Connection {
 
     streams: BTreeMap<StreamId, Stream>,
     /// Streams with something to send, in turn.
-    send_queue: VecDeque<StreamId>,
+    send_queue: SendQueue,
     /// Streams whose writer found no room.
     blocked_writers: BTreeSet<StreamId>,
     numbers: StreamNumbers,
@@ -232,7 +232,7 @@ impl Connection {
             confirmed: false,
             paths: PathTable::default(),
             streams: BTreeMap::new(),
-            send_queue: VecDeque::new(),
+            send_queue: SendQueue::default(),
             blocked_writers: BTreeSet::new(),
             numbers: StreamNumbers::new(early.max_streams, config.params.max_streams, config.streams),
             open_blocked: false,

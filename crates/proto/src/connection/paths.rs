@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Connection;
 use super::close::Farewell;
+use super::receive::Heard;
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::Event;
 use crate::frame::{Join, MAX_REPORTS, Open, PathReport};
@@ -302,7 +303,7 @@ impl Connection {
         }
         // A lying peer hurts only itself: counts above what was sent are cut.
         let count = report.received.min(path.outgoing.count());
-        self.apply_ack(now, report.path, count, None);
+        self.apply_ack(now, report.path, count, Heard::Finally);
         self.path_lost(now, report.path);
         if let Some(path) = self.paths.get_mut(report.path) {
             path.final_heard();

@@ -13,6 +13,8 @@ use crate::stream::{Pace, RecvRead, Stream};
 const LARGEST_OPENING_WINDOW: u64 = 256 * 1024;
 /// What arrives and is read within this time is quick, however short the round trip is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(30);
+/// A stream that had nothing to send and now has no more than this goes before those that have more.
+const BRIEF: u64 = 4 * 1024;
 /// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer doesn't read.
 const AHEAD_OF_CREDIT: u64 = 64 * 1024;
 
@@ -231,18 +233,37 @@ impl Connection {
         self.control.max_data |= self.credit.consume(n);
     }
 
-    /// Puts a stream in the send queue if it has something to send.
+    /// Puts a stream in the send queue if it has something to send and is not in it.
     pub(super) fn enqueue(&mut self, id: StreamId) {
-        if self.closed.is_some() {
-            return;
+        let is_brief = |stream: &Stream| stream.send.unsent() + stream.send.to_repeat() <= BRIEF;
+        if self.queue_up(id) {
+            match self.streams.get(&id).is_some_and(is_brief) {
+                true => self.send_queue.push_brief(id),
+                false => self.send_queue.push(id),
+            }
         }
+    }
+
+    /// After its turn: puts a stream behind all others if it has more to send. True if it has.
+    pub(super) fn enqueue_again(&mut self, id: StreamId) -> bool {
+        let has_more = self.queue_up(id);
+        if has_more {
+            self.send_queue.push(id);
+        }
+        has_more
+    }
+
+    /// Whether a stream has to be put in the send queue, which is noted.
+    fn queue_up(&mut self, id: StreamId) -> bool {
         if let Some(stream) = self.streams.get_mut(&id)
+            && self.closed.is_none()
             && !stream.queued
             && (stream.announce || stream.send.wants_to_send())
         {
             stream.queued = true;
-            self.send_queue.push_back(id);
+            return true;
         }
+        false
     }
 
     /// Lets the writer of a stream go on once a good part of what it may hold is free again.

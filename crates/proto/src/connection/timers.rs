@@ -162,6 +162,17 @@ impl Connection {
             self.push(Event::PathRevived(id));
         }
     }
+
+    /// The path made progress, but `late` ago. A suspect one works again only if it would not be suspect for that.
+    pub(super) fn note_past_progress(&mut self, id: PathId, now: Instant, late: Duration) {
+        let at = now.checked_sub(late).unwrap_or(now);
+        let ack_delay = self.peer_ack_delay();
+        let Some(path) = self.paths.get_mut(id) else { return };
+        if path.is_suspect() && at + path.patience(ack_delay) <= now {
+            return;
+        }
+        self.note_progress(id, at);
+    }
 }
 
 fn sooner(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {

@@ -241,7 +241,7 @@ impl Connection {
         while draft.room() >= MIN_PIECE
             && draft.len() < limit
             && barren < self.send_queue.len()
-            && let Some(id) = self.send_queue.pop_front()
+            && let Some(id) = self.send_queue.pop()
         {
             let most = (limit - draft.len()).max(MIN_PIECE);
             let piece = self.put_piece(id, draft.room().min(most + PIECE_HEADER), draft.out);
@@ -251,12 +251,11 @@ impl Connection {
             }
             draft.contents.extend(piece);
             // To the back of the queue, so that streams take turns.
-            self.enqueue(id);
-            if sent {
-                barren = 0;
-            } else if self.send_queue.back() == Some(&id) {
-                barren += 1;
-            }
+            let waits = self.enqueue_again(id);
+            barren = match sent {
+                true => 0,
+                false => barren + usize::from(waits),
+            };
         }
         if draft.contents.len() > first {
             self.chunks_sent += 1;
