@@ -163,7 +163,7 @@ impl Connection {
         }
     }
 
-    /// The path made progress, but `late` ago. A suspect one works again only if it would not be suspect for that.
+    /// The path made progress, but `late` ago. A suspect one works again only if that is recent enough.
     pub(super) fn note_past_progress(&mut self, id: PathId, now: Instant, late: Duration) {
         let at = now.checked_sub(late).unwrap_or(now);
         let ack_delay = self.peer_ack_delay();

@@ -8,9 +8,9 @@ pub(super) const UNSENT_LIMIT: u32 = 128 * 1024;
 /// two thread switches, which a path of gigabits would do little else than.
 const MAX_UNSENT_LIMIT: u32 = 512 * 1024;
 const UNSENT_TIME: Duration = Duration::from_millis(1);
-/// Where it is more than a slow path takes within [`SLOW_UNSENT_TIME`], down to this: what waits in the kernel can't go
-/// another way, and a new stream waits behind it. The kernel asks for more when half of it is left: of four packets
-/// two, which it likes to send together.
+/// Where it is more than a slow path takes within [`SLOW_UNSENT_TIME`], down to this: what waits in the kernel
+/// can't go another way, and a new stream waits behind it. The kernel asks for more when half of it is left: of
+/// four packets two, which it likes to send together.
 const MIN_UNSENT_LIMIT: u32 = 4 * 1460;
 const SLOW_UNSENT_TIME: Duration = Duration::from_millis(4);
 /// Encrypt so much before writing, where the path is not slow.
@@ -49,13 +49,15 @@ impl Pace {
         (self.limit != before).then_some(self.limit)
     }
 
-    /// How much to encrypt before writing: that cannot be taken back either, and comes on top of what the kernel holds.
+    /// How much to encrypt before writing: that cannot be taken back either, and comes on top of what the
+    /// kernel holds.
     pub(super) fn batch(&self) -> usize {
         if self.limit < UNSENT_LIMIT { self.limit as usize / 2 } else { WRITE_BATCH }
     }
 }
 
-/// For a path that took so many bytes in that time. On a path of gigabits a power of two, so that it seldom changes.
+/// For a path that took so many bytes in that time. On a path of gigabits a power of two, so that it seldom
+/// changes.
 fn unsent_limit(bytes: u64, time: Duration) -> u32 {
     let within = |limit: Duration, most: u32| {
         let taken = u128::from(bytes) * limit.as_nanos() / time.as_nanos().max(1);
