@@ -31,11 +31,11 @@ impl SendQueue {
 
     /// Takes out the stream whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<StreamId> {
-        if self.passed < PASSING || self.turns.is_empty() {
-            if let Some(id) = self.brief.pop_front() {
-                self.passed = self.passed.saturating_add(1);
-                return Some(id);
-            }
+        if (self.passed < PASSING || self.turns.is_empty())
+            && let Some(id) = self.brief.pop_front()
+        {
+            self.passed = self.passed.saturating_add(1);
+            return Some(id);
         }
         self.passed = 0;
         self.turns.pop_front()
