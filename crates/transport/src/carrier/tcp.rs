@@ -26,8 +26,6 @@ use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
 
 /// Room for one read: many records at once.
 const READ_SIZE: usize = 128 * 1024;
-/// Encrypt so much before writing.
-const WRITE_BATCH: usize = 128 * 1024;
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
@@ -52,6 +50,8 @@ pub(crate) struct TcpCarrier {
     blocked: AtomicBool,
     /// The TLS channel may have something to say of its own, and nobody has written since.
     owes: AtomicBool,
+    /// The last read ended the handshake.
+    fresh: AtomicBool,
 }
 
 /// What came in and is not whole yet. The lock keeps reads in order.
@@ -110,6 +110,7 @@ impl TcpCarrier {
             outgoing: Mutex::default(),
             blocked: AtomicBool::new(false),
             owes: AtomicBool::new(true),
+            fresh: AtomicBool::new(false),
         }
     }
 
@@ -125,6 +126,11 @@ impl TcpCarrier {
                 worked.again = true;
                 break;
             }
+        }
+        // The end of the handshake leaves together with what the application says now that it is over.
+        if self.fresh.swap(false, Ordering::Relaxed) {
+            worked.again = true;
+            return Ok(worked);
         }
         // A full socket will tell when it takes more; asking it meanwhile is a system call for nothing.
         if self.is_blocked() && self.socket.poll_write_ready(cx).is_pending() {
@@ -188,6 +194,7 @@ impl TcpCarrier {
                 let mut tls = lock(&self.tls);
                 let used = tls.receive(&mut buffer[..end], &mut sink)?;
                 *opener = tls.release(&buffer[used..end])?;
+                self.fresh.store(opener.is_some(), Ordering::Relaxed);
                 if !tls.outgoing().waiting().is_empty() {
                     self.owes.store(true, Ordering::Relaxed);
                 }
@@ -351,12 +358,13 @@ impl TcpCarrier {
         if outgoing.sealer.is_none() {
             let mut tls = tls()?;
             let Some(sealer) = tls.take_sealer() else {
-                return Some(self.encrypt_batch(&mut tls, &mut outgoing.records, engine));
+                let batch = outgoing.pace.batch();
+                return Some(self.encrypt_batch(&mut tls, &mut outgoing.records, engine, batch));
             };
             outgoing.adopt(sealer, &mut tls);
         }
-        let Outgoing { sealer, records, .. } = outgoing;
-        sealer.as_mut().map(|sealer| self.seal_batch(sealer, records, engine))
+        let Outgoing { sealer, records, pace, .. } = outgoing;
+        sealer.as_mut().map(|sealer| self.seal_batch(sealer, records, engine, pace.batch()))
     }
 
     /// Has the engine write segments to where their records shall be, and seals them there.
@@ -365,11 +373,12 @@ impl TcpCarrier {
         sealer: &mut Sealer,
         records: &mut Records,
         engine: &impl Segments,
+        batch: usize,
     ) -> Result<Flow, PathError> {
         WRITE_MEMORY.with_borrow_mut(|memory| records.lend(memory));
         let now = Instant::now();
         let mut flow = Flow::More;
-        while flow == Flow::More && records.waiting().len() < WRITE_BATCH {
+        while flow == Flow::More && records.waiting().len() < batch {
             let before = records.waiting().len();
             let segment = |out: &mut Vec<u8>| engine.next_segment(now, self.id, out);
             let next = records.append(|out| sealer.record(out, segment))?;
@@ -395,11 +404,12 @@ impl TcpCarrier {
         tls: &mut TlsChannel,
         records: &mut Records,
         engine: &impl Segments,
+        batch: usize,
     ) -> Result<Flow, PathError> {
         WRITE_MEMORY.with_borrow_mut(|memory| tls.outgoing().lend(memory));
         let now = Instant::now();
         let flow = SEGMENT.with_borrow_mut(|plain| {
-            while tls.outgoing().waiting().len() < WRITE_BATCH {
+            while tls.outgoing().waiting().len() < batch {
                 plain.clear();
                 // The engine keeps within the early limit that it was given.
                 let may_send = tls.is_open() || tls.early_room() > 0;

@@ -63,8 +63,12 @@ impl Pair {
 }
 
 fn at_least(what: &str, took: Duration, least: Duration) {
+    within(SLACK, what, took, least);
+}
+
+fn within(slack: Duration, what: &str, took: Duration, least: Duration) {
     eprintln!("{what}: {took:?}, the least is {least:?}");
-    assert!(took < least + SLACK, "{what}: {took:?}");
+    assert!(took < least + slack, "{what}: {took:?}");
 }
 
 #[test]
@@ -82,6 +86,31 @@ fn a_client_that_moves_is_echoed_after_one_round_trip() {
         assert!(pair.echoed() < RTT + SLACK);
     }
     assert_eq!(pair.connection.stats().moves, 2, "another carrier is no move");
+}
+
+/// A dial that reaches nobody uses a ticket up all the same; each handshake brings more of them than that.
+#[test]
+fn twenty_moves_with_three_dead_dials_each_are_echoed_after_one_round_trip() {
+    if !require!() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let unreachable = Block::Address(pair.net.server.ip());
+    for _ in 0..20 {
+        pair.net.server.host.block(unreachable).unwrap();
+        for _ in 0..3 {
+            pair.net.client.move_on();
+            pair.net.client.settle(&pair.client);
+            // For the dial.
+            std::thread::sleep(ms(30));
+        }
+        pair.net.client.leave();
+        pair.net.server.host.unblock(unreachable).unwrap();
+        pair.net.client.arrive();
+        pair.net.client.settle(&pair.client);
+        at_least("client moves after dead dials", pair.echoed(), RTT);
+        pair.until_tcp_carries();
+    }
 }
 
 #[test]
@@ -154,14 +183,16 @@ fn a_known_peer_is_connected_to_in_one_round_trip_and_a_stranger_in_two() {
             (connection, began.elapsed())
         })
     };
+    // The promise is 10 ms above the least; the rest is for a busy machine.
+    let slack = RTT / 4;
     let (_held, took) = connect();
-    at_least("connect to a stranger", took, RTT * 2);
+    within(slack, "connect to a stranger", took, RTT * 2);
     std::thread::sleep(RTT * 2);
     let (_held, took) = connect();
-    at_least("connect to a known peer", took, RTT);
+    within(slack, "connect to a known peer", took, RTT);
     net.server.host.block(Block::Udp).unwrap();
     let (_held, took) = connect();
-    at_least("connect to a known peer, UDP blocked", took, RTT * 2);
+    within(slack, "connect to a known peer, UDP blocked", took, RTT * 2);
 }
 
 #[test]
