@@ -202,9 +202,19 @@ impl Mover {
         }
     }
 
+    /// True if the record has new addresses. Paths to those that the server has left are dialled anew at once; one that
+    /// still works, because the record is older than what the server said itself, soon shows that it does.
     fn learn(&self, record: &SignedRecord) -> bool {
         let record = record.record();
-        record.id == self.shared().peer && !record.revoked && self.shared().set_remote(&record.addrs)
+        if record.id != self.shared().peer || record.revoked {
+            return false;
+        }
+        let left = self.shared().paths_left_by(&record.addrs);
+        let is_news = self.shared().set_remote(&record.addrs);
+        if is_news && !left.is_empty() {
+            self.shared().with(|state| left.into_iter().for_each(|path| state.engine.suspect_path(path)));
+        }
+        is_news
     }
 
     /// After a failure: the record may have changed, and its push may have been lost.
