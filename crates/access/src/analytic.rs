@@ -2,10 +2,11 @@
 
 use crate::{BytesPerSecond, Choice, Forecast, Part, PathEstimate, PathId, Seconds, Situation};
 
-/// Foretells completion as the prototype does (Socket Intents §V-F3): two round trips for a new connection, one for an open
-/// one, and the bytes at the highest rate seen, behind those that are scheduled on the path.
+/// Foretells completion as the prototype does (Socket Intents §V-F3): two round trips for a new connection,
+/// one for an open one, and the bytes at the highest rate seen, behind those that are scheduled on the path.
 ///
-/// What was not measured counts as the best that is known of any path: hope makes policies try it, and then it is measured.
+/// What was not measured counts as the best that is known of any path: hope makes policies try it, and then
+/// it is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Analytic<'a> {
     situation: Situation<'a>,
@@ -13,7 +14,8 @@ pub struct Analytic<'a> {
 }
 
 impl<'a> Analytic<'a> {
-    /// A forecast for the unit of this situation; `unknown_size` stands in where the intents don't say its size.
+    /// A forecast for the unit of this situation; `unknown_size` stands in where the intents don't say its
+    /// size.
     pub fn new(situation: Situation<'a>, unknown_size: u64) -> Self {
         Self { situation, bytes: situation.intents.size().unwrap_or(unknown_size) }
     }

@@ -35,7 +35,8 @@ impl fmt::Display for ConnectionId {
 /// The most paths that are considered at once; more have no number.
 pub const MAX_PATHS: usize = 8;
 
-/// The paths of one connection, in the order in which they are set up: one for a plain connection, more for multipath.
+/// The paths of one connection, in the order in which they are set up: one for a plain connection, more for
+/// multipath.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PathList {
     len: u8,

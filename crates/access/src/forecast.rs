@@ -4,7 +4,8 @@ use crate::{Choice, Part, Seconds};
 
 /// Answers when the unit at hand would be complete, were a choice carried out now.
 ///
-/// The simulator answers by simulating (Socket Intents §VI-D); live traffic by [`crate::Analytic`], from estimates.
+/// The simulator answers by simulating (Socket Intents §VI-D); live traffic by [`crate::Analytic`], from
+/// estimates.
 pub trait Forecast {
     /// The moment of completion, or `None` if that is not strictly before `bound`. A tight bound saves work.
     fn completes(&mut self, choice: Choice, bound: Seconds) -> Option<Seconds>;
@@ -14,8 +15,8 @@ pub trait Forecast {
         None
     }
 
-    /// A moment before which the unit cannot be complete by this choice, if that is cheap to say. It only decides what
-    /// is asked first.
+    /// A moment before which the unit cannot be complete by this choice, if that is cheap to say. It only
+    /// decides what is asked first.
     fn no_earlier_than(&mut self, _choice: Choice) -> Seconds {
         Seconds::ZERO
     }

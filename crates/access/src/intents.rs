@@ -15,7 +15,8 @@
 //! | disruption resilience | `resilience` | `sensitive` `recoverable` `resilient` | `multipath` with `multipathPolicy`: `sensitive` ↔ `active` + `handover`; the others leave it `disabled` or `passive` |
 //! | cost preference | `cost` | `no-expense` `optimise` `balance` `ignore` | `interface` on metered paths: `no-expense` ↔ Prohibit, `optimise` ↔ Avoid, `balance` ↔ No Preference, `ignore` ↔ No Preference |
 //!
-//! In text they are `key=value` pairs parted by spaces or commas; in TOML and JSON a table with the same keys.
+//! In text they are `key=value` pairs parted by spaces or commas; in TOML and JSON a table with the same
+//! keys.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -280,7 +281,8 @@ impl Intents {
         self.cost.unwrap_or(Cost::Balance)
     }
 
-    /// The bytes that will pass in both directions, as far as they are stated or follow from bitrate × duration.
+    /// The bytes that will pass in both directions, as far as they are stated or follow from bitrate ×
+    /// duration.
     pub fn size(&self) -> Option<u64> {
         let passes = |size: Option<u64>, rate: Option<u64>| {
             size.or_else(|| Some(rate?.saturating_mul(self.duration?) / 1000))

@@ -1,7 +1,9 @@
-//! Intents, path estimates and policies: what an application knows about its traffic chooses the network it travels on.
+//! Intents, path estimates and policies: what an application knows about its traffic chooses the network it
+//! travels on.
 //!
-//! Pure: no sockets, no clock, no randomness that is not seeded by the caller. The same policies drive the page-load
-//! simulator and live traffic. After *Socket Intents: OS Support for Using Multiple Access Networks* (IFIP Networking 2018).
+//! Pure: no sockets, no clock, no randomness that is not seeded by the caller. The same policies drive the
+//! page-load simulator and live traffic. After *Socket Intents: OS Support for Using Multiple Access
+//! Networks* (IFIP Networking 2018).
 
 mod analytic;
 mod choice;

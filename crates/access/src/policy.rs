@@ -14,7 +14,8 @@ pub struct Connection {
     pub scheduled: u64,
 }
 
-/// An address that the unit could go to. Answers of the resolver are kept apart by path (Socket Intents §V-E2).
+/// An address that the unit could go to. Answers of the resolver are kept apart by path (Socket Intents
+/// §V-E2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
     /// The address.
@@ -62,8 +63,8 @@ pub struct UnderWay {
 
 /// Chooses a way for each unit of communication: a request, a message, or a whole connection.
 ///
-/// Policies have no clock and no sockets; what they remember between decisions is their own affair, and [`Policy::reset`]
-/// forgets it.
+/// Policies have no clock and no sockets; what they remember between decisions is their own affair, and
+/// [`Policy::reset`] forgets it.
 pub trait Policy: Send {
     /// The name by which it is registered.
     fn name(&self) -> &'static str;
@@ -73,9 +74,10 @@ pub trait Policy: Send {
     /// An empty decision means that the unit has to wait.
     fn decide(&mut self, situation: &Situation<'_>, forecast: &mut dyn Forecast, decision: &mut Decision);
 
-    /// Say whether the end of something that is under way should come another way: asked when a path or connection
-    /// has become free. `situation` is as for a new unit of the size that is left. The parts of the decision say how
-    /// many bytes move, and where to; none leaves it alone. Forecasts of a split include what stays where it is.
+    /// Say whether the end of something that is under way should come another way: asked when a path or
+    /// connection has become free. `situation` is as for a new unit of the size that is left. The parts of
+    /// the decision say how many bytes move, and where to; none leaves it alone. Forecasts of a split include
+    /// what stays where it is.
     fn reconsider(
         &mut self,
         _under_way: &UnderWay,

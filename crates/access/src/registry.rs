@@ -29,8 +29,8 @@ pub struct PolicySpec {
     /// `mptcp`: start each connection on a random path.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub random: bool,
-    /// `threshold`: units of at least so many bytes go by rate (default 100 kB). `whimbrel`: units below are not split
-    /// (default 2 kB).
+    /// `threshold`: units of at least so many bytes go by rate (default 100 kB). `whimbrel`: units below are
+    /// not split (default 2 kB).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// `whimbrel`: the share of a unit's time that leaving home must save, 0 to 1 (default 0.03).

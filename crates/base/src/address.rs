@@ -90,7 +90,8 @@ pub enum AddressScope {
 }
 
 impl AddressScope {
-    /// Classifies an address. An IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2) counts as the IPv4 address in it.
+    /// Classifies an address. An IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2) counts as the IPv4 address in
+    /// it.
     pub fn of(ip: IpAddr) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(ip) => Self::of_v4(ip),
@@ -128,8 +129,8 @@ impl AddressScope {
     }
 }
 
-/// The address as another machine can use it: without the interface number and flow label, which mean something on this
-/// machine only, and with an IPv4-mapped address as the IPv4 address in it.
+/// The address as another machine can use it: without the interface number and flow label, which mean
+/// something on this machine only, and with an IPv4-mapped address as the IPv4 address in it.
 pub fn portable(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(addr.ip().to_canonical(), addr.port())
 }

@@ -1,19 +1,21 @@
 //! Delegations: a user's word that a key may speak for one of the user's devices or services.
 //!
 //! # Who may sign a record for a name
-//! 1. A **user** name belongs to the first key that registers it. Its records are signed by that key, and carry no
-//!    delegation.
-//! 2. A **device** or **service** name belongs to its user. A record for it is signed either by the user's own key, or by
-//!    another key that carries a delegation made by the user's key.
-//! 3. A delegation is for one key and one name. One for a *device* covers the services on that device too: a laptop that
-//!    was delegated `laptop.user@example.org` publishes `ssh.laptop.user@example.org` with the same delegation and key.
-//!    A service with a key of its own needs a delegation of its own.
+//! 1. A **user** name belongs to the first key that registers it. Its records are signed by that key, and
+//!    carry no delegation.
+//! 2. A **device** or **service** name belongs to its user. A record for it is signed either by the user's
+//!    own key, or by another key that carries a delegation made by the user's key.
+//! 3. A delegation is for one key and one name. One for a *device* covers the services on that device too: a
+//!    laptop that was delegated `laptop.user@example.org` publishes `ssh.laptop.user@example.org` with the
+//!    same delegation and key. A service with a key of its own needs a delegation of its own.
 //! 4. Delegations are not passed on: only the user's key makes them.
-//! 5. The delegation made last wins: once a name service has seen one for another key (or a record of the user's own key)
-//!    for a name, older ones no longer move the name to their keys. So a user takes a lost laptop's name away from it.
+//! 5. The delegation made last wins: once a name service has seen one for another key (or a record of the
+//!    user's own key) for a name, older ones no longer move the name to their keys. So a user takes a lost
+//!    laptop's name away from it.
 //!
-//! Signatures alone don't say which key is the user's: [`SignedRecord::authority`](crate::SignedRecord::authority) is the
-//! key that *claims* to be, and whoever knows the owner of the user name (the name service) compares.
+//! Signatures alone don't say which key is the user's:
+//! [`SignedRecord::authority`](crate::SignedRecord::authority) is the key that *claims* to be, and whoever
+//! knows the owner of the user name (the name service) compares.
 //!
 //! # Bytes
 //! Integers are big-endian.
@@ -44,10 +46,11 @@ const VERSION: u8 = 1;
 const PURPOSE: &str = "whimbrel delegation v1";
 const SCHEME: &str = "whimbrel-delegation:";
 
-/// A user's signed word that a key may speak for a device (and the services on it) or for a service, until it expires.
+/// A user's signed word that a key may speak for a device (and the services on it) or for a service, until it
+/// expires.
 ///
-/// One from outside is no more than well-formed until [`verify`](Self::verify) says that its issuer signed it, and
-/// worth no more than its issuer is.
+/// One from outside is no more than well-formed until [`verify`](Self::verify) says that its issuer signed
+/// it, and worth no more than its issuer is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Delegation {
     name: Name,
@@ -59,11 +62,12 @@ pub struct Delegation {
 }
 
 impl Delegation {
-    /// Signs a delegation of `name` to the key `id`, with the user's key. Times are kept in whole seconds, rounded
-    /// down.
+    /// Signs a delegation of `name` to the key `id`, with the user's key. Times are kept in whole seconds,
+    /// rounded down.
     ///
     /// # Errors
-    /// [`DelegationError::User`] for a user name, [`DelegationError::Times`] when it would expire before it begins.
+    /// [`DelegationError::User`] for a user name, [`DelegationError::Times`] when it would expire before it
+    /// begins.
     pub fn sign(
         name: Name,
         id: EndpointId,

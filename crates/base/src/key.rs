@@ -1,7 +1,8 @@
 //! Ed25519 keys (RFC 8032): who an endpoint is.
 //!
-//! An endpoint *is* its key pair: [`SecretKey`] stays with it, [`EndpointId`] is the public half that everybody else
-//! knows it by. Both go into TLS as raw public keys (RFC 7250), for which the DER forms of RFC 8410 are here.
+//! An endpoint *is* its key pair: [`SecretKey`] stays with it, [`EndpointId`] is the public half that
+//! everybody else knows it by. Both go into TLS as raw public keys (RFC 7250), for which the DER forms of RFC
+//! 8410 are here.
 
 use std::fmt;
 use std::str::FromStr;
@@ -51,14 +52,14 @@ impl SecretKey {
         EndpointId(self.0.verifying_key().to_bytes())
     }
 
-    /// Signs a message (pure Ed25519). Callers put a domain in front, so that a signature made for one purpose can
-    /// never serve another.
+    /// Signs a message (pure Ed25519). Callers put a domain in front, so that a signature made for one
+    /// purpose can never serve another.
     pub fn sign(&self, message: &[u8]) -> Signature {
         Signature(self.0.sign(message).to_bytes())
     }
 
-    /// The key as PKCS#8 version 1 DER (RFC 8410 §7, 48 bytes), the form that TLS libraries take. As secret as
-    /// [`to_bytes`](Self::to_bytes).
+    /// The key as PKCS#8 version 1 DER (RFC 8410 §7, 48 bytes), the form that TLS libraries take. As secret
+    /// as [`to_bytes`](Self::to_bytes).
     pub fn to_pkcs8_der(&self) -> Vec<u8> {
         let mut der = Vec::with_capacity(PKCS8_PREFIX.len() + 32);
         der.extend_from_slice(&PKCS8_PREFIX);
@@ -75,8 +76,8 @@ impl fmt::Debug for SecretKey {
 
 /// An endpoint's identity: its Ed25519 public key.
 ///
-/// Prints as 52 characters of z-base-32, and is parsed from exactly that. Any 32 bytes can be held; bytes that are no
-/// usable key simply verify nothing.
+/// Prints as 52 characters of z-base-32, and is parsed from exactly that. Any 32 bytes can be held; bytes
+/// that are no usable key simply verify nothing.
 ///
 /// ```
 /// use whimbrel_base::{EndpointId, SecretKey};
@@ -100,10 +101,11 @@ impl EndpointId {
     /// Checks that this endpoint signed `message`.
     ///
     /// # Errors
-    /// [`BadSignature`] when it did not, and also when the key or the signature is one of the degenerate points for
-    /// which a signature proves nothing.
+    /// [`BadSignature`] when it did not, and also when the key or the signature is one of the degenerate
+    /// points for which a signature proves nothing.
     pub fn verify(&self, message: &[u8], signature: &Signature) -> Result<(), BadSignature> {
-        // Strict: no small-order keys, no malleable signatures. The lax check would let one signature pass for many.
+        // Strict: no small-order keys, no malleable signatures. The lax check would let one signature pass
+        // for many.
         ed25519_dalek::VerifyingKey::from_bytes(&self.0)
             .and_then(|key| {
                 let signature = ed25519_dalek::Signature::from_bytes(&signature.0);
@@ -184,7 +186,8 @@ impl<'de> Deserialize<'de> for EndpointId {
     }
 }
 
-/// An Ed25519 signature: 64 bytes (RFC 8032 §5.1.6). Only [`EndpointId::verify`] says whether it is a good one.
+/// An Ed25519 signature: 64 bytes (RFC 8032 §5.1.6). Only [`EndpointId::verify`] says whether it is a good
+/// one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Signature([u8; 64]);
 

@@ -1,8 +1,8 @@
 //! What every other crate of Whimbrel speaks of: keys, ids, names, addresses, records and tickets.
 //!
-//! Everything here is pure: no sockets, no clock (times are passed in), no threads. The only thing asked of the system
-//! is randomness, for new keys and ids. Every decoder is bounded, never panics, and accepts exactly one encoding of a
-//! value.
+//! Everything here is pure: no sockets, no clock (times are passed in), no threads. The only thing asked of
+//! the system is randomness, for new keys and ids. Every decoder is bounded, never panics, and accepts
+//! exactly one encoding of a value.
 //!
 //! | module | what is in it |
 //! | --- | --- |

@@ -7,9 +7,9 @@
 //! label   = 1 to 63 of a-z 0-9 "-", with no "-" first or last
 //! ```
 //!
-//! At most 253 bytes together, as for host names (RFC 1035 §2.3.4). Upper case is folded to lower case when a name is
-//! read, so that a [`Name`] has exactly one form. There is always an `@`, which no endpoint id and no host name has:
-//! the three are never mistaken for one another.
+//! At most 253 bytes together, as for host names (RFC 1035 §2.3.4). Upper case is folded to lower case when a
+//! name is read, so that a [`Name`] has exactly one form. There is always an `@`, which no endpoint id and no
+//! host name has: the three are never mistaken for one another.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,8 +1,8 @@
 //! Records: an endpoint's signed statement of its name and addresses.
 //!
-//! A record holds for its lifetime after a name service took it in, and is replaced by one with a higher sequence
-//! number. It is signed by the endpoint that it is about, so a name service can withhold it but not forge it. Who may
-//! speak for which name is told in [`delegation`](crate::delegation).
+//! A record holds for its lifetime after a name service took it in, and is replaced by one with a higher
+//! sequence number. It is signed by the endpoint that it is about, so a name service can withhold it but not
+//! forge it. Who may speak for which name is told in [`delegation`](crate::delegation).
 //!
 //! # Bytes
 //! Integers are big-endian. There is exactly one encoding of a record: everything else is refused.
@@ -54,8 +54,8 @@ pub struct Record {
     pub addrs: Vec<SocketAddr>,
     /// Newer records of a name have higher numbers; make them with [`next_sequence`].
     pub sequence: u64,
-    /// How long this holds after the name service took it in or heard a heartbeat: whole seconds, at least one, at
-    /// most [`MAX_LIFETIME`].
+    /// How long this holds after the name service took it in or heard a heartbeat: whole seconds, at least
+    /// one, at most [`MAX_LIFETIME`].
     pub lifetime: Duration,
     /// The endpoint withdraws: nobody is to connect to this name until a newer record says otherwise.
     pub revoked: bool,
@@ -68,8 +68,8 @@ impl Record {
     }
 }
 
-/// The sequence number for a new record: more than the `previous` one, and no less than the time in milliseconds, so
-/// that an endpoint that forgot its last number still makes a higher one.
+/// The sequence number for a new record: more than the `previous` one, and no less than the time in
+/// milliseconds, so that an endpoint that forgot its last number still makes a higher one.
 pub fn next_sequence(previous: Option<u64>, unix_millis: u64) -> u64 {
     previous.map_or(unix_millis, |previous| unix_millis.max(previous.saturating_add(1)))
 }
@@ -88,8 +88,8 @@ pub struct SignedRecord {
 impl SignedRecord {
     /// Signs a record with the key of the endpoint that it is about.
     ///
-    /// Addresses are made [portable](crate::address::portable) and repeated ones dropped; the lifetime is cut to whole
-    /// seconds. [`record`](Self::record) has them in that form.
+    /// Addresses are made [portable](crate::address::portable) and repeated ones dropped; the lifetime is cut
+    /// to whole seconds. [`record`](Self::record) has them in that form.
     ///
     /// # Errors
     /// [`RecordError`] when the record breaks a rule that [`decode`](Self::decode) would refuse it for.
@@ -116,11 +116,12 @@ impl SignedRecord {
         Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), bytes: bytes.into() })
     }
 
-    /// Checks every signature: the endpoint's over the whole, and the issuer's over the delegation if there is one.
+    /// Checks every signature: the endpoint's over the whole, and the issuer's over the delegation if there
+    /// is one.
     ///
-    /// It needs no clock and knows no owners. What remains to be asked: whether [`authority`](Self::authority) is the
-    /// owner of the user name, whether the delegation [has expired](Delegation::is_expired), and whether the sequence
-    /// number is new.
+    /// It needs no clock and knows no owners. What remains to be asked: whether
+    /// [`authority`](Self::authority) is the owner of the user name, whether the delegation [has
+    /// expired](Delegation::is_expired), and whether the sequence number is new.
     ///
     /// # Errors
     /// [`RecordError::Forged`] or [`RecordError::ForgedDelegation`].
@@ -147,8 +148,8 @@ impl SignedRecord {
         self.delegation.as_deref()
     }
 
-    /// The key in whose name this record speaks: the delegation's issuer, or without one the endpoint itself. The
-    /// record counts only if this key owns the user name.
+    /// The key in whose name this record speaks: the delegation's issuer, or without one the endpoint itself.
+    /// The record counts only if this key owns the user name.
     pub fn authority(&self) -> EndpointId {
         self.delegation.as_ref().map_or(self.record.id, |delegation| delegation.issuer())
     }

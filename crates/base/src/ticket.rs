@@ -7,12 +7,13 @@
 //!
 //! A URI (RFC 3986, a scheme with a rootless path) of an endpoint id and then, each behind a `/`, up to
 //! [`MAX_ADDRESSES`] addresses and at most one name, which comes last. IPv6 addresses have their
-//! port behind a `p` (RFC 5952 §6): there are no brackets, `?` or `&`, so a ticket can be pasted into a shell, a mail or a
-//! chat as it is. `[2001:db8::1]:4433` is understood too.
+//! port behind a `p` (RFC 5952 §6): there are no brackets, `?` or `&`, so a ticket can be pasted into a
+//! shell, a mail or a chat as it is. `[2001:db8::1]:4433` is understood too.
 //!
-//! A ticket is no secret and gives no rights. It is not signed: a wrong address in it leads nowhere, because whoever
-//! answers must prove to hold the key that the endpoint id names. The name in it is what the ticket's maker calls the endpoint, to
-//! be shown, or to be looked up when the addresses no longer work; it proves nothing.
+//! A ticket is no secret and gives no rights. It is not signed: a wrong address in it leads nowhere, because
+//! whoever answers must prove to hold the key that the endpoint id names. The name in it is what the ticket's
+//! maker calls the endpoint, to be shown, or to be looked up when the addresses no longer work; it proves
+//! nothing.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -46,8 +47,8 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// A ticket to the endpoint `id`. Addresses are made [portable]; those that nobody can connect to, repeated ones, and
-    /// those beyond [`MAX_ADDRESSES`] are left out.
+    /// A ticket to the endpoint `id`. Addresses are made [portable]; those that nobody can connect to,
+    /// repeated ones, and those beyond [`MAX_ADDRESSES`] are left out.
     pub fn new(id: EndpointId, addrs: impl IntoIterator<Item = SocketAddr>, name: Option<Name>) -> Self {
         let addrs = addrs.into_iter().map(portable).filter(usable);
         Self { id, addrs: bounded(addrs), name }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time: milliseconds since 1970-01-01 00:00 UTC, without leap seconds.
 ///
-/// Made from a [`SystemTime`] that the caller read. Arithmetic saturates: a lifetime added to the far future stays in
-/// the far future.
+/// Made from a [`SystemTime`] that the caller read. Arithmetic saturates: a lifetime added to the far future
+/// stays in the far future.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UnixTime(u64);
 

@@ -105,8 +105,8 @@ pub(crate) fn put_name(bytes: &mut Vec<u8>, name: &Name) {
     bytes.extend_from_slice(name.as_str().as_bytes());
 }
 
-/// What is really signed: the purpose, a zero byte, then the content. A purpose has no zero byte in it, so a signature
-/// for one purpose is never one for another.
+/// What is really signed: the purpose, a zero byte, then the content. A purpose has no zero byte in it, so a
+/// signature for one purpose is never one for another.
 pub(crate) fn signed_message(purpose: &str, content: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(purpose.len() + 1 + content.len());
     message.extend_from_slice(purpose.as_bytes());

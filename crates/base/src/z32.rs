@@ -1,7 +1,7 @@
 //! z-base-32, the base-32 alphabet made for people (Zooko O'Whielacronx, "human-oriented base-32 encoding").
 //!
-//! Five bits a character, most significant first; the last character is filled up with zero bits. Decoding is strict:
-//! lower case only, and the fill must be zero, so a byte string has exactly one text.
+//! Five bits a character, most significant first; the last character is filled up with zero bits. Decoding is
+//! strict: lower case only, and the fill must be zero, so a byte string has exactly one text.
 
 const ALPHABET: &[u8; 32] = b"ybndrfg8ejkmcpqxot1uwisza345h769";
 

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The three `whimbrel` commands and curl are processes of their own, as they would be on three machines.
-//! Each machine is an address out of 127.0.0.0/8; it moves when its command is told to use another one. One with two
-//! links has two addresses.
+//! Each machine is an address out of 127.0.0.0/8; it moves when its command is told to use another one. One
+//! with two links has two addresses.
 
 pub(crate) mod client;
 pub(crate) mod events;

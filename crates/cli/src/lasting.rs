@@ -12,12 +12,14 @@ use whimbrel_transport::{Connection, Stream};
 use crate::failure::Failure;
 use crate::network::{Network, Peer, connect};
 
-/// A peer that lets more streams be opened as they are used says so within this. One that has not is at its limit.
+/// A peer that lets more streams be opened as they are used says so within this. One that has not is at its
+/// limit.
 const GROWTH: Duration = Duration::from_millis(500);
 /// Connections to one peer. Programs that never raise their limit grant 1024 streams on each.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Opens streams to one peer: on one connection, and on further ones only when the peer grants no more streams on it.
+/// Opens streams to one peer: on one connection, and on further ones only when the peer grants no more
+/// streams on it.
 pub(crate) struct Lasting {
     network: Arc<Network>,
     peer: Peer,
@@ -30,8 +32,8 @@ impl Lasting {
         Self { network, peer, current: Mutex::new(Vec::new()) }
     }
 
-    /// A connection, living or made now. While it is out of reach it still lives: streams opened then are served when it
-    /// is back.
+    /// A connection, living or made now. While it is out of reach it still lives: streams opened then are
+    /// served when it is back.
     ///
     /// # Errors
     /// When there is none and none can be made.
@@ -60,7 +62,8 @@ impl Lasting {
                     return Err(error).with_context(|| format!("lost {}", self.peer));
                 }
                 Ok(Err(_)) => lost += 1,
-                // Out of reach, it cannot be told of a higher limit, and another one would not get there either.
+                // Out of reach, it cannot be told of a higher limit, and another one would not get there
+                // either.
                 Err(_) if newest.stats().unreachable.is_some() => {}
                 Err(_) if connections.len() >= MAX_CONNECTIONS => {
                     let message = format!("{} lets no more streams be opened; let some end first", self.peer);

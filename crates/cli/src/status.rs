@@ -1,9 +1,9 @@
 //! What the running commands of this user do: each answers on a socket in a directory that only this
 //! user can look into.
 //!
-//! A client sends at most one line and ends its direction: nothing to ask for the state; `{"change":{…}}` to change
-//! how paths are used; or, to a command that was started with `--address`, `{"addresses":["127.0.0.3"]}` to move it.
-//! The answer is one [`Report`] in JSON, or `{"error":"…"}`.
+//! A client sends at most one line and ends its direction: nothing to ask for the state; `{"change":{…}}` to
+//! change how paths are used; or, to a command that was started with `--address`,
+//! `{"addresses":["127.0.0.3"]}` to move it. The answer is one [`Report`] in JSON, or `{"error":"…"}`.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};

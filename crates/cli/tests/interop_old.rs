@@ -1,6 +1,8 @@
-//! Today's program with one from before, as `make interop` builds it from history: either side may be the older.
+//! Today's program with one from before, as `make interop` builds it from history: either side may be the
+//! older.
 //!
-//! `WHIMBREL_OLD` names the older program. Without it these tests fail rather than pass, so they are run by name only.
+//! `WHIMBREL_OLD` names the older program. Without it these tests fail rather than pass, so they are run by
+//! name only.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Thousands of open sockets through one `forward` and one `expose`. A target of its own: it needs most of the files that
-//! a process may open.
+//! Thousands of open sockets through one `forward` and one `expose`. A target of its own: it needs most of
+//! the files that a process may open.
 #![allow(clippy::unwrap_used)]
 
 mod common;

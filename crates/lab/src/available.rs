@@ -83,8 +83,8 @@ fn unshare() -> Result<Command, Unavailable> {
 /// Says whether the calling test should go on, in this process.
 ///
 /// - As root, or wherever networks can be built: true.
-/// - Else the test is run again, alone, in a new process inside a user namespace. If it fails there, this panics with
-///   what it printed; if it passes, this is false, and the test should return at once, passed.
+/// - Else the test is run again, alone, in a new process inside a user namespace. If it fails there, this
+///   panics with what it printed; if it passes, this is false, and the test should return at once, passed.
 /// - Where even that is not possible: false, and the test counts as skipped, which standard error tells;
 ///   but if the environment says `CI=true`, this panics.
 ///
@@ -171,8 +171,8 @@ fn run_inside(test: &str) {
     print!("{printed}");
 }
 
-/// For programs, as the first thing they do: if networks cannot be built here, starts the program again inside a user
-/// namespace. Returns where the lab works, or with the reason why it does not.
+/// For programs, as the first thing they do: if networks cannot be built here, starts the program again
+/// inside a user namespace. Returns where the lab works, or with the reason why it does not.
 pub fn enter() -> crate::Result<()> {
     let Err(reason) = here() else { return Ok(()) };
     if std::env::var_os(INSIDE).is_some() {

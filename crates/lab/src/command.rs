@@ -44,8 +44,8 @@ impl HostCommand {
         self
     }
 
-    /// Starts the program. It is killed, with its process group, when the returned guard is dropped, and it dies with
-    /// the host or with this process.
+    /// Starts the program. It is killed, with its process group, when the returned guard is dropped, and it
+    /// dies with the host or with this process.
     pub fn spawn(self) -> Result<HostChild> {
         self.start().map(|(_, child)| HostChild(child))
     }

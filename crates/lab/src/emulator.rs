@@ -183,7 +183,8 @@ impl Wire {
             if !plugged[0] || !plugged[1] {
                 shapers[end].count_swallowed();
             } else if frame.is_group_chatter() {
-                // A radio must be able to sleep: what a kernel tells to groups is not the traffic of any test.
+                // A radio must be able to sleep: what a kernel tells to groups is not the traffic of any
+                // test.
             } else if frame.is_address_resolution() && !shapers[end].shape().blackhole {
                 self.write(1 - end, &frame);
             } else {

@@ -16,7 +16,8 @@ pub enum Block {
     Address(IpAddr),
     /// TCP packets from or to that address.
     TcpOf(IpAddr),
-    /// Packets from or to that address, of which whoever sends is told: TCP is reset, all else cannot be reached.
+    /// Packets from or to that address, of which whoever sends is told: TCP is reset, all else cannot be
+    /// reached.
     Refused(IpAddr),
     /// ICMP, IPv6's address resolution excepted.
     Icmp,

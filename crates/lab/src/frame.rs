@@ -27,8 +27,9 @@ impl Frame {
         }
     }
 
-    /// Whether this is addressed to a group of machines without asking for one of them. Kernels send such frames of
-    /// their own accord (multicast listener reports, RFC 3810 and RFC 3376) when an address or an interface appears.
+    /// Whether this is addressed to a group of machines without asking for one of them. Kernels send such
+    /// frames of their own accord (multicast listener reports, RFC 3810 and RFC 3376) when an address or an
+    /// interface appears.
     pub(crate) fn is_group_chatter(&self) -> bool {
         self.0.first().is_some_and(|byte| byte & GROUP_BIT != 0) && !self.is_address_resolution()
     }

@@ -11,7 +11,8 @@ use crate::agent::Agent;
 use crate::firewall::Firewall;
 use crate::{Block, Error, HostCommand, Result, Runtime, sys, tool};
 
-/// A host of the lab. Clones are handles of the same host; its namespace lives until the lab and all of them are gone.
+/// A host of the lab. Clones are handles of the same host; its namespace lives until the lab and all of them
+/// are gone.
 #[derive(Clone)]
 pub struct Host(Arc<Inner>);
 
@@ -85,15 +86,15 @@ impl Host {
         self.ip(format!("{}route del {destination} dev {interface}\n", family(destination)))
     }
 
-    /// Sends everything without a better route through that interface to a gateway. The route with the lowest metric
-    /// wins, except for sockets bound to an interface, which use that interface's route.
+    /// Sends everything without a better route through that interface to a gateway. The route with the lowest
+    /// metric wins, except for sockets bound to an interface, which use that interface's route.
     pub fn add_default_route(&self, interface: &str, gateway: &str, metric: u32) -> Result<()> {
         self.add_way(interface, &format!("default via {gateway} dev {interface} metric {metric}"))
     }
 
-    /// Sends what leaves from the address `source` through that interface to a gateway, whatever the other routes say:
-    /// a host with several networks needs one such route for each of them. `table` is a number from 1 to 252 that no
-    /// other source of this host uses.
+    /// Sends what leaves from the address `source` through that interface to a gateway, whatever the other
+    /// routes say: a host with several networks needs one such route for each of them. `table` is a number
+    /// from 1 to 252 that no other source of this host uses.
     pub fn add_source_route(
         &self,
         interface: &str,
@@ -106,20 +107,20 @@ impl Host {
         self.add_way(interface, &format!("default via {gateway} dev {interface} table {table}"))
     }
 
-    /// Chooses how TCP and MPTCP react to congestion, such as `cubic`, over the routes that are given from now on.
-    /// (The kernel lets only the whole system choose some of these for every socket of a namespace.)
+    /// Chooses how TCP and MPTCP react to congestion, such as `cubic`, over the routes that are given from
+    /// now on. (The kernel lets only the whole system choose some of these for every socket of a namespace.)
     pub fn set_congestion_control(&self, name: &str) {
         *lock(&self.0.congestion) = format!(" congctl {name}");
     }
 
-    /// Switches an interface on or off. As in every Linux system, switching off loses its routes and IPv6 addresses;
-    /// [`Host::restore`] switches on again with all of them.
+    /// Switches an interface on or off. As in every Linux system, switching off loses its routes and IPv6
+    /// addresses; [`Host::restore`] switches on again with all of them.
     pub fn set_link(&self, interface: &str, up: bool) -> Result<()> {
         self.ip(format!("link set {interface} {}\n", if up { "up" } else { "down" }))
     }
 
-    /// Switches an interface on and gives it again the addresses and routes it had been given, as a network manager
-    /// does.
+    /// Switches an interface on and gives it again the addresses and routes it had been given, as a network
+    /// manager does.
     pub fn restore(&self, interface: &str) -> Result<()> {
         self.set_link(interface, true)?;
         let settings = self.settings().clone();
@@ -137,8 +138,8 @@ impl Host {
         self.change_firewall(|firewall| firewall.remove(what))
     }
 
-    /// Runs a closure on a thread inside the namespace and returns its value. Sockets it makes belong to this host
-    /// for good, wherever they are used later.
+    /// Runs a closure on a thread inside the namespace and returns its value. Sockets it makes belong to this
+    /// host for good, wherever they are used later.
     ///
     /// # Panics
     /// If the closure does, or if the system refuses a thread.

@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{DirectLink, Host, Link, LinkSpec, NatGateway, Result, Unavailable, available};
 
-/// An emulated network. When it and all handles to its parts are dropped, or the process ends, nothing is left of it.
+/// An emulated network. When it and all handles to its parts are dropped, or the process ends, nothing is
+/// left of it.
 #[derive(Default)]
 pub struct Lab {
     // Keeps the network standing even if a test drops a handle early.
@@ -19,8 +20,8 @@ impl Lab {
         Ok(Self::default())
     }
 
-    /// Whether this process may build networks right now. A test calls [`require!`](crate::require!) instead, which
-    /// also finds a way in without root.
+    /// Whether this process may build networks right now. A test calls [`require!`](crate::require!) instead,
+    /// which also finds a way in without root.
     pub fn available() -> std::result::Result<(), Unavailable> {
         available::here()
     }

@@ -1,9 +1,10 @@
 //! Emulated networks for tests: real kernels, real sockets, and links that can be slow, lossy or dead.
 //!
 //! A [`Host`] is a network namespace without a name, so it vanishes with the process, even with a killed one.
-//! A [`Link`] joins two hosts and can delay, limit, lose and swallow packets; every setting may change while packets
-//! are under way. A [`NatGateway`] hides hosts behind its address and can forget its mappings. A [`DirectLink`] is a
-//! plain virtual cable for tests that move gigabytes. [`Host::allow_mptcp`] and its companions set up the kernel's MPTCP.
+//! A [`Link`] joins two hosts and can delay, limit, lose and swallow packets; every setting may change while
+//! packets are under way. A [`NatGateway`] hides hosts behind its address and can forget its mappings. A
+//! [`DirectLink`] is a plain virtual cable for tests that move gigabytes. [`Host::allow_mptcp`] and its
+//! companions set up the kernel's MPTCP.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -25,19 +26,21 @@
 //! ```
 //!
 //! # In tests
-//! Begin each test with `if !whimbrel_lab::require!() { return; }`. See [`require!`] for what it does without root,
-//! and in continuous integration.
+//! Begin each test with `if !whimbrel_lab::require!() { return; }`. See [`require!`] for what it does without
+//! root, and in continuous integration.
 //!
 //! # How a link works
-//! Each end is a TAP device inside its host's namespace; one thread per link carries frames from one to the other.
-//! netem is missing from some kernels. The crate `rattan-core` does similar work over `AF_PACKET` and was tried, but a
-//! TAP pair lets every setting change while the link runs, can pull the cable (`TUNSETCARRIER`), gets frames no larger
-//! than the MTU without turning offloads off one by one, and costs a few hundred lines instead of some eighty crates.
+//! Each end is a TAP device inside its host's namespace; one thread per link carries frames from one to the
+//! other. netem is missing from some kernels. The crate `rattan-core` does similar work over `AF_PACKET` and
+//! was tried, but a TAP pair lets every setting change while the link runs, can pull the cable
+//! (`TUNSETCARRIER`), gets frames no larger than the MTU without turning offloads off one by one, and costs a
+//! few hundred lines instead of some eighty crates.
 //!
 //! Sizes and rates count IP packets, without the Ethernet header, as mahimahi's traces do.
-//! Address resolution (ARP, IPv6 neighbour discovery) is passed on at once, neither delayed nor lost, so that a test
-//! measures its own packets only; a blackhole swallows it too. Other frames to groups (what kernels say of their own
-//! accord when an address appears) are not carried at all, so that an idle link is silent and a radio can sleep.
+//! Address resolution (ARP, IPv6 neighbour discovery) is passed on at once, neither delayed nor lost, so that
+//! a test measures its own packets only; a blackhole swallows it too. Other frames to groups (what kernels
+//! say of their own accord when an address appears) are not carried at all, so that an idle link is silent
+//! and a radio can sleep.
 
 mod agent;
 mod available;

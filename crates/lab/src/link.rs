@@ -50,8 +50,8 @@ impl End {
     }
 }
 
-/// An emulated link between two hosts. Clones are handles of the same link; it runs until the lab and all of them
-/// are gone. All settings may be changed while it runs.
+/// An emulated link between two hosts. Clones are handles of the same link; it runs until the lab and all of
+/// them are gone. All settings may be changed while it runs.
 #[derive(Clone)]
 pub struct Link {
     ends: Arc<[End; 2]>,
@@ -124,8 +124,8 @@ impl Link {
         self.set(direction, |shape| shape.largest = largest);
     }
 
-    /// Pulls the cable of one end, or plugs it in: that host sees its interface without carrier, but not switched
-    /// off, and nothing passes either way. The other host sees nothing of it.
+    /// Pulls the cable of one end, or plugs it in: that host sees its interface without carrier, but not
+    /// switched off, and nothing passes either way. The other host sees nothing of it.
     ///
     /// # Panics
     /// If the host is not on this link.
@@ -203,8 +203,9 @@ fn make_tap(end: &End, mtu: u16) -> Result<File> {
     Ok(tap)
 }
 
-/// Asks for a neighbour's address again after 20 ms instead of a second, for three seconds as ever: a kernel that has
-/// not yet joined the multicast group of a fresh IPv6 address misses the first question, and a test should not.
+/// Asks for a neighbour's address again after 20 ms instead of a second, for three seconds as ever: a kernel
+/// that has not yet joined the multicast group of a fresh IPv6 address misses the first question, and a test
+/// should not.
 fn quicken_address_resolution(end: &End) -> Result<()> {
     let timing = "retrans 20 mcast_probes 150 ucast_probes 150";
     let change = |cache| format!("ntable change name {cache} dev {} {timing}\n", end.name);

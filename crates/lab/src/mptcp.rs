@@ -28,15 +28,15 @@ impl MptcpUse {
 }
 
 impl Host {
-    /// Lets connections of this host have so many subflows besides the first one, opened from here or by the peer.
-    /// Fails if the kernel has no MPTCP.
+    /// Lets connections of this host have so many subflows besides the first one, opened from here or by the
+    /// peer. Fails if the kernel has no MPTCP.
     pub fn allow_mptcp(&self, subflows: u8) -> Result<()> {
         self.call(|| agent::set_sysctl("mptcp/enabled", "1"))??;
         self.ip(format!("mptcp limits set subflows {subflows} add_addr_accepted {subflows}\n"))
     }
 
-    /// Gives the path manager an address, under a number of its own from 1 to 255. Subflows from it leave through that
-    /// interface.
+    /// Gives the path manager an address, under a number of its own from 1 to 255. Subflows from it leave
+    /// through that interface.
     pub fn add_mptcp_endpoint(&self, id: u8, ip: IpAddr, interface: &str, for_what: MptcpUse) -> Result<()> {
         self.ip(format!("mptcp endpoint add {ip} dev {interface} id {id} {}\n", for_what.flags()))
     }

@@ -10,8 +10,8 @@ use crate::{Host, Result};
 
 /// A gateway that hides the hosts on its inside behind its outside address, for IPv4 and IPv6.
 ///
-/// Like a home router it gives each flow a port of its own choice and silently drops what belongs to no flow: packets
-/// from outside, and TCP segments that neither open a connection nor belong to one.
+/// Like a home router it gives each flow a port of its own choice and silently drops what belongs to no flow:
+/// packets from outside, and TCP segments that neither open a connection nor belong to one.
 #[derive(Clone)]
 pub struct NatGateway {
     router: Host,
@@ -47,13 +47,15 @@ impl NatGateway {
         &self.router
     }
 
-    /// Forgets all mappings, as a restarted router does: flows of TCP are dead, and those of UDP get a new port.
+    /// Forgets all mappings, as a restarted router does: flows of TCP are dead, and those of UDP get a new
+    /// port.
     pub fn forget_mappings(&self) -> Result<()> {
         self.zone.fetch_add(1, Ordering::Relaxed);
         self.apply()
     }
 
-    /// Passes what comes to that port of its outside address, over TCP or UDP, on to the same port of a host inside.
+    /// Passes what comes to that port of its outside address, over TCP or UDP, on to the same port of a host
+    /// inside.
     pub fn forward_port(&self, port: u16, to: IpAddr) -> Result<()> {
         self.forwards().push(Forward { port, to });
         self.apply()

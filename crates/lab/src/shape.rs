@@ -104,8 +104,8 @@ pub struct Shape {
     pub delay: Duration,
     /// How much the link carries.
     pub capacity: Capacity,
-    /// Bytes that pass without taking their time after the link was idle, as behind a token bucket. Only a steady rate
-    /// has it.
+    /// Bytes that pass without taking their time after the link was idle, as behind a token bucket. Only a
+    /// steady rate has it.
     pub burst: usize,
     /// How much may wait for that.
     pub queue: Queue,
@@ -115,8 +115,8 @@ pub struct Shape {
     pub loss: f64,
     /// Whether everything is swallowed, packets under way included.
     pub blackhole: bool,
-    /// Larger packets are swallowed without the sender being told, as behind a router whose ICMP is dropped. In bytes,
-    /// with the IP header. `None`: all pass.
+    /// Larger packets are swallowed without the sender being told, as behind a router whose ICMP is dropped.
+    /// In bytes, with the IP header. `None`: all pass.
     pub largest: Option<usize>,
 }
 
@@ -221,8 +221,8 @@ impl LinkSpec {
         self
     }
 
-    /// Looks at packets only this often, so that thousands a second cost few wake-ups. Packets may come later than the
-    /// delay says by up to twice as much. By default each one is carried at its own moment.
+    /// Looks at packets only this often, so that thousands a second cost few wake-ups. Packets may come later
+    /// than the delay says by up to twice as much. By default each one is carried at its own moment.
     pub fn grain(mut self, grain: Duration) -> Self {
         self.grain = grain;
         self

@@ -1,8 +1,8 @@
 //! Decides what becomes of each packet of one direction, and when. Knows neither clock nor sockets.
 //!
-//! Packets pass four stages in order: chance (loss, blackhole), the queue, the server (one packet at a time, at the
-//! link's rate or trace), and the flight (delay). Packets never overtake each other.
-//! Times count from the link's start.
+//! Packets pass four stages in order: chance (loss, blackhole), the queue, the server (one packet at a time,
+//! at the link's rate or trace), and the flight (delay). Packets never overtake each other. Times count from
+//! the link's start.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

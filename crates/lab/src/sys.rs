@@ -12,15 +12,15 @@ use std::process::Command;
 use rustix::process::Signal;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-// From <linux/if_tun.h>; these numbers are the same on every architecture Rust's Linux targets use with the generic
-// ioctl encoding (_IOW('T', nr, int)).
+// From <linux/if_tun.h>; these numbers are the same on every architecture Rust's Linux targets use with the
+// generic ioctl encoding (_IOW('T', nr, int)).
 const TUNSETIFF: c_ulong = 0x4004_54ca;
 const TUNSETCARRIER: c_ulong = 0x4004_54e2;
 
 /// Moves the calling thread into a network namespace of its own.
 pub(crate) fn new_network_namespace() -> io::Result<()> {
-    // SAFETY: only CLONE_FILES and CLONE_NEWUSER-like flags endanger memory or descriptors shared between threads;
-    // CLONE_NEWNET touches neither.
+    // SAFETY: only CLONE_FILES and CLONE_NEWUSER-like flags endanger memory or descriptors shared between
+    // threads; CLONE_NEWNET touches neither.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
     Ok(())
 }
@@ -65,7 +65,8 @@ pub(crate) fn prefer_this_thread() -> io::Result<()> {
 /// Makes the command's process die with the thread that starts it.
 pub(crate) fn die_with_parent(command: &mut Command) {
     let ask = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed; this is a single prctl system call.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed; this is a single prctl system
+    // call.
     unsafe { command.pre_exec(ask) };
 }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
-/// Generous: on a loaded machine the kernel's network lock can be held for seconds while it clears away namespaces.
+/// Generous: on a loaded machine the kernel's network lock can be held for seconds while it clears away
+/// namespaces.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where system tools are, even if an ordinary user's PATH leaves it out.

@@ -61,8 +61,8 @@ fn measured_rate(link: &Link, from: &Host, to: &Host, time: Duration) -> f64 {
     (after.bytes - before.bytes) as f64 * 8.0 / elapsed.as_secs_f64() / 1e6
 }
 
-/// A link gives this rate, in Mbit/s: hardly more, and, because a busy machine holds the emulation up, not much less.
-/// (The shaper's own tests are exact, in simulated time.)
+/// A link gives this rate, in Mbit/s: hardly more, and, because a busy machine holds the emulation up, not
+/// much less. (The shaper's own tests are exact, in simulated time.)
 fn gives(net: &Pair, rate: f64, time: Duration) {
     let measured = measured_rate(&net.link, &net.a, &net.b, time);
     eprintln!("{measured:.2} Mbit/s for {rate}");

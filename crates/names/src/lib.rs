@@ -7,9 +7,9 @@
 //! store      where the registry keeps its entries: in memory, in a file, or elsewhere
 //! ```
 //!
-//! The service can withhold records but not forge them: they are signed by their endpoints, and whoever looks one up
-//! verifies it ([`whimbrel_base::record`]). Nothing below [`service`] and [`resolver`] reads a clock; the time is
-//! passed in.
+//! The service can withhold records but not forge them: they are signed by their endpoints, and whoever looks
+//! one up verifies it ([`whimbrel_base::record`]). Nothing below [`service`] and [`resolver`] reads a clock;
+//! the time is passed in.
 
 pub mod address;
 pub mod error;

@@ -1,19 +1,19 @@
 //! The messages between a name service and those who ask it.
 //!
 //! # A stream of messages
-//! One stream of a connection carries requests one way, and responses and pushes the other. Every message is framed
-//! ([`frame`]):
+//! One stream of a connection carries requests one way, and responses and pushes the other. Every message is
+//! framed ([`frame`]):
 //!
 //! ```text
 //! length: u32, big-endian, of what follows, at most 16384 | version: 1 byte, 1 | message: postcard
 //! ```
 //!
-//! Requests have numbers, chosen by whoever asks and not used twice on a stream; the response has the request's. So
-//! many can be under way. Responses may come in another order than the requests.
+//! Requests have numbers, chosen by whoever asks and not used twice on a stream; the response has the
+//! request's. So many can be under way. Responses may come in another order than the requests.
 //!
 //! # Messages
-//! The numbers of the variants are their order here, and never change (postcard: an unsigned LEB128 number, then the fields
-//! in order; strings and byte strings behind their length; an option behind 0 or 1).
+//! The numbers of the variants are their order here, and never change (postcard: an unsigned LEB128 number,
+//! then the fields in order; strings and byte strings behind their length; an option behind 0 or 1).
 //!
 //! | request | answered with | errors |
 //! | --- | --- | --- |

@@ -8,22 +8,22 @@
 //! | [`heartbeat`](Registry::heartbeat) | sent by another than the owner, or too late |
 //! | [`revoke`](Registry::revoke) | as publish |
 //!
-//! **Ownership.** A user name belongs to the first key that registers it. A device or service name belongs to its user,
-//! who gives it to a key ([`whimbrel_base::delegation`]); the last one given it has it. A name stays its owner's for a
-//! grace period after its record expired or was revoked, so that nobody snatches the name of somebody on holiday. A sign
-//! of life of any of a user's devices keeps the user's name too.
+//! **Ownership.** A user name belongs to the first key that registers it. A device or service name belongs to
+//! its user, who gives it to a key ([`whimbrel_base::delegation`]); the last one given it has it. A name
+//! stays its owner's for a grace period after its record expired or was revoked, so that nobody snatches the
+//! name of somebody on holiday. A sign of life of any of a user's devices keeps the user's name too.
 //!
-//! **Replay.** A record is taken only from the endpoint that it is about, and only with a higher sequence number. So
-//! nobody brings an old record back, not even after the name lapsed. Sequence numbers are bounded by the clock, so that
-//! nobody who held a name for a moment can lock it for ever with the highest number.
+//! **Replay.** A record is taken only from the endpoint that it is about, and only with a higher sequence
+//! number. So nobody brings an old record back, not even after the name lapsed. Sequence numbers are bounded
+//! by the clock, so that nobody who held a name for a moment can lock it for ever with the highest number.
 //!
-//! **Push first.** A record counts from when the store gave it its turn ([`Store::place`]): lookups find it and watchers
-//! hear of it, while it is being stored. Only the publisher's acknowledgement waits until it is durable. If it cannot be
-//! stored, or the service dies before it is, the publisher was not acknowledged and says it again; meanwhile watchers
-//! know a newer record than the store, and are told of nothing older.
+//! **Push first.** A record counts from when the store gave it its turn ([`Store::place`]): lookups find it
+//! and watchers hear of it, while it is being stored. Only the publisher's acknowledgement waits until it is
+//! durable. If it cannot be stored, or the service dies before it is, the publisher was not acknowledged and
+//! says it again; meanwhile watchers know a newer record than the store, and are told of nothing older.
 //!
-//! Every decision is made on one state of an entry and holds only if the entry is still in that state when it is
-//! replaced ([`Store::place`]); otherwise it is made anew.
+//! Every decision is made on one state of an entry and holds only if the entry is still in that state when it
+//! is replaced ([`Store::place`]); otherwise it is made anew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,8 @@ const BATCH: usize = 256;
 /// What the service lets people use, so that nobody uses it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Names that one key may own. A few more may slip through when one key registers several at the same instant.
+    /// Names that one key may own. A few more may slip through when one key registers several at the same
+    /// instant.
     pub names_per_key: u64,
     /// Names altogether. A few more may slip through, as above.
     pub names: u64,
@@ -125,8 +126,9 @@ impl Registry {
 
     /// Watches a name for `peer`, whether or not it is registered yet.
     ///
-    /// The watcher gets the newest record, if it is newer than the sequence number `after` that the peer saw last, and
-    /// then each newer one as it comes. When several come faster than they are taken, it gets the newest.
+    /// The watcher gets the newest record, if it is newer than the sequence number `after` that the peer saw
+    /// last, and then each newer one as it comes. When several come faster than they are taken, it gets the
+    /// newest.
     ///
     /// # Errors
     /// [`NamesError::TooManyWatchers`], [`NamesError::Unavailable`].
@@ -147,8 +149,8 @@ impl Registry {
         Ok(watcher)
     }
 
-    /// Gives up the names whose grace has passed at the time `now`; says how many. To be called from time to time: once
-    /// an hour is plenty, because lookups don't serve what has expired anyway.
+    /// Gives up the names whose grace has passed at the time `now`; says how many. To be called from time to
+    /// time: once an hour is plenty, because lookups don't serve what has expired anyway.
     ///
     /// # Errors
     /// [`NamesError::Unavailable`].
@@ -177,12 +179,12 @@ impl Registry {
         }
     }
 
-    /// Tells the watchers on this server what other servers on the same store take in. Runs until the store fails;
-    /// unneeded when there is one server.
+    /// Tells the watchers on this server what other servers on the same store take in. Runs until the store
+    /// fails; unneeded when there is one server.
     ///
     /// # Errors
-    /// [`NamesError::Unavailable`]. When called again, it begins at the end of the feed: [`follow_from`] an earlier
-    /// cursor misses nothing.
+    /// [`NamesError::Unavailable`]. When called again, it begins at the end of the feed: [`follow_from`] an
+    /// earlier cursor misses nothing.
     ///
     /// [`follow_from`]: Self::follow_from
     pub async fn follow(&self) -> NamesError {
@@ -223,8 +225,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Replaces an entry, tells the watchers, and waits until it is durable. `false` when somebody else was quicker, or
-    /// when what the entry was placed on could not be stored.
+    /// Replaces an entry, tells the watchers, and waits until it is durable. `false` when somebody else was
+    /// quicker, or when what the entry was placed on could not be stored.
     async fn replace(&self, old: Option<&Stored>, new: Entry) -> Result<bool, NamesError> {
         let record = new.record.clone();
         let stored = match self.store.place(old.map(|old| old.version), new).await {

@@ -1,13 +1,14 @@
 //! The resolver: asks a name service, over one connection that lasts.
 //!
-//! The connection is made at the first question, and survives moves of either side as every whimbrel connection does; so
-//! a record that is published from a new address costs no more than the way to the service, and what the service pushes
-//! comes without anybody asking. If the service really lost the connection (it was restarted, or was away for long), a
-//! new one is made, and everything is as before: watches resume behind the newest record that is known, records that
-//! still hold are published again, questions without an answer are asked again.
+//! The connection is made at the first question, and survives moves of either side as every whimbrel
+//! connection does; so a record that is published from a new address costs no more than the way to the
+//! service, and what the service pushes comes without anybody asking. If the service really lost the
+//! connection (it was restarted, or was away for long), a new one is made, and everything is as before:
+//! watches resume behind the newest record that is known, records that still hold are published again,
+//! questions without an answer are asked again.
 //!
-//! Every answer is checked: signatures, the name, whether it is revoked or expired. The service can withhold; it cannot
-//! lie.
+//! Every answer is checked: signatures, the name, whether it is revoked or expired. The service can withhold;
+//! it cannot lie.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,8 +37,8 @@ pub struct NameResolver {
 }
 
 impl NameResolver {
-    /// A resolver that reaches its service from `endpoint`, when it is first needed. Must be called inside a tokio
-    /// runtime.
+    /// A resolver that reaches its service from `endpoint`, when it is first needed. Must be called inside a
+    /// tokio runtime.
     ///
     /// It keeps `endpoint` open, until [`release`](Self::release)d.
     pub fn new(endpoint: Endpoint, service: impl Into<ServiceAddress>) -> Self {
@@ -46,7 +47,8 @@ impl NameResolver {
         Self { core }
     }
 
-    /// Publishes a record of this endpoint, and says for how long it counts. The same record again is a sign of life.
+    /// Publishes a record of this endpoint, and says for how long it counts. The same record again is a sign
+    /// of life.
     ///
     /// # Errors
     /// [`AskError`] says why it is not taken in, or not known to be.
@@ -62,8 +64,8 @@ impl NameResolver {
         accepted(self.core.ask(Request::Revoke { record: record.encode().to_vec() }).await?)
     }
 
-    /// The newest record of a name, verified; neither revoked nor expired. If a newer one of the same endpoint was pushed
-    /// before, that one: a service pushes before it stores, and may have forgotten it.
+    /// The newest record of a name, verified; neither revoked nor expired. If a newer one of the same
+    /// endpoint was pushed before, that one: a service pushes before it stores, and may have forgotten it.
     ///
     /// # Errors
     /// [`AskError`].
@@ -81,8 +83,8 @@ impl NameResolver {
         }
     }
 
-    /// Lets the endpoint go: from now on it can close although this resolver exists. What is watched is watched on over
-    /// the present connection for as long as somebody does; then the resolver ends.
+    /// Lets the endpoint go: from now on it can close although this resolver exists. What is watched is
+    /// watched on over the present connection for as long as somebody does; then the resolver ends.
     pub fn release(&self) {
         self.core.release();
     }

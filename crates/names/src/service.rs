@@ -1,8 +1,8 @@
 //! The service: a registry on an endpoint, for whoever connects.
 //!
-//! Who speaks is proved by the connection; a peer may publish about itself only. One task serves a stream, one more each
-//! of its requests that is under way (at most [`REQUESTS`]), and one each of its watches. When a peer reads its replies
-//! slowly, its requests wait, and nobody else.
+//! Who speaks is proved by the connection; a peer may publish about itself only. One task serves a stream,
+//! one more each of its requests that is under way (at most [`REQUESTS`]), and one each of its watches. When
+//! a peer reads its replies slowly, its requests wait, and nobody else.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -51,7 +51,8 @@ struct Shared {
 }
 
 impl Service {
-    /// Serves a registry over `store` to everybody who connects to `endpoint`. Must run inside a tokio runtime.
+    /// Serves a registry over `store` to everybody who connects to `endpoint`. Must run inside a tokio
+    /// runtime.
     ///
     /// # Errors
     /// [`ListenError`] if the endpoint cannot listen, or does already.
@@ -75,8 +76,8 @@ impl Service {
         Ok(Self { endpoint, shared, tasks, alive })
     }
 
-    /// How an endpoint that serves names is best configured: many connections, each with little memory; whoever was away
-    /// for longer than an hour connects anew and loses nothing by it.
+    /// How an endpoint that serves names is best configured: many connections, each with little memory;
+    /// whoever was away for longer than an hour connects anew and loses nothing by it.
     pub fn config() -> Config {
         Config {
             linger: Duration::from_secs(60 * 60),
@@ -109,8 +110,8 @@ impl Service {
         &self.shared.registry
     }
 
-    /// Stops, and tells all peers; waits for them for at most `limit`. Everything that was acknowledged is in the store,
-    /// and the store is free for the next service, unless others have the registry too.
+    /// Stops, and tells all peers; waits for them for at most `limit`. Everything that was acknowledged is in
+    /// the store, and the store is free for the next service, unless others have the registry too.
     pub async fn shutdown(mut self, limit: Duration) {
         self.tasks.shutdown().await;
         let peers = std::mem::take(&mut *self.shared.peers.lock().await);
@@ -160,8 +161,8 @@ async fn accept(mut listener: Listener, shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Notes a connection. A process that lost its connection and connects anew would otherwise have its watches counted
-    /// twice for as long as the transport keeps the lost one.
+    /// Notes a connection. A process that lost its connection and connects anew would otherwise have its
+    /// watches counted twice for as long as the transport keeps the lost one.
     async fn admit(&self, connection: &Connection) {
         let mut peers = self.peers.lock().await;
         let known = peers.entry(connection.peer_id()).or_default();

@@ -1,8 +1,8 @@
 //! Where the registry keeps its entries.
 //!
-//! A [`Store`] keeps one [`Entry`] a name, and replaces it only if nobody else did meanwhile (compare and set). It is the
-//! only thing that several name servers share: nothing above it may assume that this process is alone. So a store also
-//! has a feed of changes, by which a server learns of what the others took in.
+//! A [`Store`] keeps one [`Entry`] a name, and replaces it only if nobody else did meanwhile (compare and
+//! set). It is the only thing that several name servers share: nothing above it may assume that this process
+//! is alone. So a store also has a feed of changes, by which a server learns of what the others took in.
 //!
 //! [`MemoryStore`] forgets everything at its end. [`RedbStore`] is a file.
 
@@ -26,8 +26,8 @@ pub use self::redb::RedbStore;
 pub struct Entry {
     /// The newest record. Its name is the entry's key, its id the owner of the name.
     pub record: SignedRecord,
-    /// When the user last gave this device's or service's name to a key; older delegations don't move it any more.
-    /// Zero for a user name.
+    /// When the user last gave this device's or service's name to a key; older delegations don't move it any
+    /// more. Zero for a user name.
     pub granted: UnixTime,
     /// From then on the record is not served.
     pub expires: UnixTime,
@@ -68,8 +68,8 @@ pub struct Stored {
 pub struct Placed {
     /// The entry's version.
     pub version: Version,
-    /// Answers when the entry is stored, or won't be: [`StoreError::Conflict`] if it was placed on one that could not be
-    /// stored. Dropping it changes nothing.
+    /// Answers when the entry is stored, or won't be: [`StoreError::Conflict`] if it was placed on one that
+    /// could not be stored. Dropping it changes nothing.
     pub durable: Answer<'static, ()>,
 }
 
@@ -95,25 +95,26 @@ pub struct Changes {
     pub cursor: Cursor,
 }
 
-/// What a store answers: later, and perhaps with an error. Boxed, so that the registry need not know its store.
+/// What a store answers: later, and perhaps with an error. Boxed, so that the registry need not know its
+/// store.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// Keeps entries. See the [module's documentation](self).
 ///
-/// - A `put` or `remove` that answered `Ok` survives whatever the store promises to survive, and every later `get`, of
-///   every process, sees it.
-/// - A `place` that answered `Ok` has its turn: every later `get` sees it, nobody who decided on what was there before
-///   can replace it, and it is stored before whatever is placed on it. It survives only when [`Placed::durable`] says
-///   so; if that fails, what was there before is there again.
+/// - A `put` or `remove` that answered `Ok` survives whatever the store promises to survive, and every later
+///   `get`, of every process, sees it.
+/// - A `place` that answered `Ok` has its turn: every later `get` sees it, nobody who decided on what was
+///   there before can replace it, and it is stored before whatever is placed on it. It survives only when
+///   [`Placed::durable`] says so; if that fails, what was there before is there again.
 /// - One that answered an error other than [`StoreError::Conflict`] may or may not have happened.
 /// - Dropping an answer does not undo what was asked for.
 pub trait Store: Send + Sync + 'static {
     /// The entry of a name.
     fn get<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<Stored>>;
 
-    /// Puts an entry in the place of the one with version `expected`; in an empty place if that is `None`. Answers as
-    /// soon as the order is certain: before the entry is durable, if the store can. A store that other processes change
-    /// too answers when it is durable.
+    /// Puts an entry in the place of the one with version `expected`; in an empty place if that is `None`.
+    /// Answers as soon as the order is certain: before the entry is durable, if the store can. A store that
+    /// other processes change too answers when it is durable.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when the place holds something else.
@@ -144,7 +145,8 @@ pub trait Store: Send + Sync + 'static {
     /// How many names there are. May count late, by as much as is being put at the moment.
     fn count(&self) -> Answer<'_, u64>;
 
-    /// At most `limit` names whose [`held_until`](Entry::held_until) is not after `now`, the longest due first.
+    /// At most `limit` names whose [`held_until`](Entry::held_until) is not after `now`, the longest due
+    /// first.
     fn due(&self, now: UnixTime, limit: usize) -> Answer<'_, Vec<Name>>;
 
     /// The end of the feed of changes.

@@ -41,8 +41,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
 }
 
-/// Not a test: what the test below runs as another process. Puts records and says which were acknowledged, until it is
-/// killed.
+/// Not a test: what the test below runs as another process. Puts records and says which were acknowledged,
+/// until it is killed.
 #[test]
 fn child() {
     let Some(file) = std::env::var_os(FILE) else {

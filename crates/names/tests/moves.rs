@@ -60,12 +60,14 @@ async fn simultaneous_moves_recover_each_of_20_times() {
             server.at.set([there]);
             client.at.set([here]);
         }
-        // The address is still there until the endpoint hears that it isn't: an echo may yet take the old way.
+        // The address is still there until the endpoint hears that it isn't: an echo may yet take the old
+        // way.
         let on_the_new_way = || {
             let path = connection.stats().paths.pop();
             path.is_some_and(|path| (path.local.ip(), path.remote.ip()) == (here, there))
         };
-        // Loopback addresses go on to work when they are lost: only the endpoints can see to it that nobody stays there.
+        // Loopback addresses go on to work when they are lost: only the endpoints can see to it that nobody
+        // stays there.
         while !on_the_new_way() {
             assert!(
                 start.elapsed() < Duration::from_secs(5),
@@ -112,7 +114,8 @@ async fn simultaneous_moves_lose_no_byte() {
     println!("{:?}", connection.stats());
 }
 
-/// The name service is away while both move. Nobody can know where the other is until it comes back; then both do.
+/// The name service is away while both move. Nobody can know where the other is until it comes back; then
+/// both do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_move_while_the_name_service_is_down() {
     let net = Net(113);
@@ -159,7 +162,8 @@ async fn a_watch_resumes_after_the_service_restarts() {
     assert_eq!(second.stats().watches, 1);
 }
 
-/// A service without a file forgets all; those who published say it again without waiting for the next sign of life.
+/// A service without a file forgets all; those who published say it again without waiting for the next sign
+/// of life.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forgetful_service_is_told_again() {
     let net = Net(115);
@@ -177,7 +181,8 @@ async fn a_forgetful_service_is_told_again() {
     println!("told again after {:?}", start.elapsed());
 }
 
-/// The way to the service survives moves by itself: what is published from the new address needs no new connection.
+/// The way to the service survives moves by itself: what is published from the new address needs no new
+/// connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pushes_come_to_a_client_that_moves() {
     let net = Net(116);

@@ -32,8 +32,9 @@ pub struct Measured {
     pub seconds: f64,
 }
 
-/// Load all pages in all settings under each policy, `rounds` times; the fastest round of a policy counts, since other
-/// programs can only make it slower. Policies take turns, so that a bad moment of the machine hits none of them alone.
+/// Load all pages in all settings under each policy, `rounds` times; the fastest round of a policy counts,
+/// since other programs can only make it slower. Policies take turns, so that a bad moment of the machine
+/// hits none of them alone.
 ///
 /// # Errors
 /// [`PolicyError`] if a policy does not exist.

@@ -7,7 +7,8 @@ use crate::har::{Entry, Har, HarError};
 pub enum Reading {
     /// Exactly as the paper's simulator reads it, oddities included.
     Paper,
-    /// As it is meant: times in any zone and order, headers in any spelling, sizes from wherever they are stated.
+    /// As it is meant: times in any zone and order, headers in any spelling, sizes from wherever they are
+    /// stated.
     Modern,
 }
 

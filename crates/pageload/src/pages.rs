@@ -15,8 +15,8 @@ struct Line<'a> {
     har: &'a RawValue,
 }
 
-/// Read all pages that a path stands for, sorted by name: a `.har` file, a folder with `.har` files, or a `.jsonl.gz`
-/// file of lines `{"name": …, "har": {…}}`.
+/// Read all pages that a path stands for, sorted by name: a `.har` file, a folder with `.har` files, or a
+/// `.jsonl.gz` file of lines `{"name": …, "har": {…}}`.
 ///
 /// # Errors
 /// [`HarError`] for the first file or entry that can't be used.

@@ -54,7 +54,8 @@ impl Simulator {
         Self::default()
     }
 
-    /// Load a page by this policy, which is reset before. The outcome is written into `outcome`, whose memory is reused.
+    /// Load a page by this policy, which is reset before. The outcome is written into `outcome`, whose memory
+    /// is reused.
     pub fn load(
         &mut self,
         page: &Page,

@@ -16,8 +16,8 @@ const WAITING: &str = "#cccccc";
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#999999"];
 
-/// Draw a page load as SVG text: grey is waiting for a connection, colours are under way. `paths` is what to call the
-/// paths, in order.
+/// Draw a page load as SVG text: grey is waiting for a connection, colours are under way. `paths` is what to
+/// call the paths, in order.
 pub fn draw(page: &Page, outcome: &Outcome, policy: &str, paths: &[String]) -> String {
     let height = TOP + ROW * page.transfers.len() as f64 + 20.0;
     let scale = WIDTH / outcome.plt.max(1e-9);

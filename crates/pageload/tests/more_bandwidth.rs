@@ -1,8 +1,9 @@
 //! What twice the rate does to a load over one path.
 //!
-//! It may make it slower, in the model as in life: what arrives sooner can compete with what everything else waits for
-//! (Graham's anomaly), and a connection that finishes sooner is idle longer, so that its window starts afresh. Exactly
-//! never slower are loads in which neither can happen; all others are held to a bound that follows from the rules.
+//! It may make it slower, in the model as in life: what arrives sooner can compete with what everything else
+//! waits for (Graham's anomaly), and a connection that finishes sooner is idle longer, so that its window
+//! starts afresh. Exactly never slower are loads in which neither can happen; all others are held to a bound
+//! that follows from the rules.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -59,11 +60,12 @@ fn depth(page: &Page) -> usize {
 
 /// How much later than half again the slow load the fast one may be.
 ///
-/// Follow the chain of objects that ends last. While one of them arrives at the full rate of the path, the path works:
-/// half of the slow load at most, which had to bring as many bytes at half the rate. Its waits for servers
-/// and round trips are in the slow load too, except for connections that others had opened there (a look-up and two
-/// round trips of handshake a host). What remains are rounds in which the window is the limit: it doubles, so each object
-/// sees no more of them than it takes from the initial window to all bytes of the page, and a last one.
+/// Follow the chain of objects that ends last. While one of them arrives at the full rate of the path, the
+/// path works: half of the slow load at most, which had to bring as many bytes at half the rate. Its waits
+/// for servers and round trips are in the slow load too, except for connections that others had opened there
+/// (a look-up and two round trips of handshake a host). What remains are rounds in which the window is the
+/// limit: it doubles, so each object sees no more of them than it takes from the initial window to all bytes
+/// of the page, and a last one.
 fn allowance(page: &Page, link: Link, settings: &Settings) -> f64 {
     let window = f64::from(settings.initial_window) * 1460.0;
     let rounds = (page.bytes() / window + 1.0).log2().ceil() + 1.0;
@@ -116,8 +118,8 @@ proptest! {
     }
 }
 
-/// Found by chance: at twice the rate, host 0 is done 89 ms sooner, which makes its pause longer than the 299 ms after
-/// which a window starts afresh, and the last object takes four round trips instead of one.
+/// Found by chance: at twice the rate, host 0 is done 89 ms sooner, which makes its pause longer than the 299
+/// ms after which a window starts afresh, and the last object takes four round trips instead of one.
 #[test]
 fn a_longer_pause_costs_a_window() {
     let page = page(&[

@@ -71,8 +71,8 @@ pub struct Stats {
     pub stream_bytes_sent: u64,
     /// Stream bytes sent again.
     pub stream_bytes_resent: u64,
-    /// Of these, those that went again although their path was not lost: because another would bring them sooner, or
-    /// because everything goes everywhere (`redundant`).
+    /// Of these, those that went again although their path was not lost: because another would bring them
+    /// sooner, or because everything goes everywhere (`redundant`).
     pub stream_bytes_reinjected: u64,
     /// New stream bytes received.
     pub stream_bytes_received: u64,

@@ -180,7 +180,8 @@ pub enum Frame<'a> {
         /// UDP addresses.
         addresses: Vec<SocketAddr>,
     },
-    /// Whether a path should carry data; the highest sequence number counts, the client's word if both are equal.
+    /// Whether a path should carry data; the highest sequence number counts, the client's word if both are
+    /// equal.
     PathPriority {
         /// The path.
         path: PathId,

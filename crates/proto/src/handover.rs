@@ -93,8 +93,8 @@ impl Priority {
     }
 }
 
-/// Something that either side may state, and on which both agree in the end: the highest sequence number counts, the client's
-/// word if both are equal.
+/// Something that either side may state, and on which both agree in the end: the highest sequence number
+/// counts, the client's word if both are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Agreed<T> {
     pub(crate) value: T,

@@ -31,13 +31,17 @@
 //! assert_eq!(&buf, b"hello");
 //! ```
 
+// Without the feature nobody outside reaches the inner parts.
+#![cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
+
 mod connection;
 mod error;
 mod event;
 mod first_flight;
-pub mod frame;
+mod frame;
 mod handover;
 mod ids;
+mod mac;
 pub mod notice;
 mod params;
 mod path;
@@ -45,19 +49,44 @@ mod path_table;
 mod ranges;
 mod rate;
 mod rtt;
-pub mod scheduler;
+mod scheduler;
 mod secret;
 pub mod segment;
 mod session;
 mod stream;
-pub mod varint;
+mod varint;
 
+// The engine, how it is set up, and what it says.
 pub use connection::{Config, Connection, JoinError, MAX_PATHS, Read};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
 pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
-pub use first_flight::{FirstFlight, refusal};
+pub use stream::Pool;
+
+// What both sides speak of.
 pub use handover::{HandoverMode, Priority, UnknownMode};
 pub use ids::{PathId, Side, StreamId};
 pub use params::{EARLY_DATA_WINDOW, EARLY_STREAMS, MAX_NOTICE_ADDRESSES, MAX_TARGET, Params};
 pub use path::{CarrierReport, PathState};
-pub use scheduler::SchedulerKind;
+pub use scheduler::{SchedulerKind, UnknownScheduler};
+
+// What stands before a connection is found or made.
+pub use first_flight::{FirstFlight, refusal};
+pub use frame::{Join, Open, PathReport};
+
+/// The protocol's inner parts, for fuzzers and for tests that speak it by hand. What is here may change at any
+/// time.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    /// What segments consist of.
+    pub mod frame {
+        pub use crate::frame::*;
+    }
+    /// Which path carries the next chunk.
+    pub mod scheduler {
+        pub use crate::scheduler::*;
+    }
+    /// Numbers of one to eight bytes.
+    pub mod varint {
+        pub use crate::varint::*;
+    }
+}

@@ -9,8 +9,8 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use crate::error::DecodeError;
+use crate::mac;
 use crate::params::{MAX_NOTICE_ADDRESSES, decode_address, encode_address};
-use crate::secret::keyed;
 use crate::varint::Reader;
 
 /// Longest notice datagram.
@@ -97,9 +97,7 @@ impl NoticeKey {
     }
 
     fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
-        let mut mac = keyed(&self.key);
-        mac.update(bytes);
-        mac
+        mac::over(&self.key, &[bytes])
     }
 }
 

@@ -36,7 +36,8 @@ const RETIRE: u64 = 0x08;
 pub struct Params {
     /// Bytes the peer may send over all streams before it gets more credit.
     pub max_data: u64,
-    /// Bytes the peer may send on each stream before it gets more credit, which it does as the stream is read.
+    /// Bytes the peer may send on each stream before it gets more credit, which it does as the stream is
+    /// read.
     pub max_stream_data: u64,
     /// Streams the peer may have open at once.
     pub max_streams: u64,

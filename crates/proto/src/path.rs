@@ -1,5 +1,5 @@
-//! What the engine knows of one path, in parts: segments on their way out, segments that came in, signs of life,
-//! measured figures, and where the path stands between its opening and its end.
+//! What the engine knows of one path, in parts: segments on their way out, segments that came in, signs of
+//! life, measured figures, and where the path stands between its opening and its end.
 
 mod content;
 mod figures;
@@ -66,7 +66,8 @@ enum Stage {
     Active,
     Suspect,
     Retiring,
-    /// Retiring, and everything has arrived: our count is final, and the peer is told. The carrier stays until it knows.
+    /// Retiring, and everything has arrived: our count is final, and the peer is told. The carrier stays
+    /// until it knows.
     Drained,
     /// Given up: our count is final.
     Lost,
@@ -227,7 +228,8 @@ impl Path {
         drained
     }
 
-    /// The path is given up. True if our final count has yet to be said: one that retired in order has said it.
+    /// The path is given up. True if our final count has yet to be said: one that retired in order has said
+    /// it.
     pub(crate) fn lose(&mut self) -> bool {
         let said = self.stage == Stage::Drained;
         self.stage = Stage::Lost;

@@ -1,5 +1,5 @@
-//! The paths of a connection, oldest first: few, and looked up several times for every segment. With them, which path
-//! ids were used, and what the peer has to be told of paths that are gone.
+//! The paths of a connection, oldest first: few, and looked up several times for every segment. With them,
+//! which path ids were used, and what the peer has to be told of paths that are gone.
 
 mod ids;
 
@@ -13,7 +13,8 @@ use ids::PathIds;
 pub(crate) struct PathTable {
     entries: Vec<(PathId, Path)>,
     ids: PathIds,
-    /// Paths that the peer spoke of and that this side never saw: it is told that nothing was received on them.
+    /// Paths that the peer spoke of and that this side never saw: it is told that nothing was received on
+    /// them.
     unseen: Vec<PathId>,
 }
 
@@ -60,8 +61,8 @@ impl PathTable {
         Some(self.entries.remove(index).1)
     }
 
-    /// The peer shall be told that nothing was received on a path that is not here. False if it is being told, or if
-    /// there are too many such paths.
+    /// The peer shall be told that nothing was received on a path that is not here. False if it is being
+    /// told, or if there are too many such paths.
     pub(crate) fn note_unseen(&mut self, id: PathId) -> bool {
         let fresh = !self.unseen.contains(&id) && self.unseen.len() < MAX_REPORTS;
         if fresh {

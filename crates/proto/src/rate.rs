@@ -9,8 +9,8 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(50);
 /// After so many windows without a quarter more the path is taken to be full (BBR's rule).
 const FLAT_WINDOWS: u8 = 3;
 
-/// The delivery rate: the highest of this window and the one before. Only samples that were taken while the pipe was
-/// full may lower it, because others say how much was asked of the path, not how much it could do.
+/// The delivery rate: the highest of this window and the one before. Only samples that were taken while the
+/// pipe was full may lower it, because others say how much was asked of the path, not how much it could do.
 #[derive(Debug, Clone)]
 pub(crate) struct Rate {
     current: u64,

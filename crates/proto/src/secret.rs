@@ -4,12 +4,13 @@
 //! secret is known to the two authenticated peers alone. A JOIN needs the secret *and* a TLS
 //! handshake with the peer's key; a notice (UDP, outside TLS) needs the secret.
 
-use hmac::digest::Key;
-use hmac::{Hmac, KeyInit, Mac};
+use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use whimbrel_base::{ConnectionId, EndpointId};
 
 use crate::ids::PathId;
+use crate::mac;
+use crate::notice::NoticeKey;
 
 /// Shared by the two ends of one connection, never sent after the first path's handshake.
 #[derive(Clone)]
@@ -21,22 +22,6 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// HMAC with a key that fits a block of the hash (RFC 2104 §2: shorter keys are padded with zeros).
-pub(crate) fn keyed<const N: usize>(key: &[u8; N]) -> Hmac<Sha256> {
-    const { assert!(N <= 64) };
-    let mut block = Key::<Hmac<Sha256>>::default();
-    block[..N].copy_from_slice(key);
-    Hmac::new(&block)
-}
-
-fn hmac<const N: usize>(key: &[u8; N], parts: &[&[u8]]) -> Hmac<Sha256> {
-    let mut mac = keyed(key);
-    for part in parts {
-        mac.update(part);
-    }
-    mac
-}
-
 impl Secret {
     /// Derives the secret from both sides' randoms and the identities (HKDF-extract, RFC 5869).
     pub(crate) fn derive(
@@ -46,7 +31,7 @@ impl Secret {
         client_random: &[u8; 32],
         server_random: &[u8; 32],
     ) -> Self {
-        let mac = hmac(
+        let mac = mac::over(
             b"whimbrel connection secret v1",
             &[connection.as_bytes(), client.as_bytes(), server.as_bytes(), client_random, server_random],
         );
@@ -54,7 +39,7 @@ impl Secret {
     }
 
     fn join_mac(&self, connection: ConnectionId, path: PathId) -> Hmac<Sha256> {
-        hmac(&self.0, &[b"whimbrel join v1", connection.as_bytes(), &path.0.to_be_bytes()])
+        mac::over(&self.0, &[b"whimbrel join v1", connection.as_bytes(), &path.0.to_be_bytes()])
     }
 
     /// The proof that JOIN carries.
@@ -68,23 +53,10 @@ impl Secret {
     }
 
     /// The key and the public tag of this connection's notices (see [`crate::notice`]).
-    pub(crate) fn notice_key(&self) -> crate::notice::NoticeKey {
-        let derive = |label: &[u8]| hmac(&self.0, &[label]).finalize().into_bytes();
+    pub(crate) fn notice_key(&self) -> NoticeKey {
+        let derive = |label: &[u8]| mac::over(&self.0, &[label]).finalize().into_bytes();
         let mut tag = [0; 16];
         tag.copy_from_slice(&derive(b"whimbrel notice tag v1")[..16]);
-        crate::notice::NoticeKey::new(tag, derive(b"whimbrel notice key v1").into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// RFC 4231 §4.3.
-    #[test]
-    fn a_short_key_is_padded_as_the_standard_says() {
-        let mac = hmac(b"Jefe", &[b"what do ya want ", b"for nothing?"]).finalize().into_bytes();
-        let expected = [0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e];
-        assert_eq!(mac[..8], expected);
+        NoticeKey::new(tag, derive(b"whimbrel notice key v1").into())
     }
 }

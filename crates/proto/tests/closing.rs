@@ -112,7 +112,7 @@ fn closing_before_anybody_answered_does_not_linger() {
 /// A peer that acknowledges CLOSE's segment but never answers CLOSE cannot keep us.
 #[test]
 fn an_unanswered_close_ends_by_itself() {
-    use whimbrel_proto::frame::{Frame, PathReport};
+    use whimbrel_proto::fuzzing::frame::{Frame, PathReport};
     let mut sim = Sim::established(Options::default());
     let now = sim.now;
     let path = whimbrel_proto::PathId(0);
@@ -215,8 +215,8 @@ fn an_orderly_close_before_the_answer_delivers_early_data() {
     }
 }
 
-/// A server that closes cannot dial: a client whose CLOSE_ACK was lost comes back, however late, to say it again; and it
-/// does not try for ever.
+/// A server that closes cannot dial: a client whose CLOSE_ACK was lost comes back, however late, to say it
+/// again; and it does not try for ever.
 #[test]
 fn a_lost_close_ack_is_said_again_over_a_new_path() {
     for away in [secs(1), secs(60), secs(500)] {

@@ -1,5 +1,5 @@
-//! Credit: streams that nobody reads cost the others nothing, windows follow their readers, and no sender gets
-//! beyond the bounds.
+//! Credit: streams that nobody reads cost the others nothing, windows follow their readers, and no sender
+//! gets beyond the bounds.
 #![allow(clippy::unwrap_used)]
 
 mod simulation;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use simulation::tcp::Link;
 use simulation::{Options, Sim, secs, small_config};
-use whimbrel_proto::frame::Frame;
+use whimbrel_proto::fuzzing::frame::Frame;
 use whimbrel_proto::{Config, EARLY_DATA_WINDOW, Event, PathId, ProtocolError, Read, Side, StreamId};
 
 const PIECE: usize = 16 * 1024;
@@ -25,8 +25,8 @@ fn over(link: Link, server: Config) -> Sim {
     Sim::over(Options { server, ..Options::default() }, &[link])
 }
 
-/// Bytes of `id` that the server reads within `time`, at most `rate` a second, while the client writes as much as it
-/// can. No other stream is read.
+/// Bytes of `id` that the server reads within `time`, at most `rate` a second, while the client writes as
+/// much as it can. No other stream is read.
 fn flow_at(sim: &mut Sim, id: StreamId, time: Duration, rate: u64) -> u64 {
     let (start, mut blocked, mut read) = (sim.now, false, 0);
     let end = start + time;

@@ -5,8 +5,9 @@
 mod simulation;
 
 use simulation::{Options, Sim, ms, secs, wide_config};
-use whimbrel_proto::frame::{Frame, PathReport};
-use whimbrel_proto::{CloseCode, PathId, ProtocolError, Side, StreamId, varint};
+use whimbrel_proto::fuzzing::frame::{Frame, PathReport};
+use whimbrel_proto::fuzzing::varint;
+use whimbrel_proto::{CloseCode, PathId, ProtocolError, Side, StreamId};
 
 const PATH: PathId = PathId(0);
 
@@ -27,7 +28,7 @@ fn data(id: StreamId, offset: u64, data: &[u8]) -> Frame<'_> {
 fn without_acks(body: &[u8]) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut reader = varint::Reader::new(body);
-    while let Some(frame) = whimbrel_proto::frame::decode(&mut reader).unwrap() {
+    while let Some(frame) = whimbrel_proto::fuzzing::frame::decode(&mut reader).unwrap() {
         if !matches!(frame, Frame::Ack(_)) {
             frame.encode(&mut kept);
         }

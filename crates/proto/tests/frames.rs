@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::frame::{Frame, Join, MAX_REASON, Open, PathReport, decode};
-use whimbrel_proto::varint::{self, Reader};
+use whimbrel_proto::fuzzing::frame::{Frame, Join, MAX_REASON, Open, PathReport, decode};
+use whimbrel_proto::fuzzing::varint::{self, Reader};
 use whimbrel_proto::{
     CloseCode, EARLY_DATA_WINDOW, EARLY_STREAMS, FirstFlight, Params, PathId, StreamId, refusal, segment,
 };

@@ -101,7 +101,8 @@ fn data_returns_to_a_normal_path_when_there_is_one_again() {
     sim.settle();
 }
 
-/// The longest pause when a path goes away with a local event at the sender, with one at both ends, or silently.
+/// The longest pause when a path goes away with a local event at the sender, with one at both ends, or
+/// silently.
 #[test]
 fn failover_is_as_quick_as_promised() {
     for mode in [HandoverMode::Full, HandoverMode::Backup] {

@@ -7,10 +7,11 @@ mod simulation;
 use proptest::prelude::*;
 use simulation::{CONNECTION, Options, Sim, identity, ms, secs};
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::frame::{Frame, Join, Open, PathReport};
+use whimbrel_proto::fuzzing::frame::{Frame, Join, Open, PathReport};
+use whimbrel_proto::fuzzing::varint;
 use whimbrel_proto::{
     CloseCode, ClosedBy, Connection, DecodeError, Event, FirstFlight, JoinError, Params, PathId,
-    ProtocolError, Side, StreamId, varint,
+    ProtocolError, Side, StreamId,
 };
 
 const PATH: PathId = PathId(0);
@@ -32,7 +33,7 @@ fn data(id: StreamId, offset: u64, data: &[u8]) -> Frame<'_> {
 fn without_acks(body: &[u8]) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut reader = varint::Reader::new(body);
-    while let Some(frame) = whimbrel_proto::frame::decode(&mut reader).unwrap() {
+    while let Some(frame) = whimbrel_proto::fuzzing::frame::decode(&mut reader).unwrap() {
         if !matches!(frame, Frame::Ack(_)) {
             frame.encode(&mut kept);
         }

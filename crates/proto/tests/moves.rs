@@ -183,7 +183,7 @@ fn bytes_arrive_in_order_over_paths_of_different_delay() {
 /// Bytes that overtake others are new when they arrive, and so are those that come later.
 #[test]
 fn overtaking_bytes_are_not_counted_as_duplicates() {
-    use whimbrel_proto::frame::Frame;
+    use whimbrel_proto::fuzzing::frame::Frame;
     let mut sim = Sim::established(Options::default());
     let id = sim.open(Side::Client).unwrap();
     let now = sim.now;
@@ -370,8 +370,8 @@ fn a_path_given_up_while_another_lives_is_told() {
     assert_eq!(sim.read_all(Side::Client), 1000, "without waiting for a suspicion");
 }
 
-/// The first window of a carrier does not hold the longest segment, nor may a QUIC server send that much to an address
-/// that is not proven yet: one that did not fit would cost a round trip more.
+/// The first window of a carrier does not hold the longest segment, nor may a QUIC server send that much to
+/// an address that is not proven yet: one that did not fit would cost a round trip more.
 #[test]
 fn after_a_move_the_reader_hears_in_one_round_trip_however_much_waits() {
     let mut sim = Sim::established(Options { early_limit: 4000, ..Options::default() });

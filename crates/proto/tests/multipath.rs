@@ -21,8 +21,8 @@ fn with(handover: HandoverMode, scheduler: SchedulerKind) -> Options {
     Options { client: config.clone(), server: config, ..Options::default() }
 }
 
-/// Has `from` write `bytes` as fast as it can, the other side reading at once. What was read by each of `marks`, and
-/// when everything was.
+/// Has `from` write `bytes` as fast as it can, the other side reading at once. What was read by each of
+/// `marks`, and when everything was.
 fn transfer(sim: &mut Sim, from: Side, bytes: usize, marks: &[Duration]) -> (Vec<u64>, Duration) {
     let id = sim.open(Side::Client).unwrap();
     sim.advance(ms(200));
@@ -160,8 +160,8 @@ fn very_unequal_paths_do_no_harm() {
                 "{pair:?} from {from:?}: {ratio:.3} of the time of the better, twice {:.2} %",
                 twice * 100.0
             );
-            // On a path of 300 ms the window grows for most of the transfer, and a little more slowly when another path has
-            // to be weighed against it.
+            // On a path of 300 ms the window grows for most of the transfer, and a little more slowly when
+            // another path has to be weighed against it.
             let limit = if pair[0].1 >= 300 { 1.15 } else { 1.02 };
             assert!(ratio <= limit, "{pair:?} from {from:?}: {ratio:.3}");
             assert!(twice <= 0.05, "{twice}");
@@ -234,7 +234,8 @@ fn a_single_path_that_dies_silently_is_replaced() {
     }
 }
 
-/// Ten paths, two hundred events a minute for three minutes, under load in both directions and on several streams.
+/// Ten paths, two hundred events a minute for three minutes, under load in both directions and on several
+/// streams.
 #[test]
 fn ten_paths_come_and_go_and_nothing_is_lost() {
     let mut rng = Rng::new(11);

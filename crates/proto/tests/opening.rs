@@ -5,7 +5,7 @@ mod simulation;
 
 use simulation::{CONNECTION, Cut, Options, Sim, identity, ms, secs};
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::frame::{Frame, Open};
+use whimbrel_proto::fuzzing::frame::{Frame, Open};
 use whimbrel_proto::{
     CloseCode, Config, Connection, HandoverMode, Params, PathId, PathState, ProtocolError, Side, refusal,
     segment,
@@ -220,8 +220,8 @@ fn a_second_answer_with_another_random_breaks_the_protocol() {
     assert_eq!(sim.client.handle_segment(now, path, &body), Err(ProtocolError::OtherAnswer));
 }
 
-/// The OPEN of an earlier attempt that was given up without an answer names it, so that the server does not go on
-/// sending there.
+/// The OPEN of an earlier attempt that was given up without an answer names it, so that the server does not
+/// go on sending there.
 #[test]
 fn a_path_that_the_client_gave_up_before_the_answer_is_given_up_at_the_server() {
     let mut sim = Sim::new(Options::default());

@@ -5,7 +5,7 @@ mod simulation;
 
 use simulation::{CONNECTION, Cut, Options, Sim, identity, ms, secs, small_config, wide_config};
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::frame::Join;
+use whimbrel_proto::fuzzing::frame::Join;
 use whimbrel_proto::{CloseCode, ClosedBy, Config, Event, JoinError, PathId, PathState, Read, Side};
 
 /// Lesson 1: the reader sees the end once and for all, and nothing keeps asking for attention.

@@ -504,8 +504,8 @@ fn a_reset_behind_a_lost_middle_is_told() {
     });
 }
 
-/// Found by the test above: while a priority waited for its path to be answered, both sides acknowledged each other's
-/// acknowledgements.
+/// Found by the test above: while a priority waited for its path to be answered, both sides acknowledged each
+/// other's acknowledgements.
 #[test]
 fn acknowledgements_are_not_answered_while_something_else_waits() {
     run(&Scenario {
@@ -529,8 +529,8 @@ fn acknowledgements_are_not_answered_while_something_else_waits() {
     });
 }
 
-/// Found by the test above: CLOSE_ACK went on two paths, one of which was lost when the other had delivered it, and a
-/// connection that was over had something to say again.
+/// Found by the test above: CLOSE_ACK went on two paths, one of which was lost when the other had delivered
+/// it, and a connection that was over had something to say again.
 #[test]
 fn a_farewell_that_arrived_is_not_repeated_when_another_path_is_lost() {
     run(&Scenario {

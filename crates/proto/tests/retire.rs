@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use simulation::tcp::Link;
 use simulation::{Cut, Options, Sim, ms, secs, wide_config};
-use whimbrel_proto::frame::Frame;
+use whimbrel_proto::fuzzing::frame::Frame;
 use whimbrel_proto::{Config, Event, HandoverMode, PathId, PathState, ProtocolError, Side, StreamId};
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
@@ -55,7 +55,8 @@ fn gone(sim: &Sim, path: PathId) -> bool {
 fn a_newer_path_takes_over_from_a_busy_one_without_a_stall_or_a_byte_twice() {
     for from in SIDES {
         for (old, new) in [(20, 20), (100, 20), (20, 100), (50, 300)] {
-            // Wide windows: credit that is told on the old path just before it retires may be acknowledged late.
+            // Wide windows: credit that is told on the old path just before it retires may be acknowledged
+            // late.
             let options = Options { client: wide_config(), server: wide_config(), ..Options::default() };
             let (mut sim, id) = with_stream(options, Link::new(10, old));
             bulk(&mut sim, from, id, secs(2));
@@ -89,7 +90,8 @@ fn an_idle_path_retires_within_two_round_trips() {
     assert!(gone(&sim, OLD), "{}", sim.report());
 }
 
-/// While both send: the carrier must not be closed before the other side knows that all of its bytes have arrived.
+/// While both send: the carrier must not be closed before the other side knows that all of its bytes have
+/// arrived.
 #[test]
 fn both_directions_end_without_a_byte_twice() {
     for (old, new) in [(20, 20), (200, 20), (20, 200)] {
@@ -174,7 +176,8 @@ fn a_retiring_path_that_dies_is_settled_like_any_other() {
                 sim.advance(ms(52 + at));
                 sim.cut(0, cut);
                 let gap = bulk(&mut sim, from, id, secs(3));
-                // As for a path that dies while it is used: three round trips, those with a full queue, and 200 ms.
+                // As for a path that dies while it is used: three round trips, those with a full queue, and
+                // 200 ms.
                 assert!(gap <= ms(900), "from {from:?}, {cut:?} after {at} ms: {gap:?}");
                 assert!(gone(&sim, OLD), "from {from:?}, {cut:?} after {at} ms\n{}", sim.report());
                 sim.settle();

@@ -8,8 +8,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use simulation::tcp::Link;
 use simulation::{Options, Sim, ms, secs, wide_config};
-use whimbrel_proto::scheduler::{Choice, ENDLESS, PathSnapshot, Snapshots, decide, retain_eligible};
+use whimbrel_proto::fuzzing::scheduler::{Choice, PathSnapshot, Snapshots, decide, retain_eligible};
 use whimbrel_proto::{Config, HandoverMode, PathId, SchedulerKind, Side};
+
+/// The writer has more than is taken.
+const ENDLESS: u64 = u64::MAX;
 
 fn snapshot() -> impl Strategy<Value = PathSnapshot> {
     let times = (1u64..2000, 0u64..500, 1u64..2000, 0u64..3000);
@@ -68,7 +71,8 @@ proptest! {
         }
     }
 
-    /// Schedulers that look at nothing but room never leave a path idle that has some, unless another has too.
+    /// Schedulers that look at nothing but room never leave a path idle that has some, unless another has
+    /// too.
     #[test]
     fn full_carriers_are_not_waited_for(all in paths(), waiting in waiting()) {
         let mut eligible = all.clone();
@@ -81,8 +85,8 @@ proptest! {
         }
     }
 
-    /// Earliest arrival leaves a path only for good reason: the best path is full for now, and either brings all that waits
-    /// sooner, or the other one has enough to do already.
+    /// Earliest arrival leaves a path only for good reason: the best path is full for now, and either brings
+    /// all that waits sooner, or the other one has enough to do already.
     #[test]
     fn an_idle_path_is_left_only_if_others_bring_everything_sooner(all in paths(), waiting in waiting()) {
         let mut eligible = all.clone();
@@ -112,8 +116,8 @@ proptest! {
         }
     }
 
-    /// A path that was passed over gets its turn when the others have filled up; data never waits for ever for a path
-    /// that has gone silent.
+    /// A path that was passed over gets its turn when the others have filled up; data never waits for ever
+    /// for a path that has gone silent.
     #[test]
     fn nobody_starves(mut all in paths(), waiting in waiting()) {
         all.iter_mut().for_each(|path| path.room = true);

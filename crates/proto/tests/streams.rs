@@ -247,7 +247,7 @@ fn the_end_stays_the_end() {
 /// Every segment of streams that are over arrives once more.
 #[test]
 fn frames_of_streams_that_are_over_are_ignored() {
-    use whimbrel_proto::frame::Frame;
+    use whimbrel_proto::fuzzing::frame::Frame;
     let mut sim = Sim::established(Options::default());
     let id = sim.open(Side::Client).unwrap();
     sim.write(Side::Client, id, 10);

@@ -241,11 +241,11 @@ fn a_question_is_not_taken_for_an_answer() {
     assert_eq!(sim.path(Side::Client, PATH).map(|p| p.state), Some(PathState::Active));
 }
 
-/// A peer that claims to have held an acknowledgement back for longer than it promised would make the path look
-/// faster than it is.
+/// A peer that claims to have held an acknowledgement back for longer than it promised would make the path
+/// look faster than it is.
 #[test]
 fn a_claimed_delay_beyond_the_promise_does_not_shorten_the_round_trip() {
-    use whimbrel_proto::frame::{Frame, PathReport};
+    use whimbrel_proto::fuzzing::frame::{Frame, PathReport};
     let (mut sim, id) = steady(Options { delay: ms(50), ..Options::default() });
     sim.stall(0, true);
     let before = sim.path(Side::Client, PATH).unwrap().srtt;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use whimbrel_base::{EndpointId, Name, random_bytes};
-use whimbrel_proto::frame::{Join, Open};
-use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, JoinError, PathId, PathState, segment};
+use whimbrel_proto::{
+    CloseCode, Connection as Engine, FirstFlight, Join, JoinError, Open, PathId, PathState, segment,
+};
 
 pub(crate) use quic::accept_quic;
 pub(crate) use tcp::accept_tcp;
@@ -82,11 +83,11 @@ fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, 
     if endpoint.has_lost(path.local.ip()) {
         return shared.with(|state| state.engine.path_lost(Instant::now(), id));
     }
-    if let Err(error) = path.feed(shared, &plaintext) {
+    if let Err(error) = path.feed(&**shared, &plaintext) {
         shared.path_closed(&path, &error);
     }
     // Answer at once; the driver learns of the path, and of an error if there is one.
-    let _ = path.flush(shared);
+    let _ = path.flush(&**shared);
     shared.with(|_| ());
 }
 

@@ -42,7 +42,7 @@ async fn attend(driver: impl Future<Output = ()> + Unpin, registry: &Registry, s
         let end = || {
             shared.give_up(CloseCode::INTERNAL, "internal error");
             shared.with(|state| {
-                state.wake_streams();
+                state.wakers.all_over();
                 state.paths.clear();
             });
         };

@@ -17,6 +17,7 @@ use std::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 pub(crate) use reach::Reach;
+pub(crate) use segments::{Next, Segments};
 pub(crate) use sizes::{SMALL_SEGMENT, Sizes};
 pub(crate) use tcp::{TcpCarrier, kind_of, stream_socket, tune};
 

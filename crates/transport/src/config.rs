@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use whimbrel_proto::{EARLY_DATA_WINDOW, HandoverMode, Params, SchedulerKind};
+use whimbrel_proto::{EARLY_DATA_WINDOW, HandoverMode, Params, Pool, SchedulerKind};
 
 use crate::carrier::Carriers;
 use crate::manager::PathPolicy;
@@ -104,7 +104,7 @@ impl Config {
         }
     }
 
-    pub(crate) fn engine(&self) -> whimbrel_proto::Config {
+    pub(crate) fn engine(&self, pool: &Pool) -> whimbrel_proto::Config {
         whimbrel_proto::Config {
             params: Params {
                 max_data: self.window,
@@ -122,6 +122,7 @@ impl Config {
             keepalive: self.keepalive,
             handover: self.handover,
             scheduler: self.scheduler,
+            pool: pool.clone(),
         }
     }
 }

@@ -90,14 +90,14 @@ impl Connection {
     pub fn abort(&self, code: CloseCode, reason: &str) {
         self.shared().with(|state| {
             state.engine.abort(code, reason);
-            state.wake_streams();
+            state.wakers.all_over();
         });
     }
 
     /// Waits until the connection is over, and tells why. Cancel-safe.
     pub async fn closed(&self) -> CloseReason {
         loop {
-            let settled = self.shared().settled.notified();
+            let settled = self.shared().news.of_connection();
             tokio::pin!(settled);
             settled.as_mut().enable();
             if let Some(reason) = self.shared().close_reason() {
@@ -183,8 +183,8 @@ fn stats_of(state: &State) -> ConnectionStats {
         handover: state.engine.handover(),
         scheduler: state.engine.scheduler(),
         moves: state.moves,
-        last_recovery: state.last_recovery,
-        unreachable: state.outage.map(|since: Instant| since.elapsed()),
+        last_recovery: state.outage.last(),
+        unreachable: state.outage.lasts(Instant::now()),
         paths: paths.collect(),
     }
 }
@@ -219,6 +219,6 @@ mod tests {
             assert!(pin!(connection.accept_stream()).poll(&mut cx).is_pending());
         }
         let state = connection.shared().lock();
-        assert_eq!((state.openers.len(), state.accepters.len()), (1, 1));
+        assert_eq!(state.wakers.waiting(), (1, 1));
     }
 }

@@ -73,7 +73,7 @@ impl PathControl {
             state.pin(id);
             Ok(())
         })?;
-        self.shared.changed.notify_one();
+        self.shared.mover.look();
         Ok(())
     }
 }

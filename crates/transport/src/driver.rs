@@ -32,9 +32,7 @@ impl Driver {
     fn drive_paths(&self, cx: &mut Context<'_>) -> bool {
         let paths = {
             let mut state = self.shared.lock();
-            if !state.driver.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
-                state.driver = Some(cx.waker().clone());
-            }
+            state.wakers.wait_to_drive(cx);
             state.paths()
         };
         let several = paths.len() > 1;
@@ -42,7 +40,7 @@ impl Driver {
         let mut more = false;
         for path in &paths {
             let was_blocked = path.is_blocked();
-            match path.drive(&self.shared, cx) {
+            match path.drive(&*self.shared, cx) {
                 Ok(Worked { read, again }) => {
                     let blocked = several && path.is_blocked();
                     if blocked {
@@ -55,7 +53,7 @@ impl Driver {
                 Err(error) => {
                     // What the peer said last may still be sent: the reason of a protocol error.
                     if matches!(error, PathError::Protocol) {
-                        let _ = path.flush(&self.shared);
+                        let _ = path.flush(&*self.shared);
                     }
                     self.shared.path_closed(path, &error);
                     more = true;
@@ -128,7 +126,7 @@ impl Driver {
         };
         for path in &paths {
             // With the connection over the engine has only its last words left to say.
-            if !matches!(path.flush(&self.shared), Ok(Flow::Blocked)) {
+            if !matches!(path.flush(&*self.shared), Ok(Flow::Blocked)) {
                 path.end();
             }
         }

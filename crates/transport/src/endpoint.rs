@@ -251,7 +251,7 @@ impl Endpoint {
 async fn established(connection: &Connection) -> Result<(), ConnectError> {
     let shared = &connection.handle.shared;
     loop {
-        let settled = shared.settled.notified();
+        let settled = shared.news.of_connection();
         tokio::pin!(settled);
         settled.as_mut().enable();
         if let Some(reason) = shared.close_reason() {

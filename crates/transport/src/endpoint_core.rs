@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use whimbrel_base::{EndpointId, Name, SecretKey};
+use whimbrel_proto::Pool;
 
 use crate::announce::Announcements;
 use crate::carrier::quic::QuicConfig;
@@ -44,6 +45,8 @@ pub(crate) struct EndpointCore {
     pub(crate) lost: Mutex<HashSet<IpAddr>>,
     pub(crate) sockets: Mutex<Sockets>,
     pub(crate) resolver: Mutex<Option<Arc<dyn Resolver>>>,
+    /// Memory for the streams of all connections.
+    pub(crate) pool: Pool,
     pub(crate) registry: Registry,
     pub(crate) listeners: Listeners,
     pub(crate) half_open: HalfOpen,
@@ -119,7 +122,7 @@ impl EndpointCore {
     }
 
     pub(crate) fn engine_config(&self, target: Option<&Name>) -> whimbrel_proto::Config {
-        let mut config = self.config.engine();
+        let mut config = self.config.engine(&self.pool);
         config.params.target = target.map(ToString::to_string);
         config.params.notice_addresses = self.reachable();
         config.params.notice_addresses.truncate(whimbrel_proto::MAX_NOTICE_ADDRESSES);

@@ -53,7 +53,7 @@ pub use report::{CloseReason, ConnectionEvent, ConnectionStats, PathInfo};
 pub use resolver::{BoxFuture, Resolver};
 pub use stream::{RecvHalf, SendHalf, Stream};
 pub use tls::TlsError;
-pub use whimbrel_proto::scheduler::UnknownScheduler;
 pub use whimbrel_proto::{
     CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind, Side, UnknownMode,
+    UnknownScheduler,
 };

@@ -58,16 +58,16 @@ impl Mover {
             if !self.shared().needs_path() {
                 pause = FIRST_PAUSE;
                 tokio::select! {
-                    () = self.shared().changed.notified() => {}
-                    () = self.shared().restart.notified() => {}
-                    () = calls.next(&self.shared().called) => {}
+                    () = self.shared().mover.changed() => {}
+                    () = self.shared().mover.anew() => {}
+                    () = calls.next(self.shared().mover.calls()) => {}
                     () = self.follow(&mut records) => {}
                 }
                 continue;
             }
             // This attempt starts from what is known now; older news is in it.
-            forget(&self.shared().restart).await;
-            calls.forget(&self.shared().called).await;
+            forget(self.shared().mover.anew()).await;
+            calls.forget(self.shared().mover.calls()).await;
             if self.try_once(&policy, &mut records, &mut calls).await.is_err() {
                 self.shared().whereabouts().failed();
                 let asked = async {
@@ -76,9 +76,9 @@ impl Mover {
                 };
                 tokio::select! {
                     () = asked => pause = (pause * 2).min(LONGEST_PAUSE),
-                    () = self.shared().changed.notified() => {}
-                    () = self.shared().restart.notified() => pause = FIRST_PAUSE,
-                    () = calls.next(&self.shared().called) => pause = FIRST_PAUSE,
+                    () = self.shared().mover.changed() => {}
+                    () = self.shared().mover.anew() => pause = FIRST_PAUSE,
+                    () = calls.next(self.shared().mover.calls()) => pause = FIRST_PAUSE,
                     () = self.follow(&mut records) => pause = FIRST_PAUSE,
                 }
             }
@@ -125,9 +125,9 @@ impl Mover {
             }
         };
         tokio::select! {
-            () = self.shared().changed.notified() => {}
-            () = self.shared().restart.notified() => joins.start_anew(&self.joiner),
-            () = calls.next(&self.shared().called) => joins.start_anew(&self.joiner),
+            () = self.shared().mover.changed() => {}
+            () = self.shared().mover.anew() => joins.start_anew(&self.joiner),
+            () = calls.next(self.shared().mover.calls()) => joins.start_anew(&self.joiner),
             () = self.follow(records) => joins.start_anew(&self.joiner),
             () = joins.ended() => {}
             () = retry => {}
@@ -158,15 +158,15 @@ impl Mover {
                 // A path that came up ends the attempt, which has more to do then than to be dropped.
                 biased;
                 result = &mut attempt => return result,
-                () = self.shared().changed.notified() => {
+                () = self.shared().mover.changed() => {
                     // A suspect path may have come back, or the connection may be over.
                     if !self.shared().needs_path() {
                         return Ok(());
                     }
                     continue;
                 }
-                () = self.shared().restart.notified() => {}
-                () = calls.next(&self.shared().called) => {}
+                () = self.shared().mover.anew() => {}
+                () = calls.next(self.shared().mover.calls()) => {}
                 () = self.follow(records) => {}
                 () = impatient => return Ok(()),
             }
@@ -232,10 +232,10 @@ impl Mover {
 }
 
 /// Takes back a notification that nobody has waited for.
-async fn forget(notify: &tokio::sync::Notify) {
+async fn forget(told: impl Future<Output = ()>) {
     tokio::select! {
         biased;
-        () = notify.notified() => {}
+        () = told => {}
         () = std::future::ready(()) => {}
     }
 }

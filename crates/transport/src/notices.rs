@@ -2,7 +2,7 @@
 //! waiting for the name service [msocket §III-B3].
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -46,10 +46,7 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
             Some(key.seal(&Notice::Heard { sequence }))
         }
         (Notice::Heard { sequence }, Side::Server) => {
-            let newest = *shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
-            if sequence == newest {
-                shared.notice_heard.notify_waiters();
-            }
+            shared.notices.answer(sequence);
             None
         }
         // Our own notice, played back to us.
@@ -59,12 +56,8 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
 
 /// The server says where it is now: paths to elsewhere are dead, and it is to be dialled at once.
 fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
-    {
-        let mut newest = shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
-        if sequence <= *newest {
-            return;
-        }
-        *newest = sequence;
+    if !shared.notices.hear(sequence) {
+        return;
     }
     tracing::debug!(connection = %shared.id, ?addresses, "the peer moved");
     let addresses: Vec<SocketAddr> = addresses.iter().copied().map(canonical).collect();
@@ -85,16 +78,12 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
             }
         }
     });
-    shared.called.notify_one();
+    shared.mover.peer_called();
 }
 
 /// Tells one client that this endpoint moved, again and again until it answers or is back.
 pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
-    let sequence = {
-        let mut newest = shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
-        *newest += 1;
-        *newest
-    };
+    let sequence = shared.notices.next();
     let (key, targets, rtt, joined) = {
         let state = shared.lock();
         let joined = state.engine.stats().paths_joined;
@@ -103,11 +92,10 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
     let Some(key) = key else { return };
     let repeat = (rtt.unwrap_or_default() * 3 / 2).clamp(FIRST_REPEAT, LONGEST_FIRST_REPEAT);
     for attempt in 0..REPEATS {
-        let heard = shared.notice_heard.notified();
+        let heard = shared.notices.answered();
         tokio::pin!(heard);
         heard.as_mut().enable();
-        let newest = *shared.notice_sequence.lock().unwrap_or_else(PoisonError::into_inner);
-        if newest != sequence || shared.lock().is_settled() {
+        if !shared.notices.is_newest(sequence) || shared.lock().is_settled() {
             return;
         }
         let addresses = endpoint.bound_at();
@@ -126,7 +114,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
 /// Waits until the client has joined once more, or the connection is over: no notice is needed then. Cancel-safe.
 async fn is_back(shared: &Shared, joined: u64) {
     loop {
-        let changed = shared.path_news.notified();
+        let changed = shared.news.of_paths();
         tokio::pin!(changed);
         changed.as_mut().enable();
         {

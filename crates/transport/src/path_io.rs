@@ -7,8 +7,7 @@ use std::time::Instant;
 use whimbrel_proto::PathId;
 
 use crate::carrier::quic::QuicCarrier;
-use crate::carrier::{CarrierKind, CarrierStats, Flow, PathError, TcpCarrier, Worked};
-use crate::shared::Shared;
+use crate::carrier::{CarrierKind, CarrierStats, Flow, PathError, Segments, TcpCarrier, Worked};
 
 enum Carrier {
     Tcp(Box<TcpCarrier>),
@@ -46,18 +45,18 @@ impl PathIo {
     }
 
     /// Hands what arrived with the path's first flight to the engine.
-    pub(crate) fn feed(&self, shared: &Shared, plaintext: &[u8]) -> Result<(), PathError> {
+    pub(crate) fn feed(&self, engine: &impl Segments, plaintext: &[u8]) -> Result<(), PathError> {
         match &self.carrier {
-            Carrier::Tcp(tcp) => tcp.feed(shared, plaintext),
-            Carrier::Quic(quic) => quic.feed(shared, plaintext),
+            Carrier::Tcp(tcp) => tcp.feed(engine, plaintext),
+            Carrier::Quic(quic) => quic.feed(engine, plaintext),
         }
     }
 
     /// Reads and writes once, as far as the carrier goes, and registers for what it does not give now.
-    pub(crate) fn drive(&self, shared: &Shared, cx: &mut Context<'_>) -> Result<Worked, PathError> {
+    pub(crate) fn drive(&self, engine: &impl Segments, cx: &mut Context<'_>) -> Result<Worked, PathError> {
         match &self.carrier {
-            Carrier::Tcp(tcp) => tcp.drive(shared, cx),
-            Carrier::Quic(quic) => quic.drive(shared, cx),
+            Carrier::Tcp(tcp) => tcp.drive(engine, cx),
+            Carrier::Quic(quic) => quic.drive(engine, cx),
         }
     }
 
@@ -70,18 +69,18 @@ impl PathIo {
     }
 
     /// Writes what waits, for as long as the carrier takes it.
-    pub(crate) fn flush(&self, shared: &Shared) -> Result<Flow, PathError> {
+    pub(crate) fn flush(&self, engine: &impl Segments) -> Result<Flow, PathError> {
         match &self.carrier {
-            Carrier::Tcp(tcp) => tcp.flush(shared),
-            Carrier::Quic(quic) => quic.flush(shared),
+            Carrier::Tcp(tcp) => tcp.flush(engine),
+            Carrier::Quic(quic) => quic.flush(engine),
         }
     }
 
     /// As [`flush`](Self::flush); `None` if another thread is at it.
-    pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
+    pub(crate) fn try_flush(&self, engine: &impl Segments) -> Option<Result<Flow, PathError>> {
         match &self.carrier {
-            Carrier::Tcp(tcp) => tcp.try_flush(shared),
-            Carrier::Quic(quic) => quic.try_flush(shared),
+            Carrier::Tcp(tcp) => tcp.try_flush(engine),
+            Carrier::Quic(quic) => quic.try_flush(engine),
         }
     }
 

@@ -221,8 +221,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use whimbrel_base::{EndpointId, SecretKey};
-    use whimbrel_proto::frame::Open;
-    use whimbrel_proto::{Config, Connection as Engine, FirstFlight, Params, PathId, segment};
+    use whimbrel_proto::{Config, Connection as Engine, FirstFlight, Open, Params, PathId, segment};
 
     use super::*;
 

@@ -14,6 +14,7 @@ use whimbrel_proto::{CloseCode, Read, StreamError, StreamId};
 
 use crate::connection::{Connection, Handle};
 use crate::error::ConnectionError;
+use crate::shared::Wait;
 
 /// An ordered, reliable byte stream in both directions. Reading and writing never wait for each
 /// other. Dropping it ends the sending direction in order and stops the receiving one.
@@ -38,16 +39,14 @@ impl Connection {
         let id = poll_fn(|cx| {
             let mut state = self.shared().lock();
             if let Some(id) = state.engine.open_stream() {
-                state.wake_driver();
+                state.wakers.drive();
                 return Poll::Ready(Ok(id));
             }
             if state.engine.end_reason().is_some() {
                 drop(state);
                 return Poll::Ready(Err(self.closed_error()));
             }
-            if !state.openers.iter().any(|w| w.will_wake(cx.waker())) {
-                state.openers.push(cx.waker().clone());
-            }
+            state.wakers.wait_to_open(cx);
             Poll::Pending
         })
         .await?;
@@ -68,9 +67,7 @@ impl Connection {
                 drop(state);
                 return Poll::Ready(Err(self.closed_error()));
             }
-            if !state.accepters.iter().any(|w| w.will_wake(cx.waker())) {
-                state.accepters.push(cx.waker().clone());
-            }
+            state.wakers.wait_to_accept(cx);
             Poll::Pending
         })
         .await?;
@@ -177,11 +174,10 @@ impl Inner {
         match result {
             Ok(Read::Data(n)) => {
                 // More credit for the peer goes out with the next segment; a large grant at once.
-                let driver = state.engine.has_urgent_control().then(|| state.driver.take()).flatten();
-                drop(state);
-                if let Some(driver) = driver {
-                    driver.wake();
+                if state.engine.has_urgent_control() {
+                    state.wakers.drive();
                 }
+                drop(state);
                 coop.made_progress();
                 Poll::Ready(Ok(n))
             }
@@ -190,7 +186,7 @@ impl Inner {
                 Poll::Ready(Ok(0))
             }
             Ok(Read::Blocked) => {
-                state.wakers.entry(self.id).or_default().read = Some(cx.waker().clone());
+                state.wakers.wait(self.id, Wait::Read, cx);
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(io_error(error))),
@@ -204,9 +200,9 @@ impl Inner {
             let mut state = shared.lock();
             match state.engine.write(self.id, buf) {
                 Ok(0) if !buf.is_empty() => {
-                    state.wakers.entry(self.id).or_default().write = Some(cx.waker().clone());
+                    state.wakers.wait(self.id, Wait::Write, cx);
                     if !state.is_stuck() {
-                        state.wake_driver();
+                        state.wakers.drive();
                     }
                     return Poll::Pending;
                 }
@@ -227,7 +223,7 @@ impl Inner {
         if let Some((_, code, _)) = state.engine.end_reason() {
             return Poll::Ready(Err(io_error(StreamError::ConnectionClosed(code))));
         }
-        state.wakers.entry(self.id).or_default().drained = Some(cx.waker().clone());
+        state.wakers.wait(self.id, Wait::Drained, cx);
         Poll::Pending
     }
 
@@ -254,7 +250,7 @@ impl Drop for Inner {
         // Neither can fail in a way that matters to anybody any more.
         let _ = self.finish();
         self.stop(CloseCode::STREAM_DROPPED);
-        self.handle.shared.lock().wakers.remove(&self.id);
+        self.handle.shared.lock().wakers.forget(self.id);
     }
 }
 

@@ -15,7 +15,7 @@ use quinn::crypto::rustls::QuicClientConfig;
 use raw::{Answer, Identity, PROTOCOL, RawClient, client_config, segment_of, with_length};
 use tokio::net::UdpSocket;
 use whimbrel_base::{ConnectionId, EndpointAddr, SecretKey};
-use whimbrel_proto::frame::{Frame, Join, Open};
+use whimbrel_proto::fuzzing::frame::{Frame, Join, Open};
 use whimbrel_proto::{Params, PathId, segment};
 use whimbrel_transport::{CarrierKind, Carriers, CloseCode, Config, Endpoint};
 

@@ -19,7 +19,7 @@ use raw::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use whimbrel_base::{ConnectionId, EndpointAddr};
-use whimbrel_proto::frame::{Frame, Join, Open, PathReport};
+use whimbrel_proto::fuzzing::frame::{Frame, Join, Open, PathReport};
 use whimbrel_proto::{Params, PathId};
 use whimbrel_transport::{Allow, CloseCode, Config, ConnectError, Connection, Endpoint, ListenOptions};
 

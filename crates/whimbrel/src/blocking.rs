@@ -16,28 +16,29 @@
 //! ```
 //!
 //! # What is as in `std`
-//! - [`Stream`] and `&Stream` are [`Read`](std::io::Read) and [`Write`](std::io::Write); reading and writing never wait
-//!   for each other.
+//! - [`Stream`] and `&Stream` are [`Read`](std::io::Read) and [`Write`](std::io::Write); reading and writing
+//!   never wait for each other.
 //! - Timeouts: [`Stream::set_read_timeout`], [`Stream::set_write_timeout`]; the error's kind is `WouldBlock`
 //!   (`TimedOut` on Windows).
-//! - [`Stream::try_clone`] gives another handle to the same stream; [`Stream::shutdown`] ends one direction or both for
-//!   all of them.
+//! - [`Stream::try_clone`] gives another handle to the same stream; [`Stream::shutdown`] ends one direction
+//!   or both for all of them.
 //! - The end of the peer's stream is read as 0, then and ever after.
 //!
 //! # What is different
-//! - A stream outlives addresses: it waits when the peer is away, for up to [`linger`](crate::Config::linger), instead of
-//!   failing. Set timeouts if you want to know.
-//! - **Dropping** the last handle ends the stream in order, as in `std`. There the kernel goes on to send what was
-//!   written when the process ends; here nobody would. So the drop waits until the peer has it all, for at most the
-//!   stream's [linger time](Stream::set_linger). [`Stream::close`] does the same and says whether it succeeded.
+//! - A stream outlives addresses: it waits when the peer is away, for up to
+//!   [`linger`](crate::Config::linger), instead of failing. Set timeouts if you want to know.
+//! - **Dropping** the last handle ends the stream in order, as in `std`. There the kernel goes on to send
+//!   what was written when the process ends; here nobody would. So the drop waits until the peer has it all,
+//!   for at most the stream's [linger time](Stream::set_linger). [`Stream::close`] does the same and says
+//!   whether it succeeded.
 //! - After `shutdown(Read)` the peer's writes fail, where TCP would let it fill a buffer that nobody reads.
 //! - Errors wrap [`ConnectError`](crate::ConnectError), [`ListenError`](crate::ListenError) and
 //!   [`BindError`](crate::BindError), which say what to do.
 //!
 //! # Behind it
 //! A runtime with two threads per process, however many streams there are; it starts with the first endpoint.
-//! [`Stream::connect`] and [`Listener::bind`] use the process's [default endpoint](Endpoint::process_default). Reads and
-//! writes take place in the thread that calls them.
+//! [`Stream::connect`] and [`Listener::bind`] use the process's [default
+//! endpoint](Endpoint::process_default). Reads and writes take place in the thread that calls them.
 
 mod endpoint;
 mod listener;

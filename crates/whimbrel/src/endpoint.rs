@@ -31,8 +31,9 @@ impl Builder {
         self
     }
 
-    /// The name service: its [`Ticket`], [`EndpointAddr`](crate::EndpointAddr) or [`ServiceAddress`], or a text as
-    /// `whimbrel:…` or `ID@names.example.org:4480`. By default there is none, and peers are reached by ticket.
+    /// The name service: its [`Ticket`], [`EndpointAddr`](crate::EndpointAddr) or [`ServiceAddress`], or a
+    /// text as `whimbrel:…` or `ID@names.example.org:4480`. By default there is none, and peers are reached
+    /// by ticket.
     pub fn names<S>(mut self, service: S) -> Self
     where
         S: TryInto<ServiceAddress>,
@@ -73,8 +74,9 @@ impl Builder {
         self
     }
 
-    /// Which networks connections use, and which they like best: a [`Policy`](crate::Policy), or a [`PathPolicy`]
-    /// with interfaces of your own choice. It brings its own [mode](Self::handover) unless one is set.
+    /// Which networks connections use, and which they like best: a [`Policy`](crate::Policy), or a
+    /// [`PathPolicy`] with interfaces of your own choice. It brings its own [mode](Self::handover) unless one
+    /// is set.
     pub fn paths(mut self, policy: impl Into<PathPolicy>) -> Self {
         self.transport = self.transport.paths(policy);
         self
@@ -133,8 +135,9 @@ impl Drop for Guard {
 
 /// A process's presence: one key, its sockets, its connections. Cheap to clone.
 ///
-/// It is a [`transport::Endpoint`], whose methods it has too, with a name service. When the last clone is dropped it
-/// stops to listen; connections that are still held go on. [`close`](transport::Endpoint::close) ends them in order.
+/// It is a [`transport::Endpoint`], whose methods it has too, with a name service. When the last clone is
+/// dropped it stops to listen; connections that are still held go on. [`close`](transport::Endpoint::close)
+/// ends them in order.
 #[derive(Clone)]
 pub struct Endpoint {
     transport: transport::Endpoint,
@@ -147,8 +150,8 @@ impl Endpoint {
         Builder::default()
     }
 
-    /// Connects to a name, a ticket (`"whimbrel:…"` or [`Ticket`]) or an [`EndpointAddr`](crate::EndpointAddr), and
-    /// returns once the peer has accepted. Cancel-safe.
+    /// Connects to a name, a ticket (`"whimbrel:…"` or [`Ticket`]) or an
+    /// [`EndpointAddr`](crate::EndpointAddr), and returns once the peer has accepted. Cancel-safe.
     ///
     /// # Errors
     /// [`ConnectError`] says what to do.
@@ -165,8 +168,8 @@ impl Endpoint {
         Ok(self.transport.connect_early(target.into_target()?).await?)
     }
 
-    /// Listens under a name, for everybody. The name is registered with the name service, if there is one, and kept up
-    /// to date for as long as the listener lives.
+    /// Listens under a name, for everybody. The name is registered with the name service, if there is one,
+    /// and kept up to date for as long as the listener lives.
     ///
     /// # Errors
     /// [`ListenError`] says what to do.
@@ -187,8 +190,8 @@ impl Endpoint {
         Ok(self.transport.listen_with(Some(name.into_name()?), options).await?)
     }
 
-    /// Where this endpoint can be reached now, in one line of text: enough for others to connect without any name
-    /// service. `name` is the one listened for, if any.
+    /// Where this endpoint can be reached now, in one line of text: enough for others to connect without any
+    /// name service. `name` is the one listened for, if any.
     pub fn ticket(&self, name: Option<Name>) -> Ticket {
         Ticket::new(self.transport.id(), self.transport.addr().addrs, name)
     }

@@ -1,8 +1,8 @@
 //! Connections that survive every move.
 //!
-//! A program connects to a *name* (or to a ticket, which needs no name service), and the connection lives until somebody
-//! closes it, whatever happens to addresses, interfaces and networks underneath: both sides may move, at the same time,
-//! or sleep for hours.
+//! A program connects to a *name* (or to a ticket, which needs no name service), and the connection lives
+//! until somebody closes it, whatever happens to addresses, interfaces and networks underneath: both sides
+//! may move, at the same time, or sleep for hours.
 //!
 //! ```no_run
 //! # async fn run(key: whimbrel::SecretKey) -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,5 @@
-//! The blocking face behaves as `std::net` does; the expectations are those of std's own tests of `TcpStream`.
+//! The blocking face behaves as `std::net` does; the expectations are those of std's own tests of
+//! `TcpStream`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -353,7 +354,8 @@ fn the_process_has_a_default_endpoint() {
     assert_eq!(Endpoint::process_default().unwrap().id(), own.id());
 }
 
-/// The listener's side ends last, with nothing to say: the caller's drop must not wait for an answer that never comes.
+/// The listener's side ends last, with nothing to say: the caller's drop must not wait for an answer that
+/// never comes.
 #[test]
 fn who_ends_last_says_that_it_read_the_end() {
     let Pair { mut client, mut server, .. } = pair(149);

@@ -30,7 +30,8 @@ fn end_of_file_is_reported_and_costs_no_cpu() {
     for _ in 0..1000 {
         assert_eq!(client.read(&mut [0; 100]).unwrap(), 0);
     }
-    // The connection lives on in the other direction: nothing spins meanwhile, while one side waits in a read.
+    // The connection lives on in the other direction: nothing spins meanwhile, while one side waits in a
+    // read.
     let reader = thread::spawn(move || {
         let mut text = String::new();
         server.read_to_string(&mut text).unwrap();

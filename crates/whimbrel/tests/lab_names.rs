@@ -126,7 +126,8 @@ fn moved_before_lookup(way: Way, family: Family) {
     world.transfer(&connection, way).finish(world.client_node());
 }
 
-/// Somebody moves between the lookup and the answer to the first flight: 20 ms for the question, then 60 ms at most.
+/// Somebody moves between the lookup and the answer to the first flight: 20 ms for the question, then 60 ms
+/// at most.
 fn moved_at_connect_time(way: Way, family: Family) {
     let world = World::new(family);
     for mover in [Mover::Client, Mover::Server, Mover::Both] {

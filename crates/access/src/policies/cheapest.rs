@@ -3,7 +3,8 @@
 use super::arrival::{Race, enter_path};
 use crate::{Cost, Decision, Estimate, Forecast, Key, PathId, Policy, Reason, Rule, Situation};
 
-/// Uses unmetered paths by earliest arrival. Metered ones only if there is nothing else, and the cost preference allows.
+/// Uses unmetered paths by earliest arrival. Metered ones only if there is nothing else, and the cost
+/// preference allows.
 pub(crate) struct Cheapest;
 
 impl Policy for Cheapest {

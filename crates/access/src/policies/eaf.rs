@@ -53,7 +53,8 @@ impl Policy for EafMptcp {
     }
 }
 
-/// Single paths in order; then for two, three, … paths all subsets in lexicographic order, each in all its orders.
+/// Single paths in order; then for two, three, … paths all subsets in lexicographic order, each in all its
+/// orders.
 fn ordered_selections(paths: &[PathId]) -> Vec<PathList> {
     let mut selections: Vec<PathList> = paths.iter().copied().map(PathList::one).collect();
     let combined = &paths[..paths.len().min(MAX_COMBINED)];

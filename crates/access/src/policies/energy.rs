@@ -5,10 +5,11 @@ use crate::{Decision, Estimate, Forecast, PathId, Policy, Reason, Rule, Seconds,
 
 /// Weighs the energy of a path's radio against the time it takes.
 ///
-/// A cellular radio stays powered for seconds after each transfer, Wi-Fi hardly: what counts is to leave the dear radio
-/// asleep. A path that carries something already costs nothing more to wake.
+/// A cellular radio stays powered for seconds after each transfer, Wi-Fi hardly: what counts is to leave the
+/// dear radio asleep. A path that carries something already costs nothing more to wake.
 pub(crate) struct Energy {
-    /// The energy of each path relative to the first, from its wake-up to its sleep; paths beyond the list count 10.
+    /// The energy of each path relative to the first, from its wake-up to its sleep; paths beyond the list
+    /// count 10.
     pub(crate) cost: Vec<f64>,
     /// How many times as long a unit may take to save all the energy.
     pub(crate) patience: f64,
@@ -24,7 +25,8 @@ impl Policy for Energy {
         let mut ranking = Decision::default();
         for path in situation.usable() {
             let dearer = 1.0 + self.patience * self.cost_of(situation, path);
-            // What completes later scores worse than the best so far; rounding must not hide what scores better.
+            // What completes later scores worse than the best so far; rounding must not hide what scores
+            // better.
             let latest = Seconds((situation.now.0 + least / dearer) * (1.0 + 1e-9));
             let mut race = Race::new(forecast);
             enter_path(&mut race, situation, path);

@@ -3,8 +3,8 @@
 use super::arrival::{Race, enter_path};
 use crate::{Decision, Estimate, Forecast, PathId, Policy, Reason, Rule, Seconds, Situation};
 
-/// Always takes the path with the smallest round-trip time. One that was never measured counts as fastest, once: using
-/// it measures it.
+/// Always takes the path with the smallest round-trip time. One that was never measured counts as fastest,
+/// once: using it measures it.
 pub(crate) struct LowestLatency;
 
 /// The path with the smallest round-trip time, and why.

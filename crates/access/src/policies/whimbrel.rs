@@ -10,10 +10,12 @@ use crate::{
 /// Sends each unit, or each part of a large one, where it is complete first.
 ///
 /// 1. Intents rule paths out: money, losses, the background.
-/// 2. So does a rate far below that of the path that answers fastest. Of the remaining ways, the earliest arrival wins;
-///    another path than home (the one that brings the first window of a page soonest) must be earlier by a margin, because
-///    what comes after the unit will want connections at home whose windows have grown. Not so where it is as near as home.
-/// 3. A unit that is large enough is split between the best ways of two paths where all of it is there earlier.
+/// 2. So does a rate far below that of the path that answers fastest. Of the remaining ways, the earliest
+///    arrival wins; another path than home (the one that brings the first window of a page soonest) must be
+///    earlier by a margin, because what comes after the unit will want connections at home whose windows have
+///    grown. Not so where it is as near as home.
+/// 3. A unit that is large enough is split between the best ways of two paths where all of it is there
+///    earlier.
 /// 4. When something has become free, the end of what still has far to go moves there.
 pub(crate) struct Whimbrel {
     /// Smaller units are never split, bytes.
@@ -97,15 +99,17 @@ impl Policy for Whimbrel {
     }
 }
 
-/// No unit needs to be earlier by more than this to leave home: where queues are long, latency matters little.
+/// No unit needs to be earlier by more than this to leave home: where queues are long, latency matters
+/// little.
 const MOST_MARGIN: Seconds = Seconds(0.02);
 
-/// The shares of a unit that are tried for its second part. The ends of the scale are for paths of very unequal rates.
+/// The shares of a unit that are tried for its second part. The ends of the scale are for paths of very
+/// unequal rates.
 const SHARES: [f64; 10] = [0.5, 0.25, 0.75, 0.125, 0.375, 0.625, 0.875, 1.0 / 16.0, 1.0 / 32.0, 15.0 / 16.0];
 
 impl Whimbrel {
-    /// Find the best way on each path, and the best of them: the earliest, unless home is hardly later. If the unit can't
-    /// be split, ways that can't be the best are left out.
+    /// Find the best way on each path, and the best of them: the earliest, unless home is hardly later. If
+    /// the unit can't be split, ways that can't be the best are left out.
     fn ways(
         &self,
         situation: &Situation<'_>,
@@ -138,7 +142,8 @@ impl Whimbrel {
         completes - saves
     }
 
-    /// The first connection to a destination opens a second one on the nearest other path, for what comes next.
+    /// The first connection to a destination opens a second one on the nearest other path, for what comes
+    /// next.
     fn warm_up(&self, situation: &Situation<'_>, allowed: &Allowed, best: Way, decision: &mut Decision) {
         if !self.warms || !decision.parts().is_empty() {
             return;
@@ -237,8 +242,8 @@ impl Allowed {
         (0..MAX_PATHS as u8).map(PathId).filter(move |path| paths[path.index()])
     }
 
-    /// Those of them that are not far slower than the path that answers fastest: they could add little, and would hold
-    /// hostage what is sent there.
+    /// Those of them that are not far slower than the path that answers fastest: they could add little, and
+    /// would hold hostage what is sent there.
     fn worthy(&self, situation: &Situation<'_>) -> impl Iterator<Item = PathId> + use<> {
         const LEAST: f64 = 0.05;
         let rate = |path: PathId| situation.paths[path.index()].rate_max;
@@ -279,7 +284,8 @@ fn earliest_on(
     Some(Way { path, choice: best.choice, completes: best.completes? })
 }
 
-/// Whether another path answers about as fast as the fastest. Then no path is home: what comes next is as well served there.
+/// Whether another path answers about as fast as the fastest. Then no path is home: what comes next is as
+/// well served there.
 fn has_equals(situation: &Situation<'_>) -> bool {
     const ABOUT: f64 = 1.2;
     let rtts = || situation.usable().filter_map(|path| situation.paths[path.index()].srtt_min);
@@ -287,8 +293,8 @@ fn has_equals(situation: &Situation<'_>) -> bool {
     rtts().filter(|rtt| *rtt < fastest * ABOUT).count() > 1
 }
 
-/// The path that brings the first window of a connection soonest. One that was never measured counts as the best, until it is
-/// being used.
+/// The path that brings the first window of a connection soonest. One that was never measured counts as the
+/// best, until it is being used.
 fn home(situation: &Situation<'_>) -> Option<PathId> {
     const FIRST_WINDOW: f64 = 14_600.0;
     let takes = |path: PathId| {

@@ -39,7 +39,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of version 1, field by field. If this fails, older programs can no longer read what this one writes.
+/// The bytes of version 1, field by field. If this fails, older programs can no longer read what this one
+/// writes.
 #[test]
 fn the_bytes_of_a_record() {
     let key = user_key();

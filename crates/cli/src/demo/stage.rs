@@ -58,7 +58,8 @@ pub(crate) struct Count {
 }
 
 impl Stage {
-    /// Makes a file of `size` bytes and starts everything. The file leaves the web server at `rate` bytes a second.
+    /// Makes a file of `size` bytes and starts everything. The file leaves the web server at `rate` bytes a
+    /// second.
     pub(crate) async fn set(size: u64, rate: u64) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("whimbrel-demo-")

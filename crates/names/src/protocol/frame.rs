@@ -44,9 +44,9 @@ pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, ProtocolError> {
 
 /// Finds the messages in a stream that comes in pieces.
 ///
-/// Holds at most one incomplete message and what was [pushed](Self::push) last, so whoever feeds it pieces of bounded
-/// size, and takes all messages after each, needs bounded memory. After an error the stream is of no more use: every
-/// further call gives the same error.
+/// Holds at most one incomplete message and what was [pushed](Self::push) last, so whoever feeds it pieces of
+/// bounded size, and takes all messages after each, needs bounded memory. After an error the stream is of no
+/// more use: every further call gives the same error.
 #[derive(Debug)]
 pub struct Decoder<M> {
     buffer: BytesMut,

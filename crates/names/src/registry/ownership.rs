@@ -97,8 +97,8 @@ pub(super) fn entry(
     Entry { record, granted, expires, held_until: expires.saturating_add(grace) }
 }
 
-/// Until when a record counts that was accepted, or whose endpoint gave a sign of life, at `now`: for its lifetime, and
-/// no longer than its delegation.
+/// Until when a record counts that was accepted, or whose endpoint gave a sign of life, at `now`: for its
+/// lifetime, and no longer than its delegation.
 pub(super) fn expiry(record: &SignedRecord, right: Right, now: UnixTime) -> UnixTime {
     let expires = now.saturating_add(record.record().lifetime);
     match right {

@@ -8,12 +8,12 @@ use crate::error::NamesError;
 use crate::store::{Entry, Stored};
 
 impl Registry {
-    /// Takes in an encoded record from `peer`, the endpoint at the other end of the connection that it came over. Says
-    /// until when the record counts. The same bytes again are a sign of life.
+    /// Takes in an encoded record from `peer`, the endpoint at the other end of the connection that it came
+    /// over. Says until when the record counts. The same bytes again are a sign of life.
     ///
     /// # Errors
-    /// See the table of the [module](super). Nothing has changed then, except that with [`NamesError::Unavailable`] it
-    /// may have.
+    /// See the table of the [module](super). Nothing has changed then, except that with
+    /// [`NamesError::Unavailable`] it may have.
     pub async fn publish(
         &self,
         peer: EndpointId,
@@ -24,8 +24,8 @@ impl Registry {
         self.take_in(peer, record, now).await
     }
 
-    /// Takes in a record that withdraws its name: watchers hear of it, and the name stays its owner's for the grace
-    /// period. A user's key may so withdraw a device's or service's name from the key that had it.
+    /// Takes in a record that withdraws its name: watchers hear of it, and the name stays its owner's for the
+    /// grace period. A user's key may so withdraw a device's or service's name from the key that had it.
     ///
     /// # Errors
     /// As [`publish`](Self::publish); [`NamesError::NotARevocation`] and [`NamesError::NotFound`] besides.
@@ -90,13 +90,13 @@ impl Registry {
         Err(NamesError::Busy(name.clone()))
     }
 
-    /// Takes a sign of life from `peer`, an authenticated endpoint, for a name of its own: the record counts for its
-    /// lifetime from `now`. Says until when.
+    /// Takes a sign of life from `peer`, an authenticated endpoint, for a name of its own: the record counts
+    /// for its lifetime from `now`. Says until when.
     ///
     /// # Errors
-    /// [`NamesError::NameTaken`] when the name is not the peer's; [`NamesError::NotFound`], [`NamesError::Expired`] or
-    /// [`NamesError::Revoked`] when a record must be published again; the errors of delegations when the user's word no
-    /// longer counts.
+    /// [`NamesError::NameTaken`] when the name is not the peer's; [`NamesError::NotFound`],
+    /// [`NamesError::Expired`] or [`NamesError::Revoked`] when a record must be published again; the errors
+    /// of delegations when the user's word no longer counts.
     pub async fn heartbeat(
         &self,
         name: &Name,

@@ -1,7 +1,7 @@
 //! Who watches what on this server.
 //!
-//! Each watched name has one place for its newest record, however many watch it; a watcher that is slow finds the newest
-//! there. So watchers cost memory for themselves only, and nobody waits for them.
+//! Each watched name has one place for its newest record, however many watch it; a watcher that is slow finds
+//! the newest there. So watchers cost memory for themselves only, and nobody waits for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -17,8 +17,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const FIRST_ANSWER: Duration = Duration::from_secs(20);
 /// After so long without the service, its hosts are resolved anew.
 const UNREACHABLE: Duration = Duration::from_secs(30);
-/// A resolver whose endpoint is gone ends after so long without a question: longer than between two signs of life of a
-/// listener that outlived the endpoint.
+/// A resolver whose endpoint is gone ends after so long without a question: longer than between two signs of
+/// life of a listener that outlived the endpoint.
 const IDLE: Duration = Duration::from_secs(15 * 60);
 const READ_SIZE: usize = 16 * 1024;
 

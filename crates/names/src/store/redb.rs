@@ -1,11 +1,12 @@
 //! A store in one file, on the embedded database redb.
 //!
-//! What was acknowledged is on the disk: it survives the death of the process and of the machine at any instant. One
-//! thread writes. It takes all the puts that are waiting into one transaction, so that they share the one wait for the
-//! disk, and answers each when the disk has answered. Who comes after whom is known before that, in memory.
+//! What was acknowledged is on the disk: it survives the death of the process and of the machine at any
+//! instant. One thread writes. It takes all the puts that are waiting into one transaction, so that they
+//! share the one wait for the disk, and answers each when the disk has answered. Who comes after whom is
+//! known before that, in memory.
 //!
-//! A full or failing disk makes puts fail, and nothing else: the file is opened again for the next put, which succeeds
-//! once the disk does.
+//! A full or failing disk makes puts fail, and nothing else: the file is opened again for the next put, which
+//! succeeds once the disk does.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -57,10 +58,12 @@ struct Shared {
 type Opener = dyn Fn(&Path) -> Result<Database, DatabaseError> + Send + Sync;
 
 impl RedbStore {
-    /// Opens the store in `file`, and makes it if there is none. Blocks: it reads the file, and after a crash repairs it.
+    /// Opens the store in `file`, and makes it if there is none. Blocks: it reads the file, and after a crash
+    /// repairs it.
     ///
     /// # Errors
-    /// [`StoreError`] says what is wrong with the file: in use, damaged, of another format, not to be read or written.
+    /// [`StoreError`] says what is wrong with the file: in use, damaged, of another format, not to be read or
+    /// written.
     pub fn open(file: impl Into<PathBuf>) -> Result<Self, StoreError> {
         Self::open_with(file.into(), Box::new(creation::open))
     }
@@ -194,7 +197,8 @@ impl Shared {
         *self.database.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Names the file in an error. After one that redb doesn't recover from, lets go of the file, to open it again.
+    /// Names the file in an error. After one that redb doesn't recover from, lets go of the file, to open it
+    /// again.
     fn failed(&self, failure: Failure) -> StoreError {
         if failure.closes() {
             let mut open = self.database.lock().unwrap_or_else(PoisonError::into_inner);

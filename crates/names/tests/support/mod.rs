@@ -11,7 +11,8 @@ use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, enco
 use whimbrel_names::{Limits, NameResolver, Service, Store};
 use whimbrel_transport::{Connection, Endpoint, ManualMonitor, Stream};
 
-/// The service's, and none that the system gives to outgoing connections: it must be free when the service comes back.
+/// The service's, and none that the system gives to outgoing connections: it must be free when the service
+/// comes back.
 pub const SERVICE_PORT: u16 = 4600;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);

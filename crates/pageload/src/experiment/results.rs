@@ -75,7 +75,8 @@ pub(super) fn line(page: &str, bytes: f64, setting: &Setting, plts: &[f64]) -> S
     line
 }
 
-/// A file that grows row by row. After a kill, the half line at its end is cut off, and writing goes on behind it.
+/// A file that grows row by row. After a kill, the half line at its end is cut off, and writing goes on
+/// behind it.
 pub(super) struct Writer {
     file: File,
     name: String,

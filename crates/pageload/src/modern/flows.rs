@@ -1,42 +1,13 @@
 //! Flows: one path of one connection each. How windows grow, round by round, and what a loss does.
 
+use super::parts::{Flow, NEVER, Phase, Rules, State};
 use super::settings::Protocol;
-use super::world::{NEVER, Rules, State, World};
+use super::world::World;
 
 /// Bytes in a segment.
 pub(super) const SEGMENT: f64 = 1460.0;
 /// The smallest retransmission timeout of Linux; the round trip comes on top.
 const RTO_MIN: f64 = 0.2;
-
-/// How a flow's rate is limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// Handshakes; the timer says until when.
-    Setup,
-    /// By its window, which doubles each round trip.
-    SlowStart,
-    /// By its window, which grows by a segment each round trip.
-    Avoidance,
-    /// By its share only.
-    Full,
-}
-
-/// One path of one connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Flow {
-    pub(super) connection: u16,
-    pub(super) path: u8,
-    pub(super) phase: Phase,
-    pub(super) active: bool,
-    /// When set-up is done, or the present round ends.
-    pub(super) timer: f64,
-    pub(super) window: f64,
-    pub(super) rate: f64,
-    pub(super) delivered: f64,
-    /// The share of the path was less than the window allows, at some time in this round.
-    pub(super) limited: bool,
-    rounds: u32,
-}
 
 impl World {
     /// Add a flow that is set up at this time.
@@ -137,7 +108,8 @@ impl World {
         }
     }
 
-    /// A segment is missing until `until`: over TCP all that arrives on the connection waits for it, over QUIC one stream.
+    /// A segment is missing until `until`: over TCP all that arrives on the connection waits for it, over
+    /// QUIC one stream.
     fn hold(&mut self, connection: u16, until: f64) {
         let all = self.connections[usize::from(connection)].protocol != Protocol::H3;
         let hit = self
@@ -158,8 +130,8 @@ fn start_round(flow: &mut Flow, clock: f64, rtt: f64) {
     flow.timer = if flow.phase == Phase::Full { NEVER } else { clock + rtt };
 }
 
-/// Whether a segment of this round was lost: drawn from seed, path, connection and round alone, so that it is the same
-/// in a prediction as in reality.
+/// Whether a segment of this round was lost: drawn from seed, path, connection and round alone, so that it is
+/// the same in a prediction as in reality.
 fn is_lost(flow: &Flow, loss: f64, seed: u64) -> bool {
     if flow.delivered == 0.0 {
         return false;

@@ -1,7 +1,8 @@
 //! When would a transfer complete, if: by simulating a copy.
 
+use super::parts::{Done, NEVER, NOTHING, Rules, State, Stream};
 use super::settings::Protocol;
-use super::world::{Done, NEVER, NOTHING, Rules, State, Stream, World};
+use super::world::World;
 use whimbrel_access::{Choice, Forecast, Part, PathList, Seconds};
 
 /// Events after which a prediction gives up; a real one takes some dozens.
@@ -72,8 +73,8 @@ impl Forecast for Predictor<'_> {
 const BEFORE: f64 = 1.0 - 1e-9;
 
 impl Predictor<'_> {
-    /// Whether one of the streams asked about (those with numbers from `smallest`, which are the last, and `first`) could
-    /// not be complete before the bound even if it had its paths to itself.
+    /// Whether one of the streams asked about (those with numbers from `smallest`, which are the last, and
+    /// `first`) could not be complete before the bound even if it had its paths to itself.
     fn is_hopeless(&self, smallest: u32, first: u32, bound: Seconds) -> bool {
         let world = &*self.copy;
         let late = |stream: &Stream| {
@@ -146,7 +147,8 @@ impl World {
                 .any(|other| other.open && other.host == host && other.tls == tls && other.paths == paths)
     }
 
-    /// Close the connection that has been quiet longest if there are as many as allowed. False if all are in use.
+    /// Close the connection that has been quiet longest if there are as many as allowed. False if all are in
+    /// use.
     fn make_room(&mut self, rules: &Rules<'_>) -> bool {
         let open = self.connections.iter().filter(|connection| connection.open).count();
         if open < rules.settings.max_total as usize {

@@ -1,16 +1,8 @@
 //! Who gets how much: flows share paths, streams share connections.
 
-use super::flows::Phase;
+use super::parts::{Claim, Connection, LEAST_URGENT, NEVER, Phase, Rules};
 use super::settings::Protocol;
-use super::world::{Connection, LEAST_URGENT, NEVER, Rules, World};
-
-/// A flow that wants a share of its path.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Claim {
-    flow: u16,
-    path: u8,
-    wanted: f64,
-}
+use super::world::World;
 
 impl Connection {
     /// Whether the most urgent stream goes before all others.
@@ -42,8 +34,8 @@ impl World {
         self.share_connections(rules);
     }
 
-    /// Which connections have something to bring, and which of their streams take part. Connections without such
-    /// streams have no active flows either.
+    /// Which connections have something to bring, and which of their streams take part. Connections without
+    /// such streams have no active flows either.
     fn group(&mut self, rules: &Rules<'_>) {
         self.regroup = false;
         for &n in &self.running {

@@ -1,8 +1,9 @@
 //! The real run: which transfers are ready, and who decides about them.
 
+use super::parts::{Done, NEVER, Rules};
 use super::predict::Predictor;
 use super::settings::{Network, Protocol, Settings};
-use super::world::{Done, NEVER, Rules, World};
+use super::world::World;
 use crate::page::Page;
 use crate::scenario::{Outcome, Span};
 use whimbrel_access::{
@@ -35,8 +36,8 @@ impl Simulator {
         Self::default()
     }
 
-    /// Load a page over these networks by this policy. The outcome is written into `outcome`, whose memory is reused;
-    /// its page load time is infinite if the page can't be completed (a network without any rate).
+    /// Load a page over these networks by this policy. The outcome is written into `outcome`, whose memory is
+    /// reused; its page load time is infinite if the page can't be completed (a network without any rate).
     ///
     /// The policy is used as it is: reset it for reproducible results. `seed` decides about losses.
     pub fn load(

@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub enum Protocol {
     /// HTTP/1.1: one request at a time on each connection.
     H1,
-    /// HTTP/2: many requests over one TCP connection for each host and path; a lost segment holds all of them up.
+    /// HTTP/2: many requests over one TCP connection for each host and path; a lost segment holds all of them
+    /// up.
     H2,
     /// HTTP/3: many requests over one QUIC connection; a lost packet holds up one of them.
     H3,
@@ -44,8 +45,8 @@ pub struct Settings {
     pub tls: Tls,
     /// Fetch everything over TLS, whatever the recording says.
     pub upgrade: bool,
-    /// HTTP/2 and 3: documents before styles before scripts before the rest, and one after the other in each class.
-    /// Without it all streams of a connection share its rate evenly.
+    /// HTTP/2 and 3: documents before styles before scripts before the rest, and one after the other in each
+    /// class. Without it all streams of a connection share its rate evenly.
     pub priorities: bool,
     /// A request on a connection that is already there takes a round trip before the first byte comes.
     pub request_rtt: bool,

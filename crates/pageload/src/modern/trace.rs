@@ -1,4 +1,5 @@
-//! Recorded rates: each line of a trace is the millisecond of one chance to send 1500 bytes; the trace repeats.
+//! Recorded rates: each line of a trace is the millisecond of one chance to send 1500 bytes; the trace
+//! repeats.
 
 use std::path::Path;
 

@@ -1,102 +1,8 @@
 //! What is under way, and how it goes on.
 
-use super::flows::Flow;
-use super::rates::Claim;
-use super::settings::{Network, Protocol, Settings};
-use crate::page::Page;
+use super::parts::{Claim, Connection, Done, Flow, LEAST_URGENT, NEVER, NOTHING, Rules, State, Stream};
+use super::settings::Protocol;
 use whimbrel_access::{MAX_PATHS, PathList};
-
-/// Never.
-pub(super) const NEVER: f64 = f64::INFINITY;
-/// Less than this is nothing left: rounding of sums of products.
-pub(super) const NOTHING: f64 = 1e-3;
-
-/// A connection. Those that are closed stay in place.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Connection {
-    pub(super) host: u16,
-    pub(super) tls: bool,
-    pub(super) open: bool,
-    pub(super) protocol: Protocol,
-    pub(super) paths: PathList,
-    /// Its first flow; those of its further paths follow.
-    first_flow: u16,
-    /// Streams that are queued, asked for, or arriving.
-    pub(super) streams: u16,
-    /// Those that arrive at present.
-    pub(super) arriving: u16,
-    /// What all its flows bring at present.
-    pub(super) rate: f64,
-    /// Streams that want some of it, and the one that comes first.
-    pub(super) wanting: u16,
-    pub(super) most_urgent: Urgency,
-    /// When the first request can leave.
-    pub(super) ready: f64,
-    /// Since when nothing arrives.
-    pub(super) quiet_since: f64,
-}
-
-impl Connection {
-    pub(super) fn flows(&self) -> std::ops::Range<u16> {
-        self.first_flow..self.first_flow + self.paths.as_slice().len() as u16
-    }
-}
-
-/// Smaller is more urgent: the kind of object before the number of the stream.
-pub(super) type Urgency = u64;
-/// Less urgent than every stream.
-pub(super) const LEAST_URGENT: Urgency = Urgency::MAX;
-
-/// How far a stream is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// HTTP/1.1: behind others.
-    Queued,
-    /// Asked for; `timer` is when the first byte comes.
-    Asked,
-    /// On its way.
-    Arriving,
-}
-
-/// A transfer, or a part of one, on a connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stream {
-    pub(super) transfer: u16,
-    pub(super) connection: u16,
-    pub(super) number: u32,
-    pub(super) urgency: Urgency,
-    pub(super) state: State,
-    pub(super) timer: f64,
-    pub(super) left: f64,
-    pub(super) rate: f64,
-    think: f64,
-    /// A loss keeps what arrives from the application until then.
-    pub(super) held_until: f64,
-}
-
-impl Stream {
-    /// Arriving, and not all there.
-    pub(super) fn wants(&self) -> bool {
-        self.state == State::Arriving && self.left > 0.0
-    }
-}
-
-/// A stream that is complete.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Done {
-    pub(super) number: u32,
-    pub(super) transfer: u16,
-}
-
-/// What never changes during a load.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Rules<'a> {
-    pub(super) settings: &'a Settings,
-    pub(super) networks: &'a [Network],
-    pub(super) page: &'a Page,
-    pub(super) think: &'a [f64],
-    pub(super) seed: u64,
-}
 
 /// The state that a prediction copies.
 #[derive(Debug, Clone, Default)]
@@ -115,7 +21,8 @@ pub(super) struct World {
     pub(super) stale: bool,
     /// So has who takes part: a stream has begun, ended or become shorter.
     pub(super) regroup: bool,
-    /// The positions in `streams` of those that get a share of their connection's rate. All others stand still.
+    /// The positions in `streams` of those that get a share of their connection's rate. All others stand
+    /// still.
     pub(super) movers: Vec<u16>,
     /// When the next stream of which everything is there is no longer held up.
     next_release: f64,
@@ -257,7 +164,8 @@ impl World {
         next.max(self.clock)
     }
 
-    /// Let everything move until `time`, which is at most that of the next event, and handle what happens then.
+    /// Let everything move until `time`, which is at most that of the next event, and handle what happens
+    /// then.
     pub(super) fn advance(&mut self, time: f64, rules: &Rules<'_>, done: &mut Vec<Done>) {
         let elapsed = time - self.clock;
         self.clock = time;

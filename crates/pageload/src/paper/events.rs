@@ -1,8 +1,8 @@
 //! Which event comes next (6.2 to 6.4).
 //!
-//! The next event is found by looking at all timers. Only where two are set to the same moment does it depend on the heap
-//! which comes first, entries of cancelled timers included. So what the heap would have gone through is written down, and
-//! made up for once a tie asks for it: most predictions end before that.
+//! The next event is found by looking at all timers. Only where two are set to the same moment does it depend
+//! on the heap which comes first, entries of cancelled timers included. So what the heap would have gone
+//! through is written down, and made up for once a tie asks for it: most predictions end before that.
 
 use super::heap::{Entry, Heap};
 

@@ -1,4 +1,5 @@
-//! The event heap (6.2). Which of two equal times comes first is part of the model, so this exact heap is, too.
+//! The event heap (6.2). Which of two equal times comes first is part of the model, so this exact heap is,
+//! too.
 
 /// An event in the heap. It is live while `serial` is its owner's pending one.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,5 @@
-//! What changes whenever time passes, four nodes side by side, so that progress (7) is one straight loop that the
-//! compiler turns into vector instructions.
+//! What changes whenever time passes, four nodes side by side, so that progress (7) is one straight loop that
+//! the compiler turns into vector instructions.
 
 use super::node::At;
 use super::whole;

@@ -1,5 +1,5 @@
-//! Flows and channels (5): one plain record for both, since a plain TCP connection is both. Numbers that change as time
-//! passes are in [`super::lanes`].
+//! Flows and channels (5): one plain record for both, since a plain TCP connection is both. Numbers that
+//! change as time passes are in [`super::lanes`].
 
 use whimbrel_access::PathList;
 

@@ -6,17 +6,18 @@ use super::world::{Queues, World};
 use crate::scenario::Link;
 use whimbrel_access::{Choice, Forecast, MAX_PATHS, PathList, Seconds};
 
-/// Each time after so many events, a prediction asks whether it can still win. Asking more often costs more than it saves.
+/// Each time after so many events, a prediction asks whether it can still win. Asking more often costs more
+/// than it saves.
 const LOOKS_EVERY: u32 = 4;
 
 /// Rounding must never make a lower bound too high.
 const BEFORE: f64 = 1.0 - 1e-9;
 
-/// Bounds on what can happen. They hold because no path is faster than its rate, and no flow gets more than it wants: it
-/// wants its window per round trip, which grows by what has moved, or its queue per round trip.
+/// Bounds on what can happen. They hold because no path is faster than its rate, and no flow gets more than
+/// it wants: it wants its window per round trip, which grows by what has moved, or its queue per round trip.
 ///
-/// One oddity of the model (end of section 9) can grant more than is wanted, in one prediction of some hundred thousand;
-/// `tests/oracle.rs` compares with predictions that are never cut short.
+/// One oddity of the model (end of section 9) can grant more than is wanted, in one prediction of some
+/// hundred thousand; `tests/oracle.rs` compares with predictions that are never cut short.
 impl World {
     /// Truncation holds back a few bytes that a completion makes up for (7.3).
     #[inline]
@@ -73,7 +74,8 @@ impl World {
         alone.max(self.clock + self.in_company(at, bytes, flows, links)) * BEFORE
     }
 
-    /// How long the paths of a channel take for its bytes and those that others on exactly these paths move meanwhile.
+    /// How long the paths of a channel take for its bytes and those that others on exactly these paths move
+    /// meanwhile.
     fn in_company(&self, at: At, bytes: f64, flows: &[FlowBounds], links: &[Link]) -> f64 {
         let paths = self.nodes[usize::from(at)].paths;
         let rates = paths.as_slice().iter().map(|path| links[path.index()].rate);
@@ -87,7 +89,8 @@ impl World {
             let pace = self.pace(other, flows);
             let mut lasts = self.get(other, Field::Left);
             if pace >= 1.0 {
-                // What comes next on its queue keeps up as well, while that is long enough to want all of the path.
+                // What comes next on its queue keeps up as well, while that is long enough to want all of the
+                // path.
                 lasts = lasts.max(self.get(other, Field::Queued) - node.rtt * (most + 1.0));
             }
             total += (bytes * pace.min(1.0)).min(lasts - self.owed(other)).max(0.0);
@@ -95,8 +98,8 @@ impl World {
         total / all
     }
 
-    /// How much a channel moves at least, until its transfer is complete, for each byte that flows with these bounds move
-    /// on the same paths.
+    /// How much a channel moves at least, until its transfer is complete, for each byte that flows with these
+    /// bounds move on the same paths.
     #[inline]
     fn pace(&self, at: At, flows: &[FlowBounds]) -> f64 {
         let node = &self.nodes[usize::from(at)];
@@ -113,8 +116,8 @@ impl World {
         pace
     }
 
-    /// A flow gets what it wants, or no less than any other; but what it has wanted since the last reshare only counts from
-    /// the next one on (8.4 step 3).
+    /// A flow gets what it wants, or no less than any other; but what it has wanted since the last reshare
+    /// only counts from the next one on (8.4 step 3).
     #[inline]
     fn flow_pace(&self, at: At, other: &FlowBounds) -> f64 {
         let demand = self.nodes[usize::from(at)].demand;

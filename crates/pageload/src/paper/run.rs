@@ -42,7 +42,8 @@ impl Simulator {
         Self { thorough: true, ..Self::default() }
     }
 
-    /// Load a page over these links by this policy. The outcome is written into `outcome`, whose memory is reused.
+    /// Load a page over these links by this policy. The outcome is written into `outcome`, whose memory is
+    /// reused.
     ///
     /// The policy is used as it is: reset it for reproducible results.
     pub fn load(&mut self, page: &Page, links: &[Link], policy: &mut dyn Policy, outcome: &mut Outcome) {

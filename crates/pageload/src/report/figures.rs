@@ -1,29 +1,13 @@
 //! Drawing.
 
+use super::error::FigureError;
 use super::numbers::{Category, ecdf, speedups};
 use super::png::write_beside;
 use crate::experiment::Results;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
-use std::fmt::Display;
 use std::ops::Range;
 use std::path::Path;
-
-/// A figure could not be drawn.
-#[derive(Debug, thiserror::Error)]
-#[error("{file}: {why}")]
-pub struct FigureError {
-    /// The file.
-    pub file: String,
-    /// Why.
-    pub why: String,
-}
-
-impl FigureError {
-    pub(crate) fn of(path: &Path) -> impl Fn(&dyn Display) -> Self + '_ {
-        move |why| Self { file: path.display().to_string(), why: why.to_string() }
-    }
-}
 
 const SIZE: (u32, u32) = (760, 460);
 const POINTS: usize = 400;

@@ -1,6 +1,7 @@
 //! The page with all figures and tables.
 
-use super::figures::{FigureError, category_curves, speedup_curves};
+use super::error::FigureError;
+use super::figures::{category_curves, speedup_curves};
 use super::numbers::{Category, Summary, speedups, summarise};
 use crate::experiment::Results;
 use std::fmt::Write;
@@ -9,8 +10,8 @@ use std::path::Path;
 
 /// Write all figures (SVG, and PNG beside it) and `index.html` into a folder, which is made if need be.
 ///
-/// `baseline` is the policy that speed-ups are against, `multipath` the one of Fig. 9 (left out if there is none), and
-/// `subject` the one of Fig. 10.
+/// `baseline` is the policy that speed-ups are against, `multipath` the one of Fig. 9 (left out if there is
+/// none), and `subject` the one of Fig. 10.
 ///
 /// # Errors
 /// [`FigureError`] if a policy is not in the results or a file can't be written.

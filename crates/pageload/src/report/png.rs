@@ -1,6 +1,6 @@
 //! Bitmaps of pictures, for whatever shows no SVG.
 
-use super::figures::FigureError;
+use super::error::FigureError;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb::Database};
 use std::fs;
@@ -12,8 +12,8 @@ const SCALE: f32 = 1.5;
 /// No side of a bitmap is longer, in pixels; the waterfall of a huge page becomes smaller instead.
 const LONGEST: f32 = 16_000.0;
 
-/// Draw an SVG file again as a bitmap beside it, `.png`. Text is set in a font that the program brings along, so that it looks
-/// the same everywhere.
+/// Draw an SVG file again as a bitmap beside it, `.png`. Text is set in a font that the program brings along,
+/// so that it looks the same everywhere.
 ///
 /// # Errors
 /// [`FigureError`] if a file can't be read or written.

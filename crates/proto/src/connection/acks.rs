@@ -27,8 +27,8 @@ impl Connection {
         }
     }
 
-    /// Acknowledges, on `here`, what came in on the paths that it answers for. What another told some time ago is told along: that
-    /// path may be dead in one direction.
+    /// Acknowledges, on `here`, what came in on the paths that it answers for. What another told some time
+    /// ago is told along: that path may be dead in one direction.
     pub(super) fn put_acks(&self, now: Instant, here: PathId, trusted: bool, draft: &mut Draft<'_>) -> Told {
         let fitting = draft.room().saturating_sub(SMALL_FRAME) / SMALL_FRAME;
         let shared = self.shares_paths();
@@ -56,8 +56,8 @@ impl Connection {
                 told.push((path, answers));
             }
         }
-        // What is only told along is no reason to send anything, and acknowledgements of acknowledgements would never end.
-        // (A path that retires is settled by its counts.)
+        // What is only told along is no reason to send anything, and acknowledgements of acknowledgements
+        // would never end. (A path that retires is settled by its counts.)
         let asks = |p: &Path| p.incoming.is_owed() || p.is_retiring();
         let asked = |id| self.paths.get(id).is_some_and(asks);
         let any = acks.iter().any(|(report, _)| told.contains(&(report.path, true)) && asked(report.path));

@@ -1,5 +1,5 @@
-//! Addresses that the sides announce and withdraw: statements with ids, repeated until acknowledged on whatever path
-//! lives. (Their loss cost kernel MPTCP seconds [mptcp-handover §5].)
+//! Addresses that the sides announce and withdraw: statements with ids, repeated until acknowledged on
+//! whatever path lives. (Their loss cost kernel MPTCP seconds [mptcp-handover §5].)
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,8 @@ use crate::frame::{Frame, MAX_ADDRESSES};
 use crate::handover::Priority;
 use crate::path::Content;
 
-/// One side's addresses by id. A withdrawn one keeps its place, so that an older announcement cannot bring it back.
+/// One side's addresses by id. A withdrawn one keeps its place, so that an older announcement cannot bring it
+/// back.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     sequence: u64,
@@ -55,8 +56,8 @@ impl Addresses {
 }
 
 impl Connection {
-    /// Announces an address at which this side can be reached, or changes it. The peer is told reliably. `id` names
-    /// it and may be used again; false, and nothing is done, unless it is below [`MAX_ADDRESSES`].
+    /// Announces an address at which this side can be reached, or changes it. The peer is told reliably. `id`
+    /// names it and may be used again; false, and nothing is done, unless it is below [`MAX_ADDRESSES`].
     pub fn announce_address(&mut self, id: u8, address: SocketAddr, priority: Priority) -> bool {
         if id >= MAX_ADDRESSES {
             return false;

@@ -9,8 +9,8 @@ use crate::event::{ClosedBy, Event};
 use crate::ids::{PathId, Side};
 use crate::path::Path;
 
-/// Client: what became of our CLOSE_ACK. A server that waits for it cannot dial, so the client must be able to come
-/// back and say it again.
+/// Client: what became of our CLOSE_ACK. A server that waits for it cannot dial, so the client must be able
+/// to come back and say it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Farewell {
     /// The server has not sent CLOSE.
@@ -28,8 +28,8 @@ impl Connection {
         self.begin_close(code, reason, true);
     }
 
-    /// Ends the connection at once: undelivered data is given up, and streams fail from now on, even while there is no
-    /// path on which the peer could be told.
+    /// Ends the connection at once: undelivered data is given up, and streams fail from now on, even while
+    /// there is no path on which the peer could be told.
     pub fn abort(&mut self, code: CloseCode, reason: &str) {
         self.begin_close(code, reason, false);
     }
@@ -171,8 +171,8 @@ impl Connection {
         self.push(Event::Closed { by, code, reason });
     }
 
-    /// Why nothing can be read or written any more: the connection ended, or was aborted here, which the peer may yet
-    /// have to be told.
+    /// Why nothing can be read or written any more: the connection ended, or was aborted here, which the peer
+    /// may yet have to be told.
     #[must_use]
     pub fn end_reason(&self) -> Option<(ClosedBy, CloseCode, &str)> {
         let aborted = self.closing.as_ref().filter(|closing| !closing.graceful);

@@ -1,4 +1,5 @@
-//! Handover modes and path priorities: stated by either side, agreed upon by both, changed while the connection lives.
+//! Handover modes and path priorities: stated by either side, agreed upon by both, changed while the
+//! connection lives.
 
 use std::time::Instant;
 
@@ -11,7 +12,8 @@ use crate::ids::{PathId, Side};
 use crate::path::{Content, Path};
 
 impl Connection {
-    /// Sets the handover mode for both sides. The last word of either side counts, the client's if both speak at once.
+    /// Sets the handover mode for both sides. The last word of either side counts, the client's if both speak
+    /// at once.
     pub fn set_handover(&mut self, now: Instant, mode: HandoverMode) {
         if self.handover.value == mode {
             return;
@@ -64,7 +66,8 @@ impl Connection {
         priority
     }
 
-    /// Brings the paths into line with the mode. The client does it, who opens and retires paths; the server follows.
+    /// Brings the paths into line with the mode. The client does it, who opens and retires paths; the server
+    /// follows.
     fn apply_handover(&mut self, now: Instant) {
         if self.side == Side::Server {
             return;
@@ -101,8 +104,8 @@ impl Connection {
         }
     }
 
-    /// Puts in what `here` may tell about the priorities of paths. The peer must know the path by then, so what is said of one that
-    /// is opening goes on that path alone.
+    /// Puts in what `here` may tell about the priorities of paths. The peer must know the path by then, so
+    /// what is said of one that is opening goes on that path alone.
     pub(super) fn put_priorities(
         &mut self,
         here: PathId,

@@ -31,7 +31,8 @@ pub enum JoinError {
     /// A path with this id was let in or called lost before, or the id is far below the highest one.
     #[error("the path id was used before")]
     PathIdReused,
-    /// OPEN of a connection that was opened with another random, or by a client of before that has seen the answer.
+    /// OPEN of a connection that was opened with another random, or by a client of before that has seen the
+    /// answer.
     #[error("the connection is open already")]
     AlreadyOpen,
     /// The connection is over.
@@ -60,10 +61,11 @@ impl Connection {
 
     /// Client: adds a path over a fresh carrier. `rtt` is what opening the carrier took;
     /// `early_limit` bounds the bytes sent before the peer answers (TLS early data); the frame that
-    /// asks for the path, at most 4 KiB, goes in any case. `None` if no path [may be opened](Self::may_open_path).
+    /// asks for the path, at most 4 KiB, goes in any case. `None` if no path [may be
+    /// opened](Self::may_open_path).
     ///
-    /// Several paths may be opening at the same time, those of a new connection too. Until one of them is answered,
-    /// stream data goes on the first of them; see [`repeat_opening`](Self::repeat_opening).
+    /// Several paths may be opening at the same time, those of a new connection too. Until one of them is
+    /// answered, stream data goes on the first of them; see [`repeat_opening`](Self::repeat_opening).
     pub fn open_path(&mut self, now: Instant, rtt: Option<Duration>, early_limit: u64) -> Option<PathId> {
         debug_assert_eq!(self.side, Side::Client);
         if !self.may_open_path() {
@@ -82,9 +84,10 @@ impl Connection {
         Some(id)
     }
 
-    /// Client: has the newest path that is opening carry what opening paths before it carry, and what follows. For use
-    /// when another path was opened since and the answer to the first is overdue. What is acknowledged before it could
-    /// be sent does not go again. Does nothing while a path is answered, since that one carries the data.
+    /// Client: has the newest path that is opening carry what opening paths before it carry, and what
+    /// follows. For use when another path was opened since and the answer to the first is overdue. What is
+    /// acknowledged before it could be sent does not go again. Does nothing while a path is answered, since
+    /// that one carries the data.
     pub fn repeat_opening(&mut self) {
         if self.paths.values().any(|p| p.is_live() && !p.is_opening()) {
             return;
@@ -125,8 +128,8 @@ impl Connection {
         }
     }
 
-    /// Server: a further OPEN of this connection, over another path. It is answered like the first, and both paths stay,
-    /// unless the OPEN says that the client gave the other one up.
+    /// Server: a further OPEN of this connection, over another path. It is answered like the first, and both
+    /// paths stay, unless the OPEN says that the client gave the other one up.
     ///
     /// # Errors
     /// [`JoinError`] if this is not an OPEN of the same client, or one that was seen before.
@@ -231,8 +234,8 @@ impl Connection {
         self.close_unheard();
     }
 
-    /// Client, before the first answer: a server that heard an OPEN keeps its path until it is told that the client
-    /// does not. The newest ones are told.
+    /// Client, before the first answer: a server that heard an OPEN keeps its path until it is told that the
+    /// client does not. The newest ones are told.
     fn should_report_open(&self) -> bool {
         !self.is_established() && self.paths.unsettled() <= MAX_OPENS_TOLD
     }
@@ -363,8 +366,8 @@ impl Connection {
     }
 
     /// Handover mode `single`: the newest path that answered is the only one. The client decides;
-    /// the server follows its RETIRE or PATH_LOST. A path that is opening may be meant to take over: whoever opened it
-    /// gives it up, or has it do so.
+    /// the server follows its RETIRE or PATH_LOST. A path that is opening may be meant to take over: whoever
+    /// opened it gives it up, or has it do so.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
         let answered = |path: &Path| path.is_live() && !path.is_opening();
         let older = self.paths.iter().filter(|(id, path)| *id < newest && answered(path));

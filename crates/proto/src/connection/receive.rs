@@ -238,7 +238,7 @@ impl Connection {
         };
         let consumed = stream.recv.consumed();
         let (arrived, pieces) = (stream.recv.arrived(), stream.recv.pieces());
-        let grown = stream.recv.insert(id, offset, data, fin)?;
+        let grown = stream.recv.insert(&self.config.pool, id, offset, data, fin)?;
         if grown > 0 && stream.recv.note_arrival(&pace) {
             self.control.max_stream_data.insert(id);
         }
@@ -371,7 +371,7 @@ impl Connection {
             return;
         };
         let before = stream.send.held();
-        stream.send.acknowledged(range, fin);
+        stream.send.acknowledged(&self.config.pool, range, fin);
         let (after, drained) = (stream.send.held(), stream.send.is_drained());
         self.memory.change(before, after);
         self.wake_writer(id);

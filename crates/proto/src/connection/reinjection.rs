@@ -1,5 +1,6 @@
-//! Sending again what is on its way elsewhere: bytes that sit on slow or suspect paths hold up what arrived behind them
-//! [msocket §III-C]. Bounded by what helps, and on steady paths by a small share of all that was sent.
+//! Sending again what is on its way elsewhere: bytes that sit on slow or suspect paths hold up what arrived
+//! behind them [msocket §III-C]. Bounded by what helps, and on steady paths by a small share of all that was
+//! sent.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -66,7 +67,8 @@ impl Connection {
         self.paths.iter().any(|(of, p)| of != id && p.is_active() && p.outgoing.in_flight() > 0)
     }
 
-    /// Nothing new can be sent on `id`: puts in a piece that another path carries and that would arrive here sooner.
+    /// Nothing new can be sent on `id`: puts in a piece that another path carries and that would arrive here
+    /// sooner.
     pub(super) fn put_again(&mut self, now: Instant, id: PathId, draft: &mut Draft<'_>) -> bool {
         if draft.room() < MIN_PIECE {
             return false;
@@ -219,7 +221,8 @@ impl Scan<'_> {
         self.helps(segment.at, ahead).then_some(piece)
     }
 
-    /// Whether bytes sent at `at` on `there`, `ahead` of them and before them, would arrive clearly sooner on `here`.
+    /// Whether bytes sent at `at` on `there`, `ahead` of them and before them, would arrive clearly sooner on
+    /// `here`.
     fn helps(&self, at: Instant, ahead: u64) -> bool {
         let there = self.there;
         let by_rate = time_for(ahead, there.expected_rate());

@@ -10,12 +10,13 @@ use crate::ids::{PathId, Side};
 use crate::path::{Content, Path, PathState};
 
 impl Connection {
-    /// Client: ends a path without losing anything on it. Nothing more is sent there; when all that was sent, in both
-    /// directions, has arrived, [`Event::PathDown`](crate::Event::PathDown) says that its carrier may be closed. Until
-    /// then its state is [`PathState::Retiring`]; if it stalls it is lost like any other path.
+    /// Client: ends a path without losing anything on it. Nothing more is sent there; when all that was sent,
+    /// in both directions, has arrived, [`Event::PathDown`](crate::Event::PathDown) says that its carrier may
+    /// be closed. Until then its state is [`PathState::Retiring`]; if it stalls it is lost like any other
+    /// path.
     ///
-    /// A path that is not active, and any path to a peer that does not know RETIRE, is lost at once. False, and
-    /// nothing happens, if no other path is active.
+    /// A path that is not active, and any path to a peer that does not know RETIRE, is lost at once. False,
+    /// and nothing happens, if no other path is active.
     pub fn retire_path(&mut self, now: Instant, id: PathId) -> bool {
         debug_assert_eq!(self.side, Side::Client);
         if !self.paths.iter().any(|(of, path)| of != id && path.is_active()) {
@@ -72,8 +73,8 @@ impl Connection {
         Ok(())
     }
 
-    /// If nothing is missing on a retiring path any more, in either direction: tells its final count. Its carrier stays
-    /// until the peer has heard that, since its end must not look like a loss.
+    /// If nothing is missing on a retiring path any more, in either direction: tells its final count. Its
+    /// carrier stays until the peer has heard that, since its end must not look like a loss.
     pub(super) fn note_drained(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id)
             && path.drain()

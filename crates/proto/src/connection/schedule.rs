@@ -1,4 +1,5 @@
-//! Which path carries what: stream data as the scheduler decides, everything else on paths that can be trusted.
+//! Which path carries what: stream data as the scheduler decides, everything else on paths that can be
+//! trusted.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,8 @@ use crate::ids::PathId;
 use crate::path::{CarrierReport, First, Path};
 use crate::scheduler::{self, Choice, SchedulerKind, Snapshots};
 
-/// Before anything was acknowledged on a further path: one packet. To an address that is not proven yet, three times
-/// as much may be sent as came from there (RFC 9000 §8.1).
+/// Before anything was acknowledged on a further path: one packet. To an address that is not proven yet,
+/// three times as much may be sent as came from there (RFC 9000 §8.1).
 const FIRST_CHUNK: u64 = 1200;
 /// Streams that are looked at to tell how much waits.
 const LOOK: usize = 16;
@@ -82,8 +83,8 @@ impl Connection {
         }
     }
 
-    /// A path that takes over from others has a small window: what arrives in one round trip should be whole. Over QUIC
-    /// a server may not even send as much as that at first.
+    /// A path that takes over from others has a small window: what arrives in one round trip should be whole.
+    /// Over QUIC a server may not even send as much as that at first.
     fn lone_chunk(&self, id: PathId) -> u64 {
         match self.paths.get(id) {
             Some(path) if id.0 > 0 && path.figures.rate().is_none() => FIRST_CHUNK,
@@ -92,14 +93,15 @@ impl Connection {
         }
     }
 
-    /// Handover mode `single`: stream data goes on the newest path that is not suspect. As long as none is answered,
-    /// on the first that may be.
+    /// Handover mode `single`: stream data goes on the newest path that is not suspect. As long as none is
+    /// answered, on the first that may be.
     fn single_path(&self) -> Option<PathId> {
         let newest = self.paths.iter().rev().find(|(_, p)| p.is_active());
         newest.map(|(id, _)| id).or_else(|| self.opening_carrier())
     }
 
-    /// Bytes that could be sent for the first time, or have to go again, and what may be expected to follow them.
+    /// Bytes that could be sent for the first time, or have to go again, and what may be expected to follow
+    /// them.
     fn waiting(&self) -> u64 {
         if self.closed.is_some() {
             return 0;
@@ -131,8 +133,8 @@ impl Connection {
     }
 
     /// Whether acknowledgements and control frames may be entrusted to `path`: what goes on a path
-    /// that stalls, or that nobody answered yet, is late although another path would be in time. A backup path carries
-    /// nothing while a normal one works.
+    /// that stalls, or that nobody answered yet, is late although another path would be in time. A backup
+    /// path carries nothing while a normal one works.
     pub(super) fn is_trusted(&self, id: PathId) -> bool {
         let best = self.paths.values().filter(|p| p.stays()).map(distrust).min();
         self.paths.get(id).map(distrust) == best
@@ -160,8 +162,8 @@ impl Connection {
         live.any(|(of, p)| due(p) && answers_for(here, id, p, of, trusted, shared))
     }
 
-    /// The driver's carrier for `id` takes no more for now; it does again when the path is polled next. Other paths
-    /// may then have something to send.
+    /// The driver's carrier for `id` takes no more for now; it does again when the path is polled next. Other
+    /// paths may then have something to send.
     pub fn path_blocked(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.figures.set_room(false);
@@ -191,7 +193,8 @@ impl Connection {
 }
 
 /// Whether `here` may tell what was received on the path `of`: its own news, and that of paths that
-/// cannot tell it themselves. So round trips are measured on one path each, and no acknowledgement depends on one.
+/// cannot tell it themselves. So round trips are measured on one path each, and no acknowledgement depends on
+/// one.
 pub(super) fn answers_for(
     here: &Path,
     id: PathId,

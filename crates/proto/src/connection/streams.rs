@@ -13,7 +13,8 @@ use crate::stream::{Pace, RecvRead, Stream};
 const LARGEST_OPENING_WINDOW: u64 = 256 * 1024;
 /// What arrives and is read within this time is quick, however short the round trip is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(30);
-/// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer doesn't read.
+/// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer
+/// doesn't read.
 const AHEAD_OF_CREDIT: u64 = 64 * 1024;
 
 /// What a read found.
@@ -47,8 +48,8 @@ impl Connection {
         Some(id)
     }
 
-    /// Grants a stream on which nothing has arrived more than was stated for all, as long as there is enough for others:
-    /// what comes may be large, and should not have to wait for a round trip.
+    /// Grants a stream on which nothing has arrived more than was stated for all, as long as there is enough
+    /// for others: what comes may be large, and should not have to wait for a round trip.
     pub(super) fn grant_at_once(&mut self, id: StreamId) {
         let size = self.credit.opening_window(self.streams.len());
         let size = size.min(LARGEST_OPENING_WINDOW).min(self.config.stream_window);
@@ -99,7 +100,7 @@ impl Connection {
             }
             return Ok(0);
         }
-        stream.send.write(&data[..n]);
+        stream.send.write(&self.config.pool, &data[..n]);
         self.memory.change(held, held + n as u64);
         self.enqueue(id);
         Ok(n)
@@ -162,8 +163,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Copies the next bytes of a stream. What arrived before the connection ended can still be read; not so while an
-    /// abort from this side is under way.
+    /// Copies the next bytes of a stream. What arrived before the connection ended can still be read; not so
+    /// while an abort from this side is under way.
     ///
     /// # Errors
     /// [`StreamError`] when the stream was reset or is gone, or the connection ended before it.
@@ -179,7 +180,7 @@ impl Connection {
         if buf.is_empty() {
             return Ok(Read::Data(0));
         }
-        match stream.recv.read(buf) {
+        match stream.recv.read(&self.config.pool, buf) {
             RecvRead::Data(n) => {
                 if stream.recv.grant(&pace) {
                     self.control.max_stream_data.insert(id);

@@ -23,7 +23,8 @@ const ADDRESS_FRAME: usize = SMALL_FRAME + 2 + 16;
 const ADDRESSES_FRAME: usize = 3 + 8 + MAX_NOTICE_ADDRESSES * (2 + 2 + 16);
 
 impl Connection {
-    /// Whether [`poll_transmit`](Self::poll_transmit) may have something for `path`. Much cheaper than trying.
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something for `path`. Much cheaper than
+    /// trying.
     pub fn has_transmit(&mut self, now: Instant, path: PathId) -> bool {
         self.plan(now, path).is_some()
     }
@@ -44,8 +45,8 @@ impl Connection {
         eliciting |= self.put_last_word(path, &mut draft);
         eliciting |= self.put_streams(now, path, &plan, &mut draft);
         if !eliciting && !plan.acks {
-            // Acknowledgements that are not due yet are no reason for a segment, or two sides would answer each other's
-            // without end.
+            // Acknowledgements that are not due yet are no reason for a segment, or two sides would answer
+            // each other's without end.
             draft.discard();
             return false;
         }

@@ -94,8 +94,8 @@ impl Figures {
         expected_rate(self.rate.get(), self.rate.is_growing(), self.base_rtt.get())
     }
 
-    /// How large a chunk may be when there is no other path to choose. The reader gets nothing of it before all of it
-    /// is there.
+    /// How large a chunk may be when there is no other path to choose. The reader gets nothing of it before
+    /// all of it is there.
     pub(crate) fn chunk(&self) -> u64 {
         bytes_in(self.expected_rate(), LONE_CHUNK_TIME).clamp(SMALL_CHUNK, CHUNK)
     }

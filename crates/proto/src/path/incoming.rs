@@ -115,7 +115,8 @@ impl Incoming {
         self.due || self.deadline.is_some_and(|at| at <= now)
     }
 
-    /// Something was received that asks for an acknowledgement and has none, or what was told is to be told again.
+    /// Something was received that asks for an acknowledgement and has none, or what was told is to be told
+    /// again.
     pub(crate) fn is_owed(&self) -> bool {
         self.due || self.unreported_bytes > 0
     }

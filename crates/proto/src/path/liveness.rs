@@ -14,12 +14,13 @@ pub(crate) struct Liveness {
     heard: Instant,
     /// When a sign of life was last asked for.
     asked: Instant,
-    /// Suspect although the peer is heard on it: it carries one way only, and nothing but an acknowledgement of what
-    /// went the other way shows that it works again.
+    /// Suspect although the peer is heard on it: it carries one way only, and nothing but an acknowledgement
+    /// of what went the other way shows that it works again.
     one_way: bool,
     /// Stream data came, and no sign of life was asked for since: silence would be news.
     expects_more: bool,
-    /// Nothing of the peer's streams has come on it, nor was a sign of life asked for: it may carry small segments only.
+    /// Nothing of the peer's streams has come on it, nor was a sign of life asked for: it may carry small
+    /// segments only.
     untried: bool,
     /// How long a path that retires may be silent.
     patience: Duration,
@@ -65,7 +66,8 @@ impl Liveness {
         self.untried = false;
     }
 
-    /// Stream data was acknowledged. An answer may follow, and may not get through although what it answers did.
+    /// Stream data was acknowledged. An answer may follow, and may not get through although what it answers
+    /// did.
     pub(crate) fn expect_answer(&mut self) {
         self.expects_more |= self.untried;
     }

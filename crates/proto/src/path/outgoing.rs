@@ -174,7 +174,8 @@ impl Outgoing {
         Delivery { bytes: self.delivered - segment.delivered, interval, full: segment.full }
     }
 
-    /// Gives back what is not acknowledged, for other paths. The segments stay, since an acknowledgement may yet come.
+    /// Gives back what is not acknowledged, for other paths. The segments stay, since an acknowledgement may
+    /// yet come.
     pub(crate) fn give_back(&mut self) -> Vec<Content> {
         if std::mem::replace(&mut self.given_back, true) {
             return Vec::new();
@@ -188,8 +189,9 @@ impl Outgoing {
         self.sent.clear();
     }
 
-    /// Takes out what shall go again on another path while this one may still deliver it: what arrives here first
-    /// counts, and need not go there any more. `opening`: what belongs to the opening of the path stays.
+    /// Takes out what shall go again on another path while this one may still deliver it: what arrives here
+    /// first counts, and need not go there any more. `opening`: what belongs to the opening of the path
+    /// stays.
     pub(crate) fn repeat_elsewhere(&mut self, opening: bool) -> Vec<Content> {
         let mut repeated = Vec::new();
         if self.repeated == self.count {
@@ -216,8 +218,8 @@ impl Outgoing {
         repeated
     }
 
-    /// The piece of a stream that stands at `place` in segment `index` goes on another path too, up to `end`, with the
-    /// stream's end or without. From now on that much hangs on the other path.
+    /// The piece of a stream that stands at `place` in segment `index` goes on another path too, up to `end`,
+    /// with the stream's end or without. From now on that much hangs on the other path.
     pub(crate) fn overtaken(&mut self, index: usize, place: usize, end: u64, with_end: bool) {
         let Some(segment) = self.sent.get_mut(index) else {
             return;

@@ -2,8 +2,8 @@
 
 use crate::ids::PathId;
 
-/// How far below the highest id an unused one is still let in. Paths that are dialled at the same time arrive in any
-/// order.
+/// How far below the highest id an unused one is still let in. Paths that are dialled at the same time arrive
+/// in any order.
 const WINDOW: u64 = 256;
 const WORD: u64 = u64::BITS as u64;
 
@@ -24,8 +24,8 @@ impl PathIds {
         id
     }
 
-    /// Server: whether a path may be let in under `id`: it was neither let in nor called lost, nor is it so old that
-    /// nobody remembers.
+    /// Server: whether a path may be let in under `id`: it was neither let in nor called lost, nor is it so
+    /// old that nobody remembers.
     pub(super) fn is_fresh(&self, id: PathId) -> bool {
         id.0 >= self.next || (id.0.saturating_add(WINDOW) >= self.next && !self.is_used(id.0))
     }

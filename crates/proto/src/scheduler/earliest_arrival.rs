@@ -1,11 +1,13 @@
-//! `earliest-arrival`: a chunk goes to the path on which it arrives first (ECF's idea, for any number of paths).
+//! `earliest-arrival`: a chunk goes to the path on which it arrives first (ECF's idea, for any number of
+//! paths).
 
 use std::time::Duration;
 
 use super::{Choice, Input, Scheduler};
 
-/// So long may the queue of a path be that is not the best: it keeps the path busy until the next acknowledgement. What
-/// queues there longer only makes the reader wait for it, while later bytes arrive on better paths.
+/// So long may the queue of a path be that is not the best: it keeps the path busy until the next
+/// acknowledgement. What queues there longer only makes the reader wait for it, while later bytes arrive on
+/// better paths.
 const QUEUE: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]

@@ -1,9 +1,9 @@
-//! `rate-proportional` [msocket §III-C]: "stripe data across the flowpaths proportional to their fair throughputs so
-//! that all of the flowpaths drain out completely at the same instant".
+//! `rate-proportional` [msocket §III-C]: "stripe data across the flowpaths proportional to their fair
+//! throughputs so that all of the flowpaths drain out completely at the same instant".
 //!
-//! Before anything was measured, chunks are small and shared out by round-trip time, the shorter the more; then by the
-//! measured rate. What a path has in flight, divided by its share, is the time it takes to drain; the next chunk goes
-//! to the path with room that would drain first.
+//! Before anything was measured, chunks are small and shared out by round-trip time, the shorter the more;
+//! then by the measured rate. What a path has in flight, divided by its share, is the time it takes to drain;
+//! the next chunk goes to the path with room that would drain first.
 
 use super::{CHUNK, Choice, Input, PathSnapshot, SMALL_CHUNK, Scheduler};
 

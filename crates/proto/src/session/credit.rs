@@ -1,15 +1,15 @@
 //! Credit of a whole connection: how many bytes, counted over all streams, each side may send.
 //!
-//! Two limits bound what the peer may send. The *window* is how far it may be ahead of what has arrived here, and is
-//! what keeps a path full. The *unread limit* is how far it may be ahead of what the application has read, and is what
-//! bounds memory. It is much larger than the window: a stream that nobody reads holds no more than its own window
-//! (see [`Window`](crate::stream::Window)), and as long as the sum of these stays below the unread limit, it takes
-//! nothing from the others.
+//! Two limits bound what the peer may send. The *window* is how far it may be ahead of what has arrived here,
+//! and is what keeps a path full. The *unread limit* is how far it may be ahead of what the application has
+//! read, and is what bounds memory. It is much larger than the window: a stream that nobody reads holds no
+//! more than its own window (see [`Window`](crate::stream::Window)), and as long as the sum of these stays
+//! below the unread limit, it takes nothing from the others.
 
 use crate::error::ProtocolError;
 
-/// Streams of one connection that are independent of each other: however many of them are never read, the others run
-/// on. Beyond, streams share what is left.
+/// Streams of one connection that are independent of each other: however many of them are never read, the
+/// others run on. Beyond, streams share what is left.
 pub(crate) const INDEPENDENT_STREAMS: u64 = 4096;
 /// A stream's window may grow to this part of what may still be held unread.
 const GROWN_PART: u64 = 16;
@@ -31,8 +31,9 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    /// The peer may be `window` bytes ahead of what has arrived, and the application `unread_limit` bytes behind it.
-    /// `stream_window` is what the peer may send on each stream at first, `allowed` what this side may send.
+    /// The peer may be `window` bytes ahead of what has arrived, and the application `unread_limit` bytes
+    /// behind it. `stream_window` is what the peer may send on each stream at first, `allowed` what this side
+    /// may send.
     pub(crate) fn new(window: u64, unread_limit: u64, stream_window: u64, allowed: u64) -> Self {
         Self {
             sent: 0,

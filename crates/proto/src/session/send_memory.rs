@@ -1,7 +1,7 @@
 //! Memory for what was written and is not acknowledged yet.
 //!
-//! Each stream has a small share of its own; what it holds beyond counts against a limit for all. So streams whose
-//! peers don't read, which hold little more than their share, don't keep the others from writing.
+//! Each stream has a small share of its own; what it holds beyond counts against a limit for all. So streams
+//! whose peers don't read, which hold little more than their share, don't keep the others from writing.
 
 use super::credit::INDEPENDENT_STREAMS;
 

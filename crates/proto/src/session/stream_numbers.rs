@@ -1,7 +1,7 @@
 //! How many streams each side has opened and may open.
 //!
-//! The peer is allowed more as it uses what it has: who opens a handful costs next to nothing, who opens thousands gets
-//! there within a few round trips, and nobody gets beyond the configured maximum.
+//! The peer is allowed more as it uses what it has: who opens a handful costs next to nothing, who opens
+//! thousands gets there within a few round trips, and nobody gets beyond the configured maximum.
 
 use crate::params::MAX_GRANT;
 

@@ -2,39 +2,46 @@
 //! blocks a second; giving each back to the allocator made it return the pages to the kernel and
 //! fault them in again, for up to a third of the time.
 
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Size of the pieces in [`BLOCKS`].
+/// Size of the pieces for what was written and is not acknowledged yet.
 pub(crate) const BLOCK: usize = 64 * 1024;
-/// Size of the pieces in [`CHUNKS`].
+/// Size of the pieces for what arrived and was not read yet.
 pub(crate) const CHUNK: usize = 16 * 1024;
+/// So many unused pieces of each size are kept; the rest goes back to the allocator.
+const BLOCKS_KEPT: usize = 32;
+const CHUNKS_KEPT: usize = 128;
 
-/// What was written and is not acknowledged yet.
-pub(crate) static BLOCKS: Pool = Pool::new(BLOCK, 32);
-/// What arrived and was not read yet.
-pub(crate) static CHUNKS: Pool = Pool::new(CHUNK, 128);
+/// Unused memory for the buffers of streams. Clones share it: the connections of one endpoint should have one
+/// pool. It keeps 4 MiB at most.
+#[derive(Clone)]
+pub struct Pool(Arc<Pieces>);
 
-/// Unused pieces of memory of one size, for all connections together.
-pub(crate) struct Pool {
+struct Pieces {
+    blocks: Shelf,
+    chunks: Shelf,
+}
+
+/// Unused pieces of one size.
+struct Shelf {
     size: usize,
-    /// So many are kept; the rest goes back to the allocator.
     kept: usize,
     unused: Mutex<Vec<Vec<u8>>>,
 }
 
-impl Pool {
+impl Shelf {
     const fn new(size: usize, kept: usize) -> Self {
         Self { size, kept, unused: Mutex::new(Vec::new()) }
     }
 
-    /// An empty piece.
-    pub(crate) fn take(&self) -> Vec<u8> {
+    fn take(&self) -> Vec<u8> {
         let unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner).pop();
         unused.unwrap_or_else(|| Vec::with_capacity(self.size))
     }
 
     /// Gives a piece back. Pieces of other sizes are dropped.
-    pub(crate) fn give(&self, mut piece: Vec<u8>) {
+    fn give(&self, mut piece: Vec<u8>) {
         if piece.capacity() != self.size {
             return;
         }
@@ -43,5 +50,65 @@ impl Pool {
         if unused.len() < self.kept {
             unused.push(piece);
         }
+    }
+}
+
+impl Pool {
+    /// An empty block of [`BLOCK`] bytes.
+    pub(crate) fn take_block(&self) -> Vec<u8> {
+        self.0.blocks.take()
+    }
+
+    /// Gives a block back.
+    pub(crate) fn give_block(&self, block: Vec<u8>) {
+        self.0.blocks.give(block);
+    }
+
+    /// An empty chunk of [`CHUNK`] bytes.
+    pub(crate) fn take_chunk(&self) -> Vec<u8> {
+        self.0.chunks.take()
+    }
+
+    /// Gives a chunk back.
+    pub(crate) fn give_chunk(&self, chunk: Vec<u8>) {
+        self.0.chunks.give(chunk);
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        let (blocks, chunks) = (Shelf::new(BLOCK, BLOCKS_KEPT), Shelf::new(CHUNK, CHUNKS_KEPT));
+        Self(Arc::new(Pieces { blocks, chunks }))
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pool(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_uses_again_what_was_given_back_and_a_pool_of_its_own_does_not() {
+        let pool = Pool::default();
+        let block = pool.take_block();
+        let address = block.as_ptr();
+        pool.clone().give_block(block);
+        assert!(Pool::default().0.blocks.unused.lock().is_ok_and(|unused| unused.is_empty()));
+        let again = pool.take_block();
+        assert_eq!(again.as_ptr(), address);
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_bound_and_nothing_of_another_size() {
+        let pool = Pool::default();
+        (0..2 * BLOCKS_KEPT).for_each(|_| pool.give_block(Vec::with_capacity(BLOCK)));
+        pool.give_chunk(Vec::with_capacity(BLOCK));
+        let count = |shelf: &Shelf| shelf.unused.lock().map_or(0, |unused| unused.len());
+        assert_eq!((count(&pool.0.blocks), count(&pool.0.chunks)), (BLOCKS_KEPT, 0));
     }
 }

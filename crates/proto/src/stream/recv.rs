@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::{CloseCode, ProtocolError};
 use crate::ids::StreamId;
-use crate::stream::pool::{CHUNK, CHUNKS};
+use crate::stream::pool::{CHUNK, Pool};
 use crate::stream::window::{Pace, Window};
 
 /// More separate pieces than this in one stream's window is an attack on our memory.
@@ -75,6 +75,7 @@ impl Recv {
     /// Takes a piece in. Returns by how much the highest offset grew (connection flow control).
     pub(crate) fn insert(
         &mut self,
+        pool: &Pool,
         id: StreamId,
         offset: u64,
         data: &[u8],
@@ -95,8 +96,8 @@ impl Recv {
             let skip = self.next.saturating_sub(offset) as usize;
             let (offset, data) = (offset + skip as u64, &data[skip..]);
             if offset == self.next {
-                self.append(data);
-                self.gather();
+                self.append(pool, data);
+                self.gather(pool);
             } else {
                 self.keep_for_later(id, offset, data)?;
             }
@@ -120,22 +121,25 @@ impl Recv {
         }
     }
 
-    fn append(&mut self, data: &[u8]) {
+    fn append(&mut self, pool: &Pool, data: &[u8]) {
         self.next += data.len() as u64;
         match self.ready.back_mut() {
             Some(last) if last.capacity() - last.len() >= data.len() => last.extend_from_slice(data),
             last => {
                 // Grow towards CHUNK, so that a lone byte costs little and a flood is stored densely.
                 let room = last.map_or(0, |l| l.len() * 2).min(CHUNK).max(data.len());
-                let mut chunk =
-                    if room > CHUNK / 2 && room <= CHUNK { CHUNKS.take() } else { Vec::with_capacity(room) };
+                let mut chunk = if room > CHUNK / 2 && room <= CHUNK {
+                    pool.take_chunk()
+                } else {
+                    Vec::with_capacity(room)
+                };
                 chunk.extend_from_slice(data);
                 self.ready.push_back(chunk);
             }
         }
     }
 
-    fn gather(&mut self) {
+    fn gather(&mut self, pool: &Pool) {
         while let Some(entry) = self.later.first_entry() {
             if *entry.key() > self.next {
                 break;
@@ -144,7 +148,7 @@ impl Recv {
             self.later_bytes -= data.len() as u64;
             let skip = (self.next - offset) as usize;
             if skip < data.len() {
-                self.append(&data[skip..]);
+                self.append(pool, &data[skip..]);
             }
         }
     }
@@ -185,7 +189,7 @@ impl Recv {
     }
 
     /// Copies in-order bytes to `buf`.
-    pub(crate) fn read(&mut self, buf: &mut [u8]) -> RecvRead {
+    pub(crate) fn read(&mut self, pool: &Pool, buf: &mut [u8]) -> RecvRead {
         let mut copied = 0;
         while copied < buf.len() {
             let Some(chunk) = self.ready.front() else {
@@ -197,7 +201,7 @@ impl Recv {
             copied += n;
             self.taken += n;
             if self.taken == chunk.len() {
-                self.ready.pop_front().into_iter().for_each(|chunk| CHUNKS.give(chunk));
+                self.ready.pop_front().into_iter().for_each(|chunk| pool.give_chunk(chunk));
                 self.taken = 0;
             }
         }
@@ -301,7 +305,7 @@ mod tests {
     fn drain(recv: &mut Recv) -> Vec<u8> {
         let mut all = Vec::new();
         let mut buf = [0; 7];
-        while let RecvRead::Data(n) = recv.read(&mut buf) {
+        while let RecvRead::Data(n) = recv.read(&Pool::default(), &mut buf) {
             all.extend_from_slice(&buf[..n]);
         }
         all
@@ -310,27 +314,28 @@ mod tests {
     #[test]
     fn the_end_is_reported_once_all_bytes_were_read() {
         let mut recv = Recv::new(100);
-        recv.insert(ID, 0, b"abc", true).unwrap();
+        recv.insert(&Pool::default(), ID, 0, b"abc", true).unwrap();
         let mut buf = [0; 2];
-        assert_eq!(recv.read(&mut buf), RecvRead::Data(2));
-        assert_eq!(recv.read(&mut buf), RecvRead::Data(1));
-        assert_eq!(recv.read(&mut buf), RecvRead::Fin);
+        assert_eq!(recv.read(&Pool::default(), &mut buf), RecvRead::Data(2));
+        assert_eq!(recv.read(&Pool::default(), &mut buf), RecvRead::Data(1));
+        assert_eq!(recv.read(&Pool::default(), &mut buf), RecvRead::Fin);
         assert!(recv.is_over());
     }
 
     #[test]
     fn data_beyond_the_window_or_the_end_is_refused() {
         let mut recv = Recv::new(4);
-        assert_eq!(recv.insert(ID, 0, b"abcde", false), Err(ProtocolError::FlowControl));
-        recv.insert(ID, 0, b"abc", true).unwrap();
-        assert_eq!(recv.insert(ID, 3, b"d", false), Err(ProtocolError::FinalSize(ID)));
-        assert_eq!(recv.insert(ID, 0, b"ab", true), Err(ProtocolError::FinalSize(ID)));
+        assert_eq!(recv.insert(&Pool::default(), ID, 0, b"abcde", false), Err(ProtocolError::FlowControl));
+        recv.insert(&Pool::default(), ID, 0, b"abc", true).unwrap();
+        assert_eq!(recv.insert(&Pool::default(), ID, 3, b"d", false), Err(ProtocolError::FinalSize(ID)));
+        assert_eq!(recv.insert(&Pool::default(), ID, 0, b"ab", true), Err(ProtocolError::FinalSize(ID)));
     }
 
     #[test]
     fn thousands_of_separate_bytes_are_refused() {
         let mut recv = Recv::new(u64::MAX);
-        let result = (0..10_000).try_for_each(|i| recv.insert(ID, 1 + i * 2, b"x", false).map(drop));
+        let result =
+            (0..10_000).try_for_each(|i| recv.insert(&Pool::default(), ID, 1 + i * 2, b"x", false).map(drop));
         assert_eq!(result, Err(ProtocolError::TooManyGaps(ID)));
     }
 
@@ -338,7 +343,7 @@ mod tests {
     fn single_bytes_are_stored_densely() {
         let mut recv = Recv::new(u64::MAX);
         for i in 0..10_000 {
-            recv.insert(ID, i, b"x", false).unwrap();
+            recv.insert(&Pool::default(), ID, i, b"x", false).unwrap();
         }
         let stored: usize = recv.ready.iter().map(Vec::capacity).sum();
         assert!(stored < 40_000, "{stored} bytes kept for 10000");
@@ -351,13 +356,13 @@ mod tests {
             let mut recv = Recv::new(1000);
             let mut got = Vec::new();
             for (start, len) in pieces {
-                recv.insert(ID, start as u64, &data[start..start + len], false).unwrap();
+                recv.insert(&Pool::default(), ID, start as u64, &data[start..start + len], false).unwrap();
                 got.extend(drain(&mut recv));
             }
-            recv.insert(ID, 0, &data, true).unwrap();
+            recv.insert(&Pool::default(), ID, 0, &data, true).unwrap();
             got.extend(drain(&mut recv));
             prop_assert_eq!(got, data);
-            prop_assert_eq!(recv.read(&mut [0]), RecvRead::Fin);
+            prop_assert_eq!(recv.read(&Pool::default(), &mut [0]), RecvRead::Fin);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::error::CloseCode;
 use crate::ranges::RangeSet;
-use crate::stream::pool::{BLOCK, BLOCKS};
+use crate::stream::pool::{BLOCK, Pool};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fin {
@@ -60,14 +60,15 @@ impl Send {
         }
     }
 
-    pub(crate) fn write(&mut self, mut data: &[u8]) {
+    /// Takes `data` behind what was written before.
+    pub(crate) fn write(&mut self, pool: &Pool, mut data: &[u8]) {
         self.end += data.len() as u64;
         while !data.is_empty() {
             let room = self.blocks.back().map_or(0, |b| BLOCK - b.len());
             if room == 0 {
                 // A lone small write costs no more memory than it needs.
                 let small = self.blocks.is_empty() && data.len() < BLOCK / 4;
-                self.blocks.push_back(if small { Vec::new() } else { BLOCKS.take() });
+                self.blocks.push_back(if small { Vec::new() } else { pool.take_block() });
                 continue;
             }
             let (now, later) = data.split_at(room.min(data.len()));
@@ -93,8 +94,8 @@ impl Send {
         if self.reset.is_some() { 0 } else { self.end.min(self.max_data).saturating_sub(self.next) }
     }
 
-    /// How many bytes may wait to be sent for the first time: at most `most`, and not further than `ahead` of the peer's
-    /// credit.
+    /// How many bytes may wait to be sent for the first time: at most `most`, and not further than `ahead` of
+    /// the peer's credit.
     pub(crate) fn unsent_limit(&self, most: u64, ahead: Option<u64>) -> u64 {
         let credit = self.max_data.saturating_sub(self.next);
         ahead.map_or(most, |ahead| most.min(credit.saturating_add(ahead)))
@@ -195,7 +196,8 @@ impl Send {
         }
     }
 
-    pub(crate) fn acknowledged(&mut self, range: Range<u64>, fin: bool) {
+    /// The peer has `range`, and knows of the end if `fin`.
+    pub(crate) fn acknowledged(&mut self, pool: &Pool, range: Range<u64>, fin: bool) {
         if fin {
             self.fin = Fin::Acked;
         }
@@ -208,7 +210,7 @@ impl Send {
             self.acked.remove(&next);
             self.acked_to = self.acked_to.max(next.end);
         }
-        self.release();
+        self.release(pool);
     }
 
     /// The path that carried `range` is gone: what is not acknowledged goes again.
@@ -242,14 +244,14 @@ impl Send {
         }
     }
 
-    fn release(&mut self) {
+    fn release(&mut self, pool: &Pool) {
         if self.acked_to == self.end {
-            std::mem::take(&mut self.blocks).into_iter().for_each(|block| BLOCKS.give(block));
+            std::mem::take(&mut self.blocks).into_iter().for_each(|block| pool.give_block(block));
             self.blocks_start = self.end;
             return;
         }
         while self.acked_to - self.blocks_start >= BLOCK as u64 {
-            self.blocks.pop_front().into_iter().for_each(|block| BLOCKS.give(block));
+            self.blocks.pop_front().into_iter().for_each(|block| pool.give_block(block));
             self.blocks_start += BLOCK as u64;
         }
     }
@@ -270,11 +272,11 @@ mod tests {
     fn pieces_cross_blocks_and_come_back_exactly() {
         let data: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
         let mut send = Send::new(u64::MAX);
-        send.write(&data[..100]);
-        send.write(&data[100..]);
+        send.write(&Pool::default(), &data[..100]);
+        send.write(&Pool::default(), &data[100..]);
         assert_eq!(bytes(&send, 65_000..140_000), &data[65_000..140_000]);
         send.sent(&(0..200_000), false);
-        send.acknowledged(0..70_000, false);
+        send.acknowledged(&Pool::default(), 0..70_000, false);
         assert_eq!(send.held(), 130_000);
         assert_eq!(bytes(&send, 70_000..200_000), &data[70_000..]);
     }
@@ -282,21 +284,21 @@ mod tests {
     #[test]
     fn lost_pieces_go_again_first_and_only_where_unacknowledged() {
         let mut send = Send::new(u64::MAX);
-        send.write(&[7; 1000]);
+        send.write(&Pool::default(), &[7; 1000]);
         send.sent(&(0..600), false);
-        send.acknowledged(100..200, false);
+        send.acknowledged(&Pool::default(), 100..200, false);
         assert_eq!(send.requeue(0..300, false), 200);
         assert_eq!(send.next_piece(1000, 1000), Some((0..100, false)));
         send.sent(&(0..100), false);
         assert_eq!(send.next_piece(1000, 1000), Some((200..300, false)));
-        send.acknowledged(200..300, false);
+        send.acknowledged(&Pool::default(), 200..300, false);
         assert_eq!(send.next_piece(1000, 1000), Some((600..1000, false)));
     }
 
     #[test]
     fn a_lost_end_is_told_again() {
         let mut send = Send::new(u64::MAX);
-        send.write(b"abc");
+        send.write(&Pool::default(), b"abc");
         send.finish();
         let (range, fin) = send.next_piece(100, 100).unwrap();
         assert!(fin);
@@ -305,20 +307,20 @@ mod tests {
         send.requeue(range, fin);
         assert_eq!(send.next_piece(100, 100), Some((0..3, true)));
         send.sent(&(0..3), true);
-        send.acknowledged(0..3, true);
+        send.acknowledged(&Pool::default(), 0..3, true);
         assert!(send.is_over());
     }
 
     #[test]
     fn a_reset_is_over_only_when_it_was_acknowledged() {
         let mut send = Send::new(u64::MAX);
-        send.write(&[1; 100]);
+        send.write(&Pool::default(), &[1; 100]);
         send.finish();
         send.sent(&(0..50), false);
         send.sent(&(50..100), true);
         send.reset(CloseCode::NONE);
         // The end arrived, the beginning did not: the peer still has to hear of the reset.
-        send.acknowledged(50..100, true);
+        send.acknowledged(&Pool::default(), 50..100, true);
         assert!(!send.is_over());
         send.reset_acknowledged();
         assert!(send.is_over());
@@ -327,7 +329,7 @@ mod tests {
     #[test]
     fn credit_bounds_new_bytes_only() {
         let mut send = Send::new(10);
-        send.write(&[1; 50]);
+        send.write(&Pool::default(), &[1; 50]);
         assert_eq!(send.next_piece(100, 4), Some((0..4, false)));
         send.sent(&(0..10), false);
         assert!(send.next_piece(100, 100).is_none());
@@ -338,10 +340,10 @@ mod tests {
     #[test]
     fn writing_after_everything_was_acknowledged_starts_at_the_right_offset() {
         let mut send = Send::new(u64::MAX);
-        send.write(b"hello");
+        send.write(&Pool::default(), b"hello");
         send.sent(&(0..5), false);
-        send.acknowledged(0..5, false);
-        send.write(b"world");
+        send.acknowledged(&Pool::default(), 0..5, false);
+        send.write(&Pool::default(), b"world");
         assert_eq!(bytes(&send, 5..10), b"world");
     }
 }

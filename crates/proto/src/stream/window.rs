@@ -7,16 +7,17 @@ use std::time::Duration;
 pub(crate) struct Pace {
     /// Time since the connection began.
     pub(crate) now: Duration,
-    /// A quarter of the window that arrives within this time shows that the sender could use more; a reader that
-    /// takes what can be read within this time keeps up.
+    /// A quarter of the window that arrives within this time shows that the sender could use more; a reader
+    /// that takes what can be read within this time keeps up.
     pub(crate) patience: Duration,
     /// The window grows no larger than this.
     pub(crate) most: u64,
 }
 
-/// A stream's receive window. It begins small and doubles whenever a quarter of it arrives within about a round trip and
-/// the reader takes all that can be read as quickly, and so is always ahead of a sender in slow start. A reader that
-/// stalls, or never catches up, gets no more than it has: a larger window would only be a longer queue.
+/// A stream's receive window. It begins small and doubles whenever a quarter of it arrives within about a
+/// round trip and the reader takes all that can be read as quickly, and so is always ahead of a sender in
+/// slow start. A reader that stalls, or never catches up, gets no more than it has: a larger window would
+/// only be a longer queue.
 #[derive(Debug)]
 pub(crate) struct Window {
     /// Bytes that the peer may be ahead of the reader.
@@ -53,8 +54,8 @@ impl Window {
         grows
     }
 
-    /// Notes that something arrived: `arrived` bytes so far, some of which can be read or not, by a reader that is at
-    /// `consumed`. Returns true if the limit was raised.
+    /// Notes that something arrived: `arrived` bytes so far, some of which can be read or not, by a reader
+    /// that is at `consumed`. Returns true if the limit was raised.
     pub(crate) fn arrived(&mut self, arrived: u64, consumed: u64, readable: bool, pace: &Pace) -> bool {
         if readable {
             self.readable.get_or_insert(pace.now);
@@ -64,7 +65,8 @@ impl Window {
             self.pressed |= pace.now.saturating_sub(since) <= pace.patience;
             self.since = None;
         }
-        // A reader that waits for a gap to be filled has caught up. (One that has read little has shown nothing yet.)
+        // A reader that waits for a gap to be filled has caught up. (One that has read little has shown
+        // nothing yet.)
         if self.pressed && self.readable.is_none() && consumed >= self.size / 2 {
             self.pressed = false;
             self.size = self.size.saturating_mul(2);
@@ -73,8 +75,8 @@ impl Window {
         false
     }
 
-    /// Notes that the reader is at `consumed`, and whether that is all that can be read. Returns true if the limit was
-    /// raised.
+    /// Notes that the reader is at `consumed`, and whether that is all that can be read. Returns true if the
+    /// limit was raised.
     pub(crate) fn read_to(&mut self, consumed: u64, all: bool, pace: &Pace) -> bool {
         if all && let Some(since) = self.readable.take() {
             let pressed = std::mem::take(&mut self.pressed);

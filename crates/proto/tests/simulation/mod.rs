@@ -56,8 +56,8 @@ pub(crate) fn small_config() -> Config {
     config
 }
 
-/// Like `Config::default()`, with windows that are large from the beginning: for tests in which nobody reads while
-/// much is written.
+/// Like `Config::default()`, with windows that are large from the beginning: for tests in which nobody reads
+/// while much is written.
 pub(crate) fn wide_config() -> Config {
     let mut config = Config::default();
     config.params.max_stream_data = config.stream_window;
@@ -261,8 +261,8 @@ impl Sim {
             }
         }
         for index in 0..self.carriers.len() {
-            // An OPEN that the client gave up, or one of a connection whose other OPEN was answered, must not find the
-            // new process either.
+            // An OPEN that the client gave up, or one of a connection whose other OPEN was answered, must not
+            // find the new process either.
             let carrier = &self.carriers[index];
             let answered = carrier.by_open && self.client.is_established();
             if carrier.server == End::Attached || carrier.client == End::Gone || answered {

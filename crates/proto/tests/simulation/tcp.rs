@@ -1,5 +1,6 @@
-//! A TCP-like sender over an emulated link, for one direction of a carrier: a short unsent queue, a window with slow start and halving,
-//! a bottleneck with a rate and a drop-tail queue, and loss that holds up what comes behind it.
+//! A TCP-like sender over an emulated link, for one direction of a carrier: a short unsent queue, a window
+//! with slow start and halving, a bottleneck with a rate and a drop-tail queue, and loss that holds up what
+//! comes behind it.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -120,7 +121,8 @@ impl Tcp {
         self.busy = Some(sent);
         let mut arrival = sent + self.link.delay;
         if lost || overflows {
-            // It goes again a round trip later, and the reader waits for it; packets behind it arrive all the same.
+            // It goes again a round trip later, and the reader waits for it; packets behind it arrive all the
+            // same.
             arrival += rtt;
             if self.recovered.is_none_or(|at| at <= now) {
                 self.window = (self.window * BACK_OFF).max(2.0 * PACKET as f64);

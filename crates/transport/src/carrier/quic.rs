@@ -24,8 +24,7 @@ pub(crate) use socket::{Heard, QuicSocket};
 
 use self::window::{FIRST_WINDOW, Window};
 use super::segments::assemble;
-use super::{CarrierStats, Flow, PathError, Worked, lock, try_lock};
-use crate::shared::{Next, Shared};
+use super::{CarrierStats, Flow, Next, PathError, Segments, Worked, lock, try_lock};
 
 /// Room for one read.
 const READ_SIZE: usize = 128 * 1024;
@@ -112,23 +111,23 @@ impl QuicCarrier {
     }
 
     /// Hands what arrived with the path's first flight to the engine.
-    pub(crate) fn feed(&self, shared: &Shared, plaintext: &[u8]) -> Result<(), PathError> {
-        let result = self.take(&mut lock(&self.incoming).partial, plaintext, shared);
-        shared.announce();
+    pub(crate) fn feed(&self, engine: &impl Segments, plaintext: &[u8]) -> Result<(), PathError> {
+        let result = self.take(&mut lock(&self.incoming).partial, plaintext, engine);
+        engine.announce();
         result
     }
 
-    fn take(&self, partial: &mut Vec<u8>, plaintext: &[u8], shared: &Shared) -> Result<(), PathError> {
+    fn take(&self, partial: &mut Vec<u8>, plaintext: &[u8], engine: &impl Segments) -> Result<(), PathError> {
         let now = Instant::now();
-        assemble(partial, plaintext, |segment| shared.take_segment(now, self.id, segment))
+        assemble(partial, plaintext, |segment| engine.take_segment(now, self.id, segment))
     }
 
     /// Reads and writes, as far as QUIC goes, and registers for what it does not give now.
-    pub(crate) fn drive(&self, shared: &Shared, cx: &mut Context<'_>) -> Result<Worked, PathError> {
+    pub(crate) fn drive(&self, engine: &impl Segments, cx: &mut Context<'_>) -> Result<Worked, PathError> {
         lock(&self.waker).clone_from(cx.waker());
         self.settle_early_data(cx)?;
         let mut worked = Worked::default();
-        while let Poll::Ready(read) = READ_BUFFER.with_borrow_mut(|buffer| self.read(buffer, shared, cx)) {
+        while let Poll::Ready(read) = READ_BUFFER.with_borrow_mut(|buffer| self.read(buffer, engine, cx)) {
             worked.read = true;
             if read? == Flow::More {
                 worked.again = true;
@@ -136,16 +135,16 @@ impl QuicCarrier {
             }
         }
         if worked.read {
-            shared.announce();
+            engine.announce();
         }
-        self.flush(shared)?;
+        self.flush(engine)?;
         Ok(worked)
     }
 
     fn read(
         &self,
         buffer: &mut [u8],
-        shared: &Shared,
+        engine: &impl Segments,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Flow, PathError>> {
         let mut incoming = lock(&self.incoming);
@@ -166,7 +165,7 @@ impl QuicCarrier {
             self.window.store(larger, Ordering::Relaxed);
             self.connection.set_receive_window(VarInt::from_u32(larger));
         }
-        self.take(partial, &buffer[..n], shared)?;
+        self.take(partial, &buffer[..n], engine)?;
         Poll::Ready(Ok(if n == buffer.len() { Flow::More } else { Flow::Idle }))
     }
 
@@ -204,19 +203,19 @@ impl QuicCarrier {
     }
 
     /// Writes what waits, for as long as QUIC takes it. `None` if another thread is at it.
-    pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
-        Some(self.flush_locked(try_lock(&self.outgoing)?, shared))
+    pub(crate) fn try_flush(&self, engine: &impl Segments) -> Option<Result<Flow, PathError>> {
+        Some(self.flush_locked(try_lock(&self.outgoing)?, engine))
     }
 
     /// Writes what waits, for as long as QUIC takes it.
-    pub(crate) fn flush(&self, shared: &Shared) -> Result<Flow, PathError> {
-        self.flush_locked(lock(&self.outgoing), shared)
+    pub(crate) fn flush(&self, engine: &impl Segments) -> Result<Flow, PathError> {
+        self.flush_locked(lock(&self.outgoing), engine)
     }
 
     fn flush_locked(
         &self,
         mut outgoing: MutexGuard<'_, Outgoing>,
-        shared: &Shared,
+        engine: &impl Segments,
     ) -> Result<Flow, PathError> {
         let waker = lock(&self.waker).clone();
         let mut cx = Context::from_waker(&waker);
@@ -227,7 +226,7 @@ impl QuicCarrier {
                 buffer.clear();
                 // What QUIC did not take before comes first.
                 buffer.append(&mut outgoing.waiting);
-                if buffer.is_empty() && (outgoing.ended || !self.gather(buffer, batch, shared)) {
+                if buffer.is_empty() && (outgoing.ended || !self.gather(buffer, batch, engine)) {
                     return Ok(Flow::Idle);
                 }
                 let taken = outgoing.write(buffer, &mut cx)?;
@@ -242,9 +241,9 @@ impl QuicCarrier {
     }
 
     /// Takes segments from the engine until they fill a batch; false if it has none.
-    fn gather(&self, buffer: &mut Vec<u8>, batch: usize, shared: &Shared) -> bool {
+    fn gather(&self, buffer: &mut Vec<u8>, batch: usize, engine: &impl Segments) -> bool {
         let now = Instant::now();
-        while buffer.len() < batch && shared.next_segment(now, self.id, buffer) != Next::Nothing {}
+        while buffer.len() < batch && engine.next_segment(now, self.id, buffer) != Next::Nothing {}
         !buffer.is_empty()
     }
 

@@ -1,8 +1,39 @@
-//! Segments out of an ordered byte channel.
+//! Segments: what the engine and a carrier exchange, and how they are found in an ordered byte channel.
 
-use whimbrel_proto::segment;
+use std::time::Instant;
+
+use whimbrel_proto::{PathId, segment};
 
 use super::PathError;
+
+/// The engine, as a carrier sees it: segments that come in go there, those to be sent come from there.
+pub(crate) trait Segments {
+    /// Takes one segment in. [`announce`](Self::announce) is to follow when all that came together is in.
+    ///
+    /// # Errors
+    /// [`PathError::Protocol`] if the peer broke the protocol.
+    fn take_segment(&self, now: Instant, path: PathId, segment: &[u8]) -> Result<(), PathError>;
+
+    /// Passes on what the engine has to say. Once for each read: a reader that is woken for every
+    /// segment does little but wake up.
+    fn announce(&self);
+
+    /// Whether there is something to send on a path.
+    fn has_segment(&self, path: PathId) -> bool;
+
+    /// Appends the next segment for a path. Writers for whom that made room are woken.
+    fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> Next;
+}
+
+/// What the engine has for a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Nothing,
+    /// A segment, which took all stream data that waited.
+    Last,
+    /// A segment; stream data still waits, for this path or another.
+    AndMore,
+}
 
 /// Joins plaintext to whole segments; `partial` keeps what is not whole yet.
 pub(super) fn assemble(

@@ -20,8 +20,7 @@ use whimbrel_proto::{PathId, segment};
 use self::pace::Pace;
 pub(crate) use self::socket::{kind_of, stream_socket, tune};
 use super::segments::assemble;
-use super::{CarrierKind, CarrierStats, Flow, PathError, Worked, lock, try_lock};
-use crate::shared::{Next, Shared};
+use super::{CarrierKind, CarrierStats, Flow, Next, PathError, Segments, Worked, lock, try_lock};
 use crate::sys::tcp_stats;
 use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
 
@@ -115,14 +114,14 @@ impl TcpCarrier {
     }
 
     /// Reads and writes once, as far as the socket goes, and registers for what it does not give now.
-    pub(crate) fn drive(&self, shared: &Shared, cx: &mut Context<'_>) -> Result<Worked, PathError> {
+    pub(crate) fn drive(&self, engine: &impl Segments, cx: &mut Context<'_>) -> Result<Worked, PathError> {
         let mut worked = Worked::default();
         while let Poll::Ready(ready) = self.socket.poll_read_ready(cx) {
             ready?;
             worked.read = true;
             // A read that finds less than it could take clears the readiness; asking again then
             // registers for more.
-            if self.read(shared)? == Flow::More {
+            if self.read(engine)? == Flow::More {
                 worked.again = true;
                 break;
             }
@@ -131,10 +130,10 @@ impl TcpCarrier {
         if self.is_blocked() && self.socket.poll_write_ready(cx).is_pending() {
             return Ok(worked);
         }
-        if !self.is_blocked() && !self.owes.load(Ordering::Relaxed) && !shared.has_segment(self.id) {
+        if !self.is_blocked() && !self.owes.load(Ordering::Relaxed) && !engine.has_segment(self.id) {
             return Ok(worked);
         }
-        if self.flush(shared)? == Flow::Blocked
+        if self.flush(engine)? == Flow::Blocked
             && let Poll::Ready(ready) = self.socket.poll_write_ready(cx)
         {
             ready?;
@@ -144,22 +143,22 @@ impl TcpCarrier {
     }
 
     /// Hands plaintext that arrived with the path's first flight to the engine.
-    pub(crate) fn feed(&self, shared: &Shared, plaintext: &[u8]) -> Result<(), PathError> {
+    pub(crate) fn feed(&self, engine: &impl Segments, plaintext: &[u8]) -> Result<(), PathError> {
         let now = Instant::now();
-        let take = |segment: &[u8]| shared.take_segment(now, self.id, segment);
+        let take = |segment: &[u8]| engine.take_segment(now, self.id, segment);
         let result = assemble(&mut lock(&self.incoming).plaintext, plaintext, take);
-        shared.announce();
+        engine.announce();
         result
     }
 
     /// Reads once, and hands whole segments to the engine.
-    fn read(&self, shared: &Shared) -> Result<Flow, PathError> {
-        let result = READ_BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, shared));
-        shared.announce();
+    fn read(&self, engine: &impl Segments) -> Result<Flow, PathError> {
+        let result = READ_BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, engine));
+        engine.announce();
         result
     }
 
-    fn read_into(&self, buffer: &mut [u8], shared: &Shared) -> Result<Flow, PathError> {
+    fn read_into(&self, buffer: &mut [u8], engine: &impl Segments) -> Result<Flow, PathError> {
         let mut incoming = lock(&self.incoming);
         let Incoming { opener, ciphertext, plaintext } = &mut *incoming;
         let held = ciphertext.len();
@@ -174,7 +173,7 @@ impl TcpCarrier {
         let mut result = Ok(());
         let mut sink = |plain: &[u8]| {
             if result.is_ok() {
-                result = assemble(plaintext, plain, |segment| shared.take_segment(now, self.id, segment));
+                result = assemble(plaintext, plain, |segment| engine.take_segment(now, self.id, segment));
             }
         };
         let used = match opener {
@@ -234,27 +233,27 @@ impl TcpCarrier {
     }
 
     /// Writes what waits, for as long as the socket takes it. `None` if another thread is at it.
-    pub(crate) fn try_flush(&self, shared: &Shared) -> Option<Result<Flow, PathError>> {
+    pub(crate) fn try_flush(&self, engine: &impl Segments) -> Option<Result<Flow, PathError>> {
         let mut outgoing = try_lock(&self.outgoing)?;
-        self.flush_locked(&mut outgoing, shared, || try_lock(&self.tls))
+        self.flush_locked(&mut outgoing, engine, || try_lock(&self.tls))
     }
 
     /// Writes what waits, for as long as the socket takes it.
-    pub(crate) fn flush(&self, shared: &Shared) -> Result<Flow, PathError> {
+    pub(crate) fn flush(&self, engine: &impl Segments) -> Result<Flow, PathError> {
         let mut outgoing = lock(&self.outgoing);
         // A lock that is waited for is always had.
-        self.flush_locked(&mut outgoing, shared, || Some(lock(&self.tls))).unwrap_or(Ok(Flow::More))
+        self.flush_locked(&mut outgoing, engine, || Some(lock(&self.tls))).unwrap_or(Ok(Flow::More))
     }
 
     fn flush_locked<'a>(
         &'a self,
         outgoing: &mut Outgoing,
-        shared: &Shared,
+        engine: &impl Segments,
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         self.blocked.store(false, Ordering::Relaxed);
         self.owes.store(false, Ordering::Relaxed);
-        let result = self.flush_all(outgoing, shared, tls);
+        let result = self.flush_all(outgoing, engine, tls);
         match &result {
             Some(Ok(Flow::Blocked)) => self.blocked.store(true, Ordering::Relaxed),
             Some(Ok(_)) => {}
@@ -267,7 +266,7 @@ impl TcpCarrier {
     fn flush_all<'a>(
         &'a self,
         outgoing: &mut Outgoing,
-        shared: &Shared,
+        engine: &impl Segments,
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         loop {
@@ -277,7 +276,7 @@ impl TcpCarrier {
             // What a full socket left comes first.
             let mut batch = Flow::More;
             if outgoing.records.waiting().is_empty() && !outgoing.ended {
-                match self.protect_batch(outgoing, shared, &tls)? {
+                match self.protect_batch(outgoing, engine, &tls)? {
                     Ok(flow) => batch = flow,
                     Err(error) => return Some(Err(error)),
                 }
@@ -346,18 +345,18 @@ impl TcpCarrier {
     fn protect_batch<'a>(
         &'a self,
         outgoing: &mut Outgoing,
-        shared: &Shared,
+        engine: &impl Segments,
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         if outgoing.sealer.is_none() {
             let mut tls = tls()?;
             let Some(sealer) = tls.take_sealer() else {
-                return Some(self.encrypt_batch(&mut tls, &mut outgoing.records, shared));
+                return Some(self.encrypt_batch(&mut tls, &mut outgoing.records, engine));
             };
             outgoing.adopt(sealer, &mut tls);
         }
         let Outgoing { sealer, records, .. } = outgoing;
-        sealer.as_mut().map(|sealer| self.seal_batch(sealer, records, shared))
+        sealer.as_mut().map(|sealer| self.seal_batch(sealer, records, engine))
     }
 
     /// Has the engine write segments to where their records shall be, and seals them there.
@@ -365,14 +364,14 @@ impl TcpCarrier {
         &self,
         sealer: &mut Sealer,
         records: &mut Records,
-        shared: &Shared,
+        engine: &impl Segments,
     ) -> Result<Flow, PathError> {
         WRITE_MEMORY.with_borrow_mut(|memory| records.lend(memory));
         let now = Instant::now();
         let mut flow = Flow::More;
         while flow == Flow::More && records.waiting().len() < WRITE_BATCH {
             let before = records.waiting().len();
-            let segment = |out: &mut Vec<u8>| shared.next_segment(now, self.id, out);
+            let segment = |out: &mut Vec<u8>| engine.next_segment(now, self.id, out);
             let next = records.append(|out| sealer.record(out, segment))?;
             // A short segment took all that waited: asking for another is in vain. Or the path is slow, and
             // should not be given too much at once.
@@ -395,7 +394,7 @@ impl TcpCarrier {
         &self,
         tls: &mut TlsChannel,
         records: &mut Records,
-        shared: &Shared,
+        engine: &impl Segments,
     ) -> Result<Flow, PathError> {
         WRITE_MEMORY.with_borrow_mut(|memory| tls.outgoing().lend(memory));
         let now = Instant::now();
@@ -404,7 +403,7 @@ impl TcpCarrier {
                 plain.clear();
                 // The engine keeps within the early limit that it was given.
                 let may_send = tls.is_open() || tls.early_room() > 0;
-                let next = if may_send { shared.next_segment(now, self.id, plain) } else { Next::Nothing };
+                let next = if may_send { engine.next_segment(now, self.id, plain) } else { Next::Nothing };
                 if next == Next::Nothing {
                     return Ok(Flow::Idle);
                 }

@@ -170,6 +170,7 @@ impl Builder {
                 lost: Mutex::new(HashSet::new()),
                 sockets: Mutex::new(Sockets::default()),
                 resolver: Mutex::new(self.resolver.clone()),
+                pool: whimbrel_proto::Pool::default(),
                 registry: Registry::new(config.limits()),
                 listeners: Listeners::default(),
                 half_open: HalfOpen::default(),

@@ -86,7 +86,7 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
         }
     }
     for shared in core.registry.dialled() {
-        shared.restart.notify_one();
+        shared.mover.start_anew();
     }
     if moved {
         for shared in core.registry.accepted() {

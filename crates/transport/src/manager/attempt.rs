@@ -91,7 +91,7 @@ impl Attempt {
         let shared = self.joiner.shared.clone();
         let gone = async {
             loop {
-                let changed = shared.path_news.notified();
+                let changed = shared.news.of_paths();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
                 let state = shared.lock().engine.path_state(from);

@@ -168,7 +168,7 @@ impl Joiner {
             return None;
         }
         // The first flight leaves now; the driver sees an error if there is one.
-        let _ = path.flush(&self.shared);
+        let _ = path.flush(&*self.shared);
         tracing::debug!(connection = %self.shared.id, path = %id, remote = %way.remote, %kind, ?hint, "path dialled");
         let opening = Opening { id, kind, early, local, way, rtt, limit: ANSWER.max(rtt * 6) };
         Some(PendingPath::new(self.shared.clone(), opening))

@@ -121,7 +121,7 @@ impl Pending {
     /// Waits until one of the paths is answered or has failed; for ever if there is none. Cancel-safe.
     pub(super) async fn news(&mut self, shared: &Shared) -> News {
         loop {
-            let changed = shared.path_news.notified();
+            let changed = shared.news.of_paths();
             tokio::pin!(changed);
             changed.as_mut().enable();
             if let Some(news) = self.look(shared) {

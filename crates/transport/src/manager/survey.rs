@@ -41,7 +41,7 @@ pub(crate) fn survey(
                 remote: io.remote,
                 state: path.state,
                 priority: path.priority,
-                pinned: state.pinned.contains(&path.id),
+                pinned: state.pins.holds(path.id),
                 forbidden: forbidden.contains(&io.local.ip()),
                 srtt: path.srtt,
             })

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 use whimbrel_base::{ConnectionId, EndpointId, SecretKey};
-use whimbrel_proto::frame::{Frame, Join};
+use whimbrel_proto::fuzzing::frame::{Frame, Join};
 use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, PathId, segment};
 
 pub(crate) const PROTOCOL: &[u8] = b"whimbrel/1";

@@ -12,7 +12,8 @@ use super::{Listener, Stream};
 use crate::error::{ConnectError, ListenError};
 use crate::target::{IntoName, IntoTarget};
 
-/// The environment variable that says where the name service of the [default endpoint](Endpoint::process_default) is.
+/// The environment variable that says where the name service of the [default
+/// endpoint](Endpoint::process_default) is.
 pub const NAMES_VARIABLE: &str = "WHIMBREL_NAMES";
 
 static DEFAULT: Mutex<Option<Endpoint>> = Mutex::new(None);
@@ -33,8 +34,8 @@ impl Endpoint {
         Ok(Self { endpoint })
     }
 
-    /// The endpoint that [`Stream::connect`] and [`Listener::bind`] use. The first use makes one: with a fresh key, and
-    /// the name service that the environment variable `WHIMBREL_NAMES` says.
+    /// The endpoint that [`Stream::connect`] and [`Listener::bind`] use. The first use makes one: with a
+    /// fresh key, and the name service that the environment variable `WHIMBREL_NAMES` says.
     ///
     /// # Errors
     /// [`BindError`](crate::BindError), wrapped, when it can't be made.

@@ -30,7 +30,8 @@ fn handle() -> io::Result<Handle> {
     Ok(handle)
 }
 
-/// Runs a future on the runtime, and waits for it; in any thread, even one of another runtime's. The future bounds itself.
+/// Runs a future on the runtime, and waits for it; in any thread, even one of another runtime's. The future
+/// bounds itself.
 pub(super) fn run<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     handle()?.spawn(async move {

@@ -19,8 +19,8 @@ use crate::target::IntoTarget;
 /// How long a drop waits for the peer to have everything, unless [told otherwise](Stream::set_linger).
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(10);
 
-/// How long a drop waits for the peer to confirm the connection's end, when all else is done: some round trips, within
-/// these bounds.
+/// How long a drop waits for the peer to confirm the connection's end, when all else is done: some round
+/// trips, within these bounds.
 const GOODBYE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// What was read is acknowledged within this. A process that ends sooner would leave the peer waiting for it.
@@ -97,7 +97,8 @@ impl Stream {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Another handle to the same stream: what one reads, the other doesn't; timeouts and shutdowns are for both.
+    /// Another handle to the same stream: what one reads, the other doesn't; timeouts and shutdowns are for
+    /// both.
     ///
     /// # Errors
     /// Never; it is as in `std`.
@@ -107,8 +108,8 @@ impl Stream {
 
     /// Ends one direction, or both, of all handles, at once and without waiting.
     ///
-    /// After `Write` the peer reads what was written, and then the end. After `Read` reads give 0, and the peer's writes
-    /// fail. Ending what has ended does nothing.
+    /// After `Write` the peer reads what was written, and then the end. After `Read` reads give 0, and the
+    /// peer's writes fail. Ending what has ended does nothing.
     ///
     /// # Errors
     /// `NotConnected` when the connection is over.
@@ -162,7 +163,8 @@ impl Stream {
     }
 
     /// How long the drop of the last handle waits for the peer to have everything that was written:
-    /// [`DEFAULT_LINGER`] at first. With `None` it does not wait; what was written is still sent while the process lives.
+    /// [`DEFAULT_LINGER`] at first. With `None` it does not wait; what was written is still sent while the
+    /// process lives.
     ///
     /// # Errors
     /// Never; it is as in `std`.
@@ -179,12 +181,12 @@ impl Stream {
         Ok(self.inner.options().linger)
     }
 
-    /// Ends the sending direction, and waits until the peer has everything that was written, for at most `limit`. Other
-    /// handles can still read.
+    /// Ends the sending direction, and waits until the peer has everything that was written, for at most
+    /// `limit`. Other handles can still read.
     ///
     /// # Errors
-    /// `TimedOut` after `limit`; what is left is still sent while the process lives. When the connection ends before,
-    /// its error.
+    /// `TimedOut` after `limit`; what is left is still sent while the process lives. When the connection ends
+    /// before, its error.
     pub fn close(self, limit: Duration) -> io::Result<()> {
         let late = || io::Error::new(io::ErrorKind::TimedOut, "the peer does not have everything yet");
         self.shutdown(Shutdown::Write)?;
@@ -285,7 +287,8 @@ impl Inner {
         block(Some(deadline), |cx| drained.as_mut().poll(cx))
     }
 
-    /// Waits until what was read has been acknowledged, or the peer has left. The connection is the peer's to end.
+    /// Waits until what was read has been acknowledged, or the peer has left. The connection is the peer's to
+    /// end.
     fn wait_acknowledged(&self, linger: Duration) {
         let last_read = *self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(deadline) = last_read.map(|read| read + ACKNOWLEDGED.min(linger)) else { return };
@@ -294,8 +297,8 @@ impl Inner {
         block(Some(deadline), |cx| closed.as_mut().poll(cx));
     }
 
-    /// Ends the connection, and gives the peer a moment to hear of it: otherwise, if the process ends now, it would keep
-    /// the connection in case we come back.
+    /// Ends the connection, and gives the peer a moment to hear of it: otherwise, if the process ends now, it
+    /// would keep the connection in case we come back.
     fn say_goodbye(&self, linger: Duration) {
         let connection = self.stream.connection();
         let stats = connection.stats();

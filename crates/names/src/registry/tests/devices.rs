@@ -69,7 +69,8 @@ async fn a_delegation_has_an_end_and_a_beginning() {
     assert_eq!(refused, Err(NamesError::DelegationTooEarly(name(LAPTOP))));
 }
 
-/// The laptop was lost. The user gives its name to another key, or takes it back; the lost one can do nothing.
+/// The laptop was lost. The user gives its name to another key, or takes it back; the lost one can do
+/// nothing.
 #[tokio::test]
 async fn a_lost_device_loses_its_name() {
     let (registry, user, lost) = with_user().await;

@@ -1,8 +1,9 @@
 //! Changes that have their turn and are not on the disk yet.
 //!
-//! A change is ordered in memory: it is checked against the newest state of its name, gets its version, and goes into
-//! the writer's queue, all under one lock. So the queue is in the order of the versions, and whoever reads sees what
-//! will be on the disk. If a change cannot be stored, what was placed on it conflicts in the file, and falls too.
+//! A change is ordered in memory: it is checked against the newest state of its name, gets its version, and
+//! goes into the writer's queue, all under one lock. So the queue is in the order of the versions, and
+//! whoever reads sees what will be on the disk. If a change cannot be stored, what was placed on it conflicts
+//! in the file, and falls too.
 //!
 //! There are never more of them than the queue and one transaction hold.
 
@@ -52,7 +53,8 @@ impl Ahead {
         (turn, version)
     }
 
-    /// Forgets a change that is stored, or won't be: the file says what counts, unless there is a newer change.
+    /// Forgets a change that is stored, or won't be: the file says what counts, unless there is a newer
+    /// change.
     pub(super) fn settle(&mut self, name: &Name, turn: Turn) {
         if self.newest.get(name).is_some_and(|(newest, _)| *newest == turn) {
             self.newest.remove(name);

@@ -1,7 +1,8 @@
 //! Making the file, so that it is there as a whole or not at all.
 //!
-//! redb fills a new file in several steps, and refuses one that it finds half made. So a new file is made under another
-//! name and then given its own. A death in between leaves a small file `….new-…` behind, which can be deleted.
+//! redb fills a new file in several steps, and refuses one that it finds half made. So a new file is made
+//! under another name and then given its own. A death in between leaves a small file `….new-…` behind, which
+//! can be deleted.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
@@ -31,7 +32,8 @@ fn make(file: &Path) -> Result<(), DatabaseError> {
     made
 }
 
-/// Gives the draft its name, unless another process made the file meanwhile: that one may hold records already.
+/// Gives the draft its name, unless another process made the file meanwhile: that one may hold records
+/// already.
 fn publish(draft: &Path, file: &Path) -> io::Result<()> {
     match fs::hard_link(draft, file) {
         Ok(()) => {}

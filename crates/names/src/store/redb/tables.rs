@@ -8,8 +8,8 @@
 //! | `owners` | owner's key, name | nothing |
 //! | `due` | held until (milliseconds), name | nothing |
 //!
-//! `entries` says it all but for `head`; the last three tables are ways into it, changed in the same transactions.
-//! Versions are places in the feed of changes, given once and never again.
+//! `entries` says it all but for `head`; the last three tables are ways into it, changed in the same
+//! transactions. Versions are places in the feed of changes, given once and never again.
 
 use redb::{
     Database, ReadTransaction, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, Table,

@@ -36,7 +36,7 @@ use crate::secret::Secret;
 use crate::session::credit::Credit;
 use crate::session::send_memory::SendMemory;
 use crate::session::stream_numbers::StreamNumbers;
-use crate::stream::Stream;
+use crate::stream::{Pool, Stream};
 use addresses::Addresses;
 use close::Farewell;
 use control::Control;
@@ -50,18 +50,19 @@ pub use streams::Read;
 pub struct Config {
     /// What the peer is told.
     pub params: Params,
-    /// Streams of the peer that may be open at once. It begins with `params.max_streams`, and is allowed more, up to this, as
-    /// it uses them.
+    /// Streams of the peer that may be open at once. It begins with `params.max_streams`, and is allowed
+    /// more, up to this, as it uses them.
     pub streams: u64,
-    /// Bytes that the peer may be ahead of the reader on one stream. A stream begins with `params.max_stream_data`, and
-    /// grows up to this while its reader keeps up.
+    /// Bytes that the peer may be ahead of the reader on one stream. A stream begins with
+    /// `params.max_stream_data`, and grows up to this while its reader keeps up.
     pub stream_window: u64,
-    /// Bytes of all streams that may wait for their readers. Up to two thirds of it are kept free for streams that are not
-    /// open yet; the peer may have another `params.max_data` under way.
+    /// Bytes of all streams that may wait for their readers. Up to two thirds of it are kept free for streams
+    /// that are not open yet; the peer may have another `params.max_data` under way.
     pub unread: u64,
     /// Bytes kept for one stream until they are acknowledged.
     pub stream_send_buffer: u64,
-    /// Bytes kept for all streams until they are acknowledged, beyond 64 KiB that each stream may hold anyway.
+    /// Bytes kept for all streams until they are acknowledged, beyond 64 KiB that each stream may hold
+    /// anyway.
     pub send_buffer: u64,
     /// Bytes of one stream that may wait to be sent for the first time while a path is up. More
     /// would not be faster: they would only grow old, and cold in the processor's caches.
@@ -72,6 +73,8 @@ pub struct Config {
     pub handover: HandoverMode,
     /// How this side shares its data out among the paths.
     pub scheduler: SchedulerKind,
+    /// Memory that streams fill and empty. Connections with the same configuration share it.
+    pub pool: Pool,
 }
 
 impl Default for Config {
@@ -87,6 +90,7 @@ impl Default for Config {
             keepalive: Duration::from_secs(60),
             handover: HandoverMode::default(),
             scheduler: SchedulerKind::default(),
+            pool: Pool::default(),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Which path carries the next chunk: pure functions over snapshots of the paths.
 //!
 //! Drivers pull: whenever a carrier has room, the engine asks the scheduler whether *this* path may carry the
-//! next chunk now, or whether it is better left to another. A path that is left will be asked again when anything has changed.
+//! next chunk now, or whether it is better left to another. A path that is left will be asked again when
+//! anything has changed.
 
 mod earliest_arrival;
 mod min_rtt;
@@ -17,8 +18,8 @@ use smallvec::SmallVec;
 
 use crate::ids::PathId;
 
-/// What a path may be given before anything was measured on it, per round trip: TCP's initial window (RFC 6928),
-/// less what goes with each packet.
+/// What a path may be given before anything was measured on it, per round trip: TCP's initial window (RFC
+/// 6928), less what goes with each packet.
 const INITIAL_WINDOW: u64 = 10 * 1400;
 /// What does not fit a window waits for half a round trip, on average.
 const WAIT: f64 = 0.5;
@@ -30,9 +31,6 @@ pub(crate) const CHUNK: u64 = 16 * 1024;
 pub(crate) const SMALL_CHUNK: u64 = 2 * 1460;
 /// A chunk should not keep a slow path busy for longer, so that its end is not waited for.
 const CHUNK_TIME: Duration = Duration::from_millis(20);
-
-/// Bytes that wait to be sent, when there is no end to them: the writer has more than we take.
-pub const ENDLESS: u64 = u64::MAX;
 
 /// What is known of one path at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,8 +86,8 @@ impl PathSnapshot {
     pub fn arrival(&self, bytes: u64) -> Duration {
         let way = self.base_rtt / 2 + self.lateness();
         if self.growing {
-            // One window in the first round trip, two in the second, and so on; what is left over from a window waits
-            // for acknowledgements.
+            // One window in the first round trip, two in the second, and so on; what is left over from a
+            // window waits for acknowledgements.
             let windows = self.in_flight.saturating_add(bytes) as f64 / self.window();
             let wait = if windows > 1.0 { WAIT } else { 0.0 };
             return way + self.base_rtt.mul_f64((windows + 1.0).log2() + wait);
@@ -102,7 +100,8 @@ impl PathSnapshot {
         (bytes_in(self.expected_rate(), self.base_rtt).max(1)) as f64
     }
 
-    /// How many more bytes would have arrived at the peer after `time`; the window of a path that grows doubles with each round trip.
+    /// How many more bytes would have arrived at the peer after `time`; the window of a path that grows
+    /// doubles with each round trip.
     #[must_use]
     pub fn deliverable(&self, time: Duration) -> u64 {
         if !self.growing {
@@ -147,7 +146,7 @@ pub struct Input<'a> {
     pub here: &'a PathSnapshot,
     /// The paths that may carry data, this one among them: all equally eligible.
     pub paths: &'a [PathSnapshot],
-    /// Bytes that wait to be sent; [`ENDLESS`] if more will follow at once.
+    /// Bytes that wait to be sent; `u64::MAX` if more will follow at once.
     pub waiting: u64,
 }
 
@@ -249,8 +248,8 @@ impl FromStr for SchedulerKind {
 /// Paths of one connection, seldom more.
 pub type Snapshots = SmallVec<[PathSnapshot; 4]>;
 
-/// Leaves the paths that may carry data: those that work and are no backup or, failing that, backup paths, then those
-/// that are opening, then suspect ones.
+/// Leaves the paths that may carry data: those that work and are no backup or, failing that, backup paths,
+/// then those that are opening, then suspect ones.
 pub fn retain_eligible(paths: &mut Snapshots) {
     let best = paths.iter().map(PathSnapshot::tier).min();
     paths.retain(|path| Some(path.tier()) == best);
@@ -261,7 +260,8 @@ pub fn retain_eligible(paths: &mut Snapshots) {
 pub fn decide(scheduler: &dyn Scheduler, mut paths: Snapshots, path: PathId, waiting: u64) -> Choice {
     retain_eligible(&mut paths);
     match paths.iter().find(|p| p.id == path) {
-        // Nothing to choose; but a segment should arrive in one round trip, so not beyond a window that is still small.
+        // Nothing to choose; but a segment should arrive in one round trip, so not beyond a window that is
+        // still small.
         Some(here) if paths.len() == 1 && waiting > 0 => {
             Choice::Send(if here.growing { here.chunk() } else { CHUNK })
         }

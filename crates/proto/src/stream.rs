@@ -5,6 +5,7 @@ mod recv;
 mod send;
 mod window;
 
+pub use pool::Pool;
 pub(crate) use recv::{Recv, RecvRead};
 pub(crate) use send::Send;
 pub(crate) use window::Pace;

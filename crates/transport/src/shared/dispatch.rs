@@ -1,0 +1,112 @@
+//! What the engine has to say, and who has to hear of it.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use whimbrel_proto::{Event, PathId, PathState, Side};
+
+use super::{Shared, State, Wait};
+use crate::report::ConnectionEvent;
+
+impl Shared {
+    /// Takes the events in; whoever has to hear of them is [due](State::due).
+    pub(super) fn dispatch(&self, state: &mut State) {
+        while let Some(event) = state.engine.poll_event() {
+            self.dispatch_one(state, event);
+        }
+    }
+
+    pub(super) fn dispatch_one(&self, state: &mut State, event: Event) {
+        match event {
+            Event::Readable(id) => state.wakers.came(id, Wait::Read),
+            Event::Writable(id) => state.wakers.came(id, Wait::Write),
+            Event::Drained(id) => state.wakers.came(id, Wait::Drained),
+            Event::StreamOpened(_) => state.wakers.can_accept(),
+            Event::StreamsAvailable => state.wakers.can_open(),
+            Event::Established => self.news.established(),
+            Event::PathUp(id) => self.path_up(state, id),
+            Event::PathRevived(id) => self.path_works(state, id),
+            Event::PathSuspect(id) => {
+                if !state.engine.has_active_path() {
+                    state.begin_outage();
+                }
+                state.feed.tell(ConnectionEvent::PathSuspect { path: id.0 });
+                self.mover.look();
+            }
+            Event::PathDown(id) => {
+                state.takeovers.path_gone(id);
+                if !state.engine.has_active_path() {
+                    state.begin_outage();
+                }
+                if let Some(index) = state.paths.iter().position(|p| p.id == id) {
+                    let path = state.paths.remove(index);
+                    let (local, remote) = (path.local, path.remote);
+                    state.feed.tell(ConnectionEvent::PathDown { path: id.0, local, remote });
+                }
+                self.mover.look();
+                self.news.path_came_or_went();
+                state.wakers.drive();
+            }
+            Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
+            // Paths to what is withdrawn are told lost by the peer itself.
+            Event::PeerAddress { .. } => self.mover.peer_called(),
+            Event::HandoverChanged(mode) => {
+                state.pins.clear();
+                self.announcements.tell(&mut state.engine);
+                state.feed.tell(ConnectionEvent::HandoverChanged(mode));
+                self.mover.peer_called();
+            }
+            Event::PriorityChanged(id, priority) => {
+                state.pin(id);
+                state.feed.tell(ConnectionEvent::PriorityChanged { path: id.0, priority });
+                // The peer may say so as often as it likes, and each time there is a survey.
+                self.mover.peer_called();
+            }
+            Event::Closed { code, reason, .. } => {
+                state.feed.tell(ConnectionEvent::Closed { code, reason });
+                state.wakers.all_over();
+                self.news.over();
+                self.mover.look();
+                state.wakers.drive();
+            }
+        }
+    }
+
+    fn path_up(&self, state: &mut State, id: PathId) {
+        let paths = state.engine.paths();
+        let engine = &state.engine;
+        let was_answered = |id: &PathId| engine.path_state(*id) != Some(PathState::Opening);
+        let takes_over = state.takeovers.predecessor_of(id).filter(was_answered);
+        if let Some(predecessor) = takes_over {
+            state.engine.retire_path(Instant::now(), predecessor);
+        }
+        // A path beside others is no move, nor is another carrier between the same places.
+        let alone = paths.iter().filter(|p| p.state == PathState::Active).count() == 1;
+        state.moves += u64::from(state.was_up && alone && takes_over.is_none());
+        state.was_up = true;
+        self.path_works(state, id);
+        self.news.path_came_or_went();
+    }
+
+    /// A path answered, or a suspect one came back: whoever was told of an outage learns of its end.
+    fn path_works(&self, state: &mut State, id: PathId) {
+        let took = state.outage.end(Instant::now());
+        let found = state.paths.iter().find(|p| p.id == id).map(|p| (p.local, p.remote));
+        if let Some((local, remote)) = found {
+            if state.engine.side() == Side::Client {
+                self.whereabouts().worked(local.ip(), remote);
+            }
+            state.feed.tell(ConnectionEvent::PathUp { path: id.0, local, remote, recovery: took });
+        }
+        self.mover.look();
+    }
+
+    /// A server's addresses are where it can be dialled, a client's where it hears notices.
+    fn peer_addresses(&self, state: &mut State, addresses: Vec<SocketAddr>) {
+        if state.engine.side() == Side::Client {
+            self.set_remote(&addresses);
+        } else {
+            state.peer_notice_addresses = addresses;
+        }
+    }
+}

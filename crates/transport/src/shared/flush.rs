@@ -1,0 +1,96 @@
+//! Between the engine and its carriers: segments in, segments out.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use whimbrel_proto::PathId;
+
+use super::Shared;
+use crate::carrier::{Flow, Next, PathError, Segments};
+use crate::path_io::PathIo;
+
+/// A write that leaves this much waiting is worth a system call at once.
+const INLINE_BATCH: u64 = 64 * 1024;
+
+impl Segments for Shared {
+    fn take_segment(&self, now: Instant, path: PathId, segment: &[u8]) -> Result<(), PathError> {
+        let result = self.lock().engine.handle_segment(now, path, segment);
+        result.map_err(|error| {
+            tracing::warn!(connection = %self.id, %error, "the peer broke the protocol");
+            PathError::Protocol
+        })
+    }
+
+    fn announce(&self) {
+        self.dispatch(&mut self.lock());
+    }
+
+    fn has_segment(&self, path: PathId) -> bool {
+        self.lock().engine.has_transmit(Instant::now(), path)
+    }
+
+    fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> Next {
+        let mut state = self.lock();
+        state.written_since_flush = 0;
+        let next = match state.engine.poll_transmit(now, path, out) {
+            false => Next::Nothing,
+            true if state.engine.has_stream_data() => Next::AndMore,
+            true => Next::Last,
+        };
+        self.dispatch(&mut state);
+        next
+    }
+}
+
+impl Shared {
+    /// After a write by the application: sends at once if the line is quiet or much has gathered,
+    /// else lets the driver gather more. Small writes become few segments, lone ones lose no time.
+    pub(crate) fn after_write(&self, written: usize) {
+        let path = {
+            let mut state = self.lock();
+            state.written_since_flush += written as u64;
+            if state.is_stuck() {
+                return;
+            }
+            let quiet = state.engine.in_flight() == 0;
+            if !quiet && (state.written_since_flush < INLINE_BATCH || state.paths.len() > 1) {
+                state.wakers.drive();
+                return;
+            }
+            match &state.paths[..] {
+                [] => return,
+                [path] => path.clone(),
+                _ => {
+                    let paths = state.paths();
+                    drop(state);
+                    return self.flush_some(&paths);
+                }
+            }
+        };
+        match path.try_flush(self) {
+            Some(Ok(Flow::Idle | Flow::More)) => {
+                self.lock().wake_driver_if_late();
+            }
+            // The driver waits for the socket, or reports the error.
+            _ => self.lock().wakers.drive(),
+        }
+    }
+
+    /// Offers what waits to each of several paths once; the engine decides which takes it.
+    fn flush_some(&self, paths: &[Arc<PathIo>]) {
+        for path in paths.iter().filter(|path| !path.is_blocked()) {
+            match path.try_flush(self) {
+                Some(Ok(Flow::Idle | Flow::More)) => {}
+                // The driver has the others take over, waits for the socket, or reports the error.
+                stopped => {
+                    let mut state = self.lock();
+                    if matches!(stopped, Some(Ok(Flow::Blocked))) {
+                        state.engine.path_blocked(path.id);
+                    }
+                    return state.wakers.drive();
+                }
+            }
+        }
+        self.lock().wake_driver_if_late();
+    }
+}

@@ -1,0 +1,39 @@
+//! Paths whose priority was set by hand.
+
+use whimbrel_proto::PathId;
+
+/// Paths whose priority was set by hand, here or by the peer: the path manager leaves them alone.
+#[derive(Debug, Default)]
+pub(crate) struct Pins(Vec<PathId>);
+
+impl Pins {
+    /// Adds `path`; forgets those that are not `there` any more.
+    pub(super) fn add(&mut self, path: PathId, there: impl Fn(PathId) -> bool) {
+        self.0.retain(|pinned| *pinned != path && there(*pinned));
+        self.0.push(path);
+    }
+
+    pub(crate) fn holds(&self, path: PathId) -> bool {
+        self.0.contains(&path)
+    }
+
+    /// The mode or the policy was set anew.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_do_not_outlive_their_paths() {
+        let mut pins = Pins::default();
+        pins.add(PathId(1), |_| true);
+        pins.add(PathId(2), |_| true);
+        pins.add(PathId(2), |path| path != PathId(1));
+        assert!(pins.holds(PathId(2)) && !pins.holds(PathId(1)));
+        assert_eq!(pins.0.len(), 1);
+    }
+}

@@ -1,0 +1,137 @@
+//! What one lock guards: the engine, and what goes with it.
+
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, MutexGuard};
+use std::task::Waker;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+use whimbrel_proto::{Connection as Engine, PathId};
+
+use super::feed::Feed;
+use super::outage::Outage;
+use super::pins::Pins;
+use super::wakers::Wakers;
+use crate::manager::Takeovers;
+use crate::path_io::PathIo;
+use crate::report::ConnectionEvent;
+
+pub(crate) struct State {
+    pub(crate) engine: Engine,
+    pub(crate) paths: SmallVec<[Arc<PathIo>; 2]>,
+    pub(crate) wakers: Wakers,
+    /// When the driver's timer fires.
+    pub(crate) armed: Option<Instant>,
+    pub(crate) outage: Outage,
+    pub(crate) moves: u64,
+    /// A path has been answered before.
+    pub(super) was_up: bool,
+    pub(crate) takeovers: Takeovers,
+    pub(crate) pins: Pins,
+    pub(crate) peer_notice_addresses: Vec<SocketAddr>,
+    /// The connection is over here, but we lost our address while saying so: the peer may not know.
+    pub(super) farewell_cut: bool,
+    pub(super) feed: Feed,
+    pub(super) written_since_flush: u64,
+}
+
+impl State {
+    pub(super) fn new(engine: Engine) -> Self {
+        Self {
+            engine,
+            paths: SmallVec::new(),
+            wakers: Wakers::default(),
+            armed: None,
+            outage: Outage::default(),
+            moves: 0,
+            was_up: false,
+            takeovers: Takeovers::default(),
+            pins: Pins::default(),
+            peer_notice_addresses: Vec::new(),
+            farewell_cut: false,
+            feed: Feed::default(),
+            written_since_flush: 0,
+        }
+    }
+
+    /// All paths. (Pushed one by one: cloning the vector costs ten times as much, and this is done for each wake-up.)
+    pub(crate) fn paths(&self) -> SmallVec<[Arc<PathIo>; 2]> {
+        let mut paths = SmallVec::new();
+        self.paths.iter().for_each(|path| paths.push(path.clone()));
+        paths
+    }
+
+    /// All sockets are full, which the driver knows or is being told: no use in waking it to write.
+    pub(crate) fn is_stuck(&self) -> bool {
+        !self.paths.is_empty() && self.paths.iter().all(|path| path.is_blocked())
+    }
+
+    /// A path's priority was set by hand: the manager leaves it alone from now on.
+    pub(crate) fn pin(&mut self, id: PathId) {
+        let paths = &self.paths;
+        self.pins.add(id, |pinned| paths.iter().any(|path| path.id == pinned));
+    }
+
+    /// Wakes the driver if its timer would fire after the engine's next deadline.
+    pub(super) fn wake_driver_if_late(&mut self) {
+        if let Some(deadline) = self.engine.poll_timeout()
+            && self.armed.is_none_or(|armed| deadline < armed)
+        {
+            self.wakers.drive();
+        }
+    }
+
+    /// The connection is over, and the peer knows or will find out by itself.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.engine.is_closed() && !self.farewell_cut
+    }
+
+    pub(super) fn begin_outage(&mut self) {
+        if self.outage.begin(Instant::now()) {
+            self.feed.tell(ConnectionEvent::Unreachable);
+        }
+    }
+}
+
+/// The lock on a connection. Given back, it wakes those whose wait is over.
+pub(crate) struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    // Dropped behind the guard.
+    due: Due,
+}
+
+/// Tasks that are woken when this is dropped.
+struct Due(SmallVec<[Waker; 2]>);
+
+impl<'a> Locked<'a> {
+    pub(super) fn new(state: MutexGuard<'a, State>) -> Self {
+        Self { state, due: Due(SmallVec::new()) }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.due.0 = self.state.wakers.take_due();
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Waker::wake);
+    }
+}

@@ -1,0 +1,172 @@
+//! Tasks that wait for something of one connection.
+
+use std::collections::BTreeMap;
+use std::task::{Context, Waker};
+
+use smallvec::SmallVec;
+use whimbrel_proto::StreamId;
+
+/// What a task waits for on a stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wait {
+    Read,
+    Write,
+    Drained,
+}
+
+/// Tasks that wait for a stream, one for each thing to wait for.
+#[derive(Default)]
+struct StreamWakers {
+    read: Option<Waker>,
+    write: Option<Waker>,
+    drained: Option<Waker>,
+}
+
+impl StreamWakers {
+    fn of(&mut self, wait: Wait) -> &mut Option<Waker> {
+        match wait {
+            Wait::Read => &mut self.read,
+            Wait::Write => &mut self.write,
+            Wait::Drained => &mut self.drained,
+        }
+    }
+}
+
+/// Tasks that wait, and those whose wait is over: these are *due*, and woken when the connection's lock has been given
+/// back, because whoever is woken may run at once, elsewhere, and wants the lock first of all.
+#[derive(Default)]
+pub(crate) struct Wakers {
+    streams: BTreeMap<StreamId, StreamWakers>,
+    accepters: Vec<Waker>,
+    openers: Vec<Waker>,
+    driver: Option<Waker>,
+    due: SmallVec<[Waker; 2]>,
+}
+
+impl Wakers {
+    /// Notes that the task waits for `wait` on a stream, instead of the one that waited before.
+    pub(crate) fn wait(&mut self, id: StreamId, wait: Wait, cx: &Context<'_>) {
+        let place = self.streams.entry(id).or_default().of(wait);
+        if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *place = Some(cx.waker().clone());
+        }
+    }
+
+    /// Notes that the task waits for a stream that the peer opens.
+    pub(crate) fn wait_to_accept(&mut self, cx: &Context<'_>) {
+        note(&mut self.accepters, cx);
+    }
+
+    /// Notes that the task waits for leave to open a stream.
+    pub(crate) fn wait_to_open(&mut self, cx: &Context<'_>) {
+        note(&mut self.openers, cx);
+    }
+
+    /// Notes that the driver's task wants to run when there is something to do.
+    pub(crate) fn wait_to_drive(&mut self, cx: &Context<'_>) {
+        if !self.driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            self.driver = Some(cx.waker().clone());
+        }
+    }
+
+    /// The stream is gone.
+    pub(crate) fn forget(&mut self, id: StreamId) {
+        self.streams.remove(&id);
+    }
+
+    /// What is waited for on a stream has come.
+    pub(crate) fn came(&mut self, id: StreamId, wait: Wait) {
+        let waker = self.streams.get_mut(&id).and_then(|wakers| wakers.of(wait).take());
+        self.due.extend(waker);
+    }
+
+    /// The peer opened a stream.
+    pub(crate) fn can_accept(&mut self) {
+        self.due.extend(self.accepters.drain(..));
+    }
+
+    /// Streams may be opened again.
+    pub(crate) fn can_open(&mut self) {
+        self.due.extend(self.openers.drain(..));
+    }
+
+    /// There is nothing more to wait for on any stream.
+    pub(crate) fn all_over(&mut self) {
+        for wakers in self.streams.values_mut() {
+            self.due.extend(
+                [wakers.read.take(), wakers.write.take(), wakers.drained.take()].into_iter().flatten(),
+            );
+        }
+        self.can_accept();
+        self.can_open();
+    }
+
+    /// The driver has something to do.
+    pub(crate) fn drive(&mut self) {
+        let driver = self.driver.take();
+        self.due.extend(driver);
+    }
+
+    /// Takes those who are to be woken, once the lock is given back.
+    pub(super) fn take_due(&mut self) -> SmallVec<[Waker; 2]> {
+        std::mem::take(&mut self.due)
+    }
+
+    /// Returns how many tasks wait to accept and to open.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        (self.accepters.len(), self.openers.len())
+    }
+}
+
+/// A task that waits anew in each turn of a loop is noted once.
+fn note(waiting: &mut Vec<Waker>, cx: &Context<'_>) {
+    if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+        waiting.push(cx.waker().clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: StreamId = StreamId(4);
+
+    #[test]
+    fn only_those_are_due_whose_wait_is_over() {
+        let (mut wakers, cx) = (Wakers::default(), Context::from_waker(Waker::noop()));
+        wakers.wait(ID, Wait::Read, &cx);
+        wakers.wait(ID, Wait::Write, &cx);
+        wakers.came(ID, Wait::Drained);
+        wakers.came(StreamId(8), Wait::Read);
+        assert!(wakers.take_due().is_empty());
+        wakers.came(ID, Wait::Read);
+        wakers.came(ID, Wait::Read);
+        assert_eq!(wakers.take_due().len(), 1, "woken once");
+        wakers.all_over();
+        assert_eq!(wakers.take_due().len(), 1, "the writer");
+    }
+
+    #[test]
+    fn whoever_waits_again_and_again_is_noted_once() {
+        let (mut wakers, cx) = (Wakers::default(), Context::from_waker(Waker::noop()));
+        for _ in 0..10 {
+            wakers.wait_to_accept(&cx);
+            wakers.wait_to_open(&cx);
+            wakers.wait_to_drive(&cx);
+        }
+        assert_eq!(wakers.waiting(), (1, 1));
+        wakers.drive();
+        wakers.all_over();
+        assert_eq!(wakers.take_due().len(), 3);
+    }
+
+    #[test]
+    fn a_stream_that_is_gone_wakes_nobody() {
+        let (mut wakers, cx) = (Wakers::default(), Context::from_waker(Waker::noop()));
+        wakers.wait(ID, Wait::Read, &cx);
+        wakers.forget(ID);
+        wakers.all_over();
+        assert!(wakers.take_due().is_empty());
+    }
+}
