@@ -193,14 +193,6 @@ impl Shared {
         self.whereabouts().state(addresses)
     }
 
-    /// Client: the paths to where the server said that it was, and is not any more if these are its addresses.
-    pub(crate) fn paths_left_by(&self, addresses: &[SocketAddr]) -> Vec<PathId> {
-        let paths: Vec<_> = self.lock().paths.iter().map(|path| (path.id, path.remote.ip())).collect();
-        let whereabouts = self.whereabouts();
-        let is_left = |ip: IpAddr| whereabouts.states(ip) && !addresses.iter().any(|at| at.ip() == ip);
-        paths.into_iter().filter(|(_, ip)| is_left(*ip)).map(|(path, _)| path).collect()
-    }
-
     /// Client: where the server may be, the best guess first.
     pub(crate) fn remote(&self) -> Vec<SocketAddr> {
         self.whereabouts().list()

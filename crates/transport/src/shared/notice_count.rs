@@ -32,6 +32,11 @@ impl NoticeCount {
         is_news
     }
 
+    /// The number of the newest notice.
+    pub(crate) fn newest(&self) -> u64 {
+        *self.lock()
+    }
+
     /// Whether no later notice was sent.
     pub(crate) fn is_newest(&self, sequence: u64) -> bool {
         *self.lock() == sequence
