@@ -1,176 +1,56 @@
 //! The connection: streams above, paths below, and the state between them.
 
 mod acks;
-mod addresses;
+mod application;
 mod close;
-mod control;
-mod draft;
-mod events;
+mod contact;
 mod handover;
+mod marks;
 mod paths;
 mod receive;
 mod reinjection;
 mod retire;
 mod schedule;
-mod streams;
+mod sharing;
 mod timers;
 mod transmit;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use whimbrel_base::{ConnectionId, EndpointId};
 
-use crate::error::CloseCode;
-use crate::event::{ClosedBy, Event, Footprint, PathStats, Stats};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::event::{Event, Events, Footprint, PathStats, Stats};
 use crate::frame::Open;
-use crate::handover::{Agreed, HandoverMode};
-use crate::ids::{PathId, Side, StreamId};
+use crate::ids::{PathId, Side};
 use crate::notice::NoticeKey;
-use crate::params::{MAX_GRANT, Params};
-use crate::path::Path;
+use crate::path::{Path, PathState};
 use crate::path_table::PathTable;
-use crate::scheduler::SchedulerKind;
-use crate::secret::Secret;
-use crate::session::credit::Credit;
-use crate::session::send_memory::SendMemory;
-use crate::session::stream_numbers::StreamNumbers;
-use crate::stream::{Pool, Stream};
-use addresses::Addresses;
-use close::Farewell;
-use control::Control;
-use events::Events;
+use crate::session::Session;
+use contact::Contact;
+use marks::PathMarks;
+use sharing::Sharing;
 
 pub use paths::{JoinError, MAX_PATHS};
-pub use streams::Read;
-
-/// How this side wants a connection to be.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// What the peer is told.
-    pub params: Params,
-    /// Streams of the peer that may be open at once. It begins with `params.max_streams`, and is allowed
-    /// more, up to this, as it uses them.
-    pub streams: u64,
-    /// Bytes that the peer may be ahead of the reader on one stream. A stream begins with
-    /// `params.max_stream_data`, and grows up to this while its reader keeps up.
-    pub stream_window: u64,
-    /// Bytes of all streams that may wait for their readers. Up to two thirds of it are kept free for streams
-    /// that are not open yet; the peer may have another `params.max_data` under way.
-    pub unread: u64,
-    /// Bytes kept for one stream until they are acknowledged.
-    pub stream_send_buffer: u64,
-    /// Bytes kept for all streams until they are acknowledged, beyond 64 KiB that each stream may hold
-    /// anyway.
-    pub send_buffer: u64,
-    /// Bytes of one stream that may wait to be sent for the first time while a path is up. More
-    /// would not be faster: they would only grow old, and cold in the processor's caches.
-    pub stream_unsent: u64,
-    /// A client asks for a sign of life after this much silence, a server after twice as much.
-    pub keepalive: Duration,
-    /// How several paths are used. Unless it is `single`, the peer is told, and does the same.
-    pub handover: HandoverMode,
-    /// How this side shares its data out among the paths.
-    pub scheduler: SchedulerKind,
-    /// Memory that streams fill and empty. Connections with the same configuration share it.
-    pub pool: Pool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            params: Params::default(),
-            streams: 65_536,
-            stream_window: 8 << 20,
-            unread: 384 << 20,
-            stream_send_buffer: 8 << 20,
-            send_buffer: 16 << 20,
-            stream_unsent: 256 << 10,
-            keepalive: Duration::from_secs(60),
-            handover: HandoverMode::default(),
-            scheduler: SchedulerKind::default(),
-            pool: Pool::default(),
-        }
-    }
-}
-
-impl Config {
-    /// Brings what an application asked for within what the protocol promises and can express.
-    fn keep_promises(&mut self) {
-        self.params.keep_promises();
-        self.stream_window = self.stream_window.clamp(self.params.max_stream_data, MAX_GRANT);
-        self.unread = self.unread.min(MAX_GRANT);
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Closing {
-    code: CloseCode,
-    reason: String,
-    /// Wait until all stream data was acknowledged.
-    graceful: bool,
-    sent: bool,
-    /// When the wait began that has a limit: for a path, or for the peer's answer.
-    since: Option<Instant>,
-}
 
 /// One end of a connection. See the [crate] documentation for how to drive it.
 #[derive(Debug)]
 pub struct Connection {
-    side: Side,
-    id: ConnectionId,
-    local: EndpointId,
-    peer: EndpointId,
-    config: Config,
-    /// What the peer stated; `None` until ACCEPT (client only).
-    peer_params: Option<Params>,
-    random: [u8; 32],
-    /// The peer's random: every OPEN, and every answer to one, has the same.
-    peer_random: Option<[u8; 32]>,
-    secret: Option<Secret>,
-    /// Server: the client has shown that it knows the secret.
-    confirmed: bool,
-
+    /// What survives the loss of all paths.
+    session: Session,
     paths: PathTable,
-
-    streams: BTreeMap<StreamId, Stream>,
-    /// Streams with something to send, in turn.
-    send_queue: VecDeque<StreamId>,
-    /// Streams whose writer found no room.
-    blocked_writers: BTreeSet<StreamId>,
-    numbers: StreamNumbers,
-    open_blocked: bool,
-
-    credit: Credit,
-    memory: SendMemory,
-    /// Pieces of stream data that wait for others before them, over all streams.
-    pieces: usize,
-
-    handover: Agreed<HandoverMode>,
-    scheduler: SchedulerKind,
-    /// Segments with new stream data.
-    chunks_sent: u64,
-    /// Bytes that went a second time although nothing was wrong.
-    sent_twice: u64,
-
-    control: Control,
-    announced: Addresses,
-    peer_announced: Addresses,
-    local_addresses: (u64, Vec<SocketAddr>),
-    peer_addresses_sequence: u64,
-
-    closing: Option<Closing>,
-    closed: Option<(ClosedBy, CloseCode, String)>,
-    farewell: Farewell,
-    detached_since: Option<Instant>,
-    /// Since when no path is there on which the peer was heard; dialling is no contact.
-    contact_lost: Option<Instant>,
+    /// What the peer has to be told about paths.
+    path_marks: PathMarks,
+    sharing: Sharing,
+    contact: Contact,
+    /// A client asks for a sign of life after this much silence, a server after twice as much.
+    keepalive: Duration,
+    /// Paths that were added after the first.
+    joined: u64,
     events: Events,
-    stats: Stats,
-    /// When the connection began here, and how long ago that was when this side was last told the time.
-    began: Instant,
-    clock: Duration,
+    clock: Clock,
 }
 
 impl Connection {
@@ -199,8 +79,8 @@ impl Connection {
         now: Instant,
     ) -> Self {
         let mut connection = Self::new(Side::Server, config, open.connection, local, peer, random, now);
-        connection.learn_random(open.random);
-        connection.learn_params(open.params.clone());
+        connection.session.identity.learn_random(open.random);
+        connection.session.learn_params(open.params.clone(), &mut connection.events);
         connection.accept_open(open, now);
         connection
     }
@@ -215,88 +95,22 @@ impl Connection {
         now: Instant,
     ) -> Self {
         config.keep_promises();
-        let Params { max_data, max_stream_data, .. } = config.params;
-        let early = Params::unknown_peer();
-        let credit = Credit::new(max_data, config.unread, max_stream_data, early.max_data);
-        let mut handover = Agreed::unsaid(HandoverMode::Single);
-        let mut control = Control::default();
-        if config.handover != HandoverMode::Single {
-            handover.state(config.handover, side);
-            control.handover = true;
-        }
+        let session = Session::new(side, &config, id, local, peer, random);
+        Self::without_paths(session, &config, now, Duration::ZERO)
+    }
+
+    /// A connection that is `age` old and has no path.
+    fn without_paths(session: Session, config: &Config, now: Instant, age: Duration) -> Self {
         Self {
-            side,
-            id,
-            local,
-            peer,
-            peer_params: None,
-            random,
-            peer_random: None,
-            secret: None,
-            confirmed: false,
+            session,
             paths: PathTable::default(),
-            streams: BTreeMap::new(),
-            send_queue: VecDeque::new(),
-            blocked_writers: BTreeSet::new(),
-            numbers: StreamNumbers::new(early.max_streams, config.params.max_streams, config.streams),
-            open_blocked: false,
-            credit,
-            memory: SendMemory::new(config.stream_send_buffer, config.send_buffer),
-            pieces: 0,
-            handover,
-            scheduler: config.scheduler,
-            chunks_sent: 0,
-            sent_twice: 0,
-            control,
-            announced: Addresses::default(),
-            peer_announced: Addresses::default(),
-            local_addresses: (0, config.params.notice_addresses.clone()),
-            peer_addresses_sequence: 0,
-            config,
-            closing: None,
-            closed: None,
-            farewell: Farewell::NotOwed,
-            detached_since: Some(now),
-            contact_lost: Some(now),
+            path_marks: PathMarks::default(),
+            sharing: Sharing::new(config.scheduler),
+            contact: Contact::none(now),
+            keepalive: config.keepalive,
+            joined: 0,
             events: Events::default(),
-            stats: Stats::default(),
-            began: now,
-            clock: Duration::ZERO,
-        }
-    }
-
-    fn note_time(&mut self, now: Instant) {
-        self.clock = self.clock.max(now.saturating_duration_since(self.began));
-    }
-
-    /// Takes the peer's random, with which the secret is known.
-    fn learn_random(&mut self, random: [u8; 32]) {
-        let (local, peer) = ((self.local, &self.random), (self.peer, &random));
-        let (client, server) = match self.side {
-            Side::Client => (local, peer),
-            Side::Server => (peer, local),
-        };
-        self.secret = Some(Secret::derive(self.id, client.0, server.0, client.1, server.1));
-        self.peer_random = Some(random);
-    }
-
-    fn learn_params(&mut self, params: Params) {
-        self.credit.allow(params.max_data);
-        self.numbers.allow(params.max_streams);
-        for stream in self.streams.values_mut() {
-            stream.send.max_data = stream.send.max_data.max(params.max_stream_data);
-        }
-        if !params.notice_addresses.is_empty() {
-            self.push(Event::PeerAddresses(params.notice_addresses.clone()));
-        }
-        self.peer_params = Some(params);
-        let ids: Vec<StreamId> = self.streams.keys().copied().collect();
-        for id in ids {
-            self.grant_at_once(id);
-            self.enqueue(id);
-        }
-        if std::mem::take(&mut self.open_blocked) {
-            self.push(Event::StreamsAvailable);
+            clock: Clock::new(now, age),
         }
     }
 
@@ -305,53 +119,87 @@ impl Connection {
         self.events.pop()
     }
 
-    fn push(&mut self, event: Event) {
-        self.events.push(event);
-    }
-
     /// The connection's id.
     #[must_use]
     pub fn id(&self) -> ConnectionId {
-        self.id
+        self.session.identity.id()
     }
 
     /// Which end this is.
     #[must_use]
     pub fn side(&self) -> Side {
-        self.side
+        self.session.identity.side()
     }
 
     /// The peer's identity, as its TLS key proved it.
     #[must_use]
     pub fn peer(&self) -> EndpointId {
-        self.peer
+        self.session.identity.peer()
     }
 
     /// The name that the client asked for, on either side.
     #[must_use]
     pub fn target(&self) -> Option<&str> {
-        match self.side {
-            Side::Client => self.config.params.target.as_deref(),
-            Side::Server => self.peer_params.as_ref()?.target.as_deref(),
-        }
+        self.session.identity.target()
     }
 
     /// Both sides know each other's parameters.
     #[must_use]
     pub fn is_established(&self) -> bool {
-        self.peer_params.is_some()
+        self.session.identity.is_established()
+    }
+
+    /// Server: the client is known to have our answer to OPEN. It may have gone before.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.session.identity.is_confirmed()
     }
 
     /// Makes and checks this connection's notices; `None` before ACCEPT.
     #[must_use]
     pub fn notice_key(&self) -> Option<NoticeKey> {
-        self.secret.as_ref().map(Secret::notice_key)
+        self.session.identity.notice_key()
+    }
+
+    /// Server: the sequence number for a new notice, which replaces those before.
+    pub fn begin_notice(&mut self) -> u64 {
+        self.session.notices.begin()
+    }
+
+    /// The number of the newest notice: sent, on a server; heard, on a client; 0 if there was none.
+    #[must_use]
+    pub fn newest_notice(&self) -> u64 {
+        self.session.notices.newest()
+    }
+
+    /// Server: no notice was begun after the one with this sequence number.
+    #[must_use]
+    pub fn is_newest_notice(&self, sequence: u64) -> bool {
+        self.session.notices.is_newest(sequence)
+    }
+
+    /// Client: an authentic notice came. False if it is no newer than one that came before, and must be ignored.
+    pub fn hear_notice(&mut self, sequence: u64) -> bool {
+        self.session.notices.hear(sequence)
+    }
+
+    /// States this side's notice addresses anew; the peer is told reliably.
+    pub fn set_notice_addresses(&mut self, addresses: Vec<SocketAddr>) {
+        self.session.notice_addresses.state(addresses);
     }
 
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.stats
+        let counts = self.session.streams.counts();
+        Stats {
+            stream_bytes_sent: counts.sent,
+            stream_bytes_resent: counts.resent,
+            stream_bytes_reinjected: self.sharing.reinjected(),
+            stream_bytes_received: counts.received,
+            stream_bytes_duplicate: counts.duplicate,
+            paths_joined: self.joined,
+        }
     }
 
     /// Snapshots of the paths that are not given up.
@@ -372,12 +220,6 @@ impl Connection {
         .collect()
     }
 
-    /// Server: the client is known to have our answer to OPEN. It may have gone before.
-    #[must_use]
-    pub fn is_confirmed(&self) -> bool {
-        self.confirmed
-    }
-
     /// The round-trip time of the newest path, which may be lost: the best guess for the next one.
     #[must_use]
     pub fn last_rtt(&self) -> Option<Duration> {
@@ -393,31 +235,31 @@ impl Connection {
     /// Streams have something to send, perhaps more than credit or the scheduler allow.
     #[must_use]
     pub fn has_stream_data(&self) -> bool {
-        !self.send_queue.is_empty()
+        self.session.streams.want_to_send()
     }
 
     /// Control frames wait that the peer may be blocked for.
     #[must_use]
     pub fn has_urgent_control(&self) -> bool {
-        !self.control.is_empty()
+        !self.path_marks.is_empty() || self.session.has_control()
     }
 
     /// Where a path stands; `None` once it is forgotten.
     #[must_use]
-    pub fn path_state(&self, id: PathId) -> Option<crate::path::PathState> {
+    pub fn path_state(&self, id: PathId) -> Option<PathState> {
         self.paths.get(id).map(Path::state)
     }
 
     /// Since when no path is left; `None` while there is one.
     #[must_use]
     pub fn detached_since(&self) -> Option<Instant> {
-        self.detached_since
+        self.contact.detached_since()
     }
 
     /// Bytes kept in buffers: written and unacknowledged, or received and unread.
     #[must_use]
     pub fn buffered(&self) -> u64 {
-        self.memory.held() + self.credit.unread()
+        self.session.streams.buffered()
     }
 
     /// What this connection keeps, in numbers.
@@ -427,18 +269,9 @@ impl Connection {
             paths: self.paths.len(),
             unseen_reports: self.paths.unseen(),
             segments: self.paths.values().map(|p| p.outgoing.segments().len()).sum(),
-            streams: self.streams.len(),
-            pieces: self.pieces,
+            streams: self.session.streams.len(),
+            pieces: self.session.streams.pieces(),
             events: self.events.len(),
         }
-    }
-
-    /// States this side's notice addresses anew; the peer is told reliably.
-    pub fn set_notice_addresses(&mut self, addresses: Vec<SocketAddr>) {
-        if self.local_addresses.1 == addresses {
-            return;
-        }
-        self.local_addresses = (self.local_addresses.0 + 1, addresses);
-        self.control.addresses = true;
     }
 }

@@ -1,5 +1,7 @@
 //! What the engine tells its driver, and what it counts.
 
+mod queue;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -7,6 +9,8 @@ use crate::error::CloseCode;
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, StreamId};
 use crate::path::PathState;
+
+pub(crate) use queue::Events;
 
 /// Who ended the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -34,7 +34,11 @@
 // Without the feature nobody outside reaches the inner parts.
 #![cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 
+mod clock;
+mod config;
 mod connection;
+mod content;
+mod draft;
 mod error;
 mod event;
 mod first_flight;
@@ -57,9 +61,11 @@ mod stream;
 mod varint;
 
 // The engine, how it is set up, and what it says.
-pub use connection::{Config, Connection, JoinError, MAX_PATHS, Read};
+pub use config::Config;
+pub use connection::{Connection, JoinError, MAX_PATHS};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
 pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
+pub use session::Read;
 pub use stream::Pool;
 
 // What both sides speak of.

@@ -1,7 +1,6 @@
 //! What the engine knows of one path, in parts: segments on their way out, segments that came in, signs of
 //! life, measured figures, and where the path stands between its opening and its end.
 
-mod content;
 mod figures;
 mod incoming;
 mod liveness;
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::content::Content;
 use crate::handover::{Agreed, Priority};
 use crate::ids::PathId;
 use crate::scheduler::PathSnapshot;
@@ -20,7 +20,6 @@ use incoming::Incoming;
 use liveness::Liveness;
 use outgoing::{Acknowledged, Outgoing};
 
-pub(crate) use content::Content;
 pub(crate) use outgoing::Sent;
 
 /// Where a path stands.

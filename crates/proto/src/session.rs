@@ -1,8 +1,137 @@
-//! What a connection is without any path: credit, memory, and whatever else must survive the loss of all
-//! paths.
+//! What a connection is without any path: who its ends are, its streams with their credit and memory, what both
+//! sides agreed on, and how far it is on its way to its end. It survives the loss of all paths.
 //!
-//! Nothing here knows a point in time; where a duration matters, it is handed in.
+//! Nothing here knows a point in time: where one matters, it is a duration since the connection began, and is
+//! handed in. What has to be told is a statement of the newest value, so a lost one is simply marked again, and
+//! whoever has lost all marks may mark everything.
 
+pub(crate) mod addresses;
 pub(crate) mod credit;
+pub(crate) mod ending;
+mod identity;
+mod mode;
+mod notices;
 pub(crate) mod send_memory;
 pub(crate) mod stream_numbers;
+pub(crate) mod streams;
+
+use whimbrel_base::{ConnectionId, EndpointId};
+
+use crate::config::Config;
+use crate::content::Content;
+use crate::error::{CloseCode, StreamError};
+use crate::event::{ClosedBy, Event, Events};
+use crate::ids::Side;
+use crate::params::Params;
+use addresses::{Addresses, NoticeAddresses};
+use credit::Credit;
+use ending::Ending;
+use identity::Identity;
+use mode::Mode;
+use notices::Notices;
+use send_memory::SendMemory;
+use stream_numbers::StreamNumbers;
+use streams::{Limits, Streams};
+
+pub use streams::Read;
+
+/// A connection, as far as it does not depend on paths. Its parts guard their own state; what concerns several of
+/// them is done here.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) identity: Identity,
+    pub(crate) streams: Streams,
+    pub(crate) mode: Mode,
+    pub(crate) notice_addresses: NoticeAddresses,
+    /// What this side announces, and what the peer does.
+    pub(crate) addresses: Addresses,
+    pub(crate) peer_addresses: Addresses,
+    pub(crate) notices: Notices,
+    pub(crate) ending: Ending,
+}
+
+impl Session {
+    pub(crate) fn new(
+        side: Side,
+        config: &Config,
+        id: ConnectionId,
+        local: EndpointId,
+        peer: EndpointId,
+        random: [u8; 32],
+    ) -> Self {
+        let params = &config.params;
+        let early = Params::unknown_peer();
+        let limits = Limits {
+            first_window: params.max_stream_data,
+            window: config.stream_window,
+            unsent: config.stream_unsent,
+            pool: config.pool.clone(),
+        };
+        let credit = Credit::new(params.max_data, config.unread, params.max_stream_data, early.max_data);
+        let numbers = StreamNumbers::new(early.max_streams, params.max_streams, config.streams);
+        let memory = SendMemory::new(config.stream_send_buffer, config.send_buffer);
+        Self {
+            identity: Identity::new(side, id, local, peer, params.clone(), random),
+            streams: Streams::new(side, limits, numbers, credit, memory),
+            mode: Mode::wanted(config.handover, side),
+            notice_addresses: NoticeAddresses::new(params.notice_addresses.clone()),
+            addresses: Addresses::default(),
+            peer_addresses: Addresses::default(),
+            notices: Notices::default(),
+            ending: Ending::default(),
+        }
+    }
+
+    /// Takes what the peer states about itself.
+    pub(crate) fn learn_params(&mut self, params: Params, events: &mut Events) {
+        if !params.notice_addresses.is_empty() {
+            events.push(Event::PeerAddresses(params.notice_addresses.clone()));
+        }
+        self.streams.learn_params(&params, events);
+        self.identity.learn_params(params);
+    }
+
+    /// Begins to close, in order or at once.
+    pub(crate) fn begin_close(&mut self, code: CloseCode, reason: &str, graceful: bool) {
+        self.ending.begin(code, reason, graceful);
+        self.streams.begin_closing();
+    }
+
+    /// The connection is over for the application.
+    pub(crate) fn finish(&mut self, by: ClosedBy, code: CloseCode, reason: &str, events: &mut Events) {
+        if self.ending.finish(by, code, reason) {
+            self.streams.close(events);
+            events.push(Event::Closed { by, code, reason: reason.to_owned() });
+        }
+    }
+
+    /// # Errors
+    /// [`StreamError::ConnectionClosed`] if the connection is over, or was aborted here.
+    pub(crate) fn check_open(&self) -> Result<(), StreamError> {
+        match self.ending.end_reason() {
+            Some((_, code, _)) => Err(StreamError::ConnectionClosed(code)),
+            None => Ok(()),
+        }
+    }
+
+    /// Something has to be told besides streams' data.
+    pub(crate) fn has_control(&self) -> bool {
+        self.streams.have_control()
+            || self.mode.waits()
+            || self.notice_addresses.waits()
+            || self.addresses.waits()
+            || self.ending.waits()
+    }
+
+    /// Has what a lost segment carried said again. What is about paths, and stream data, is left alone.
+    pub(crate) fn mark(&mut self, content: &Content) {
+        match content {
+            Content::Addresses => self.notice_addresses.mark(),
+            Content::Address(id) => self.addresses.mark(*id),
+            Content::Handover => self.mode.mark(),
+            Content::Close => self.ending.mark_close(),
+            Content::CloseAck => self.ending.mark_close_ack(),
+            content => self.streams.mark(content),
+        }
+    }
+}

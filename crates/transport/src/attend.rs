@@ -20,9 +20,16 @@ const AFTERLIFE: Duration = Duration::from_secs(60);
 
 /// Starts the task that moves a connection's bytes; the connection leaves the registry when it ends.
 pub(crate) fn spawn_driver(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) {
+    tokio::spawn(driving(endpoint.clone(), shared.clone()));
+}
+
+/// Moves a connection's bytes until it is over and has left the registry. May change over from one task to another.
+pub(crate) fn driving(
+    endpoint: Arc<EndpointCore>,
+    shared: Arc<Shared>,
+) -> impl Future<Output = ()> + Send + 'static {
     let driver = Driver::new(shared.clone());
-    let (endpoint, shared) = (endpoint.clone(), shared.clone());
-    tokio::spawn(async move {
+    async move {
         attend(driver, &endpoint.registry, &shared).await;
         if shared.has_cut_farewell() {
             // A client that waits for our last word is called to the new address, and told there.
@@ -30,7 +37,7 @@ pub(crate) fn spawn_driver(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) {
         }
         endpoint.registry.remove(&shared);
         endpoint.stop_if_done();
-    });
+    }
 }
 
 /// Completes when the driver does. If it panics, that is the end of its connection, and of nothing else.
@@ -70,7 +77,7 @@ impl<D: Future<Output = ()> + Unpin> Future for Attended<'_, D> {
         let Ok(polled) = polled else { return Poll::Ready(Err(Panicked)) };
         if let Some(noted) = &mut this.noted {
             let now = Figures::of(this.shared);
-            if now != *noted {
+            if now.is_news_after(noted) {
                 *noted = now;
                 this.registry.note(this.shared, now);
             }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
@@ -20,12 +20,15 @@ const TIMER_SLACK: Duration = Duration::from_millis(1);
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     timer: Pin<Box<Sleep>>,
+    /// Whom the timer wakes, once it was polled.
+    timer_wakes: Option<Waker>,
     farewell: Option<Instant>,
 }
 
 impl Driver {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, timer: Box::pin(tokio::time::sleep(Duration::ZERO)), farewell: None }
+        let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
+        Self { shared, timer, timer_wakes: None, farewell: None }
     }
 
     /// Reads and writes all paths once. True if more may be possible at once.
@@ -90,8 +93,12 @@ impl Driver {
             self.shared.lock().armed = Some(deadline);
             self.timer.as_mut().reset(deadline.into());
         }
-        // Once polled, a timer wakes this task by itself.
-        if (late || self.timer.is_elapsed()) && self.timer.as_mut().poll(cx).is_ready() {
+        // Once polled, a timer wakes this task by itself, unless it has become another one.
+        let moved = !self.timer_wakes.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if moved {
+            self.timer_wakes = Some(cx.waker().clone());
+        }
+        if (late || moved || self.timer.is_elapsed()) && self.timer.as_mut().poll(cx).is_ready() {
             self.shared.lock().armed = None;
             return true;
         }

@@ -19,7 +19,6 @@ use tokio::sync::watch;
 use whimbrel_base::{ConnectionId, Delegation, EndpointAddr, EndpointId, Name, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine};
 
-use crate::attend::spawn_driver;
 use crate::connection::{Connection, stats};
 use crate::control::PathControl;
 use crate::endpoint_core::{EndpointCore, lock};
@@ -27,11 +26,11 @@ use crate::error::{BindError, ConnectError, ListenError, ResolveError};
 use crate::listener::Listener;
 use crate::listeners::Allow;
 use crate::monitor::AddressSet;
-use crate::mover::Mover;
 use crate::publisher::Publisher;
 use crate::report::ConnectionStats;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
+use crate::supply::Supply;
 
 /// Closes the endpoint when the last handle is dropped.
 struct Guard(Arc<EndpointCore>);
@@ -119,9 +118,9 @@ impl Endpoint {
     /// # Errors
     /// [`ConnectError`] says what to do.
     pub async fn connect(&self, target: impl Into<Target>) -> Result<Connection, ConnectError> {
-        let connection = self.connect_early(target).await?;
+        let (connection, mut supply) = self.begin(target.into()).await?;
         let limit = self.inner().config.connect_timeout;
-        match tokio::time::timeout(limit, established(&connection)).await {
+        match tokio::time::timeout(limit, supply.until(established(&connection))).await {
             Ok(Ok(())) => Ok(connection),
             Ok(Err(error)) => Err(error),
             Err(_) => {
@@ -141,7 +140,11 @@ impl Endpoint {
     /// # Errors
     /// [`ConnectError`] if the name cannot be resolved.
     pub async fn connect_early(&self, target: impl Into<Target>) -> Result<Connection, ConnectError> {
-        let Target(whom) = target.into();
+        Ok(self.begin(target.into()).await?.0)
+    }
+
+    /// Makes a connection that nobody has dialled yet.
+    async fn begin(&self, Target(whom): Target) -> Result<(Connection, Supply), ConnectError> {
         let inner = self.inner();
         if inner.closed.load(Ordering::Relaxed) {
             return Err(ConnectError::EndpointClosed);
@@ -159,10 +162,8 @@ impl Endpoint {
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
         let shared = inner.shared(engine, addr.addrs);
         inner.registry.add_dialled(&shared);
-        spawn_driver(inner, &shared);
-        let mover = Mover::new(shared.clone(), inner.clone(), name.clone());
-        tokio::spawn(mover.run());
-        Ok(Connection::new(shared, name))
+        let supply = Supply::new(inner, &shared, name.clone());
+        Ok((Connection::new(shared, name), supply))
     }
 
     /// Listens under a name, registered with the name service, for everybody. With no name

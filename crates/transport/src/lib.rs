@@ -33,6 +33,7 @@ mod resolver;
 mod shared;
 mod sockets;
 mod stream;
+mod supply;
 mod sys;
 mod tls;
 mod whereabouts;

@@ -219,7 +219,7 @@ impl Mover {
         if record.id != self.shared().peer || record.revoked {
             return false;
         }
-        let notices = self.shared().notices.newest();
+        let notices = self.shared().lock().engine.newest_notice();
         let before = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *known, Known { addresses: record.addrs.clone(), notices })

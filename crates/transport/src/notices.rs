@@ -46,7 +46,9 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
             Some(key.seal(&Notice::Heard { sequence }))
         }
         (Notice::Heard { sequence }, Side::Server) => {
-            shared.notices.answer(sequence);
+            if shared.lock().engine.is_newest_notice(sequence) {
+                shared.news.notice_answered();
+            }
             None
         }
         // Our own notice, played back to us.
@@ -56,7 +58,7 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
 
 /// The server says where it is now: paths to elsewhere are dead, and it is to be dialled at once.
 fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
-    if !shared.notices.hear(sequence) {
+    if !shared.lock().engine.hear_notice(sequence) {
         return;
     }
     tracing::debug!(connection = %shared.id, ?addresses, "the peer moved");
@@ -83,7 +85,7 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
 
 /// Tells one client that this endpoint moved, again and again until it answers or is back.
 pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
-    let sequence = shared.notices.next();
+    let sequence = shared.lock().engine.begin_notice();
     let (key, targets, rtt, joined) = {
         let state = shared.lock();
         let joined = state.engine.stats().paths_joined;
@@ -92,11 +94,14 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
     let Some(key) = key else { return };
     let repeat = (rtt.unwrap_or_default() * 3 / 2).clamp(FIRST_REPEAT, LONGEST_FIRST_REPEAT);
     for attempt in 0..REPEATS {
-        let heard = shared.notices.answered();
+        let heard = shared.news.of_notice();
         tokio::pin!(heard);
         heard.as_mut().enable();
-        if !shared.notices.is_newest(sequence) || shared.lock().is_settled() {
-            return;
+        {
+            let state = shared.lock();
+            if !state.engine.is_newest_notice(sequence) || state.is_settled() {
+                return;
+            }
         }
         let addresses = endpoint.bound_at();
         let datagram = key.seal(&Notice::Moved { sequence, addresses });

@@ -4,7 +4,6 @@ mod dispatch;
 mod feed;
 mod flush;
 mod news;
-mod notice_count;
 mod outage;
 mod pins;
 mod state;
@@ -19,7 +18,6 @@ use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_proto::{CloseCode, Connection as Engine, HandoverMode, PathId, PathState, Priority, Side};
 
 use self::news::{MoverSignals, News};
-use self::notice_count::NoticeCount;
 pub(crate) use self::state::{Locked, State};
 pub(crate) use self::wakers::Wait;
 use crate::announce::Announcements;
@@ -38,7 +36,6 @@ pub(crate) struct Shared {
     pub(crate) news: News,
     /// For the mover.
     pub(crate) mover: MoverSignals,
-    pub(crate) notices: NoticeCount,
     /// Client: where the server may be.
     remote: Mutex<Whereabouts>,
     policy: Mutex<Arc<PathPolicy>>,
@@ -59,7 +56,6 @@ impl Shared {
             state: Mutex::new(State::new(engine)),
             news: News::default(),
             mover: MoverSignals::default(),
-            notices: NoticeCount::default(),
             remote: Mutex::new(Whereabouts::given(remote)),
             policy: Mutex::new(policy),
             announcements,

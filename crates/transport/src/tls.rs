@@ -22,6 +22,10 @@ pub(crate) const MAX_EARLY_DATA: u32 = 16 * 1024;
 /// (RFC 8446 §C.4).
 pub(crate) const TICKETS: usize = 8;
 
+/// Tickets that a client asks for over TCP (RFC 9149) while it has [`TICKETS`] of them: one for that which it uses, and
+/// one more. Making eight costs both sides as much as the rest of a handshake.
+const FEW_TICKETS: u8 = 2;
+
 /// Why a path's TLS channel failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {

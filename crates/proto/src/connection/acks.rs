@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::Connection;
-use super::draft::{Draft, SMALL_FRAME};
 use super::schedule::answers_for;
+use crate::draft::{Draft, SMALL_FRAME};
 use crate::frame::{self, Acks, Frame, PathReport};
 use crate::ids::PathId;
 use crate::path::Path;
@@ -21,7 +21,7 @@ pub(super) type Told = SmallVec<[(PathId, bool); 2]>;
 impl Connection {
     pub(super) fn owe_ack(&mut self, now: Instant, id: PathId, size: usize) {
         let longest = if self.shares_paths() { SHARED_DELAY } else { Duration::MAX };
-        let delay = self.config.params.max_ack_delay.min(longest);
+        let delay = self.session.identity.params().max_ack_delay.min(longest);
         if let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) {
             path.incoming.owe(now, size, delay);
         }

@@ -4,55 +4,53 @@
 use std::time::Instant;
 
 use super::Connection;
-use super::draft::Draft;
+use crate::content::Content;
+use crate::draft::Draft;
 use crate::event::Event;
 use crate::frame::Frame;
 use crate::handover::{Agreed, HandoverMode, Priority};
 use crate::ids::{PathId, Side};
-use crate::path::{Content, Path};
+use crate::path::Path;
 
 impl Connection {
     /// Sets the handover mode for both sides. The last word of either side counts, the client's if both speak
     /// at once.
     pub fn set_handover(&mut self, now: Instant, mode: HandoverMode) {
-        if self.handover.value == mode {
-            return;
+        if self.session.mode.state(mode) {
+            self.apply_handover(now);
         }
-        self.handover.state(mode, self.side);
-        self.control.handover = true;
-        self.apply_handover(now);
     }
 
     /// The handover mode that holds.
     #[must_use]
     pub fn handover(&self) -> HandoverMode {
-        self.handover.value
+        self.session.mode.get()
     }
 
     /// Says whether a path shall carry data, or be a backup. The last word of either side counts.
     pub fn set_priority(&mut self, id: PathId, priority: Priority) {
-        let side = self.side;
+        let side = self.side();
         if let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live())
             && path.priority.value != priority
         {
             path.priority.state(priority, side);
-            self.control.priorities.insert(id);
+            self.path_marks.priority(id);
         }
     }
 
     pub(super) fn handover_heard(&mut self, now: Instant, mode: HandoverMode, sequence: u64) {
-        if self.handover.hear(mode, sequence, self.side.peer()) {
-            self.push(Event::HandoverChanged(mode));
+        if self.session.mode.hear(mode, sequence) {
+            self.events.push(Event::HandoverChanged(mode));
             self.apply_handover(now);
         }
     }
 
     pub(super) fn priority_heard(&mut self, id: PathId, priority: Priority, sequence: u64) {
-        let peer = self.side.peer();
+        let peer = self.side().peer();
         if let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live())
             && path.priority.hear(priority, sequence, peer)
         {
-            self.push(Event::PriorityChanged(id, priority));
+            self.events.push(Event::PriorityChanged(id, priority));
         }
     }
 
@@ -60,8 +58,8 @@ impl Connection {
     pub(super) fn opening_priority(&self) -> Agreed<Priority> {
         let mut priority = Agreed::unsaid(Priority::Normal);
         let normal = |p: &Path| p.stays() && p.priority.value == Priority::Normal;
-        if self.handover.value == HandoverMode::Backup && self.paths.values().any(normal) {
-            priority.state(Priority::Backup, self.side);
+        if self.handover() == HandoverMode::Backup && self.paths.values().any(normal) {
+            priority.state(Priority::Backup, self.side());
         }
         priority
     }
@@ -69,7 +67,7 @@ impl Connection {
     /// Brings the paths into line with the mode. The client does it, who opens and retires paths; the server
     /// follows.
     fn apply_handover(&mut self, now: Instant) {
-        if self.side == Side::Server {
+        if self.side() == Side::Server {
             return;
         }
         let Some(best) = self.best_path() else {
@@ -77,7 +75,7 @@ impl Connection {
         };
         let live = self.paths.iter().filter(|(_, p)| p.is_live());
         let others: Vec<PathId> = live.map(|(id, _)| id).filter(|id| *id != best).collect();
-        match self.handover.value {
+        match self.handover() {
             HandoverMode::Full => {
                 self.set_priority(best, Priority::Normal);
                 others.into_iter().for_each(|id| self.set_priority(id, Priority::Normal));
@@ -97,13 +95,6 @@ impl Connection {
         active.min_by_key(|(_, p)| rank(p)).map(|(id, _)| id)
     }
 
-    pub(super) fn put_handover(&mut self, draft: &mut Draft<'_>) {
-        if std::mem::take(&mut self.control.handover) && self.handover.is_by(self.side) {
-            let frame = Frame::Handover { sequence: self.handover.sequence, mode: self.handover.value };
-            draft.put(&frame, Some(Content::Handover));
-        }
-    }
-
     /// Puts in what `here` may tell about the priorities of paths. The peer must know the path by then, so
     /// what is said of one that is opening goes on that path alone.
     pub(super) fn put_priorities(
@@ -112,8 +103,7 @@ impl Connection {
         draft: &mut Draft<'_>,
         fits: fn(&Draft<'_>) -> bool,
     ) {
-        let waiting: Vec<PathId> = self.control.priorities.iter().copied().collect();
-        for id in waiting.into_iter().filter(|id| *id != here) {
+        for id in self.path_marks.priorities().into_iter().filter(|id| *id != here) {
             if !self.paths.get(id).is_some_and(Path::is_opening) && fits(draft) {
                 self.put_priority(id, draft);
             }
@@ -124,10 +114,10 @@ impl Connection {
     }
 
     pub(super) fn put_priority(&mut self, id: PathId, draft: &mut Draft<'_>) {
-        if !self.control.priorities.remove(&id) {
+        if !self.path_marks.take_priority(id) {
             return;
         }
-        if let Some(path) = self.paths.get(id).filter(|p| p.is_live() && p.priority.is_by(self.side)) {
+        if let Some(path) = self.paths.get(id).filter(|p| p.is_live() && p.priority.is_by(self.side())) {
             let Agreed { value: priority, sequence, .. } = path.priority;
             let frame = Frame::PathPriority { path: id, sequence, priority };
             draft.put(&frame, Some(Content::Priority(id)));

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::Connection;
-use super::close::Farewell;
+use crate::content::Content;
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::Event;
 use crate::frame::{Join, MAX_REPORTS, Open, PathReport};
 use crate::handover::HandoverMode;
 use crate::ids::{PathId, Side};
-use crate::path::{Content, First, Path};
+use crate::path::{First, Path};
 
 /// Lost paths that are not settled yet; a client that has this many opens further ones without
 /// sending data early, so that they leave nothing behind when they fail.
@@ -56,7 +56,7 @@ impl Connection {
     /// Client: the connection is not over, or the server may still wait for our word on its end.
     #[must_use]
     pub fn may_open_path(&self) -> bool {
-        self.closed.is_none() || self.owes_farewell()
+        !self.is_closed() || self.session.ending.owes_farewell()
     }
 
     /// Client: adds a path over a fresh carrier. `rtt` is what opening the carrier took;
@@ -67,7 +67,7 @@ impl Connection {
     /// Several paths may be opening at the same time, those of a new connection too. Until one of them is
     /// answered, stream data goes on the first of them; see [`repeat_opening`](Self::repeat_opening).
     pub fn open_path(&mut self, now: Instant, rtt: Option<Duration>, early_limit: u64) -> Option<PathId> {
-        debug_assert_eq!(self.side, Side::Client);
+        debug_assert_eq!(self.side(), Side::Client);
         if !self.may_open_path() {
             return None;
         }
@@ -76,11 +76,11 @@ impl Connection {
         let early_limit = if self.paths.unsettled() < MAX_UNSETTLED { early_limit } else { 0 };
         let mut path = Path::new(first, now, rtt, early_limit);
         path.priority = self.opening_priority();
-        if path.priority.is_by(self.side) {
-            self.control.priorities.insert(id);
+        if path.priority.is_by(self.side()) {
+            self.path_marks.priority(id);
         }
         self.paths.insert(id, path);
-        self.detached_since = None;
+        self.contact.attached();
         Some(id)
     }
 
@@ -120,8 +120,8 @@ impl Connection {
     /// Server: takes the path of an OPEN into a new connection.
     pub(super) fn accept_open(&mut self, open: &Open, now: Instant) {
         self.paths.insert(open.path, Path::new(First::Accept, now, None, u64::MAX));
-        self.detached_since = None;
-        self.contact_lost = None;
+        self.contact.attached();
+        self.contact.made();
         for report in &open.lost {
             // Nothing can have been received from paths that came before the connection.
             self.answer_unseen(report.path);
@@ -134,12 +134,12 @@ impl Connection {
     /// # Errors
     /// [`JoinError`] if this is not an OPEN of the same client, or one that was seen before.
     pub fn reopen(&mut self, now: Instant, open: &Open) -> Result<(), JoinError> {
-        if self.closed.is_some() {
+        if self.is_closed() {
             return Err(JoinError::Closed);
         }
         // A client that does not know RETIRE has one OPEN under way at most.
-        let equal = self.both_retire();
-        if self.peer_random != Some(open.random) || (self.confirmed && !equal) {
+        let equal = self.session.identity.both_retire();
+        if !self.session.identity.is_peer_random(&open.random) || (self.is_confirmed() && !equal) {
             return Err(JoinError::AlreadyOpen);
         }
         self.check_path_id(open.path)?;
@@ -163,16 +163,15 @@ impl Connection {
     /// # Errors
     /// [`JoinError`] if the proof or the path id is wrong.
     pub fn join(&mut self, now: Instant, join: &Join) -> Result<(), JoinError> {
-        let secret = self.secret.as_ref().ok_or(JoinError::BadProof)?;
-        if join.connection != self.id || !secret.proves_join(self.id, join.path, &join.proof) {
+        if !self.session.identity.is_proved_by(join) {
             return Err(JoinError::BadProof);
         }
         self.check_path_id(join.path)?;
         if self.is_over() {
             return Err(JoinError::Closed);
         }
-        self.confirmed = true;
-        self.stats.paths_joined += 1;
+        self.session.identity.confirm();
+        self.joined += 1;
         self.add_server_path(now, join.path, First::Joined, &join.lost);
         Ok(())
     }
@@ -183,8 +182,8 @@ impl Connection {
 
     fn add_server_path(&mut self, now: Instant, id: PathId, first: First, lost: &[PathReport]) {
         self.paths.insert(id, Path::new(first, now, None, u64::MAX));
-        self.detached_since = None;
-        self.contact_lost = None;
+        self.contact.attached();
+        self.contact.made();
         let live = self.paths.iter().filter(|(_, p)| p.is_live());
         let mut live: Vec<PathId> = live.map(|(id, _)| id).collect();
         live.truncate(live.len().saturating_sub(MAX_PATHS));
@@ -194,7 +193,7 @@ impl Connection {
         for report in lost {
             self.learn_final(now, *report);
         }
-        self.push(Event::PathUp(id));
+        self.events.push(Event::PathUp(id));
     }
 
     /// A carrier is gone, or its path is given up: what it had not delivered goes again elsewhere.
@@ -206,31 +205,27 @@ impl Connection {
         let forgettable = path.outgoing.is_unheard()
             && path.incoming.segments() == 0
             && path.outgoing.contents().all(is_first_flight);
-        self.push(Event::PathDown(id));
+        self.events.push(Event::PathDown(id));
         // The peer may never have heard of it, and nothing hangs on it. But if another path is
         // there it costs nothing to say so, and the peer might be sending on it.
         let forgettable =
             forgettable && !self.paths.values().any(Path::is_live) && !self.should_report_open();
-        if forgettable && self.side == Side::Client {
+        if forgettable && self.side() == Side::Client {
             let path = self.paths.remove(id);
             for content in path.iter().flat_map(|p| p.outgoing.contents()) {
-                self.control.mark(content);
+                self.mark(content);
             }
         } else {
             self.requeue(id);
             if owes_word {
-                self.control.paths_lost.insert(id);
+                self.path_marks.lost(id);
             }
             self.forget_oldest_lost();
         }
         self.tell_counts_again();
-        if self.detached_since.is_none() && !self.paths.values().any(Path::is_live) {
-            self.detached_since = Some(now);
-        }
         let heard = |p: &Path| p.is_live() && !p.is_opening();
-        if self.contact_lost.is_none() && !self.paths.values().any(heard) {
-            self.contact_lost = Some(now);
-        }
+        let (any, heard) = (self.paths.values().any(Path::is_live), self.paths.values().any(heard));
+        self.contact.path_lost(now, any, heard);
         self.close_unheard();
     }
 
@@ -248,7 +243,7 @@ impl Connection {
 
     fn forget_oldest_lost(&mut self) {
         while let Some(id) = self.paths.forget_oldest_lost(MAX_LOST) {
-            self.control.paths_lost.remove(&id);
+            self.path_marks.lost_told(id);
         }
     }
 
@@ -273,21 +268,21 @@ impl Connection {
     pub(super) fn put_back(&mut self, contents: Vec<Content>) -> u64 {
         let mut bytes = 0;
         for content in contents {
-            if let Content::Stream { id, range, fin, elsewhere } = content {
-                if elsewhere {
-                    continue;
+            match content {
+                Content::Stream { elsewhere: true, .. } => {}
+                Content::Stream { id, range, fin, .. } => {
+                    bytes += self.session.streams.put_back(id, range, fin);
                 }
-                if let Some(stream) = self.streams.get_mut(&id) {
-                    // It was sent for the stream to be known, which its bytes would do too.
-                    stream.announce |= range.is_empty() && !fin;
-                    bytes += stream.send.requeue(range, fin);
-                    self.enqueue(id);
-                }
-            } else if content != Content::CloseAck || self.farewell != Farewell::Settled {
-                self.control.mark(&content);
+                content => self.mark(&content),
             }
         }
         bytes
+    }
+
+    /// Has what a lost segment said be said again. Stream data is left alone.
+    fn mark(&mut self, content: &Content) {
+        self.path_marks.mark(content);
+        self.session.mark(content);
     }
 
     /// The peer gave a path up and tells what it received on it, for good.
@@ -295,7 +290,7 @@ impl Connection {
         let Some(path) = self.paths.get(report.path) else {
             // Settled and forgotten, or never seen here: then nothing was received.
             // A client's own repeated answer (received 0) needs none, or answers would never end.
-            if self.side == Side::Server || report.received > 0 {
+            if self.side() == Side::Server || report.received > 0 {
                 self.answer_unseen(report.path);
             }
             return;
@@ -315,12 +310,12 @@ impl Connection {
 
     /// Will tell the peer that nothing was received on a path, once, until it is acknowledged.
     fn answer_unseen(&mut self, path: PathId) {
-        if self.side == Side::Server {
+        if self.side() == Side::Server {
             // A path that was called unseen must stay so, however late its bytes arrive.
             self.paths.spend(path);
         }
         if self.paths.note_unseen(path) {
-            self.control.paths_lost.insert(path);
+            self.path_marks.lost(path);
         }
     }
 
@@ -339,7 +334,7 @@ impl Connection {
     fn forget_settled(&mut self, id: PathId) {
         if self.paths.get(id).is_some_and(Path::is_settled) {
             self.paths.remove(id);
-            self.control.paths_lost.remove(&id);
+            self.path_marks.lost_told(id);
         }
     }
 
@@ -354,12 +349,12 @@ impl Connection {
         if !path.answer(now) {
             return Err(ProtocolError::Unexpected("second answer"));
         }
-        self.contact_lost = None;
+        self.contact.made();
         for report in lost {
             self.learn_final(now, *report);
         }
-        self.push(Event::PathUp(id));
-        if self.handover.value == HandoverMode::Single {
+        self.events.push(Event::PathUp(id));
+        if self.handover() == HandoverMode::Single {
             self.retire_older(now, id);
         }
         Ok(())
@@ -387,7 +382,7 @@ impl Connection {
     /// Marks a path as suspect because of outside knowledge (its carrier stalls).
     pub fn suspect_path(&mut self, id: PathId) {
         if self.paths.get_mut(id).is_some_and(Path::suspect) {
-            self.push(Event::PathSuspect(id));
+            self.events.push(Event::PathSuspect(id));
         }
     }
 

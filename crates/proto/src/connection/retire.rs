@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use super::Connection;
-use super::draft::{Draft, SMALL_FRAME};
+use crate::content::Content;
+use crate::draft::{Draft, SMALL_FRAME};
 use crate::error::ProtocolError;
 use crate::frame::Frame;
 use crate::ids::{PathId, Side};
-use crate::path::{Content, Path, PathState};
+use crate::path::{Path, PathState};
 
 impl Connection {
     /// Client: ends a path without losing anything on it. Nothing more is sent there; when all that was sent,
@@ -18,7 +19,7 @@ impl Connection {
     /// A path that is not active, and any path to a peer that does not know RETIRE, is lost at once. False,
     /// and nothing happens, if no other path is active.
     pub fn retire_path(&mut self, now: Instant, id: PathId) -> bool {
-        debug_assert_eq!(self.side, Side::Client);
+        debug_assert_eq!(self.side(), Side::Client);
         if !self.paths.iter().any(|(of, path)| of != id && path.is_active()) {
             return false;
         }
@@ -29,24 +30,19 @@ impl Connection {
     /// Retires a path if that is possible, else gives it up.
     pub(super) fn retire_or_lose(&mut self, now: Instant, id: PathId) {
         match self.paths.get(id).map(Path::state) {
-            Some(PathState::Active) if self.both_retire() => self.begin_retiring(now, id),
+            Some(PathState::Active) if self.session.identity.both_retire() => self.begin_retiring(now, id),
             Some(PathState::Retiring) => {}
             _ => self.path_lost(now, id),
         }
     }
 
-    /// Both sides have said that they know RETIRE.
-    pub(super) fn both_retire(&self) -> bool {
-        self.config.params.retire && self.peer_params.as_ref().is_some_and(|p| p.retire)
-    }
-
     fn begin_retiring(&mut self, now: Instant, id: PathId) {
         // Its acknowledgements come on other paths, which may be slower.
-        let delay = self.peer_ack_delay();
+        let delay = self.session.identity.peer_ack_delay();
         let patience = self.paths.values().filter(|p| p.stays()).map(|p| p.patience(delay)).max();
         if let Some(path) = self.paths.get_mut(id) {
             path.retire(now, patience.unwrap_or_default());
-            self.control.retires.insert(id);
+            self.path_marks.retire(id);
         }
         self.note_drained(id);
     }
@@ -79,13 +75,13 @@ impl Connection {
         if let Some(path) = self.paths.get_mut(id)
             && path.drain()
         {
-            self.control.paths_lost.insert(id);
+            self.path_marks.lost(id);
         }
     }
 
     pub(super) fn put_retires(&mut self, draft: &mut Draft<'_>) {
         while draft.room() >= SMALL_FRAME
-            && let Some(id) = self.control.retires.pop_first()
+            && let Some(id) = self.path_marks.pop_retire()
         {
             if let Some(path) = self.paths.get(id).filter(|path| path.is_retiring()) {
                 let frame = Frame::Retire { path: id, segments: path.outgoing.count() };

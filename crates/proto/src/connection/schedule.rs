@@ -12,8 +12,6 @@ use crate::scheduler::{self, Choice, SchedulerKind, Snapshots};
 /// Before anything was acknowledged on a further path: one packet. To an address that is not proven yet,
 /// three times as much may be sent as came from there (RFC 9000 §8.1).
 const FIRST_CHUNK: u64 = 1200;
-/// Streams that are looked at to tell how much waits.
-const LOOK: usize = 16;
 /// A path that is slower by so little is as good.
 const AS_QUICK: Duration = Duration::from_millis(2);
 
@@ -41,12 +39,12 @@ impl Connection {
         if active {
             self.reinject_suspects();
         }
-        let waiting = self.waiting();
+        let waiting = self.session.streams.waiting();
         let chunk = self.stream_chunk(now, id, waiting);
         let trusted = self.is_trusted(id);
         let again = (waiting == 0 || chunk > 0) && self.may_send_again(id);
         if opening && !starts {
-            let room = self.segment_limit(id) > super::draft::MIN_PIECE as u64;
+            let room = self.segment_limit(id) > crate::draft::MIN_PIECE as u64;
             return (room && chunk > 0).then_some(Plan { chunk, again: false, trusted, acks: false });
         }
         let acks = self.acks_wait(now, id, trusted);
@@ -55,13 +53,13 @@ impl Connection {
             || chunk > 0
             || again
             || acks
-            || (trusted && !self.control.is_empty() && self.is_quick(id));
+            || (trusted && self.has_urgent_control() && self.is_quick(id));
         any.then_some(Plan { chunk, again, trusted, acks })
     }
 
     /// Several paths may carry data.
     pub(super) fn shares_paths(&self) -> bool {
-        self.handover.value != HandoverMode::Single
+        self.handover() != HandoverMode::Single
             && self.paths.len() > 1
             && self.paths.values().filter(|p| p.stays()).count() > 1
     }
@@ -77,7 +75,7 @@ impl Connection {
         if !self.shares_paths() {
             return if self.single_path() == Some(id) { self.lone_chunk(id) } else { 0 };
         }
-        match scheduler::decide(self.scheduler.scheduler(), self.snapshots(now), id, waiting) {
+        match scheduler::decide(self.sharing.kind().scheduler(), self.snapshots(now), id, waiting) {
             Choice::Send(bytes) => bytes,
             Choice::Leave => 0,
         }
@@ -88,7 +86,7 @@ impl Connection {
     fn lone_chunk(&self, id: PathId) -> u64 {
         match self.paths.get(id) {
             Some(path) if id.0 > 0 && path.figures.rate().is_none() => FIRST_CHUNK,
-            Some(path) if self.handover.value != HandoverMode::Single => path.figures.chunk(),
+            Some(path) if self.handover() != HandoverMode::Single => path.figures.chunk(),
             _ => u64::MAX,
         }
     }
@@ -98,29 +96,6 @@ impl Connection {
     fn single_path(&self) -> Option<PathId> {
         let newest = self.paths.iter().rev().find(|(_, p)| p.is_active());
         newest.map(|(id, _)| id).or_else(|| self.opening_carrier())
-    }
-
-    /// Bytes that could be sent for the first time, or have to go again, and what may be expected to follow
-    /// them.
-    fn waiting(&self) -> u64 {
-        if self.closed.is_some() {
-            return 0;
-        }
-        let credit = self.credit.room();
-        let (mut fresh, mut more, mut rest) = (0u64, 0u64, 0u64);
-        for stream in self.send_queue.iter().take(LOOK).filter_map(|id| self.streams.get(id)) {
-            let unsent = stream.send.sendable();
-            fresh = fresh.saturating_add(unsent);
-            if stream.pressing && unsent > 0 && credit > 0 {
-                // It has gone on for so long, and may go on for as long again.
-                more = more.saturating_add(stream.send.next());
-            }
-            rest += stream.send.to_repeat() + u64::from(stream.announce || stream.send.owes_end());
-        }
-        if self.send_queue.len() > LOOK {
-            rest += 1;
-        }
-        fresh.min(credit).saturating_add(more).saturating_add(rest)
     }
 
     /// The paths that may carry data, as they stand.
@@ -179,8 +154,8 @@ impl Connection {
 
     /// Chooses how this side shares its data out among the paths.
     pub fn set_scheduler(&mut self, kind: SchedulerKind) {
-        self.scheduler = kind;
-        if !kind.scheduler().is_redundant() {
+        self.sharing.set_kind(kind);
+        if !self.sharing.is_redundant() {
             self.paths.values_mut().for_each(|path| path.copies.clear());
         }
     }
@@ -188,7 +163,7 @@ impl Connection {
     /// How this side shares its data out among the paths.
     #[must_use]
     pub fn scheduler(&self) -> SchedulerKind {
-        self.scheduler
+        self.sharing.kind()
     }
 }
 

@@ -1,17 +1,13 @@
 //! What happens when nothing happens.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Connection;
 use crate::error::CloseCode;
 use crate::event::Event;
 use crate::ids::{PathId, Side};
-use crate::params::Params;
 use crate::path::Path;
-
-/// A connection that is closing, but has no path left to say so, or whose peer does not answer
-/// CLOSE, is kept no longer than this.
-pub(super) const CLOSING_LINGER: Duration = Duration::from_secs(600);
+use crate::session::ending::{CLOSING_LINGER, Wait};
 
 impl Connection {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
@@ -19,10 +15,10 @@ impl Connection {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let mut next =
             sooner(self.linger_deadline(), sooner(self.close_deadline(), self.farewell_deadline()));
-        if self.closed.is_some() && !self.owes_farewell() {
+        if self.is_closed() && !self.session.ending.owes_farewell() {
             return next;
         }
-        let ack_delay = self.peer_ack_delay();
+        let ack_delay = self.session.identity.peer_ack_delay();
         for path in self.paths.values().filter(|p| p.is_live()) {
             next = sooner(next, path.incoming.deadline());
             next = sooner(next, path.suspect_deadline(ack_delay));
@@ -34,15 +30,15 @@ impl Connection {
 
     /// Does what is due at `now`; afterwards transmit on all paths.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.note_time(now);
+        self.clock.tell(now);
         for path in self.paths.values_mut() {
             path.incoming.expire(now);
         }
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
         if due(self.farewell_deadline()) {
-            self.farewell_settled();
+            self.session.ending.settle_farewell();
         }
-        if self.closed.is_some() && !self.owes_farewell() {
+        if self.is_closed() && !self.session.ending.owes_farewell() {
             return;
         }
         self.update_close(now);
@@ -56,7 +52,7 @@ impl Connection {
                 Action::Lose => self.path_lost(now, id),
             }
         }
-        let told = self.closing.as_ref().is_some_and(|c| c.sent);
+        let told = self.session.ending.is_said();
         if due(self.close_deadline()) || (told && due(self.linger_deadline())) {
             self.close_unanswered();
         } else if due(self.linger_deadline()) {
@@ -66,7 +62,7 @@ impl Connection {
 
     /// Whether a path that makes no progress still brings what the peer sends.
     fn note_direction(&mut self, id: PathId) {
-        let patience = self.peer_ack_delay();
+        let patience = self.session.identity.peer_ack_delay();
         if let Some(path) = self.paths.get_mut(id) {
             let patience = path.patience(patience);
             path.liveness.note_direction(patience);
@@ -79,7 +75,7 @@ impl Connection {
             .iter()
             .filter(|(_, path)| path.is_live())
             .filter_map(|(id, path)| {
-                if due(path.suspect_deadline(self.peer_ack_delay())) {
+                if due(path.suspect_deadline(self.session.identity.peer_ack_delay())) {
                     return Some((id, Action::Suspect));
                 }
                 if due(path.retire_deadline()) {
@@ -102,22 +98,18 @@ impl Connection {
     #[must_use]
     pub fn suspect_deadline(&self, id: PathId) -> Option<Instant> {
         let path = self.paths.get(id)?;
-        path.suspect_deadline(self.peer_ack_delay()).or_else(|| path.retire_deadline())
-    }
-
-    /// How long the peer may hold an acknowledgement back.
-    pub(super) fn peer_ack_delay(&self) -> Duration {
-        let params = self.peer_params.as_ref();
-        params.map_or_else(|| Params::default().max_ack_delay, |p| p.max_ack_delay)
+        path.suspect_deadline(self.session.identity.peer_ack_delay()).or_else(|| path.retire_deadline())
     }
 
     fn keepalive_deadline(&self, path: &Path) -> Option<Instant> {
-        let interval = match self.side {
+        let interval = match self.side() {
             // Who only receives has nothing in flight that could go unanswered; when the flow stops,
             // the side that can dial asks once whether the path still works.
-            Side::Client if path.liveness.expects_more() => path.patience(self.peer_ack_delay()) / 2,
-            Side::Client => self.config.keepalive,
-            Side::Server => self.config.keepalive.saturating_mul(2),
+            Side::Client if path.liveness.expects_more() => {
+                path.patience(self.session.identity.peer_ack_delay()) / 2
+            }
+            Side::Client => self.keepalive,
+            Side::Server => self.keepalive.saturating_mul(2),
         };
         (path.is_active() && path.outgoing.in_flight() == 0 && !path.ping)
             // The answer, or the suspect timer, decides; no second question meanwhile.
@@ -126,40 +118,39 @@ impl Connection {
     }
 
     fn linger_deadline(&self) -> Option<Instant> {
-        if self.closed.is_some() {
+        if self.is_closed() {
             return None;
         }
-        let linger = self.config.params.linger;
+        let linger = self.session.identity.params().linger;
         let alone_since = if self.is_established() {
-            self.contact_lost?
+            self.contact.lost_since()?
         } else {
             // How long a first answer may take is the driver's to say.
-            self.detached_since?
+            self.contact.detached_since()?
         };
-        match &self.closing {
-            None => alone_since.checked_add(linger),
-            Some(closing) => {
-                // Until the engine was told the time, the wait has not begun; ask for it.
-                let Some(since) = closing.since else {
-                    return Some(alone_since);
-                };
-                since.max(alone_since).checked_add(linger.min(CLOSING_LINGER))
+        match self.session.ending.waits_since() {
+            Wait::None => alone_since.checked_add(linger),
+            // Until the engine was told the time, the wait has not begun; ask for it.
+            Wait::Unknown => Some(alone_since),
+            Wait::Since(since) => {
+                self.clock.at(since)?.max(alone_since).checked_add(linger.min(CLOSING_LINGER))
             }
         }
     }
 
     /// When to stop waiting for the answer to CLOSE.
     fn close_deadline(&self) -> Option<Instant> {
-        let closing = self.closing.as_ref().filter(|c| c.sent)?;
-        if self.closed.is_some() {
-            return None;
-        }
-        closing.since?.checked_add(CLOSING_LINGER)
+        self.clock.at(self.session.ending.close_deadline()?)
+    }
+
+    /// When to stop trying to tell the server that we have heard its CLOSE.
+    fn farewell_deadline(&self) -> Option<Instant> {
+        self.clock.at(self.session.ending.farewell_deadline()?)
     }
 
     pub(super) fn note_progress(&mut self, id: PathId, now: Instant) {
         if self.paths.get_mut(id).is_some_and(|path| path.progress(now)) {
-            self.push(Event::PathRevived(id));
+            self.events.push(Event::PathRevived(id));
         }
     }
 }

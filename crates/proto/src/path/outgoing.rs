@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::content::Content;
+use crate::content::Content;
 
 /// One segment on its way.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! TCP connections that come in, up to their first whole segment.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +19,10 @@ use crate::tls::{ArrivingSessions, TlsChannel};
 
 /// Enough for a handshake and a first flight.
 const READ_SIZE: usize = 20 * 1024;
+thread_local! {
+    /// Lent to whoever reads, so that those who wait hold no more than they have been sent.
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
+}
 /// After an error of accept(2), such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -91,19 +96,19 @@ impl Incoming {
 
     async fn read(&mut self) -> io::Result<()> {
         self.socket.readable().await?;
-        let held = self.ciphertext.len();
-        if held >= READ_SIZE {
+        let room = READ_SIZE - self.ciphertext.len();
+        if room == 0 {
             return Err(io::Error::other("record without end"));
         }
-        self.ciphertext.resize(READ_SIZE, 0);
-        let result = self.socket.try_read(&mut self.ciphertext[held..]);
-        let n = match result {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => n,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(error) => return Err(error),
-        };
-        self.ciphertext.truncate(held + n);
+        READ_BUFFER.with_borrow_mut(|buffer| match self.socket.try_read(&mut buffer[..room]) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                self.ciphertext.extend_from_slice(&buffer[..n]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        })?;
         let plaintext = &mut self.plaintext;
         let used = self
             .tls

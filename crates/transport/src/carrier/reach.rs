@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
@@ -25,6 +26,8 @@ const MAX_PEERS: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
     networks: Mutex<HashMap<IpAddr, Network>>,
+    /// Something has failed, some time.
+    has_failures: AtomicBool,
     /// What a round trip to a peer took when a path to it was answered last.
     round_trips: Mutex<HashMap<EndpointId, Duration>>,
 }
@@ -117,6 +120,14 @@ impl Reach {
         let outcomes = network.remotes.entry(remote).or_default();
         let which = if worked { &mut outcomes.worked } else { &mut outcomes.failed };
         which[index(kind)] = Some(now);
+        if !worked {
+            self.has_failures.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether any attempt has failed, so that what is known matters.
+    pub(crate) fn has_failures(&self) -> bool {
+        self.has_failures.load(Ordering::Relaxed)
     }
 
     /// A path to the peer was answered, over which a round trip takes so long.

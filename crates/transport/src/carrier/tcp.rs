@@ -52,6 +52,8 @@ pub(crate) struct TcpCarrier {
     blocked: AtomicBool,
     /// The TLS channel may have something to say of its own, and nobody has written since.
     owes: AtomicBool,
+    /// The last read ended the handshake.
+    fresh: AtomicBool,
 }
 
 /// What came in and is not whole yet. The lock keeps reads in order.
@@ -110,6 +112,7 @@ impl TcpCarrier {
             outgoing: Mutex::default(),
             blocked: AtomicBool::new(false),
             owes: AtomicBool::new(true),
+            fresh: AtomicBool::new(false),
         }
     }
 
@@ -125,6 +128,11 @@ impl TcpCarrier {
                 worked.again = true;
                 break;
             }
+        }
+        // The end of the handshake leaves together with what the application says now that it is over.
+        if self.fresh.swap(false, Ordering::Relaxed) {
+            worked.again = true;
+            return Ok(worked);
         }
         // A full socket will tell when it takes more; asking it meanwhile is a system call for nothing.
         if self.is_blocked() && self.socket.poll_write_ready(cx).is_pending() {
@@ -188,6 +196,7 @@ impl TcpCarrier {
                 let mut tls = lock(&self.tls);
                 let used = tls.receive(&mut buffer[..end], &mut sink)?;
                 *opener = tls.release(&buffer[used..end])?;
+                self.fresh.store(opener.is_some(), Ordering::Relaxed);
                 if !tls.outgoing().waiting().is_empty() {
                     self.owes.store(true, Ordering::Relaxed);
                 }

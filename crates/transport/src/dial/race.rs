@@ -28,6 +28,7 @@ type Attempt = Pin<Box<dyn Future<Output = io::Result<Dialled>> + Send>>;
 /// One carrier on one way, and how long it runs before the next attempt may start.
 struct Runner {
     way: Candidate,
+    /// Our address on the way, if there is something to choose.
     local: Option<IpAddr>,
     kind: CarrierKind,
     alone: Duration,
@@ -67,9 +68,13 @@ impl Race {
         let now = std::time::Instant::now();
         let (last, first): (Vec<_>, Vec<_>) =
             candidates.into_iter().partition(|way| who.reach.is_doubtful(way.remote, now));
+        // With one carrier, or one way where nothing has failed yet, there is nothing to choose.
+        let is_choice = first.len() + last.len() > 1 || who.reach.has_failures();
+        let knows_source = who.carriers == Carriers::Auto && is_choice;
         let mut waiting: VecDeque<Runner> = VecDeque::new();
         for way in first.into_iter().chain(last) {
-            let runners = runners(&who, way);
+            let local = if knows_source { source(&way) } else { None };
+            let runners = runners(&who, way, local);
             // From the address that routes choose too, one attempt is enough.
             let is_same = |a: &Runner, b: &Runner| {
                 a.local.is_some() && (a.local, a.way.remote, a.kind) == (b.local, b.way.remote, b.kind)
@@ -102,17 +107,21 @@ impl Race {
             let Runner { way, local, kind, .. } = runner;
             let remote = way.remote;
             let result = match kind {
-                CarrierKind::Tcp | CarrierKind::Mptcp => tcp::attempt(way, kind, who.clone()).await,
-                CarrierKind::Quic => quic::attempt(way, who.clone()).await,
+                CarrierKind::Tcp | CarrierKind::Mptcp => tcp::attempt(way.clone(), kind, who.clone()).await,
+                CarrierKind::Quic => quic::attempt(way.clone(), who.clone()).await,
             };
             let now = std::time::Instant::now();
-            match (&result, local) {
+            match &result {
                 // The handshake proved the peer's key. Of TCP nothing is known yet but that something accepts there.
-                (Ok(dialled), _) if dialled.rtt.is_some() && kind == CarrierKind::Quic => {
+                Ok(dialled) if dialled.rtt.is_some() && kind == CarrierKind::Quic => {
                     who.reach.note(dialled.local.ip().to_canonical(), remote, kind, true, now);
                 }
-                (Ok(_), _) | (_, None) => {}
-                (Err(_), Some(local)) => who.reach.note(local, remote, kind, false, now),
+                Err(_) if who.carriers == Carriers::Auto => {
+                    if let Some(local) = local.or_else(|| source(&way)) {
+                        who.reach.note(local, remote, kind, false, now);
+                    }
+                }
+                Ok(_) | Err(_) => {}
             }
             result
         })
@@ -225,9 +234,7 @@ impl Drop for Race {
 }
 
 /// The carriers to try on a way.
-fn runners(who: &Dialler, way: Candidate) -> Vec<Runner> {
-    // With one carrier there is nothing to choose.
-    let local = if who.carriers == Carriers::Auto { source(&way) } else { None };
+fn runners(who: &Dialler, way: Candidate, local: Option<IpAddr>) -> Vec<Runner> {
     let kinds = who.reach.order(local, way.remote, who.carriers, std::time::Instant::now());
     let last = kinds.len() - 1;
     let head_start = who.rtt.map_or(HEAD_START, |rtt| (rtt * 3).clamp(HEAD_START, LONGEST_HEAD_START));

@@ -23,7 +23,6 @@ pub(super) async fn attempt(
 ) -> io::Result<Dialled> {
     let remote = candidate.remote;
     let socket = stream_socket(Domain::for_address(remote), kind)?;
-    socket.set_nonblocking(true)?;
     let socket = TcpSocket::from_std_stream(socket.into());
     // Our listener may be moving to this address too, and the kernel may pick the very port that it wants there. With
     // this option on both, one may listen on a port that the other dials from.

@@ -27,7 +27,7 @@ struct Standing {
 }
 
 /// One attempt: a race, and what came of it so far.
-pub(super) struct Attempt {
+struct Attempt {
     joiner: Joiner,
     race: Race,
     /// The race may bring further carriers.
@@ -41,6 +41,20 @@ pub(super) struct Attempt {
     opened: Arc<Openings>,
 }
 
+impl Joiner {
+    /// Dials, opens a path on each carrier that stands, and waits until the peer answers on one. Others are tried
+    /// until then. What was opened meanwhile is given up if this is dropped. A path that `stands_by` says so before
+    /// it carries anything. If QUIC was answered first, TCP may take over from it later, for which nobody waits.
+    pub(crate) async fn attempt(
+        &self,
+        ways: Vec<Candidate>,
+        stands_by: bool,
+        opened: Arc<Openings>,
+    ) -> Result<(), ()> {
+        Attempt::new(self.clone(), self.race(ways), stands_by, opened).run().await
+    }
+}
+
 /// How an attempt ended.
 enum End {
     Answered(PendingPath),
@@ -51,13 +65,13 @@ enum End {
 }
 
 impl Attempt {
-    pub(super) fn new(joiner: Joiner, race: Race, stands_by: bool, opened: Arc<Openings>) -> Self {
+    fn new(joiner: Joiner, race: Race, stands_by: bool, opened: Arc<Openings>) -> Self {
         let (standing, pending) = (Vec::new(), Pending::default());
         Self { joiner, race, racing: true, standing, pending, predecessor: None, stands_by, opened }
     }
 
     /// Returns once a path was answered, or nothing is left to try. Cancel-safe: what was opened is given up.
-    pub(super) async fn run(mut self) -> Result<(), ()> {
+    async fn run(mut self) -> Result<(), ()> {
         match self.next_answer().await {
             End::Answered(path) => {
                 self.answered(&path);

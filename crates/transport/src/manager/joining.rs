@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use whimbrel_proto::{PathId, PathState, Priority};
 
-use super::attempt::Attempt;
 use super::pending::{Opening, PendingPath};
 use crate::carrier::CarrierKind;
 use crate::dial::{Candidate, Dialled, Dialler, Race};
@@ -71,18 +70,6 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// Dials, opens a path on each carrier that stands, and waits until the peer answers on one. Others are tried
-    /// until then. What was opened meanwhile is given up if this is dropped. A path that `stands_by` says so before
-    /// it carries anything. If QUIC was answered first, TCP may take over from it later, for which nobody waits.
-    pub(crate) async fn attempt(
-        &self,
-        ways: Vec<Candidate>,
-        stands_by: bool,
-        opened: Arc<Openings>,
-    ) -> Result<(), ()> {
-        Attempt::new(self.clone(), self.race(ways), stands_by, opened).run().await
-    }
-
     /// What a round trip took last, in this connection or another one with the same peer.
     fn rtt(&self) -> Option<Duration> {
         let (established, last) = {
@@ -92,11 +79,12 @@ impl Joiner {
         last.filter(|_| established).or_else(|| self.endpoint.reach.rtt(&self.shared.peer))
     }
 
-    fn race(&self, ways: Vec<Candidate>) -> Race {
+    /// Begins to dial.
+    pub(super) fn race(&self, ways: Vec<Candidate>) -> Race {
         self.note_silence();
         let who = Dialler {
             peer: self.shared.peer,
-            tls: self.endpoint.tls.client.clone(),
+            tls: self.endpoint.tls.client_for(self.shared.peer),
             quic: self.endpoint.quic.clone(),
             carriers: self.endpoint.config.carriers,
             reach: self.endpoint.reach.clone(),

@@ -7,6 +7,9 @@ use whimbrel_base::{ConnectionId, EndpointId};
 
 use crate::shared::Shared;
 
+/// Bytes of one connection that make no difference.
+const SMALLEST_STEP: u64 = 16 * 1024;
+
 /// How much an endpoint keeps for its peers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -42,6 +45,16 @@ impl Figures {
         Self { bytes: engine.buffered() + in_carriers, detached: engine.detached_since().map(detached) }
     }
 
+    /// Whether the registry should know of it. Bytes come and go with each segment: they are told only when they have
+    /// changed by an eighth.
+    pub(crate) fn is_news_after(&self, told: &Self) -> bool {
+        let step = (told.bytes / 8).max(SMALLEST_STEP);
+        let is_empty = |figures: &Self| figures.bytes == 0;
+        self.detached != told.detached
+            || is_empty(self) != is_empty(told)
+            || self.bytes.abs_diff(told.bytes) > step
+    }
+
     fn detached_bytes(&self) -> u64 {
         if self.detached.is_some() { self.bytes } else { 0 }
     }
@@ -50,10 +63,37 @@ impl Figures {
 /// One peer's part.
 #[derive(Default)]
 struct Share {
-    connections: BTreeSet<ConnectionId>,
+    /// All its connections, with the bytes that they hold.
+    connections: BTreeSet<(u64, ConnectionId)>,
     bytes: u64,
     detached_bytes: u64,
     detached: BTreeSet<(Detached, ConnectionId)>,
+    /// Of the detached ones, those that hold any bytes.
+    laden: BTreeSet<(Detached, ConnectionId)>,
+}
+
+impl Share {
+    fn count(&mut self, id: ConnectionId, figures: &Figures) {
+        self.bytes += figures.bytes;
+        self.detached_bytes += figures.detached_bytes();
+        self.connections.insert((figures.bytes, id));
+        if let Some(detached) = figures.detached {
+            self.detached.insert((detached, id));
+            if figures.bytes > 0 {
+                self.laden.insert((detached, id));
+            }
+        }
+    }
+
+    fn discount(&mut self, id: ConnectionId, figures: &Figures) {
+        self.bytes -= figures.bytes;
+        self.detached_bytes -= figures.detached_bytes();
+        self.connections.remove(&(figures.bytes, id));
+        if let Some(detached) = figures.detached {
+            self.detached.remove(&(detached, id));
+            self.laden.remove(&(detached, id));
+        }
+    }
 }
 
 /// All peers' parts.
@@ -63,55 +103,53 @@ pub(super) struct Shares {
     peers: HashMap<EndpointId, Share>,
     detached: BTreeSet<(Detached, ConnectionId)>,
     detached_bytes: u64,
+    /// Peers whose detached connections hold any bytes, with how many.
+    laden: BTreeSet<(u64, EndpointId)>,
 }
 
 impl Shares {
     pub(super) fn add(&mut self, id: ConnectionId, peer: EndpointId, figures: Figures) {
         self.remove(&id);
         self.connections.insert(id, (peer, figures));
-        self.peers.entry(peer).or_default().connections.insert(id);
-        self.count(id, peer, figures);
+        self.peers.entry(peer).or_default();
+        self.change(id, peer, None, Some(figures));
     }
 
     pub(super) fn note(&mut self, id: ConnectionId, figures: Figures) {
         let Some((peer, known)) = self.connections.get_mut(&id) else { return };
         let (peer, before) = (*peer, std::mem::replace(known, figures));
         if before != figures {
-            self.discount(id, peer, before);
-            self.count(id, peer, figures);
+            self.change(id, peer, Some(before), Some(figures));
         }
     }
 
     pub(super) fn remove(&mut self, id: &ConnectionId) {
         let Some((peer, figures)) = self.connections.remove(id) else { return };
-        self.discount(*id, peer, figures);
-        if let Some(share) = self.peers.get_mut(&peer) {
-            share.connections.remove(id);
-            if share.connections.is_empty() {
-                self.peers.remove(&peer);
+        self.change(*id, peer, Some(figures), None);
+        if self.connections_of(&peer) == 0 {
+            self.peers.remove(&peer);
+        }
+    }
+
+    /// What a connection holds is no more what it was `before`, but what it is `now`.
+    fn change(&mut self, id: ConnectionId, peer: EndpointId, before: Option<Figures>, now: Option<Figures>) {
+        let Some(share) = self.peers.get_mut(&peer) else { return };
+        let held = share.detached_bytes;
+        if let Some(before) = before {
+            share.discount(id, &before);
+            before.detached.map(|detached| self.detached.remove(&(detached, id)));
+        }
+        if let Some(now) = now {
+            share.count(id, &now);
+            now.detached.map(|detached| self.detached.insert((detached, id)));
+        }
+        let holds = share.detached_bytes;
+        if held != holds {
+            self.detached_bytes = self.detached_bytes - held + holds;
+            self.laden.remove(&(held, peer));
+            if holds > 0 {
+                self.laden.insert((holds, peer));
             }
-        }
-    }
-
-    fn count(&mut self, id: ConnectionId, peer: EndpointId, figures: Figures) {
-        let Some(share) = self.peers.get_mut(&peer) else { return };
-        share.bytes += figures.bytes;
-        share.detached_bytes += figures.detached_bytes();
-        self.detached_bytes += figures.detached_bytes();
-        if let Some(detached) = figures.detached {
-            share.detached.insert((detached, id));
-            self.detached.insert((detached, id));
-        }
-    }
-
-    fn discount(&mut self, id: ConnectionId, peer: EndpointId, figures: Figures) {
-        let Some(share) = self.peers.get_mut(&peer) else { return };
-        share.bytes -= figures.bytes;
-        share.detached_bytes -= figures.detached_bytes();
-        self.detached_bytes -= figures.detached_bytes();
-        if let Some(detached) = figures.detached {
-            share.detached.remove(&(detached, id));
-            self.detached.remove(&(detached, id));
         }
     }
 
@@ -136,18 +174,91 @@ impl Shares {
         self.peers.get(peer)?.detached.first().map(|(_, id)| *id)
     }
 
-    /// The connection that a peer gives up when it holds too many bytes. Looks at all of that peer's connections.
+    /// The connection that a peer gives up when it holds too many bytes.
     pub(super) fn greediest_of(&self, peer: &EndpointId) -> Option<ConnectionId> {
         let share = self.peers.get(peer)?;
-        let bytes = |id: &ConnectionId| self.connections.get(id).map_or(0, |(_, figures)| figures.bytes);
-        let detached = share.detached.iter().map(|(_, id)| *id).find(|id| bytes(id) > 0);
-        detached.or_else(|| share.connections.iter().copied().max_by_key(bytes))
+        let detached = share.laden.first().map(|(_, id)| *id);
+        detached.or_else(|| share.connections.last().map(|(_, id)| *id))
     }
 
-    /// The connection that is given up when all detached ones hold too many bytes. Looks at all peers.
+    /// The connection that is given up when all detached ones hold too many bytes.
     pub(super) fn greediest_detached(&self) -> Option<ConnectionId> {
-        let greediest = self.peers.values().max_by_key(|share| share.detached_bytes)?;
-        let bytes = |id: &ConnectionId| self.connections.get(id).map_or(0, |(_, figures)| figures.bytes);
-        greediest.detached.iter().map(|(_, id)| *id).find(|id| bytes(id) > 0)
+        let (_, greediest) = self.laden.last()?;
+        self.peers.get(greediest)?.laden.first().map(|(_, id)| *id)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use whimbrel_base::SecretKey;
+
+    use super::*;
+
+    fn holding(bytes: u64, detached: Option<(bool, Instant)>) -> Figures {
+        Figures { bytes, detached: detached.map(|(confirmed, since)| Detached { confirmed, since }) }
+    }
+
+    #[test]
+    fn the_longest_detached_that_holds_anything_makes_room_then_who_holds_most() {
+        let (mut shares, peer, start) = (Shares::default(), SecretKey::generate().id(), Instant::now());
+        let at = |second| Some((true, start + Duration::from_secs(second)));
+        let ids: Vec<_> = (0..5).map(|_| ConnectionId::random()).collect();
+        let held = [(7, None), (0, at(1)), (9, at(3)), (1, at(2)), (30, None)];
+        for (id, (bytes, detached)) in ids.iter().zip(held) {
+            shares.add(*id, peer, holding(bytes, detached));
+        }
+        assert_eq!(shares.greediest_detached(), Some(ids[3]));
+        shares.note(ids[0], holding(50, None));
+        shares.note(ids[3], holding(0, at(2)));
+        let mut order = Vec::new();
+        while let Some(id) = shares.greediest_of(&peer) {
+            order.push(ids.iter().position(|known| *known == id).unwrap());
+            shares.remove(&id);
+        }
+        assert_eq!(order[..3], [2, 0, 4]);
+        assert_eq!(order.len(), ids.len());
+        assert_eq!(
+            (shares.connections_of(&peer), shares.bytes_of(&peer), shares.detached_bytes()),
+            (0, 0, 0)
+        );
+        assert!(shares.detached.is_empty() && shares.laden.is_empty() && shares.peers.is_empty());
+    }
+
+    /// The time to give up one connection of a peer that holds too much, and to count another one in.
+    fn time_to_evict(connections: u64) -> Duration {
+        const EVICTED: u32 = 1000;
+        let (mut shares, peer) = (Shares::default(), SecretKey::generate().id());
+        for n in 0..connections {
+            shares.add(ConnectionId::random(), peer, holding(n, None));
+        }
+        let new: Vec<_> = (0..EVICTED).map(|_| ConnectionId::random()).collect();
+        let began = Instant::now();
+        for id in new {
+            let greediest = shares.greediest_of(&peer).unwrap();
+            shares.remove(&greediest);
+            shares.add(id, peer, holding(1, None));
+        }
+        began.elapsed() / EVICTED
+    }
+
+    /// Looking at each connection would make it a hundred times more expensive.
+    #[test]
+    fn what_a_greedy_peer_gives_up_is_found_as_fast_among_many_connections() {
+        let (few, many) = (time_to_evict(100), time_to_evict(20_000));
+        println!("found in {few:?} among 100, in {many:?} among 20000");
+        assert!(many < few * 5 + Duration::from_micros(10), "{few:?}, {many:?}");
+    }
+
+    #[test]
+    fn small_changes_of_what_a_connection_holds_are_not_told() {
+        let told = holding(1 << 20, None);
+        assert!(!holding((1 << 20) + 100_000, None).is_news_after(&told));
+        assert!(holding((1 << 20) + 200_000, None).is_news_after(&told));
+        assert!(holding(1 << 20, Some((true, Instant::now()))).is_news_after(&told));
+        assert!(holding(1, None).is_news_after(&holding(0, None)));
+        assert!(holding(0, None).is_news_after(&holding(1, None)));
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::futures::Notified;
 pub(crate) struct News {
     paths: Notify,
     settled: Notify,
+    notice: Notify,
 }
 
 impl News {
@@ -20,6 +21,16 @@ impl News {
     /// Waits until the connection is established or over.
     pub(crate) fn of_connection(&self) -> Notified<'_> {
         self.settled.notified()
+    }
+
+    /// Server: waits until the newest notice is answered.
+    pub(crate) fn of_notice(&self) -> Notified<'_> {
+        self.notice.notified()
+    }
+
+    /// Server: the client answered the newest notice.
+    pub(crate) fn notice_answered(&self) {
+        self.notice.notify_waiters();
     }
 
     pub(super) fn path_came_or_went(&self) {

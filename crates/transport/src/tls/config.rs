@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustls::client::AlwaysResolvesClientRawPublicKeys;
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, TicketRequest};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
@@ -13,19 +13,21 @@ use whimbrel_base::{EndpointId, SecretKey};
 use super::sessions::ServerTls;
 use super::tickets::Tickets;
 use super::verifier::{AnyPeer, ExpectedServer};
-use super::{MAX_EARLY_DATA, TICKETS, TlsError};
+use super::{FEW_TICKETS, MAX_EARLY_DATA, TICKETS, TlsError};
 
 const ALPN: &[u8] = b"whimbrel/1";
 
 /// What an endpoint needs to dial and to accept.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsIdentity {
+    /// Asks for many tickets.
     pub(crate) client: Arc<ClientConfig>,
+    /// Asks for few.
+    stocked_client: Arc<ClientConfig>,
     pub(crate) server: ServerTls,
     pub(crate) quic_client: Arc<ClientConfig>,
     pub(crate) quic_server: ServerTls,
-    /// Those of `client`.
-    #[cfg(test)]
+    /// Those of `client` and `stocked_client`.
     pub(super) tickets: Arc<Tickets>,
 }
 
@@ -51,14 +53,23 @@ impl TlsIdentity {
         let (tickets, quic_tickets) = (Arc::default(), Arc::default());
         let mut client = client_config(&provider, &certified, &tickets)?;
         client.enable_secret_extraction = true;
+        let mut stocked_client = client.clone();
+        let few = TicketRequest { new_session_count: FEW_TICKETS, resumption_count: FEW_TICKETS };
+        stocked_client.send_ticket_request = Some(few);
         Ok(Self {
             client: Arc::new(client),
+            stocked_client: Arc::new(stocked_client),
             server: ServerTls::new(server),
             quic_client: Arc::new(client_config(&provider, &certified, &quic_tickets)?),
             quic_server: ServerTls::new(quic_server),
-            #[cfg(test)]
             tickets,
         })
+    }
+
+    /// For a dial over TCP: asks for as many tickets as are worth their making.
+    pub(crate) fn client_for(&self, peer: EndpointId) -> Arc<ClientConfig> {
+        let is_stocked = server_name(peer).is_ok_and(|name| self.tickets.count(&name) >= TICKETS);
+        if is_stocked { self.stocked_client.clone() } else { self.client.clone() }
     }
 }
 
@@ -86,6 +97,7 @@ fn server_config(provider: &Arc<CryptoProvider>, key: &Arc<CertifiedKey>) -> Res
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(key.clone())));
     server.alpn_protocols = vec![ALPN.to_vec()];
     server.send_tls13_tickets = TICKETS;
+    server.max_tls13_tickets = TICKETS;
     Ok(server)
 }
 

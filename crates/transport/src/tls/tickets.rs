@@ -42,6 +42,11 @@ impl fmt::Debug for Tickets {
 }
 
 impl Tickets {
+    /// How many are there for a server.
+    pub(super) fn count(&self, server: &ServerName<'static>) -> usize {
+        self.lock().by_server.get(server).map_or(0, |of| of.tickets.len())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -63,8 +63,12 @@ impl Pair {
 }
 
 fn at_least(what: &str, took: Duration, least: Duration) {
+    within(SLACK, what, took, least);
+}
+
+fn within(slack: Duration, what: &str, took: Duration, least: Duration) {
     eprintln!("{what}: {took:?}, the least is {least:?}");
-    assert!(took < least + SLACK, "{what}: {took:?}");
+    assert!(took < least + slack, "{what}: {took:?}");
 }
 
 #[test]
@@ -154,14 +158,16 @@ fn a_known_peer_is_connected_to_in_one_round_trip_and_a_stranger_in_two() {
             (connection, began.elapsed())
         })
     };
+    // The promise is 10 ms above the least; the rest is for a busy machine.
+    let slack = RTT / 4;
     let (_held, took) = connect();
-    at_least("connect to a stranger", took, RTT * 2);
+    within(slack, "connect to a stranger", took, RTT * 2);
     std::thread::sleep(RTT * 2);
     let (_held, took) = connect();
-    at_least("connect to a known peer", took, RTT);
+    within(slack, "connect to a known peer", took, RTT);
     net.server.host.block(Block::Udp).unwrap();
     let (_held, took) = connect();
-    at_least("connect to a known peer, UDP blocked", took, RTT * 2);
+    within(slack, "connect to a known peer, UDP blocked", took, RTT * 2);
 }
 
 #[test]

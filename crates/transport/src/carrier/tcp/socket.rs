@@ -13,18 +13,25 @@ use crate::sys::is_mptcp;
 /// The kernel gives a connection up that acknowledges nothing for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A socket for `tcp`, or for `mptcp` where the kernel has it.
+/// A socket for `tcp`, or for `mptcp` where the kernel has it. It does not block.
 pub(crate) fn stream_socket(domain: Domain, kind: CarrierKind) -> io::Result<Socket> {
     #[cfg(target_os = "linux")]
     if kind == CarrierKind::Mptcp {
-        match Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP)) {
+        match Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::MPTCP)) {
             Ok(socket) => return Ok(socket),
             Err(error) => tracing::debug!(%error, "no MPTCP here, TCP does too"),
         }
     }
     #[cfg(not(target_os = "linux"))]
     let _ = kind;
-    Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
+    #[cfg(target_os = "linux")]
+    return Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP));
+    #[cfg(not(target_os = "linux"))]
+    {
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
 }
 
 /// What a socket that was asked to be `wanted` has become: MPTCP needs both kernels.

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::tls::TlsIdentity;
+use crate::tls::{TICKETS, TlsIdentity};
 use whimbrel_base::SecretKey;
 
 /// Moves all outgoing bytes of one channel to the other; returns the plaintext that came out.
@@ -124,10 +124,10 @@ fn twenty_moves_with_three_dead_dials_each_stay_resumed_and_early() {
     handshake(&mut client, &mut server);
     for number in 0..20 {
         for _ in 0..3 {
-            let mut dead = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+            let mut dead = TlsChannel::client(ta.client_for(b.id()), b.id()).unwrap();
             dead.encrypt_early(b"nobody hears this").unwrap();
         }
-        let mut client = TlsChannel::client(ta.client.clone(), b.id()).unwrap();
+        let mut client = TlsChannel::client(ta.client_for(b.id()), b.id()).unwrap();
         let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
         assert!(client.early_room() > 0, "move {number}");
         client.encrypt_early(b"join").unwrap();
@@ -135,6 +135,21 @@ fn twenty_moves_with_three_dead_dials_each_stay_resumed_and_early() {
         assert!(server.is_resumed());
         handshake(&mut client, &mut server);
     }
+}
+
+/// As many as there are connections, because each needs one when the server moves.
+#[test]
+fn a_client_with_a_stock_of_tickets_asks_for_one_more_with_each_connection_and_no_eight() {
+    let (_, ta, b, tb) = pair();
+    let name = crate::tls::config::server_name(b.id()).unwrap();
+    let mut counts = Vec::new();
+    for _ in 0..4 {
+        let mut client = TlsChannel::client(ta.client_for(b.id()), b.id()).unwrap();
+        let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
+        handshake(&mut client, &mut server);
+        counts.push(ta.tickets.count(&name));
+    }
+    assert_eq!(counts, [TICKETS, TICKETS + 1, TICKETS + 2, TICKETS + 3]);
 }
 
 /// What a channel that was released goes on with.

@@ -4,11 +4,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::replace;
 
-use crate::event::Event;
+use super::Event;
 use crate::ids::StreamId;
 
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(crate) struct Events {
     queue: VecDeque<Event>,
     readable: BTreeSet<StreamId>,
     writable: BTreeSet<StreamId>,
@@ -20,7 +20,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn push(&mut self, event: Event) {
+    pub(crate) fn push(&mut self, event: Event) {
         let fresh = match &event {
             Event::Readable(id) => self.readable.insert(*id),
             Event::Writable(id) => self.writable.insert(*id),
@@ -53,7 +53,7 @@ impl Events {
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<Event> {
+    pub(crate) fn pop(&mut self) -> Option<Event> {
         let event = self.queue.pop_front()?;
         self.by_id &= !self.queue.is_empty();
         match &event {
@@ -66,7 +66,7 @@ impl Events {
         Some(event)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
 }

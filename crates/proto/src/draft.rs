@@ -2,56 +2,56 @@
 
 use smallvec::SmallVec;
 
+use crate::content::Content;
 use crate::frame::Frame;
-use crate::path::Content;
 use crate::segment::{LENGTH_SIZE, MAX_SEGMENT};
 
 /// Less room than this is not worth a piece of stream data.
-pub(super) const MIN_PIECE: usize = 64;
+pub(crate) const MIN_PIECE: usize = 64;
 /// Type, length and at most three varints: no frame of numbers is longer.
-pub(super) const SMALL_FRAME: usize = 3 + 3 * 8;
+pub(crate) const SMALL_FRAME: usize = 3 + 3 * 8;
 
 /// The segment at the end of a driver's buffer, how long it may become, and what has to be sent
 /// again should it be lost.
-pub(super) struct Draft<'a> {
-    pub(super) out: &'a mut Vec<u8>,
+pub(crate) struct Draft<'a> {
+    pub(crate) out: &'a mut Vec<u8>,
     start: usize,
     limit: usize,
-    pub(super) contents: SmallVec<[Content; 1]>,
+    pub(crate) contents: SmallVec<[Content; 1]>,
 }
 
 impl<'a> Draft<'a> {
     /// Begins a segment of at most `limit` bytes on the wire.
-    pub(super) fn new(out: &'a mut Vec<u8>, limit: u64) -> Self {
+    pub(crate) fn new(out: &'a mut Vec<u8>, limit: u64) -> Self {
         let start = out.len();
         out.extend_from_slice(&[0; LENGTH_SIZE]);
         Self { out, start, limit: limit.min(MAX_SEGMENT as u64) as usize, contents: SmallVec::new() }
     }
 
     /// Bytes so far, the length included.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.out.len() - self.start
     }
 
     /// Bytes that still fit.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.limit.saturating_sub(self.len())
     }
 
     /// Appends a frame and notes what it said.
-    pub(super) fn put(&mut self, frame: &Frame<'_>, content: Option<Content>) {
+    pub(crate) fn put(&mut self, frame: &Frame<'_>, content: Option<Content>) {
         frame.encode(self.out);
         self.contents.extend(content);
     }
 
     /// Leaves the buffer as it was.
-    pub(super) fn discard(self) {
+    pub(crate) fn discard(self) {
         self.out.truncate(self.start);
     }
 
     /// Writes the length. Returns the size on the wire and what the segment carries; `None`, and
     /// the buffer is as it was, when nothing was put in.
-    pub(super) fn finish(self) -> Option<(usize, SmallVec<[Content; 1]>)> {
+    pub(crate) fn finish(self) -> Option<(usize, SmallVec<[Content; 1]>)> {
         let size = self.len();
         let length = size - LENGTH_SIZE;
         if length == 0 {

@@ -21,7 +21,7 @@ pub(crate) enum Content {
     Stop(StreamId),
     PathLost(PathId),
     Retire(PathId),
-    Addresses(u64),
+    Addresses,
     Address(u8),
     Priority(PathId),
     Handover,

@@ -1,0 +1,119 @@
+//! What the application does with a connection's streams and addresses.
+
+use std::net::SocketAddr;
+
+use super::Connection;
+use crate::error::{CloseCode, StreamError};
+use crate::frame::MAX_ADDRESSES;
+use crate::handover::Priority;
+use crate::ids::StreamId;
+use crate::session::Read;
+use crate::stream::Pace;
+
+impl Connection {
+    /// Opens a stream. `None` when the peer's limit is reached; [`Event::StreamsAvailable`](crate::Event) tells
+    /// when to try again.
+    pub fn open_stream(&mut self) -> Option<StreamId> {
+        self.session.streams.open()
+    }
+
+    /// The next stream that the peer opened.
+    pub fn accept_stream(&mut self) -> Option<StreamId> {
+        self.session.streams.accept()
+    }
+
+    /// Takes as much of `data` as there is room for; `Ok(0)` means: wait for
+    /// [`Event::Writable`](crate::Event::Writable).
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream cannot be written to.
+    pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
+        self.session.check_open()?;
+        let flowing = self.has_active_path();
+        self.session.streams.write(id, data, flowing)
+    }
+
+    /// No more will be written; the peer reads up to here and then sees the end.
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream is gone.
+    pub fn finish(&mut self, id: StreamId) -> Result<(), StreamError> {
+        self.session.check_open()?;
+        self.session.streams.finish(id)
+    }
+
+    /// Gives the sending half up: what the peer does not have yet is dropped.
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream is gone.
+    pub fn reset(&mut self, id: StreamId, code: CloseCode) -> Result<(), StreamError> {
+        self.session.check_open()?;
+        self.session.streams.reset(id, code, &mut self.events)
+    }
+
+    /// Does not want to read the rest: what arrives is dropped and the peer is asked to stop.
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream is gone.
+    pub fn stop(&mut self, id: StreamId, code: CloseCode) -> Result<(), StreamError> {
+        self.session.check_open()?;
+        self.session.streams.stop(id, code)
+    }
+
+    /// Copies the next bytes of a stream. What arrived before the connection ended can still be read; not so while
+    /// an abort from this side is under way.
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream was reset or is gone, or the connection ended before it.
+    pub fn read(&mut self, id: StreamId, buf: &mut [u8]) -> Result<Read, StreamError> {
+        if !self.session.ending.is_closed() {
+            self.session.check_open()?;
+        }
+        let pace = self.pace();
+        match self.session.streams.read(id, buf, &pace) {
+            Some(Ok(Read::Blocked)) => self.session.check_open().map(|()| Read::Blocked),
+            Some(found) => found,
+            None => self.session.check_open().and(Err(StreamError::Closed(id))),
+        }
+    }
+
+    /// Everything written so far, and the end if it was told, has reached the peer.
+    #[must_use]
+    pub fn is_drained(&self, id: StreamId) -> bool {
+        self.session.streams.is_drained(id)
+    }
+
+    /// How fast readers must be for the windows of their streams to grow, and how far they may.
+    pub(super) fn pace(&self) -> Pace {
+        let live = self.paths.values().filter(|p| p.is_live());
+        let round_trip = live.map(|p| p.figures.srtt()).max().unwrap_or_default();
+        self.session.streams.pace(self.clock.told(), round_trip)
+    }
+
+    /// Announces an address at which this side can be reached, or changes it. The peer is told reliably. `id` names
+    /// it and may be used again; false, and nothing is done, unless it is below 32.
+    pub fn announce_address(&mut self, id: u8, address: SocketAddr, priority: Priority) -> bool {
+        if id >= MAX_ADDRESSES {
+            return false;
+        }
+        self.session.addresses.state(id, Some((address, priority)));
+        true
+    }
+
+    /// Withdraws an address that was announced. The peer is told reliably.
+    pub fn withdraw_address(&mut self, id: u8) {
+        self.session.addresses.state(id, None);
+    }
+
+    /// The addresses that this side announced: id, address, priority.
+    #[must_use]
+    pub fn announced_addresses(&self) -> Vec<(u8, SocketAddr, Priority)> {
+        self.session.addresses.present().collect()
+    }
+
+    /// The addresses that the peer announced: id, address, priority.
+    #[must_use]
+    pub fn peer_addresses(&self) -> Vec<(u8, SocketAddr, Priority)> {
+        self.session.peer_addresses.present().collect()
+    }
+}

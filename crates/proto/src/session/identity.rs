@@ -1,0 +1,194 @@
+//! Who the two ends of a connection are, what they stated about themselves, and the secret that they share.
+
+use std::time::Duration;
+
+use whimbrel_base::{ConnectionId, EndpointId};
+
+use crate::frame::{Frame, Join, Open, PathReport};
+use crate::ids::{PathId, Side};
+use crate::notice::NoticeKey;
+use crate::params::Params;
+use crate::secret::Secret;
+
+/// A connection's two ends, as this one knows them.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    side: Side,
+    id: ConnectionId,
+    local: EndpointId,
+    peer: EndpointId,
+    params: Params,
+    random: [u8; 32],
+    /// What the peer stated; `None` until ACCEPT (client only).
+    peer_params: Option<Params>,
+    /// The peer's random: every OPEN, and every answer to one, has the same.
+    peer_random: Option<[u8; 32]>,
+    secret: Option<Secret>,
+    /// Server: the client has shown that it knows the secret.
+    confirmed: bool,
+}
+
+impl Identity {
+    pub(crate) fn new(
+        side: Side,
+        id: ConnectionId,
+        local: EndpointId,
+        peer: EndpointId,
+        params: Params,
+        random: [u8; 32],
+    ) -> Self {
+        Self {
+            side,
+            id,
+            local,
+            peer,
+            params,
+            random,
+            peer_params: None,
+            peer_random: None,
+            secret: None,
+            confirmed: false,
+        }
+    }
+
+    pub(crate) fn side(&self) -> Side {
+        self.side
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    pub(crate) fn peer(&self) -> EndpointId {
+        self.peer
+    }
+
+    /// What this side states about itself.
+    pub(crate) fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// The name that the client asked for, on either side.
+    pub(crate) fn target(&self) -> Option<&str> {
+        match self.side {
+            Side::Client => self.params.target.as_deref(),
+            Side::Server => self.peer_params.as_ref()?.target.as_deref(),
+        }
+    }
+
+    /// Both sides know each other's parameters.
+    pub(crate) fn is_established(&self) -> bool {
+        self.peer_params.is_some()
+    }
+
+    /// Takes the peer's random, with which the secret is known. False if the peer has said another one before.
+    pub(crate) fn learn_random(&mut self, random: [u8; 32]) -> bool {
+        if let Some(known) = self.peer_random {
+            return known == random;
+        }
+        let (local, peer) = ((self.local, &self.random), (self.peer, &random));
+        let (client, server) = match self.side {
+            Side::Client => (local, peer),
+            Side::Server => (peer, local),
+        };
+        self.secret = Some(Secret::derive(self.id, client.0, server.0, client.1, server.1));
+        self.peer_random = Some(random);
+        true
+    }
+
+    /// The peer's random is this one.
+    pub(crate) fn is_peer_random(&self, random: &[u8; 32]) -> bool {
+        self.peer_random.as_ref() == Some(random)
+    }
+
+    /// Takes what the peer states about itself.
+    pub(crate) fn learn_params(&mut self, params: Params) {
+        self.peer_params = Some(params);
+    }
+
+    /// Server: the client is known to have our answer to OPEN.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
+    pub(crate) fn confirm(&mut self) {
+        self.confirmed = true;
+    }
+
+    /// Both sides have said that they know RETIRE.
+    pub(crate) fn both_retire(&self) -> bool {
+        self.params.retire && self.peer_params.as_ref().is_some_and(|p| p.retire)
+    }
+
+    /// How long the peer may hold an acknowledgement back.
+    pub(crate) fn peer_ack_delay(&self) -> Duration {
+        let params = self.peer_params.as_ref();
+        params.map_or_else(|| Params::default().max_ack_delay, |p| p.max_ack_delay)
+    }
+
+    /// Makes and checks the connection's notices; `None` before ACCEPT.
+    pub(crate) fn notice_key(&self) -> Option<NoticeKey> {
+        self.secret.as_ref().map(Secret::notice_key)
+    }
+
+    /// A JOIN names this connection and proves that its sender knows the secret.
+    pub(crate) fn is_proved_by(&self, join: &Join) -> bool {
+        let proves = |secret: &Secret| secret.proves_join(self.id, join.path, &join.proof);
+        join.connection == self.id && self.secret.as_ref().is_some_and(proves)
+    }
+
+    pub(crate) fn open(&self, path: PathId, lost: Vec<PathReport>) -> Frame<'static> {
+        let (connection, random, params) = (self.id, self.random, self.params.clone());
+        Frame::Open(Open { connection, path, random, lost, params })
+    }
+
+    pub(crate) fn accept(&self, lost: Vec<PathReport>) -> Frame<'static> {
+        Frame::Accept { random: self.random, lost, params: self.params.clone() }
+    }
+
+    pub(crate) fn join(&self, path: PathId, lost: Vec<PathReport>) -> Frame<'static> {
+        let Some(secret) = &self.secret else {
+            unreachable!("a client joins once ACCEPT told it the secret");
+        };
+        let proof = secret.join_proof(self.id, path);
+        Frame::Join(Join { connection: self.id, path, proof, lost })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_base::SecretKey;
+
+    use super::*;
+
+    fn ends() -> (Identity, Identity) {
+        let (a, b) = (SecretKey::from_bytes(&[1; 32]).id(), SecretKey::from_bytes(&[2; 32]).id());
+        let id = ConnectionId::from_bytes(&[3; 16]);
+        let params = Params::default();
+        (
+            Identity::new(Side::Client, id, a, b, params.clone(), [4; 32]),
+            Identity::new(Side::Server, id, b, a, params, [5; 32]),
+        )
+    }
+
+    #[test]
+    fn both_ends_share_a_secret_once_each_knows_the_others_random() {
+        let (mut client, mut server) = ends();
+        assert!(server.learn_random([4; 32]) && client.learn_random([5; 32]));
+        let join = |identity: &Identity, path| match identity.join(PathId(path), Vec::new()) {
+            Frame::Join(join) => join,
+            _ => unreachable!("it is a JOIN"),
+        };
+        assert!(server.is_proved_by(&join(&client, 7)));
+        let elsewhere = Join { path: PathId(8), ..join(&client, 7) };
+        assert!(!server.is_proved_by(&elsewhere));
+    }
+
+    #[test]
+    fn a_second_answer_with_another_random_is_refused_and_changes_nothing() {
+        let (mut client, _) = ends();
+        assert!(client.learn_random([5; 32]));
+        assert!(!client.learn_random([6; 32]) && client.learn_random([5; 32]));
+        assert!(client.is_peer_random(&[5; 32]));
+    }
+}

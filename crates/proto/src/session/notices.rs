@@ -1,0 +1,51 @@
+//! Numbers of the notices by which a server tells its client that it moved.
+
+/// The newest notice: sent, on a server; heard, on a client.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    newest: u64,
+}
+
+impl Notices {
+    /// Server: the number of a new notice, which replaces those before.
+    pub(crate) fn begin(&mut self) -> u64 {
+        self.newest += 1;
+        self.newest
+    }
+
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Server: no notice was begun after this one.
+    pub(crate) fn is_newest(&self, sequence: u64) -> bool {
+        self.newest == sequence
+    }
+
+    /// Client: takes a notice in. False if it is no newer than one that was heard.
+    pub(crate) fn hear(&mut self, sequence: u64) -> bool {
+        let fresh = sequence > self.newest;
+        self.newest = self.newest.max(sequence);
+        fresh
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_heard_once_and_older_ones_not_at_all() {
+        let mut notices = Notices::default();
+        assert!(notices.hear(3) && !notices.hear(3) && !notices.hear(2) && notices.hear(4));
+    }
+
+    #[test]
+    fn a_notice_replaces_the_one_before() {
+        let mut notices = Notices::default();
+        let first = notices.begin();
+        assert!(notices.is_newest(first));
+        let second = notices.begin();
+        assert!(notices.is_newest(second) && !notices.is_newest(first));
+    }
+}

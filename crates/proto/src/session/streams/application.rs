@@ -1,0 +1,156 @@
+//! What the application does with streams.
+
+use super::{Door, Streams};
+use crate::error::{CloseCode, StreamError};
+use crate::event::{Event, Events};
+use crate::ids::StreamId;
+use crate::stream::{Pace, RecvRead};
+
+/// What a read found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read {
+    /// So many bytes were copied; at least one.
+    Data(usize),
+    /// Nothing now; [`Event::Readable`] will tell.
+    Blocked,
+    /// The stream ended here.
+    Fin,
+}
+
+impl Streams {
+    /// Opens a stream. `None` if the peer allows no more, or the connection ends.
+    pub(crate) fn open(&mut self) -> Option<StreamId> {
+        let Some(index) = (self.door == Door::Open).then(|| self.numbers.open()).flatten() else {
+            self.open_blocked = true;
+            return None;
+        };
+        let id = StreamId::new(self.side, index);
+        let mut stream = self.new_stream();
+        stream.announce = true;
+        self.map.insert(id, stream);
+        if self.peer_window.is_some() {
+            self.grant_at_once(id);
+        }
+        self.enqueue(id);
+        Some(id)
+    }
+
+    /// The next stream that the peer opened.
+    pub(crate) fn accept(&mut self) -> Option<StreamId> {
+        self.numbers.accept().map(|index| StreamId::new(self.side.peer(), index))
+    }
+
+    /// Takes as much of `data` as there is room for. Without a path that works (`flowing`) more may wait.
+    pub(crate) fn write(&mut self, id: StreamId, data: &[u8], flowing: bool) -> Result<usize, StreamError> {
+        let ahead = self.ahead();
+        let stream = self.map.get_mut(&id).ok_or(StreamError::Closed(id))?;
+        if let Some(code) = stream.send.stopped {
+            return Err(StreamError::Stopped(id, code));
+        }
+        if stream.send.is_finishing() || stream.send.reset.is_some() || self.door != Door::Open {
+            return Err(StreamError::Finished(id));
+        }
+        let held = stream.send.held();
+        // Without a path everything waits; then the larger limits alone count.
+        let most = if flowing { self.limits.unsent } else { u64::MAX };
+        let unsent = stream.send.unsent_limit(most, ahead).saturating_sub(stream.send.unsent());
+        let n = self.memory.room(held).min(unsent).min(data.len() as u64) as usize;
+        stream.pressing = n < data.len();
+        if n == 0 {
+            if !data.is_empty() {
+                self.blocked_writers.insert(id);
+            }
+            return Ok(0);
+        }
+        stream.send.write(&self.limits.pool, &data[..n]);
+        self.memory.change(held, held + n as u64);
+        self.enqueue(id);
+        Ok(n)
+    }
+
+    /// No more will be written.
+    pub(crate) fn finish(&mut self, id: StreamId) -> Result<(), StreamError> {
+        let stream = self.map.get_mut(&id).ok_or(StreamError::Closed(id))?;
+        if let Some(code) = stream.send.stopped {
+            return Err(StreamError::Stopped(id, code));
+        }
+        stream.send.finish();
+        stream.pressing = false;
+        self.enqueue(id);
+        Ok(())
+    }
+
+    /// Gives the sending half up: what the peer does not have yet is dropped.
+    pub(crate) fn reset(
+        &mut self,
+        id: StreamId,
+        code: CloseCode,
+        events: &mut Events,
+    ) -> Result<(), StreamError> {
+        let stream = self.map.get_mut(&id).ok_or(StreamError::Closed(id))?;
+        if stream.send.is_over() {
+            return Ok(());
+        }
+        let held = stream.send.held();
+        // Bytes never sent do not count against connection credit.
+        stream.send.reset(code);
+        self.memory.change(held, stream.send.held());
+        self.marks.reset(id);
+        // There is nothing left to wait for.
+        events.push(Event::Drained(id));
+        self.wake_writers(events);
+        Ok(())
+    }
+
+    /// Does not want to read the rest: what arrives is dropped and the peer is asked to stop.
+    pub(crate) fn stop(&mut self, id: StreamId, code: CloseCode) -> Result<(), StreamError> {
+        let stream = self.map.get_mut(&id).ok_or(StreamError::Closed(id))?;
+        if !stream.recv.is_over() {
+            let before = stream.recv.consumed();
+            let pieces = stream.recv.pieces();
+            stream.recv.stop(code);
+            let discarded = stream.recv.consumed() - before;
+            self.pieces -= pieces - stream.recv.pieces();
+            self.marks.stop(id);
+            self.consume(discarded);
+        }
+        self.remove_if_over(id);
+        Ok(())
+    }
+
+    /// Copies the next bytes of a stream; `None` if it is over or was never there.
+    pub(crate) fn read(
+        &mut self,
+        id: StreamId,
+        buf: &mut [u8],
+        pace: &Pace,
+    ) -> Option<Result<Read, StreamError>> {
+        let stream = self.map.get_mut(&id)?;
+        if buf.is_empty() {
+            return Some(Ok(Read::Data(0)));
+        }
+        Some(match stream.recv.read(&self.limits.pool, buf) {
+            RecvRead::Data(n) => {
+                if stream.recv.grant(pace) {
+                    self.marks.max_stream_data(id);
+                }
+                self.consume(n as u64);
+                Ok(Read::Data(n))
+            }
+            RecvRead::Blocked => Ok(Read::Blocked),
+            RecvRead::Fin => {
+                self.remove_if_over(id);
+                Ok(Read::Fin)
+            }
+            RecvRead::Reset(code) => {
+                self.remove_if_over(id);
+                Err(StreamError::Reset(id, code))
+            }
+        })
+    }
+
+    /// Everything written so far, and the end if it was told, has reached the peer.
+    pub(crate) fn is_drained(&self, id: StreamId) -> bool {
+        self.map.get(&id).is_none_or(|s| s.send.is_drained())
+    }
+}
