@@ -56,16 +56,6 @@ fn both_move_within_two_round_trips() {
 
 /// Over TCP the record takes one round trip more, and so does the JOIN.
 #[test]
-fn where_udp_is_blocked_both_move_within_four_round_trips() {
-    if !require!() {
-        return;
-    }
-    let world = far();
-    let took = moved(&world, &[Block::Udp], &[world.client_node(), world.server_node()]);
-    at_most("both move, UDP blocked", took, RTT * 4);
-}
-
-#[test]
 fn where_udp_is_blocked_a_server_that_moves_is_heard_again_after_four_round_trips() {
     if !require!() {
         return;
