@@ -13,7 +13,7 @@ use crate::shared::Shared;
 
 /// How long the other side may take to close its end, once the connection is over.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// A carrier that was acknowledged this recently is slow, not dead.
+/// Tolerance when the kernel's time of the last acknowledgement is compared with ours.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
 
 /// Completes when the connection is over and nothing is owed to the peer. To be spawned as a task of its own.

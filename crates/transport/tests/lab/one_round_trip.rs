@@ -88,6 +88,31 @@ fn a_client_that_moves_is_echoed_after_one_round_trip() {
     assert_eq!(pair.connection.stats().moves, 2, "another carrier is no move");
 }
 
+/// A dial that reaches nobody uses a ticket up all the same; each handshake brings more of them than that.
+#[test]
+fn twenty_moves_with_three_dead_dials_each_are_echoed_after_one_round_trip() {
+    if !require!() {
+        return;
+    }
+    let mut pair = Pair::new();
+    let unreachable = Block::Address(pair.net.server.ip());
+    for _ in 0..20 {
+        pair.net.server.host.block(unreachable).unwrap();
+        for _ in 0..3 {
+            pair.net.client.move_on();
+            pair.net.client.settle(&pair.client);
+            // For the dial.
+            std::thread::sleep(ms(30));
+        }
+        pair.net.client.leave();
+        pair.net.server.host.unblock(unreachable).unwrap();
+        pair.net.client.arrive();
+        pair.net.client.settle(&pair.client);
+        at_least("client moves after dead dials", pair.echoed(), RTT);
+        pair.until_tcp_carries();
+    }
+}
+
 #[test]
 fn where_udp_is_blocked_a_client_that_moves_is_echoed_after_two_round_trips() {
     if !require!() {
