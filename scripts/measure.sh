@@ -51,11 +51,13 @@ key() {
 	bench small-writes 3
 	bench connect-lab 5
 	bench recovery 3
+	bench server-move 3 --connections 20
 	bench take-over 3
 	bench beside-bulk 2
 	bench smooth 3
 	bench tunnel 3
 	bench accept 5 --connections "$idle"
+	bench idle 1
 	bench failover 3
 	bench aggregate 1 --links 30+10
 	bench lossy 2 --seconds 6

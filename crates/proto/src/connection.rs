@@ -167,6 +167,12 @@ impl Connection {
         self.session.notices.begin()
     }
 
+    /// The number of the newest notice: sent, on a server; heard, on a client; 0 if there was none.
+    #[must_use]
+    pub fn newest_notice(&self) -> u64 {
+        self.session.notices.newest()
+    }
+
     /// Server: no notice was begun after the one with this sequence number.
     #[must_use]
     pub fn is_newest_notice(&self, sequence: u64) -> bool {

@@ -1,8 +1,9 @@
 //! One task for each connection that was dialled: keeps it supplied with paths, wherever either
 //! side goes [msocket §III-B3].
 
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -25,11 +26,21 @@ type Records = Option<watch::Receiver<Option<SignedRecord>>>;
 pub(crate) struct Mover {
     joiner: Joiner,
     name: Option<Name>,
+    known: Mutex<Known>,
+}
+
+/// What was known when the last record came.
+#[derive(Default)]
+struct Known {
+    /// Where that record says that the server is.
+    addresses: Vec<SocketAddr>,
+    /// The newest of the server's own notices by then.
+    notices: u64,
 }
 
 impl Mover {
     pub(crate) fn new(shared: Arc<Shared>, endpoint: Arc<EndpointCore>, name: Option<Name>) -> Self {
-        Self { joiner: Joiner { shared, endpoint }, name }
+        Self { joiner: Joiner { shared, endpoint }, name, known: Mutex::default() }
     }
 
     fn shared(&self) -> &Shared {
@@ -202,9 +213,34 @@ impl Mover {
         }
     }
 
+    /// True if the record has new addresses. What was on its way to those that the server has left goes elsewhere.
     fn learn(&self, record: &SignedRecord) -> bool {
         let record = record.record();
-        record.id == self.shared().peer && !record.revoked && self.shared().set_remote(&record.addrs)
+        if record.id != self.shared().peer || record.revoked {
+            return false;
+        }
+        let notices = self.shared().lock().engine.newest_notice();
+        let before = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *known, Known { addresses: record.addrs.clone(), notices })
+        };
+        if !self.shared().set_remote(&record.addrs) {
+            return false;
+        }
+        let has = |addresses: &[SocketAddr], ip: IpAddr| addresses.iter().any(|at| at.ip() == ip);
+        let has_left = |ip| has(&before.addresses, ip) && !has(&record.addrs, ip);
+        self.shared().with(|state| {
+            let left = state.paths.iter().filter(|path| has_left(path.remote.ip()));
+            for path in left.map(|path| path.id).collect::<Vec<_>>() {
+                if before.notices == notices {
+                    state.engine.path_lost(Instant::now(), path);
+                } else {
+                    // The record may be older than what the server said itself: if the path works, it shows so.
+                    state.engine.suspect_path(path);
+                }
+            }
+        });
+        true
     }
 
     /// After a failure: the record may have changed, and its push may have been lost.

@@ -1,6 +1,8 @@
 //! Moves of named endpoints: real hosts around a router, one of them the name service.
 #![allow(clippy::unwrap_used)]
 
+#[path = "lab_names/far.rs"]
+mod far;
 #[path = "../../transport/tests/lab_support/mod.rs"]
 mod lab_support;
 
@@ -36,8 +38,13 @@ enum Mover {
 
 impl World {
     fn new(family: Family) -> Self {
+        Self::with(family, ms(5))
+    }
+
+    /// With links that delay by so much.
+    fn with(family: Family, delay: Duration) -> Self {
         log();
-        let net = Star::new(family, ["client", "server", "names"]);
+        let net = Star::with(family, ["client", "server", "names"], delay);
         let names = Names::start(&net.nodes[2]);
         let bind = |node: &Node| node.wait(Endpoint::builder().names(names.service.addr()).bind()).unwrap();
         let (client, serving) = (bind(&net.nodes[0]), bind(&net.nodes[1]));

@@ -17,6 +17,10 @@ impl Notices {
         self.newest
     }
 
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest
+    }
+
     /// Server: no notice was begun after this one.
     pub(crate) fn is_newest(&self, sequence: u64) -> bool {
         self.newest == sequence

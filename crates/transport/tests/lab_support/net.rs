@@ -266,11 +266,16 @@ pub(crate) struct Star {
 
 impl Star {
     pub(crate) fn new<const N: usize>(family: Family, names: [&str; N]) -> Self {
+        Self::with(family, names, ms(5))
+    }
+
+    /// With links that delay by so much: between two hosts there are two of them.
+    pub(crate) fn with<const N: usize>(family: Family, names: [&str; N], delay: Duration) -> Self {
         let lab = Lab::new().unwrap();
         let router = lab.router("router").unwrap();
         let build = |(network, name): (u8, &str)| {
             let host = lab.host(name).unwrap();
-            let spec = LinkSpec::default().delay(ms(5)).rate(Rate::mbit(100));
+            let spec = LinkSpec::default().delay(delay).rate(Rate::mbit(100));
             let link = lab.link(&host, &router, spec).unwrap();
             link.end(&router).add_address(&family.with_prefix(network, 1)).unwrap();
             (Node::routed(&host, link.end(&host).name(), family, network, 100), link)
