@@ -130,6 +130,41 @@ fn small_objects_are_no_slower_than_on_the_better_path_alone() {
     assert!(worst <= 1.05, "{worst:.3} times as long as on the better path alone");
 }
 
+/// Over token buckets the first burst on the slow link looks as fast as the machine. (With shorter round trips
+/// than these, more of what follows it is waited for.)
+#[test]
+fn a_bulk_transfer_begins_as_smoothly_as_on_the_better_path_alone() {
+    const LOOKED_AT: Duration = secs(2);
+    for (rates, rtt) in [([40, 4], 20), ([40, 4], 50), ([50, 2], 50)] {
+        for from in [Side::Client, Side::Server] {
+            let links = rates.map(|rate| Link { burst: 32 << 10, queue: ms(100), ..Link::new(rate, rtt) });
+            let alone = longest_silence(from, &links[..1], LOOKED_AT);
+            let both = longest_silence(from, &links, LOOKED_AT);
+            let excess = both.saturating_sub(alone);
+            println!("{rates:?}, RTT {rtt} ms from {from:?}: {both:?}, {alone:?} alone, {excess:?} more");
+            assert!(excess <= ms(rtt + 20), "{rates:?}, RTT {rtt} ms from {from:?}: {excess:?} more");
+        }
+    }
+}
+
+/// The longest time without a byte for the reader of a bulk transfer, within `looked_at` of its beginning.
+fn longest_silence(from: Side, links: &[Link], looked_at: Duration) -> Duration {
+    let mut sim = Sim::over(Options { capacity: 16 << 10, ..full() }, links);
+    let id = sim.open(Side::Client).unwrap();
+    sim.advance(ms(200));
+    sim.server_accepts();
+    let (start, mut last, mut gap) = (sim.now, sim.now, Duration::ZERO);
+    while sim.now < start + looked_at {
+        while sim.write(from, id, 64 * 1024) > 0 {}
+        sim.advance(ms(1));
+        if sim.read(from.peer(), id, 1 << 20) > 0 {
+            gap = gap.max(sim.now - last);
+            last = sim.now;
+        }
+    }
+    gap.max(sim.now - last)
+}
+
 /// One object after the other, the windows warm.
 #[test]
 fn a_row_of_objects_is_not_sent_twice() {

@@ -25,13 +25,15 @@ pub(crate) struct Link {
     pub(crate) queue: Duration,
     /// Packets lost of each thousand.
     pub(crate) loss: u64,
+    /// Bytes that pass at once after a pause (a token bucket).
+    pub(crate) burst: usize,
 }
 
 impl Link {
     /// `mbit` Mbit/s with a round trip of `rtt` milliseconds, and a queue of one round trip, at least 20 ms.
     pub(crate) fn new(mbit: u64, rtt: u64) -> Self {
         let delay = Duration::from_micros(rtt * 500);
-        Self { rate: mbit * 1_000_000, delay, queue: Duration::from_millis(rtt.max(20)), loss: 0 }
+        Self { rate: mbit * 1_000_000, delay, queue: Duration::from_millis(rtt.max(20)), loss: 0, burst: 0 }
     }
 
     fn serialization(&self, bytes: usize) -> Duration {
@@ -48,7 +50,7 @@ pub(crate) struct Tcp {
     in_flight: usize,
     /// When acknowledgements come, and for how many bytes.
     acks: VecDeque<(Instant, usize)>,
-    /// The bottleneck is busy until then.
+    /// The bottleneck is busy until then; a burst passes so much earlier as its bytes take.
     busy: Option<Instant>,
     /// No second reduction before this.
     recovered: Option<Instant>,
@@ -116,9 +118,12 @@ impl Tcp {
         let rtt = self.link.delay * 2;
         let start = self.busy.map_or(now, |busy| busy.max(now));
         let lost = self.rng.below(1000) < self.link.loss;
-        let overflows = start - now > self.link.queue;
-        let sent = start + self.link.serialization(bytes + HEADERS);
-        self.busy = Some(sent);
+        let done = start + self.link.serialization(bytes + HEADERS);
+        self.busy = Some(done);
+        let early = self.link.serialization(self.link.burst);
+        let queued = (start - now).saturating_sub(early);
+        let overflows = queued > self.link.queue;
+        let sent = done.checked_sub(early).unwrap_or(done).max(now);
         let mut arrival = sent + self.link.delay;
         if lost || overflows {
             // It goes again a round trip later, and the reader waits for it; packets behind it arrive all the
@@ -127,7 +132,7 @@ impl Tcp {
             if self.recovered.is_none_or(|at| at <= now) {
                 self.window = (self.window * BACK_OFF).max(2.0 * PACKET as f64);
                 self.threshold = self.window;
-                self.recovered = Some(now + rtt + (start - now));
+                self.recovered = Some(now + rtt + queued);
             }
         }
         self.in_flight += bytes;
