@@ -1,6 +1,6 @@
 //! Opening the paths of one connection, each over a carrier that stands.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use super::pending::{Opening, PendingPath};
 use crate::carrier::CarrierKind;
 use crate::dial::{Candidate, Dialled, Dialler, Race};
 use crate::endpoint_core::EndpointCore;
+use crate::locator::Locator;
 use crate::path_io::PathIo;
 use crate::shared::Shared;
 
@@ -24,7 +25,7 @@ const USUAL_RTT: Duration = Duration::from_millis(333);
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) local: IpAddr,
-    pub(crate) remote: SocketAddr,
+    pub(crate) remote: Locator,
     /// How long its answer should take at most.
     pub(crate) patience: Duration,
 }
@@ -120,13 +121,13 @@ impl Joiner {
     }
 
     /// Both ends still have their addresses, as far as is known.
-    pub(super) fn is_present(&self, local: IpAddr, remote: SocketAddr) -> bool {
+    pub(super) fn is_present(&self, local: IpAddr, remote: Locator) -> bool {
         self.shared.is_remote(remote) && !self.endpoint.has_lost(local)
     }
 
     /// Adds a path over a fresh carrier; its first flight leaves at once.
     pub(super) fn open_path(&self, mut dialled: Dialled, purpose: Purpose) -> Option<PendingPath> {
-        let (hint, way, kind) = (dialled.rtt, dialled.way.clone(), dialled.kind());
+        let (hint, way, kind) = (dialled.peer_rtt(), dialled.way.clone(), dialled.kind());
         let (early, rtt) = (dialled.is_early(), hint.or_else(|| self.rtt()).unwrap_or(USUAL_RTT));
         let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {
