@@ -108,8 +108,8 @@ impl FromStr for Carriers {
 pub enum Extent {
     /// Of the whole: what the carrier takes for acknowledged was acknowledged by the peer.
     EndToEnd,
-    /// Of the way to the next hop, which ends the carrier and passes the bytes on. The figures say how fast that
-    /// hop takes bytes, and nothing of whether the peer lives or how far away it is.
+    /// Of the way to the next hop, which ends the carrier and passes the bytes on. The figures say how fast
+    /// that hop takes bytes, and nothing of whether the peer lives or how far away it is.
     NextHop,
 }
 
@@ -117,7 +117,8 @@ pub enum Extent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CarrierStats {
-    /// Of how much of the path all of this tells. Where that is not the whole, "the peer" below is the next hop.
+    /// Of how much of the path all of this tells. Where that is not the whole, "the peer" below is the next
+    /// hop.
     pub extent: Extent,
     /// Smoothed round-trip time.
     pub srtt: Duration,
@@ -140,8 +141,8 @@ pub struct CarrierStats {
 impl CarrierStats {
     /// Time since the peer itself acknowledged something new; `None` if the carrier cannot tell.
     pub(crate) fn since_peer_ack(&self) -> Option<Duration> {
-        // A kernel that backs off hears nothing new, although the other end's own segments still come, and repeat
-        // old acknowledgements.
+        // A kernel that backs off hears nothing new, although the other end's own segments still come, and
+        // repeat old acknowledgements.
         let tells = self.extent == Extent::EndToEnd && self.timeouts == 0;
         self.since_ack.filter(|_| tells)
     }

@@ -72,8 +72,8 @@ impl Dialler {
 /// A carrier that stands.
 pub(crate) struct Dialled {
     carrier: Carrier,
-    /// How long it took. `None` if nothing was heard from there yet: only an answer will tell that the peer can
-    /// be reached on it.
+    /// How long it took. `None` if nothing was heard from there yet: only an answer will tell that the peer
+    /// can be reached on it.
     pub(crate) rtt: Option<Duration>,
     pub(crate) local: SocketAddr,
     pub(crate) way: Candidate,

@@ -8,8 +8,8 @@ use crate::path_io::canonical;
 
 /// Where a peer can be dialled, or a path's remote end.
 ///
-/// Two places are the same only if the same peer is reached there in the same way, which a socket address alone
-/// does not say.
+/// Two places are the same only if the same peer is reached there in the same way, which a socket address
+/// alone does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Locator {
@@ -39,8 +39,8 @@ impl Locator {
         }
     }
 
-    /// Of how much of the way the kernel's figures of a TCP connection to there tell. (QUIC is acknowledged by the
-    /// peer alone, wherever its packets are sent to.)
+    /// Of how much of the way the kernel's figures of a TCP connection to there tell. (QUIC is acknowledged
+    /// by the peer alone, wherever its packets are sent to.)
     pub(crate) fn tcp_extent(&self) -> Extent {
         match self {
             Self::Direct(_) => Extent::EndToEnd,

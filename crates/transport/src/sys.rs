@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::carrier::{CarrierStats, Extent};
 
-/// Reads `TCP_INFO`. It tells of the way to whoever holds the connection's other end; `extent` says how much of
-/// the path that is.
+/// Reads `TCP_INFO`. It tells of the way to whoever holds the connection's other end; `extent` says how much
+/// of the path that is.
 pub(crate) fn tcp_stats(socket: &impl AsFd, extent: Extent) -> io::Result<CarrierStats> {
     // SAFETY: tcp_info is plain old data, for which all zeroes is a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
