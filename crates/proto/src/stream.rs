@@ -1,11 +1,13 @@
 //! One stream: a send half and a receive half, each with its own state.
 
 mod pool;
+mod queue;
 mod recv;
 mod send;
 mod window;
 
 pub use pool::Pool;
+pub(crate) use queue::SendQueue;
 pub(crate) use recv::{Recv, RecvRead};
 pub(crate) use send::Send;
 pub(crate) use window::Pace;

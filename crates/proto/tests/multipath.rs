@@ -215,6 +215,48 @@ fn a_full_window_is_not_held_up_by_a_dead_path() {
     }
 }
 
+/// A steady trickle over two long paths, each of which carries a part of it: what sits on a path that dies silently is
+/// there again within three round trips and 200 ms.
+#[test]
+fn a_trickle_leaves_a_dead_path_within_three_round_trips() {
+    const RTT: u64 = 300;
+    for from in [Side::Server, Side::Client] {
+        for dead in [0, 1] {
+            for cut_at in [100, 105, 150, 200] {
+                let pause = trickle(from, dead, cut_at, Link::new(10, RTT));
+                println!("from {from:?}, path {dead} dead at {cut_at}: longest pause {pause:?}");
+                assert!(pause <= ms(3 * RTT + 200), "{pause:?}");
+            }
+        }
+    }
+}
+
+/// The longest time without a byte, after path `dead` was cut when `cut_at` drops were written.
+fn trickle(from: Side, dead: usize, cut_at: usize, link: Link) -> Duration {
+    let mut sim = Sim::over(full(), &[link, link]);
+    let id = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, id, 100);
+    sim.advance(secs(1));
+    sim.server_accepts();
+    let (mut last, mut gap) = (sim.now, Duration::ZERO);
+    for drop in 0..cut_at + 200 {
+        if drop == cut_at {
+            sim.cut(dead, Cut::Silent);
+        }
+        sim.write(from, id, 1024);
+        for _ in 0..10 {
+            sim.advance(ms(2));
+            if sim.read(from.peer(), id, 64 * 1024) > 0 {
+                if drop >= cut_at {
+                    gap = gap.max(sim.now - last);
+                }
+                last = sim.now;
+            }
+        }
+    }
+    gap
+}
+
 /// A connection of mode `single` whose only path dies silently is carried on by the next.
 #[test]
 fn a_single_path_that_dies_silently_is_replaced() {

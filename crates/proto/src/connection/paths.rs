@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Connection;
+use super::receive::Heard;
 use crate::content::Content;
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::Event;
@@ -300,7 +301,7 @@ impl Connection {
         }
         // A lying peer hurts only itself: counts above what was sent are cut.
         let count = report.received.min(path.outgoing.count());
-        self.apply_ack(now, report.path, count, None);
+        self.apply_ack(now, report.path, count, Heard::Finally);
         self.path_lost(now, report.path);
         if let Some(path) = self.paths.get_mut(report.path) {
             path.final_heard();

@@ -6,11 +6,22 @@ use super::Connection;
 use crate::content::Content;
 use crate::error::ProtocolError;
 use crate::event::Event;
-use crate::frame::{self, Frame, Step};
+use crate::frame::{self, Frame, PathReport, Step};
 use crate::ids::{PathId, Side};
 use crate::path::Sent;
 use crate::session::addresses::Place;
 use crate::varint::Reader;
+
+/// How an acknowledgement came, which decides what it says of the path's round trip and of its present.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Heard {
+    /// Held back for so long, and no longer than was promised.
+    Timely(Duration),
+    /// Told along on another path, so much later than was promised: this one may be dead by now.
+    Along(Duration),
+    /// When the path was given up.
+    Finally,
+}
 
 impl Connection {
     /// Takes one segment (without its length) that arrived on `path`.
@@ -118,7 +129,7 @@ impl Connection {
             Frame::Refuse { .. } => Err(ProtocolError::Unexpected("REFUSE")),
             Frame::Ack(acks) => {
                 for (report, delay) in acks {
-                    self.take_ack(now, report.path, report.received, delay)?;
+                    self.take_ack(now, path, &report, Duration::from_micros(delay))?;
                 }
                 Ok(())
             }
@@ -174,29 +185,43 @@ impl Connection {
         }
     }
 
-    fn take_ack(&mut self, now: Instant, id: PathId, count: u64, delay: u64) -> Result<(), ProtocolError> {
+    /// An acknowledgement that came on `here`, after the peer had held it back for `delay`.
+    fn take_ack(
+        &mut self,
+        now: Instant,
+        here: PathId,
+        report: &PathReport,
+        delay: Duration,
+    ) -> Result<(), ProtocolError> {
+        let id = report.path;
         let Some(path) = self.paths.get(id) else {
             // A path that is settled; its acknowledgements travelled on another one.
             return Ok(());
         };
-        if count > path.outgoing.count() {
+        if report.received > path.outgoing.count() {
             return Err(ProtocolError::AckOfUnsent);
         }
-        // What it was held back for beyond the promise counts as part of the round trip (RFC 9002 §5.3).
-        let delay = Duration::from_micros(delay).min(self.session.identity.peer_ack_delay());
-        self.apply_ack(now, id, count, Some(delay));
+        let promised = self.session.identity.peer_ack_delay();
+        let late = delay.saturating_sub(promised);
+        let heard = if late > Duration::ZERO && here != id {
+            Heard::Along(late)
+        } else {
+            // What it was held back for beyond the promise counts as part of the round trip (RFC 9002 §5.3).
+            Heard::Timely(delay.min(promised))
+        };
+        self.apply_ack(now, id, report.received, heard);
         Ok(())
     }
 
     /// Takes everything below `count` on a path as delivered.
-    pub(super) fn apply_ack(&mut self, now: Instant, id: PathId, count: u64, delay: Option<Duration>) {
+    pub(super) fn apply_ack(&mut self, now: Instant, id: PathId, count: u64, heard: Heard) {
         let Some(path) = self.paths.get_mut(id) else {
             return;
         };
         let Some(acknowledged) = path.outgoing.acknowledge(count) else {
             return;
         };
-        if let Some(delay) = delay {
+        if let Heard::Timely(delay) = heard {
             path.measure(now, &acknowledged, delay);
         }
         let is_stream = |content: &Content| matches!(content, Content::Stream { .. });
@@ -204,7 +229,10 @@ impl Connection {
             path.liveness.expect_answer();
         }
         if acknowledged.newest().is_some() {
-            self.note_progress(id, now);
+            match heard {
+                Heard::Along(late) => self.note_past_progress(id, now, late),
+                _ => self.note_progress(id, now),
+            }
         }
         for content in acknowledged.segments.into_iter().flat_map(|s: Sent| s.contents) {
             self.delivered(now, content);

@@ -1,6 +1,6 @@
 //! What happens when nothing happens.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Connection;
 use crate::error::CloseCode;
@@ -152,6 +152,17 @@ impl Connection {
         if self.paths.get_mut(id).is_some_and(|path| path.progress(now)) {
             self.events.push(Event::PathRevived(id));
         }
+    }
+
+    /// The path made progress, but `late` ago. A suspect one works again only if that is recent enough.
+    pub(super) fn note_past_progress(&mut self, id: PathId, now: Instant, late: Duration) {
+        let at = now.checked_sub(late).unwrap_or(now);
+        let ack_delay = self.session.identity.peer_ack_delay();
+        let Some(path) = self.paths.get(id) else { return };
+        if path.is_suspect() && at + path.patience(ack_delay) <= now {
+            return;
+        }
+        self.note_progress(id, at);
     }
 }
 

@@ -45,8 +45,8 @@ impl Liveness {
     }
 
     /// Something was acknowledged.
-    pub(crate) fn progressed(&mut self, now: Instant) {
-        self.progress = now;
+    pub(crate) fn progressed(&mut self, at: Instant) {
+        self.progress = self.progress.max(at);
         self.one_way = false;
     }
 

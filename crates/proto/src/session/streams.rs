@@ -5,7 +5,7 @@ mod arriving;
 mod leaving;
 mod marks;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::credit::Credit;
@@ -14,7 +14,7 @@ use super::stream_numbers::StreamNumbers;
 use crate::event::{Event, Events};
 use crate::ids::{Side, StreamId};
 use crate::params::Params;
-use crate::stream::{Pace, Pool, Stream};
+use crate::stream::{Pace, Pool, SendQueue, Stream};
 use marks::Marks;
 
 pub use application::Read;
@@ -24,6 +24,8 @@ pub(crate) use leaving::Overtakable;
 const LARGEST_OPENING_WINDOW: u64 = 256 * 1024;
 /// What arrives and is read within this time is quick, however short the round trip is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(30);
+/// A stream that had nothing to send and now has no more than this goes before those that have more.
+const BRIEF: u64 = 4 * 1024;
 /// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer doesn't
 /// read.
 const AHEAD_OF_CREDIT: u64 = 64 * 1024;
@@ -65,7 +67,7 @@ pub(crate) struct Streams {
     door: Door,
     map: BTreeMap<StreamId, Stream>,
     /// Streams with something to send, in turn.
-    queue: VecDeque<StreamId>,
+    queue: SendQueue,
     /// Streams whose writer found no room.
     blocked_writers: BTreeSet<StreamId>,
     /// Somebody wanted to open a stream, and the peer allowed no more.
@@ -94,7 +96,7 @@ impl Streams {
             side,
             door: Door::Open,
             map: BTreeMap::new(),
-            queue: VecDeque::new(),
+            queue: SendQueue::default(),
             blocked_writers: BTreeSet::new(),
             open_blocked: false,
             numbers,
@@ -208,18 +210,37 @@ impl Streams {
         self.marks.max_data_if(raised);
     }
 
-    /// Puts a stream in the send queue if it has something to send.
+    /// Puts a stream in the send queue if it has something to send and is not in it.
     fn enqueue(&mut self, id: StreamId) {
-        if self.door == Door::Closed {
-            return;
+        let is_brief = |stream: &Stream| stream.send.unsent() + stream.send.to_repeat() <= BRIEF;
+        if self.queue_up(id) {
+            match self.map.get(&id).is_some_and(is_brief) {
+                true => self.queue.push_brief(id),
+                false => self.queue.push(id),
+            }
         }
+    }
+
+    /// After its turn: puts a stream behind all others if it has more to send. True if it has.
+    fn enqueue_again(&mut self, id: StreamId) -> bool {
+        let has_more = self.queue_up(id);
+        if has_more {
+            self.queue.push(id);
+        }
+        has_more
+    }
+
+    /// Whether a stream has to be put in the send queue, which is noted.
+    fn queue_up(&mut self, id: StreamId) -> bool {
         if let Some(stream) = self.map.get_mut(&id)
+            && self.door != Door::Closed
             && !stream.queued
             && (stream.announce || stream.send.wants_to_send())
         {
             stream.queued = true;
-            self.queue.push_back(id);
+            return true;
         }
+        false
     }
 
     /// How far a writer may be ahead of the peer's credit; any distance before that is known.

@@ -26,8 +26,6 @@ use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
 
 /// Room for one read: many records at once.
 const READ_SIZE: usize = 128 * 1024;
-/// Encrypt so much before writing.
-const WRITE_BATCH: usize = 128 * 1024;
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_SIZE]);
@@ -360,12 +358,13 @@ impl TcpCarrier {
         if outgoing.sealer.is_none() {
             let mut tls = tls()?;
             let Some(sealer) = tls.take_sealer() else {
-                return Some(self.encrypt_batch(&mut tls, &mut outgoing.records, engine));
+                let batch = outgoing.pace.batch();
+                return Some(self.encrypt_batch(&mut tls, &mut outgoing.records, engine, batch));
             };
             outgoing.adopt(sealer, &mut tls);
         }
-        let Outgoing { sealer, records, .. } = outgoing;
-        sealer.as_mut().map(|sealer| self.seal_batch(sealer, records, engine))
+        let Outgoing { sealer, records, pace, .. } = outgoing;
+        sealer.as_mut().map(|sealer| self.seal_batch(sealer, records, engine, pace.batch()))
     }
 
     /// Has the engine write segments to where their records shall be, and seals them there.
@@ -374,11 +373,12 @@ impl TcpCarrier {
         sealer: &mut Sealer,
         records: &mut Records,
         engine: &impl Segments,
+        batch: usize,
     ) -> Result<Flow, PathError> {
         WRITE_MEMORY.with_borrow_mut(|memory| records.lend(memory));
         let now = Instant::now();
         let mut flow = Flow::More;
-        while flow == Flow::More && records.waiting().len() < WRITE_BATCH {
+        while flow == Flow::More && records.waiting().len() < batch {
             let before = records.waiting().len();
             let segment = |out: &mut Vec<u8>| engine.next_segment(now, self.id, out);
             let next = records.append(|out| sealer.record(out, segment))?;
@@ -404,11 +404,12 @@ impl TcpCarrier {
         tls: &mut TlsChannel,
         records: &mut Records,
         engine: &impl Segments,
+        batch: usize,
     ) -> Result<Flow, PathError> {
         WRITE_MEMORY.with_borrow_mut(|memory| tls.outgoing().lend(memory));
         let now = Instant::now();
         let flow = SEGMENT.with_borrow_mut(|plain| {
-            while tls.outgoing().waiting().len() < WRITE_BATCH {
+            while tls.outgoing().waiting().len() < batch {
                 plain.clear();
                 // The engine keeps within the early limit that it was given.
                 let may_send = tls.is_open() || tls.early_room() > 0;

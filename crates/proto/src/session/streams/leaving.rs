@@ -59,7 +59,7 @@ impl Streams {
         while draft.room() >= MIN_PIECE
             && draft.len() < limit
             && barren < self.queue.len()
-            && let Some(id) = self.queue.pop_front()
+            && let Some(id) = self.queue.pop()
         {
             let most = (limit - draft.len()).max(MIN_PIECE);
             let piece = self.put_piece(id, draft.room().min(most + PIECE_HEADER), draft.out);
@@ -69,12 +69,11 @@ impl Streams {
             }
             draft.contents.extend(piece);
             // To the back of the queue, so that streams take turns.
-            self.enqueue(id);
-            if sent {
-                barren = 0;
-            } else if self.queue.back() == Some(&id) {
-                barren += 1;
-            }
+            let waits = self.enqueue_again(id);
+            barren = match sent {
+                true => 0,
+                false => barren + usize::from(waits),
+            };
         }
     }
 

@@ -8,10 +8,13 @@ pub(super) const UNSENT_LIMIT: u32 = 128 * 1024;
 /// two thread switches, which a path of gigabits would do little else than.
 const MAX_UNSENT_LIMIT: u32 = 512 * 1024;
 const UNSENT_TIME: Duration = Duration::from_millis(1);
-/// Where it is more than a slow path takes within [`SLOW_UNSENT_TIME`], down to this: what waits in the kernel can't go
-/// another way, and makes round trips longer than they are.
-const MIN_UNSENT_LIMIT: u32 = 16 * 1024;
-const SLOW_UNSENT_TIME: Duration = Duration::from_millis(20);
+/// Where it is more than a slow path takes within [`SLOW_UNSENT_TIME`], down to this: what waits in the kernel
+/// can't go another way, and a new stream waits behind it. The kernel asks for more when half of it is left: of
+/// four packets two, which it likes to send together.
+const MIN_UNSENT_LIMIT: u32 = 4 * 1460;
+const SLOW_UNSENT_TIME: Duration = Duration::from_millis(4);
+/// Encrypt so much before writing, where the path is not slow.
+const WRITE_BATCH: usize = 128 * 1024;
 /// How fast a path takes bytes is measured over so many, or so long.
 const PACE_BYTES: u64 = 1024 * 1024;
 const PACE_TIME: Duration = Duration::from_millis(250);
@@ -45,16 +48,26 @@ impl Pace {
         (self.since, self.written, self.full) = (now, 0, false);
         (self.limit != before).then_some(self.limit)
     }
+
+    /// How much to encrypt before writing: that cannot be taken back either, and comes on top of what the
+    /// kernel holds.
+    pub(super) fn batch(&self) -> usize {
+        if self.limit < UNSENT_LIMIT { self.limit as usize / 2 } else { WRITE_BATCH }
+    }
 }
 
-/// For a path that took so many bytes in that time. A power of two, so that it seldom changes.
+/// For a path that took so many bytes in that time. On a path of gigabits a power of two, so that it seldom
+/// changes.
 fn unsent_limit(bytes: u64, time: Duration) -> u32 {
     let within = |limit: Duration, most: u32| {
         let taken = u128::from(bytes) * limit.as_nanos() / time.as_nanos().max(1);
-        u32::try_from(taken).unwrap_or(most).min(most).next_power_of_two()
+        u32::try_from(taken).unwrap_or(most).min(most)
     };
-    let (quick, slow) = (within(UNSENT_TIME, MAX_UNSENT_LIMIT), within(SLOW_UNSENT_TIME, UNSENT_LIMIT));
-    quick.max(slow).max(MIN_UNSENT_LIMIT)
+    let quick = within(UNSENT_TIME, MAX_UNSENT_LIMIT);
+    if quick > UNSENT_LIMIT {
+        return quick.next_power_of_two();
+    }
+    within(SLOW_UNSENT_TIME, UNSENT_LIMIT).max(MIN_UNSENT_LIMIT)
 }
 
 #[cfg(test)]
@@ -65,12 +78,19 @@ mod tests {
     fn only_paths_of_gigabits_may_leave_more_unsent_and_slow_ones_less() {
         let limit = |bits: u64| unsent_limit(PACE_BYTES, Duration::from_secs(PACE_BYTES * 8) / bits as u32);
         assert_eq!(limit(1_000_000), MIN_UNSENT_LIMIT);
-        assert_eq!(limit(10_000_000), 2 * MIN_UNSENT_LIMIT);
-        assert_eq!(limit(100_000_000), UNSENT_LIMIT);
+        assert_eq!(limit(20_000_000), 10_000);
+        assert_eq!(limit(100_000_000), 50_000);
         assert_eq!(limit(1_000_000_000), UNSENT_LIMIT);
         assert_eq!(limit(2_000_000_000), 2 * UNSENT_LIMIT);
         assert_eq!(limit(4_000_000_000), MAX_UNSENT_LIMIT);
         assert_eq!(unsent_limit(PACE_BYTES, Duration::ZERO), MAX_UNSENT_LIMIT);
+    }
+
+    #[test]
+    fn a_slow_path_is_not_given_in_one_batch_what_its_kernel_may_not_hold() {
+        let batch = |limit| Pace { limit, ..Pace::default() }.batch();
+        assert_eq!(batch(UNSENT_LIMIT), WRITE_BATCH);
+        assert_eq!(batch(10_000), 5000);
     }
 
     #[test]
