@@ -176,7 +176,7 @@ impl Mover {
                     }
                     continue;
                 }
-                () = self.shared().mover.anew() => {}
+                () = self.shared().mover.anew() => opened.dial_again(),
                 () = calls.next(self.shared().mover.calls()) => {}
                 () = self.follow(records) => {}
                 () = impatient => return Ok(()),

@@ -29,6 +29,7 @@ struct Standing {
 /// One attempt: a race, and what came of it so far.
 struct Attempt {
     joiner: Joiner,
+    ways: Vec<Candidate>,
     race: Race,
     /// The race may bring further carriers.
     racing: bool,
@@ -51,7 +52,7 @@ impl Joiner {
         stands_by: bool,
         opened: Arc<Openings>,
     ) -> Result<(), ()> {
-        Attempt::new(self.clone(), self.race(ways), stands_by, opened).run().await
+        Attempt::new(self.clone(), ways, stands_by, opened).run().await
     }
 }
 
@@ -65,9 +66,18 @@ enum End {
 }
 
 impl Attempt {
-    fn new(joiner: Joiner, race: Race, stands_by: bool, opened: Arc<Openings>) -> Self {
+    fn new(joiner: Joiner, ways: Vec<Candidate>, stands_by: bool, opened: Arc<Openings>) -> Self {
+        let race = joiner.race(ways.clone());
         let (standing, pending) = (Vec::new(), Pending::default());
-        Self { joiner, race, racing: true, standing, pending, predecessor: None, stands_by, opened }
+        Self { joiner, ways, race, racing: true, standing, pending, predecessor: None, stands_by, opened }
+    }
+
+    /// Dials all ways again, unless something was heard on one of them. What waits for an answer goes on waiting.
+    fn dial_again(&mut self) {
+        if self.predecessor.is_none() && self.pending.iter().all(|path| path.early) {
+            self.race = self.joiner.race(self.ways.clone());
+            self.racing = true;
+        }
     }
 
     /// Returns once a path was answered, or nothing is left to try. Cancel-safe: what was opened is given up.
@@ -144,7 +154,7 @@ impl Attempt {
 
     /// Waits for the next path that is answered.
     async fn next_answer(&mut self) -> End {
-        let shared = self.joiner.shared.clone();
+        let (shared, opened) = (self.joiner.shared.clone(), self.opened.clone());
         loop {
             let turn = self.open_what_may();
             if !self.racing && self.pending.is_empty() && self.standing.is_empty() {
@@ -170,6 +180,7 @@ impl Attempt {
                     }
                 },
                 () = turn => {}
+                () = opened.asked_again() => self.dial_again(),
             }
         }
     }

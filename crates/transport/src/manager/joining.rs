@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use whimbrel_proto::{PathId, PathState, Priority};
 
 use super::pending::{Opening, PendingPath};
@@ -35,11 +36,23 @@ pub(crate) struct Opened {
 pub(crate) struct Openings {
     first: OnceLock<Opened>,
     paths: Mutex<Vec<PathId>>,
+    again: Notify,
 }
 
 impl Openings {
     pub(crate) fn first(&self) -> Option<&Opened> {
         self.first.get()
+    }
+
+    /// Has the attempt dial once more, beside what it has opened, if it has heard nothing yet: a host may have an
+    /// address before it has the route, and what it sent meanwhile went nowhere.
+    pub(crate) fn dial_again(&self) {
+        self.again.notify_one();
+    }
+
+    /// Waits for [`dial_again`](Self::dial_again). Cancel-safe.
+    pub(super) async fn asked_again(&self) {
+        self.again.notified().await;
     }
 
     pub(super) fn note(&self, path: &PendingPath) {
