@@ -54,6 +54,20 @@ impl Joiner {
     ) -> Result<(), ()> {
         Attempt::new(self.clone(), ways, stands_by, opened).run().await
     }
+
+    /// Gives paths up that were answered as well, perhaps at the same moment.
+    fn retire(&self, paths: Vec<PathId>) {
+        if paths.is_empty() {
+            return;
+        }
+        self.shared.with(|state| {
+            for path in paths {
+                if state.engine.path_state(path) == Some(PathState::Active) {
+                    state.engine.retire_path(Instant::now(), path);
+                }
+            }
+        });
+    }
 }
 
 /// How an attempt ended.
@@ -85,17 +99,37 @@ impl Attempt {
         match self.next_answer().await {
             End::Answered(path) => {
                 self.answered(&path);
+                self.retire_twins(&path);
                 if self.has_successor(&path) {
                     self.predecessor = Some(path.id);
                     tokio::spawn(self.take_over(path.id));
                 } else {
-                    self.retire(self.pending.iter().map(|other| other.id).collect());
+                    self.joiner.retire(self.pending.iter().map(|other| other.id).collect());
                 }
                 Ok(())
             }
             End::Failed => Err(()),
             End::Over => Ok(()),
         }
+    }
+
+    /// Paths that were opened beside one that was answered, over the same carrier, have their answers on the way, and
+    /// perhaps data: they are retired when these are here, not given up before.
+    fn retire_twins(&mut self, path: &PendingPath) {
+        let mut twins = self.pending.take_twins_of(path);
+        if twins.is_empty() {
+            return;
+        }
+        let joiner = self.joiner.clone();
+        tokio::spawn(async move {
+            while !twins.is_empty() {
+                match twins.news(&joiner.shared).await {
+                    News::Up(twin) => joiner.retire(vec![twin.id]),
+                    News::Failed(_) => {}
+                    News::Over => return,
+                }
+            }
+        });
     }
 
     /// Whether TCP is under way between the places of a path that was answered over QUIC. Nothing else is gone on with.
@@ -131,25 +165,11 @@ impl Attempt {
                 if let End::Answered(path) = end {
                     tracing::debug!(connection = %shared.id, path = %path.id, %from, "takes over");
                     self.answered(&path);
-                    self.retire(vec![from]);
+                    self.joiner.retire(vec![from]);
                 }
             }
             () = gone => {}
         }
-    }
-
-    /// Gives paths up that were answered as well, perhaps at the same moment.
-    fn retire(&self, paths: Vec<PathId>) {
-        if paths.is_empty() {
-            return;
-        }
-        self.joiner.shared.with(|state| {
-            for path in paths {
-                if state.engine.path_state(path) == Some(PathState::Active) {
-                    state.engine.retire_path(Instant::now(), path);
-                }
-            }
-        });
     }
 
     /// Waits for the next path that is answered.

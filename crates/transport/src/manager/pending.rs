@@ -107,6 +107,11 @@ impl Pending {
         self.0.retain(keep);
     }
 
+    /// Takes out those of the same carrier between the same places.
+    pub(super) fn take_twins_of(&mut self, path: &PendingPath) -> Self {
+        Self(self.0.extract_if(.., |other| other.way == path.way && other.kind == path.kind).collect())
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &PendingPath> {
         self.0.iter()
     }

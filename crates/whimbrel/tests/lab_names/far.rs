@@ -33,8 +33,8 @@ fn moved(world: &World, blocked: &[Block], nodes: &[&Node]) -> Duration {
     std::thread::sleep(CALM);
     nodes.iter().for_each(|node| node.leave());
     std::thread::sleep(ms(20));
-    let began = Instant::now();
     nodes.iter().for_each(|node| _ = node.arrive());
+    let began = Instant::now();
     world.client_node().wait(echo.say(b"there"));
     began.elapsed()
 }
@@ -98,8 +98,8 @@ fn the_record_of_a_server_that_moves_is_there_after_half_a_round_trip() {
     let server = world.server_node();
     server.leave();
     std::thread::sleep(ms(20));
-    let began = Instant::now();
     let ip = server.arrive();
+    let began = Instant::now();
     let published = names.wait(async {
         while !watcher.next().await.record().addrs.iter().any(|at| at.ip() == ip) {}
         began.elapsed()
