@@ -236,7 +236,7 @@ impl Mover {
                     state.engine.path_lost(Instant::now(), path);
                 } else {
                     // The record may be older than what the server said itself: if the path works, it shows so.
-                    state.engine.suspect_path(path);
+                    state.engine.suspect_path(Instant::now(), path);
                 }
             }
         });

@@ -161,13 +161,16 @@ impl Attempt {
         };
         tokio::select! {
             biased;
-            end = self.next_answer() => {
-                if let End::Answered(path) = end {
+            end = self.next_answer() => match end {
+                End::Answered(path) => {
                     tracing::debug!(connection = %shared.id, path = %path.id, %from, "takes over");
                     self.answered(&path);
                     self.joiner.retire(vec![from]);
                 }
-            }
+                // The peer may be gone, which nothing would tell while there is nothing to send.
+                End::Failed => shared.with(|state| state.engine.ping(Instant::now(), from)),
+                End::Over => {}
+            },
             () = gone => {}
         }
     }
