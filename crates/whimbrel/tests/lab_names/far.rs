@@ -65,6 +65,17 @@ fn where_udp_is_blocked_a_server_that_moves_is_heard_again_after_four_round_trip
     at_most("server moves, UDP blocked", took, RTT * 4);
 }
 
+/// The same, and the service pushes to a client that had to join it anew meanwhile.
+#[test]
+fn where_udp_is_blocked_both_move_within_four_round_trips() {
+    if !require!() {
+        return;
+    }
+    let world = far();
+    let took = moved(&world, &[Block::Udp], &[world.client_node(), world.server_node()]);
+    at_most("both move, UDP blocked", took, RTT * 4);
+}
+
 /// As behind a gateway that lets no notice out: its record tells where it is.
 #[test]
 fn a_server_whose_notice_is_lost_is_heard_again_after_two_round_trips() {
