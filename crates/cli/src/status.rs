@@ -196,7 +196,7 @@ fn paths(stats: &ConnectionStats, addresses: &AddressSet) -> Vec<PathReport> {
     let report = |path: &whimbrel_transport::PathInfo| PathReport {
         id: path.id,
         local: path.local,
-        remote: path.remote,
+        remote: path.remote.address(),
         interface: interface(path.local.ip()),
         state: state(path.state),
         carrier: path.carrier.to_string(),

@@ -179,7 +179,8 @@ impl Connection {
         self.session.notices.is_newest(sequence)
     }
 
-    /// Client: an authentic notice came. False if it is no newer than one that came before, and must be ignored.
+    /// Client: an authentic notice came. False if it is no newer than one that came before, and must be
+    /// ignored.
     pub fn hear_notice(&mut self, sequence: u64) -> bool {
         self.session.notices.hear(sequence)
     }

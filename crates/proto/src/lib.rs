@@ -80,8 +80,8 @@ pub use scheduler::{SchedulerKind, UnknownScheduler};
 pub use first_flight::{FirstFlight, refusal};
 pub use frame::{Join, Open, PathReport};
 
-/// The protocol's inner parts, for fuzzers and for tests that speak it by hand. What is here may change at any
-/// time.
+/// The protocol's inner parts, for fuzzers and for tests that speak it by hand. What is here may change at
+/// any time.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     /// What segments consist of.

@@ -37,7 +37,9 @@ pub enum PathState {
     Lost,
 }
 
-/// What the driver knows of a carrier, as far as it does (`TCP_INFO`, a QUIC path's statistics).
+/// What the driver knows of a carrier, as far as it does (`TCP_INFO`, a QUIC path's statistics). `rate` and
+/// `loss` are reported only where the carrier's figures reach to the peer, not where they end at a hop
+/// between.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CarrierReport {
     /// Bytes taken and not put on the wire yet.

@@ -99,7 +99,8 @@ impl PathTable {
         known.chain(self.unseen.iter().copied()).take(MAX_REPORTS).collect()
     }
 
-    /// Writes down what has to be known when no path is left: which ids were used, and our word on lost paths.
+    /// Writes down what has to be known when no path is left: which ids were used, and our word on lost
+    /// paths.
     pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
         self.ids.write_down(out);
         let reports = self.final_reports();

@@ -1,9 +1,9 @@
-//! What a connection is without any path: who its ends are, its streams with their credit and memory, what both
-//! sides agreed on, and how far it is on its way to its end. It survives the loss of all paths.
+//! What a connection is without any path: who its ends are, its streams with their credit and memory, what
+//! both sides agreed on, and how far it is on its way to its end. It survives the loss of all paths.
 //!
 //! Nothing here knows a point in time: where one matters, it is a duration since the connection began, and is
-//! handed in. What has to be told is a statement of the newest value, so a lost one is simply marked again, and
-//! whoever has lost all marks may mark everything.
+//! handed in. What has to be told is a statement of the newest value, so a lost one is simply marked again,
+//! and whoever has lost all marks may mark everything.
 
 pub(crate) mod addresses;
 pub(crate) mod credit;
@@ -36,8 +36,8 @@ use streams::{Limits, Streams};
 
 pub use streams::Read;
 
-/// A connection, as far as it does not depend on paths. Its parts guard their own state; what concerns several of
-/// them is done here.
+/// A connection, as far as it does not depend on paths. Its parts guard their own state; what concerns
+/// several of them is done here.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) identity: Identity,

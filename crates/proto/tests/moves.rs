@@ -206,7 +206,8 @@ fn an_idle_path_that_was_suspected_from_outside_revives() {
         let id = sim.open(Side::Client).unwrap();
         sim.settle();
         sim.advance(secs(5));
-        sim.connection(side).unwrap().suspect_path(PathId(0));
+        let now = sim.now;
+        sim.connection(side).unwrap().suspect_path(now, PathId(0));
         sim.write(side, id, 1000);
         sim.advance(ms(200));
         assert_eq!(sim.read_all(side.peer()), 1000);
@@ -239,8 +240,9 @@ fn acknowledgements_avoid_a_suspect_path_while_another_works() {
     let id = sim.open(Side::Client).unwrap();
     sim.settle();
     sim.stall(0, true);
-    sim.server().suspect_path(PathId(0));
-    sim.client.suspect_path(PathId(0));
+    let now = sim.now;
+    sim.server().suspect_path(now, PathId(0));
+    sim.client.suspect_path(now, PathId(0));
     let index = sim.dial_with(ms(10)).unwrap();
     sim.write(Side::Client, id, 5000);
     // JOIN and data are at the server, JOINED is on its way.

@@ -250,8 +250,8 @@ fn a_full_window_is_not_held_up_by_a_dead_path() {
     }
 }
 
-/// A steady trickle over two long paths, each of which carries a part of it: what sits on a path that dies silently is
-/// there again within three round trips and 200 ms.
+/// A steady trickle over two long paths, each of which carries a part of it: what sits on a path that dies
+/// silently is there again within three round trips and 200 ms.
 #[test]
 fn a_trickle_leaves_a_dead_path_within_three_round_trips() {
     const RTT: u64 = 300;

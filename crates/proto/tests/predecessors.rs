@@ -290,3 +290,41 @@ fn dials_that_nobody_answers_do_not_prolong_the_linger_time() {
     assert!(sim.client.is_closed(), "ten minutes without contact");
     assert_eq!(identity(Side::Client), sim.server().peer());
 }
+
+/// A carrier may not tell that its peer is gone; its path is suspect then, and no contact either.
+#[test]
+fn a_path_that_is_silent_for_ever_does_not_prolong_the_linger_time() {
+    let mut config = Config::default();
+    config.params.linger = secs(600);
+    let options = Options { client: config.clone(), server: config, ..Options::default() };
+    let mut sim = Sim::established(options);
+    let id = sim.open(Side::Client).unwrap();
+    sim.dial();
+    sim.settle();
+    sim.stall(1, true);
+    sim.cut(0, Cut::Both);
+    sim.write(Side::Client, id, 1000);
+    sim.advance(secs(595));
+    assert!(!sim.client.is_closed());
+    sim.advance(secs(10));
+    assert!(sim.client.is_closed(), "ten minutes without contact");
+}
+
+/// Half of a path may work: what arrives is contact, however silent the other half.
+#[test]
+fn who_is_heard_is_not_given_up() {
+    let mut config = Config::default();
+    config.params.linger = secs(600);
+    let options = Options { client: config.clone(), server: config, ..Options::default() };
+    let mut sim = Sim::established(options);
+    let now = sim.now;
+    sim.server().suspect_path(now, PathId(0));
+    let id = sim.open(Side::Client).unwrap();
+    for _ in 0..70 {
+        sim.write(Side::Client, id, 10);
+        sim.advance(secs(10));
+        let now = sim.now;
+        sim.server().suspect_path(now, PathId(0));
+    }
+    assert!(!sim.server().is_closed() && !sim.client.is_closed());
+}

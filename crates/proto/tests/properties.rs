@@ -227,10 +227,11 @@ fn apply(sim: &mut Sim, op: &Op, ending: &mut Ending) {
         Op::Offline(offline) => sim.offline = offline,
         Op::Advance(millis) => sim.advance(ms(millis.into())),
         Op::Suspect(side) => {
+            let now = sim.now;
             if let Some(connection) = sim.connection(side)
                 && let Some(path) = connection.paths().first()
             {
-                connection.suspect_path(path.id);
+                connection.suspect_path(now, path.id);
             }
         }
         Op::Retire(index) => {

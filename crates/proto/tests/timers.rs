@@ -185,8 +185,9 @@ fn deadlines_lie_ahead_after_they_were_handled() {
 fn anything_that_arrives_revives() {
     let (mut sim, _) = steady(Options::default());
     sim.stall(0, true);
-    sim.client.suspect_path(PATH);
-    sim.server().suspect_path(PATH);
+    let now = sim.now;
+    sim.client.suspect_path(now, PATH);
+    sim.server().suspect_path(now, PATH);
     sim.advance(secs(5));
     let state = sim.path(Side::Client, PATH).map(|p| p.state);
     assert_eq!(state, Some(PathState::Suspect));

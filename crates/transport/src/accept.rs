@@ -226,7 +226,7 @@ mod tests {
             let (local, remote) = (self.0.local_addr()?, self.0.peer_addr()?);
             let tls = TlsChannel::server(self.1).map_err(io::Error::other)?;
             let carrier = TcpCarrier::new(id, CarrierKind::Tcp, self.0, tls, Vec::new());
-            Ok((PathIo::tcp(id, local, remote, carrier), Vec::new()))
+            Ok((PathIo::tcp(id, local, remote.into(), carrier), Vec::new()))
         }
 
         async fn refuse(self, _: CloseCode, _: &str) -> io::Result<()> {

@@ -102,9 +102,24 @@ impl FromStr for Carriers {
     }
 }
 
+/// Of how much of a path its carrier's figures tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Extent {
+    /// Of the whole: what the carrier takes for acknowledged was acknowledged by the peer.
+    EndToEnd,
+    /// Of the way to the next hop, which ends the carrier and passes the bytes on. The figures say how fast
+    /// that hop takes bytes, and nothing of whether the peer lives or how far away it is.
+    NextHop,
+}
+
 /// What a carrier knows of its path: the kernel for TCP (`TCP_INFO`, tcp(7)), QUIC's own estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CarrierStats {
+    /// Of how much of the path all of this tells. Where that is not the whole, "the peer" below is the next
+    /// hop.
+    pub extent: Extent,
     /// Smoothed round-trip time.
     pub srtt: Duration,
     /// Its mean deviation.
@@ -121,6 +136,16 @@ pub struct CarrierStats {
     pub since_ack: Option<Duration>,
     /// Retransmission timeouts since it last acknowledged anything new.
     pub timeouts: u32,
+}
+
+impl CarrierStats {
+    /// Time since the peer itself acknowledged something new; `None` if the carrier cannot tell.
+    pub(crate) fn since_peer_ack(&self) -> Option<Duration> {
+        // A kernel that backs off hears nothing new, although the other end's own segments still come, and
+        // repeat old acknowledgements.
+        let tells = self.extent == Extent::EndToEnd && self.timeouts == 0;
+        self.since_ack.filter(|_| tells)
+    }
 }
 
 /// Why a path ended.
@@ -167,5 +192,25 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_peer_acknowledged_lately_is_progress() {
+        let ack = Some(Duration::from_millis(3));
+        let since_peer_ack = |extent, since_ack, timeouts| {
+            let (srtt, rttvar) = (Duration::from_millis(20), Duration::ZERO);
+            let (cwnd, unsent, delivery_rate, lost) = (14_600, 0, 0, 0);
+            CarrierStats { extent, srtt, rttvar, cwnd, unsent, delivery_rate, lost, since_ack, timeouts }
+                .since_peer_ack()
+        };
+        assert_eq!(since_peer_ack(Extent::EndToEnd, ack, 0), ack);
+        assert_eq!(since_peer_ack(Extent::EndToEnd, ack, 1), None, "it may repeat an old acknowledgement");
+        assert_eq!(since_peer_ack(Extent::EndToEnd, None, 0), None);
+        assert_eq!(since_peer_ack(Extent::NextHop, ack, 0), None, "the next hop lives, perhaps not the peer");
     }
 }

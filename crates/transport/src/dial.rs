@@ -18,7 +18,8 @@ use whimbrel_proto::PathId;
 pub(crate) use race::Race;
 
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
-use crate::carrier::{CarrierKind, Carriers, Reach, Sizes, TcpCarrier};
+use crate::carrier::{CarrierKind, Carriers, Extent, Reach, Sizes, TcpCarrier};
+use crate::locator::Locator;
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
 use crate::tls::TlsChannel;
@@ -37,7 +38,7 @@ const UNANSWERED_LIMIT: u64 = 64 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) local: Option<LocalAddress>,
-    pub(crate) remote: SocketAddr,
+    pub(crate) remote: Locator,
 }
 
 /// Whom to dial, and as whom.
@@ -62,7 +63,7 @@ impl Dialler {
     }
 
     /// Whether both carriers are dialled at once, so that QUIC's 0-RTT data saves a round trip.
-    fn opens_with_quic(&self, remote: SocketAddr) -> bool {
+    fn opens_with_quic(&self, remote: Locator) -> bool {
         let is_far = self.rtt.is_none_or(|rtt| rtt >= FAR);
         self.carriers == Carriers::Auto && is_far && !self.is_here(remote.ip())
     }
@@ -71,8 +72,8 @@ impl Dialler {
 /// A carrier that stands.
 pub(crate) struct Dialled {
     carrier: Carrier,
-    /// How long it took. `None` if nothing was heard from the peer yet: only an answer will tell that the
-    /// peer can be reached on it.
+    /// How long it took. `None` if nothing was heard from there yet: only an answer will tell that the peer
+    /// can be reached on it.
     pub(crate) rtt: Option<Duration>,
     pub(crate) local: SocketAddr,
     pub(crate) way: Candidate,
@@ -89,6 +90,15 @@ impl Dialled {
             Carrier::Tcp(_, _, kind) => *kind,
             Carrier::Quic(_) => CarrierKind::Quic,
         }
+    }
+
+    /// What a round trip to the peer takes, as far as that is known by now.
+    pub(crate) fn peer_rtt(&self) -> Option<Duration> {
+        let extent = match &self.carrier {
+            Carrier::Tcp(..) => self.way.remote.tcp_extent(),
+            Carrier::Quic(_) => Extent::EndToEnd,
+        };
+        self.rtt.filter(|_| extent == Extent::EndToEnd)
     }
 
     /// It can be written to before anything was heard from the peer.
@@ -123,12 +133,12 @@ impl Dialled {
 /// addresses may be used; otherwise the kernel's own choice is tried too.
 pub(crate) fn candidates(
     local: &AddressSet,
-    remote: &[SocketAddr],
+    remote: &[Locator],
     avoid: &[IpAddr],
     exclusive: bool,
 ) -> Vec<Candidate> {
     let mut ways = Vec::new();
-    for &remote in remote.iter().filter(|remote| is_dialable(**remote)) {
+    for &remote in remote.iter().filter(|remote| is_dialable(remote.address())) {
         let from_routes = Candidate { local: None, remote };
         let bound: Vec<Candidate> = local
             .addresses
@@ -138,7 +148,7 @@ pub(crate) fn candidates(
             .collect();
         let avoided = |c: &Candidate| c.local.as_ref().is_some_and(|l| avoid.contains(&l.ip));
         let (last, first): (Vec<_>, Vec<_>) = bound.into_iter().partition(avoided);
-        let family_exists = local.addresses.iter().any(|l| l.ip.is_ipv4() == remote.is_ipv4());
+        let family_exists = local.addresses.iter().any(|l| l.ip.is_ipv4() == remote.ip().is_ipv4());
         let mut mine = Vec::new();
         if !exclusive && avoid.is_empty() && family_exists {
             mine.push(from_routes.clone());
@@ -164,8 +174,8 @@ pub(crate) fn candidates(
 }
 
 /// Whether an address can be the source for a remote one.
-pub(crate) fn fits(local: &LocalAddress, remote: SocketAddr, all: &AddressSet, exclusive: bool) -> bool {
-    if local.ip.is_ipv4() != remote.is_ipv4() || !is_dialable(remote) {
+pub(crate) fn fits(local: &LocalAddress, remote: Locator, all: &AddressSet, exclusive: bool) -> bool {
+    if local.ip.is_ipv4() != remote.ip().is_ipv4() || !is_dialable(remote.address()) {
         return false;
     }
     if exclusive {
@@ -210,6 +220,10 @@ mod tests {
         AddressSet { addresses: addresses.collect(), ..AddressSet::default() }
     }
 
+    fn at(text: &str) -> Locator {
+        Locator::Direct(text.parse().unwrap())
+    }
+
     fn names(ways: &[Candidate]) -> Vec<String> {
         let interface = |c: &Candidate| c.local.as_ref().and_then(|l| l.interface.clone());
         ways.iter().map(|c| interface(c).map_or("routes".into(), |i| i.to_string())).collect()
@@ -218,15 +232,14 @@ mod tests {
     #[test]
     fn routes_come_first_on_a_healthy_host() {
         let local = set(&[("127.0.0.1", "lo"), ("10.0.0.2", "wifi0"), ("10.1.0.2", "lte0")]);
-        let ways = candidates(&local, &["192.0.2.1:1".parse().unwrap()], &[], false);
+        let ways = candidates(&local, &[at("192.0.2.1:1")], &[], false);
         assert_eq!(names(&ways), ["routes", "wifi0", "lte0"]);
     }
 
     #[test]
     fn another_interface_than_the_suspect_one_comes_first() {
         let local = set(&[("10.0.0.2", "wifi0"), ("10.1.0.2", "lte0")]);
-        let ways =
-            candidates(&local, &["192.0.2.1:1".parse().unwrap()], &["10.0.0.2".parse().unwrap()], false);
+        let ways = candidates(&local, &[at("192.0.2.1:1")], &["10.0.0.2".parse().unwrap()], false);
         assert_eq!(names(&ways), ["lte0", "routes", "wifi0"]);
     }
 
@@ -234,7 +247,7 @@ mod tests {
     fn a_remote_on_this_host_is_left_to_the_routes() {
         let local = set(&[("127.0.0.1", "lo"), ("10.0.0.2", "eth0")]);
         for remote in ["127.0.0.1:1", "10.0.0.2:1"] {
-            assert_eq!(names(&candidates(&local, &[remote.parse().unwrap()], &[], false)), ["routes"]);
+            assert_eq!(names(&candidates(&local, &[at(remote)], &[], false)), ["routes"]);
         }
     }
 
@@ -243,11 +256,8 @@ mod tests {
         let local = set(&[("10.0.0.2", "eth0")]);
         for remote in ["0.0.0.0:22", "192.0.2.1:0", "224.0.0.1:5353", "255.255.255.255:9"] {
             for exclusive in [true, false] {
-                assert!(
-                    candidates(&local, &[remote.parse().unwrap()], &[], exclusive).is_empty(),
-                    "{remote}"
-                );
-                assert!(!fits(&local.addresses[0], remote.parse().unwrap(), &local, exclusive), "{remote}");
+                assert!(candidates(&local, &[at(remote)], &[], exclusive).is_empty(), "{remote}");
+                assert!(!fits(&local.addresses[0], at(remote), &local, exclusive), "{remote}");
             }
         }
     }
@@ -255,8 +265,8 @@ mod tests {
     #[test]
     fn an_exclusive_monitor_allows_its_own_addresses_only() {
         let local = set(&[("127.0.0.2", "a")]);
-        assert_eq!(names(&candidates(&local, &["127.0.0.9:1".parse().unwrap()], &[], true)), ["a"]);
-        assert!(candidates(&set(&[]), &["127.0.0.9:1".parse().unwrap()], &[], true).is_empty());
+        assert_eq!(names(&candidates(&local, &[at("127.0.0.9:1")], &[], true)), ["a"]);
+        assert!(candidates(&set(&[]), &[at("127.0.0.9:1")], &[], true).is_empty());
     }
 
     fn somebody() -> Dialler {
@@ -282,7 +292,7 @@ mod tests {
         remote.bind("127.0.171.1:0".parse().unwrap()).unwrap();
         let remote = remote.listen(4).unwrap();
         let local = LocalAddress { ip: "127.0.171.2".parse().unwrap(), interface: None };
-        let way = Candidate { local: Some(local), remote: remote.local_addr().unwrap() };
+        let way = Candidate { local: Some(local), remote: remote.local_addr().unwrap().into() };
         let dialled = Race::new(somebody(), vec![way]).next().await.unwrap();
         crate::sockets::listener(dialled.local, CarrierKind::Tcp).unwrap();
     }
@@ -290,7 +300,7 @@ mod tests {
     #[test]
     fn every_remote_gets_its_best_way_before_any_gets_its_second() {
         let local = set(&[("10.0.0.2", "a"), ("fd00::2", "b")]);
-        let remotes = ["192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:1".parse().unwrap()];
+        let remotes = ["192.0.2.1:1", "[2001:db8::1]:1"].map(at);
         let ways = candidates(&local, &remotes, &[], false);
         assert_eq!(ways[0].remote, remotes[0]);
         assert_eq!(ways[1].remote, remotes[1]);

@@ -109,12 +109,10 @@ impl Driver {
         let paths = self.shared.lock().paths.clone();
         for path in paths {
             let due = self.shared.lock().engine.suspect_deadline(path.id).is_some_and(|at| at <= now);
-            // A kernel that backs off hears nothing new, although the peer's own segments still come, and repeat
-            // old acknowledgements.
             if due
-                && let Some(stats) = path.stats().filter(|stats| stats.timeouts == 0)
+                && let Some(ago) = path.stats().and_then(|stats| stats.since_peer_ack())
                 // Only what was acknowledged since counts: the carrier may have heard more than the engine.
-                && let Some(at) = stats.since_ack.and_then(|ago| now.checked_sub(ago + TIMER_SLACK))
+                && let Some(at) = now.checked_sub(ago + TIMER_SLACK)
             {
                 self.shared.lock().engine.carrier_progress(path.id, at);
             }
@@ -193,7 +191,7 @@ mod tests {
         let tls = TlsChannel::client(TlsIdentity::new(&ours).unwrap().client, theirs.id()).unwrap();
         let local = socket.local_addr().unwrap();
         let carrier = TcpCarrier::new(id, CarrierKind::Tcp, socket, tls, Vec::new());
-        shared.with(|state| state.paths.push(Arc::new(PathIo::tcp(id, local, remote, carrier))));
+        shared.with(|state| state.paths.push(Arc::new(PathIo::tcp(id, local, remote.into(), carrier))));
 
         let driver = tokio::spawn(Driver::new(shared.clone()));
         // The path is up and its timer runs.

@@ -25,6 +25,7 @@ use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::{BindError, ConnectError, ListenError, ResolveError};
 use crate::listener::Listener;
 use crate::listeners::Allow;
+use crate::locator::Locator;
 use crate::monitor::AddressSet;
 use crate::publisher::Publisher;
 use crate::report::ConnectionStats;
@@ -160,7 +161,7 @@ impl Endpoint {
         let config = inner.engine_config(name.as_ref());
         let id = ConnectionId::random();
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
-        let shared = inner.shared(engine, addr.addrs);
+        let shared = inner.shared(engine, addr.addrs.into_iter().map(Locator::Direct).collect());
         inner.registry.add_dialled(&shared);
         let supply = Supply::new(inner, &shared, name.clone());
         Ok((Connection::new(shared, name), supply))

@@ -16,6 +16,7 @@ use crate::carrier::{Reach, Sizes};
 use crate::config::Config;
 use crate::half_open::HalfOpen;
 use crate::listeners::Listeners;
+use crate::locator::Locator;
 use crate::manager::PathPolicy;
 use crate::monitor::{AddressMonitor, AddressSet, LocalAddress};
 use crate::registry::Registry;
@@ -113,7 +114,7 @@ impl EndpointCore {
     }
 
     /// What a new connection's tasks and handles will share.
-    pub(crate) fn shared(&self, engine: whimbrel_proto::Connection, remote: Vec<SocketAddr>) -> Arc<Shared> {
+    pub(crate) fn shared(&self, engine: whimbrel_proto::Connection, remote: Vec<Locator>) -> Arc<Shared> {
         Shared::new(engine, remote, self.policy.clone(), self.announcements.clone())
     }
 

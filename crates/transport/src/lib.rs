@@ -21,6 +21,7 @@ mod error;
 mod half_open;
 mod listener;
 mod listeners;
+mod locator;
 mod manager;
 mod monitor;
 mod mover;
@@ -38,7 +39,7 @@ mod sys;
 mod tls;
 mod whereabouts;
 
-pub use carrier::{CarrierKind, CarrierStats, Carriers, UnknownCarrier};
+pub use carrier::{CarrierKind, CarrierStats, Carriers, Extent, UnknownCarrier};
 pub use config::Config;
 pub use connection::Connection;
 pub use control::PathControl;
@@ -46,6 +47,7 @@ pub use endpoint::{Builder, Endpoint, ListenOptions, Target};
 pub use error::{BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError};
 pub use listener::Listener;
 pub use listeners::Allow;
+pub use locator::Locator;
 pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selector, UnknownPolicy};
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;

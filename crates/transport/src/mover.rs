@@ -176,7 +176,7 @@ impl Mover {
                     }
                     continue;
                 }
-                () = self.shared().mover.anew() => {}
+                () = self.shared().mover.anew() => opened.dial_again(),
                 () = calls.next(self.shared().mover.calls()) => {}
                 () = self.follow(records) => {}
                 () = impatient => return Ok(()),
@@ -236,7 +236,7 @@ impl Mover {
                     state.engine.path_lost(Instant::now(), path);
                 } else {
                     // The record may be older than what the server said itself: if the path works, it shows so.
-                    state.engine.suspect_path(path);
+                    state.engine.suspect_path(Instant::now(), path);
                 }
             }
         });

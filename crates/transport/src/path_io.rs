@@ -8,6 +8,7 @@ use whimbrel_proto::PathId;
 
 use crate::carrier::quic::QuicCarrier;
 use crate::carrier::{CarrierKind, CarrierStats, Flow, PathError, Segments, TcpCarrier, Worked};
+use crate::locator::Locator;
 
 enum Carrier {
     Tcp(Box<TcpCarrier>),
@@ -18,22 +19,22 @@ enum Carrier {
 pub(crate) struct PathIo {
     pub(crate) id: PathId,
     pub(crate) local: SocketAddr,
-    pub(crate) remote: SocketAddr,
+    pub(crate) remote: Locator,
     pub(crate) since: Instant,
     carrier: Carrier,
 }
 
 impl PathIo {
-    pub(crate) fn tcp(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: TcpCarrier) -> Self {
+    pub(crate) fn tcp(id: PathId, local: SocketAddr, remote: Locator, carrier: TcpCarrier) -> Self {
         Self::new(id, local, remote, Carrier::Tcp(Box::new(carrier)))
     }
 
-    pub(crate) fn quic(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: QuicCarrier) -> Self {
+    pub(crate) fn quic(id: PathId, local: SocketAddr, remote: Locator, carrier: QuicCarrier) -> Self {
         Self::new(id, local, remote, Carrier::Quic(Box::new(carrier)))
     }
 
-    fn new(id: PathId, local: SocketAddr, remote: SocketAddr, carrier: Carrier) -> Self {
-        let (local, remote) = (canonical(local), canonical(remote));
+    fn new(id: PathId, local: SocketAddr, remote: Locator, carrier: Carrier) -> Self {
+        let (local, remote) = (canonical(local), remote.canonical());
         Self { id, local, remote, since: Instant::now(), carrier }
     }
 
@@ -104,7 +105,7 @@ impl PathIo {
     /// What the carrier knows of the path, if it can tell.
     pub(crate) fn stats(&self) -> Option<CarrierStats> {
         match &self.carrier {
-            Carrier::Tcp(tcp) => tcp.stats(),
+            Carrier::Tcp(tcp) => tcp.stats(self.remote.tcp_extent()),
             Carrier::Quic(quic) => Some(quic.stats()),
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use whimbrel_proto::{CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind};
 
 use crate::carrier::{CarrierKind, CarrierStats};
+use crate::locator::Locator;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +49,8 @@ pub enum ConnectionEvent {
         path: u64,
         /// Our end.
         local: SocketAddr,
-        /// The peer's end.
-        remote: SocketAddr,
+        /// The peer's end: where it was dialled, or where it dialled from.
+        remote: Locator,
         /// How long the connection had no working path before, if it had none.
         recovery: Option<Duration>,
     },
@@ -64,8 +65,8 @@ pub enum ConnectionEvent {
         path: u64,
         /// Our end.
         local: SocketAddr,
-        /// The peer's end.
-        remote: SocketAddr,
+        /// The peer's end: where it was dialled, or where it dialled from.
+        remote: Locator,
     },
     /// No path works just now.
     Unreachable,
@@ -94,8 +95,8 @@ pub struct PathInfo {
     pub id: u64,
     /// Our end.
     pub local: SocketAddr,
-    /// The peer's end.
-    pub remote: SocketAddr,
+    /// The peer's end: where it was dialled, or where it dialled from.
+    pub remote: Locator,
     /// Where it stands.
     pub state: PathState,
     /// Whether it carries data, or stands by.

@@ -22,6 +22,7 @@ pub(crate) use self::state::{Locked, State};
 pub(crate) use self::wakers::Wait;
 use crate::announce::Announcements;
 use crate::carrier::PathError;
+use crate::locator::Locator;
 use crate::manager::PathPolicy;
 use crate::path_io::PathIo;
 use crate::report::{CloseReason, ConnectionEvent};
@@ -46,7 +47,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         engine: Engine,
-        remote: Vec<SocketAddr>,
+        remote: Vec<Locator>,
         policy: Arc<PathPolicy>,
         announcements: Arc<Announcements>,
     ) -> Arc<Self> {
@@ -179,18 +180,20 @@ impl Shared {
     }
 
     /// Client: the server may be there.
-    pub(crate) fn is_remote(&self, address: SocketAddr) -> bool {
-        let announced = || self.lock().engine.peer_addresses().iter().any(|(_, at, _)| *at == address);
-        self.remote().contains(&address) || announced()
+    pub(crate) fn is_remote(&self, place: Locator) -> bool {
+        let announced =
+            || self.lock().engine.peer_addresses().iter().any(|(_, at, _)| Locator::Direct(*at) == place);
+        self.remote().contains(&place) || announced()
     }
 
-    /// Client: the server says where it is. True if that is news.
+    /// Client: the server says where it is itself. True if that is news.
     pub(crate) fn set_remote(&self, addresses: &[SocketAddr]) -> bool {
-        self.whereabouts().state(addresses)
+        let places: Vec<Locator> = addresses.iter().copied().map(Locator::Direct).collect();
+        self.whereabouts().state(&places)
     }
 
     /// Client: where the server may be, the best guess first.
-    pub(crate) fn remote(&self) -> Vec<SocketAddr> {
+    pub(crate) fn remote(&self) -> Vec<Locator> {
         self.whereabouts().list()
     }
 

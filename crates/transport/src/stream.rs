@@ -211,7 +211,7 @@ impl Inner {
             }
         };
         coop.made_progress();
-        shared.after_write(written);
+        shared.after_write();
         Poll::Ready(Ok(written))
     }
 
@@ -233,7 +233,7 @@ impl Inner {
         }
         let shared = &self.handle.shared;
         shared.lock().engine.finish(self.id).map_err(io_error)?;
-        shared.after_write(0);
+        shared.after_write();
         Ok(())
     }
 

@@ -5,10 +5,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use crate::carrier::CarrierStats;
+use crate::carrier::{CarrierStats, Extent};
 
-/// Reads `TCP_INFO`.
-pub(crate) fn tcp_stats(socket: &impl AsFd) -> io::Result<CarrierStats> {
+/// Reads `TCP_INFO`. It tells of the way to whoever holds the connection's other end; `extent` says how much
+/// of the path that is.
+pub(crate) fn tcp_stats(socket: &impl AsFd, extent: Extent) -> io::Result<CarrierStats> {
     // SAFETY: tcp_info is plain old data, for which all zeroes is a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -27,6 +28,7 @@ pub(crate) fn tcp_stats(socket: &impl AsFd) -> io::Result<CarrierStats> {
         return Err(io::Error::last_os_error());
     }
     Ok(CarrierStats {
+        extent,
         srtt: Duration::from_micros(u64::from(info.tcpi_rtt)),
         rttvar: Duration::from_micros(u64::from(info.tcpi_rttvar)),
         cwnd: u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss),

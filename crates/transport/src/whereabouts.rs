@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use whimbrel_base::address::AddressScope;
 
-/// Addresses kept that the server does not know of.
+use crate::locator::Locator;
+
+/// Places kept that the server does not know of.
 const MAX_OUTSIDE: usize = 16;
 
 /// What is known of where a server is. What it says itself is not all: behind a gateway that passes a port on, it knows
@@ -12,9 +14,9 @@ const MAX_OUTSIDE: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Whereabouts {
     /// Where the server says that it is.
-    stated: Vec<SocketAddr>,
+    stated: Vec<Locator>,
     /// Where else it may be reached: what we were given, and what worked, as far as the server never said so.
-    outside: Vec<SocketAddr>,
+    outside: Vec<Locator>,
     /// One of these worked last, or none of the others did.
     outside_first: bool,
     /// It is on this host, or was.
@@ -23,54 +25,54 @@ pub(crate) struct Whereabouts {
 
 impl Whereabouts {
     /// Begins with what the name service, a ticket or the user says.
-    pub(crate) fn given(addresses: Vec<SocketAddr>) -> Self {
-        let here = addresses.iter().any(|address| is_loopback(address.ip()));
-        Self { stated: Vec::new(), outside: addresses, outside_first: false, here }
+    pub(crate) fn given(places: Vec<Locator>) -> Self {
+        let here = places.iter().any(|place| is_loopback(place.ip()));
+        Self { stated: Vec::new(), outside: places, outside_first: false, here }
     }
 
     /// The server, or its record, says where it is. True if that is news.
-    pub(crate) fn state(&mut self, addresses: &[SocketAddr]) -> bool {
-        let mut stated = addresses.to_vec();
-        stated.retain(|address| self.may_be(address));
+    pub(crate) fn state(&mut self, places: &[Locator]) -> bool {
+        let mut stated = places.to_vec();
+        stated.retain(|place| self.may_be(place));
         if stated.is_empty() || stated == self.stated {
             return false;
         }
         let before = self.list();
-        // Once it leaves an address that it said, it is there no more.
-        self.outside.retain(|address| !stated.contains(address));
+        // Once it leaves a place that it said, it is there no more.
+        self.outside.retain(|place| !stated.contains(place));
         self.stated = stated;
         self.outside_first = false;
         before != self.list()
     }
 
     /// A server elsewhere must not have us dial what listens on this host, perhaps for us alone.
-    fn may_be(&self, address: &SocketAddr) -> bool {
-        is_dialable(*address) && (self.here || !is_loopback(address.ip()))
+    fn may_be(&self, place: &Locator) -> bool {
+        is_dialable(place.address()) && (self.here || !is_loopback(place.ip()))
     }
 
     /// A path from `local` to there was answered.
-    pub(crate) fn worked(&mut self, local: IpAddr, at: SocketAddr) {
+    pub(crate) fn worked(&mut self, local: IpAddr, at: Locator) {
         self.here |= local == at.ip() || is_loopback(at.ip());
         self.outside_first = !self.stated.contains(&at);
         if self.outside_first {
-            self.outside.retain(|address| *address != at);
+            self.outside.retain(|place| *place != at);
             self.outside.insert(0, at);
             self.outside.truncate(MAX_OUTSIDE);
         }
     }
 
-    /// Nobody answered an attempt: the other addresses come first in the next one.
+    /// Nobody answered an attempt: the other places come first in the next one.
     pub(crate) fn failed(&mut self) {
         self.outside_first = !self.outside_first;
     }
 
     /// Whether the server says that it has this address.
     pub(crate) fn states(&self, ip: IpAddr) -> bool {
-        self.stated.iter().any(|address| address.ip() == ip)
+        self.stated.iter().any(|place| place.ip() == ip)
     }
 
     /// All of them, the best guess first.
-    pub(crate) fn list(&self) -> Vec<SocketAddr> {
+    pub(crate) fn list(&self) -> Vec<Locator> {
         let (first, last) =
             if self.outside_first { (&self.outside, &self.stated) } else { (&self.stated, &self.outside) };
         first.iter().chain(last).copied().collect()
@@ -93,8 +95,8 @@ mod tests {
 
     const US: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 99));
 
-    fn at(text: &str) -> SocketAddr {
-        text.parse().unwrap()
+    fn at(text: &str) -> Locator {
+        Locator::Direct(text.parse().unwrap())
     }
 
     #[test]
@@ -122,7 +124,7 @@ mod tests {
         // It moved, within its network or out of it.
         assert!(server.state(&[at("203.0.113.5:4480")]));
         assert_eq!(server.list(), [at("203.0.113.5:4480"), at("198.51.100.1:4480")]);
-        (0..100).for_each(|n| server.worked(US, SocketAddr::from(([198, 51, 100, n], 1))));
+        (0..100).for_each(|n| server.worked(US, Locator::Direct(SocketAddr::from(([198, 51, 100, n], 1)))));
         assert_eq!(server.list().len(), MAX_OUTSIDE + 1);
     }
 

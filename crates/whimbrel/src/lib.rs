@@ -56,9 +56,9 @@ pub use whimbrel_names::{NameResolver, ServiceAddress, ServiceAddressError};
 pub use whimbrel_transport::NetlinkMonitor;
 pub use whimbrel_transport::{
     AddressMonitor, Allow, CloseCode, CloseReason, Config, Connection, ConnectionError, ConnectionEvent,
-    ConnectionStats, HandoverMode, InterfaceKind, InterfaceRule, ListenOptions, Listener, ManualMonitor,
-    PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf, ResolveError, Resolver,
-    SchedulerKind, SendHalf, Side, Stream, Target,
+    ConnectionStats, HandoverMode, InterfaceKind, InterfaceRule, ListenOptions, Listener, Locator,
+    ManualMonitor, PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf, ResolveError,
+    Resolver, SchedulerKind, SendHalf, Side, Stream, Target,
 };
 
 pub use whimbrel_base as base;

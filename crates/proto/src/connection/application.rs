@@ -11,8 +11,8 @@ use crate::session::Read;
 use crate::stream::Pace;
 
 impl Connection {
-    /// Opens a stream. `None` when the peer's limit is reached; [`Event::StreamsAvailable`](crate::Event) tells
-    /// when to try again.
+    /// Opens a stream. `None` when the peer's limit is reached; [`Event::StreamsAvailable`](crate::Event)
+    /// tells when to try again.
     pub fn open_stream(&mut self) -> Option<StreamId> {
         self.session.streams.open()
     }
@@ -60,8 +60,8 @@ impl Connection {
         self.session.streams.stop(id, code)
     }
 
-    /// Copies the next bytes of a stream. What arrived before the connection ended can still be read; not so while
-    /// an abort from this side is under way.
+    /// Copies the next bytes of a stream. What arrived before the connection ended can still be read; not so
+    /// while an abort from this side is under way.
     ///
     /// # Errors
     /// [`StreamError`] when the stream was reset or is gone, or the connection ended before it.
@@ -90,8 +90,8 @@ impl Connection {
         self.session.streams.pace(self.clock.told(), round_trip)
     }
 
-    /// Announces an address at which this side can be reached, or changes it. The peer is told reliably. `id` names
-    /// it and may be used again; false, and nothing is done, unless it is below 32.
+    /// Announces an address at which this side can be reached, or changes it. The peer is told reliably. `id`
+    /// names it and may be used again; false, and nothing is done, unless it is below 32.
     pub fn announce_address(&mut self, id: u8, address: SocketAddr, priority: Priority) -> bool {
         if id >= MAX_ADDRESSES {
             return false;

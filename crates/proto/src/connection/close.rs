@@ -16,8 +16,8 @@ impl Connection {
         self.begin_close(code, reason, true);
     }
 
-    /// Ends the connection at once: undelivered data is given up, and streams fail from now on, even while there
-    /// is no path on which the peer could be told.
+    /// Ends the connection at once: undelivered data is given up, and streams fail from now on, even while
+    /// there is no path on which the peer could be told.
     pub fn abort(&mut self, code: CloseCode, reason: &str) {
         self.begin_close(code, reason, false);
     }
@@ -101,8 +101,8 @@ impl Connection {
         self.session.finish(by, code, reason, &mut self.events);
     }
 
-    /// Why nothing can be read or written any more: the connection ended, or was aborted here, which the peer may
-    /// yet have to be told.
+    /// Why nothing can be read or written any more: the connection ended, or was aborted here, which the peer
+    /// may yet have to be told.
     #[must_use]
     pub fn end_reason(&self) -> Option<(ClosedBy, CloseCode, &str)> {
         self.session.ending.end_reason()

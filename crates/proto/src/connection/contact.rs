@@ -19,19 +19,27 @@ impl Contact {
         self.detached_since = None;
     }
 
-    /// The peer was heard on a path.
+    /// The peer answered on a path, or on one that was suspect.
     pub(super) fn made(&mut self) {
         self.lost_since = None;
     }
 
-    /// What is left now that a path was lost: any path, one on which the peer was heard.
-    pub(super) fn path_lost(&mut self, now: Instant, any: bool, heard: bool) {
-        if !any {
-            self.detached_since.get_or_insert(now);
+    /// Something came from the peer, on any path.
+    pub(super) fn heard(&mut self, now: Instant) {
+        if let Some(since) = &mut self.lost_since {
+            *since = now;
         }
-        if !heard {
-            self.lost_since.get_or_insert(now);
-        }
+    }
+
+    /// No path is left.
+    pub(super) fn detached(&mut self, now: Instant) {
+        self.detached_since.get_or_insert(now);
+    }
+
+    /// No path is left that works: what is suspect or about to end does not count, since its peer may be
+    /// gone and nothing else would tell.
+    pub(super) fn lost(&mut self, now: Instant) {
+        self.lost_since.get_or_insert(now);
     }
 
     /// Since when no path is left; `None` while there is one.
@@ -39,7 +47,7 @@ impl Contact {
         self.detached_since
     }
 
-    /// Since when no path is there on which the peer was heard.
+    /// Since when nothing was heard from the peer and no path works; `None` while one does.
     pub(super) fn lost_since(&self) -> Option<Instant> {
         self.lost_since
     }

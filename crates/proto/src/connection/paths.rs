@@ -224,9 +224,10 @@ impl Connection {
             self.forget_oldest_lost();
         }
         self.tell_counts_again();
-        let heard = |p: &Path| p.is_live() && !p.is_opening();
-        let (any, heard) = (self.paths.values().any(Path::is_live), self.paths.values().any(heard));
-        self.contact.path_lost(now, any, heard);
+        if !self.paths.values().any(Path::is_live) {
+            self.contact.detached(now);
+        }
+        self.note_contact(now);
         self.close_unheard();
     }
 
@@ -381,9 +382,17 @@ impl Connection {
     }
 
     /// Marks a path as suspect because of outside knowledge (its carrier stalls).
-    pub fn suspect_path(&mut self, id: PathId) {
+    pub fn suspect_path(&mut self, now: Instant, id: PathId) {
         if self.paths.get_mut(id).is_some_and(Path::suspect) {
+            self.note_contact(now);
             self.events.push(Event::PathSuspect(id));
+        }
+    }
+
+    /// A path stopped working.
+    fn note_contact(&mut self, now: Instant) {
+        if !self.has_active_path() {
+            self.contact.lost(now);
         }
     }
 

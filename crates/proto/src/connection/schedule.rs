@@ -82,8 +82,8 @@ impl Connection {
     }
 
     /// A path that takes over from others has a small window: what arrives in one round trip should be whole.
-    /// Over QUIC a server may not even send as much as that at first. Later a slow path should not be busy with
-    /// one stream for long while another begins.
+    /// Over QUIC a server may not even send as much as that at first. Later a slow path should not be busy
+    /// with one stream for long while another begins.
     fn lone_chunk(&self, id: PathId) -> u64 {
         match self.paths.get(id) {
             Some(path) if id.0 > 0 && path.figures.rate().is_none() => FIRST_CHUNK,

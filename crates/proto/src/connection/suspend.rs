@@ -13,11 +13,11 @@ use crate::snapshot::{self, VERSION};
 use crate::varint::Reader;
 
 impl Connection {
-    /// Writes the connection down: [`restore`](Self::restore) goes on where this was written. `None` unless the
-    /// connection is established, not over, and without a path.
+    /// Writes the connection down: [`restore`](Self::restore) goes on where this was written. `None` unless
+    /// the connection is established, not over, and without a path.
     ///
-    /// The bytes hold the connection's secrets and what was not delivered or read. Whoever keeps them must encrypt
-    /// and authenticate them, and see to it that only one restored copy goes on.
+    /// The bytes hold the connection's secrets and what was not delivered or read. Whoever keeps them must
+    /// encrypt and authenticate them, and see to it that only one restored copy goes on.
     #[must_use]
     pub fn snapshot(&self) -> Option<Vec<u8>> {
         if !self.is_established() || self.is_closed() || self.paths.values().any(Path::is_live) {
@@ -30,8 +30,8 @@ impl Connection {
         Some(out)
     }
 
-    /// Reads a connection back that was written down, without a path. Events tell the application which streams it
-    /// has to look at.
+    /// Reads a connection back that was written down, without a path. Events tell the application which
+    /// streams it has to look at.
     ///
     /// # Errors
     /// [`DecodeError`] if these are not the bytes of a snapshot, or of another version.

@@ -46,7 +46,7 @@ impl Connection {
             match action {
                 Action::Suspect => {
                     self.note_direction(id);
-                    self.suspect_path(id);
+                    self.suspect_path(now, id);
                 }
                 Action::Ping => self.ping(now, id),
                 Action::Lose => self.path_lost(now, id),
@@ -150,6 +150,7 @@ impl Connection {
 
     pub(super) fn note_progress(&mut self, id: PathId, now: Instant) {
         if self.paths.get_mut(id).is_some_and(|path| path.progress(now)) {
+            self.contact.made();
             self.events.push(Event::PathRevived(id));
         }
     }

@@ -1,5 +1,5 @@
-//! Addresses that the sides announce and withdraw: statements with ids, repeated until acknowledged on whatever
-//! path lives. (Their loss cost kernel MPTCP seconds [mptcp-handover §5].)
+//! Addresses that the sides announce and withdraw: statements with ids, repeated until acknowledged on
+//! whatever path lives. (Their loss cost kernel MPTCP seconds [mptcp-handover §5].)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

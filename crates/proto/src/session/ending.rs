@@ -1,5 +1,5 @@
-//! The end of a connection: agreed by both sides, and able to survive moves [msocket §III-B4]. Points in time are
-//! durations since the connection began.
+//! The end of a connection: agreed by both sides, and able to survive moves [msocket §III-B4]. Points in time
+//! are durations since the connection began.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ struct Closing {
     since: Option<Duration>,
 }
 
-/// Client: what became of our CLOSE_ACK. A server that waits for it cannot dial, so the client must be able to
-/// come back and say it again.
+/// Client: what became of our CLOSE_ACK. A server that waits for it cannot dial, so the client must be able
+/// to come back and say it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Farewell {
     /// The server has not sent CLOSE.
@@ -151,8 +151,8 @@ impl Ending {
         }
     }
 
-    /// The peer has agreed to our end: for a server its own CLOSE is settled with it. Returns our word; `None` if
-    /// CLOSE was not sent.
+    /// The peer has agreed to our end: for a server its own CLOSE is settled with it. Returns our word;
+    /// `None` if CLOSE was not sent.
     pub(crate) fn agreed(&mut self) -> Option<(CloseCode, String)> {
         let said = self.said()?;
         self.farewell = Farewell::Settled;

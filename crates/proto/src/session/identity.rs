@@ -89,7 +89,8 @@ impl Identity {
         self.peer_params.is_some()
     }
 
-    /// Takes the peer's random, with which the secret is known. False if the peer has said another one before.
+    /// Takes the peer's random, with which the secret is known. False if the peer has said another one
+    /// before.
     pub(crate) fn learn_random(&mut self, random: [u8; 32]) -> bool {
         if let Some(known) = self.peer_random {
             return known == random;

@@ -27,8 +27,8 @@ const LARGEST_OPENING_WINDOW: u64 = 256 * 1024;
 const LEAST_PATIENCE: Duration = Duration::from_millis(30);
 /// A stream that had nothing to send and now has no more than this goes before those that have more.
 const BRIEF: u64 = 4 * 1024;
-/// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer doesn't
-/// read.
+/// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer
+/// doesn't read.
 const AHEAD_OF_CREDIT: u64 = 64 * 1024;
 
 /// What the configuration says about streams.
@@ -178,8 +178,8 @@ impl Streams {
         self.pieces
     }
 
-    /// How fast readers must be for the windows of their streams to grow, and how far they may. `now` is the time
-    /// since the connection began, `round_trip` that of the slowest path.
+    /// How fast readers must be for the windows of their streams to grow, and how far they may. `now` is the
+    /// time since the connection began, `round_trip` that of the slowest path.
     pub(crate) fn pace(&self, now: Duration, round_trip: Duration) -> Pace {
         Pace {
             now,
@@ -193,8 +193,8 @@ impl Streams {
         Stream::new(self.peer_window.unwrap_or_else(early), self.limits.first_window)
     }
 
-    /// Grants a stream on which nothing has arrived more than was stated for all, as long as there is enough for
-    /// others: what comes may be large, and should not have to wait for a round trip.
+    /// Grants a stream on which nothing has arrived more than was stated for all, as long as there is enough
+    /// for others: what comes may be large, and should not have to wait for a round trip.
     fn grant_at_once(&mut self, id: StreamId) {
         let size = self.credit.opening_window(self.map.len());
         let size = size.min(LARGEST_OPENING_WINDOW).min(self.limits.window);

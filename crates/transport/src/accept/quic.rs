@@ -96,7 +96,7 @@ impl Arrival for Arrived {
         let ip = connection.local_ip().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let (local, remote) = (SocketAddr::new(ip, endpoint.port()), connection.remote_address());
         let channel = QuicChannel { connection, send, recv, observed, early: None };
-        Ok((PathIo::quic(id, local, remote, QuicCarrier::new(id, channel)), plaintext))
+        Ok((PathIo::quic(id, local, remote.into(), QuicCarrier::new(id, channel)), plaintext))
     }
 
     async fn refuse(mut self, code: CloseCode, reason: &str) -> io::Result<()> {

@@ -149,7 +149,7 @@ impl Arrival for Incoming {
         let local = self.socket.local_addr()?;
         let kind = kind_of(&self.socket, self.kind);
         let carrier = TcpCarrier::new(id, kind, self.socket, self.tls, self.ciphertext);
-        Ok((PathIo::tcp(id, local, self.remote, carrier), self.plaintext))
+        Ok((PathIo::tcp(id, local, self.remote.into(), carrier), self.plaintext))
     }
 
     async fn refuse(mut self, code: CloseCode, reason: &str) -> io::Result<()> {

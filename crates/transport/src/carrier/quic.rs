@@ -24,7 +24,7 @@ pub(crate) use socket::{Heard, QuicSocket};
 
 use self::window::{FIRST_WINDOW, Window};
 use super::segments::assemble;
-use super::{CarrierStats, Flow, Next, PathError, Segments, Worked, lock, try_lock};
+use super::{CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
 
 /// Room for one read.
 const READ_SIZE: usize = 128 * 1024;
@@ -275,6 +275,7 @@ impl QuicCarrier {
         let path = self.connection.stats().path;
         let figures = self.observed.figures();
         CarrierStats {
+            extent: Extent::EndToEnd,
             srtt: path.rtt,
             rttvar: figures.rttvar,
             cwnd: path.cwnd,

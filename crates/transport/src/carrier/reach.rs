@@ -3,7 +3,7 @@
 //! TCP connections may be a portal.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use whimbrel_base::EndpointId;
 
 use super::{CarrierKind, Carriers, lock};
+use crate::locator::Locator;
 
 /// What was learnt is worth asking again after this.
 const EXPIRY: Duration = Duration::from_secs(600);
@@ -35,7 +36,7 @@ pub(crate) struct Reach {
 /// What is known of the network in which we have one address.
 #[derive(Debug, Default)]
 struct Network {
-    remotes: HashMap<SocketAddr, Outcomes>,
+    remotes: HashMap<Locator, Outcomes>,
 }
 
 /// Of one remote address, by carrier.
@@ -87,7 +88,7 @@ impl AbsDiff for Instant {
 }
 
 impl Network {
-    fn is_blocked(&self, remote: SocketAddr, kind: usize, now: Instant) -> bool {
+    fn is_blocked(&self, remote: Locator, kind: usize, now: Instant) -> bool {
         if let Some(outcomes) = self.remotes.get(&remote)
             && (outcomes.worked[kind].is_some() || outcomes.failed[kind].is_some())
         {
@@ -101,14 +102,7 @@ impl Network {
 
 impl Reach {
     /// A carrier got through from one of our addresses to a remote one, or did not.
-    pub(crate) fn note(
-        &self,
-        local: IpAddr,
-        remote: SocketAddr,
-        kind: CarrierKind,
-        worked: bool,
-        now: Instant,
-    ) {
+    pub(crate) fn note(&self, local: IpAddr, remote: Locator, kind: CarrierKind, worked: bool, now: Instant) {
         let mut networks = lock(&self.networks);
         if networks.len() >= MAX_NETWORKS && !networks.contains_key(&local) {
             networks.clear();
@@ -148,7 +142,7 @@ impl Reach {
     pub(crate) fn order(
         &self,
         local: Option<IpAddr>,
-        remote: SocketAddr,
+        remote: Locator,
         carriers: Carriers,
         now: Instant,
     ) -> SmallVec<[CarrierKind; 2]> {
@@ -162,7 +156,7 @@ impl Reach {
 
     /// Whether the last attempts to be answered there failed, from any network and on any carrier: other addresses
     /// should be tried first.
-    pub(crate) fn is_doubtful(&self, remote: SocketAddr, now: Instant) -> bool {
+    pub(crate) fn is_doubtful(&self, remote: Locator, now: Instant) -> bool {
         let networks = lock(&self.networks);
         let mut outcomes = networks.values().filter_map(|network| network.remotes.get(&remote)).peekable();
         outcomes.peek().is_some() && outcomes.all(|outcomes| outcomes.is_doubtful(now))
@@ -177,15 +171,21 @@ impl Reach {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
     use super::*;
 
-    const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
-    const HOTEL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 2));
-    const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 443);
-    const OTHER: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2)), 443);
+    const HOME: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+    const HOTEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 2));
+    const SERVER: Locator = server(1);
+    const OTHER: Locator = server(2);
     use CarrierKind::{Quic, Tcp};
 
-    fn order(reach: &Reach, local: IpAddr, remote: SocketAddr, now: Instant) -> Vec<CarrierKind> {
+    const fn server(n: u8) -> Locator {
+        Locator::Direct(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, n)), 443))
+    }
+
+    fn order(reach: &Reach, local: IpAddr, remote: Locator, now: Instant) -> Vec<CarrierKind> {
         reach.order(Some(local), remote, Carriers::Auto, now).to_vec()
     }
 
@@ -246,7 +246,7 @@ mod tests {
         let (reach, now) = (Reach::default(), Instant::now());
         for n in 0..10_000u32 {
             reach.note(IpAddr::from(n.to_be_bytes()), SERVER, Quic, false, now);
-            reach.note(HOME, SocketAddr::from((n.to_be_bytes(), 1)), Quic, false, now);
+            reach.note(HOME, Locator::Direct(SocketAddr::from((n.to_be_bytes(), 1))), Quic, false, now);
         }
         let networks = lock(&reach.networks);
         assert!(networks.len() <= MAX_NETWORKS);

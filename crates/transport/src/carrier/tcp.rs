@@ -20,7 +20,7 @@ use whimbrel_proto::{PathId, segment};
 use self::pace::Pace;
 pub(crate) use self::socket::{kind_of, stream_socket, tune};
 use super::segments::assemble;
-use super::{CarrierKind, CarrierStats, Flow, Next, PathError, Segments, Worked, lock, try_lock};
+use super::{CarrierKind, CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
 use crate::sys::tcp_stats;
 use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
 
@@ -468,7 +468,7 @@ impl TcpCarrier {
     }
 
     /// `TCP_INFO`; of MPTCP's first subflow.
-    pub(crate) fn stats(&self) -> Option<CarrierStats> {
-        tcp_stats(&self.socket).ok()
+    pub(crate) fn stats(&self, extent: Extent) -> Option<CarrierStats> {
+        tcp_stats(&self.socket, extent).ok()
     }
 }

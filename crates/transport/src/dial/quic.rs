@@ -11,6 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{Candidate, Carrier, Dialled, Dialler, bind_device};
 use crate::carrier::CarrierKind;
 use crate::carrier::quic::{QuicChannel, QuicSocket};
+use crate::locator::Locator;
 
 /// The longest that one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(10);
@@ -45,7 +46,7 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
     let (config, observed) = who.quic.client(who.rtt);
     let start = Instant::now();
     let connecting =
-        endpoint.connect_with(config, remote, &who.peer.to_string()).map_err(io::Error::other)?;
+        endpoint.connect_with(config, remote.address(), &who.peer.to_string()).map_err(io::Error::other)?;
     let (connection, mut early) = match connecting.into_0rtt() {
         Ok((connection, accepted)) => {
             tokio::spawn(watch(connection.clone(), local.ip().to_canonical(), remote, who.clone()));
@@ -89,7 +90,7 @@ async fn within<T>(step: impl Future<Output = T>) -> io::Result<T> {
 }
 
 /// Notes whether the server was heard of at all.
-async fn watch(connection: quinn::Connection, local: IpAddr, remote: SocketAddr, who: Arc<Dialler>) {
+async fn watch(connection: quinn::Connection, local: IpAddr, remote: Locator, who: Arc<Dialler>) {
     let _ = tokio::time::timeout(VERDICT, connection.closed()).await;
     let worked = connection.handshake_data().is_some();
     who.reach.note(local, remote, CarrierKind::Quic, worked, Instant::now());
@@ -98,7 +99,7 @@ async fn watch(connection: quinn::Connection, local: IpAddr, remote: SocketAddr,
 /// A socket that sends to and hears one peer only, from the address that the path is bound to or the
 /// routes choose.
 fn connected(candidate: &Candidate) -> io::Result<Socket> {
-    let remote = candidate.remote;
+    let remote = candidate.remote.address();
     let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     if let Some(local) = &candidate.local {

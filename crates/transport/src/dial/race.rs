@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{Candidate, Dialled, Dialler, quic, tcp};
 use crate::carrier::{CarrierKind, Carriers};
+use crate::locator::Locator;
 
 /// RFC 8305's recommended delay between attempts.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -58,7 +59,7 @@ pub(crate) struct Race {
     first: Option<First>,
     tasks: JoinSet<io::Result<Dialled>>,
     running: Vec<Running>,
-    winner: Option<(SocketAddr, CarrierKind)>,
+    winner: Option<(Locator, CarrierKind)>,
     next_start: Instant,
     last_error: io::Error,
 }
@@ -143,7 +144,7 @@ impl Race {
     }
 
     /// The peer has answered on this carrier.
-    pub(crate) fn answered(&mut self, remote: SocketAddr, kind: CarrierKind) {
+    pub(crate) fn answered(&mut self, remote: Locator, kind: CarrierKind) {
         self.winner = Some((remote, kind));
     }
 
@@ -202,7 +203,8 @@ impl Race {
             };
             match result {
                 Ok(dialled) => {
-                    if let Some(rtt) = dialled.rtt {
+                    if !dialled.is_early() {
+                        let rtt = dialled.peer_rtt().or(self.who.rtt).unwrap_or_default();
                         self.next_start = self.next_start.max(Instant::now() + STAGGER.max(rtt * 3));
                     }
                     return Ok(dialled);
@@ -218,7 +220,7 @@ impl Race {
 impl Drop for Race {
     fn drop(&mut self) {
         let Some((remote, winner)) = self.winner else { return };
-        let is_worth_knowing = |to: SocketAddr, kind: CarrierKind| to == remote && kind != winner;
+        let is_worth_knowing = |to: Locator, kind: CarrierKind| to == remote && kind != winner;
         for running in &self.running {
             if !is_worth_knowing(running.way.remote, running.kind) {
                 running.task.abort();
@@ -256,8 +258,9 @@ fn source(way: &Candidate) -> Option<IpAddr> {
     if let Some(local) = &way.local {
         return Some(local.ip);
     }
-    let any: SocketAddr = if way.remote.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let any: SocketAddr =
+        if way.remote.ip().is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(way.remote).ok()?;
+    socket.connect(way.remote.address()).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }

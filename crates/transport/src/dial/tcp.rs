@@ -21,7 +21,7 @@ pub(super) async fn attempt(
     kind: CarrierKind,
     who: Arc<Dialler>,
 ) -> io::Result<Dialled> {
-    let remote = candidate.remote;
+    let remote = candidate.remote.address();
     let socket = stream_socket(Domain::for_address(remote), kind)?;
     let socket = TcpSocket::from_std_stream(socket.into());
     // Our listener may be moving to this address too, and the kernel may pick the very port that it wants there. With

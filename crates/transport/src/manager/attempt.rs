@@ -29,6 +29,7 @@ struct Standing {
 /// One attempt: a race, and what came of it so far.
 struct Attempt {
     joiner: Joiner,
+    ways: Vec<Candidate>,
     race: Race,
     /// The race may bring further carriers.
     racing: bool,
@@ -51,7 +52,21 @@ impl Joiner {
         stands_by: bool,
         opened: Arc<Openings>,
     ) -> Result<(), ()> {
-        Attempt::new(self.clone(), self.race(ways), stands_by, opened).run().await
+        Attempt::new(self.clone(), ways, stands_by, opened).run().await
+    }
+
+    /// Gives paths up that were answered as well, perhaps at the same moment.
+    fn retire(&self, paths: Vec<PathId>) {
+        if paths.is_empty() {
+            return;
+        }
+        self.shared.with(|state| {
+            for path in paths {
+                if state.engine.path_state(path) == Some(PathState::Active) {
+                    state.engine.retire_path(Instant::now(), path);
+                }
+            }
+        });
     }
 }
 
@@ -65,9 +80,18 @@ enum End {
 }
 
 impl Attempt {
-    fn new(joiner: Joiner, race: Race, stands_by: bool, opened: Arc<Openings>) -> Self {
+    fn new(joiner: Joiner, ways: Vec<Candidate>, stands_by: bool, opened: Arc<Openings>) -> Self {
+        let race = joiner.race(ways.clone());
         let (standing, pending) = (Vec::new(), Pending::default());
-        Self { joiner, race, racing: true, standing, pending, predecessor: None, stands_by, opened }
+        Self { joiner, ways, race, racing: true, standing, pending, predecessor: None, stands_by, opened }
+    }
+
+    /// Dials all ways again, unless something was heard on one of them. What waits for an answer goes on waiting.
+    fn dial_again(&mut self) {
+        if self.predecessor.is_none() && self.pending.iter().all(|path| path.early) {
+            self.race = self.joiner.race(self.ways.clone());
+            self.racing = true;
+        }
     }
 
     /// Returns once a path was answered, or nothing is left to try. Cancel-safe: what was opened is given up.
@@ -75,17 +99,37 @@ impl Attempt {
         match self.next_answer().await {
             End::Answered(path) => {
                 self.answered(&path);
+                self.retire_twins(&path);
                 if self.has_successor(&path) {
                     self.predecessor = Some(path.id);
                     tokio::spawn(self.take_over(path.id));
                 } else {
-                    self.retire(self.pending.iter().map(|other| other.id).collect());
+                    self.joiner.retire(self.pending.iter().map(|other| other.id).collect());
                 }
                 Ok(())
             }
             End::Failed => Err(()),
             End::Over => Ok(()),
         }
+    }
+
+    /// Paths that were opened beside one that was answered, over the same carrier, have their answers on the way, and
+    /// perhaps data: they are retired when these are here, not given up before.
+    fn retire_twins(&mut self, path: &PendingPath) {
+        let mut twins = self.pending.take_twins_of(path);
+        if twins.is_empty() {
+            return;
+        }
+        let joiner = self.joiner.clone();
+        tokio::spawn(async move {
+            while !twins.is_empty() {
+                match twins.news(&joiner.shared).await {
+                    News::Up(twin) => joiner.retire(vec![twin.id]),
+                    News::Failed(_) => {}
+                    News::Over => return,
+                }
+            }
+        });
     }
 
     /// Whether TCP is under way between the places of a path that was answered over QUIC. Nothing else is gone on with.
@@ -117,34 +161,23 @@ impl Attempt {
         };
         tokio::select! {
             biased;
-            end = self.next_answer() => {
-                if let End::Answered(path) = end {
+            end = self.next_answer() => match end {
+                End::Answered(path) => {
                     tracing::debug!(connection = %shared.id, path = %path.id, %from, "takes over");
                     self.answered(&path);
-                    self.retire(vec![from]);
+                    self.joiner.retire(vec![from]);
                 }
-            }
+                // The peer may be gone, which nothing would tell while there is nothing to send.
+                End::Failed => shared.with(|state| state.engine.ping(Instant::now(), from)),
+                End::Over => {}
+            },
             () = gone => {}
         }
     }
 
-    /// Gives paths up that were answered as well, perhaps at the same moment.
-    fn retire(&self, paths: Vec<PathId>) {
-        if paths.is_empty() {
-            return;
-        }
-        self.joiner.shared.with(|state| {
-            for path in paths {
-                if state.engine.path_state(path) == Some(PathState::Active) {
-                    state.engine.retire_path(Instant::now(), path);
-                }
-            }
-        });
-    }
-
     /// Waits for the next path that is answered.
     async fn next_answer(&mut self) -> End {
-        let shared = self.joiner.shared.clone();
+        let (shared, opened) = (self.joiner.shared.clone(), self.opened.clone());
         loop {
             let turn = self.open_what_may();
             if !self.racing && self.pending.is_empty() && self.standing.is_empty() {
@@ -170,6 +203,7 @@ impl Attempt {
                     }
                 },
                 () = turn => {}
+                () = opened.asked_again() => self.dial_again(),
             }
         }
     }

@@ -1,15 +1,17 @@
 //! Opening the paths of one connection, each over a carrier that stands.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
 use whimbrel_proto::{PathId, PathState, Priority};
 
 use super::pending::{Opening, PendingPath};
 use crate::carrier::CarrierKind;
 use crate::dial::{Candidate, Dialled, Dialler, Race};
 use crate::endpoint_core::EndpointCore;
+use crate::locator::Locator;
 use crate::path_io::PathIo;
 use crate::shared::Shared;
 
@@ -24,7 +26,7 @@ const USUAL_RTT: Duration = Duration::from_millis(333);
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) local: IpAddr,
-    pub(crate) remote: SocketAddr,
+    pub(crate) remote: Locator,
     /// How long its answer should take at most.
     pub(crate) patience: Duration,
 }
@@ -34,11 +36,23 @@ pub(crate) struct Opened {
 pub(crate) struct Openings {
     first: OnceLock<Opened>,
     paths: Mutex<Vec<PathId>>,
+    again: Notify,
 }
 
 impl Openings {
     pub(crate) fn first(&self) -> Option<&Opened> {
         self.first.get()
+    }
+
+    /// Has the attempt dial once more, beside what it has opened, if it has heard nothing yet: a host may have an
+    /// address before it has the route, and what it sent meanwhile went nowhere.
+    pub(crate) fn dial_again(&self) {
+        self.again.notify_one();
+    }
+
+    /// Waits for [`dial_again`](Self::dial_again). Cancel-safe.
+    pub(super) async fn asked_again(&self) {
+        self.again.notified().await;
     }
 
     pub(super) fn note(&self, path: &PendingPath) {
@@ -120,13 +134,13 @@ impl Joiner {
     }
 
     /// Both ends still have their addresses, as far as is known.
-    pub(super) fn is_present(&self, local: IpAddr, remote: SocketAddr) -> bool {
+    pub(super) fn is_present(&self, local: IpAddr, remote: Locator) -> bool {
         self.shared.is_remote(remote) && !self.endpoint.has_lost(local)
     }
 
     /// Adds a path over a fresh carrier; its first flight leaves at once.
     pub(super) fn open_path(&self, mut dialled: Dialled, purpose: Purpose) -> Option<PendingPath> {
-        let (hint, way, kind) = (dialled.rtt, dialled.way.clone(), dialled.kind());
+        let (hint, way, kind) = (dialled.peer_rtt(), dialled.way.clone(), dialled.kind());
         let (early, rtt) = (dialled.is_early(), hint.or_else(|| self.rtt()).unwrap_or(USUAL_RTT));
         let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {

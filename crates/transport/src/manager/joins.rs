@@ -159,7 +159,9 @@ impl Joins {
         self.tried.clear();
         self.running.retain(|_, running| {
             let keep = running.opened.first().is_some_and(|opened| joiner.is_worth_waiting_for(opened));
-            if !keep {
+            if keep {
+                running.opened.dial_again();
+            } else {
                 running.task.abort();
             }
             keep

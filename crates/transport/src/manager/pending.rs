@@ -1,6 +1,6 @@
 //! Paths that wait for their answers.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,7 @@ use whimbrel_proto::{PathId, PathState};
 
 use crate::carrier::CarrierKind;
 use crate::dial::Candidate;
+use crate::locator::Locator;
 use crate::shared::Shared;
 
 /// An answer may take this long, or three round trips, before another carrier is tried in its place.
@@ -48,7 +49,7 @@ impl PendingPath {
         Self { id, kind, early, local, way, since, rtt, until: since + limit, shared, settled: false }
     }
 
-    pub(super) fn remote(&self) -> SocketAddr {
+    pub(super) fn remote(&self) -> Locator {
         self.way.remote
     }
 
@@ -104,6 +105,11 @@ impl Pending {
     /// Gives up all others.
     pub(super) fn retain(&mut self, keep: impl Fn(&PendingPath) -> bool) {
         self.0.retain(keep);
+    }
+
+    /// Takes out those of the same carrier between the same places.
+    pub(super) fn take_twins_of(&mut self, path: &PendingPath) -> Self {
+        Self(self.0.extract_if(.., |other| other.way == path.way && other.kind == path.kind).collect())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &PendingPath> {

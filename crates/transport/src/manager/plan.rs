@@ -1,6 +1,6 @@
 //! What to do about the paths of a connection: a pure function from how things are to what should change.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use whimbrel_proto::{HandoverMode, MAX_PATHS, PathId, PathState, Priority};
 
 use super::policy::{Interface, PathPolicy, Policy, Rank};
 use crate::dial::Candidate;
+use crate::locator::Locator;
 
 /// A path must be quicker by a quarter and this much for the data to go over to it.
 const CLEARLY: Duration = Duration::from_millis(5);
@@ -31,7 +32,7 @@ pub(crate) struct Local {
 #[derive(Debug, Clone)]
 pub(crate) struct Remote {
     pub(crate) slot: u8,
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) places: Vec<Locator>,
     /// The peer wants it to stand by.
     pub(crate) reserve: bool,
 }
@@ -41,7 +42,7 @@ pub(crate) struct Remote {
 pub(crate) struct View {
     pub(crate) id: PathId,
     pub(crate) local: IpAddr,
-    pub(crate) remote: SocketAddr,
+    pub(crate) remote: Locator,
     pub(crate) state: PathState,
     pub(crate) priority: Priority,
     /// Somebody set the priority by hand.
@@ -105,7 +106,7 @@ impl Situation {
     /// Which pair a path belongs to, if it is one that may be used.
     pub(crate) fn pair_of(&self, path: &View) -> Option<Pair> {
         let local = self.local_of(path)?;
-        let remote = self.remotes.iter().find(|remote| remote.addresses.contains(&path.remote))?;
+        let remote = self.remotes.iter().find(|remote| remote.places.contains(&path.remote))?;
         Some(Pair { interface: local.interface.name.clone(), slot: remote.slot })
     }
 
@@ -226,7 +227,7 @@ fn priorities(situation: &Situation, policy: &PathPolicy) -> Vec<(PathId, Priori
 
 fn stands_by(situation: &Situation, policy: &PathPolicy, path: &View) -> bool {
     let local = situation.local_of(path).is_some_and(|local| policy.reserves(&local.interface));
-    let remote = situation.remotes.iter().any(|r| r.reserve && r.addresses.contains(&path.remote));
+    let remote = situation.remotes.iter().any(|r| r.reserve && r.places.contains(&path.remote));
     local || remote
 }
 

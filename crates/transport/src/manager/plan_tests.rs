@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::net::SocketAddr;
+
 use super::super::policy::Policy;
 use super::*;
 use crate::monitor::InterfaceKind;
@@ -20,15 +22,15 @@ fn situation(mode: HandoverMode, locals: &str, remotes: u8) -> Situation {
         })
         .collect();
     let remotes: Vec<Remote> =
-        (0..remotes).map(|slot| Remote { slot, addresses: vec![remote(slot)], reserve: false }).collect();
+        (0..remotes).map(|slot| Remote { slot, places: vec![remote(slot)], reserve: false }).collect();
     let pair =
         |local: &Local, remote: &Remote| Pair { interface: local.interface.name.clone(), slot: remote.slot };
     let ways = locals.iter().flat_map(|l| remotes.iter().map(move |r| (pair(l, r), Vec::new()))).collect();
     Situation { mode, locals, remotes, ways, doubtful: Vec::new(), paths: Vec::new() }
 }
 
-fn remote(slot: u8) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, slot], 4480))
+fn remote(slot: u8) -> Locator {
+    Locator::Direct(SocketAddr::from(([192, 0, 2, slot], 4480)))
 }
 
 impl Situation {

@@ -9,6 +9,7 @@ use super::plan::{Local, Pair, Remote, Situation, View, Wanted};
 use super::policy::PathPolicy;
 use crate::dial::{Candidate, candidates, fits};
 use crate::endpoint_core::EndpointCore;
+use crate::locator::Locator;
 use crate::monitor::AddressSet;
 use crate::shared::Shared;
 
@@ -71,30 +72,30 @@ fn locals(set: &AddressSet, policy: &PathPolicy) -> Vec<Local> {
 
 /// The peer's interfaces, best first: those that it announced, and what else is known of where it is. That
 /// is taken for another way to its first interface, as the outside of a gateway is.
-fn remotes(announced: &[(u8, SocketAddr, Priority)], known: &[SocketAddr], paths: &[View]) -> Vec<Remote> {
+fn remotes(announced: &[(u8, SocketAddr, Priority)], known: &[Locator], paths: &[View]) -> Vec<Remote> {
     let mut remotes: Vec<Remote> = Vec::new();
     for (id, address, priority) in announced {
         let (slot, reserve) = (id / 2, *priority == Priority::Backup);
         match remotes.iter_mut().find(|remote| remote.slot == slot) {
-            Some(remote) => remote.addresses.push(*address),
-            None => remotes.push(Remote { slot, addresses: vec![*address], reserve }),
+            Some(remote) => remote.places.push((*address).into()),
+            None => remotes.push(Remote { slot, places: vec![(*address).into()], reserve }),
         }
     }
     remotes.sort_by_key(|remote| (remote.reserve, remote.slot));
     if remotes.is_empty() {
-        remotes.push(Remote { slot: 0, addresses: Vec::new(), reserve: false });
+        remotes.push(Remote { slot: 0, places: Vec::new(), reserve: false });
     }
     let used = paths.iter().filter(|path| path.state != PathState::Opening).map(|path| path.remote);
-    for address in used.chain(known.iter().copied()) {
-        if !remotes.iter().any(|remote| remote.addresses.contains(&address)) {
-            remotes[0].addresses.push(address);
+    for place in used.chain(known.iter().copied()) {
+        if !remotes.iter().any(|remote| remote.places.contains(&place)) {
+            remotes[0].places.push(place);
         }
     }
     // What has worked comes first.
     for remote in &mut remotes {
-        remote.addresses.sort_by_key(|address| !paths.iter().any(|path| path.remote == *address));
+        remote.places.sort_by_key(|place| !paths.iter().any(|path| path.remote == *place));
     }
-    remotes.retain(|remote| !remote.addresses.is_empty());
+    remotes.retain(|remote| !remote.places.is_empty());
     remotes
 }
 
@@ -116,7 +117,7 @@ fn ways(
     for local in locals {
         for remote in remotes {
             let pair = Pair { interface: local.interface.name.clone(), slot: remote.slot };
-            let ways = ways_between(local, &remote.addresses, set, exclusive);
+            let ways = ways_between(local, &remote.places, set, exclusive);
             if !ways.is_empty() {
                 all.push((pair, ways));
             }
@@ -125,12 +126,11 @@ fn ways(
     all
 }
 
-fn ways_between(local: &Local, remotes: &[SocketAddr], set: &AddressSet, exclusive: bool) -> Vec<Candidate> {
+fn ways_between(local: &Local, remotes: &[Locator], set: &AddressSet, exclusive: bool) -> Vec<Candidate> {
     let mine = set.addresses.iter().filter(|address| local.ips.contains(&address.ip));
     let mine: Vec<_> = mine.collect();
-    let to = |remote: SocketAddr| {
-        mine.iter().find(|from| fits(from, remote, set, exclusive)).map(|f| (*f).clone())
-    };
+    let to =
+        |remote: Locator| mine.iter().find(|from| fits(from, remote, set, exclusive)).map(|f| (*f).clone());
     let ways = remotes.iter().filter_map(|&remote| Some(Candidate { local: Some(to(remote)?), remote }));
     ways.take(MAX_WAYS).collect()
 }
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn where_the_peer_was_reached_counts_although_it_does_not_know_of_it() {
         let announced = [(0, address("10.9.9.9:1"), Priority::Normal)];
-        let remotes = remotes(&announced, &[address("192.0.2.1:4"), address("10.9.9.9:1")], &[]);
+        let remotes = remotes(&announced, &["192.0.2.1:4", "10.9.9.9:1"].map(|at| address(at).into()), &[]);
         assert_eq!(remotes.len(), 1);
-        assert_eq!(remotes[0].addresses.len(), 2);
+        assert_eq!(remotes[0].places.len(), 2);
     }
 
     #[test]

@@ -9,9 +9,6 @@ use super::Shared;
 use crate::carrier::{Flow, Next, PathError, Segments};
 use crate::path_io::PathIo;
 
-/// A write that leaves this much waiting is worth a system call at once.
-const INLINE_BATCH: u64 = 64 * 1024;
-
 impl Segments for Shared {
     fn take_segment(&self, now: Instant, path: PathId, segment: &[u8]) -> Result<(), PathError> {
         let result = self.lock().engine.handle_segment(now, path, segment);
@@ -31,7 +28,6 @@ impl Segments for Shared {
 
     fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> Next {
         let mut state = self.lock();
-        state.written_since_flush = 0;
         let next = match state.engine.poll_transmit(now, path, out) {
             false => Next::Nothing,
             true if state.engine.has_stream_data() => Next::AndMore,
@@ -43,17 +39,16 @@ impl Segments for Shared {
 }
 
 impl Shared {
-    /// After a write by the application: sends at once if the line is quiet or much has gathered,
-    /// else lets the driver gather more. Small writes become few segments, lone ones lose no time.
-    pub(crate) fn after_write(&self, written: usize) {
+    /// After a write by the application: sends at once if nothing is under way, so that a lone write loses no time. Else
+    /// the driver sends: it gathers small writes into few segments, and seals large ones while the application makes
+    /// the next.
+    pub(crate) fn after_write(&self) {
         let path = {
             let mut state = self.lock();
-            state.written_since_flush += written as u64;
             if state.is_stuck() {
                 return;
             }
-            let quiet = state.engine.in_flight() == 0;
-            if !quiet && (state.written_since_flush < INLINE_BATCH || state.paths.len() > 1) {
+            if state.engine.in_flight() > 0 {
                 state.wakers.drive();
                 return;
             }

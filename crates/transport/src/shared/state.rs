@@ -33,7 +33,6 @@ pub(crate) struct State {
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
     pub(super) farewell_cut: bool,
     pub(super) feed: Feed,
-    pub(super) written_since_flush: u64,
 }
 
 impl State {
@@ -51,7 +50,6 @@ impl State {
             peer_notice_addresses: Vec::new(),
             farewell_cut: false,
             feed: Feed::default(),
-            written_since_flush: 0,
         }
     }
 

@@ -204,7 +204,7 @@ fn an_address_that_the_server_announces_gets_a_path() {
     let net = Multi::with(Family::V4, &[link(10, 5)], &[link(10, 5), link(10, 5)]);
     let running = Running::in_mode(net, Full);
     running.until_active(2);
-    let mut remotes: Vec<_> = running.paths().iter().map(|path| path.remote).collect();
+    let mut remotes: Vec<_> = running.paths().iter().map(|path| path.remote.address()).collect();
     remotes.sort();
     let port = running.server.endpoint.port();
     let at = |net: u8| std::net::SocketAddr::new(Family::V4.ip(net, 10), port);

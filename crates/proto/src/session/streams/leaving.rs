@@ -30,7 +30,8 @@ impl Overtakable {
 }
 
 impl Streams {
-    /// Bytes that could be sent for the first time, or have to go again, and what may be expected to follow them.
+    /// Bytes that could be sent for the first time, or have to go again, and what may be expected to follow
+    /// them.
     pub(crate) fn waiting(&self) -> u64 {
         if self.door == Door::Closed {
             return 0;
@@ -124,7 +125,8 @@ impl Streams {
         draft.contents.push(Content::Stream { id, range, fin, elsewhere: false });
     }
 
-    /// The part of a content, at most `max` bytes, that the peer may not have and that is not on its way elsewhere too.
+    /// The part of a content, at most `max` bytes, that the peer may not have and that is not on its way
+    /// elsewhere too.
     pub(crate) fn overtakable(&self, content: &Content, max: u64) -> Option<Overtakable> {
         let Content::Stream { id, range, fin, elsewhere: false } = content else {
             return None;

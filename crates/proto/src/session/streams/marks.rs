@@ -1,5 +1,5 @@
-//! What the peer has to be told about streams. All are statements of the newest value, so a lost one is simply marked
-//! again.
+//! What the peer has to be told about streams. All are statements of the newest value, so a lost one is
+//! simply marked again.
 
 use std::collections::BTreeSet;
 
