@@ -323,6 +323,7 @@ impl Path {
             silent: if in_flight > 0 { self.liveness.silent(now) } else { Duration::ZERO },
             loss: carrier.loss,
             last_used: figures.last_used(),
+            delivered: self.outgoing.delivered(),
         }
     }
 

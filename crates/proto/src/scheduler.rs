@@ -65,6 +65,8 @@ pub struct PathSnapshot {
     pub loss: u16,
     /// Grows with each chunk, over all paths: the path with the lowest has waited longest.
     pub last_used: u64,
+    /// Bytes that were acknowledged.
+    pub delivered: u64,
 }
 
 impl PathSnapshot {

@@ -130,21 +130,28 @@ fn small_objects_are_no_slower_than_on_the_better_path_alone() {
     assert!(worst <= 1.05, "{worst:.3} times as long as on the better path alone");
 }
 
-/// Over token buckets the first burst on the slow link looks as fast as the machine. (With shorter round trips
-/// than these, more of what follows it is waited for.)
+/// Over token buckets the first burst on the slow link looks as fast as the machine. What is entrusted to that
+/// link because of it waits in its queue, and the reader waits with it.
 #[test]
 fn a_bulk_transfer_begins_as_smoothly_as_on_the_better_path_alone() {
     const LOOKED_AT: Duration = secs(2);
-    for (rates, rtt) in [([40, 4], 20), ([40, 4], 50), ([50, 2], 50)] {
-        for from in [Side::Client, Side::Server] {
-            let links = rates.map(|rate| Link { burst: 32 << 10, queue: ms(100), ..Link::new(rate, rtt) });
-            let alone = longest_silence(from, &links[..1], LOOKED_AT);
-            let both = longest_silence(from, &links, LOOKED_AT);
-            let excess = both.saturating_sub(alone);
-            println!("{rates:?}, RTT {rtt} ms from {from:?}: {both:?}, {alone:?} alone, {excess:?} more");
-            assert!(excess <= ms(rtt + 20), "{rates:?}, RTT {rtt} ms from {from:?}: {excess:?} more");
+    let mut late = Vec::new();
+    for rates in [[40, 4], [50, 2]] {
+        for rtt in [2, 20, 50] {
+            for from in [Side::Client, Side::Server] {
+                let bucket = |rate| Link { burst: 32 << 10, queue: ms(100), ..Link::new(rate, rtt) };
+                let links = rates.map(bucket);
+                let alone = longest_silence(from, &links[..1], LOOKED_AT);
+                let both = longest_silence(from, &links, LOOKED_AT);
+                let case = format!("{rates:?}, RTT {rtt} ms from {from:?}: {both:?}, {alone:?} alone");
+                println!("{case}");
+                if both > alone + ms(20) {
+                    late.push(case);
+                }
+            }
         }
     }
+    assert!(late.is_empty(), "{late:#?}");
 }
 
 /// The longest time without a byte for the reader of a bulk transfer, within `looked_at` of its beginning.

@@ -16,11 +16,11 @@ const ENDLESS: u64 = u64::MAX;
 
 fn snapshot() -> impl Strategy<Value = PathSnapshot> {
     let times = (1u64..2000, 0u64..500, 1u64..2000, 0u64..3000);
-    let load = (0u64..2_000_000, 0u64..300_000, 0u64..1000, 0u16..1000);
+    let load = (0u64..2_000_000, 0u64..300_000, 0u64..1000, 0u16..1000, 0u64..1_000_000);
     let rate = prop_oneof![Just(None), (1000u64..200_000_000).prop_map(Some)];
     (times, load, rate, any::<[bool; 5]>()).prop_map(|(times, load, rate, flags)| {
         let (srtt, rttvar, base, silent) = times;
-        let (in_flight, unsent, last_used, loss) = load;
+        let (in_flight, unsent, last_used, loss, delivered) = load;
         PathSnapshot {
             id: PathId(0),
             opening: flags[0] && flags[1],
@@ -37,6 +37,7 @@ fn snapshot() -> impl Strategy<Value = PathSnapshot> {
             silent: if in_flight > 0 { ms(silent) } else { Duration::ZERO },
             loss,
             last_used,
+            delivered,
         }
     })
 }
@@ -86,12 +87,13 @@ proptest! {
     }
 
     /// Earliest arrival leaves a path only for good reason: the best path is full for now, and either brings
-    /// all that waits sooner, or the other one has enough to do already.
+    /// all that waits sooner, or the other one has enough to do already. (One that has not delivered much may
+    /// be held back, see below.)
     #[test]
     fn an_idle_path_is_left_only_if_others_bring_everything_sooner(all in paths(), waiting in waiting()) {
         let mut eligible = all.clone();
         retain_eligible(&mut eligible);
-        for here in &eligible {
+        for here in eligible.iter().filter(|path| path.delivered >= 512 * 1024) {
             let choice = decide(SchedulerKind::EarliestArrival.scheduler(), all.clone(), here.id, waiting);
             if choice == Choice::Leave && here.queueing() == Duration::ZERO {
                 let arrival = here.arrival(here.chunk().min(waiting));
@@ -99,6 +101,23 @@ proptest! {
                 let brought: u64 = others.map(|other| other.deliverable(arrival)).fold(0, u64::saturating_add);
                 prop_assert!(brought >= waiting);
                 prop_assert!(waiting < ENDLESS);
+            }
+        }
+    }
+
+    /// A path that has carried the most is never held back for being unknown; another may be only while it
+    /// has something in flight, whose acknowledgement asks again.
+    #[test]
+    fn only_a_busy_path_is_held_back_for_being_unknown(all in paths()) {
+        let mut eligible = all.clone();
+        retain_eligible(&mut eligible);
+        let most = eligible.iter().map(|path| path.delivered + path.in_flight).max().unwrap_or(0);
+        for here in &eligible {
+            let choice = decide(SchedulerKind::EarliestArrival.scheduler(), all.clone(), here.id, ENDLESS);
+            let has_enough = here.queueing() > Duration::ZERO;
+            let knows = here.delivered + here.in_flight == most;
+            if choice == Choice::Leave && !has_enough {
+                prop_assert!(!knows && here.in_flight > 0, "{here:?} is left");
             }
         }
     }

@@ -99,6 +99,11 @@ impl Outgoing {
         self.in_flight
     }
 
+    /// Bytes of segments that were acknowledged.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
     /// No segment was acknowledged.
     pub(crate) fn is_unheard(&self) -> bool {
         self.acked == 0
