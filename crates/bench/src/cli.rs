@@ -94,8 +94,8 @@ enum Command {
     },
     /// In the lab: how long a move of either side, or both, interrupts a connection.
     Recovery {
-        /// How long a host that moves has no address in the last round, in milliseconds; in the first it gets one at
-        /// once, in those between after a while between.
+        /// How long a host that moves has no address in the last round, in milliseconds; in the first it gets
+        /// one at once, in those between after a while between.
         #[arg(long, default_value_t = AWAY_MS)]
         away: u64,
         /// Only these round-trip times of 20, 50, 100 and 200, in milliseconds.

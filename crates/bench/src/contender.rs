@@ -1,5 +1,5 @@
-//! Systems that compete in the lab with two links: the subject in its modes, kernel MPTCP, TCP on one link, and an
-//! application that hands over by itself.
+//! Systems that compete in the lab with two links: the subject in its modes, kernel MPTCP, TCP on one link,
+//! and an application that hands over by itself.
 
 mod http;
 mod ideal;

@@ -1,15 +1,15 @@
 //! An estimate of the energy that a phone's radios use. A model, not a measurement.
 //!
-//! The model is that of J. Huang, F. Qian, A. Gerber, Z. M. Mao, S. Sen, O. Spatscheck, "A Close Examination of
-//! Performance and Power Characteristics of 4G LTE Networks", MobiSys 2012, measured on phones of
-//! that time: waking a radio (promotion) costs a fixed energy; while data flows, power grows
-//! linearly with the rates up and down; after the last packet the radio stays on for a while (tail). The screen, the
-//! processor and the idle phone are not in it.
+//! The model is that of J. Huang, F. Qian, A. Gerber, Z. M. Mao, S. Sen, O. Spatscheck, "A Close Examination
+//! of Performance and Power Characteristics of 4G LTE Networks", MobiSys 2012, measured on phones of that
+//! time: waking a radio (promotion) costs a fixed energy; while data flows, power grows linearly with the
+//! rates up and down; after the last packet the radio stays on for a while (tail). The screen, the processor
+//! and the idle phone are not in it.
 //!
-//! Public programs that cite the paper confirm: slopes and base of LTE and Wi-Fi, the slope up and the base of 3G, the
-//! power of LTE's promotion, the length of LTE's tail. Everything else is an assumption, from which nothing should be
-//! quoted: the slope down of 3G, the length of LTE's promotion and the power of its tail, promotions and tails of 3G and
-//! Wi-Fi.
+//! Public programs that cite the paper confirm: slopes and base of LTE and Wi-Fi, the slope up and the base
+//! of 3G, the power of LTE's promotion, the length of LTE's tail. Everything else is an assumption, from
+//! which nothing should be quoted: the slope down of 3G, the length of LTE's promotion and the power of its
+//! tail, promotions and tails of 3G and Wi-Fi.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What the applications do in the lab: the client asks for a flow one way or the other, and whoever receives it notes
-//! what arrives when. Both ends are in one process and share its clock.
+//! What the applications do in the lab: the client asks for a flow one way or the other, and whoever receives
+//! it notes what arrives when. Both ends are in one process and share its clock.
 
 mod arrivals;
 

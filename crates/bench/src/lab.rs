@@ -34,8 +34,8 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// Hosts around a router, each in a network of its own. Every two of them are `rtt` apart; the links are as fast
-    /// as the machine.
+    /// Hosts around a router, each in a network of its own. Every two of them are `rtt` apart; the links are
+    /// as fast as the machine.
     pub(crate) fn star<const N: usize>(names: [&str; N], rtt: Duration) -> Result<Self> {
         let lab = Lab::new()?;
         let router = lab.router("router")?;
@@ -50,8 +50,8 @@ impl Net {
         Ok(Self { nodes, _lab: lab })
     }
 
-    /// Two hosts on one link, of which the first stays where it is. For much traffic: packets are carried in lots, up
-    /// to twice `grain` late.
+    /// Two hosts on one link, of which the first stays where it is. For much traffic: packets are carried in
+    /// lots, up to twice `grain` late.
     pub(crate) fn pair(names: [&str; 2], rtt: Duration, grain: Duration) -> Result<Self> {
         let lab = Lab::new()?;
         let hosts = [lab.host(names[0])?, lab.host(names[1])?];

@@ -95,7 +95,8 @@ impl Output {
             "chart": chart,
         });
         let Some(directory) = &self.directory else { return Ok(()) };
-        // No date in the name: a result takes the place of the one before, and none stays that is older than it seems.
+        // No date in the name: a result takes the place of the one before, and none stays that is older than
+        // it seems.
         let path = directory.join(format!("{}.json", spec.name));
         write(&path, &(serde_json::to_string_pretty(&kept)? + "\n"))?;
         write(&path.with_extension("csv"), &report::csv(trials))?;

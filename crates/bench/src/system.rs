@@ -84,7 +84,8 @@ pub(crate) trait Client: Send + Sync {
     /// Connects, and opens a stream. The server may learn of the stream only with its first byte.
     fn connect(&self, start: Start) -> BoxFuture<'_, Result<Channel>>;
 
-    /// Opens so many streams: of one connection, or, where a connection is one stream, each by a connection of its own.
+    /// Opens so many streams: of one connection, or, where a connection is one stream, each by a connection
+    /// of its own.
     fn streams(&self, count: usize) -> BoxFuture<'_, Result<Vec<Channel>>> {
         Box::pin(async move {
             let mut channels = Vec::with_capacity(count);

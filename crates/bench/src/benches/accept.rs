@@ -1,7 +1,8 @@
 //! Connections that a server accepts a second while it holds many idle ones, beside one that holds few.
 //!
-//! Both servers, and the clients that hold their connections, are processes of their own and run all the time, so that
-//! what the idle connections cost the machine holds both up; new connections come to one server after the other.
+//! Both servers, and the clients that hold their connections, are processes of their own and run all the
+//! time, so that what the idle connections cost the machine holds both up; new connections come to one server
+//! after the other.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -75,7 +76,8 @@ pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) 
     output.finish(&SPEC, settings, &trials)
 }
 
-/// A server, clients that hold idle connections to it, and one that opens new ones. Fields are dropped in this order.
+/// A server, clients that hold idle connections to it, and one that opens new ones. Fields are dropped in
+/// this order.
 struct Stage {
     caller: Side,
     _holders: Vec<Side>,
@@ -114,7 +116,8 @@ impl Stage {
     }
 }
 
-/// The same server by another of this machine's own addresses: each has ports of its own for those who call it.
+/// The same server by another of this machine's own addresses: each has ports of its own for those who call
+/// it.
 fn at(address: &Address, number: u8) -> Address {
     let mut other = address.clone();
     other.socket.set_ip(Ipv4Addr::new(127, 0, 0, number).into());

@@ -1,10 +1,10 @@
 //! What two links bring together: `aggregate`, a file of 16 MB; `start-up`, the first seconds.
 //!
-//! The links are those of the kernel's own tests of simultaneous flows, and two more that are less equal. In each
-//! round the subject, kernel MPTCP, and TCP on each link alone run one after the other, each on a fresh network. The
-//! time counts from the request on a connection that is just there, to the last byte at the receiving application;
-//! further paths are opened while it runs. What both links give TCP is the sum of two files, each as large as its
-//! link's share, fetched over one link each.
+//! The links are those of the kernel's own tests of simultaneous flows, and two more that are less equal. In
+//! each round the subject, kernel MPTCP, and TCP on each link alone run one after the other, each on a fresh
+//! network. The time counts from the request on a connection that is just there, to the last byte at the
+//! receiving application; further paths are opened while it runs. What both links give TCP is the sum of two
+//! files, each as large as its link's share, fetched over one link each.
 
 use std::time::{Duration, Instant};
 

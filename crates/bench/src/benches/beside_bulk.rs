@@ -1,8 +1,9 @@
 //! A small request beside a running download, both through one `whimbrel forward`.
 //!
-//! A client and a server on one link with a queue of 100 ms. A download runs for as long as the trial; meanwhile a
-//! request of 100 bytes after the other is answered, each over a TCP connection of its own, from its `connect` to the last
-//! byte of its answer. The peer is the same without the tunnel: a TCP connection beside a TCP download.
+//! A client and a server on one link with a queue of 100 ms. A download runs for as long as the trial;
+//! meanwhile a request of 100 bytes after the other is answered, each over a TCP connection of its own, from
+//! its `connect` to the last byte of its answer. The peer is the same without the tunnel: a TCP connection
+//! beside a TCP download.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Both ends move at the same moment, again and again, with kernel MPTCP beside us.
 //!
-//! The subject has a name service, as in [`recovery`](super::recovery), from which the trials are. Kernel MPTCP has its
-//! path manager on both sides, which is told at once of the address that is gone and of the new one, which the server
-//! signals; it has no way to tell a peer that no longer is where it was.
+//! The subject has a name service, as in [`recovery`](super::recovery), from which the trials are. Kernel
+//! MPTCP has its path manager on both sides, which is told at once of the address that is gone and of the new
+//! one, which the server signals; it has no way to tell a peer that no longer is where it was.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

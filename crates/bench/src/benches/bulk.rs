@@ -1,5 +1,5 @@
-//! As fast as it goes, on loopback: `throughput` with large writes, one way, both ways at once and over 8 streams;
-//! `small-writes` with small ones, which measures how well writes are gathered.
+//! As fast as it goes, on loopback: `throughput` with large writes, one way, both ways at once and over 8
+//! streams; `small-writes` with small ones, which measures how well writes are gathered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

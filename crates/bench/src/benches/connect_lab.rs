@@ -1,7 +1,8 @@
 //! From starting to connect until the first byte was echoed, at a distance.
 //!
-//! Two hosts, one round trip apart. A known peer is one with which the endpoint has talked before; an unknown one is
-//! called by a fresh endpoint. Data travels as early as may be. The peer is TCP, which has no handshake of its own.
+//! Two hosts, one round trip apart. A known peer is one with which the endpoint has talked before; an unknown
+//! one is called by a fresh endpoint. Data travels as early as may be. The peer is TCP, which has no
+//! handshake of its own.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

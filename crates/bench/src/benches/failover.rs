@@ -1,9 +1,9 @@
 //! How long the receiving application hears nothing when the link in use is lost.
 //!
-//! Two links of 20 Mbit/s and 50 ms. The server sends a block every 4 ms (2 Mbit/s), or as much as it can; after a
-//! while the link that has carried more of late is lost, in one of three ways. The gap is the longest time between two
-//! reads of the receiving application from just before the loss on. Where the host can see the loss, kernel MPTCP is
-//! told of it at once, as a network manager does.
+//! Two links of 20 Mbit/s and 50 ms. The server sends a block every 4 ms (2 Mbit/s), or as much as it can;
+//! after a while the link that has carried more of late is lost, in one of three ways. The gap is the longest
+//! time between two reads of the receiving application from just before the loss on. Where the host can see
+//! the loss, kernel MPTCP is told of it at once, as a network manager does.
 
 use std::time::{Duration, Instant};
 

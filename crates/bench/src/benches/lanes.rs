@@ -18,7 +18,8 @@ pub(crate) struct Done<T> {
     pub(crate) failures: Vec<String>,
 }
 
-/// Runs every job, `lanes` at a time, and reports its trials as they come. A job that fails is told and left out.
+/// Runs every job, `lanes` at a time, and reports its trials as they come. A job that fails is told and left
+/// out.
 ///
 /// # Errors
 /// If no job at all succeeds.

@@ -1,8 +1,8 @@
 //! One path that loses packets: QUIC beside the kernel's TCP.
 //!
-//! A server and a client on one emulated link, which loses packets at random in both directions. The server sends for
-//! a while as fast as it can; what counts is what the client's application has read by the end, the start included.
-//! Plain TCP is measured without encryption, with the congestion controls that are named.
+//! A server and a client on one emulated link, which loses packets at random in both directions. The server
+//! sends for a while as fast as it can; what counts is what the client's application has read by the end, the
+//! start included. Plain TCP is measured without encryption, with the congestion controls that are named.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -31,7 +31,8 @@ use crate::report::{Bound, Judged, Metric, Plot, Spec, Target, Trial};
 
 /// Round trips between the hosts, in milliseconds.
 const RTTS: [u64; 4] = [20, 50, 100, 200];
-/// How long a host has no address in the last round: longer than between the first attempts to find a way without one.
+/// How long a host has no address in the last round: longer than between the first attempts to find a way
+/// without one.
 pub(crate) const AWAY_MS: u64 = 1000;
 const MESSAGE_EVERY: Duration = Duration::from_millis(2);
 /// Before each move, so that nothing of the one before is still under way.
@@ -112,8 +113,8 @@ impl Mover {
         format!("whimbrel {mover} {rtt} ms")
     }
 
-    /// What a move takes at least: a round trip for JOIN in QUIC's 0-RTT data, one more over TCP; half of one for a
-    /// server's notice, where that arrives; else the record's way through the name service.
+    /// What a move takes at least: a round trip for JOIN in QUIC's 0-RTT data, one more over TCP; half of one
+    /// for a server's notice, where that arrives; else the record's way through the name service.
     fn budget(self, condition: Condition, rtt: Duration, record: Option<&RecordTimes>) -> Duration {
         let join = if condition.has_quic() { rtt } else { rtt * 2 };
         match (self, record) {
@@ -202,8 +203,8 @@ impl Job {
     }
 }
 
-/// Runs the bench, at these round-trip times or the usual ones. `away` is how long a host that moves is without any
-/// address in the last round.
+/// Runs the bench, at these round-trip times or the usual ones. `away` is how long a host that moves is
+/// without any address in the last round.
 pub(crate) fn run(plan: &Plan, away: Duration, rtts: &[u64], output: &mut Output) -> Result<()> {
     let movers = &[Mover::Client, Mover::Server, Mover::Both];
     measure(&SPEC, plan, &Condition::ALL, movers, away, rtts, output)

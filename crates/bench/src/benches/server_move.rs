@@ -6,11 +6,11 @@
 //! emulated link carries packets in lots, at most 1 ms late, because a wake-up for each of them
 //! would keep the cores busy with nothing else.
 //!
-//! On each connection the server says something every second, for the same reason. So that the moment of
-//! the first new byte is exact nevertheless, the server's application also writes one message on each connection once the
-//! old address is gone; after a pause, in which the machine comes to rest, the server gets its new
-//! address, and the time counts from then (see [`recovery`](super::recovery)) until the client's
-//! application has read a message that was written after the old address was gone.
+//! On each connection the server says something every second, for the same reason. So that the moment of the
+//! first new byte is exact nevertheless, the server's application also writes one message on each connection
+//! once the old address is gone; after a pause, in which the machine comes to rest, the server gets its new
+//! address, and the time counts from then (see [`recovery`](super::recovery)) until the client's application
+//! has read a message that was written after the old address was gone.
 
 use std::time::Duration;
 

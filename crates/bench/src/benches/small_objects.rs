@@ -1,7 +1,7 @@
 //! Small objects over two unequal links: no slower than over the better link alone.
 //!
-//! The connections are open and both paths are up; objects of several sizes are fetched one after the other, with
-//! pauses. The better link is the one over which the subject with one path is faster, size by size.
+//! The connections are open and both paths are up; objects of several sizes are fetched one after the other,
+//! with pauses. The better link is the one over which the subject with one path is faster, size by size.
 
 use std::time::Duration;
 

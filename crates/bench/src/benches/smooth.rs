@@ -1,7 +1,9 @@
-//! The first two seconds of a bulk transfer over two unequal links: the longest silence at the receiving application.
+//! The first two seconds of a bulk transfer over two unequal links: the longest silence at the receiving
+//! application.
 //!
-//! Both links are token buckets, so that the first burst over the slow link looks as fast as the machine: early bytes
-//! that are entrusted to it arrive late, and all behind them wait. The control is the subject on the better link alone.
+//! Both links are token buckets, so that the first burst over the slow link looks as fast as the machine:
+//! early bytes that are entrusted to it arrive late, and all behind them wait. The control is the subject on
+//! the better link alone.
 
 use std::time::{Duration, Instant};
 

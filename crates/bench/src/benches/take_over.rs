@@ -1,8 +1,9 @@
-//! A download from the first moment of a connection on, while the carrier changes: QUIC opens, TCP takes over.
+//! A download from the first moment of a connection on, while the carrier changes: QUIC opens, TCP takes
+//! over.
 //!
-//! The subject chooses its carriers by itself; the control is the subject over TCP alone. The time counts from before
-//! the connection is made, so that what QUIC wins at the beginning is in it; a pause is one between two reads of the
-//! receiving application.
+//! The subject chooses its carriers by itself; the control is the subject over TCP alone. The time counts
+//! from before the connection is made, so that what QUIC wins at the beginning is in it; a pause is one
+//! between two reads of the receiving application.
 
 use std::time::{Duration, Instant};
 

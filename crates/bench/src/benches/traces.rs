@@ -1,8 +1,8 @@
 //! Bulk and a stream over Wi-Fi and a recorded cellular network.
 //!
-//! The cellular traces were recorded while driving; both directions are played from their beginning in every trial.
-//! Wi-Fi has 8 Mbit/s and 30 ms; in one half of the cases it fades: for half a second every four seconds it carries
-//! nothing, as for somebody who walks away from the access point.
+//! The cellular traces were recorded while driving; both directions are played from their beginning in every
+//! trial. Wi-Fi has 8 Mbit/s and 30 ms; in one half of the cases it fades: for half a second every four
+//! seconds it carries nothing, as for somebody who walks away from the access point.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,7 +1,8 @@
-//! Programs that know nothing of tunnels, through `whimbrel expose` and `forward`, `ssh -L`, stunnel, and directly.
+//! Programs that know nothing of tunnels, through `whimbrel expose` and `forward`, `ssh -L`, stunnel, and
+//! directly.
 //!
-//! All on the loopback interface of one host of the lab: iperf3 one stream each way, redis-benchmark's GET with 1 and
-//! with 50 clients.
+//! All on the loopback interface of one host of the lab: iperf3 one stream each way, redis-benchmark's GET
+//! with 1 and with 50 clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -195,7 +196,8 @@ impl<'a> Stage<'a> {
             Tunnel::start(&folder, [host, host], listen, local(service), &["--address", "127.0.0.1"])
         };
         let _tunnels = [tunnel(System::Whimbrel.iperf())?, tunnel(REDIS)?];
-        // iperf3's servers would take this for the beginning of a test; they and the way to them are there as well.
+        // iperf3's servers would take this for the beginning of a test; they and the way to them are there as
+        // well.
         for system in SYSTEMS {
             program::wait_for_port(host, local(system.port(REDIS)))?;
         }

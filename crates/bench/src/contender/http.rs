@@ -1,5 +1,6 @@
-//! Application-level handover, as in [mptcp-handover §4.1]: an HTTP client over plain TCP that watches its addresses and,
-//! when the one in use is gone, asks for the rest of the file over the other link, with a Range header.
+//! Application-level handover, as in [mptcp-handover §4.1]: an HTTP client over plain TCP that watches its
+//! addresses and, when the one in use is gone, asks for the rest of the file over the other link, with a
+//! Range header.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,5 @@
-//! What two links could bring at best [msocket §IV-B]: TCP over each, and bytes are counted in whatever order they come.
+//! What two links could bring at best [msocket §IV-B]: TCP over each, and bytes are counted in whatever order
+//! they come.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,8 +16,8 @@ use crate::system::{Channel, Handler};
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 /// What is under way when a file is complete is gone after this.
 const DRAIN: Duration = Duration::from_millis(500);
-/// Fetched over each connection before the first file, so that its window is as open as that of others who have
-/// carried files before, and the losses at the end of slow start are behind it.
+/// Fetched over each connection before the first file, so that its window is as open as that of others who
+/// have carried files before, and the losses at the end of slow start are behind it.
 const WARM_UP: u64 = 4_000_000;
 
 pub(super) struct Client {

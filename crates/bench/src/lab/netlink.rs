@@ -1,5 +1,5 @@
-//! Addresses given and taken, and interfaces switched off, by netlink requests of our own: they take microseconds, where a call
-//! of `ip` takes milliseconds that nobody could tell from the recovery.
+//! Addresses given and taken, and interfaces switched off, by netlink requests of our own: they take
+//! microseconds, where a call of `ip` takes milliseconds that nobody could tell from the recovery.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;

@@ -63,8 +63,8 @@ impl Access {
 /// How a link is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The client's interface is switched off. (A pulled cable would be the same, but the kernel reports lost carriers
-    /// once a second only, over all namespaces.)
+    /// The client's interface is switched off. (A pulled cable would be the same, but the kernel reports lost
+    /// carriers once a second only, over all namespaces.)
     Down,
     /// Nothing passes any more, and nobody is told.
     Blackhole,
@@ -211,8 +211,8 @@ impl TwoLinks {
         Ok(())
     }
 
-    /// What a host's network manager tells the kernel's MPTCP when it has seen that a link is lost; the kernel itself
-    /// does not look.
+    /// What a host's network manager tells the kernel's MPTCP when it has seen that a link is lost; the
+    /// kernel itself does not look.
     pub(crate) fn tell_mptcp_of_loss(&self, link: usize) -> Result<()> {
         Ok(self.client.host.del_mptcp_endpoint(mptcp_id(link))?)
     }

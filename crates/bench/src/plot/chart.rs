@@ -64,7 +64,8 @@ impl Axis {
         Scale { range: range.into(), is_log: self.is_log }
     }
 
-    /// From the least to the greatest value, and a little more; a linear axis begins at zero if all are positive.
+    /// From the least to the greatest value, and a little more; a linear axis begins at zero if all are
+    /// positive.
     fn range(&self, values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for place in values.map(|value| self.place(value)) {

@@ -12,7 +12,8 @@ use resvg::usvg::{Options, Tree};
 /// Pixels for each unit of the picture.
 const SCALE: f32 = 1.5;
 
-/// Writes `picture` (SVG) as a bitmap. False, and nothing is written, if the system has no font for its words.
+/// Writes `picture` (SVG) as a bitmap. False, and nothing is written, if the system has no font for its
+/// words.
 pub(crate) fn write_png(picture: &Path, bitmap: &Path) -> Result<bool> {
     let Some(fonts) = fonts() else { return Ok(false) };
     let text = fs::read_to_string(picture).with_context(|| format!("cannot read {}", picture.display()))?;

@@ -1,5 +1,5 @@
-//! With the name service between them: each kind of move, and publishing, take less than half a round trip more than
-//! they must.
+//! With the name service between them: each kind of move, and publishing, take less than half a round trip
+//! more than they must.
 //!
 //! Every two hosts are 300 ms apart, so that a missing round trip shows, and a busy machine does not.
 

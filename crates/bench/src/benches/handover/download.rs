@@ -1,7 +1,7 @@
 //! Time of a download against the file's size, over one link and two [msocket fig. 10].
 //!
-//! As there, files are fetched one after the other over a connection that is open already. The ideal sends over both
-//! links by TCP and only counts bytes, in whatever order they come.
+//! As there, files are fetched one after the other over a connection that is open already. The ideal sends
+//! over both links by TCP and only counts bytes, in whatever order they come.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! Throughput against energy of the modes [mptcp-handover figs. 4 and 5, msocket figs. 11 and 12].
 //!
-//! What passes each link is measured in steps of 100 ms; what a phone's radios would have used for it is estimated by
+//! What passes each link is measured in steps of 100 ms; what a phone's radios would have used for it is
+//! estimated by
 //! [a published model](crate::energy).
 
 use std::sync::atomic::{AtomicBool, Ordering};

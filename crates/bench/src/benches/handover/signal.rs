@@ -1,8 +1,10 @@
-//! The moment between "address gone" and "signal received", when the signal itself is lost [mptcp-handover §5].
+//! The moment between "address gone" and "signal received", when the signal itself is lost [mptcp-handover
+//! §5].
 //!
-//! Wi-Fi is lost and the client says so over cellular, on which nothing gets through for a while. The subject's signal
-//! has come when the server's side reports that the path is gone; that of kernel MPTCP, when the server's kernel has
-//! counted a REMOVE_ADDR. What never comes counts as the longest time that is looked at.
+//! Wi-Fi is lost and the client says so over cellular, on which nothing gets through for a while. The
+//! subject's signal has come when the server's side reports that the path is gone; that of kernel MPTCP, when
+//! the server's kernel has counted a REMOVE_ADDR. What never comes counts as the longest time that is looked
+//! at.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
 //! Downloads in the midst of which one network takes the place of the other [msocket figs. 13-16].
 //!
-//! Wi-Fi has 0.9 ms and cellular 59 ms, as there; the paper does not tell rates. After a third of the file the network
-//! in use is switched off. With one path, the other is switched on at that moment; with two, both were there.
+//! Wi-Fi has 0.9 ms and cellular 59 ms, as there; the paper does not tell rates. After a third of the file
+//! the network in use is switched off. With one path, the other is switched on at that moment; with two, both
+//! were there.
 
 use std::time::{Duration, Instant};
 
