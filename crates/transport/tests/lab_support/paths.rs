@@ -15,6 +15,9 @@ pub(crate) fn link(rate: u64, delay: u64) -> LinkSpec {
     LinkSpec::default().delay(ms(delay)).rate(Rate::mbit(rate))
 }
 
+/// TCP is answered a few round trips after QUIC, or not at all.
+const CALM: Duration = Duration::from_millis(150);
+
 /// A client's connection to a server.
 pub(crate) struct Running {
     pub(crate) net: Multi,
@@ -60,9 +63,19 @@ impl Running {
         }
     }
 
-    /// Waits until so many paths work, and no others are there.
+    /// Waits until so many paths work, no others are there, and they stay: TCP has taken over where QUIC was first.
     pub(crate) fn until_active(&self, count: usize) {
-        self.until("working paths", |paths| paths.len() == count && active(paths).count() == count);
+        let began = Instant::now();
+        loop {
+            self.until("working paths", |paths| paths.len() == count && active(paths).count() == count);
+            let ids = || self.paths().iter().map(|path| path.id).collect::<Vec<_>>();
+            let before = ids();
+            std::thread::sleep(CALM);
+            if ids() == before {
+                return;
+            }
+            assert!(began.elapsed() < secs(20), "the paths do not come to rest: {:#?}", self.paths());
+        }
     }
 
     pub(crate) fn until_priority(&self, index: usize, priority: Priority) {
