@@ -85,6 +85,8 @@ pub(crate) struct Path {
     stage: Stage,
     first: First,
     by_open: bool,
+    /// The peer opened it.
+    by_peer: bool,
     /// Not answered when a newer path was asked to carry the data instead.
     pub(crate) passed_over: bool,
     /// What may be sent before the peer answered (bytes).
@@ -112,6 +114,7 @@ impl Path {
             stage,
             first,
             by_open: matches!(first, First::Open | First::Accept),
+            by_peer: matches!(first, First::Accept | First::Joined),
             passed_over: false,
             early_limit,
             priority: Agreed::unsaid(Priority::Normal),
@@ -141,6 +144,11 @@ impl Path {
 
     pub(crate) fn is_opening(&self) -> bool {
         self.stage == Stage::Opening
+    }
+
+    /// The peer opened it, which shows that its segments arrive. Ours have not, as far as is known.
+    pub(crate) fn is_unproven(&self) -> bool {
+        self.by_peer && self.outgoing.is_unheard()
     }
 
     pub(crate) fn is_suspect(&self) -> bool {
@@ -310,6 +318,7 @@ impl Path {
         PathSnapshot {
             id,
             opening: self.is_opening(),
+            unproven: self.is_unproven(),
             suspect: self.is_suspect(),
             backup: self.priority.value == Priority::Backup,
             srtt: figures.srtt(),

@@ -39,6 +39,8 @@ pub struct PathSnapshot {
     pub id: PathId,
     /// Our OPEN or JOIN on it is not answered yet.
     pub opening: bool,
+    /// The peer opened it, and nothing of ours is known to have arrived there.
+    pub unproven: bool,
     /// No progress for too long.
     pub suspect: bool,
     /// To be used only when no other path works.
@@ -130,14 +132,15 @@ impl PathSnapshot {
         chunk(self.expected_rate())
     }
 
-    /// Paths of a higher tier are used only when there is none of a lower.
-    fn tier(&self) -> u8 {
-        match (self.suspect, self.opening, self.backup) {
-            (true, ..) => 3,
-            (_, true, _) => 2,
-            (.., true) => 1,
-            _ => 0,
-        }
+    /// What is sent on it arrives, as far as can be known.
+    pub(crate) fn is_sure(&self) -> bool {
+        !(self.suspect || self.opening || self.unproven) && self.lateness() == Duration::ZERO
+    }
+
+    /// Paths of a higher tier are used only when there is none of a lower. Where one is `sure`, the others
+    /// need not be tried out with data: a link that carries one way only brings the peer's JOIN too.
+    fn tier(&self, sure: bool) -> impl Ord + use<> {
+        (self.suspect, self.opening, self.unproven && sure, self.backup)
     }
 }
 
@@ -251,10 +254,11 @@ impl FromStr for SchedulerKind {
 pub type Snapshots = SmallVec<[PathSnapshot; 4]>;
 
 /// Leaves the paths that may carry data: those that work and are no backup or, failing that, backup paths,
-/// then those that are opening, then suspect ones.
+/// then those that are not known to work while another is, those that are opening, and suspect ones.
 pub fn retain_eligible(paths: &mut Snapshots) {
-    let best = paths.iter().map(PathSnapshot::tier).min();
-    paths.retain(|path| Some(path.tier()) == best);
+    let sure = paths.iter().any(PathSnapshot::is_sure);
+    let best = paths.iter().map(|path| path.tier(sure)).min();
+    paths.retain(|path| Some(path.tier(sure)) == best);
 }
 
 /// Whether `path` carries the next chunk of `waiting` bytes, given all `paths` of the connection.

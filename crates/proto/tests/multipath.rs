@@ -9,7 +9,7 @@ use simulation::carrier::End;
 use simulation::rng::Rng;
 use simulation::tcp::Link;
 use simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
-use whimbrel_proto::{Config, Event, HandoverMode, PathId, PathState, SchedulerKind, Side};
+use whimbrel_proto::{Config, Event, HandoverMode, PathId, PathState, Priority, SchedulerKind, Side};
 
 fn full() -> Options {
     with(HandoverMode::Full, SchedulerKind::EarliestArrival)
@@ -399,4 +399,55 @@ fn a_path_that_carries_one_way_only_is_not_trusted_again() {
     assert_eq!(revived, 0);
     assert!(gap.max(sim.now - last) < ms(400), "{gap:?}");
     assert_eq!(sim.path(Side::Client, PathId(1)).unwrap().state, PathState::Active);
+}
+
+/// A link dies towards the client, who joins a new path over it: the server, which hears that path, has no sign
+/// that anything of its own gets through there, and goes on with the one that works.
+#[test]
+fn a_new_path_that_carries_one_way_only_holds_nothing_up_beside_one_that_works() {
+    for (handover, traffic) in [
+        (HandoverMode::Full, Side::Server),
+        (HandoverMode::Full, Side::Client),
+        (HandoverMode::Backup, Side::Server),
+        (HandoverMode::Backup, Side::Client),
+    ] {
+        let pause = join_over_a_link_that_fails_towards_the_client(handover, traffic);
+        println!("{handover:?}, data from {traffic:?}: longest pause {pause:?}");
+        assert!(pause <= ms(400), "{handover:?}, data from {traffic:?}: {pause:?}");
+    }
+}
+
+/// The longest time without a byte for the reader of a bulk transfer.
+fn join_over_a_link_that_fails_towards_the_client(handover: HandoverMode, from: Side) -> Duration {
+    let link = Link { queue: ms(20), ..Link::new(10, 20) };
+    let options = Options { capacity: 16 << 10, ..with(handover, SchedulerKind::EarliestArrival) };
+    let mut sim = Sim::over(options, &[link, link]);
+    if handover == HandoverMode::Backup {
+        sim.client.set_priority(PathId(1), Priority::Backup);
+    }
+    let id = sim.open(Side::Client).unwrap();
+    sim.advance(ms(200));
+    sim.server_accepts();
+    let (mut last, mut gap) = (sim.now, Duration::ZERO);
+    for round in 0..6000 {
+        if round == 1000 {
+            sim.cut_direction(0, Side::Server);
+        }
+        if round == 1150 {
+            sim.client.path_lost(sim.now, PathId(0));
+            sim.dial_over(link);
+            sim.cut_direction(2, Side::Server);
+        }
+        while sim.write(from, id, 64 * 1024) > 0 {}
+        sim.advance(ms(1));
+        if sim.read(from.peer(), id, 1 << 20) > 0 {
+            gap = gap.max(sim.now - last);
+            last = sim.now;
+        }
+    }
+    for side in [Side::Client, Side::Server] {
+        let suspect = Event::PathSuspect(PathId(1));
+        assert!(!sim.events(side).contains(&suspect), "{side:?} gave up what works");
+    }
+    gap.max(sim.now - last)
 }

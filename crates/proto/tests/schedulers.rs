@@ -18,12 +18,13 @@ fn snapshot() -> impl Strategy<Value = PathSnapshot> {
     let times = (1u64..2000, 0u64..500, 1u64..2000, 0u64..3000);
     let load = (0u64..2_000_000, 0u64..300_000, 0u64..1000, 0u16..1000, 0u64..1_000_000);
     let rate = prop_oneof![Just(None), (1000u64..200_000_000).prop_map(Some)];
-    (times, load, rate, any::<[bool; 5]>()).prop_map(|(times, load, rate, flags)| {
+    (times, load, rate, any::<[bool; 6]>()).prop_map(|(times, load, rate, flags)| {
         let (srtt, rttvar, base, silent) = times;
         let (in_flight, unsent, last_used, loss, delivered) = load;
         PathSnapshot {
             id: PathId(0),
             opening: flags[0] && flags[1],
+            unproven: flags[0] && flags[5],
             suspect: flags[1] && flags[2],
             backup: flags[2] && flags[3],
             srtt: ms(srtt),

@@ -7,7 +7,7 @@ use super::Connection;
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::PathId;
 use crate::path::{CarrierReport, First, Path};
-use crate::scheduler::{self, Choice, SchedulerKind, Snapshots};
+use crate::scheduler::{self, Choice, PathSnapshot, SchedulerKind, Snapshots};
 
 /// Before anything was acknowledged on a further path: one packet. To an address that is not proven yet,
 /// three times as much may be sent as came from there (RFC 9000 §8.1).
@@ -41,7 +41,7 @@ impl Connection {
         }
         let waiting = self.session.streams.waiting();
         let chunk = self.stream_chunk(now, id, waiting);
-        let trusted = self.is_trusted(id);
+        let trusted = self.is_trusted(now, id);
         let again = (waiting == 0 || chunk > 0) && self.may_send_again(id);
         if opening && !starts {
             let room = self.segment_limit(id) > crate::draft::MIN_PIECE as u64;
@@ -53,7 +53,7 @@ impl Connection {
             || chunk > 0
             || again
             || acks
-            || (trusted && self.has_urgent_control() && self.is_quick(id));
+            || (trusted && self.has_urgent_control() && self.is_quick(now, id));
         any.then_some(Plan { chunk, again, trusted, acks })
     }
 
@@ -111,20 +111,26 @@ impl Connection {
     /// Whether acknowledgements and control frames may be entrusted to `path`: what goes on a path
     /// that stalls, or that nobody answered yet, is late although another path would be in time. A backup
     /// path carries nothing while a normal one works.
-    pub(super) fn is_trusted(&self, id: PathId) -> bool {
-        let best = self.paths.values().filter(|p| p.stays()).map(distrust).min();
-        self.paths.get(id).map(distrust) == best
+    pub(super) fn is_trusted(&self, now: Instant, id: PathId) -> bool {
+        let sure = self.has_sure_path(now);
+        let best = self.paths.values().filter(|p| p.stays()).map(|p| distrust(p, sure)).min();
+        self.paths.get(id).map(|p| distrust(p, sure)) == best
     }
 
     /// No other path would bring a control frame noticeably sooner.
-    pub(super) fn is_quick(&self, id: PathId) -> bool {
+    pub(super) fn is_quick(&self, now: Instant, id: PathId) -> bool {
         let Some(here) = self.paths.get(id).filter(|_| self.shares_paths()) else {
             return true;
         };
-        let quicker = |p: &&Path| {
-            p.stays() && p.figures.has_room() && distrust(p) == distrust(here) && is_slower(here, p)
-        };
-        !self.paths.values().any(|p| quicker(&p))
+        let sure = self.has_sure_path(now);
+        let trusted = |p: &Path| distrust(p, sure) == distrust(here, sure);
+        let quicker = |p: &Path| p.stays() && p.figures.has_room() && trusted(p) && is_slower(here, p);
+        !self.paths.values().any(quicker)
+    }
+
+    /// A path works for sure, so none need be tried out. In mode `single` the newest is meant to take over.
+    fn has_sure_path(&self, now: Instant) -> bool {
+        self.shares_paths() && self.snapshots(now).iter().any(PathSnapshot::is_sure)
     }
 
     /// Whether an acknowledgement that waits may go on `id`.
@@ -189,10 +195,9 @@ fn is_slower(path: &Path, than: &Path) -> bool {
     path.figures.srtt() > than.figures.srtt() * 5 / 4 + AS_QUICK
 }
 
-fn distrust(path: &Path) -> u8 {
-    match (path.is_active(), path.priority.value) {
-        (true, Priority::Normal) => 0,
-        (true, Priority::Backup) => 1,
-        _ => 2,
-    }
+/// The less, the better; `sure`: a path is known to work.
+fn distrust(path: &Path, sure: bool) -> impl Ord + use<> {
+    let active = path.is_active();
+    let backup = path.priority.value == Priority::Backup;
+    (!active, active && sure && path.is_unproven(), active && backup)
 }

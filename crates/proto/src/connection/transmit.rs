@@ -28,7 +28,7 @@ impl Connection {
         eliciting |= self.put_ping(path, &mut draft);
         let told = self.put_acks(now, path, plan.trusted, &mut draft);
         if plan.trusted {
-            eliciting |= self.put_control(path, &mut draft);
+            eliciting |= self.put_control(now, path, &mut draft);
         }
         eliciting |= self.put_last_word(path, &mut draft);
         eliciting |= self.put_streams(now, path, &plan, &mut draft);
@@ -99,9 +99,9 @@ impl Connection {
         wanted
     }
 
-    fn put_control(&mut self, path: PathId, draft: &mut Draft<'_>) -> bool {
+    fn put_control(&mut self, now: Instant, path: PathId, draft: &mut Draft<'_>) -> bool {
         let before = draft.len();
-        if !self.has_urgent_control() || !self.is_quick(path) {
+        if !self.has_urgent_control() || !self.is_quick(now, path) {
             return false;
         }
         if draft.room() >= 3 * SMALL_FRAME {
