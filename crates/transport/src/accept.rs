@@ -16,7 +16,6 @@ use whimbrel_proto::{
 pub(crate) use quic::accept_quic;
 pub(crate) use tcp::accept_tcp;
 
-use crate::attend::spawn_driver;
 use crate::connection::Connection;
 use crate::endpoint_core::EndpointCore;
 use crate::path_io::PathIo;
@@ -46,12 +45,16 @@ trait Arrival: Sized {
     async fn refuse(self, code: CloseCode, reason: &str) -> io::Result<()>;
 }
 
-/// Does what the first segment asks for, or says no.
-async fn admit(endpoint: &Arc<EndpointCore>, arrival: impl Arrival) {
-    if let Err(refused) = dispatch(endpoint, arrival) {
-        let (arrival, code, reason) = *refused;
-        tracing::debug!(%code, reason, "path refused");
-        let _ = tokio::time::timeout(REFUSAL_TIMEOUT, arrival.refuse(code, reason)).await;
+/// Does what the first segment asks for, or says no. Returns the connection if it is new: it needs a driver.
+async fn admit(endpoint: &Arc<EndpointCore>, arrival: impl Arrival) -> Option<Arc<Shared>> {
+    match dispatch(endpoint, arrival) {
+        Ok(opened) => opened,
+        Err(refused) => {
+            let (arrival, code, reason) = *refused;
+            tracing::debug!(%code, reason, "path refused");
+            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, arrival.refuse(code, reason)).await;
+            None
+        }
     }
 }
 
@@ -91,7 +94,7 @@ fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, 
     shared.with(|_| ());
 }
 
-fn dispatch<A: Arrival>(endpoint: &Arc<EndpointCore>, arrival: A) -> Result<(), Refused<A>> {
+fn dispatch<A: Arrival>(endpoint: &Arc<EndpointCore>, arrival: A) -> Result<Option<Arc<Shared>>, Refused<A>> {
     let Some(peer) = arrival.peer() else {
         return Err(refused(arrival, CloseCode::NOT_ALLOWED, "no identity"));
     };
@@ -114,7 +117,7 @@ fn join_connection<A: Arrival>(
     arrival: A,
     join: &Join,
     peer: EndpointId,
-) -> Result<(), Refused<A>> {
+) -> Result<Option<Arc<Shared>>, Refused<A>> {
     let found = endpoint.registry.find_accepted(&join.connection);
     // Another peer learns no more than that it does not have this connection.
     let Some(shared) = found.filter(|shared| shared.peer == peer) else {
@@ -125,7 +128,7 @@ fn join_connection<A: Arrival>(
         return Err(refuse_join(arrival, error));
     }
     attach(arrival, endpoint, &shared, join.path);
-    Ok(())
+    Ok(None)
 }
 
 fn refuse_join<A>(arrival: A, error: JoinError) -> Refused<A> {
@@ -143,7 +146,7 @@ fn open_connection<A: Arrival>(
     arrival: A,
     open: &Open,
     peer: EndpointId,
-) -> Result<(), Refused<A>> {
+) -> Result<Option<Arc<Shared>>, Refused<A>> {
     if let Some(shared) = endpoint.registry.find_accepted(&open.connection) {
         return reopen_connection(endpoint, arrival, open, peer, &shared);
     }
@@ -167,9 +170,8 @@ fn open_connection<A: Arrival>(
     }
     // Registered before the first answer leaves, so that a second path finds it.
     attach(arrival, endpoint, &shared, open.path);
-    spawn_driver(endpoint, &shared);
-    slot.send(Connection::new(shared, target));
-    Ok(())
+    slot.send(Connection::new(shared.clone(), target));
+    Ok(Some(shared))
 }
 
 /// Adds the path of a further OPEN to the connection that the first one made: a client may send several, on several
@@ -180,7 +182,7 @@ fn reopen_connection<A: Arrival>(
     open: &Open,
     peer: EndpointId,
     shared: &Arc<Shared>,
-) -> Result<(), Refused<A>> {
+) -> Result<Option<Arc<Shared>>, Refused<A>> {
     // Another peer learns no more than that it does not have this connection.
     if shared.peer != peer {
         return Err(refused(arrival, CloseCode::UNKNOWN_CONNECTION, ""));
@@ -190,7 +192,7 @@ fn reopen_connection<A: Arrival>(
         return Err(refuse_join(arrival, error));
     }
     attach(arrival, endpoint, shared, open.path);
-    Ok(())
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Peers that have connected and not yet shown who they are: bounded in number, and fair between sources.
 
 use std::collections::{HashMap, VecDeque};
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::task::AbortHandle;
+use tokio::sync::oneshot;
 
 /// Peers in their handshake. When there are too many, the source that has the most of them makes room, so that a flood
 /// from one place costs nobody else a handshake, however long that takes.
@@ -14,7 +15,7 @@ pub(crate) struct HalfOpen(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     /// Oldest first, with their place in the order of arrival.
-    by_source: HashMap<Source, VecDeque<(u64, AbortHandle)>>,
+    by_source: HashMap<Source, VecDeque<(u64, Revoke)>>,
     count: usize,
     arrived: u64,
 }
@@ -22,6 +23,24 @@ struct Waiting {
 /// An IPv4 address, or the first 64 bits of an IPv6 address: whoever has one of these has all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Source([u8; 8]);
+
+/// Dropped to take a [`Place`] back.
+type Revoke = oneshot::Sender<std::convert::Infallible>;
+
+/// Leave to be in a handshake. Given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place(oneshot::Receiver<std::convert::Infallible>);
+
+impl Place {
+    /// Runs a handshake; `None` if another peer got the place meanwhile.
+    pub(crate) async fn hold<T>(self, handshake: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            result = handshake => Some(result),
+            _ = self.0 => None,
+        }
+    }
+}
 
 impl From<IpAddr> for Source {
     fn from(ip: IpAddr) -> Self {
@@ -36,8 +55,9 @@ impl From<IpAddr> for Source {
 }
 
 impl HalfOpen {
-    /// Notes one more; beyond `max`, the oldest of the most crowded source is dropped.
-    pub(crate) fn add(&self, from: IpAddr, handle: AbortHandle, max: usize) {
+    /// Makes a place for one more; beyond `max`, the oldest of the most crowded source loses its own.
+    pub(crate) fn add(&self, from: IpAddr, max: usize) -> Place {
+        let (revoke, place) = oneshot::channel();
         let mut waiting = self.lock();
         if waiting.count >= max {
             waiting.forget_finished();
@@ -48,7 +68,8 @@ impl HalfOpen {
         let arrived = waiting.arrived;
         waiting.arrived += 1;
         waiting.count += 1;
-        waiting.by_source.entry(from.into()).or_default().push_back((arrived, handle));
+        waiting.by_source.entry(from.into()).or_default().push_back((arrived, revoke));
+        Place(place)
     }
 
     /// Whether half of `max` are there.
@@ -68,23 +89,21 @@ impl HalfOpen {
 impl Waiting {
     fn forget_finished(&mut self) {
         self.by_source.retain(|_, peers| {
-            peers.retain(|(_, handle)| !handle.is_finished());
+            peers.retain(|(_, revoke)| !revoke.is_closed());
             !peers.is_empty()
         });
         self.count = self.by_source.values().map(VecDeque::len).sum();
     }
 
     fn drop_one(&mut self) {
-        let crowd = |peers: &VecDeque<(u64, AbortHandle)>| {
+        let crowd = |peers: &VecDeque<(u64, Revoke)>| {
             (peers.len(), std::cmp::Reverse(peers.front().map(|(arrived, _)| *arrived)))
         };
         let crowded = self.by_source.iter().max_by_key(|(_, peers)| crowd(peers)).map(|(source, _)| *source);
         if let Some(source) = crowded
             && let Some(peers) = self.by_source.get_mut(&source)
         {
-            if let Some((_, oldest)) = peers.pop_front() {
-                oldest.abort();
-            }
+            drop(peers.pop_front());
             if peers.is_empty() {
                 self.by_source.remove(&source);
             }
@@ -103,9 +122,8 @@ mod tests {
     const MAX: usize = 16;
 
     fn peer(half_open: &HalfOpen, from: &str) -> JoinHandle<()> {
-        let task = tokio::spawn(std::future::pending());
-        half_open.add(from.parse().unwrap(), task.abort_handle(), MAX);
-        task
+        let place = half_open.add(from.parse().unwrap(), MAX);
+        tokio::spawn(async move { place.hold(std::future::pending()).await.unwrap_or_default() })
     }
 
     async fn are_dropped(peers: &[JoinHandle<()>]) -> usize {

@@ -9,6 +9,7 @@ use whimbrel_base::EndpointId;
 use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, admit};
+use crate::attend::spawn_driver;
 use crate::carrier::quic::{Accepting, NO_ERROR, Observed, QuicCarrier, QuicChannel, peer};
 use crate::endpoint_core::EndpointCore;
 use crate::path_io::PathIo;
@@ -28,8 +29,8 @@ pub(crate) async fn accept_quic(endpoint: Arc<EndpointCore>, quic: quinn::Endpoi
             continue;
         }
         let from = incoming.remote_address().ip();
-        let task = tokio::spawn(handshake(endpoint.clone(), incoming, config.clone()));
-        endpoint.half_open.add(from, task.abort_handle(), max);
+        let place = endpoint.half_open.add(from, max);
+        tokio::spawn(place.hold(handshake(endpoint.clone(), incoming, config.clone())));
     }
 }
 
@@ -41,7 +42,11 @@ async fn handshake(endpoint: Arc<EndpointCore>, incoming: Incoming, config: Serv
     let Ok((connection, _)) = connecting.into_0rtt() else { return };
     let arrival = Arrived::new(connection, observed, sessions);
     match tokio::time::timeout(endpoint.config.handshake_timeout, arrival).await {
-        Ok(Ok(arrival)) => admit(&endpoint, arrival).await,
+        Ok(Ok(arrival)) => {
+            if let Some(opened) = admit(&endpoint, arrival).await {
+                spawn_driver(&endpoint, &opened);
+            }
+        }
         Ok(Err(error)) => tracing::debug!(%error, "handshake failed"),
         Err(_) => {}
     }

@@ -12,9 +12,12 @@ use whimbrel_base::EndpointId;
 use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
+use crate::attend::driving;
 use crate::carrier::{CarrierKind, TcpCarrier, kind_of, tune};
 use crate::endpoint_core::EndpointCore;
+use crate::half_open::Place;
 use crate::path_io::PathIo;
+use crate::shared::Shared;
 use crate::tls::{ArrivingSessions, TlsChannel};
 
 /// Enough for a handshake and a first flight.
@@ -31,8 +34,8 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: TcpListene
     loop {
         match listener.accept().await {
             Ok((socket, remote)) => {
-                let task = tokio::spawn(handshake(endpoint.clone(), socket, remote, kind));
-                endpoint.half_open.add(remote.ip(), task.abort_handle(), endpoint.config.max_half_open);
+                let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
+                tokio::spawn(serve(endpoint.clone(), place, Came { socket, remote, kind }));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept");
@@ -42,15 +45,24 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: TcpListene
     }
 }
 
-async fn handshake(endpoint: Arc<EndpointCore>, socket: TcpStream, remote: SocketAddr, kind: CarrierKind) {
+/// Hears what the peer wants; if that is a connection, moves its bytes until it is over.
+async fn serve(endpoint: Arc<EndpointCore>, place: Place, came: Came) {
+    // Boxed, because what a handshake needs is not to be kept for as long as the connection lasts.
+    let handshake = place.hold(Box::pin(handshake(endpoint.clone(), came)));
+    // A task of its own for the driver would have another worker woken, to take it over.
+    if let Some(Some(opened)) = handshake.await {
+        driving(endpoint, opened).await;
+    }
+}
+
+async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared>> {
+    let Came { socket, remote, kind } = came;
     if kind == CarrierKind::Mptcp && tune((&socket).into()).is_err() {
-        return;
+        return None;
     }
     let limit = endpoint.config.handshake_timeout;
     let (config, sessions) = endpoint.tls.server.arriving();
-    let Ok(tls) = TlsChannel::server(config) else {
-        return;
-    };
+    let tls = TlsChannel::server(config).ok()?;
     let (ciphertext, plaintext) = (Vec::new(), Vec::new());
     let mut incoming = Incoming { socket, remote, kind, tls, sessions, ciphertext, plaintext };
     match tokio::time::timeout(limit, incoming.first_segment()).await {
@@ -59,11 +71,19 @@ async fn handshake(endpoint: Arc<EndpointCore>, socket: TcpStream, remote: Socke
             tracing::debug!(%error, "handshake failed");
             // The peer may learn why from the alert.
             let _ = tokio::time::timeout(REFUSAL_TIMEOUT, incoming.write_out()).await;
-            return;
+            return None;
         }
-        Err(_) => return,
+        Err(_) => return None,
     }
-    admit(&endpoint, incoming).await;
+    admit(&endpoint, incoming).await
+}
+
+/// A TCP connection that was accepted just now.
+struct Came {
+    socket: TcpStream,
+    remote: SocketAddr,
+    /// What was listened for.
+    kind: CarrierKind,
 }
 
 /// A peer that has not shown yet what it wants.

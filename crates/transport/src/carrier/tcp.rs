@@ -418,12 +418,8 @@ impl TcpCarrier {
                     return Ok(Flow::Idle);
                 }
                 if tls.is_open() {
+                    // What follows a short segment, such as the addresses behind an ACCEPT, leaves with it.
                     tls.encrypt(plain)?;
-                    // A short segment took all that waited: asking for another is in vain. Or the path is slow, and
-                    // should not be given too much at once.
-                    if plain.len() < segment::MAX_SEGMENT / 2 {
-                        return Ok(if next == Next::AndMore { Flow::More } else { Flow::Idle });
-                    }
                 } else {
                     tls.encrypt_early(plain)?;
                 }
