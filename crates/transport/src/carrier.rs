@@ -181,6 +181,8 @@ pub(crate) struct Worked {
     pub(crate) read: bool,
     /// There may be more to do at once.
     pub(crate) again: bool,
+    /// Something waits to be sent, with what other tasks add to it now.
+    pub(crate) after_others: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,7 @@
 //! One task a connection: reads, writes and keeps time for all its paths.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -15,6 +15,14 @@ use crate::shared::Shared;
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Tolerance when the kernel's time of the last acknowledgement is compared with ours.
 const TIMER_SLACK: Duration = Duration::from_millis(1);
+
+/// Whether the driver has to run again without being woken by others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum More {
+    No,
+    AfterOthers,
+    AtOnce,
+}
 
 /// Completes when the connection is over and nothing is owed to the peer. To be spawned as a task of its own.
 pub(crate) struct Driver {
@@ -31,8 +39,8 @@ impl Driver {
         Self { shared, timer, timer_wakes: None, farewell: None }
     }
 
-    /// Reads and writes all paths once. True if more may be possible at once.
-    fn drive_paths(&self, cx: &mut Context<'_>) -> bool {
+    /// Reads and writes all paths once. Tells whether more may be possible, and how soon.
+    fn drive_paths(&self, cx: &mut Context<'_>) -> More {
         let paths = {
             let mut state = self.shared.lock();
             state.wakers.wait_to_drive(cx);
@@ -40,11 +48,12 @@ impl Driver {
         };
         let several = paths.len() > 1;
         let sent_before = if several { self.sent() } else { 0 };
-        let mut more = false;
+        let (mut more, mut after_others) = (false, false);
         for path in &paths {
             let was_blocked = path.is_blocked();
             match path.drive(&*self.shared, cx) {
-                Ok(Worked { read, again }) => {
+                Ok(Worked { read, again, after_others: later }) => {
+                    after_others |= later;
                     let blocked = several && path.is_blocked();
                     if blocked {
                         self.shared.lock().engine.path_blocked(path.id);
@@ -64,7 +73,11 @@ impl Driver {
             }
         }
         // What was sent on one path may have made another the better one for what follows.
-        more || (several && self.sent() != sent_before)
+        match more || (several && self.sent() != sent_before) {
+            true => More::AtOnce,
+            false if after_others => More::AfterOthers,
+            false => More::No,
+        }
     }
 
     /// Stream bytes sent so far, first and again.
@@ -73,8 +86,9 @@ impl Driver {
         stats.stream_bytes_sent + stats.stream_bytes_resent
     }
 
-    /// Lets the engine do what is due. True if it did something.
-    fn drive_timers(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Lets the engine do what is due. True if it did something. With `again` this is called again soon: until then no
+    /// timer is needed, and setting one may have the runtime wake a thread.
+    fn drive_timers(&mut self, cx: &mut Context<'_>, again: bool) -> bool {
         let (deadline, armed) = {
             let state = self.shared.lock();
             (state.engine.poll_timeout(), state.armed)
@@ -89,6 +103,9 @@ impl Driver {
             if deadline <= now {
                 self.handle_timeout(now);
                 return true;
+            }
+            if again {
+                return false;
             }
             self.shared.lock().armed = Some(deadline);
             self.timer.as_mut().reset(deadline.into());
@@ -153,10 +170,15 @@ impl Future for Driver {
             self.shared.lock().paths.clear();
             return Poll::Ready(());
         }
-        more |= self.drive_timers(cx);
-        if more {
+        if self.drive_timers(cx, more != More::No) {
+            more = More::AtOnce;
+        }
+        match more {
+            More::No => {}
             // Others first: whoever reads what came in finds it still in the processor's caches.
-            cx.waker().wake_by_ref();
+            More::AtOnce => cx.waker().wake_by_ref(),
+            // On this thread: a task that wakes itself may be taken over by another one, and be there too early.
+            More::AfterOthers => drop(pin!(tokio::task::yield_now()).poll(cx)),
         }
         Poll::Pending
     }

@@ -129,7 +129,7 @@ impl TcpCarrier {
         }
         // The end of the handshake leaves together with what the application says now that it is over.
         if self.fresh.swap(false, Ordering::Relaxed) {
-            worked.again = true;
+            worked.after_others = true;
             return Ok(worked);
         }
         // A full socket will tell when it takes more; asking it meanwhile is a system call for nothing.

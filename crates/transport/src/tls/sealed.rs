@@ -13,7 +13,7 @@ use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, ExtractedSecrets, PeerMisbehaved};
 
-use super::TlsError;
+use super::{TlsError, tickets};
 
 /// Content type, version and length.
 const HEADER: usize = 5;
@@ -67,7 +67,9 @@ impl Kernel {
 
     fn ticket(&mut self, message: &[u8]) -> Result<(), Error> {
         match self {
-            Self::Client(kernel) => kernel.handle_new_session_ticket(message),
+            Self::Client(kernel) => {
+                tickets::of_size(message.len(), || kernel.handle_new_session_ticket(message))
+            }
             Self::Server(_) => Err(unexpected()),
         }
     }

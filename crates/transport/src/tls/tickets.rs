@@ -1,5 +1,6 @@
 //! A client's TLS tickets: bounded in bytes, for each server and for all.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -115,10 +116,27 @@ impl ClientSessionStore for Tickets {
     }
 }
 
-/// Bytes that the server chose; `None` if they are too many.
+thread_local! {
+    /// The size of the message that is being taken in.
+    static MESSAGE: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Has `take` take in a NewSessionTicket message of so many bytes, which bound the ticket's.
+pub(super) fn of_size<R>(bytes: usize, take: impl FnOnce() -> R) -> R {
+    MESSAGE.set(Some(bytes));
+    let result = take();
+    MESSAGE.set(None);
+    result
+}
+
+/// Bytes that the server chose, or a little more; `None` if they are too many.
 fn size(value: &Tls13ClientSessionValue) -> Option<usize> {
+    if let Some(size) = MESSAGE.get() {
+        return Some(size).filter(|size| *size <= MAX_TICKET);
+    }
     let transport = value.quic_params().len();
-    // What it looks like is the only way to a ticket's length. It is shown in hexadecimal digits, with little beside.
+    // Where the message is not seen, what it looks like is the only way to a ticket's length. It is shown in hexadecimal
+    // digits, with little beside.
     let mut shown = Counter { characters: 0, most: 2 * MAX_TICKET };
     write!(shown, "{value:?}").ok()?;
     Some(transport + shown.characters / 2).filter(|size| *size <= MAX_TICKET)
