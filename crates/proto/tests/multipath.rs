@@ -130,8 +130,8 @@ fn small_objects_are_no_slower_than_on_the_better_path_alone() {
     assert!(worst <= 1.05, "{worst:.3} times as long as on the better path alone");
 }
 
-/// Over token buckets the first burst on the slow link looks as fast as the machine. What is entrusted to that
-/// link because of it waits in its queue, and the reader waits with it.
+/// Over token buckets the first burst on the slow link looks as fast as the machine. What is entrusted to
+/// that link because of it waits in its queue, and the reader waits with it.
 #[test]
 fn a_bulk_transfer_begins_as_smoothly_as_on_the_better_path_alone() {
     const LOOKED_AT: Duration = secs(2);
@@ -401,8 +401,8 @@ fn a_path_that_carries_one_way_only_is_not_trusted_again() {
     assert_eq!(sim.path(Side::Client, PathId(1)).unwrap().state, PathState::Active);
 }
 
-/// A link dies towards the client, who joins a new path over it: the server, which hears that path, has no sign
-/// that anything of its own gets through there, and goes on with the one that works.
+/// A link dies towards the client, who joins a new path over it: the server, which hears that path, has no
+/// sign that anything of its own gets through there, and goes on with the one that works.
 #[test]
 fn a_new_path_that_carries_one_way_only_holds_nothing_up_beside_one_that_works() {
     for (handover, traffic) in [

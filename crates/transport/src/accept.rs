@@ -174,8 +174,8 @@ fn open_connection<A: Arrival>(
     Ok(Some(shared))
 }
 
-/// Adds the path of a further OPEN to the connection that the first one made: a client may send several, on several
-/// carriers, before it hears an answer to any.
+/// Adds the path of a further OPEN to the connection that the first one made: a client may send several, on
+/// several carriers, before it hears an answer to any.
 fn reopen_connection<A: Arrival>(
     endpoint: &Arc<EndpointCore>,
     arrival: A,
@@ -236,8 +236,8 @@ mod tests {
         }
     }
 
-    /// Between the JOIN and its carrier the peer says, on another path, that it gave this one up. Nobody would
-    /// ever take such a carrier away again, and once it ended the driver would try it without end.
+    /// Between the JOIN and its carrier the peer says, on another path, that it gave this one up. Nobody
+    /// would ever take such a carrier away again, and once it ended the driver would try it without end.
     #[tokio::test]
     async fn a_path_that_was_lost_before_its_carrier_is_there_leaves_nothing_behind() {
         let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();

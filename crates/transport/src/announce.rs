@@ -55,8 +55,8 @@ impl Announcements {
         stated.now = now;
     }
 
-    /// Has the engine announce what holds now, and withdraw what does not. Who uses one path at a time is told
-    /// in other ways.
+    /// Has the engine announce what holds now, and withdraw what does not. Who uses one path at a time is
+    /// told in other ways.
     pub(crate) fn tell(&self, engine: &mut Engine) {
         let before = engine.announced_addresses();
         if engine.handover() == HandoverMode::Single && before.is_empty() {
@@ -75,7 +75,8 @@ impl Announcements {
 }
 
 impl Stated {
-    /// The number of an interface: the one that it has or had, a new one, or that of an interface that is gone.
+    /// The number of an interface: the one that it has or had, a new one, or that of an interface that is
+    /// gone.
     fn slot(&mut self, name: &Arc<str>, present: &[Arc<str>]) -> Option<u8> {
         let known = self.slots.iter().position(|slot| slot == name);
         let slot = known.or_else(|| {

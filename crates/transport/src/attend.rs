@@ -1,5 +1,5 @@
-//! The task of one connection: has its driver run, tells the registry what the connection holds, and takes it out of
-//! the registry at its end, whatever that is.
+//! The task of one connection: has its driver run, tells the registry what the connection holds, and takes it
+//! out of the registry at its end, whatever that is.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,8 @@ pub(crate) fn spawn_driver(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) {
     tokio::spawn(driving(endpoint.clone(), shared.clone()));
 }
 
-/// Moves a connection's bytes until it is over and has left the registry. May change over from one task to another.
+/// Moves a connection's bytes until it is over and has left the registry. May change over from one task to
+/// another.
 pub(crate) fn driving(
     endpoint: Arc<EndpointCore>,
     shared: Arc<Shared>,

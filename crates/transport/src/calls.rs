@@ -9,9 +9,9 @@ const BURST: u32 = 64;
 /// and one more each time that this has passed.
 const REFILL: Duration = Duration::from_millis(250);
 
-/// Calls of the peer: it says that it is elsewhere, has another address, or wants more paths. It may say so as often as it
-/// likes, but each time we dial, wherever it says (RFC 9000 §21.5 on forged requests): a small frame must not
-/// buy handshakes without end with somebody who never asked for them.
+/// Calls of the peer: it says that it is elsewhere, has another address, or wants more paths. It may say so
+/// as often as it likes, but each time we dial, wherever it says (RFC 9000 §21.5 on forged requests): a small
+/// frame must not buy handshakes without end with somebody who never asked for them.
 #[derive(Debug)]
 pub(crate) struct Calls {
     /// One was heard and not followed yet.
@@ -27,7 +27,8 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Waits for a call, and until it may be followed. Cancel-safe: a call that was heard is followed the next time.
+    /// Waits for a call, and until it may be followed. Cancel-safe: a call that was heard is followed the
+    /// next time.
     pub(crate) async fn next(&mut self, called: &Notify) {
         if !self.pending {
             called.notified().await;

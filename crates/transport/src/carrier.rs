@@ -1,6 +1,6 @@
-//! What a path runs on. A carrier is an ordered, authenticated byte channel with statistics of its
-//! own. The driver calls it through [`PathIo`](crate::path_io::PathIo), one match away: there is nothing dynamic
-//! on the way of a byte.
+//! What a path runs on. A carrier is an ordered, authenticated byte channel with statistics of its own. The
+//! driver calls it through [`PathIo`](crate::path_io::PathIo), one match away: there is nothing dynamic on
+//! the way of a byte.
 
 pub(crate) mod quic;
 mod reach;
@@ -45,8 +45,8 @@ impl fmt::Display for CarrierKind {
     }
 }
 
-/// Which carriers an endpoint dials with. It accepts TCP and QUIC whatever it dials with, and MPTCP if it dials
-/// with that.
+/// Which carriers an endpoint dials with. It accepts TCP and QUIC whatever it dials with, and MPTCP if it
+/// dials with that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carriers {
     /// TCP and QUIC, whichever gets through first, TCP with a head start.

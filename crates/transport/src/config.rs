@@ -25,27 +25,27 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// How long a peer may take from its TCP connection to its first whole segment. Default 10 s.
     pub handshake_timeout: Duration,
-    /// Peers that may be in their handshake at once; the oldest from the address (IPv6: the /64 network) that has the
-    /// most of them makes room. Default 1024.
+    /// Peers that may be in their handshake at once; the oldest from the address (IPv6: the /64 network) that
+    /// has the most of them makes room. Default 1024.
     pub max_half_open: usize,
     /// Accepted connections kept at once, with or without a path. Detached ones make room: those that the
     /// client never confirmed first, then the longest detached. Default 65 536.
     pub max_connections: usize,
-    /// Of these, connections that one peer may have. Its own detached ones make room; while all of them are in use, it
-    /// is told that we are busy. Default 4096, a sixteenth of all.
+    /// Of these, connections that one peer may have. Its own detached ones make room; while all of them are
+    /// in use, it is told that we are busy. Default 4096, a sixteenth of all.
     pub max_connections_per_peer: usize,
-    /// Bytes kept for one peer's accepted connections, written and not acknowledged or received and not read, with or
-    /// without a path. Beyond that the peer's longest detached connection is given up, or the one that holds most.
-    /// Default 512 MiB: sixteen connections with full windows and buffers.
+    /// Bytes kept for one peer's accepted connections, written and not acknowledged or received and not read,
+    /// with or without a path. Beyond that the peer's longest detached connection is given up, or the one
+    /// that holds most. Default 512 MiB: sixteen connections with full windows and buffers.
     pub max_bytes_per_peer: u64,
-    /// Bytes kept for connections that have no path; the peer that holds most of it gives its longest detached
-    /// connection up. Default 256 MiB.
+    /// Bytes kept for connections that have no path; the peer that holds most of it gives its longest
+    /// detached connection up. Default 256 MiB.
     pub max_detached_bytes: u64,
-    /// Bytes that the peer may send on one stream before the application reads. A stream begins with 64 KiB and grows
-    /// up to this while its reader keeps up. Default 8 MiB.
+    /// Bytes that the peer may send on one stream before the application reads. A stream begins with 64 KiB
+    /// and grows up to this while its reader keeps up. Default 8 MiB.
     pub stream_window: u64,
-    /// Bytes of all streams that the peer may have under way. Streams that the application does not read take nothing
-    /// from it: they may hold 24 times as much together. Default 16 MiB.
+    /// Bytes of all streams that the peer may have under way. Streams that the application does not read take
+    /// nothing from it: they may hold 24 times as much together. Default 16 MiB.
     pub window: u64,
     /// Bytes kept for one stream until the peer has them. Default 8 MiB.
     pub stream_send_buffer: u64,
@@ -54,8 +54,8 @@ pub struct Config {
     /// Bytes of one stream that may wait to be sent for the first time while a path is up; a writer
     /// that is further ahead waits. Default 256 KiB.
     pub stream_unsent: u64,
-    /// Streams that the peer may have open at once. It begins with 1024, and is allowed more, up to this, as it uses
-    /// them. Default 65 536.
+    /// Streams that the peer may have open at once. It begins with 1024, and is allowed more, up to this, as
+    /// it uses them. Default 65 536.
     pub max_streams: u64,
     /// How connections use several paths. Unless it is `single`, the peer is told and does the same. Default
     /// `single`: one path at any moment.

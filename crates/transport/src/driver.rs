@@ -86,8 +86,8 @@ impl Driver {
         stats.stream_bytes_sent + stats.stream_bytes_resent
     }
 
-    /// Lets the engine do what is due. True if it did something. With `again` this is called again soon: until then no
-    /// timer is needed, and setting one may have the runtime wake a thread.
+    /// Lets the engine do what is due. True if it did something. With `again` this is called again soon:
+    /// until then no timer is needed, and setting one may have the runtime wake a thread.
     fn drive_timers(&mut self, cx: &mut Context<'_>, again: bool) -> bool {
         let (deadline, armed) = {
             let state = self.shared.lock();
@@ -177,7 +177,8 @@ impl Future for Driver {
             More::No => {}
             // Others first: whoever reads what came in finds it still in the processor's caches.
             More::AtOnce => cx.waker().wake_by_ref(),
-            // On this thread: a task that wakes itself may be taken over by another one, and be there too early.
+            // On this thread: a task that wakes itself may be taken over by another one, and be there too
+            // early.
             More::AfterOthers => drop(pin!(tokio::task::yield_now()).poll(cx)),
         }
         Poll::Pending

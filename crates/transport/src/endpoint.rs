@@ -229,7 +229,8 @@ impl Endpoint {
         Some(PathControl { shared })
     }
 
-    /// Ends all connections in order, for at most `limit`, and stops. If they all ended, the port is free afterwards.
+    /// Ends all connections in order, for at most `limit`, and stops. If they all ended, the port is free
+    /// afterwards.
     pub async fn close(&self, limit: Duration) {
         let inner = self.inner();
         inner.shut();

@@ -174,7 +174,8 @@ impl EndpointCore {
         }
     }
 
-    /// Whether nobody else can reach this host for now. Addresses that were given by hand are meant as they are.
+    /// Whether nobody else can reach this host for now. Addresses that were given by hand are meant as they
+    /// are.
     pub(crate) fn is_cut_off(&self, set: &AddressSet) -> bool {
         set.is_cut_off() && !self.is_exclusive()
     }
@@ -184,8 +185,8 @@ impl EndpointCore {
         set.contains(ip) || (ip.is_loopback() && !self.is_exclusive())
     }
 
-    /// Whether the address is known to be gone. A new path that was being made meanwhile may still be on it, and what
-    /// gave up the others has not seen it: whoever adds a path asks afterwards.
+    /// Whether the address is known to be gone. A new path that was being made meanwhile may still be on it,
+    /// and what gave up the others has not seen it: whoever adds a path asks afterwards.
     pub(crate) fn has_lost(&self, ip: IpAddr) -> bool {
         // It may be back already and not told of yet: the kernel knows.
         let is_back = || !self.is_exclusive() && std::net::UdpSocket::bind((ip, 0)).is_ok();

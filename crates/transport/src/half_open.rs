@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Peers in their handshake. When there are too many, the source that has the most of them makes room, so that a flood
-/// from one place costs nobody else a handshake, however long that takes.
+/// Peers in their handshake. When there are too many, the source that has the most of them makes room, so
+/// that a flood from one place costs nobody else a handshake, however long that takes.
 #[derive(Debug, Default)]
 pub(crate) struct HalfOpen(Mutex<Waiting>);
 

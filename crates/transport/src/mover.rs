@@ -96,7 +96,8 @@ impl Mover {
         }
     }
 
-    /// Which paths there are is a matter of policy. In mode `single`, without any preference, any path will do.
+    /// Which paths there are is a matter of policy. In mode `single`, without any preference, any path will
+    /// do.
     fn is_managed(&self, policy: &PathPolicy) -> bool {
         let state = self.shared().lock();
         let several = state.engine.handover() != HandoverMode::Single;
@@ -213,7 +214,8 @@ impl Mover {
         }
     }
 
-    /// True if the record has new addresses. What was on its way to those that the server has left goes elsewhere.
+    /// True if the record has new addresses. What was on its way to those that the server has left goes
+    /// elsewhere.
     fn learn(&self, record: &SignedRecord) -> bool {
         let record = record.record();
         if record.id != self.shared().peer || record.revoked {
@@ -235,7 +237,8 @@ impl Mover {
                 if before.notices == notices {
                     state.engine.path_lost(Instant::now(), path);
                 } else {
-                    // The record may be older than what the server said itself: if the path works, it shows so.
+                    // The record may be older than what the server said itself: if the path works, it shows
+                    // so.
                     state.engine.suspect_path(Instant::now(), path);
                 }
             }

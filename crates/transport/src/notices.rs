@@ -116,7 +116,8 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
     }
 }
 
-/// Waits until the client has joined once more, or the connection is over: no notice is needed then. Cancel-safe.
+/// Waits until the client has joined once more, or the connection is over: no notice is needed then.
+/// Cancel-safe.
 async fn is_back(shared: &Shared, joined: u64) {
     loop {
         let changed = shared.news.of_paths();

@@ -93,7 +93,8 @@ impl PathIo {
         }
     }
 
-    /// Bytes that the carrier keeps in this process, at most, beside those that were sent and not acknowledged.
+    /// Bytes that the carrier keeps in this process, at most, beside those that were sent and not
+    /// acknowledged.
     pub(crate) fn buffered(&self) -> u64 {
         match &self.carrier {
             // The kernel bounds its own.

@@ -1,5 +1,5 @@
-//! All connections of an endpoint: found by id and by the tag of their notices, and bounded in number and bytes, for
-//! all peers together and for each of them.
+//! All connections of an endpoint: found by id and by the tag of their notices, and bounded in number and
+//! bytes, for all peers together and for each of them.
 
 mod shares;
 
@@ -60,9 +60,9 @@ impl Registry {
         self.lock().tags.get(tag)?.upgrade()
     }
 
-    /// Adds an accepted connection. If there is no room, a detached one makes it: of the same peer if that has its
-    /// share, else of anybody; those that the client never confirmed first, then the longest detached. Costs the same
-    /// however many connections there are.
+    /// Adds an accepted connection. If there is no room, a detached one makes it: of the same peer if that
+    /// has its share, else of anybody; those that the client never confirmed first, then the longest
+    /// detached. Costs the same however many connections there are.
     pub(crate) fn add_accepted(&self, shared: &Arc<Shared>) -> Added {
         let (figures, tag) = (Figures::of(shared), tag_of(shared));
         let (added, evicted) = {
@@ -76,8 +76,9 @@ impl Registry {
         added
     }
 
-    /// Takes note of what an accepted connection holds now, and whether it has a path. If its peer holds more than it
-    /// may, that peer's connections are given up: first the longest detached, then those that hold most.
+    /// Takes note of what an accepted connection holds now, and whether it has a path. If its peer holds more
+    /// than it may, that peer's connections are given up: first the longest detached, then those that hold
+    /// most.
     pub(crate) fn note(&self, shared: &Arc<Shared>, figures: Figures) {
         let evicted = {
             let mut inner = self.lock();
@@ -147,8 +148,9 @@ impl Registry {
         inner.accepted.is_empty() && inner.dialled.is_empty()
     }
 
-    /// Counts what all accepted connections hold, for what their tasks have not noted, and keeps what detached ones
-    /// hold below its limit: the peer that holds most of it gives its longest detached one up. Cancel-safe.
+    /// Counts what all accepted connections hold, for what their tasks have not noted, and keeps what
+    /// detached ones hold below its limit: the peer that holds most of it gives its longest detached one up.
+    /// Cancel-safe.
     pub(crate) async fn keep_house(&self) {
         for some in self.accepted().chunks(COUNTED_TOGETHER) {
             for shared in some {

@@ -126,8 +126,8 @@ pub struct ConnectionStats {
     pub bytes_sent: u64,
     /// Stream bytes sent again, for whatever reason.
     pub bytes_resent: u64,
-    /// Of these, bytes sent twice although their path was not lost: because another would bring them sooner, or
-    /// because everything goes everywhere.
+    /// Of these, bytes sent twice although their path was not lost: because another would bring them sooner,
+    /// or because everything goes everywhere.
     pub bytes_reinjected: u64,
     /// Stream bytes received, each counted once.
     pub bytes_received: u64,

@@ -65,7 +65,8 @@ impl Shared {
         shared
     }
 
-    /// Locks the engine and what goes with it. Whoever is [due](State::wakers) is woken when the lock is given back.
+    /// Locks the engine and what goes with it. Whoever is [due](State::wakers) is woken when the lock is
+    /// given back.
     pub(crate) fn lock(&self) -> Locked<'_> {
         Locked::new(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }

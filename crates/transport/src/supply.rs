@@ -18,8 +18,8 @@ const TURNS: usize = 16;
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A connection's driver and mover. Whoever connects runs them itself until the peer has answered, so that no other
-/// task need be woken for each step. When this is dropped they go on in tasks of their own.
+/// A connection's driver and mover. Whoever connects runs them itself until the peer has answered, so that no
+/// other task need be woken for each step. When this is dropped they go on in tasks of their own.
 pub(crate) struct Supply {
     /// `None` once it is done, as below.
     driver: Option<Work>,
@@ -59,9 +59,9 @@ impl Supply {
     }
 }
 
-/// Wakes the task that connects, except while it runs: what its parts have to tell each other then is noted, and it
-/// takes another turn. A task that woke itself would be put in a queue when it waits next, and another worker would be
-/// woken to take it over.
+/// Wakes the task that connects, except while it runs: what its parts have to tell each other then is noted,
+/// and it takes another turn. A task that woke itself would be put in a queue when it waits next, and another
+/// worker would be woken to take it over.
 #[derive(Default)]
 struct Relay(Mutex<Relayed>);
 
@@ -78,7 +78,8 @@ impl Relay {
         *self.lock() = Relayed::default();
     }
 
-    /// The task waits from now on. False if it may; true if it was woken since it began, and has to run again.
+    /// The task waits from now on. False if it may; true if it was woken since it began, and has to run
+    /// again.
     fn pause(&self, task: &Waker) -> bool {
         let mut relayed = self.lock();
         if !relayed.woken {

@@ -17,13 +17,13 @@ pub(crate) use sessions::{ArrivingSessions, ServerTls};
 /// Most early data that a server takes with a resumed handshake, in bytes of plaintext.
 pub(crate) const MAX_EARLY_DATA: u32 = 16 * 1024;
 
-/// Tickets that a server gives with each handshake. A move may dial several dead addresses before one answers, and each
-/// attempt uses a ticket up, since a ticket that was shown twice would tell that both came from the same client
-/// (RFC 8446 §C.4).
+/// Tickets that a server gives with each handshake. A move may dial several dead addresses before one
+/// answers, and each attempt uses a ticket up, since a ticket that was shown twice would tell that both came
+/// from the same client (RFC 8446 §C.4).
 pub(crate) const TICKETS: usize = 8;
 
-/// Tickets that a client asks for over TCP (RFC 9149) while it has [`TICKETS`] of them: one for that which it uses, and
-/// one more. Making eight costs both sides as much as the rest of a handshake.
+/// Tickets that a client asks for over TCP (RFC 9149) while it has [`TICKETS`] of them: one for that which it
+/// uses, and one more. Making eight costs both sides as much as the rest of a handshake.
 const FEW_TICKETS: u8 = 2;
 
 /// Why a path's TLS channel failed.

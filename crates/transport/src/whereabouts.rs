@@ -9,8 +9,8 @@ use crate::locator::Locator;
 /// Places kept that the server does not know of.
 const MAX_OUTSIDE: usize = 16;
 
-/// What is known of where a server is. What it says itself is not all: behind a gateway that passes a port on, it knows
-/// its inner address only, and is reached at the gateway's.
+/// What is known of where a server is. What it says itself is not all: behind a gateway that passes a port
+/// on, it knows its inner address only, and is reached at the gateway's.
 #[derive(Debug, Default)]
 pub(crate) struct Whereabouts {
     /// Where the server says that it is.

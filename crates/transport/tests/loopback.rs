@@ -100,8 +100,8 @@ async fn megabytes_arrive_exactly() {
     assert!(back == data);
 }
 
-/// Does what makes the connection move, and waits until it has.
-/// One task writes more than the buffers hold, another waits until all of it is delivered; the peer reads only then.
+/// Does what makes the connection move, and waits until it has. One task writes more than the buffers hold,
+/// another waits until all of it is delivered; the peer reads only then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_and_a_task_that_waits_for_delivery_are_both_woken() {
     const BYTES: usize = 24 << 20;
@@ -241,8 +241,8 @@ async fn an_address_is_published_only_once_the_endpoint_is_heard_there() {
     }
 }
 
-/// A connection that was being made when the server lost its address must not stay there: on a real host it would carry
-/// nothing, and nobody would be told that the address is gone.
+/// A connection that was being made when the server lost its address must not stay there: on a real host it
+/// would carry nothing, and nobody would be told that the address is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_that_comes_up_on_a_lost_address_is_given_up() {
     let pair = pair(121, 122).await;
@@ -269,8 +269,8 @@ async fn a_path_that_comes_up_on_a_lost_address_is_given_up() {
     }
 }
 
-/// A server that closes cannot dial. The client's answer is swallowed and its address taken away: it must come back and
-/// say again that it has heard.
+/// A server that closes cannot dial. The client's answer is swallowed and its address taken away: it must
+/// come back and say again that it has heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_servers_close_is_agreed_even_if_the_clients_answer_is_lost() {
     use std::sync::atomic::{AtomicBool, Ordering};

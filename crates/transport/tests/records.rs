@@ -123,8 +123,8 @@ async fn connect(client: &Endpoint) -> (Connection, whimbrel_transport::Stream) 
     (connection, stream)
 }
 
-/// A client without any address asks for the record again. An address that comes meanwhile is used at once, whether
-/// that question is ever answered or not.
+/// A client without any address asks for the record again. An address that comes meanwhile is used at once,
+/// whether that question is ever answered or not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_is_used_although_a_lookup_is_not_answered() {
     let (key, (book, _published)) = (SecretKey::generate(), Book::new(Duration::from_secs(60)));
@@ -227,7 +227,8 @@ async fn loopback_addresses_do_not_replace_a_record_between_two_networks() {
     assert_eq!(ips, ["192.0.2.1", "192.0.2.2"]);
 }
 
-/// Something else changes on the host while a new record is on its way, but not its address: the record still goes out.
+/// Something else changes on the host while a new record is on its way, but not its address: the record still
+/// goes out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_is_published_although_other_news_come_meanwhile() {
     let (book, mut published) = Book::new(Duration::ZERO);

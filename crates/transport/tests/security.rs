@@ -132,7 +132,8 @@ async fn a_join_with_a_used_path_id_is_refused() {
     let mut path = identity.dial(target.address).unwrap();
     path.send(&segment_of(&Frame::Join(second.clone()))).unwrap();
     assert_eq!(path.answer().unwrap(), Answer::Joined);
-    // The one in use; one below it, which may have been overtaken, the second time; and one whose path is gone.
+    // The one in use; one below it, which may have been overtaken, the second time; and one whose path is
+    // gone.
     let again = || offer(&identity, target.address, second.clone());
     assert_eq!(again(), Answer::Refused(CloseCode::PATH_ID_REUSED));
     assert_eq!(offer(&identity, target.address, first.clone()), Answer::Joined);

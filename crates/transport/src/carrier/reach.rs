@@ -1,6 +1,6 @@
-//! Which carriers get through, remembered for each network: whoever blocks UDP (or TCP) does so for long,
-//! and need not be asked again for each path. A carrier gets through if the peer answers on it: something that accepts
-//! TCP connections may be a portal.
+//! Which carriers get through, remembered for each network: whoever blocks UDP (or TCP) does so for long, and
+//! need not be asked again for each path. A carrier gets through if the peer answers on it: something that
+//! accepts TCP connections may be a portal.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -154,8 +154,8 @@ impl Reach {
         if open.is_empty() { all } else { open }
     }
 
-    /// Whether the last attempts to be answered there failed, from any network and on any carrier: other addresses
-    /// should be tried first.
+    /// Whether the last attempts to be answered there failed, from any network and on any carrier: other
+    /// addresses should be tried first.
     pub(crate) fn is_doubtful(&self, remote: Locator, now: Instant) -> bool {
         let networks = lock(&self.networks);
         let mut outcomes = networks.values().filter_map(|network| network.remotes.get(&remote)).peekable();

@@ -1,8 +1,8 @@
 //! Between which addresses large packets may vanish.
 //!
-//! Where a link carries smaller packets than others on the way, and the message that says so is dropped (RFC 2923), small
-//! segments pass and large ones do not: a path is answered, and then stands still. TCP can be told to keep its segments
-//! small only before it connects, and then keeps both directions small.
+//! Where a link carries smaller packets than others on the way, and the message that says so is dropped (RFC
+//! 2923), small segments pass and large ones do not: a path is answered, and then stands still. TCP can be
+//! told to keep its segments small only before it connects, and then keeps both directions small.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,8 +23,8 @@ const MAX_PAIRS: usize = 256;
 pub(crate) struct Sizes(Mutex<HashMap<(IpAddr, IpAddr), Instant>>);
 
 impl Sizes {
-    /// A path between these that had been answered has fallen silent. It may be dead altogether: then small segments do
-    /// no harm to the next one.
+    /// A path between these that had been answered has fallen silent. It may be dead altogether: then small
+    /// segments do no harm to the next one.
     pub(crate) fn silent(&self, local: IpAddr, remote: IpAddr, now: Instant) {
         let mut pairs = lock(&self.0);
         pairs.retain(|_, at| now.saturating_duration_since(*at) < EXPIRY);

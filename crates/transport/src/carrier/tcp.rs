@@ -36,9 +36,9 @@ thread_local! {
 
 /// One path's socket and channel.
 ///
-/// Each lock is for one thing only. Once the handshake is over, the two directions share none: the opener is part of
-/// `incoming` then, the sealer of `outgoing`, and `tls` is not needed any more. Whoever holds `incoming` or `outgoing`
-/// may take `tls`, never the other way round.
+/// Each lock is for one thing only. Once the handshake is over, the two directions share none: the opener is
+/// part of `incoming` then, the sealer of `outgoing`, and `tls` is not needed any more. Whoever holds
+/// `incoming` or `outgoing` may take `tls`, never the other way round.
 pub(crate) struct TcpCarrier {
     id: PathId,
     pub(crate) kind: CarrierKind,

@@ -75,8 +75,8 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
     Ok(Some(Dialled { carrier: Carrier::Quic(Box::new(channel)), rtt, local, way: candidate.clone() }))
 }
 
-/// Another stream once early data was refused. There is none if the first one was opened after the refusal, because QUIC takes
-/// it for refused too.
+/// Another stream once early data was refused. There is none if the first one was opened after the refusal,
+/// because QUIC takes it for refused too.
 async fn opened_now(connection: &quinn::Connection) -> io::Result<Option<Streams>> {
     tokio::select! {
         biased;

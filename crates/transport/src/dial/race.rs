@@ -1,4 +1,5 @@
-//! The race itself: ways and carriers, each a little after the one before, until the peer has answered on one.
+//! The race itself: ways and carriers, each a little after the one before, until the peer has answered on
+//! one.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,9 +19,10 @@ use crate::locator::Locator;
 
 /// RFC 8305's recommended delay between attempts.
 const STAGGER: Duration = Duration::from_millis(250);
-/// How long one carrier runs alone before the next one starts on the same way: three round trips, if that is known,
-/// within these bounds. A carrier that needs longer is blocked, or its server is busy, and a busy server must not be
-/// dialled twice. A carrier that stands is given as long to be answered, but without the upper bound.
+/// How long one carrier runs alone before the next one starts on the same way: three round trips, if that is
+/// known, within these bounds. A carrier that needs longer is blocked, or its server is busy, and a busy
+/// server must not be dialled twice. A carrier that stands is given as long to be answered, but without the
+/// upper bound.
 const HEAD_START: Duration = Duration::from_millis(250);
 const LONGEST_HEAD_START: Duration = Duration::from_secs(1);
 
@@ -49,10 +51,10 @@ struct First {
     attempt: Attempt,
 }
 
-/// Candidates being tried, each a little after the one before or as soon as one [failed](Self::failed). Whoever
-/// runs it says when the peer has [answered](Self::answered), which ends it. What still runs when this is dropped is
-/// given up, except for attempts that lost against another carrier on the same way: whether they would have got
-/// through is worth knowing.
+/// Candidates being tried, each a little after the one before or as soon as one [failed](Self::failed).
+/// Whoever runs it says when the peer has [answered](Self::answered), which ends it. What still runs when
+/// this is dropped is given up, except for attempts that lost against another carrier on the same way:
+/// whether they would have got through is worth knowing.
 pub(crate) struct Race {
     who: Arc<Dialler>,
     waiting: VecDeque<Runner>,
@@ -113,7 +115,8 @@ impl Race {
             };
             let now = std::time::Instant::now();
             match &result {
-                // The handshake proved the peer's key. Of TCP nothing is known yet but that something accepts there.
+                // The handshake proved the peer's key. Of TCP nothing is known yet but that something accepts
+                // there.
                 Ok(dialled) if dialled.rtt.is_some() && kind == CarrierKind::Quic => {
                     who.reach.note(dialled.local.ip().to_canonical(), remote, kind, true, now);
                 }

@@ -24,8 +24,8 @@ pub(super) async fn attempt(
     let remote = candidate.remote.address();
     let socket = stream_socket(Domain::for_address(remote), kind)?;
     let socket = TcpSocket::from_std_stream(socket.into());
-    // Our listener may be moving to this address too, and the kernel may pick the very port that it wants there. With
-    // this option on both, one may listen on a port that the other dials from.
+    // Our listener may be moving to this address too, and the kernel may pick the very port that it wants
+    // there. With this option on both, one may listen on a port that the other dials from.
     socket.set_reuseaddr(true)?;
     if let Some(local) = &candidate.local {
         bind_device(&socket, local);

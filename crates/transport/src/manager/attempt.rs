@@ -1,8 +1,9 @@
 //! One attempt to get a path: dial, join, and wait for the answer.
 //!
-//! QUIC opens, TCP carries: on the way to a peer that is some milliseconds away both carriers are dialled at once. QUIC
-//! is answered a round trip sooner, because its first packets carry the JOIN and data. When TCP is answered too, it
-//! takes over and the path over QUIC is retired: the kernel moves the same bytes at less cost.
+//! QUIC opens, TCP carries: on the way to a peer that is some milliseconds away both carriers are dialled at
+//! once. QUIC is answered a round trip sooner, because its first packets carry the JOIN and data. When TCP is
+//! answered too, it takes over and the path over QUIC is retired: the kernel moves the same bytes at less
+//! cost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +17,8 @@ use crate::dial::{Candidate, Dialled, Race};
 
 /// Paths of one attempt that may wait for answers at the same time.
 const MAX_PENDING: usize = 4;
-/// A path over TCP is opened so much later if data may be on its way over QUIC, whose answer is due by then: what that
-/// path carries need not go twice.
+/// A path over TCP is opened so much later if data may be on its way over QUIC, whose answer is due by then:
+/// what that path carries need not go twice.
 const DUE: Duration = Duration::from_millis(4);
 
 /// A carrier that stands, and since when.
@@ -43,9 +44,10 @@ struct Attempt {
 }
 
 impl Joiner {
-    /// Dials, opens a path on each carrier that stands, and waits until the peer answers on one. Others are tried
-    /// until then. What was opened meanwhile is given up if this is dropped. A path that `stands_by` says so before
-    /// it carries anything. If QUIC was answered first, TCP may take over from it later, for which nobody waits.
+    /// Dials, opens a path on each carrier that stands, and waits until the peer answers on one. Others are
+    /// tried until then. What was opened meanwhile is given up if this is dropped. A path that `stands_by`
+    /// says so before it carries anything. If QUIC was answered first, TCP may take over from it later, for
+    /// which nobody waits.
     pub(crate) async fn attempt(
         &self,
         ways: Vec<Candidate>,
@@ -86,7 +88,8 @@ impl Attempt {
         Self { joiner, ways, race, racing: true, standing, pending, predecessor: None, stands_by, opened }
     }
 
-    /// Dials all ways again, unless something was heard on one of them. What waits for an answer goes on waiting.
+    /// Dials all ways again, unless something was heard on one of them. What waits for an answer goes on
+    /// waiting.
     fn dial_again(&mut self) {
         if self.predecessor.is_none() && self.pending.iter().all(|path| path.early) {
             self.race = self.joiner.race(self.ways.clone());
@@ -113,8 +116,8 @@ impl Attempt {
         }
     }
 
-    /// Paths that were opened beside one that was answered, over the same carrier, have their answers on the way, and
-    /// perhaps data: they are retired when these are here, not given up before.
+    /// Paths that were opened beside one that was answered, over the same carrier, have their answers on the
+    /// way, and perhaps data: they are retired when these are here, not given up before.
     fn retire_twins(&mut self, path: &PendingPath) {
         let mut twins = self.pending.take_twins_of(path);
         if twins.is_empty() {
@@ -132,7 +135,8 @@ impl Attempt {
         });
     }
 
-    /// Whether TCP is under way between the places of a path that was answered over QUIC. Nothing else is gone on with.
+    /// Whether TCP is under way between the places of a path that was answered over QUIC. Nothing else is
+    /// gone on with.
     fn has_successor(&mut self, path: &PendingPath) -> bool {
         if path.kind != CarrierKind::Quic || !self.race.prefers_tcp() {
             return false;
@@ -240,7 +244,8 @@ impl Attempt {
 
     fn purpose(&self, dialled: &Dialled) -> Purpose {
         let sibling = self.sibling(dialled).map(|path| path.id);
-        // A QUIC handshake that is complete has room for data; TLS over TCP may have begun before, and is not so far.
+        // A QUIC handshake that is complete has room for data; TLS over TCP may have begun before, and is not
+        // so far.
         let is_quic = dialled.kind() == CarrierKind::Quic;
         Purpose {
             stands_by: self.stands_by,

@@ -44,8 +44,8 @@ impl Openings {
         self.first.get()
     }
 
-    /// Has the attempt dial once more, beside what it has opened, if it has heard nothing yet: a host may have an
-    /// address before it has the route, and what it sent meanwhile went nowhere.
+    /// Has the attempt dial once more, beside what it has opened, if it has heard nothing yet: a host may
+    /// have an address before it has the route, and what it sent meanwhile went nowhere.
     pub(crate) fn dial_again(&self) {
         self.again.notify_one();
     }
@@ -110,7 +110,8 @@ impl Joiner {
         Race::new(who, ways)
     }
 
-    /// Remembers between which addresses paths over TCP have fallen silent: what they carried may have been too large.
+    /// Remembers between which addresses paths over TCP have fallen silent: what they carried may have been
+    /// too large.
     fn note_silence(&self) {
         let state = self.shared.lock();
         let is_silent = |path: &&Arc<PathIo>| state.engine.path_state(path.id) == Some(PathState::Suspect);

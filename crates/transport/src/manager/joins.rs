@@ -1,4 +1,5 @@
-//! Attempts to open the paths that are wanted: each once at a time, after a failure again with growing pauses.
+//! Attempts to open the paths that are wanted: each once at a time, after a failure again with growing
+//! pauses.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ const LONGEST_PAUSE_BESIDES: Duration = Duration::from_secs(60);
 const LASTING: Duration = Duration::from_secs(10);
 /// Failures that are remembered; pairs are few.
 const MAX_TRIED: usize = 256;
-/// An attempt that takes longer may be one to an address that leads nowhere, for which nothing else should wait.
+/// An attempt that takes longer may be one to an address that leads nowhere, for which nothing else should
+/// wait.
 const QUICK: Duration = Duration::from_secs(1);
 
 struct Running {
@@ -78,7 +80,8 @@ pub(crate) struct Joins {
 type Ended = (Pair, Arc<Openings>, Result<(), ()>);
 
 impl Joins {
-    /// Has just these pairs tried, those that failed lately excepted. Tells when the next of them is due, or to be
+    /// Has just these pairs tried, those that failed lately excepted. Tells when the next of them is due, or
+    /// to be
     /// [doubted](Self::doubtful).
     pub(crate) fn want(&mut self, joiner: &Joiner, wanted: Vec<Wanted>, alone: bool) -> Option<Instant> {
         self.running.retain(|pair, running| {

@@ -62,8 +62,8 @@ pub(crate) struct Situation {
     pub(crate) remotes: Vec<Remote>,
     /// How each of ours reaches each of the peer's; pairs that cannot are missing.
     pub(crate) ways: Vec<(Pair, Vec<Candidate>)>,
-    /// Pairs that were tried lately in vain, or take long: addresses that lead nowhere from here, as those of virtual
-    /// networks on the peer's host do.
+    /// Pairs that were tried lately in vain, or take long: addresses that lead nowhere from here, as those of
+    /// virtual networks on the peer's host do.
     pub(crate) doubtful: Vec<Pair>,
     pub(crate) paths: Vec<View>,
 }
@@ -133,8 +133,8 @@ impl Situation {
     }
 }
 
-/// The pairs that should have a path, best first. Where one is doubtful, its ends are paired otherwise too, lest an
-/// interface of ours stays unused.
+/// The pairs that should have a path, best first. Where one is doubtful, its ends are paired otherwise too,
+/// lest an interface of ours stays unused.
 fn wanted(situation: &Situation, policy: &PathPolicy) -> Vec<Pair> {
     if situation.mode == HandoverMode::Single {
         let mut pairs = pairs(situation, policy, |_| true);

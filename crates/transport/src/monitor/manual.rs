@@ -36,7 +36,8 @@ impl ManualMonitor {
         });
     }
 
-    /// Replaces the addresses, and tells which interfaces they are on: addresses of one interface are one link.
+    /// Replaces the addresses, and tells which interfaces they are on: addresses of one interface are one
+    /// link.
     pub fn set_local(&self, addresses: impl IntoIterator<Item = LocalAddress>) {
         let addresses: Vec<LocalAddress> = addresses.into_iter().collect();
         self.sender.send_modify(|set| {

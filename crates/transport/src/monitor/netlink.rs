@@ -154,8 +154,8 @@ impl<S: Source, O: FnMut() -> io::Result<S>> Kernel<S, O> {
         Ok(received)
     }
 
-    /// Tells of changes for ever. When events are lost, or the socket fails, everything is asked for anew, on another
-    /// socket, after pauses that grow as long as that fails.
+    /// Tells of changes for ever. When events are lost, or the socket fails, everything is asked for anew, on
+    /// another socket, after pauses that grow as long as that fails.
     async fn run(&mut self, sender: &watch::Sender<Arc<AddressSet>>) {
         let mut sleep = SleepDetector::new();
         let mut pause = Duration::ZERO;

@@ -30,7 +30,8 @@ pub(crate) struct Figures {
 /// How a connection without a path stands; the least makes room first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Detached {
-    /// The client has our answer to OPEN. Otherwise it may have given up before we answered, and never come back.
+    /// The client has our answer to OPEN. Otherwise it may have given up before we answered, and never come
+    /// back.
     confirmed: bool,
     since: Instant,
 }
@@ -45,8 +46,8 @@ impl Figures {
         Self { bytes: engine.buffered() + in_carriers, detached: engine.detached_since().map(detached) }
     }
 
-    /// Whether the registry should know of it. Bytes come and go with each segment: they are told only when they have
-    /// changed by an eighth.
+    /// Whether the registry should know of it. Bytes come and go with each segment: they are told only when
+    /// they have changed by an eighth.
     pub(crate) fn is_news_after(&self, told: &Self) -> bool {
         let step = (told.bytes / 8).max(SMALLEST_STEP);
         let is_empty = |figures: &Self| figures.bytes == 0;

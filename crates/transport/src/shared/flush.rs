@@ -39,9 +39,9 @@ impl Segments for Shared {
 }
 
 impl Shared {
-    /// After a write by the application: sends at once if nothing is under way, so that a lone write loses no time. Else
-    /// the driver sends: it gathers small writes into few segments, and seals large ones while the application makes
-    /// the next.
+    /// After a write by the application: sends at once if nothing is under way, so that a lone write loses no
+    /// time. Else the driver sends: it gathers small writes into few segments, and seals large ones while the
+    /// application makes the next.
     pub(crate) fn after_write(&self) {
         let path = {
             let mut state = self.lock();

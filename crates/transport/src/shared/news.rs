@@ -1,10 +1,11 @@
-//! What is news to tasks that wait for a connection: its paths, its beginning and end, what its mover should do.
+//! What is news to tasks that wait for a connection: its paths, its beginning and end, what its mover should
+//! do.
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// For any number of tasks. Each begins to wait, then looks whether what it waits for is there already, then waits:
-/// what is told before a task began is not told to it.
+/// For any number of tasks. Each begins to wait, then looks whether what it waits for is there already, then
+/// waits: what is told before a task began is not told to it.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     paths: Notify,
@@ -61,13 +62,14 @@ impl MoverSignals {
         self.changed.notify_one();
     }
 
-    /// Where this endpoint is, or what is wanted here, has changed: what is under way may be of no use any more.
+    /// Where this endpoint is, or what is wanted here, has changed: what is under way may be of no use any
+    /// more.
     pub(crate) fn start_anew(&self) {
         self.restart.notify_one();
     }
 
-    /// The peer says that it is elsewhere, or wants other paths. As [`start_anew`](Self::start_anew), if it does not say
-    /// so all the time.
+    /// The peer says that it is elsewhere, or wants other paths. As [`start_anew`](Self::start_anew), if it
+    /// does not say so all the time.
     pub(crate) fn peer_called(&self) {
         self.called.notify_one();
     }

@@ -53,7 +53,8 @@ impl State {
         }
     }
 
-    /// All paths. (Pushed one by one: cloning the vector costs ten times as much, and this is done for each wake-up.)
+    /// All paths. (Pushed one by one: cloning the vector costs ten times as much, and this is done for each
+    /// wake-up.)
     pub(crate) fn paths(&self) -> SmallVec<[Arc<PathIo>; 2]> {
         let mut paths = SmallVec::new();
         self.paths.iter().for_each(|path| paths.push(path.clone()));

@@ -32,8 +32,8 @@ impl StreamWakers {
     }
 }
 
-/// Tasks that wait, and those whose wait is over: these are *due*, and woken when the connection's lock has been given
-/// back, because whoever is woken may run at once, elsewhere, and wants the lock first of all.
+/// Tasks that wait, and those whose wait is over: these are *due*, and woken when the connection's lock has
+/// been given back, because whoever is woken may run at once, elsewhere, and wants the lock first of all.
 #[derive(Default)]
 pub(crate) struct Wakers {
     streams: BTreeMap<StreamId, StreamWakers>,

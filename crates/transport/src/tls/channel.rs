@@ -103,9 +103,9 @@ impl TlsChannel {
         }
     }
 
-    /// Ends rustls' part once the handshake and what belongs to it is over: what comes in from now on is for the
-    /// opener, and what goes out for the [`sealer`](Self::take_sealer). `rest` is what [`receive`](Self::receive)
-    /// left of its input. `None` if it is too early.
+    /// Ends rustls' part once the handshake and what belongs to it is over: what comes in from now on is for
+    /// the opener, and what goes out for the [`sealer`](Self::take_sealer). `rest` is what
+    /// [`receive`](Self::receive) left of its input. `None` if it is too early.
     ///
     /// # Errors
     /// [`TlsError`] if rustls does not give the secrets away; the channel is of no use then.

@@ -1,7 +1,8 @@
-//! Record protection once the handshake is over (RFC 8446 §5.2): plaintext is sealed and opened where it lies,
-//! while rustls' own record layer copies it twice. The two directions share no lock.
+//! Record protection once the handshake is over (RFC 8446 §5.2): plaintext is sealed and opened where it
+//! lies, while rustls' own record layer copies it twice. The two directions share no lock.
 //!
-//! rustls makes the handshake and keeps what outlives it: the secrets that key updates need, and session tickets.
+//! rustls makes the handshake and keeps what outlives it: the secrets that key updates need, and session
+//! tickets.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -151,8 +152,8 @@ pub(crate) struct Sealer {
 }
 
 impl Sealer {
-    /// Appends one record to `out` with what `fill` appends to it, at most 16 KiB; none if that is nothing. A key
-    /// update that is due goes before.
+    /// Appends one record to `out` with what `fill` appends to it, at most 16 KiB; none if that is nothing. A
+    /// key update that is due goes before.
     ///
     /// # Errors
     /// [`TlsError`] when the record is too long or sealing fails, and ever after: what was filled in is lost.
@@ -256,8 +257,8 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    /// Opens the records at the start of `incoming` where they lie, hands their plaintext to `sink`, and returns how
-    /// many bytes were used up; the rest is an incomplete record, to be offered again with more.
+    /// Opens the records at the start of `incoming` where they lie, hands their plaintext to `sink`, and
+    /// returns how many bytes were used up; the rest is an incomplete record, to be offered again with more.
     ///
     /// # Errors
     /// [`TlsError`] for a record that is forged, too long, or not allowed now; nothing may be opened behind it.

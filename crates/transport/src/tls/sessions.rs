@@ -37,7 +37,8 @@ impl ServerTls {
     pub(crate) fn arriving(&self) -> (Arc<ServerConfig>, Arc<ArrivingSessions>) {
         let sessions = Arc::new(ArrivingSessions { all: self.sessions.clone(), stage: Mutex::default() });
         let mut config = self.config.clone();
-        // A session is taken out when its ticket is used, so a replayed first flight finds none (RFC 8446 §8.1).
+        // A session is taken out when its ticket is used, so a replayed first flight finds none (RFC 8446
+        // §8.1).
         config.session_storage = sessions.clone();
         (Arc::new(config), sessions)
     }

@@ -13,8 +13,8 @@ use rustls::pki_types::ServerName;
 const MAX_TICKET: usize = 1024;
 /// What one costs beside its own bytes: secrets, the server's key, allocations.
 const OVERHEAD: usize = 512;
-/// Bytes kept for one server: some 3800 of our tickets. Each of the connections there may need one at the same
-/// moment, when the server moves.
+/// Bytes kept for one server: some 3800 of our tickets. Each of the connections there may need one at the
+/// same moment, when the server moves.
 const MAX_BYTES_PER_SERVER: usize = 2 << 20;
 /// Bytes kept for all servers. Beyond that, the one that has most loses its oldest ticket.
 const MAX_BYTES: usize = 8 << 20;
@@ -135,8 +135,8 @@ fn size(value: &Tls13ClientSessionValue) -> Option<usize> {
         return Some(size).filter(|size| *size <= MAX_TICKET);
     }
     let transport = value.quic_params().len();
-    // Where the message is not seen, what it looks like is the only way to a ticket's length. It is shown in hexadecimal
-    // digits, with little beside.
+    // Where the message is not seen, what it looks like is the only way to a ticket's length. It is shown in
+    // hexadecimal digits, with little beside.
     let mut shown = Counter { characters: 0, most: 2 * MAX_TICKET };
     write!(shown, "{value:?}").ok()?;
     Some(transport + shown.characters / 2).filter(|size| *size <= MAX_TICKET)

@@ -7,7 +7,8 @@ use crate::lab_support::traffic::{Echo, Server, Transfer, Way};
 use crate::lab_support::{heavy, secs};
 use whimbrel_lab::{Host, Lab, LinkSpec, require};
 
-/// The server moves; tells for each connection how long its next answer took from when the new address was there.
+/// The server moves; tells for each connection how long its next answer took from when the new address was
+/// there.
 fn server_move(connections: usize) -> Vec<Duration> {
     let net = Net::new(Family::V4);
     let server = Server::start(&net.server, net.server.endpoint());

@@ -222,7 +222,8 @@ fn what_is_kept_for_a_killed_client_is_given_up_when_its_linger_time_ends() {
     let role = Role::Idle { server: Ticket::from(server.endpoint.addr()), connections: 5 };
     let client = Process::start(&net.client, &role);
     assert_eq!(server.endpoint.connections().len(), 5);
-    // The kernel ends TCP for a process that it killed; QUIC, which opened the connections, just falls silent.
+    // The kernel ends TCP for a process that it killed; QUIC, which opened the connections, just falls
+    // silent.
     let is_settled = || {
         let mut connections = server.endpoint.connections().into_iter();
         connections.all(|(_, _, _, stats)| stats.paths.iter().all(|path| path.carrier == CarrierKind::Tcp))

@@ -1,4 +1,5 @@
-//! Real hosts in network namespaces, joined by emulated links: slow tests, in one program so that they share its build.
+//! Real hosts in network namespaces, joined by emulated links: slow tests, in one program so that they share
+//! its build.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod answers;

@@ -68,7 +68,8 @@ one_side_moves! {
     the_server_moves_while_it_is_downloaded_from_over_ipv6: Server Down V6;
 }
 
-/// Many hosts get an address first, and the way to others a little later: what was tried between is not waited for.
+/// Many hosts get an address first, and the way to others a little later: what was tried between is not
+/// waited for.
 #[test]
 fn a_route_that_comes_after_its_address_is_used_at_once() {
     if !require!() {
@@ -252,7 +253,8 @@ fn the_server_moves_twice_within_a_tenth_of_a_second() {
     }
 }
 
-/// The server knows its inner address only, and the client reaches it at the gateway's: that is where it must come back to.
+/// The server knows its inner address only, and the client reaches it at the gateway's: that is where it must
+/// come back to.
 #[test]
 fn a_client_that_moves_finds_a_server_behind_a_gateway_again() {
     if !require!() {

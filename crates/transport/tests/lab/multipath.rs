@@ -389,7 +389,8 @@ fn the_scheduler_that_is_set_decides_who_carries_what() {
         shares
     };
     for kind in SchedulerKind::ALL {
-        // Objects that the better path takes whole, one after the other; or so much that both rates are known.
+        // Objects that the better path takes whole, one after the other; or so much that both rates are
+        // known.
         let (objects, bytes) =
             if kind == SchedulerKind::RateProportional { (1, 4_000_000) } else { (8, 15_000) };
         let [quick, slow] = shares(kind, objects, bytes);
@@ -418,8 +419,8 @@ fn a_server_may_ask_for_all_paths() {
     assert_eq!(running.connection.path_control().handover(), Full);
 }
 
-/// The path's window is still small then, and so are the chunks that the scheduler gives it: they must follow one another
-/// nevertheless, instead of one for each acknowledgement.
+/// The path's window is still small then, and so are the chunks that the scheduler gives it: they must follow
+/// one another nevertheless, instead of one for each acknowledgement.
 #[test]
 fn a_slow_backup_path_that_takes_over_carries_what_it_can() {
     if !require!() {

@@ -107,7 +107,8 @@ fn an_announcement_that_is_lost_arrives_on_another_path() {
     running.until("the new address is used", |paths| active(paths).any(|path| path.remote.ip() == second));
 }
 
-/// The window is full, because the reader is slow, and what it waits for sits on a link that is slow and dies.
+/// The window is full, because the reader is slow, and what it waits for sits on a link that is slow and
+/// dies.
 #[test]
 fn a_slow_reader_is_not_held_up_by_a_dead_slow_path() {
     if !require!() {
@@ -128,7 +129,8 @@ fn a_slow_reader_is_not_held_up_by_a_dead_slow_path() {
     assert_eq!(client.wait(deaf.finish()), 1_500_000);
 }
 
-/// One network refuses every attempt to join: the other carries on undisturbed, and the first is used once it lets us in.
+/// One network refuses every attempt to join: the other carries on undisturbed, and the first is used once it
+/// lets us in.
 #[test]
 fn a_path_that_is_refused_disturbs_none_of_the_others() {
     if !require!() {
@@ -155,8 +157,8 @@ fn a_path_that_is_refused_disturbs_none_of_the_others() {
     running.until("both work", |paths| active(paths).count() == 2);
 }
 
-/// A middlebox closes flows of TCP that were quiet for ten seconds. Who asks for signs of life more often keeps his
-/// paths, those that stand by too.
+/// A middlebox closes flows of TCP that were quiet for ten seconds. Who asks for signs of life more often
+/// keeps his paths, those that stand by too.
 #[test]
 fn paths_outlive_a_middlebox_that_closes_idle_tcp_after_ten_seconds() {
     if !require!() {
@@ -210,7 +212,8 @@ fn a_connection_outlives_paths_that_a_middlebox_closed_while_they_were_idle() {
     });
 }
 
-/// A gateway forgets flows that were quiet for ten seconds; the paths that stood by are dead then, without a word.
+/// A gateway forgets flows that were quiet for ten seconds; the paths that stood by are dead then, without a
+/// word.
 #[test]
 fn a_gateway_that_forgets_idle_flows_costs_the_paths_and_not_the_connection() {
     if !require!() {

@@ -1,4 +1,5 @@
-//! Many paths, very unequal ones, and paths that come and go all the time: nothing is lost, and all ends well.
+//! Many paths, very unequal ones, and paths that come and go all the time: nothing is lost, and all ends
+//! well.
 
 use std::time::{Duration, Instant};
 

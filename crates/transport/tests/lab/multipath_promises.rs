@@ -1,5 +1,5 @@
-//! Promises of time, at a round trip so long that a busy machine does not matter: each bound is less than a round trip
-//! above what is promised.
+//! Promises of time, at a round trip so long that a busy machine does not matter: each bound is less than a
+//! round trip above what is promised.
 
 use std::time::Duration;
 

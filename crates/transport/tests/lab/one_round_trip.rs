@@ -224,9 +224,9 @@ fn longest_pause(pair: &Pair, meter: &Meter, until: u64) -> Duration {
     longest
 }
 
-/// Bulk from before the move until long after the change of the carrier, every byte compared. Nothing stops for four
-/// round trips with a full queue: the losses at the end of TCP's slow start cost up to two and a half (407 ms of 160 in
-/// 30 runs), without any change.
+/// Bulk from before the move until long after the change of the carrier, every byte compared. Nothing stops
+/// for four round trips with a full queue: the losses at the end of TCP's slow start cost up to two and a
+/// half (407 ms of 160 in 30 runs), without any change.
 fn bulk(way: Way, mode: HandoverMode) {
     const BYTES: u64 = 24_000_000;
     let _heavy = heavy();

@@ -70,7 +70,8 @@ fn a_client_that_moves_is_back_after_one_round_trip() {
     assert!(best < ms(390), "{best:?}");
 }
 
-/// A JOIN in 0-RTT data arrives, and no answer ever comes back: QUIC on the server never hears an acknowledgement.
+/// A JOIN in 0-RTT data arrives, and no answer ever comes back: QUIC on the server never hears an
+/// acknowledgement.
 #[test]
 fn a_path_whose_answers_are_lost_from_the_first_on_is_left() {
     if !require!() {
@@ -90,8 +91,9 @@ fn a_path_whose_answers_are_lost_from_the_first_on_is_left() {
     transfer.finish(&net.client);
 }
 
-/// The gateway gives the flow another port: QUIC goes on without a new path. Nothing may ever be lost; that the path is kept is seen
-/// in one of three tries, because on a busy machine a slow answer passes for a dead path.
+/// The gateway gives the flow another port: QUIC goes on without a new path. Nothing may ever be lost; that
+/// the path is kept is seen in one of three tries, because on a busy machine a slow answer passes for a dead
+/// path.
 fn survives_rebinding(way: Way) {
     let kept = (0..3).any(|_| keeps_its_path_when_rebound(way));
     assert!(kept, "{way:?}: the path was replaced each time");
@@ -237,7 +239,8 @@ fn a_lossy_link_is_no_obstacle() {
     }
 }
 
-/// What is poured into a slow link at once is a queue in which a failure hides, and behind which a path looks dead.
+/// What is poured into a slow link at once is a queue in which a failure hides, and behind which a path looks
+/// dead.
 #[test]
 fn a_slow_link_is_not_buried_under_the_first_flight() {
     if !require!() {

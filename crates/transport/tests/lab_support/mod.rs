@@ -1,5 +1,5 @@
-//! What the lab tests of several crates share: networks with an endpoint on each host, traffic that can be compared
-//! byte by byte, and peers in processes of their own.
+//! What the lab tests of several crates share: networks with an endpoint on each host, traffic that can be
+//! compared byte by byte, and peers in processes of their own.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
 pub(crate) mod net;

@@ -211,7 +211,8 @@ impl Routed {
     }
 }
 
-/// A client and a server with several interfaces each, every one on a link of its own to a router between them.
+/// A client and a server with several interfaces each, every one on a link of its own to a router between
+/// them.
 pub(crate) struct Multi {
     pub(crate) client: Node,
     pub(crate) router: Host,

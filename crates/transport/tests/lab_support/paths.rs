@@ -63,7 +63,8 @@ impl Running {
         }
     }
 
-    /// Waits until so many paths work, no others are there, and they stay: TCP has taken over where QUIC was first.
+    /// Waits until so many paths work, no others are there, and they stay: TCP has taken over where QUIC was
+    /// first.
     pub(crate) fn until_active(&self, count: usize) {
         let began = Instant::now();
         loop {
@@ -93,8 +94,8 @@ impl Running {
         id.is_some_and(|id| self.paths().iter().any(|path| path.id == id))
     }
 
-    /// The path over the interface with that number works and is the one that it was; where there was none, there is one
-    /// now.
+    /// The path over the interface with that number works and is the one that it was; where there was none,
+    /// there is one now.
     pub(crate) fn is_served_by(&self, index: usize, was: Option<u64>) -> bool {
         let now = self.over(index).filter(|path| path.state == PathState::Active);
         now.is_some_and(|path| was.is_none_or(|id| path.id == id))

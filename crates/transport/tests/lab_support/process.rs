@@ -1,5 +1,6 @@
-//! Peers in processes of their own, which can be killed, stopped and looked at from outside. They are this very test
-//! program, started again; every test program that uses them has a test named `peer_process` that calls [`run_if_peer`].
+//! Peers in processes of their own, which can be killed, stopped and looked at from outside. They are this
+//! very test program, started again; every test program that uses them has a test named `peer_process` that
+//! calls [`run_if_peer`].
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;

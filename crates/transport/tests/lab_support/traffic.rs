@@ -302,7 +302,8 @@ impl Echo {
     }
 }
 
-/// Asks for `total` bytes, and sends as many at the same time, which the server reads only after it has sent its own.
+/// Asks for `total` bytes, and sends as many at the same time, which the server reads only after it has sent
+/// its own.
 pub(crate) struct DeafPeer {
     pub(crate) received: Meter,
     pub(crate) written: Meter,

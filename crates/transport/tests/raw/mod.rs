@@ -1,5 +1,5 @@
-//! A peer made by hand: TLS from rustls' ordinary interface, frames from the protocol crate, and nothing that keeps it
-//! from lying.
+//! A peer made by hand: TLS from rustls' ordinary interface, frames from the protocol crate, and nothing that
+//! keeps it from lying.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::io::{self, Read, Write};

@@ -17,7 +17,8 @@ use super::congestion::{Factory, Observed};
 use super::window::FIRST_WINDOW;
 use crate::tls::{ArrivingSessions, ServerTls, TlsError, TlsIdentity};
 
-/// Bytes that a peer may send on the stream ahead of what was read. What bounds it is the window of the connection.
+/// Bytes that a peer may send on the stream ahead of what was read. What bounds it is the window of the
+/// connection.
 const STREAM_WINDOW: u32 = 16 << 20;
 /// NATs forget UDP flows after 30 s and more.
 const KEEP_ALIVE: Duration = Duration::from_secs(25);
@@ -26,8 +27,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(25);
 const KEEPALIVES_TO_LIVE: u32 = 3;
 const SHORTEST_IDLE: Duration = Duration::from_secs(120);
 const LONGEST_IDLE: Duration = Duration::from_secs(24 * 3600);
-/// What a first round trip is expected to take (RFC 9002 §6.2.2), and the least where the last ones were shorter: the
-/// way may be another now.
+/// What a first round trip is expected to take (RFC 9002 §6.2.2), and the least where the last ones were
+/// shorter: the way may be another now.
 const USUAL_RTT: Duration = Duration::from_millis(333);
 const SHORTEST_RTT: Duration = Duration::from_millis(30);
 /// Incoming handshakes that wait for us, and their bytes.
@@ -166,8 +167,8 @@ impl ConnectionIdGenerator for ConnectionIds {
 /// Bytes that SHA-256 takes at a time (FIPS 180-4 §1).
 const SHA256_BLOCK: usize = 64;
 
-/// Derived from the endpoint's key, so that a server that was restarted can tell old connections at once
-/// that they are gone (RFC 9000 §10.3), as TCP does; and from the socket's address, because who shares a key among
+/// Derived from the endpoint's key, so that a server that was restarted can tell old connections at once that
+/// they are gone (RFC 9000 §10.3), as TCP does; and from the socket's address, because who shares a key among
 /// sockets can be made to reset the connections of one by packets to another (§21.11).
 struct ResetKey([u8; 32]);
 

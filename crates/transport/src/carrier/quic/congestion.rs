@@ -13,13 +13,13 @@ use crate::carrier::lock;
 const WINDOWS_WHEN_LOSSY: u64 = 3;
 /// So long after a loss (or two round trips) acknowledged bytes may still be held up by it.
 const LOSSY_FOR: Duration = Duration::from_millis(500);
-/// Bytes that may wait to be sent for the first time: they are stuck if the path dies, and make round trips longer than
-/// they are. No more than the path takes within [`UNSENT_TIME`], within these limits.
+/// Bytes that may wait to be sent for the first time: they are stuck if the path dies, and make round trips
+/// longer than they are. No more than the path takes within [`UNSENT_TIME`], within these limits.
 const UNSENT_LIMIT: u64 = 128 * 1024;
 const MIN_UNSENT_LIMIT: u64 = 16 * 1024;
 const UNSENT_TIME: Duration = Duration::from_millis(20);
-/// What a path of which nothing is known may have in flight (RFC 9002 §7.2, for datagrams of 1200 bytes). quinn's own
-/// for this controller is twenty times that: half a second on a link of 4 Mbit/s.
+/// What a path of which nothing is known may have in flight (RFC 9002 §7.2, for datagrams of 1200 bytes).
+/// quinn's own for this controller is twenty times that: half a second on a link of 4 Mbit/s.
 const INITIAL_WINDOW: u64 = 12_000;
 
 /// One connection's view, shared by whatever controllers it has (QUIC starts a new one on a new network).
@@ -62,8 +62,8 @@ impl Observed {
 }
 
 impl Figures {
-    /// A path may take as much as it was seen to deliver, or as its window promises. Before a round trip was measured,
-    /// the window promises nothing.
+    /// A path may take as much as it was seen to deliver, or as its window promises. Before a round trip was
+    /// measured, the window promises nothing.
     fn unsent_limit(&self) -> u64 {
         let within = |bytes: u64, time: Duration| {
             let bytes =

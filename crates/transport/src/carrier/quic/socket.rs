@@ -139,9 +139,9 @@ impl QuicSocket {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Receives, and goes on after an error: those of earlier datagrams are reported here (ICMP), and anybody can
-    /// send those. If there is nothing but errors, this pauses. An error of `receive` itself is final: the runtime
-    /// is gone.
+    /// Receives, and goes on after an error: those of earlier datagrams are reported here (ICMP), and anybody
+    /// can send those. If there is nothing but errors, this pauses. An error of `receive` itself is final:
+    /// the runtime is gone.
     fn poll_recv_with(
         &self,
         cx: &mut Context<'_>,

@@ -10,8 +10,8 @@ const LARGEST_WINDOW: u32 = 8 << 20;
 const SOON: Duration = Duration::from_millis(20);
 const GROWTH: u32 = 4;
 
-/// The receive window of one QUIC connection, that grows with what is read. It is bounded, and what it grew to is
-/// counted as held, because a peer that leaves a gap has QUIC keep a whole window that nobody can read.
+/// The receive window of one QUIC connection, that grows with what is read. It is bounded, and what it grew
+/// to is counted as held, because a peer that leaves a gap has QUIC keep a whole window that nobody can read.
 #[derive(Debug)]
 pub(super) struct Window {
     bytes: u32,
