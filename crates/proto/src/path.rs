@@ -85,8 +85,8 @@ pub(crate) struct Path {
     stage: Stage,
     first: First,
     by_open: bool,
-    /// The peer opened it.
-    by_peer: bool,
+    /// The peer opened it, and what was said of its carrier does not show that anything of ours arrives.
+    unproven: bool,
     /// Not answered when a newer path was asked to carry the data instead.
     pub(crate) passed_over: bool,
     /// What may be sent before the peer answered (bytes).
@@ -114,7 +114,7 @@ impl Path {
             stage,
             first,
             by_open: matches!(first, First::Open | First::Accept),
-            by_peer: matches!(first, First::Accept | First::Joined),
+            unproven: matches!(first, First::Accept | First::Joined),
             passed_over: false,
             early_limit,
             priority: Agreed::unsaid(Priority::Normal),
@@ -148,7 +148,12 @@ impl Path {
 
     /// The peer opened it, which shows that its segments arrive. Ours have not, as far as is known.
     pub(crate) fn is_unproven(&self) -> bool {
-        self.by_peer && self.outgoing.is_unheard()
+        self.unproven && self.outgoing.is_unheard()
+    }
+
+    /// What this side sends arrives: the carrier's own handshake shows it.
+    pub(crate) fn prove(&mut self) {
+        self.unproven = false;
     }
 
     pub(crate) fn is_suspect(&self) -> bool {
@@ -359,6 +364,18 @@ mod tests {
     fn path() -> (Path, Instant) {
         let now = Instant::now();
         (Path::new(First::Accept, now, None, 0), now)
+    }
+
+    #[test]
+    fn a_path_that_the_peer_opened_is_proven_by_its_carrier_or_by_an_acknowledgement() {
+        let (mut path, now) = path();
+        assert!(path.is_unproven() && !path.snapshot(PathId(0), now).is_sure());
+        path.note_sent(now, 10, true, SmallVec::new());
+        assert!(path.outgoing.acknowledge(1).is_some() && !path.is_unproven());
+        let mut other = Path::new(First::Joined, now, None, 0);
+        other.prove();
+        assert!(!other.is_unproven() && other.snapshot(PathId(1), now).is_sure());
+        assert!(!Path::new(First::Join, now, None, 0).is_unproven(), "our own is answered or still opening");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use whimbrel_proto::{
 pub(crate) use quic::accept_quic;
 pub(crate) use tcp::accept_tcp;
 
+use crate::carrier::CarrierKind;
 use crate::connection::Connection;
 use crate::endpoint_core::EndpointCore;
 use crate::path_io::PathIo;
@@ -77,6 +78,9 @@ fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, 
         let is_live = state.engine.path_state(id).is_some_and(|at| at != PathState::Lost);
         if is_live {
             state.paths.push(path.clone());
+            if path.kind() != CarrierKind::Quic {
+                state.engine.path_proven(id);
+            }
         }
         is_live
     });
@@ -205,7 +209,7 @@ mod tests {
 
     use super::*;
     use crate::Endpoint;
-    use crate::carrier::{CarrierKind, TcpCarrier};
+    use crate::carrier::TcpCarrier;
     use crate::tls::TlsChannel;
 
     /// A carrier that came in over TCP.

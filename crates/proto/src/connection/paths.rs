@@ -381,6 +381,15 @@ impl Connection {
         }
     }
 
+    /// Server: the carrier of `id` would not have come up if nothing of this side reached the peer (TCP's
+    /// handshake does not end, QUIC's with early data may not have begun). Until this is said, or something is
+    /// acknowledged on it, the path carries nothing while another one works.
+    pub fn path_proven(&mut self, id: PathId) {
+        if let Some(path) = self.paths.get_mut(id) {
+            path.prove();
+        }
+    }
+
     /// Marks a path as suspect because of outside knowledge (its carrier stalls).
     pub fn suspect_path(&mut self, now: Instant, id: PathId) {
         if self.paths.get_mut(id).is_some_and(Path::suspect) {

@@ -28,7 +28,7 @@ fn blackhole(mode: HandoverMode, path: usize, way: Way, direction: Direction) {
     // However busy the machine is; what is promised of it is checked in `multipath_promises`.
     assert!(pause < secs(2), "{pause:?}");
     transfer.finish(&running.net.client);
-    assert!(running.is_served_by(1 - path, healthy), "the healthy link is not in use as it was");
+    running.until_served_by(1 - path, healthy);
     running.net.near[path].set_blackhole(direction, false);
     if mode != HandoverMode::Single {
         running.until("both work again", |paths| active(paths).count() == 2);

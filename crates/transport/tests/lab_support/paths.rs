@@ -94,11 +94,15 @@ impl Running {
         id.is_some_and(|id| self.paths().iter().any(|path| path.id == id))
     }
 
-    /// The path over the interface with that number works and is the one that it was; where there was none,
-    /// there is one now.
-    pub(crate) fn is_served_by(&self, index: usize, was: Option<u64>) -> bool {
-        let now = self.over(index).filter(|path| path.state == PathState::Active);
-        now.is_some_and(|path| was.is_none_or(|id| path.id == id))
+    /// Waits until the path over the interface with that number works; it must be the one that it was, if there
+    /// was one. A busy machine makes it suspect for a moment; had it been given up, it had another number.
+    pub(crate) fn until_served_by(&self, index: usize, was: Option<u64>) {
+        let ip = self.net.up(index).ip();
+        self.until("the healthy link in use", |paths| {
+            let Some(path) = over(paths, ip) else { return false };
+            assert!(was.is_none_or(|id| path.id == id), "path {was:?} was given up: {paths:#?}");
+            path.state == PathState::Active
+        });
     }
 
     pub(crate) fn start(&self, way: Way, bytes: u64) -> Transfer {
