@@ -19,7 +19,7 @@ use crate::dial::{Candidate, Dialled, Race};
 const MAX_PENDING: usize = 4;
 /// A path over TCP is opened so much later if data may be on its way over QUIC, whose answer is due by then:
 /// what that path carries need not go twice.
-const DUE: Duration = Duration::from_millis(4);
+const DUE: Duration = Duration::from_millis(3);
 
 /// A carrier that stands, and since when.
 struct Standing {
