@@ -53,14 +53,14 @@ key() {
 	bench recovery 3
 	bench server-move 3 --connections 20
 	bench take-over 3
-	bench beside-bulk 2
+	bench beside-bulk 3
 	bench smooth 3
 	bench tunnel 3
 	bench accept 5 --connections "$idle"
 	bench idle 1
 	bench failover 3
 	bench aggregate 1 --links 30+10
-	bench lossy 2 --seconds 6
+	bench lossy 3
 }
 
 handover() {
