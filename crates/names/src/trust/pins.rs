@@ -121,7 +121,11 @@ impl Pins {
             let (name, id) = (record.name.clone(), record.id);
             news.push(TrustNews::NewEndpoint { name, id, before: before.id });
         }
-        self.owners.entry(user).or_insert(KnownOwner { key: authority, since: now, origin: Origin::FirstUse });
+        self.owners.entry(user).or_insert(KnownOwner {
+            key: authority,
+            since: now,
+            origin: Origin::FirstUse,
+        });
         let seen = match before.filter(|before| before.id == record.id) {
             Some(before) => KnownEndpoint { sequence: record.sequence, ..before },
             None => KnownEndpoint {
@@ -133,6 +137,24 @@ impl Pins {
         };
         self.endpoints.insert(record.name.clone(), seen);
         Ok(news)
+    }
+
+    /// Whether a key may be pinned to a name without anybody being asked.
+    ///
+    /// # Errors
+    /// [`TrustError`] when the name is known to belong to, or is pinned to, another one.
+    pub fn agrees(&self, name: &Name, key: EndpointId) -> Result<(), TrustError> {
+        let offered = key;
+        if name.kind() == NameKind::User {
+            return match self.owners.get(name).filter(|known| known.key != key) {
+                Some(known) => Err(TrustError::OwnerChanged { user: name.clone(), known: *known, offered }),
+                None => Ok(()),
+            };
+        }
+        match self.endpoints.get(name).filter(|known| known.id != key && known.origin.is_pinned()) {
+            Some(known) => Err(TrustError::EndpointChanged { name: name.clone(), known: *known, offered }),
+            None => Ok(()),
+        }
     }
 
     /// Pins a name to a key, whatever was known before: a user name to its owner, another one to its
