@@ -66,8 +66,9 @@ inside() { # user, command and arguments
 
 # The command failed, and its last line says this.
 refused() { # what was tried, text
-	[ "$status" = 1 ] && tail -n 1 "$root/output" | grep -q "$2" ||
+	if [ "$status" != 1 ] || ! tail -n 1 "$root/output" | grep -q "$2"; then
 		fail "$1: exit code $status, and no \"$2\" in its last line: $(tail -n 1 "$root/output")"
+	fi
 	echo "  $1: $(tail -n 1 "$root/output")"
 }
 
