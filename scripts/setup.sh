@@ -63,7 +63,8 @@ compiles() {
 }
 
 has_certificates() {
-	[ -n "${SSL_CERT_FILE:-}" ] || [ -s /etc/ssl/certs/ca-certificates.crt ] || [ -s /etc/pki/tls/certs/ca-bundle.crt ]
+	[ -n "${SSL_CERT_FILE:-}" ] || [ -s /etc/ssl/certs/ca-certificates.crt ] ||
+		[ -s /etc/pki/tls/certs/ca-bundle.crt ]
 }
 
 # Debian splits what `python3 -m venv` needs into a package of its own.
@@ -98,7 +99,8 @@ as_root() {
 
 apt() {
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 \
-		-o Acquire::Retries=2 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30 "$@" >>"$log" 2>&1 </dev/null
+		-o Acquire::Retries=2 -o Acquire::http::Timeout=30 -o Acquire::https::Timeout=30 \
+		"$@" >>"$log" 2>&1 </dev/null
 }
 
 if [ -n "$missing" ]; then
@@ -139,14 +141,15 @@ download_rustup() {
 	case "$(uname -m)" in
 		x86_64) sum=$rustup_x86_64 ;;
 		aarch64) sum=$rustup_aarch64 ;;
-		*) fail "there is no checked Rust installer for $(uname -m); install Rust $minimum or newer, then run this again" ;;
+		*) fail "no checked installer of Rust for $(uname -m); install Rust $minimum or newer, then run this again" ;;
 	esac
 	mkdir -p "$bin"
 	installer=$bin/.rustup-init-$$
 	trap 'rm -f "$log" "$installer"' EXIT
 	curl --proto '=https' --tlsv1.2 -sSfL --connect-timeout 20 --max-time 300 --retry 2 -o "$installer" \
 		"https://static.rust-lang.org/rustup/archive/$rustup/$(uname -m)-unknown-linux-gnu/rustup-init" >"$log" 2>&1 ||
-		fail "cannot download Rust's installer: $(problem); is there a network? Rust $minimum or newer, installed in another way, will do too"
+		fail "cannot download Rust's installer: $(problem); is there a network? Rust $minimum, installed" \
+			"in another way, will do too"
 	echo "$sum  $installer" | sha256sum -c >/dev/null 2>&1 ||
 		fail "Rust's installer is not what it should be: its SHA-256 is not $sum; it was not run"
 	chmod 700 "$installer"
@@ -181,7 +184,8 @@ if ! is_usable; then
 		export RUSTUP_TOOLCHAIN="$toolchain"
 		is_usable || install_rust
 	fi
-	is_usable || fail "Rust $toolchain was installed, but \`cargo --version\` says: $(cargo --version 2>&1 | head -n 1)"
+	is_usable ||
+		fail "Rust $toolchain was installed, but \`cargo --version\` says: $(cargo --version 2>&1 | head -n 1)"
 fi
 
 rm -f "$log"

@@ -23,7 +23,8 @@ for program in debootstrap unshare git; do
 done
 toolchain=""
 if [ -z "${REAL_RUSTUP:-}" ]; then
-	toolchain=$(rustc --print sysroot) || fail "this host has no Rust that could stand in for rustup's; install one, or set REAL_RUSTUP=1"
+	toolchain=$(rustc --print sysroot) ||
+		fail "this host has no Rust that could stand in for rustup's; install one, or set REAL_RUSTUP=1"
 fi
 
 root="" child=""
@@ -55,8 +56,9 @@ inside() { # user, command and arguments
 			mount -o remount,bind,ro "$root/stand-in/toolchain"
 			stand_in=WHIMBREL_RUSTUP_INIT=/stand-in/rustup-init
 		fi
-		exec env -i HOME="$root_home" TERM=dumb LANG=C.UTF-8 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-			$stand_in chroot --userspec="$user" "$root" "$@"
+		exec env -i HOME="$root_home" TERM=dumb LANG=C.UTF-8 \
+			PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin $stand_in \
+			 chroot --userspec="$user" "$root" "$@"
 	' sh "$root" "$toolchain" "$user" "$@" >"$root/output" 2>&1 </dev/null &
 	child=$!
 	status=0
@@ -98,7 +100,8 @@ prepare() { # suite
 		tar -x -C "$root/whimbrel" --no-same-owner
 	[ -z "$toolchain" ] || cat >"$root/stand-in/rustup-init" <<-'END'
 		#!/bin/sh
-		# Stands in for rustup's installer, whose host the test does not ask: puts the mounted toolchain where rustup would.
+		# Stands in for rustup's installer, whose host the test does not ask: puts the mounted toolchain where
+		# rustup would.
 		mkdir -p "$HOME/.cargo/bin"
 		for program in /stand-in/toolchain/bin/*; do ln -sf "$program" "$HOME/.cargo/bin/"; done
 	END
@@ -118,7 +121,7 @@ try() { # suite
 	refused "without a network" "is there a network"
 	net=""
 	if [ -n "${OLD_RUST:-}" ]; then
-		inside 0:0 sh -c 'apt-get update -qq && apt-get install -y -qq --no-install-recommends cargo && cargo --version'
+		inside 0:0 sh -c 'apt-get -qq update && apt-get -qq -y --no-install-recommends install cargo && cargo --version'
 		[ "$status" = 0 ] || fail "cannot install the distribution's cargo: $(tail -n 1 "$root/output")"
 		echo "  the distribution's own: $(tail -n 1 "$root/output")"
 	fi
