@@ -58,7 +58,7 @@ inside() { # user, command and arguments
 		fi
 		exec env -i HOME="$root_home" TERM=dumb LANG=C.UTF-8 \
 			PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin $stand_in \
-			 chroot --userspec="$user" "$root" "$@"
+			chroot --userspec="$user" "$root" "$@"
 	' sh "$root" "$toolchain" "$user" "$@" >"$root/output" 2>&1 </dev/null &
 	child=$!
 	status=0
