@@ -24,8 +24,10 @@ use crate::protocol::{Request, Response};
 use crate::service::now;
 
 mod link;
+mod meeting;
 mod state;
 
+pub use self::meeting::{Meeting, MeetingError};
 use self::state::Core;
 
 /// Whoever asks gets an answer within this, or [`AskError::Unreachable`].
@@ -81,6 +83,24 @@ impl NameResolver {
             }
             _ => Err(AskError::unexpected()),
         }
+    }
+
+    /// Opens a meeting in a random free slot, for a peer that learns its number in another way.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] when too many are open, [`AskError::Unsupported`] by a service that knows no
+    /// meetings.
+    pub async fn open_meeting(&self) -> Result<Meeting, AskError> {
+        meeting::enter(&self.core, None).await
+    }
+
+    /// Joins the meeting in `slot`.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] when nobody waits there or somebody joined before, or this key joins too often;
+    /// otherwise as [`open_meeting`](Self::open_meeting).
+    pub async fn join_meeting(&self, slot: u16) -> Result<Meeting, AskError> {
+        meeting::enter(&self.core, Some(slot)).await
     }
 
     /// Lets the endpoint go: from now on it can close although this resolver exists. What is watched is
@@ -157,6 +177,9 @@ pub enum AskError {
     /// It answered something that must not be used.
     #[error("the name service's answer must not be used: {0}")]
     Invalid(String),
+    /// The service is of an older version.
+    #[error("this name service knows no {0}; update it, or use another one")]
+    Unsupported(&'static str),
     /// Too many questions wait already.
     #[error("too many questions wait for the name service; try again later")]
     Busy,
@@ -196,6 +219,7 @@ impl From<AskError> for ResolveError {
             AskError::Busy => Self::Unreachable("too many questions wait".to_owned()),
             AskError::Closed => Self::Unreachable("the endpoint is closed".to_owned()),
             AskError::Invalid(what) => Self::Invalid(what),
+            error @ AskError::Unsupported(_) => Self::Refused(error.to_string()),
         }
     }
 }
