@@ -1,18 +1,29 @@
-//! The name service's messages, arriving in any pieces.
+//! The name service's messages and the frames of its meetings, arriving in any pieces.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use whimbrel_names::protocol::{Decoder, Numbered, Reply};
+use whimbrel_names::protocol::{Decoder, MAX_MEETING_FRAME, MeetingFrames, Numbered, Reply, encode, encode_frame};
 
 fuzz_target!(|data: &[u8]| {
     let (at, bytes) = data.split_first().map_or((0, data), |(at, rest)| (usize::from(*at), rest));
     let (first, second) = bytes.split_at(at.min(bytes.len()));
     let mut requests = Decoder::<Numbered>::new();
     let mut replies = Decoder::<Reply>::new();
+    let mut frames = MeetingFrames::default();
     for piece in [first, second] {
         requests.push(piece);
         replies.push(piece);
-        while let Ok(Some(_)) = requests.next_message() {}
-        while let Ok(Some(_)) = replies.next_message() {}
+        frames.push(piece);
+        // What is understood can be said again.
+        while let Ok(Some(message)) = requests.next_message() {
+            encode(&message).expect("a request that came fits");
+        }
+        while let Ok(Some(message)) = replies.next_message() {
+            encode(&message).expect("a reply that came fits");
+        }
+        while let Ok(Some(frame)) = frames.next_frame() {
+            assert!(frame.len() <= MAX_MEETING_FRAME);
+            encode_frame(&frame).expect("a frame that came fits");
+        }
     }
 });

@@ -58,7 +58,6 @@ pub(crate) enum Command {
     Status(commands::status::Status),
     Paths(commands::paths::Paths),
     Demo(commands::demo::Demo),
-    Pageload(commands::pageload::Pageload),
     Help(commands::help::Help),
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use whimbrel_names::{AskError, ErrorCode};
+use whimbrel_names::{AskError, ErrorCode, KnownPeersError, TrustError};
 use whimbrel_transport::{CloseCode, ConnectError, ListenError, ResolveError};
 
 /// What the exit codes mean; shown by every command's `--help`.
@@ -96,6 +96,9 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
             (AskError::Untrusted(_), _) => Some(Failure::UNTRUSTED),
             _ => None,
         };
+    }
+    if error.is::<TrustError>() || error.is::<KnownPeersError>() {
+        return Some(Failure::UNTRUSTED);
     }
     match error.downcast_ref::<ResolveError>()? {
         ResolveError::NotFound => Some(Failure::NOT_FOUND),

@@ -25,6 +25,7 @@ pub(crate) struct Network {
     /// Moves the endpoint by hand, with `--address`.
     pub(crate) manual: Option<ManualMonitor>,
     pub(crate) key: SecretKey,
+    quiet: bool,
 }
 
 /// What a command asks for beyond the flags.
@@ -60,7 +61,14 @@ impl Network {
         if let Some(service) = &globals.names {
             builder = builder.names(service.clone()).known_peers(known.clone());
         }
-        Ok(Self { endpoint: builder.bind().await?, service: globals.names.clone(), known, manual, key })
+        Ok(Self {
+            endpoint: builder.bind().await?,
+            service: globals.names.clone(),
+            known,
+            manual,
+            key,
+            quiet: globals.quiet,
+        })
     }
 
     pub(crate) fn id(&self) -> EndpointId {
@@ -75,6 +83,11 @@ impl Network {
                  configuration file, or use a ticket",
             )
         })
+    }
+
+    /// The owner of a user name, as far as it was met.
+    fn owner_of(&self, user: &Name) -> Result<Option<EndpointId>> {
+        Ok(self.known.pins()?.owner(user).map(|owner| owner.key))
     }
 
     pub(crate) fn has_names(&self) -> bool {
@@ -97,15 +110,10 @@ pub(crate) fn known_peers(globals: &Globals) -> Result<KnownPeers> {
     let directory = places::config()?;
     identity::private_directory(&directory)?;
     let quiet = globals.quiet;
-    Ok(KnownPeers::in_file(directory.join("known_peers")).telling(move |news| match news {
-        TrustNews::NewOwner { user, key } => output::note(
-            quiet,
-            format!("{user} is met for the first time; its owner's key is remembered: {key}"),
-        ),
-        TrustNews::NewEndpoint { name, id, .. } => {
+    Ok(KnownPeers::in_file(directory.join("known_peers")).telling(move |news| {
+        if let TrustNews::NewEndpoint { name, id, .. } = news {
             output::note(quiet, format!("{name} has another key than before, signed by its owner: {id}"));
         }
-        _ => {}
     }))
 }
 
@@ -127,6 +135,15 @@ impl Peer {
         match self {
             Self::Name(name) | Self::Pinned(Pin { name, .. }) => name.into(),
             Self::Ticket(ticket) => ticket.clone().into(),
+        }
+    }
+}
+
+impl Peer {
+    fn name(&self) -> Option<&Name> {
+        match self {
+            Self::Name(name) | Self::Pinned(Pin { name, .. }) => Some(name),
+            Self::Ticket(_) => None,
         }
     }
 }
@@ -177,7 +194,15 @@ pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection
             }
         }
     }
+    let user = peer.name().map(Name::user);
+    let before = user.as_ref().map_or(Ok(None), |user| network.owner_of(user))?;
     let connection = network.endpoint.connect(peer.target()).await.map_err(|error| told_once(error, peer))?;
+    if let Some(user) = user.filter(|_| before.is_none())
+        && let Ok(Some(key)) = network.owner_of(&user)
+    {
+        let text = format!("{user} is met for the first time; its owner's key is remembered: {key}");
+        output::note(network.quiet, text);
+    }
     tokio::spawn(log_events(connection.events(), peer.to_string()));
     Ok(connection)
 }

@@ -54,12 +54,18 @@ codes! {
     Expired = 31,
     /// The name's record was revoked.
     Revoked = 32,
+    /// Nobody waits in this meeting slot.
+    NoMeeting = 33,
     /// The key has too many names.
     TooManyNames = 40,
     /// The service has too many names.
     Full = 41,
     /// Too many watch.
     TooManyWatchers = 42,
+    /// Too many meetings are open.
+    TooManyMeetings = 43,
+    /// The peer asks too often.
+    TooOften = 44,
     /// The entry changes too quickly.
     Busy = 50,
     /// The service can't reach its store.
@@ -79,7 +85,15 @@ impl ErrorCode {
 
     /// Whether the same request may succeed later without anybody changing anything.
     pub const fn is_temporary(self) -> bool {
-        matches!(self, Self::Busy | Self::Unavailable | Self::Full | Self::TooManyWatchers)
+        matches!(
+            self,
+            Self::Busy
+                | Self::Unavailable
+                | Self::Full
+                | Self::TooManyWatchers
+                | Self::TooManyMeetings
+                | Self::TooOften
+        )
     }
 }
 
@@ -174,6 +188,15 @@ pub enum NamesError {
     /// Too many watch.
     #[error("too many are watching {0} or on this connection; end other watches, or try again later")]
     TooManyWatchers(Name),
+    /// Nobody waits in this meeting slot: it was never opened, has ended, or somebody joined it before.
+    #[error("nobody waits under this code: it was used, has ended, or is mistyped; ask for a new one")]
+    NoMeeting,
+    /// Too many meetings are open.
+    #[error("too many meetings are open, or too many of this key; end some, or try again in ten minutes")]
+    TooManyMeetings,
+    /// The peer asks too often.
+    #[error("this key asks too often; wait a minute and try again")]
+    TooOften,
     /// The entry changes too quickly.
     #[error("{0} is being changed by several at once; try again")]
     Busy(Name),
@@ -205,6 +228,9 @@ impl NamesError {
             Self::TooManyNames(_) => ErrorCode::TooManyNames,
             Self::Full => ErrorCode::Full,
             Self::TooManyWatchers(_) => ErrorCode::TooManyWatchers,
+            Self::NoMeeting => ErrorCode::NoMeeting,
+            Self::TooManyMeetings => ErrorCode::TooManyMeetings,
+            Self::TooOften => ErrorCode::TooOften,
             Self::Busy(_) => ErrorCode::Busy,
             Self::Unavailable(_) => ErrorCode::Unavailable,
         }
@@ -234,7 +260,9 @@ mod tests {
     #[test]
     fn the_numbers_stay() {
         let numbers: Vec<u16> = ErrorCode::ALL.iter().map(|code| code.number()).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 20, 21, 30, 31, 32, 40, 41, 42, 50, 51]);
+        let known =
+            [1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 20, 21, 30, 31, 32, 33, 40, 41, 42, 43, 44, 50, 51];
+        assert_eq!(numbers, known);
         for code in ErrorCode::ALL {
             assert_eq!(ErrorCode::from_number(code.number()), Some(*code));
         }

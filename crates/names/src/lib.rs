@@ -22,8 +22,8 @@ pub mod trust;
 
 pub use address::{ServiceAddress, ServiceAddressError};
 pub use error::{ErrorCode, NamesError};
-pub use registry::{Found, Limits, Registry, Watcher};
-pub use resolver::{AskError, NameResolver};
+pub use registry::{Found, Limits, MeetingLimits, Registry, Watcher};
+pub use resolver::{AskError, Meeting, MeetingError, NameResolver};
 pub use service::{Service, ServiceStats};
 pub use store::{MemoryStore, Placed, RedbStore, Store, StoreError};
 pub use trust::{KnownPeers, KnownPeersError, Origin, Pin, PinError, TrustError, TrustNews};

@@ -23,6 +23,7 @@
 //! | 3 `Watch { name, after }` | `Watching`, then pushes with the number of this request | too many watchers |
 //! | 4 `Unwatch { watch }` | `Unwatched`; no push of that watch follows it | |
 //! | 5 `Heartbeat { names }` | `Heard`: for each name a code, 0 if all is well | |
+//! | 6 `Meet { slot }` | `Meeting` | no such meeting, too many, too often |
 //!
 //! | reply | |
 //! | --- | --- |
@@ -37,8 +38,14 @@
 //! | 3 `Watching` | |
 //! | 4 `Unwatched` | |
 //! | 5 `Heard { codes }` | one for each name, in order |
+//! | 6 `Meeting { slot, seconds }` | the slot, and how long the meeting lasts at most |
 //!
 //! Whoever resumes a watch says which sequence number it saw last, and gets what is newer.
+//!
+//! # Meetings
+//! `Meet` is the first request of a stream of its own: without a slot it opens one, with a slot it joins the
+//! peer that opened it. Behind the answer the stream carries opaque frames to the other side's stream and back
+//! ([`meeting`]), until either side ends its stream or the time is over: then both streams end.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use whimbrel_base::Name;
@@ -46,10 +53,12 @@ use whimbrel_base::Name;
 use crate::error::{ErrorCode, NamesError};
 
 pub mod frame;
+pub mod meeting;
 #[cfg(test)]
 mod tests;
 
 pub use frame::{Decoder, MAX_MESSAGE, Message, ProtocolError, encode};
+pub use meeting::{MAX_MEETING_FRAME, MEETING_FRAMES, MEETING_SLOTS, MeetingFrames, encode_frame};
 
 /// The most names in one heartbeat. More go into several.
 pub const MAX_HEARTBEAT_NAMES: usize = 50;
@@ -101,6 +110,11 @@ pub enum Request {
         /// At most [`MAX_HEARTBEAT_NAMES`].
         #[serde(deserialize_with = "bounded")]
         names: Vec<Name>,
+    },
+    /// Meet another peer on this stream, which carries nothing else. Must be its first request.
+    Meet {
+        /// The slot to join; `None` opens one.
+        slot: Option<u16>,
     },
 }
 
@@ -154,6 +168,13 @@ pub enum Response {
         /// For each name 0, or a number of [`ErrorCode`].
         #[serde(deserialize_with = "bounded")]
         codes: Vec<u16>,
+    },
+    /// The slot is open, or joined; frames follow.
+    Meeting {
+        /// Its number, below [`MEETING_SLOTS`].
+        slot: u16,
+        /// For how many seconds from now the meeting lasts at most.
+        seconds: u16,
     },
 }
 

@@ -64,6 +64,28 @@ pub struct Limits {
     pub watchers: usize,
     /// How long a name stays its owner's after its record expired.
     pub grace: Duration,
+    /// What peers may use of the meeting slots.
+    pub meetings: MeetingLimits,
+}
+
+/// What the service lets peers use of its meeting slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MeetingLimits {
+    /// How long a meeting lasts at most: whole seconds.
+    pub lifetime: Duration,
+    /// Open slots, at most [`MEETING_SLOTS`](crate::protocol::MEETING_SLOTS).
+    pub slots: usize,
+    /// Open slots of one peer.
+    pub per_peer: usize,
+    /// Slots that one peer may try to join in a minute.
+    pub joins_per_minute: u32,
+}
+
+impl Default for MeetingLimits {
+    fn default() -> Self {
+        Self { lifetime: Duration::from_secs(600), slots: 2048, per_peer: 4, joins_per_minute: 10 }
+    }
 }
 
 impl Default for Limits {
@@ -75,6 +97,7 @@ impl Default for Limits {
             watchers_per_peer: 256,
             watchers: 100_000,
             grace: Duration::from_secs(30 * 24 * 60 * 60),
+            meetings: MeetingLimits::default(),
         }
     }
 }

@@ -25,8 +25,10 @@ use crate::service::now;
 use crate::trust::{KnownPeers, TrustError};
 
 mod link;
+mod meeting;
 mod state;
 
+pub use self::meeting::{Meeting, MeetingError};
 use self::state::Core;
 
 /// Whoever asks gets an answer within this, or [`AskError::Unreachable`].
@@ -87,11 +89,20 @@ impl NameResolver {
     /// # Errors
     /// [`AskError`].
     pub async fn lookup_record(&self, name: &Name) -> Result<SignedRecord, AskError> {
+        match self.ask_record(name).await {
+            // Another process may have seen a newer one while this answer was on its way.
+            Err(AskError::Untrusted(TrustError::OldRecord { .. })) => self.ask_record(name).await,
+            answer => answer,
+        }
+    }
+
+    async fn ask_record(&self, name: &Name) -> Result<SignedRecord, AskError> {
         match self.core.ask(Request::Lookup { name: name.clone() }).await? {
             Response::Record { seconds: 0, .. } => Err(AskError::not_found(ErrorCode::Expired, name)),
             Response::Record { record, .. } => {
-                let record = self.core.judged(verified(&record, name, now())?).await?;
-                let record = self.core.newest(record);
+                // What was pushed is judged already, and may be newer.
+                let record = self.core.newest(verified(&record, name, now())?);
+                let record = self.core.judged(record).await?;
                 if record.record().revoked {
                     return Err(AskError::not_found(ErrorCode::Revoked, name));
                 }
@@ -99,6 +110,24 @@ impl NameResolver {
             }
             _ => Err(AskError::unexpected()),
         }
+    }
+
+    /// Opens a meeting in a random free slot, for a peer that learns its number in another way.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] when too many are open, [`AskError::Unsupported`] by a service that knows no
+    /// meetings.
+    pub async fn open_meeting(&self) -> Result<Meeting, AskError> {
+        meeting::enter(&self.core, None).await
+    }
+
+    /// Joins the meeting in `slot`.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] when nobody waits there or somebody joined before, or this key joins too often;
+    /// otherwise as [`open_meeting`](Self::open_meeting).
+    pub async fn join_meeting(&self, slot: u16) -> Result<Meeting, AskError> {
+        meeting::enter(&self.core, Some(slot)).await
     }
 
     /// Lets the endpoint go: from now on it can close although this resolver exists. What is watched is
@@ -178,6 +207,9 @@ pub enum AskError {
     /// It contradicts what is known of the name's owner.
     #[error(transparent)]
     Untrusted(#[from] TrustError),
+    /// The service is of an older version.
+    #[error("this name service knows no {0}; update it, or use another one")]
+    Unsupported(&'static str),
     /// Too many questions wait already.
     #[error("too many questions wait for the name service; try again later")]
     Busy,
@@ -218,6 +250,7 @@ impl From<AskError> for ResolveError {
             AskError::Closed => Self::Unreachable("the endpoint is closed".to_owned()),
             AskError::Invalid(what) => Self::Invalid(what),
             AskError::Untrusted(error) => Self::Untrusted(error.to_string()),
+            error @ AskError::Unsupported(_) => Self::Refused(error.to_string()),
         }
     }
 }

@@ -18,10 +18,13 @@ use crate::registry::{Limits, Registry};
 use crate::store::Store;
 
 mod counters;
+mod meetings;
+mod rates;
 mod session;
 
 use self::counters::Counters;
 pub use self::counters::ServiceStats;
+use self::meetings::Meetings;
 pub use self::session::REQUESTS;
 
 const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
@@ -29,8 +32,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
 const STORE_PAUSE: Duration = Duration::from_secs(5);
 /// Connections of one key. A process needs one, and a user may run many commands with one key.
 const CONNECTIONS_PER_PEER: usize = 64;
-/// Streams of one connection that are served at once.
-const STREAMS_PER_CONNECTION: usize = 4;
+/// Streams of one connection that are served at once: one for questions, and meetings.
+const STREAMS_PER_CONNECTION: usize = 8;
 
 /// A running name service. It stops when it is dropped, or in order with [`shutdown`](Self::shutdown).
 pub struct Service {
@@ -45,6 +48,7 @@ pub struct Service {
 struct Shared {
     registry: Registry,
     counters: Counters,
+    meetings: Arc<Meetings>,
     peers: Mutex<HashMap<EndpointId, Vec<Connection>>>,
     /// Dropped after the registry, being last.
     _alive: mpsc::Sender<()>,
@@ -68,7 +72,8 @@ impl Service {
         let listener = endpoint.listen_unnamed().await?;
         let (sender, alive) = mpsc::channel(1);
         let (counters, peers) = (Counters::default(), Mutex::default());
-        let shared = Arc::new(Shared { registry, counters, peers, _alive: sender });
+        let meetings = Meetings::new(registry.limits().meetings);
+        let shared = Arc::new(Shared { registry, counters, meetings, peers, _alive: sender });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, shared.clone()));
         tasks.spawn(sweep(shared.registry.clone()));
@@ -102,7 +107,7 @@ impl Service {
 
     /// What it has done so far, and what it is doing.
     pub fn stats(&self) -> ServiceStats {
-        self.shared.counters.read()
+        ServiceStats { meetings: self.shared.meetings.count() as u64, ..self.shared.counters.read() }
     }
 
     /// The registry that is served.

@@ -63,15 +63,6 @@ async fn what_is_published_is_found_and_pushed() {
     println!("{:?}", service.stats());
 }
 
-async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let wait = async {
-        while !done() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, wait).await.expect(what);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_is_refused_with_a_code() {
     let net = Net(102);

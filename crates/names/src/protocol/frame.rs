@@ -83,6 +83,12 @@ impl<M: Message> Decoder<M> {
         message
     }
 
+    /// Ends decoding, and returns what was pushed behind the last message: for streams that go on in another
+    /// form.
+    pub fn into_rest(self) -> BytesMut {
+        self.buffer
+    }
+
     /// Whether the stream may end here: between messages.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
@@ -138,6 +144,12 @@ pub enum ProtocolError {
         "a message has version {0} of the name protocol, and this program speaks {VERSION}; update the older side"
     )]
     Version(u8),
+    /// A frame of a meeting has no bytes, or too many.
+    #[error(
+        "a frame of a meeting has {0} bytes, and 1 to {limit} are allowed; the sender must split what it sends",
+        limit = super::MAX_MEETING_FRAME
+    )]
+    MeetingFrame(usize),
     /// A message makes no sense.
     #[error("a message is malformed ({0}); the sender is broken, or is no name service or resolver")]
     Malformed(String),

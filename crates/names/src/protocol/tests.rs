@@ -21,6 +21,7 @@ fn request() -> impl Strategy<Value = Numbered> {
         (name(), any::<Option<u64>>()).prop_map(|(name, after)| Request::Watch { name, after }),
         any::<u64>().prop_map(|watch| Request::Unwatch { watch }),
         vec(name(), 0..=MAX_HEARTBEAT_NAMES).prop_map(|names| Request::Heartbeat { names }),
+        any::<Option<u16>>().prop_map(|slot| Request::Meet { slot }),
     ];
     (any::<u64>(), request).prop_map(|(number, request)| Numbered { number, request })
 }
@@ -33,6 +34,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         Just(Response::Watching),
         Just(Response::Unwatched),
         vec(any::<u16>(), 0..=MAX_HEARTBEAT_NAMES).prop_map(|codes| Response::Heard { codes }),
+        any::<(u16, u16)>().prop_map(|(slot, seconds)| Response::Meeting { slot, seconds }),
     ];
     prop_oneof![
         (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),
@@ -109,6 +111,8 @@ fn the_bytes_of_messages() {
         ),
         (numbered(5, Request::Unwatch { watch: 4 }), &[1, 5, 4, 4]),
         (numbered(6, Request::Heartbeat { names: vec![name] }), b"\x01\x06\x05\x01\x03a@b"),
+        (numbered(0, Request::Meet { slot: None }), &[1, 0, 6, 0]),
+        (numbered(0, Request::Meet { slot: Some(300) }), &[1, 0, 6, 1, 0xac, 2]),
     ];
     for (bytes, body) in cases {
         assert_eq!(bytes[..4], (body.len() as u32).to_be_bytes());
@@ -121,6 +125,7 @@ fn the_bytes_of_messages() {
     assert_eq!(reply(Response::Watching), [1, 0, 9, 3]);
     assert_eq!(reply(Response::Unwatched), [1, 0, 9, 4]);
     assert_eq!(reply(Response::Heard { codes: vec![0, 31] }), [1, 0, 9, 5, 2, 0, 31]);
+    assert_eq!(reply(Response::Meeting { slot: 300, seconds: 5 }), [1, 0, 9, 6, 0xac, 2, 5]);
     assert_eq!(encode(&Reply::Update { watch: 4, record }).unwrap()[4..], [1, 1, 4, 2, 7, 8]);
 }
 

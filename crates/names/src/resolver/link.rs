@@ -109,6 +109,7 @@ impl Link {
                 Outcome::Lost { why, answered: session.answered }
             }
         };
+        self.core.connected(None);
         // Whatever was not answered is asked again elsewhere.
         session.connection.abort(CloseCode::NONE, "");
         (outcome, session.endpoint)
@@ -134,6 +135,7 @@ impl Session<'_> {
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         core.begin_session();
+        core.connected(Some(self.connection.clone()));
         let (mut read, mut write) = stream.into_split();
         let mut decoder = Decoder::<Reply>::new();
         let mut piece = vec![0; READ_SIZE];

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use whimbrel_base::{Name, SignedRecord};
+use whimbrel_transport::Connection;
 
 use super::{ANSWER_LIMIT, AskError, verified};
 use crate::error::ErrorCode;
@@ -32,8 +33,21 @@ pub(super) struct Core {
     state: Mutex<State>,
     /// There is something to do for the connection's task.
     pub(super) work: Notify,
+    /// The connection to the service, while there is one.
+    connection: watch::Sender<Option<Connection>>,
     runtime: Handle,
     known: KnownPeers,
+}
+
+/// Keeps the connection to the service wanted. Ends when it is dropped.
+pub(super) struct Wanted(Arc<Core>);
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.wanted -= 1;
+        state.used = Instant::now();
+    }
 }
 
 struct State {
@@ -43,6 +57,8 @@ struct State {
     queue: VecDeque<u64>,
     watches: HashMap<Name, Watched>,
     published: HashMap<Name, Published>,
+    /// How many need the connection itself.
+    wanted: usize,
     failure: String,
     used: Instant,
     released: bool,
@@ -86,12 +102,14 @@ impl Core {
                 queue: VecDeque::new(),
                 watches: HashMap::new(),
                 published: HashMap::new(),
+                wanted: 0,
                 failure: String::new(),
                 used: Instant::now(),
                 released: false,
                 ended: false,
             }),
             work: Notify::new(),
+            connection: watch::Sender::new(None),
             runtime,
             known,
         }
@@ -196,7 +214,8 @@ impl Core {
         let mut state = self.state();
         // What is published must be said again to a service that lost it.
         state.published.retain(|_, published| published.holds());
-        let wanted = !state.queue.is_empty() || !state.watches.is_empty() || !state.published.is_empty();
+        let asked = !state.queue.is_empty() || !state.watches.is_empty() || !state.published.is_empty();
+        let wanted = asked || state.wanted > 0;
         (!state.ended).then_some(wanted)
     }
 
@@ -207,7 +226,7 @@ impl Core {
     /// Whether nobody has asked or watched anything for `limit`.
     pub(super) fn is_idle_for(&self, limit: Duration) -> bool {
         let state = self.state();
-        state.watches.is_empty() && state.used.elapsed() >= limit
+        state.watches.is_empty() && state.wanted == 0 && state.used.elapsed() >= limit
     }
 
     pub(super) fn release(&self) {
@@ -230,6 +249,33 @@ impl Core {
     /// Why there is no connection, for whoever waits in vain.
     pub(super) fn failed(&self, why: String) {
         self.state().failure = why;
+    }
+
+    /// Wants a connection to the service for more than questions.
+    pub(super) fn want_connection(core: &Arc<Self>) -> Result<Wanted, AskError> {
+        let mut state = core.state();
+        if state.ended {
+            return Err(AskError::Closed);
+        }
+        state.wanted += 1;
+        drop(state);
+        core.work.notify_one();
+        Ok(Wanted(core.clone()))
+    }
+
+    /// The connection to the service, while there is one.
+    pub(super) fn connection(&self) -> watch::Receiver<Option<Connection>> {
+        self.connection.subscribe()
+    }
+
+    /// Notes a new connection, or that there is none.
+    pub(super) fn connected(&self, connection: Option<Connection>) {
+        self.connection.send_replace(connection);
+    }
+
+    /// Why nothing is answered.
+    pub(super) fn why(&self) -> String {
+        self.state().why()
     }
 
     /// A new connection knows nothing: everything that is still wanted is to be said again.

@@ -24,6 +24,8 @@ pub struct ServiceStats {
     pub pushes: u64,
     /// Peers that broke the protocol.
     pub broken: u64,
+    /// Meeting slots that are open, now.
+    pub meetings: u64,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +103,7 @@ impl Counters {
             lookups: self.lookups.load(Relaxed),
             pushes: self.pushes.load(Relaxed),
             broken: self.broken.load(Relaxed),
+            meetings: 0,
         }
     }
 }

@@ -8,8 +8,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use whimbrel_base::{EndpointId, Name, UnixTime};
-use whimbrel_transport::{CloseCode, RecvHalf, SendHalf, Stream};
+use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
 
+use super::meetings::{self, Arrival};
 use super::{Shared, now};
 use crate::error::{ErrorCode, NamesError};
 use crate::protocol::{Decoder, Numbered, ProtocolError, Reply, Request, Response, encode};
@@ -28,25 +29,58 @@ type Replies = mpsc::Sender<Reply>;
 /// Serves a stream until the peer ends it.
 pub(super) async fn serve(stream: Stream, shared: Arc<Shared>) {
     let connection = stream.connection();
-    let (read, write) = stream.into_split();
-    let (replies, queue) = mpsc::channel(REPLIES);
-    let session = Session {
-        peer: connection.peer_id(),
-        shared: shared.clone(),
-        replies,
-        permits: Arc::new(Semaphore::new(REQUESTS)),
-        requests: JoinSet::new(),
-        watches: HashMap::new(),
-    };
-    let (ended, _) = tokio::join!(session.run(read), write_replies(write, queue));
-    if let Err(Broken::Protocol(error)) = ended {
+    if let Err(Broken::Protocol(error)) = serve_requests(stream, &connection, &shared).await {
         shared.counters.broken();
         tracing::info!(peer = %connection.peer_id().short(), %error, "the peer broke the protocol");
         connection.abort(CloseCode::PROTOCOL, &error.to_string());
     }
 }
 
-enum Broken {
+async fn serve_requests(stream: Stream, connection: &Connection, shared: &Arc<Shared>) -> Result<(), Broken> {
+    let peer = connection.peer_id();
+    let (mut read, write) = stream.into_split();
+    let mut decoder = Decoder::new();
+    let first = match first_request(&mut read, &mut decoder).await? {
+        None => return Ok(()),
+        Some(Numbered { number, request: Request::Meet { slot } }) => {
+            let arrival = Arrival { number, slot, peer, read, write, rest: decoder.into_rest() };
+            return meetings::serve(arrival, shared).await;
+        }
+        Some(first) => first,
+    };
+    let (replies, queue) = mpsc::channel(REPLIES);
+    let session = Session {
+        peer,
+        shared: shared.clone(),
+        replies,
+        permits: Arc::new(Semaphore::new(REQUESTS)),
+        requests: JoinSet::new(),
+        watches: HashMap::new(),
+    };
+    let (ended, _) = tokio::join!(session.run(first, decoder, read), write_replies(write, queue));
+    ended
+}
+
+/// Reads up to the first request, which says what the stream is for.
+async fn first_request(
+    read: &mut RecvHalf,
+    decoder: &mut Decoder<Numbered>,
+) -> Result<Option<Numbered>, Broken> {
+    let mut piece = vec![0; READ_SIZE];
+    loop {
+        if let Some(first) = decoder.next_message()? {
+            return Ok(Some(first));
+        }
+        let n = read.read(&mut piece).await?;
+        if n == 0 {
+            return Ok(None);
+        }
+        decoder.push(&piece[..n]);
+    }
+}
+
+/// Why a stream is not served to its end.
+pub(super) enum Broken {
     Stream,
     Protocol(ProtocolError),
 }
@@ -82,8 +116,13 @@ impl Drop for Watch {
 }
 
 impl Session {
-    async fn run(mut self, mut read: RecvHalf) -> Result<(), Broken> {
-        let mut decoder = Decoder::<Numbered>::new();
+    async fn run(
+        mut self,
+        first: Numbered,
+        mut decoder: Decoder<Numbered>,
+        mut read: RecvHalf,
+    ) -> Result<(), Broken> {
+        self.take(first.number, first.request).await?;
         let mut piece = vec![0; READ_SIZE];
         loop {
             while let Some(Numbered { number, request }) = decoder.next_message()? {
@@ -116,6 +155,10 @@ impl Session {
                     let _ = (&mut watch.0).await;
                 }
                 self.reply(number, Response::Unwatched).await
+            }
+            Request::Meet { .. } => {
+                let message = "a meeting needs a stream of its own; ask for it first on a new one".to_owned();
+                self.reply(number, Response::refusal(ErrorCode::Malformed, message)).await
             }
             request => {
                 let permit = self.permits.clone().acquire_owned().await.map_err(io::Error::other)?;
@@ -182,7 +225,7 @@ impl Shared {
             }
             Request::Heartbeat { names } => Ok(self.heartbeat(peer, &names).await),
             // These belong to the stream, which handles them.
-            Request::Watch { .. } | Request::Unwatch { .. } => Ok(Response::Unwatched),
+            Request::Watch { .. } | Request::Unwatch { .. } | Request::Meet { .. } => Ok(Response::Unwatched),
         };
         let response = result.unwrap_or_else(|error| refusal(&error));
         match &response {

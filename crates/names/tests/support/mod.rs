@@ -61,6 +61,11 @@ pub async fn host(net: Net, last: u8, seed: u8) -> Host {
 
 /// A name service, always at the same place, so that another one can take it over.
 pub async fn service(net: Net, store: impl Store) -> Service {
+    service_with(net, store, Limits::default()).await
+}
+
+/// As [`service`], with limits of its own.
+pub async fn service_with(net: Net, store: impl Store, limits: Limits) -> Service {
     log();
     let at = ManualMonitor::new([net.ip(200)]);
     let builder =
@@ -77,7 +82,17 @@ pub async fn service(net: Net, store: impl Store) -> Service {
             Endpoint::builder().secret_key(key(200)).monitor(at).port(SERVICE_PORT).config(Service::config());
         bound = builder.bind().await;
     }
-    Service::start(bound.unwrap(), store, Limits::default()).await.unwrap()
+    Service::start(bound.unwrap(), store, limits).await.unwrap()
+}
+
+/// Waits until something is so.
+pub async fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let wait = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.expect(what);
 }
 
 /// As [`host`], with a resolver.
