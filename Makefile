@@ -8,26 +8,31 @@ FUZZ_TARGETS := frame record ticket config names_protocol har
 
 # The older program of `make interop`: the first whose bytes on the wire are still understood.
 OLD ?= 94a89db
+# Where scripts/setup.sh installs Rust, if it has to.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test format lint docs unit interop soak bench bench-key bench-quick bench-pageload fuzz clean
+.PHONY: help setup build demo test checks test-bare format lint docs unit interop soak bench bench-key bench-quick bench-pageload fuzz clean
 
 help: ## Show this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install what building and testing need (toolchain, packages)
-	@sh scripts/setup.sh
+	@sh scripts/setup.sh test
 
 build: ## Build the program: target/release/whimbrel
-	$(CARGO) build --release --bin whimbrel -j $(JOBS)
+	sh scripts/setup.sh build $(CARGO) build --release --bin whimbrel -j $(JOBS)
 
-demo: ## Show one download living through four moves
-	$(CARGO) run --release --bin whimbrel -j $(JOBS) -- demo
+demo: ## Show one download living through four moves (the same as ./demo)
+	@CARGO_BUILD_JOBS=$(JOBS) ./demo
 
-test: setup format lint docs unit ## Check and test everything
+test: ## Check and test everything (the same as ./test)
+	@./test JOBS=$(JOBS)
+
+checks: format lint docs unit ## What `test` does once everything is installed
 
 format: ## Check the formatting
 	$(CARGO) fmt --all --check
@@ -40,6 +45,9 @@ docs: ## Build the API documentation without warnings
 
 unit: ## Run every test
 	$(CARGO) test --workspace --no-fail-fast -j $(JOBS)
+
+test-bare: ## Run ./demo in minimal Debian roots (as root; needs debootstrap; some 20 minutes)
+	@sh scripts/test-bare-root.sh
 
 interop: ## Let today's program talk with the one of an older commit (OLD=commit; needs the history)
 	@git cat-file -e $(OLD)^{commit} || { echo "commit $(OLD) is not in this clone: git fetch --unshallow"; exit 1; }

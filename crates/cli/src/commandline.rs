@@ -57,7 +57,6 @@ pub(crate) enum Command {
     Status(commands::status::Status),
     Paths(commands::paths::Paths),
     Demo(commands::demo::Demo),
-    Pageload(commands::pageload::Pageload),
     Help(commands::help::Help),
 }
 

@@ -6,7 +6,6 @@ pub(crate) mod forward;
 pub(crate) mod help;
 pub(crate) mod id;
 pub(crate) mod names;
-pub(crate) mod pageload;
 pub(crate) mod paths;
 pub(crate) mod pipe;
 pub(crate) mod receive;

@@ -96,7 +96,6 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Status(args) => commands::status::run(globals, args).await,
         Command::Paths(args) => commands::paths::run(globals, args).await,
         Command::Demo(args) => commands::demo::run(globals, args).await,
-        Command::Pageload(args) => commands::pageload::run(args).await,
         Command::Help(args) => commands::help::run(args, Cli::command()),
     }
 }

@@ -3,9 +3,17 @@
 use std::ffi::OsString;
 
 use clap::Command;
+use clap::error::ErrorKind;
+
+/// A former command of this program, and the program that does its work now.
+const MOVED: (&str, &str) = ("pageload", "whimbrel-pageload");
 
 /// What clap says of a wrong command line, in one line.
 pub(crate) fn line(command: &Command, error: &clap::Error, argv: &[OsString]) -> String {
+    if error.kind() == ErrorKind::InvalidSubcommand && argv.iter().any(|word| word == MOVED.0) {
+        let (former, program) = MOVED;
+        return format!("`{former}` is a program of its own now: run {program}; see `{program} --help`");
+    }
     let text = error.render().to_string();
     let told = text.split("\n\nUsage:").next().unwrap_or_default();
     let told = told.split("\n\nFor more information").next().unwrap_or_default();

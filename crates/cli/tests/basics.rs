@@ -31,7 +31,6 @@ fn every_command_has_help_with_an_example_and_exit_codes() {
         "status",
         "paths",
         "demo",
-        "pageload",
         "help",
     ];
     for command in commands {
@@ -77,6 +76,7 @@ fn mistakes_on_the_command_line_are_one_line_and_code_2() {
     world.run("a", &["--bogus"]).failed(2, &["--bogus", "whimbrel --help"]);
     world.run("a", &["expose", "--bogus"]).failed(2, &["--bogus", "`whimbrel expose --help`"]);
     world.run("a", &["bogus"]).failed(2, &["bogus"]);
+    world.run("a", &["pageload", "load", "page.har"]).failed(2, &["`whimbrel-pageload --help`"]);
     world.run("a", &["forward", "no-name", "--names", "x"]).failed(2, &["forward --help"]);
     world.run("a", &["forward", "no-name"]).failed(2, &["no-name", "'@'"]);
     world.run("a", &["pipe", "a.b.c.d.e@example.org"]).failed(2, &["a.b.c.d.e@example.org"]);

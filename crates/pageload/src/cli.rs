@@ -1,4 +1,4 @@
-//! The program, as a library function, so that a larger program can have it as a command.
+//! The command line of the program `whimbrel-pageload`, and what each command does.
 
 use crate::experiment::{self, Design, Progress, Results};
 use crate::har::Har;
@@ -19,38 +19,33 @@ use whimbrel_access::{NAMES, PolicySpec};
 /// What access policies are worth: simulate page loads over several networks.
 #[derive(Debug, Parser)]
 #[command(
-    after_help = "Example:\n  whimbrel pageload waterfall page.har --path 20ms,6mbit --path 50ms,20mbit -o page.svg"
+    name = "whimbrel-pageload",
+    version,
+    after_help = "Example:\n  whimbrel-pageload waterfall page.har --path 20ms,6mbit --path 50ms,20mbit -o page.svg"
 )]
 pub struct Command {
     #[command(subcommand)]
     what: What,
 }
 
-impl From<What> for Command {
-    fn from(what: What) -> Self {
-        Self { what }
-    }
-}
-
-/// What it can do.
 #[derive(Debug, Subcommand)]
-pub enum What {
+enum What {
     /// Load pages and print how long it takes under each policy
-    #[command(after_help = "Example:\n  whimbrel pageload load page.har --policy whimbrel --policy single:2")]
+    #[command(after_help = "Example:\n  whimbrel-pageload load page.har --policy whimbrel --policy single:2")]
     Load(Load),
     /// Load one page and draw when each object came over which path
     #[command(
-        after_help = "Example:\n  whimbrel pageload waterfall page.har --path 20ms,6mbit --path 50ms,20mbit -o page.svg"
+        after_help = "Example:\n  whimbrel-pageload waterfall page.har --path 20ms,6mbit --path 50ms,20mbit -o page.svg"
     )]
     Waterfall(Waterfall),
     /// Run a factorial design on all cores; goes on where it was interrupted
-    #[command(after_help = "Example:\n  whimbrel pageload experiment design.toml -o results.csv")]
+    #[command(after_help = "Example:\n  whimbrel-pageload experiment design.toml -o results.csv")]
     Experiment(Experiment),
     /// Draw the figures of an experiment's results
-    #[command(after_help = "Example:\n  whimbrel pageload report results.csv -o report --subject whimbrel")]
+    #[command(after_help = "Example:\n  whimbrel-pageload report results.csv -o report --subject whimbrel")]
     Report(Report),
     /// Measure simulations per second and core
-    #[command(after_help = "Example:\n  whimbrel pageload bench page.har --model modern")]
+    #[command(after_help = "Example:\n  whimbrel-pageload bench page.har --model modern")]
     Bench(Bench),
 }
 
@@ -73,9 +68,8 @@ struct Scenario {
     seed: u64,
 }
 
-/// The arguments of that command.
 #[derive(Debug, Args)]
-pub struct Load {
+struct Load {
     /// HAR files, folders of them, or .jsonl.gz sets
     #[arg(required = true)]
     pages: Vec<PathBuf>,
@@ -89,9 +83,8 @@ pub struct Load {
     scenario: Scenario,
 }
 
-/// The arguments of that command.
 #[derive(Debug, Args)]
-pub struct Waterfall {
+struct Waterfall {
     /// A HAR file
     page: PathBuf,
     /// The policy
@@ -104,9 +97,8 @@ pub struct Waterfall {
     scenario: Scenario,
 }
 
-/// The arguments of that command.
 #[derive(Debug, Args)]
-pub struct Experiment {
+struct Experiment {
     /// The design
     design: PathBuf,
     /// The results: CSV, a row for each page and setting
@@ -117,9 +109,8 @@ pub struct Experiment {
     threads: Option<usize>,
 }
 
-/// The arguments of that command.
 #[derive(Debug, Args)]
-pub struct Report {
+struct Report {
     /// Results of an experiment
     results: PathBuf,
     /// The folder to draw into
@@ -136,9 +127,8 @@ pub struct Report {
     subject: String,
 }
 
-/// The arguments of that command.
 #[derive(Debug, Args)]
-pub struct Bench {
+struct Bench {
     /// HAR files, folders of them, or .jsonl.gz sets
     #[arg(required = true)]
     pages: Vec<PathBuf>,

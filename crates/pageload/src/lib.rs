@@ -3,7 +3,7 @@
 //! A recorded page ([`har`], [`pages`]) becomes transfers with dependencies ([`page`]), which are loaded over
 //! networks ([`scenario`], [`simulator`]) by a policy of `whimbrel-access`, in the model of the paper
 //! ([`paper`]) or a more realistic one ([`modern`]). [`experiment`] does that thousands of times, [`report`]
-//! and [`waterfall`] draw what came out, and [`cli`] is all of it as a program.
+//! and [`waterfall`] draw what came out, and [`cli`] is the command line of the program `whimbrel-pageload`.
 
 pub mod bench;
 pub mod cli;
