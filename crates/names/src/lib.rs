@@ -13,6 +13,7 @@
 
 pub mod address;
 pub mod error;
+pub mod introduction;
 pub mod protocol;
 pub mod registry;
 pub mod resolver;
@@ -22,6 +23,7 @@ pub mod trust;
 
 pub use address::{ServiceAddress, ServiceAddressError};
 pub use error::{ErrorCode, NamesError};
+pub use introduction::{Code, CodeError, Introduced, IntroductionError, Role, introduce};
 pub use registry::{Found, Limits, MeetingLimits, Registry, Watcher};
 pub use resolver::{AskError, Meeting, MeetingError, NameResolver};
 pub use service::{Service, ServiceStats};
