@@ -128,8 +128,7 @@ async fn guessing_invitations_is_limited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_registers_so_many_names_an_hour_whatever_keys_it_uses() {
     let net = Net(146);
-    let mut limits = Limits::default();
-    limits.new_names_per_hour = 2;
+    let limits = Limits { new_names_per_hour: 2, ..Limits::default() };
     let service = service_with(net, MemoryStore::new(), limits).await;
     for (seed, expected) in [(1, None), (2, None), (3, Some(ErrorCode::TooOften))] {
         let (host, names) = named_host(net, 1, seed, &service).await;
@@ -147,8 +146,7 @@ async fn an_address_registers_so_many_names_an_hour_whatever_keys_it_uses() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_requests_waits_and_others_are_served() {
     let net = Net(147);
-    let mut limits = Limits::default();
-    limits.requests_per_second = 1;
+    let limits = Limits { requests_per_second: 1, ..Limits::default() };
     let service = service_with(net, MemoryStore::new(), limits).await;
     let (eve, ben) = (host(net, 3, 3).await, host(net, 2, 2).await);
     let mut flood = Raw::connect(&eve, &service).await;
