@@ -3,6 +3,7 @@
 //! ```text
 //! commandline        the list of commands; the command line over the configuration file
 //! commands           one file each
+//! pages              manual pages and completions
 //! settings, usage    what the configuration file says; what is said of a wrong command line
 //! options            flags that all commands have
 //! identity, naming   who we are, and by what right we use a name
@@ -30,6 +31,7 @@ mod naming;
 mod network;
 mod options;
 mod output;
+mod pages;
 mod places;
 mod progress;
 mod serving;
