@@ -11,6 +11,7 @@ use whimbrel_names::{Limits, MemoryStore, RedbStore, Service};
 use whimbrel_transport::Resolver as _;
 
 use crate::failure::Failure;
+use crate::manager::Ready;
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
@@ -124,6 +125,7 @@ async fn serve(globals: &Globals, args: Serve) -> Result<()> {
     };
     let ticket = network.ticket(None).to_string();
     let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet);
+    let ready = Ready::tell(&format!("serving names on port {}", network.endpoint.port()));
     if args.json {
         output::json(&json!({
             "id": network.id().to_string(), "ticket": ticket, "port": network.endpoint.port(), "store": store,
@@ -137,6 +139,7 @@ async fn serve(globals: &Globals, args: Serve) -> Result<()> {
         output::line(&ticket)?;
     }
     shutdown.requested().await;
+    drop(ready);
     service.shutdown(std::time::Duration::from_secs(1)).await;
     network.close().await;
     Ok(())
