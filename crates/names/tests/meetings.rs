@@ -180,10 +180,12 @@ async fn a_service_without_meetings_is_told_from_one_that_does_not_answer() {
         while let Some(connection) = listener.accept().await {
             tokio::spawn(async move {
                 while let Ok(mut stream) = connection.accept_stream().await {
-                    let mut request = [0; 8];
-                    if stream.read_exact(&mut request).await.is_ok() {
-                        connection.abort(CloseCode::PROTOCOL, "a message is malformed");
-                    }
+                    tokio::spawn(async move {
+                        let mut request = [0; 8];
+                        if stream.read_exact(&mut request).await.is_ok() {
+                            stream.connection().abort(CloseCode::PROTOCOL, "a message is malformed");
+                        }
+                    });
                 }
             });
         }
