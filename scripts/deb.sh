@@ -3,7 +3,8 @@
 #
 #   scripts/deb.sh PROGRAM ARCHITECTURE PAGES OUT.deb
 #
-# PAGES is a directory with man/ and completions/, as scripts/pages.sh makes it. DEB_COMPRESSION=none is for tests.
+# PAGES is a directory with man/ and completions/, as scripts/pages.sh makes it. DEB_COMPRESSION=none is for
+# tests.
 set -eu
 cd "$(dirname "$0")/.."
 [ "$#" = 4 ] || { echo "usage: $0 PROGRAM ARCHITECTURE PAGES OUT.deb" >&2; exit 2; }

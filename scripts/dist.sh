@@ -4,7 +4,8 @@
 #   scripts/dist.sh [TARGET]     (by default x86_64-unknown-linux-gnu.2.28, which runs on Debian 10 and later)
 #
 # a program that needs no newer glibc than the target says (none at all with a musl target), a tar archive and,
-# for glibc, a .deb, with manual pages, completions and systemd units; a CycloneDX bill of materials; SHA256SUMS.
+# for glibc, a .deb, with manual pages, completions and systemd units; a CycloneDX bill of materials; the
+# checksums of them all.
 # zig links it, from PyPI; rustup, if it is there, adds the target's standard library. Needs python3 with venv,
 # and on Debian `sh scripts/setup.sh test` once.
 set -eu
@@ -44,7 +45,8 @@ has_std() {
 	[ -d "$(rustc --print sysroot)/lib/rustlib/$triple/lib" ]
 }
 if ! has_std; then
-	command -v rustup >/dev/null 2>&1 || fail "this Rust has no standard library for $triple, and there is no rustup"
+	command -v rustup >/dev/null 2>&1 ||
+		fail "this Rust has no standard library for $triple, and there is no rustup"
 	rustup target add "$triple" || fail "rustup cannot add $triple; is there a network?"
 fi
 if ! "$tools/zig/bin/python" -m ziglang version 2>/dev/null | grep -qx "$zig"; then
@@ -106,8 +108,8 @@ case "$target" in
 esac
 
 # It is written beside the package's manifest.
-"$tools/bin/cargo-cyclonedx" cyclonedx -q --manifest-path crates/cli/Cargo.toml --format json --target "$triple" \
-	--override-filename "$name.cdx"
+"$tools/bin/cargo-cyclonedx" cyclonedx -q --manifest-path crates/cli/Cargo.toml --format json \
+	--target "$triple" --override-filename "$name.cdx"
 find crates fuzz -name "$name.cdx.json" ! -path 'crates/cli/*' -exec rm {} +
 # Where it was built is nobody's business.
 sed "s#file://$PWD#file:///whimbrel#g" "crates/cli/$name.cdx.json" >"$out/$name.cdx.json"
