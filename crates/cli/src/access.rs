@@ -1,19 +1,54 @@
-//! Who is let in: the entries of `--allow`.
+//! Who is let in: the entries of `--allow` and of the file of `--allow-from`, as they are just now.
+//!
+//! A name grants access only through a key that more than the name service speaks for: one that was pinned by
+//! hand, by ticket or by a meeting ([`whimbrel_names::trust`]).
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use anyhow::Result;
-use whimbrel_base::{EndpointId, Name};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use whimbrel::Endpoint;
+use whimbrel_base::{EndpointId, Name, NameKind, UnixTime};
+use whimbrel_names::{KnownPeers, Origin, Pin};
 use whimbrel_transport::{Allow, Resolver as _};
 
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::output;
 
-pub(crate) const NOBODY: &str =
-    "nobody would be let in; say who may connect with --allow ID, --allow NAME or --allow any";
+mod file;
+mod guests;
+
+pub(crate) use self::guests::Guests;
+
+const NOBODY: &str =
+    "nobody would be let in; say who may connect with --allow ID, --allow NAME=ID or --allow any";
+
+/// Who may connect.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct AllowFlags {
+    /// Who may connect: an endpoint id, NAME=ID, a pinned NAME, or `any`; repeatable
+    #[arg(long, value_name = "ID|NAME=ID|any")]
+    allow: Vec<Entry>,
+    /// A file with such entries, one a line; who is removed from it loses their connections
+    #[arg(long, value_name = "FILE")]
+    allow_from: Option<PathBuf>,
+}
+
+impl AllowFlags {
+    /// Fails if nobody could ever be let in.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.allow.is_empty() && self.allow_from.is_none() {
+            return Err(Failure::usage(NOBODY));
+        }
+        Ok(())
+    }
+}
 
 /// One entry of `--allow`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +56,7 @@ pub(crate) enum Entry {
     Any,
     Id(EndpointId),
     Name(Name),
+    Pinned(Pin),
 }
 
 impl FromStr for Entry {
@@ -29,6 +65,12 @@ impl FromStr for Entry {
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "any" {
             return Ok(Self::Any);
+        }
+        if text.contains('=') {
+            return text
+                .parse()
+                .map(Self::Pinned)
+                .map_err(|error: whimbrel_names::PinError| error.to_string());
         }
         if text.contains('@') {
             return text.parse().map(Self::Name).map_err(|error: whimbrel_base::NameError| error.to_string());
@@ -39,61 +81,203 @@ impl FromStr for Entry {
     }
 }
 
-/// The keys that names stand for just now, one place a name.
-type Named = Arc<RwLock<Vec<Option<EndpointId>>>>;
-
-/// Turns the entries into a check that follows names as they change hands. Whoever is connected
-/// already stays.
-pub(crate) async fn allow(entries: &[Entry], network: &Network, quiet: bool) -> Result<Allow> {
-    if entries.is_empty() {
-        return Err(Failure::usage(NOBODY));
-    }
-    if entries.contains(&Entry::Any) {
-        return Ok(Allow::Any);
-    }
-    let ids: HashSet<EndpointId> =
-        entries.iter().filter_map(|entry| if let Entry::Id(id) = entry { Some(*id) } else { None }).collect();
-    let names =
-        entries.iter().filter_map(|entry| if let Entry::Name(name) = entry { Some(name) } else { None });
-    let named: Named = Arc::default();
-    for name in names {
-        follow(name, network, &named, quiet).await?;
-    }
-    Ok(Allow::Check(Arc::new(move |peer| {
-        let named = named.read().unwrap_or_else(PoisonError::into_inner);
-        ids.contains(&peer) || named.contains(&Some(peer))
-    })))
+/// Whom an entry lets in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Rule {
+    Any,
+    Key(EndpointId),
+    /// Whatever endpoint the owner gives this name to.
+    Follow(Name),
 }
 
-/// Looks a name up once, so that mistakes are told at the start, and then watches it.
-async fn follow(name: &Name, network: &Network, named: &Named, quiet: bool) -> Result<()> {
-    let resolver = network.resolver().map_err(|error| error.context(format!("cannot allow {name}")))?;
-    let first = resolver.lookup_record(name).await;
-    if let Err(error) = &first {
-        output::note(quiet, format!("{name} in --allow lets nobody in yet: {error}"));
+/// The rules in force. Cheap to clone; clones share everything.
+#[derive(Clone)]
+pub(crate) struct Access {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    rules: RwLock<Rules>,
+    /// The rules, or whom they let in, changed.
+    changed: Notify,
+    endpoint: Endpoint,
+    known: KnownPeers,
+    quiet: bool,
+}
+
+#[derive(Default)]
+struct Rules {
+    by_flag: Vec<Rule>,
+    by_file: Vec<Rule>,
+    followed: HashMap<Name, Followed>,
+}
+
+/// The key that a name stands for just now, and the task that follows it.
+struct Followed {
+    key: Option<EndpointId>,
+    task: AbortHandle,
+}
+
+impl Access {
+    /// Reads the flags, and follows names and the file from then on.
+    ///
+    /// # Errors
+    /// An entry that grants nothing: a name that nobody pinned, or that needs a name service; a file that
+    /// can't be read.
+    pub(crate) async fn open(flags: &AllowFlags, network: &Network, quiet: bool) -> Result<Self> {
+        flags.check()?;
+        let access = Self {
+            inner: Arc::new(Inner {
+                rules: RwLock::default(),
+                changed: Notify::new(),
+                endpoint: network.endpoint.clone(),
+                known: network.known.clone(),
+                quiet,
+            }),
+        };
+        let mut by_flag = Vec::new();
+        for entry in &flags.allow {
+            by_flag.push(access.rule(entry)?);
+        }
+        let by_file = match &flags.allow_from {
+            Some(file) => access.rules_of(file::read(file)?)?,
+            None => Vec::new(),
+        };
+        for name in names(by_flag.iter().chain(&by_file)) {
+            access.tell_if_unknown(network, name).await?;
+        }
+        access.put(Some(by_flag), by_file);
+        if let Some(file) = &flags.allow_from {
+            tokio::spawn(file::watch(access.clone(), file.clone()));
+        }
+        Ok(access)
     }
-    let place = {
-        let mut named = named.write().unwrap_or_else(PoisonError::into_inner);
-        named.push(first.ok().map(|record| record.record().id));
-        named.len() - 1
-    };
-    let mut records = resolver.watch(name);
-    let (named, name) = (named.clone(), name.clone());
-    tokio::spawn(async move {
-        while records.changed().await.is_ok() {
-            let id = records.borrow_and_update().as_ref().map(|record| {
-                let record = record.record();
-                (!record.revoked).then_some(record.id)
-            });
-            // Nothing is known before the first answer.
-            let Some(id) = id else { continue };
-            tracing::info!(%name, ?id, "a name in --allow changed");
-            if let Some(known) = named.write().unwrap_or_else(PoisonError::into_inner).get_mut(place) {
-                *known = id;
+
+    /// For the listener.
+    pub(crate) fn allow(&self) -> Allow {
+        let access = self.clone();
+        Allow::Check(Arc::new(move |peer| access.lets_in(peer)))
+    }
+
+    /// Whether the rules let this key in now.
+    pub(crate) fn lets_in(&self, peer: EndpointId) -> bool {
+        let rules = self.inner.rules.read().unwrap_or_else(PoisonError::into_inner);
+        rules.by_flag.iter().chain(&rules.by_file).any(|rule| match rule {
+            Rule::Any => true,
+            Rule::Key(key) => *key == peer,
+            Rule::Follow(name) => rules.followed.get(name).is_some_and(|known| known.key == Some(peer)),
+        })
+    }
+
+    /// Waits until somebody who was let in may not be any more. Cancel-safe.
+    pub(crate) async fn changed(&self) {
+        self.inner.changed.notified().await;
+    }
+
+    /// By what rule an entry lets somebody in.
+    fn rule(&self, entry: &Entry) -> Result<Rule> {
+        match entry {
+            Entry::Any => Ok(Rule::Any),
+            Entry::Id(id) => Ok(Rule::Key(*id)),
+            Entry::Pinned(Pin { name, key }) => {
+                self.inner.known.pin(
+                    name,
+                    *key,
+                    Origin::Hand,
+                    UnixTime::from(std::time::SystemTime::now()),
+                )?;
+                Ok(Rule::Key(*key))
+            }
+            Entry::Name(name) => self.rule_of_name(name),
+        }
+    }
+
+    fn rule_of_name(&self, name: &Name) -> Result<Rule> {
+        let pins = self.inner.known.pins()?;
+        let owner = pins.owner(&name.user()).filter(|owner| owner.origin.is_pinned());
+        let endpoint = pins.endpoint(name).filter(|endpoint| endpoint.origin.is_pinned());
+        match (name.kind(), owner, endpoint) {
+            // A user's own record is signed by the owner, and by nobody else.
+            (NameKind::User, Some(owner), _) => Ok(Rule::Key(owner.key)),
+            (_, _, Some(endpoint)) => Ok(Rule::Key(endpoint.id)),
+            (_, Some(_), None) => Ok(Rule::Follow(name.clone())),
+            (_, None, None) => Err(Failure::new(
+                Failure::UNTRUSTED,
+                format!(
+                    "--allow {name} lets nobody in: nobody confirmed its key here, and the name service's word \
+                     grants no access. Write --allow {name}=ID with the id that `whimbrel id` prints there"
+                ),
+            )
+            .into()),
+        }
+    }
+
+    fn rules_of(&self, entries: Vec<Entry>) -> Result<Vec<Rule>> {
+        entries.iter().map(|entry| self.rule(entry)).collect()
+    }
+
+    /// Looks a name up once, so that mistakes are told at the start.
+    async fn tell_if_unknown(&self, network: &Network, name: &Name) -> Result<()> {
+        let resolver = network.resolver().with_context(|| format!("cannot allow {name}"))?;
+        if let Err(error) = resolver.lookup_record(name).await {
+            output::note(self.inner.quiet, format!("{name} in --allow lets nobody in yet: {error}"));
+        }
+        Ok(())
+    }
+
+    /// Puts new rules in force. Names that none of them has are no longer followed.
+    fn put(&self, by_flag: Option<Vec<Rule>>, by_file: Vec<Rule>) {
+        let mut rules = self.inner.rules.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(by_flag) = by_flag {
+            rules.by_flag = by_flag;
+        }
+        rules.by_file = by_file;
+        let wanted: Vec<Name> = names(rules.by_flag.iter().chain(&rules.by_file)).cloned().collect();
+        rules.followed.retain(|name, followed| {
+            let keep = wanted.contains(name);
+            if !keep {
+                followed.task.abort();
+            }
+            keep
+        });
+        for name in wanted {
+            if !rules.followed.contains_key(&name)
+                && let Some(task) = self.follow(&name)
+            {
+                rules.followed.insert(name, Followed { key: None, task });
             }
         }
-    });
-    Ok(())
+        drop(rules);
+        self.inner.changed.notify_one();
+    }
+
+    /// Watches a name's record. Its owner was pinned: a record in another one's name never arrives here.
+    fn follow(&self, name: &Name) -> Option<AbortHandle> {
+        let mut records = self.inner.endpoint.names()?.watch(name);
+        let (access, name) = (self.clone(), name.clone());
+        let following = async move {
+            while records.changed().await.is_ok() {
+                let key = records.borrow_and_update().as_ref().map(|record| {
+                    let record = record.record();
+                    (!record.revoked).then_some(record.id)
+                });
+                // Nothing is known before the first answer.
+                let Some(key) = key else { continue };
+                tracing::info!(%name, ?key, "a name in --allow changed");
+                let mut rules = access.inner.rules.write().unwrap_or_else(PoisonError::into_inner);
+                if let Some(followed) = rules.followed.get_mut(&name) {
+                    followed.key = key;
+                }
+                drop(rules);
+                access.inner.changed.notify_one();
+            }
+        };
+        Some(tokio::spawn(following).abort_handle())
+    }
+}
+
+fn names<'a>(rules: impl Iterator<Item = &'a Rule>) -> impl Iterator<Item = &'a Name> {
+    rules.filter_map(|rule| if let Rule::Follow(name) = rule { Some(name) } else { None })
 }
 
 #[cfg(test)]
@@ -106,7 +290,8 @@ mod tests {
         let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
         assert_eq!(id.to_string().parse(), Ok(Entry::Id(id)));
         assert!(matches!("Ada@example.org".parse(), Ok(Entry::Name(_))));
-        for wrong in ["", "everybody", "a@", "any "] {
+        assert!(matches!(format!("Ada@example.org={id}").parse(), Ok(Entry::Pinned(pin)) if pin.key == id));
+        for wrong in ["", "everybody", "a@", "any ", "ada@example.org=", "=x"] {
             assert!(wrong.parse::<Entry>().is_err(), "{wrong}");
         }
     }

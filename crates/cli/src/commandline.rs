@@ -48,6 +48,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Id(commands::id::Id),
+    Trust(commands::trust::Trust),
     Names(commands::names::Names),
     Expose(commands::expose::Expose),
     Forward(commands::forward::Forward),

@@ -11,3 +11,4 @@ pub(crate) mod pipe;
 pub(crate) mod receive;
 pub(crate) mod send;
 pub(crate) mod status;
+pub(crate) mod trust;

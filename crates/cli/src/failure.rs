@@ -2,7 +2,7 @@
 
 use std::io;
 
-use whimbrel_names::{AskError, ErrorCode};
+use whimbrel_names::{AskError, ErrorCode, KnownPeersError, TrustError};
 use whimbrel_transport::{CloseCode, ConnectError, ListenError, ResolveError};
 
 /// What the exit codes mean; shown by every command's `--help`.
@@ -14,6 +14,7 @@ Exit codes:
   3    no such name
   4    the peer or the name service can't be reached
   5    refused: this key is not allowed, or the name belongs to another key
+  6    not trusted: the name service says another key than the known one (`whimbrel trust`)
   130  interrupted (Ctrl-C), for commands that end by themselves; 143 after SIGTERM";
 
 /// An error with an exit code of its own.
@@ -28,6 +29,7 @@ impl Failure {
     pub(crate) const NOT_FOUND: u8 = 3;
     pub(crate) const UNREACHABLE: u8 = 4;
     pub(crate) const REFUSED: u8 = 5;
+    pub(crate) const UNTRUSTED: u8 = 6;
 
     pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
@@ -91,13 +93,18 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
             }
             (AskError::Refused { .. }, _) => Some(Failure::REFUSED),
             (AskError::Unreachable(_), _) => Some(Failure::UNREACHABLE),
+            (AskError::Untrusted(_), _) => Some(Failure::UNTRUSTED),
             _ => None,
         };
+    }
+    if error.is::<TrustError>() || error.is::<KnownPeersError>() {
+        return Some(Failure::UNTRUSTED);
     }
     match error.downcast_ref::<ResolveError>()? {
         ResolveError::NotFound => Some(Failure::NOT_FOUND),
         ResolveError::Unreachable(_) => Some(Failure::UNREACHABLE),
         ResolveError::Refused(_) => Some(Failure::REFUSED),
+        ResolveError::Untrusted(_) => Some(Failure::UNTRUSTED),
         ResolveError::Invalid(_) => None,
     }
 }

@@ -92,6 +92,7 @@ async fn dispatch(cli: Cli) -> Result<()> {
     let globals = &cli.globals;
     match cli.command {
         Command::Id(args) => commands::id::run(globals, args).await,
+        Command::Trust(args) => commands::trust::run(globals, args).await,
         Command::Names(args) => commands::names::run(globals, args).await,
         Command::Expose(args) => commands::expose::run(globals, args).await,
         Command::Forward(args) => commands::forward::run(globals, args).await,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use whimbrel_base::{
     Delegation, MAX_LIFETIME, Name, NameKind, Record, SignedRecord, UnixTime, next_sequence,
 };
-use whimbrel_names::{AskError, ErrorCode};
+use whimbrel_names::{AskError, ErrorCode, Origin};
 
 use crate::failure::Failure;
 use crate::network::Network;
@@ -60,7 +60,10 @@ pub(crate) async fn register(network: &Network, user: &Name) -> Result<Registere
     let resolver = network.resolver()?;
     let failed = || format!("cannot register {user}");
     match resolver.lookup_record(user).await {
-        Ok(record) if record.record().id == network.id() => return Ok(Registered::Already),
+        Ok(record) if record.record().id == network.id() => {
+            own(network, user)?;
+            return Ok(Registered::Already);
+        }
         Ok(_) => return Ok(Registered::ForAnother),
         Err(AskError::Refused {
             code: Some(ErrorCode::NotFound | ErrorCode::Expired | ErrorCode::Revoked),
@@ -78,11 +81,19 @@ pub(crate) async fn register(network: &Network, user: &Name) -> Result<Registere
     };
     let record = SignedRecord::sign(record, &network.key, None).with_context(failed)?;
     match resolver.publish_record(record).await {
-        Ok(_) => Ok(Registered::New),
+        Ok(_) => {
+            own(network, user)?;
+            Ok(Registered::New)
+        }
         // Its record lapsed, but the name is still kept for its owner; or another was quicker.
         Err(error) if error.code() == Some(ErrorCode::NameTaken) => Ok(Registered::ForAnother),
         Err(error) => Err(error).with_context(failed),
     }
+}
+
+/// Remembers that a user name is this key's own: whatever a name service says later.
+fn own(network: &Network, user: &Name) -> Result<()> {
+    Ok(network.known.pin(user, network.id(), Origin::Own, SystemTime::now().into())?)
 }
 
 /// Withdraws a name whose endpoint ends, so that nobody waits for it. Another process may have taken

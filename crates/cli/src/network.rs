@@ -1,16 +1,17 @@
 //! An endpoint as the flags ask for it, and its end.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use whimbrel::Endpoint;
-use whimbrel_base::{EndpointId, Name, SecretKey, Ticket};
-use whimbrel_names::{NameResolver, ServiceAddress};
+use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, UnixTime};
+use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
 use whimbrel_transport::{Config, Connection, ConnectionEvent, ManualMonitor, Target};
 
 use crate::failure::Failure;
 use crate::options::Globals;
+use crate::{identity, output, places};
 
 /// How long connections may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_millis(1500);
@@ -19,9 +20,12 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(1500);
 pub(crate) struct Network {
     pub(crate) endpoint: Endpoint,
     pub(crate) service: Option<ServiceAddress>,
+    /// Who owns the names that this user has met.
+    pub(crate) known: KnownPeers,
     /// Moves the endpoint by hand, with `--address`.
     pub(crate) manual: Option<ManualMonitor>,
     pub(crate) key: SecretKey,
+    quiet: bool,
 }
 
 /// What a command asks for beyond the flags.
@@ -50,10 +54,21 @@ impl Network {
         if let Some(monitor) = &manual {
             builder = builder.monitor(monitor.clone());
         }
-        if let Some(service) = &globals.names {
-            builder = builder.names(service.clone());
+        let known = known_peers(globals)?;
+        for Pin { name, key } in &globals.pin {
+            known.pin(name, *key, Origin::Hand, now())?;
         }
-        Ok(Self { endpoint: builder.bind().await?, service: globals.names.clone(), manual, key })
+        if let Some(service) = &globals.names {
+            builder = builder.names(service.clone()).known_peers(known.clone());
+        }
+        Ok(Self {
+            endpoint: builder.bind().await?,
+            service: globals.names.clone(),
+            known,
+            manual,
+            key,
+            quiet: globals.quiet,
+        })
     }
 
     pub(crate) fn id(&self) -> EndpointId {
@@ -68,6 +83,11 @@ impl Network {
                  configuration file, or use a ticket",
             )
         })
+    }
+
+    /// The owner of a user name, as far as it was met.
+    fn owner_of(&self, user: &Name) -> Result<Option<EndpointId>> {
+        Ok(self.known.pins()?.owner(user).map(|owner| owner.key))
     }
 
     pub(crate) fn has_names(&self) -> bool {
@@ -85,18 +105,45 @@ impl Network {
     }
 }
 
+/// The known peers of this user. What is new is told.
+pub(crate) fn known_peers(globals: &Globals) -> Result<KnownPeers> {
+    let directory = places::config()?;
+    identity::private_directory(&directory)?;
+    let quiet = globals.quiet;
+    Ok(KnownPeers::in_file(directory.join("known_peers")).telling(move |news| {
+        if let TrustNews::NewEndpoint { name, id, .. } = news {
+            output::note(quiet, format!("{name} has another key than before, signed by its owner: {id}"));
+        }
+    }))
+}
+
+fn now() -> UnixTime {
+    SystemTime::now().into()
+}
+
 /// Whom to connect to, as people write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Name(Name),
+    /// A name, and the key that it must stand for.
+    Pinned(Pin),
     Ticket(Ticket),
 }
 
 impl Peer {
     pub(crate) fn target(&self) -> Target {
         match self {
-            Self::Name(name) => name.into(),
+            Self::Name(name) | Self::Pinned(Pin { name, .. }) => name.into(),
             Self::Ticket(ticket) => ticket.clone().into(),
+        }
+    }
+}
+
+impl Peer {
+    fn name(&self) -> Option<&Name> {
+        match self {
+            Self::Name(name) | Self::Pinned(Pin { name, .. }) => Some(name),
+            Self::Ticket(_) => None,
         }
     }
 }
@@ -111,6 +158,12 @@ impl std::str::FromStr for Peer {
                 .map(Self::Ticket)
                 .map_err(|error: whimbrel_base::TicketError| error.to_string());
         }
+        if text.contains('=') {
+            return text
+                .parse()
+                .map(Self::Pinned)
+                .map_err(|error: whimbrel_names::PinError| error.to_string());
+        }
         text.parse().map(Self::Name).map_err(|error: whimbrel_base::NameError| error.to_string())
     }
 }
@@ -118,7 +171,7 @@ impl std::str::FromStr for Peer {
 impl std::fmt::Display for Peer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Name(name) => name.fmt(f),
+            Self::Name(name) | Self::Pinned(Pin { name, .. }) => name.fmt(f),
             Self::Ticket(ticket) => match ticket.name() {
                 Some(name) => name.fmt(f),
                 None => ticket.id().fmt(f),
@@ -129,10 +182,27 @@ impl std::fmt::Display for Peer {
 
 /// Connects, and logs from then on what happens underneath.
 pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection> {
-    if matches!(peer, Peer::Name(_)) {
-        network.resolver()?;
+    match peer {
+        Peer::Name(_) => drop(network.resolver()?),
+        Peer::Pinned(Pin { name, key }) => {
+            network.resolver()?;
+            network.known.pin(name, *key, Origin::Hand, now())?;
+        }
+        Peer::Ticket(ticket) => {
+            if let Some(name) = ticket.name() {
+                network.known.confirm(name, ticket.id(), Origin::Ticket, now())?;
+            }
+        }
     }
+    let user = peer.name().map(Name::user);
+    let before = user.as_ref().map_or(Ok(None), |user| network.owner_of(user))?;
     let connection = network.endpoint.connect(peer.target()).await.map_err(|error| told_once(error, peer))?;
+    if let Some(user) = user.filter(|_| before.is_none())
+        && let Ok(Some(key)) = network.owner_of(&user)
+    {
+        let text = format!("{user} is met for the first time; its owner's key is remembered: {key}");
+        output::note(network.quiet, text);
+    }
     tokio::spawn(log_events(connection.events(), peer.to_string()));
     Ok(connection)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use whimbrel_names::ServiceAddress;
+use whimbrel_names::{Pin, ServiceAddress};
 use whimbrel_transport::Carriers;
 
 use crate::failure::EXIT_CODES;
@@ -23,6 +23,15 @@ pub(crate) struct Globals {
     /// Name service: its ticket, or ID@HOST:PORT
     #[arg(long, global = true, value_name = "SERVICE", help_heading = "Global options")]
     pub(crate) names: Option<ServiceAddress>,
+    /// The key that a name stands for, which the name service cannot change; repeatable
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME=ID",
+        hide_short_help = true,
+        help_heading = "Global options"
+    )]
+    pub(crate) pin: Vec<Pin>,
     /// Port for TCP and UDP; any free one by default
     #[arg(long, global = true, value_name = "PORT", help_heading = "Global options")]
     pub(crate) port: Option<u16>,

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use whimbrel_base::Name;
-use whimbrel_transport::{Allow, ListenOptions, Listener};
+use whimbrel_transport::ListenOptions;
 
+use crate::access::{Access, Guests};
 use crate::network::{Network, Wish};
 use crate::options::Globals;
 use crate::shutdown::Shutdown;
@@ -36,9 +37,9 @@ pub(crate) async fn listen(
     network: &Network,
     name: Option<&Name>,
     by_ticket: bool,
-    allow: Allow,
-) -> Result<Listener> {
-    let mut options = ListenOptions { allow, ..ListenOptions::default() };
+    access: Access,
+) -> Result<Guests> {
+    let mut options = ListenOptions { allow: access.allow(), ..ListenOptions::default() };
     if let Some(name) = name
         && (network.has_names() || !by_ticket)
     {
@@ -46,5 +47,5 @@ pub(crate) async fn listen(
         options.delegation = naming::permission(network, name, globals.quiet).await?;
     }
     let endpoint: &whimbrel::transport::Endpoint = &network.endpoint;
-    Ok(endpoint.listen_with(name.cloned(), options).await?)
+    Ok(Guests::new(endpoint.listen_with(name.cloned(), options).await?, access))
 }

@@ -112,12 +112,12 @@ fn a_key_that_is_not_allowed_is_refused() {
 fn a_name_can_be_allowed_and_is_followed() {
     let (world, _names) = World::with_names();
     let to = shouting_server().to_string();
-    let mut expose =
-        world.start("ada", &["expose", NAME, "--to", &to, "--allow", "bob@example.org", "--json", "-q"]);
+    let (phone, owner) = ("phone.bob@example.org", format!("bob@example.org={}", world.id("bob")));
+    let args = ["expose", NAME, "--to", &to, "--allow", phone, "--pin", &owner, "--json", "-q"];
+    let mut expose = world.start("ada", &args);
     expose.next_json();
-    world.id("bob");
-    world.run("bob", &["pipe", NAME]).failed(5, &["not allowed"]);
-    world.run("bob", &["id", "register", "bob@example.org"]).succeeded();
+    world.run("bob", &["pipe", NAME, "-q"]).failed(5, &["not allowed"]);
+    let _phone = world.start("bob", &["receive", "--as", phone, "--allow", "any", "-q"]);
     wait_for("bob to be let in", || world.run("bob", &["pipe", NAME]).status.success().then_some(()));
     world.id("eve");
     world.run("eve", &["pipe", NAME]).failed(5, &["not allowed"]);
@@ -273,7 +273,7 @@ fn an_interrupted_pipe_has_the_customary_codes() {
     let (world, _names) = World::with_names();
     let _expose = expose(&world, shouting_server());
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let mut command = world.command("bob", &["pipe", NAME]);
+        let mut command = world.command("bob", &["pipe", NAME, "-q"]);
         let mut pipe = Process::start(command.stdin(Stdio::piped()));
         let mut input = pipe.child.stdin.take().unwrap();
         input.write_all(b"x\n").unwrap();

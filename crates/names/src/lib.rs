@@ -18,6 +18,7 @@ pub mod registry;
 pub mod resolver;
 pub mod service;
 pub mod store;
+pub mod trust;
 
 pub use address::{ServiceAddress, ServiceAddressError};
 pub use error::{ErrorCode, NamesError};
@@ -25,3 +26,4 @@ pub use registry::{Found, Limits, MeetingLimits, Registry, Watcher};
 pub use resolver::{AskError, Meeting, MeetingError, NameResolver};
 pub use service::{Service, ServiceStats};
 pub use store::{MemoryStore, Placed, RedbStore, Store, StoreError};
+pub use trust::{KnownPeers, KnownPeersError, Origin, Pin, PinError, TrustError, TrustNews};

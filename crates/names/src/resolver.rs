@@ -7,8 +7,8 @@
 //! watches resume behind the newest record that is known, records that still hold are published again,
 //! questions without an answer are asked again.
 //!
-//! Every answer is checked: signatures, the name, whether it is revoked or expired. The service can withhold;
-//! it cannot lie.
+//! Every answer is checked: signatures, the name, whether it is revoked or expired, and whether it agrees with
+//! what is known of the name's owner ([`trust`](crate::trust)).
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use crate::address::ServiceAddress;
 use crate::error::ErrorCode;
 use crate::protocol::{Request, Response};
 use crate::service::now;
+use crate::trust::{KnownPeers, TrustError};
 
 mod link;
 mod meeting;
@@ -42,9 +43,19 @@ impl NameResolver {
     /// A resolver that reaches its service from `endpoint`, when it is first needed. Must be called inside a
     /// tokio runtime.
     ///
-    /// It keeps `endpoint` open, until [`release`](Self::release)d.
+    /// It remembers who owns the names that it meets for as long as it lives. It keeps `endpoint` open, until
+    /// [`release`](Self::release)d.
     pub fn new(endpoint: Endpoint, service: impl Into<ServiceAddress>) -> Self {
-        let core = Arc::new(Core::new(tokio::runtime::Handle::current()));
+        Self::with_known_peers(endpoint, service, KnownPeers::in_memory())
+    }
+
+    /// The same, with what is known already of who owns names.
+    pub fn with_known_peers(
+        endpoint: Endpoint,
+        service: impl Into<ServiceAddress>,
+        known: KnownPeers,
+    ) -> Self {
+        let core = Arc::new(Core::new(tokio::runtime::Handle::current(), known));
         tokio::spawn(link::run(core.clone(), endpoint, service.into()));
         Self { core }
     }
@@ -66,16 +77,32 @@ impl NameResolver {
         accepted(self.core.ask(Request::Revoke { record: record.encode().to_vec() }).await?)
     }
 
+    /// What is known of who owns names.
+    pub fn known_peers(&self) -> &KnownPeers {
+        self.core.known_peers()
+    }
+
     /// The newest record of a name, verified; neither revoked nor expired. If a newer one of the same
     /// endpoint was pushed before, that one: a service pushes before it stores, and may have forgotten it.
+    /// A name that is met for the first time is remembered ([`known_peers`](Self::known_peers)).
     ///
     /// # Errors
     /// [`AskError`].
     pub async fn lookup_record(&self, name: &Name) -> Result<SignedRecord, AskError> {
+        match self.ask_record(name).await {
+            // Another process may have seen a newer one while this answer was on its way.
+            Err(AskError::Untrusted(TrustError::OldRecord { .. })) => self.ask_record(name).await,
+            answer => answer,
+        }
+    }
+
+    async fn ask_record(&self, name: &Name) -> Result<SignedRecord, AskError> {
         match self.core.ask(Request::Lookup { name: name.clone() }).await? {
             Response::Record { seconds: 0, .. } => Err(AskError::not_found(ErrorCode::Expired, name)),
             Response::Record { record, .. } => {
+                // What was pushed is judged already, and may be newer.
                 let record = self.core.newest(verified(&record, name, now())?);
+                let record = self.core.judged(record).await?;
                 if record.record().revoked {
                     return Err(AskError::not_found(ErrorCode::Revoked, name));
                 }
@@ -177,6 +204,9 @@ pub enum AskError {
     /// It answered something that must not be used.
     #[error("the name service's answer must not be used: {0}")]
     Invalid(String),
+    /// It contradicts what is known of the name's owner.
+    #[error(transparent)]
+    Untrusted(#[from] TrustError),
     /// The service is of an older version.
     #[error("this name service knows no {0}; update it, or use another one")]
     Unsupported(&'static str),
@@ -219,6 +249,7 @@ impl From<AskError> for ResolveError {
             AskError::Busy => Self::Unreachable("too many questions wait".to_owned()),
             AskError::Closed => Self::Unreachable("the endpoint is closed".to_owned()),
             AskError::Invalid(what) => Self::Invalid(what),
+            AskError::Untrusted(error) => Self::Untrusted(error.to_string()),
             error @ AskError::Unsupported(_) => Self::Refused(error.to_string()),
         }
     }

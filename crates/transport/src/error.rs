@@ -127,6 +127,9 @@ pub enum ResolveError {
     /// The record is not what it should be.
     #[error("the record is not valid: {0}")]
     Invalid(String),
+    /// The record contradicts what is known of the name's owner.
+    #[error("{0}")]
+    Untrusted(String),
 }
 
 /// The connection is over, or cannot do what was asked.

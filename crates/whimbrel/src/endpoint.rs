@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use whimbrel_base::{Name, SecretKey, Ticket};
-use whimbrel_names::{NameResolver, ServiceAddress, ServiceAddressError};
+use whimbrel_names::{KnownPeers, NameResolver, ServiceAddress, ServiceAddressError};
 use whimbrel_transport::{
     self as transport, AddressMonitor, Config, Connection, HandoverMode, ListenOptions, Listener, PathPolicy,
     Resolver, SchedulerKind,
@@ -21,6 +21,7 @@ use crate::target::{IntoName, IntoTarget};
 pub struct Builder {
     transport: transport::Builder,
     names: Option<Result<ServiceAddress, ServiceAddressError>>,
+    known: Option<KnownPeers>,
     resolver: Option<Arc<dyn Resolver>>,
 }
 
@@ -40,6 +41,13 @@ impl Builder {
         S::Error: Into<ServiceAddressError>,
     {
         self.names = Some(service.try_into().map_err(Into::into));
+        self
+    }
+
+    /// What is known of who owns names, perhaps [in a file](KnownPeers::in_file). By default the first owner of
+    /// each name is remembered for as long as the endpoint lives.
+    pub fn known_peers(mut self, known: KnownPeers) -> Self {
+        self.known = Some(known);
         self
     }
 
@@ -103,7 +111,8 @@ impl Builder {
         let transport = self.transport.bind().await?;
         let mut guard = Guard { names: None };
         if let Some(service) = names {
-            let names = Arc::new(NameResolver::new(transport.clone(), service));
+            let known = self.known.unwrap_or_else(KnownPeers::in_memory);
+            let names = Arc::new(NameResolver::with_known_peers(transport.clone(), service, known));
             transport.set_resolver(names.clone());
             guard.names = Some(names);
         }

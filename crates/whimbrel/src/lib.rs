@@ -51,7 +51,7 @@ pub use whimbrel_base::{
     ConnectionId, Delegation, EndpointAddr, EndpointId, Name, NameError, NameKind, SecretKey, Ticket,
     TicketError, UnixTime,
 };
-pub use whimbrel_names::{NameResolver, ServiceAddress, ServiceAddressError};
+pub use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, ServiceAddressError};
 #[cfg(target_os = "linux")]
 pub use whimbrel_transport::NetlinkMonitor;
 pub use whimbrel_transport::{

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use whimbrel_base::Name;
 use whimbrel_transport::{Config, Connection, Stream};
 
-use crate::access::{self, Entry};
+use crate::access::{Access, AllowFlags};
 use crate::failure::Failure;
 use crate::manager::Ready;
 use crate::multipath::PathFlags;
@@ -42,9 +42,8 @@ pub(crate) struct Expose {
     /// The local service
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     to: String,
-    /// Who may connect: an endpoint id, a name, or `any`; repeatable
-    #[arg(long, value_name = "ID|NAME|any")]
-    allow: Vec<Entry>,
+    #[command(flatten)]
+    allow: AllowFlags,
     /// Print a ticket, with which peers connect without a name service
     #[arg(long)]
     ticket: bool,
@@ -59,9 +58,7 @@ pub(crate) struct Expose {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
-    if args.allow.is_empty() {
-        return Err(Failure::usage(access::NOBODY));
-    }
+    args.allow.check()?;
     if args.name.is_none() && !args.ticket {
         return Err(Failure::usage(
             "under which name? Give a NAME, or --ticket; see `whimbrel expose --help`",
@@ -75,8 +72,8 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
 }
 
 async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()> {
-    let allow = access::allow(&args.allow, network, globals.quiet).await?;
-    let mut listener = serving::listen(globals, network, args.name.as_ref(), args.ticket, allow).await?;
+    let access = Access::open(&args.allow, network, globals.quiet).await?;
+    let mut guests = serving::listen(globals, network, args.name.as_ref(), args.ticket, access).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone()).to_string());
     let about = About::new("expose", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
@@ -94,7 +91,7 @@ async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()
             output::line(ticket)?;
         }
     }
-    while let Some(connection) = listener.accept().await {
+    while let Some(connection) = guests.accept().await {
         tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
         tokio::spawn(serve_connection(connection, args.to.clone(), globals.quiet));
     }

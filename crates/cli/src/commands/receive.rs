@@ -8,10 +8,10 @@ use clap::Args;
 use serde_json::json;
 use tokio::sync::mpsc;
 use whimbrel_base::Name;
-use whimbrel_transport::{Connection, Listener};
+use whimbrel_transport::Connection;
 
-use crate::access::{self, Entry};
-use crate::failure::{self, Failure};
+use crate::access::{Access, AllowFlags, Guests};
+use crate::failure;
 use crate::manager::Ready;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
@@ -42,9 +42,8 @@ pub(crate) struct Receive {
     /// Where files go
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Who may send: an endpoint id, a name, or `any`; repeatable
-    #[arg(long, value_name = "ID|NAME|any")]
-    allow: Vec<Entry>,
+    #[command(flatten)]
+    allow: AllowFlags,
     /// Replace files that exist
     #[arg(long)]
     overwrite: bool,
@@ -59,9 +58,7 @@ pub(crate) struct Receive {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
-    if args.allow.is_empty() {
-        return Err(Failure::usage(access::NOBODY));
-    }
+    args.allow.check()?;
     let directory = std::fs::metadata(&args.dir)
         .with_context(|| format!("cannot receive into {}", args.dir.display()))?;
     if !directory.is_dir() {
@@ -73,9 +70,9 @@ pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
 }
 
 async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<()> {
-    let allow = access::allow(&args.allow, network, globals.quiet).await?;
+    let access = Access::open(&args.allow, network, globals.quiet).await?;
     let by_ticket = args.name.is_none();
-    let listener = serving::listen(globals, network, args.name.as_ref(), by_ticket, allow).await?;
+    let guests = serving::listen(globals, network, args.name.as_ref(), by_ticket, access).await?;
     let about = About::new("receive", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
     let _ready = Ready::tell("waiting for files");
@@ -95,13 +92,13 @@ async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<(
     }
     let board = Board::new(globals.quiet);
     let inbox = Inbox::new(args.dir.clone(), args.overwrite, board.clone());
-    take(args, listener, inbox, board).await
+    take(args, guests, inbox, board).await
 }
 
 /// Takes files until stopped, or until the first one is done with.
-async fn take(args: &Receive, listener: Listener, inbox: Inbox, board: Board) -> Result<()> {
+async fn take(args: &Receive, guests: Guests, inbox: Inbox, board: Board) -> Result<()> {
     let (results, mut done) = mpsc::channel(RESULTS);
-    let accepting = tokio::spawn(accept(listener, Arc::new(inbox), results));
+    let accepting = tokio::spawn(accept(guests, Arc::new(inbox), results));
     let result = loop {
         let Some((peer, result)) = done.recv().await else { break Ok(()) };
         match result {
@@ -139,8 +136,8 @@ fn announce(args: &Receive, received: &Received, board: &Board) -> Result<()> {
 
 type Results = mpsc::Sender<(String, Result<Received, Trouble>)>;
 
-async fn accept(mut listener: Listener, inbox: Arc<Inbox>, results: Results) {
-    while let Some(connection) = listener.accept().await {
+async fn accept(mut guests: Guests, inbox: Arc<Inbox>, results: Results) {
+    while let Some(connection) = guests.accept().await {
         tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
         tokio::spawn(serve_connection(connection, inbox.clone(), results.clone()));
     }

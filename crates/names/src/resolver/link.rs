@@ -156,7 +156,7 @@ impl Session<'_> {
                     decoder.push(&piece[..n]);
                     while let Some(reply) = decoder.next_message().map_err(io::Error::other)? {
                         self.answered = true;
-                        core.take(reply);
+                        core.take(reply).await;
                     }
                 }
                 n = write.write(&out[written..]), if has_more => written += n?,

@@ -13,6 +13,7 @@ use super::{ANSWER_LIMIT, AskError, verified};
 use crate::error::ErrorCode;
 use crate::protocol::{Numbered, Reply, Request, Response, encode};
 use crate::service::now;
+use crate::trust::KnownPeers;
 
 /// Questions without an answer.
 const MAX_ASKED: usize = 1024;
@@ -35,6 +36,7 @@ pub(super) struct Core {
     /// The connection to the service, while there is one.
     connection: watch::Sender<Option<Connection>>,
     runtime: Handle,
+    known: KnownPeers,
 }
 
 /// Keeps the connection to the service wanted. Ends when it is dropped.
@@ -92,7 +94,7 @@ impl Asked {
 }
 
 impl Core {
-    pub(super) fn new(runtime: Handle) -> Self {
+    pub(super) fn new(runtime: Handle, known: KnownPeers) -> Self {
         Self {
             state: Mutex::new(State {
                 next_number: 0,
@@ -109,12 +111,29 @@ impl Core {
             work: Notify::new(),
             connection: watch::Sender::new(None),
             runtime,
+            known,
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing under this lock panics half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn known_peers(&self) -> &KnownPeers {
+        &self.known
+    }
+
+    /// The verified record, if it agrees with what is known of its owner. That may be in a file.
+    pub(super) async fn judged(&self, record: SignedRecord) -> Result<SignedRecord, AskError> {
+        if self.known.file().is_none() {
+            self.known.judge(&record, now())?;
+            return Ok(record);
+        }
+        let known = self.known.clone();
+        let judgement = move || known.judge(&record, now()).map(|()| record);
+        // It fails only when the runtime ends.
+        Ok(self.runtime.spawn_blocking(judgement).await.map_err(|_| AskError::Closed)??)
     }
 
     /// Asks, and waits for the answer; for [`ANSWER_LIMIT`] at most.
@@ -287,10 +306,22 @@ impl Core {
     }
 
     /// Takes in what the service says.
-    pub(super) fn take(&self, reply: Reply) {
+    pub(super) async fn take(&self, reply: Reply) {
         match reply {
             Reply::Response { request, response } => self.state().answered(request, response),
-            Reply::Update { watch, record } => self.state().pushed(watch, &record),
+            Reply::Update { watch, record } => self.pushed(watch, &record).await,
+        }
+    }
+
+    async fn pushed(&self, watch: u64, record: &[u8]) {
+        let Some(name) = self.state().watched_name(watch) else { return };
+        let usable = match verified(record, &name, now()) {
+            Ok(record) => self.judged(record).await,
+            Err(error) => Err(error),
+        };
+        match usable {
+            Ok(record) => self.state().tell(watch, record),
+            Err(error) => tracing::warn!(%name, %error, "a record was pushed that must not be used"),
         }
     }
 }
@@ -460,12 +491,15 @@ impl State {
         }
     }
 
-    fn pushed(&mut self, watch: u64, record: &[u8]) {
+    fn watched_name(&self, watch: u64) -> Option<Name> {
         let found = self.watches.iter().find(|(_, watched)| watched.number == Some(watch));
-        let Some((name, watched)) = found else { return };
-        match verified(record, name, now()) {
-            Ok(record) => watched.tell(record),
-            Err(error) => tracing::warn!(%name, %error, "a record was pushed that must not be used"),
+        found.map(|(name, _)| name.clone())
+    }
+
+    fn tell(&self, watch: u64, record: SignedRecord) {
+        // The watch may have ended meanwhile.
+        if let Some(watched) = self.watches.values().find(|watched| watched.number == Some(watch)) {
+            watched.tell(record);
         }
     }
 

@@ -18,6 +18,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Sleep;
 use whimbrel_proto::notice::{MAX_NOTICE, is_notice};
 
+mod spread;
+
 /// Notices that wait to be read; more are lost, as datagrams are.
 const NOTICE_BACKLOG: usize = 64;
 /// Errors in a row after which receiving pauses; a datagram that was sent causes one at most.
@@ -225,10 +227,15 @@ impl AsyncUdpSocket for QuicSocket {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         let Some(open) = self.open() else { return Poll::Pending };
+        let is_dialling = self.notices.is_none();
         self.poll_recv_with(cx, bufs, meta, |cx, bufs, meta| {
             std::task::ready!(open.io.poll_recv_ready(cx))?;
-            let result =
-                open.io.try_io(Interest::READABLE, || open.state.recv((&open.io).into(), bufs, meta));
+            let result = open.io.try_io(Interest::READABLE, || {
+                let receive = |bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]| {
+                    open.state.recv((&open.io).into(), bufs, meta)
+                };
+                if is_dialling { spread::receive(bufs, meta, receive) } else { receive(bufs, meta) }
+            });
             Poll::Ready(Ok(result))
         })
     }
@@ -242,6 +249,10 @@ impl AsyncUdpSocket for QuicSocket {
     }
 
     fn max_receive_segments(&self) -> usize {
+        // quinn makes its receive buffer from this, once and for each dialled path.
+        if self.notices.is_none() {
+            return spread::SEGMENTS;
+        }
         self.open().map_or(1, |open| open.state.gro_segments())
     }
 
@@ -287,6 +298,15 @@ mod tests {
     use socket2::{Domain, Socket, Type};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_dialled_path_has_quinn_keep_a_small_buffer() {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let socket = QuicSocket::dialling(socket).unwrap();
+        let payload = usize::try_from(quinn::EndpointConfig::default().get_max_udp_payload_size()).unwrap();
+        assert!(socket.max_receive_segments() * payload * quinn::udp::BATCH_SIZE <= 128 * 1024);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_socket_that_only_fails_costs_no_processor_and_is_read_again_once_it_works() {

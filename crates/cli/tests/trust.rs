@@ -1,0 +1,203 @@
+//! A name service that lies, and strangers that try to get in: what is promised of names, attacked with real
+//! services and real impostors.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{LIMIT, Process, World, shouting_server, tcp_server};
+use rustix::process::Signal;
+
+const NAME: &str = "web.ada@example.org";
+
+/// A server that says who it is, and ends.
+fn page(text: &'static str) -> String {
+    tcp_server(move |mut socket| drop(writeln!(socket, "{text}"))).to_string()
+}
+
+fn expose(world: &World, user: &str, to: &str, allow: &str) -> Process {
+    let mut expose = world.start(user, &["expose", NAME, "--to", to, "--allow", allow, "--json"]);
+    expose.next_json();
+    expose
+}
+
+/// The service forgets everything, and keeps its key and its port.
+fn reset(world: &mut World, mut names: Process) -> Process {
+    let port = world.service().rsplit(':').next().unwrap().to_owned();
+    names.kill();
+    fs::remove_file(world.path("names.redb")).unwrap();
+    world.serve_names(&["--port", &port])
+}
+
+#[test]
+fn a_service_that_was_reset_redirects_nobody_to_an_impostor() {
+    let (mut world, names) = World::with_names();
+    let mut honest = expose(&world, "ada", &page("honest"), "any");
+    let first = world.run("bob", &["pipe", NAME]);
+    assert_eq!(first.succeeded().stdout.trim(), "honest");
+    assert!(first.stderr.contains("met for the first time"), "{}", first.stderr);
+    let again = world.run("bob", &["pipe", NAME]);
+    assert!(!again.stderr.contains("met for"), "{}", again.stderr);
+
+    honest.kill();
+    let _names = reset(&mut world, names);
+    let _impostor = expose(&world, "eve", &page("impostor"), "any");
+    let (ada, eve) = (world.id("ada"), world.id("eve"));
+    let refused = world.run("bob", &["pipe", NAME, "-q"]);
+    refused.failed(6, &["ANOTHER KEY", "ada@example.org", &ada, &eve, "whimbrel trust accept"]);
+    assert_eq!(refused.stdout, "");
+    world.run("bob", &["names", "lookup", NAME, "-q"]).failed(6, &["ANOTHER KEY"]);
+    // Somebody who never met the name is not protected, and a pin that came from outside protects.
+    assert_eq!(world.run("carol", &["pipe", NAME]).succeeded().stdout.trim(), "impostor");
+    let pinned = format!("ada@example.org={ada}");
+    world
+        .run("dave", &["pipe", NAME, "--pin", &pinned, "-q"])
+        .failed(6, &["ANOTHER KEY", "by your own word"]);
+    let pinned = format!("{NAME}={ada}");
+    world.run("erin", &["pipe", &pinned, "-q"]).failed(6, &["ANOTHER KEY"]);
+    // What is accepted by hand is used.
+    world.run("bob", &["trust", "accept", &format!("ada@example.org={eve}")]).succeeded();
+    assert_eq!(world.run("bob", &["pipe", NAME]).succeeded().stdout.trim(), "impostor");
+}
+
+#[test]
+fn a_service_restored_from_a_backup_brings_no_old_record_back() {
+    let (mut world, mut names) = World::with_names();
+    let port = world.service().rsplit(':').next().unwrap().to_owned();
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    let backup = world.path("backup.redb");
+    let mut first = expose(&world, "ada", &page("old"), "any");
+    first.kill();
+    names.signal(Signal::TERM);
+    names.finish(LIMIT).succeeded();
+    fs::copy(world.path("names.redb"), &backup).unwrap();
+    let names = world.serve_names(&["--port", &port]);
+    let mut second = expose(&world, "ada", &page("new"), "any");
+    assert_eq!(world.run("bob", &["pipe", NAME]).succeeded().stdout.trim(), "new");
+    second.kill();
+    drop(names);
+    fs::copy(&backup, world.path("names.redb")).unwrap();
+    let _names = world.serve_names(&["--port", &port]);
+    world.run("bob", &["pipe", NAME, "-q"]).failed(6, &["old record", NAME]);
+}
+
+#[test]
+fn a_name_that_nobody_confirmed_grants_no_access() {
+    let (world, _names) = World::with_names();
+    world.run("bob", &["id", "register", "bob@example.org"]).succeeded();
+    let to = page("secret");
+    // Even when it was met before.
+    world.run("ada", &["names", "lookup", "bob@example.org"]).succeeded();
+    let args = ["expose", NAME, "--to", &to, "--allow", "bob@example.org", "-q"];
+    world.run("ada", &args).failed(6, &["bob@example.org=ID", "grants no access"]);
+    let pinned = format!("bob@example.org={}", world.id("bob"));
+    let _ada = expose(&world, "ada", &to, &pinned);
+    assert_eq!(world.run("bob", &["pipe", NAME]).succeeded().stdout.trim(), "secret");
+    world.run("eve", &["pipe", NAME, "-q"]).failed(5, &[]);
+}
+
+#[test]
+fn access_by_name_never_follows_a_new_owner() {
+    let (mut world, names) = World::with_names();
+    let bob = world.id("bob");
+    world.run("bob", &["id", "register", "bob@example.org"]).succeeded();
+    world.run("ada", &["trust", "accept", &format!("bob@example.org={bob}")]).succeeded();
+    let mut ada = expose(&world, "ada", &page("secret"), "phone.bob@example.org");
+    let _bob = world.start("bob", &["receive", "--as", "phone.bob@example.org", "--allow", "any", "--json"]);
+    common::wait_for("bob's phone to be let in", || {
+        (world.run("bob", &["pipe", NAME]).stdout.trim() == "secret").then_some(())
+    });
+    // Eve takes bob's names at a service that was reset.
+    let _names = reset(&mut world, names);
+    let mut eve =
+        world.start("eve", &["receive", "--as", "phone.bob@example.org", "--allow", "any", "--json"]);
+    eve.next_json();
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    common::wait_for("ada's name to be there again", || {
+        world.run("eve", &["names", "lookup", NAME]).status.success().then_some(())
+    });
+    world.run("eve", &["pipe", NAME, "-q"]).failed(5, &[]);
+    ada.kill();
+}
+
+#[test]
+fn who_is_removed_from_the_allow_file_is_out_within_a_second() {
+    let (world, _names) = World::with_names();
+    let (bob, carol) = (world.id("bob"), world.id("carol"));
+    let file = world.path("friends");
+    fs::write(&file, format!("{bob} # bob\n{carol}\n")).unwrap();
+    let to = shouting_server().to_string();
+    let args = ["expose", NAME, "--to", &to, "--allow-from", file.to_str().unwrap(), "--json"];
+    let mut ada = world.start("ada", &args);
+    ada.next_json();
+    let talk = |user: &str| {
+        let mut pipe = Process::start(world.command(user, &["pipe", NAME]).stdin(Stdio::piped()));
+        let mut input = pipe.child.stdin.take().unwrap();
+        writeln!(input, "hello").unwrap();
+        assert_eq!(pipe.line(), "HELLO");
+        (pipe, input)
+    };
+    let (mut removed, _input) = talk("bob");
+    let (mut stays, mut input) = talk("carol");
+    fs::write(&file, format!("{carol}\n")).unwrap();
+    let start = Instant::now();
+    assert_ne!(removed.finish(LIMIT).status.code(), Some(0));
+    // A second for the file, and one for a busy machine.
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    world.run("bob", &["pipe", NAME, "-q"]).failed(5, &[]);
+    writeln!(input, "still").unwrap();
+    assert_eq!(stays.line(), "STILL");
+    // A mistake in the file changes nothing.
+    fs::write(&file, "nonsense\n").unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    writeln!(input, "here").unwrap();
+    assert_eq!(stays.line(), "HERE");
+}
+
+#[test]
+fn a_ticket_does_not_change_what_is_pinned() {
+    let (world, _names) = World::with_names();
+    let _ada = expose(&world, "ada", &page("honest"), "any");
+    let (ada, eve) = (world.id("ada"), world.id("eve"));
+    world.run("bob", &["trust", "accept", &format!("{NAME}={ada}")]).succeeded();
+    let mut forged =
+        world.start("eve", &["expose", "--ticket", "--to", &page("impostor"), "--allow", "any", "--json"]);
+    let ticket = forged.next_json()["ticket"].as_str().unwrap().to_owned();
+    let named = format!("{ticket}/{NAME}");
+    world.run("bob", &["pipe", &named, "-q"]).failed(6, &["ANOTHER KEY", &eve]);
+    assert_eq!(world.run("bob", &["pipe", NAME]).succeeded().stdout.trim(), "honest");
+}
+
+#[test]
+fn what_is_known_is_shown_and_forgotten() {
+    let (world, _names) = World::with_names();
+    let _ada = expose(&world, "ada", &page("x"), "any");
+    let ada = world.id("ada");
+    assert!(world.run("bob", &["trust", "show"]).succeeded().stdout.contains("no names"));
+    world.run("bob", &["pipe", NAME]).succeeded();
+    let shown = world.run("bob", &["trust", "show", "ada@example.org", "--json"]);
+    let shown = shown.succeeded().json();
+    assert_eq!(shown["owners"][0]["key"], ada);
+    assert_eq!(shown["owners"][0]["origin"], "first-use");
+    assert_eq!(shown["endpoints"][0]["name"], NAME);
+    world.run("bob", &["trust", "forget", "ada@example.org"]).succeeded();
+    world.run("bob", &["trust", "show", "ada@example.org"]).failed(3, &["not known"]);
+    world.run("bob", &["trust", "forget", "ada@example.org"]).failed(3, &["not known"]);
+    // The owner's own name is its own, whatever a service says.
+    let own = world.run("ada", &["trust", "show", "ada@example.org", "--json"]).succeeded().json();
+    assert_eq!(own["owners"][0]["origin"], "own");
+}
+
+#[test]
+fn a_damaged_file_of_known_peers_is_told_and_nothing_is_trusted() {
+    let (world, _names) = World::with_names();
+    let _ada = expose(&world, "ada", &page("x"), "any");
+    fs::write(world.config("bob", "known_peers"), "something else\n").unwrap();
+    world.id("bob");
+    let refused = world.run("bob", &["pipe", NAME, "-q"]);
+    refused.failed(6, &["known_peers:1:", "damaged"]);
+}
