@@ -96,7 +96,7 @@ prepare() { # suite
 	# A host behind a proxy that reads along has certificates of its own, and so has every machine there.
 	mkdir -p "$root/usr/local/share/ca-certificates" "$root/whimbrel" "$root/stand-in/toolchain"
 	cp /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
-	git ls-files -z --cached --others --exclude-standard | tar -c --null --no-recursion -T - --ignore-failed-read |
+	git -c safe.directory="*" ls-files -z --cached --others --exclude-standard | tar -c --null --no-recursion -T - --ignore-failed-read |
 		tar -x -C "$root/whimbrel" --no-same-owner
 	[ -z "$toolchain" ] || cat >"$root/stand-in/rustup-init" <<-'END'
 		#!/bin/sh

@@ -12,6 +12,7 @@ use whimbrel_transport::Connection;
 
 use crate::access::{Access, AllowFlags, Guests};
 use crate::failure;
+use crate::manager::Ready;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
 use crate::options::{Globals, after};
@@ -74,6 +75,7 @@ async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<(
     let guests = serving::listen(globals, network, args.name.as_ref(), by_ticket, access).await?;
     let about = About::new("receive", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
+    let _ready = Ready::tell("waiting for files");
     let ticket = by_ticket.then(|| network.ticket(None).to_string());
     if args.json {
         output::json(&json!({

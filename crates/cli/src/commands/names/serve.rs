@@ -11,6 +11,7 @@ use whimbrel_base::EndpointId;
 use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Rule, Service};
 
 use crate::failure::Failure;
+use crate::manager::Ready;
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
@@ -141,6 +142,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
     };
     let ticket = network.ticket(None).to_string();
     let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet);
+    let ready = Ready::tell(&format!("serving names on port {}", network.endpoint.port()));
     if is_invited_only {
         output::note(
             globals.quiet,
@@ -161,6 +163,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
         output::line(&ticket)?;
     }
     shutdown.requested().await;
+    drop(ready);
     service.shutdown(Duration::from_secs(1)).await;
     network.close().await;
     Ok(())
