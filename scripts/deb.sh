@@ -3,7 +3,7 @@
 #
 #   scripts/deb.sh PROGRAM ARCHITECTURE PAGES OUT.deb
 #
-# PAGES is a directory with man/ and completions/, as scripts/pages.sh makes it. DEB_COMPRESSION=none is for
+# PAGES is a directory that scripts/pages.sh made. DEB_COMPRESSION=none is for
 # tests.
 set -eu
 cd "$(dirname "$0")/.."
@@ -33,6 +33,8 @@ put 644 packaging/debian/copyright usr/share/doc/whimbrel/copyright
 put 644 README.md usr/share/doc/whimbrel/README.md
 put 644 CHANGELOG.md usr/share/doc/whimbrel/changelog
 gzip -9n "$root/usr/share/doc/whimbrel/changelog"
+put 644 "$pages/THIRD-PARTY" usr/share/doc/whimbrel/THIRD-PARTY
+gzip -9n "$root/usr/share/doc/whimbrel/THIRD-PARTY"
 
 size=$(du -sk "$root" | cut -f 1)
 mkdir "$root/DEBIAN"

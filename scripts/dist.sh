@@ -87,13 +87,13 @@ fi
 
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT
-sh scripts/pages.sh "$host" "$pages/pages"
+sh scripts/pages.sh "$host" "$pages/pages" "$triple"
 
 name=whimbrel-$version-$triple
 folder=$pages/$name
 mkdir "$folder" "$folder/systemd"
 install -m 755 "$program" "$folder/whimbrel"
-cp -r "$pages/pages/man" "$pages/pages/completions" "$folder/"
+cp -r "$pages/pages/." "$folder/"
 cp -r packaging/systemd/. "$folder/systemd/"
 cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE packaging/names.toml "$folder/"
 tar -c -C "$pages" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" "$name" |

@@ -127,6 +127,7 @@ fn the_debian_package_holds_the_program_and_all_that_belongs_to_it() {
         ("-rw-r--r--", "./usr/share/zsh/vendor-completions/_whimbrel"),
         ("-rw-r--r--", "./usr/share/fish/vendor_completions.d/whimbrel.fish"),
         ("-rw-r--r--", "./usr/share/doc/whimbrel/copyright"),
+        ("-rw-r--r--", "./usr/share/doc/whimbrel/THIRD-PARTY.gz"),
         ("-rw-r--r--", "./etc/whimbrel/names.toml"),
     ] {
         let line = listed.lines().find(|line| line.ends_with(&format!(" {file}")));
@@ -162,6 +163,46 @@ fn systemd_accepts_every_unit() {
             assert!(!warned.contains(name), "{warned}");
         }
     }
+}
+
+/// The command line that a unit starts, with systemd's `%` words replaced, as arguments for the program.
+fn command_line(unit: &str, words: &[(&str, &Path)]) -> Vec<String> {
+    let unit = fs::read_to_string(repository().join("packaging/systemd").join(unit)).unwrap();
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/whimbrel ")).unwrap();
+    let line = words.iter().fold(line.to_owned(), |line, (word, path)| line.replace(word, text(path)));
+    assert!(!line.contains('%'), "{line}");
+    line.split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn the_units_command_lines_start_what_they_are_for() {
+    let (mut world, _names) = World::with_names();
+    let config = world.path("config");
+    fs::create_dir_all(config.join("whimbrel")).unwrap();
+    fs::create_dir(world.path("whimbrel-names")).unwrap();
+    let etc = repository().join("packaging");
+    let args =
+        command_line("system/whimbrel-names.service", &[("/etc/whimbrel", &etc), ("%S", world.dir.path())]);
+    let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+    args.extend(["--port", "0", "--json"]);
+    let mut names = world.start("names", &args);
+    world.set_service(names.next_json()["ticket"].as_str().unwrap());
+    for file in ["identity", "names.redb"] {
+        assert!(world.path("whimbrel-names").join(file).exists(), "{file}");
+    }
+
+    let words: [(&str, &Path); 2] = [("%E", &config), ("%i", "web".as_ref())];
+    let flags = "[expose]\nname = \"web.a@example.org\"\nto = \"127.0.0.1:1\"\nallow = [\"any\"]\njson = true\n\
+                 [forward]\nname = \"web.a@example.org\"\njson = true\n";
+    fs::write(config.join("whimbrel/web.toml"), flags).unwrap();
+    let start = |user, unit| {
+        let args = command_line(unit, &words);
+        world.start(user, &args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let mut expose = start("a", "user/whimbrel-expose@.service");
+    assert_eq!(expose.next_json()["name"], "web.a@example.org");
+    let mut forward = start("b", "user/whimbrel-forward@.service");
+    assert_eq!(forward.next_json()["name"], "web.a@example.org");
 }
 
 /// By systemd's own measure, from 0 (nothing is open to it) to 10.
