@@ -81,8 +81,9 @@ impl Serve {
             rules.extend(read_rules(file)?);
         }
         let mut admission = rules.into_iter().fold(Admission::invited(), Admission::allow);
-        let own = places::config()?.join("identity");
-        if own.exists() {
+        // A system's service has no home directory, and needs none.
+        let own = places::config().ok().map(|directory| directory.join("identity"));
+        if let Some(own) = own.filter(|own| own.exists()) {
             admission = admission.operator(identity::load_or_create(&own)?.key.id());
         }
         Ok(self.operator.iter().fold(admission, |admission, id| admission.operator(*id)))
