@@ -71,7 +71,8 @@ fn lasting_commands_say_when_they_are_ready_and_when_they_end() {
     let mut world = World::new();
     let store = world.path("names.redb");
     let managers: Vec<Manager> = (0..4).map(|i| Manager::new(&world, &format!("n{i}"))).collect();
-    let args = ["names", "serve", "--json", "--port", "0", "--store", store.to_str().unwrap()];
+    let args =
+        ["names", "serve", "--json", "--port", "0", "--store", store.to_str().unwrap(), "--allow", "any"];
     let mut names = managers[0].start(&mut world.command("names", &args));
     assert!(managers[0].told().starts_with("READY=1\nSTATUS=serving names on port "));
     world.set_service(names.next_json()["ticket"].as_str().unwrap());
