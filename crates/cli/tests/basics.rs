@@ -21,6 +21,7 @@ fn every_command_has_help_with_an_example_and_exit_codes() {
         "id accept",
         "names",
         "names serve",
+        "names invite",
         "trust",
         "trust show",
         "trust accept",

@@ -12,6 +12,7 @@
 //! the time is passed in.
 
 pub mod address;
+pub mod admission;
 pub mod error;
 pub mod protocol;
 pub mod registry;
@@ -21,6 +22,7 @@ pub mod store;
 pub mod trust;
 
 pub use address::{ServiceAddress, ServiceAddressError};
+pub use admission::{Admission, Domain, Rule, Terms};
 pub use error::{ErrorCode, NamesError};
 pub use registry::{Found, Limits, MeetingLimits, Registry, Watcher};
 pub use resolver::{AskError, Meeting, MeetingError, NameResolver};

@@ -29,6 +29,7 @@ names = "ID@names.example.org:4480"    # or a ticket, whimbrel:…
 [names-serve]
 listen = "0.0.0.0:4480"
 store = "/var/lib/whimbrel/names.redb"
+allow = ["@example.org"]
 
 [expose]
 name = "ssh.home.ada@example.org"
