@@ -184,7 +184,7 @@ fn the_units_command_lines_start_what_they_are_for() {
     let args =
         command_line("system/whimbrel-names.service", &[("/etc/whimbrel", &etc), ("%S", world.dir.path())]);
     let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
-    args.extend(["--port", "0", "--json"]);
+    args.extend(["--port", "0", "--json", "--allow", "any"]);
     let mut names = world.start("names", &args);
     world.set_service(names.next_json()["ticket"].as_str().unwrap());
     for file in ["identity", "names.redb"] {
