@@ -10,6 +10,8 @@ cd "$(dirname "$0")/.."
 [ "$#" = 4 ] || { echo "usage: $0 PROGRAM ARCHITECTURE PAGES OUT.deb" >&2; exit 2; }
 program=$1 architecture=$2 pages=$3 out=$4
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
+maintainer="Whimbrel maintainers <maintainers@whimbrel.invalid>"
+export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-0}"
 umask 022
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
@@ -31,10 +33,18 @@ put 644 "$pages/completions/_whimbrel" usr/share/zsh/vendor-completions/_whimbre
 put 644 "$pages/completions/whimbrel.fish" usr/share/fish/vendor_completions.d/whimbrel.fish
 put 644 packaging/debian/copyright usr/share/doc/whimbrel/copyright
 put 644 README.md usr/share/doc/whimbrel/README.md
-put 644 CHANGELOG.md usr/share/doc/whimbrel/changelog
-gzip -9n "$root/usr/share/doc/whimbrel/changelog"
+put 644 CHANGELOG.md usr/share/doc/whimbrel/CHANGELOG.md
 put 644 "$pages/THIRD-PARTY" usr/share/doc/whimbrel/THIRD-PARTY
-gzip -9n "$root/usr/share/doc/whimbrel/THIRD-PARTY"
+# Debian wants one in a form of its own.
+cat >"$root/usr/share/doc/whimbrel/changelog" <<END
+whimbrel ($version) unstable; urgency=medium
+
+  * What is new is in CHANGELOG.md.gz.
+
+ -- $maintainer  $(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")
+END
+gzip -9n "$root/usr/share/doc/whimbrel/CHANGELOG.md" "$root/usr/share/doc/whimbrel/THIRD-PARTY" \
+	"$root/usr/share/doc/whimbrel/changelog"
 
 size=$(du -sk "$root" | cut -f 1)
 mkdir "$root/DEBIAN"
@@ -44,7 +54,7 @@ cat >"$root/DEBIAN/control" <<END
 Package: whimbrel
 Version: $version
 Architecture: $architecture
-Maintainer: Whimbrel maintainers <maintainers@whimbrel.invalid>
+Maintainer: $maintainer
 Installed-Size: $size
 Depends: libc6 (>= 2.28), libgcc-s1
 Suggests: curl, openssh-client
@@ -58,6 +68,5 @@ Description: connections that survive every move
 END
 (cd "$root" && find usr etc -type f -exec md5sum {} + | LC_ALL=C sort -k 2 >DEBIAN/md5sums)
 # The same input makes the same package, to the byte.
-find "$root" -exec touch -h -d "@${SOURCE_DATE_EPOCH:-0}" {} +
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-0} \
-	dpkg-deb --root-owner-group -Z"${DEB_COMPRESSION:-xz}" --build "$root" "$out" >/dev/null
+find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+dpkg-deb --root-owner-group -Z"${DEB_COMPRESSION:-xz}" --build "$root" "$out" >/dev/null

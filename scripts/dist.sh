@@ -31,6 +31,7 @@ version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"$/\1/p' Carg
 # The same commit makes the same archives.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
+umask 022
 out=$PWD/dist
 built=${CARGO_TARGET_DIR:-$PWD/target}
 tools=${DIST_TOOLS:-$built/dist-tools}
