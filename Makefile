@@ -15,7 +15,7 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test checks test-bare format lint docs unit interop soak bench bench-key bench-quick bench-pageload fuzz clean
+.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak bench bench-key bench-quick bench-pageload fuzz clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ docs: ## Build the API documentation without warnings
 
 unit: ## Run every test
 	$(CARGO) test --workspace --no-fail-fast -j $(JOBS)
+
+dist: ## Make what is given to users, in dist/: archive, .deb, bill of materials, checksums
+	@sh scripts/setup.sh test sh scripts/dist.sh
 
 test-bare: ## Run ./demo in minimal Debian roots (as root; needs debootstrap; some 20 minutes)
 	@sh scripts/test-bare-root.sh

@@ -84,6 +84,10 @@ if [ "$purpose" = test ]; then
 	need procps has ps
 	need openssh-client has ssh
 	need openssh-server has sshd
+	# For what is packaged.
+	need man-db has man
+	need systemd has systemd-analyze
+	need dpkg has dpkg-deb
 	# For the client in interop/python.
 	need python3 has python3
 	need python3-venv has_venv

@@ -8,7 +8,8 @@
 # with Debian's mirror (MIRROR=URL for another than debootstrap's own) and the crates' registry.
 #
 # One thing is a stand-in: rustup's installer, in whose place this host's own toolchain is mounted. With
-# REAL_RUSTUP=1 it is the real one. OLD_RUST=1 installs the distribution's own, older Rust first.
+# REAL_RUSTUP=1 it is the real one. OLD_RUST=1 installs the distribution's own, older Rust first. With
+# PACKAGE=FILE.deb, a package that `make dist` made is installed, run and purged at the end.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -96,7 +97,7 @@ prepare() { # suite
 	# A host behind a proxy that reads along has certificates of its own, and so has every machine there.
 	mkdir -p "$root/usr/local/share/ca-certificates" "$root/whimbrel" "$root/stand-in/toolchain"
 	cp /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
-	git ls-files -z --cached --others --exclude-standard | tar -c --null --no-recursion -T - --ignore-failed-read |
+	git -c safe.directory="*" ls-files -z --cached --others --exclude-standard | tar -c --null --no-recursion -T - --ignore-failed-read |
 		tar -x -C "$root/whimbrel" --no-same-owner
 	[ -z "$toolchain" ] || cat >"$root/stand-in/rustup-init" <<-'END'
 		#!/bin/sh
@@ -138,6 +139,15 @@ try() { # suite
 	since=$(date +%s)
 	inside 0:0 sh /whimbrel/scripts/setup.sh test make -n -C /whimbrel checks
 	succeeded "the packages of ./test" "$since"
+	if [ -n "${PACKAGE:-}" ]; then
+		cp "$PACKAGE" "$root/tmp/whimbrel.deb"
+		since=$(date +%s)
+		inside 0:0 sh -euc 'apt-get -qq -y install /tmp/whimbrel.deb
+			cd / && whimbrel --version && whimbrel demo --size 16
+			test -s /usr/lib/systemd/system/whimbrel-names.service
+			apt-get -qq -y purge whimbrel && test ! -e /usr/bin/whimbrel && test ! -e /etc/whimbrel'
+		succeeded "the package: installed, run, purged" "$since"
+	fi
 	clean
 }
 

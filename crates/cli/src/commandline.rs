@@ -17,7 +17,7 @@ mod tests;
 
 const TOP_EXAMPLE: &str = "\
 Examples:
-  At home, once:       whimbrel names serve
+  At home, once:       whimbrel names serve --allow @example.org
   At home:             whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID
   On the laptop:       ssh -o ProxyCommand='whimbrel pipe ssh.home.ada@example.org' ada@home
   See it move:         whimbrel demo

@@ -3,9 +3,12 @@
 //! ```text
 //! commandline        the list of commands; the command line over the configuration file
 //! commands           one file each
+//! pages              manual pages and completions
 //! settings, usage    what the configuration file says; what is said of a wrong command line
 //! options            flags that all commands have
 //! identity, naming   who we are, and by what right we use a name
+//! logging            log lines
+//! manager            the service manager that started us
 //! serving            commands that let peers in until they are stopped
 //! network            an endpoint set up as the flags say; how it ends
 //! access             who is let in
@@ -26,12 +29,15 @@ mod failure;
 mod files;
 mod identity;
 mod lasting;
+mod logging;
+mod manager;
 mod meeting;
 mod multipath;
 mod naming;
 mod network;
 mod options;
 mod output;
+mod pages;
 mod places;
 mod progress;
 mod serving;
@@ -52,7 +58,6 @@ use clap::CommandFactory as _;
 
 pub use crate::commandline::check_config;
 use crate::commandline::{Cli, Command};
-use crate::options::Globals;
 
 /// Runs the program with these arguments, the first being its own name.
 pub fn run(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -74,7 +79,7 @@ fn start(argv: &[OsString]) -> Result<()> {
     let Some(cli) = commandline::parse(argv)? else {
         return Ok(());
     };
-    log(&cli.globals);
+    logging::start(&cli.globals)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -103,18 +108,4 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Demo(args) => commands::demo::run(globals, args).await,
         Command::Help(args) => commands::help::run(args, Cli::command()),
     }
-}
-
-/// Log lines go to standard error. Without -v there are none: what users must know is said as an error.
-fn log(globals: &Globals) {
-    use tracing_subscriber::EnvFilter;
-    let default = match (globals.quiet, globals.verbose) {
-        (true, _) | (_, 0) => "off",
-        (_, 1) => "info",
-        (_, 2) => "debug",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    // A second subscriber is refused; there is none.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
 }

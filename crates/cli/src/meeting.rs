@@ -112,15 +112,10 @@ impl Acquaintance {
         let _ = self.say(&Message::Refuse(reason.to_owned())).await;
     }
 
-    /// Ends as the one who was confirmed everything: the other side may be gone.
+    /// Ends, once the service has what was said last. The other side may have heard that and be gone already.
     pub(crate) async fn end(self) {
-        // Nothing is on its way any more that could be lost.
+        // That is the only way in which this can fail now and mean nothing; otherwise, what follows fails.
         let _ = self.introduced.close().await;
-    }
-
-    /// Ends in order: the other side has everything.
-    pub(crate) async fn close(self) -> Result<()> {
-        Ok(self.introduced.close().await?)
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) async fn permission(network: &Network, name: &Name, quiet: bool) -> R
         return Ok(Some(delegation));
     }
     let user = name.user();
-    match register(network, &user).await? {
+    match register(network, &user, None).await? {
         Registered::New => output::note(quiet, format!("registered {user} for this key")),
         Registered::Already => {}
         Registered::ForAnother => {
@@ -55,8 +55,9 @@ pub(crate) enum Registered {
     ForAnother,
 }
 
-/// Registers a user name for this key, if nobody has it.
-pub(crate) async fn register(network: &Network, user: &Name) -> Result<Registered> {
+/// Registers a user name for this key, if nobody has it; with the code of an invitation where the service
+/// wants one.
+pub(crate) async fn register(network: &Network, user: &Name, invite: Option<&str>) -> Result<Registered> {
     let resolver = network.resolver()?;
     let failed = || format!("cannot register {user}");
     match resolver.lookup_record(user).await {
@@ -70,6 +71,9 @@ pub(crate) async fn register(network: &Network, user: &Name) -> Result<Registere
             ..
         }) => {}
         Err(error) => return Err(error).with_context(failed),
+    }
+    if let Some(code) = invite {
+        resolver.redeem(code).await.with_context(failed)?;
     }
     let record = Record {
         name: user.clone(),

@@ -9,6 +9,7 @@ use whimbrel_names::{Pin, ServiceAddress};
 use whimbrel_transport::Carriers;
 
 use crate::failure::EXIT_CODES;
+use crate::logging::LogFormat;
 
 /// Flags of every command.
 #[derive(Args, Clone, Debug, Default)]
@@ -40,6 +41,9 @@ pub(crate) struct Globals {
     /// Say more: -v what happens to connections, -vv everything. RUST_LOG has the last word
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Global options")]
     pub(crate) verbose: u8,
+    /// How log lines look [default: text, or what WHIMBREL_LOG_FORMAT says]
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", help_heading = "Global options")]
+    pub(crate) log_format: Option<LogFormat>,
     /// Print errors and results only
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Global options")]
     pub(crate) quiet: bool,

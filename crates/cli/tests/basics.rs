@@ -23,6 +23,7 @@ fn every_command_has_help_with_an_example_and_exit_codes() {
         "names serve",
         "invite",
         "join",
+        "names invite",
         "trust",
         "trust show",
         "trust accept",

@@ -164,3 +164,55 @@ fn a_service_that_was_away_finds_its_names_again() {
         world.run("bob", &["names", "lookup", "web.ada@example.org"]).status.success().then_some(())
     });
 }
+
+/// With an operator and no rule, as `names serve` is run for people who are invited.
+#[test]
+fn somebody_new_registers_by_an_invitation_and_not_without() {
+    let mut world = World::new();
+    let operator = world.id("ops");
+    let _names = world.serve_names(&["--operator", &operator]);
+    world.id("ada");
+    world.id("eve");
+    let register = ["id", "register", "ada@example.org"];
+    world.run("ada", &register).failed(5, &["ada@example.org", "invitation"]);
+    world.run("eve", &["names", "invite", "-q"]).failed(5, &["operator"]);
+    let invited = world.run("ops", &["names", "invite", "--domain", "example.org", "--json"]);
+    let code = invited.succeeded().json()["code"].as_str().unwrap().to_owned();
+    let with_code = [&register[..], &["--invite", &code]].concat();
+    world.run("ada", &with_code).succeeded();
+    // Nobody else has it, and lookups are for everybody.
+    world.run("eve", &["id", "register", "eve@example.org", "--invite", &code]).failed(5, &["invitation"]);
+    world.run("eve", &["names", "lookup", "ada@example.org"]).succeeded();
+}
+
+#[test]
+fn an_invitation_is_written_into_the_store_of_a_service_that_does_not_run() {
+    let mut world = World::new();
+    let operator = world.id("ops");
+    let store = world.path("names.redb");
+    let names = world.serve_names(&["--operator", &operator]);
+    let invite = ["names", "invite", "--store", store.to_str().unwrap()];
+    world.run("ops", &invite).failed(1, &["in use"]);
+    names.signal(Signal::TERM);
+    names.output(LIMIT).succeeded();
+    let code = world.run("ops", &invite).succeeded().stdout.trim().to_owned();
+    let _names = world.serve_names(&["--operator", &operator]);
+    world.run("ada", &["id", "register", "ada@example.org", "--invite", &code]).succeeded();
+}
+
+#[test]
+fn a_service_says_that_nobody_new_may_register() {
+    let world = World::new();
+    let serve = ["names", "serve", "--ephemeral", "--json", "--port", "0"];
+    for (allow, says) in [(&[][..], true), (&["--allow", "@example.org"], false)] {
+        let mut names = world.start("names", &[&serve[..], allow].concat());
+        names.next_json();
+        names.signal(Signal::TERM);
+        let stderr = names.output(LIMIT).stderr;
+        assert_eq!(stderr.contains("names invite"), says, "{stderr}");
+    }
+    let rules = world.path("rules");
+    fs::write(&rules, "# ours\n@example.org  # all of us\n\nnonsense\n").unwrap();
+    let from = [&serve[..], &["--allow-from", rules.to_str().unwrap()]].concat();
+    world.run("names", &from).failed(2, &["rules:4", "nonsense"]);
+}

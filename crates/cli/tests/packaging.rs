@@ -1,10 +1,15 @@
-//! What the repository promises about building, checked against what it holds.
+//! What the repository promises about building and installing, checked with the tools of those who install it.
 #![allow(clippy::unwrap_used)]
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod common;
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use common::{PROGRAM, World};
 use serde_json::Value;
+use tempfile::TempDir;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -43,4 +48,167 @@ fn no_package_needs_a_newer_rust_than_we_promise() {
         }
     }
     assert!(checked > 100, "only {checked} packages tell what they need");
+}
+
+#[track_caller]
+fn run(program: &str, args: &[&str], directory: &Path) -> Output {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(directory)
+        .env("XDG_RUNTIME_DIR", directory)
+        .env("DEB_COMPRESSION", "none")
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}; scripts/setup.sh test installs it"));
+    assert!(output.status.success(), "{program} {args:?}: {output:?}");
+    output
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Manual pages and completions, as the packages have them.
+fn pages(folder: &TempDir) -> PathBuf {
+    let pages = folder.path().join("pages");
+    run("sh", &[text(&repository().join("scripts/pages.sh")), PROGRAM, text(&pages)], folder.path());
+    pages
+}
+
+#[test]
+fn every_command_has_a_manual_page_that_man_can_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let manual = pages(&folder).join("man");
+    let mut names: Vec<String> = fs::read_dir(&manual)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    for command in ["whimbrel", "whimbrel-expose", "whimbrel-names-serve", "whimbrel-receive"] {
+        assert!(names.contains(&format!("{command}.1")), "{command}: {names:?}");
+    }
+    for name in names {
+        let output = run("man", &["--warnings", "-l", text(&manual.join(&name))], folder.path());
+        let (page, warned) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert!(page.contains("SYNOPSIS") && page.contains("Example"), "{name}: {page}");
+        assert_eq!(warned, "", "{name}");
+    }
+}
+
+#[test]
+fn completions_are_what_the_shell_can_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let completions = pages(&folder).join("completions");
+    let script = text(&completions.join("whimbrel.bash")).to_owned();
+    // What bash offers after `whimbrel ex`.
+    let ask = format!(
+        "source {script}; COMP_WORDS=(whimbrel ex); COMP_CWORD=1; _whimbrel whimbrel ex whimbrel; echo ${{COMPREPLY[@]}}"
+    );
+    let output = run("bash", &["-c", &ask], folder.path());
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), "expose");
+    World::new().run("a", &["help", "completions", "tcsh"]).failed(2, &["tcsh", "bash", "fish", "zsh"]);
+}
+
+#[test]
+fn the_debian_package_holds_the_program_and_all_that_belongs_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pages, package) = (pages(&folder), folder.path().join("whimbrel.deb"));
+    let script = repository().join("scripts/deb.sh");
+    run("sh", &[text(&script), PROGRAM, "amd64", text(&pages), text(&package)], folder.path());
+    let listed = String::from_utf8(run("dpkg-deb", &["-c", text(&package)], folder.path()).stdout).unwrap();
+    for (mode, file) in [
+        ("-rwxr-xr-x", "./usr/bin/whimbrel"),
+        ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.service"),
+        ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-expose@.service"),
+        ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-forward@.service"),
+        ("-rw-r--r--", "./usr/share/man/man1/whimbrel.1.gz"),
+        ("-rw-r--r--", "./usr/share/man/man1/whimbrel-names-serve.1.gz"),
+        ("-rw-r--r--", "./usr/share/bash-completion/completions/whimbrel"),
+        ("-rw-r--r--", "./usr/share/zsh/vendor-completions/_whimbrel"),
+        ("-rw-r--r--", "./usr/share/fish/vendor_completions.d/whimbrel.fish"),
+        ("-rw-r--r--", "./usr/share/doc/whimbrel/copyright"),
+        ("-rw-r--r--", "./usr/share/doc/whimbrel/THIRD-PARTY.gz"),
+        ("-rw-r--r--", "./etc/whimbrel/names.toml"),
+    ] {
+        let line = listed.lines().find(|line| line.ends_with(&format!(" {file}")));
+        let line = line.unwrap_or_else(|| panic!("no {file} in: {listed}"));
+        assert!(line.starts_with(&format!("{mode} root/root")), "{line}");
+    }
+    let field = |name: &str| run("dpkg-deb", &["-f", text(&package), name], folder.path()).stdout;
+    assert_eq!(String::from_utf8(field("Version")).unwrap().trim(), env!("CARGO_PKG_VERSION"));
+    // What is in it runs.
+    let root = folder.path().join("root");
+    run("dpkg-deb", &["-x", text(&package), text(&root)], folder.path());
+    let version = run(text(&root.join("usr/bin/whimbrel")), &["--version"], folder.path()).stdout;
+    assert_eq!(String::from_utf8(version).unwrap(), format!("whimbrel {}\n", env!("CARGO_PKG_VERSION")));
+    run(PROGRAM, &["--config", text(&root.join("etc/whimbrel/names.toml")), "id", "--help"], folder.path());
+}
+
+#[test]
+fn systemd_accepts_every_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    for manager in ["system", "user"] {
+        for entry in fs::read_dir(repository().join("packaging/systemd").join(manager)).unwrap() {
+            let unit = entry.unwrap().path();
+            // systemd looks whether the program is there.
+            let copy = folder.path().join(unit.file_name().unwrap());
+            let said = fs::read_to_string(&unit).unwrap();
+            assert!(said.contains("ExecStart=/usr/bin/whimbrel "), "{}", unit.display());
+            fs::write(&copy, said.replace("/usr/bin/whimbrel", PROGRAM)).unwrap();
+            let args = [&format!("--{manager}"), "--man=no", "verify", text(&copy)];
+            let output = run("systemd-analyze", &args, folder.path());
+            let warned = String::from_utf8(output.stderr).unwrap();
+            // It may have something to say of units of this machine.
+            let name = unit.file_name().unwrap().to_str().unwrap();
+            assert!(!warned.contains(name), "{warned}");
+        }
+    }
+}
+
+/// The command line that a unit starts, with systemd's `%` words replaced, as arguments for the program.
+fn command_line(unit: &str, words: &[(&str, &Path)]) -> Vec<String> {
+    let unit = fs::read_to_string(repository().join("packaging/systemd").join(unit)).unwrap();
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/whimbrel ")).unwrap();
+    let line = words.iter().fold(line.to_owned(), |line, (word, path)| line.replace(word, text(path)));
+    assert!(!line.contains('%'), "{line}");
+    line.split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn the_units_command_lines_start_what_they_are_for() {
+    let (mut world, _names) = World::with_names();
+    let config = world.path("config");
+    fs::create_dir_all(config.join("whimbrel")).unwrap();
+    fs::create_dir(world.path("whimbrel-names")).unwrap();
+    let etc = repository().join("packaging");
+    let args =
+        command_line("system/whimbrel-names.service", &[("/etc/whimbrel", &etc), ("%S", world.dir.path())]);
+    let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+    args.extend(["--port", "0", "--json", "--allow", "any"]);
+    let mut names = world.start("names", &args);
+    world.set_service(names.next_json()["ticket"].as_str().unwrap());
+    for file in ["identity", "names.redb"] {
+        assert!(world.path("whimbrel-names").join(file).exists(), "{file}");
+    }
+
+    let words: [(&str, &Path); 2] = [("%E", &config), ("%i", "web".as_ref())];
+    let flags = "[expose]\nname = \"web.a@example.org\"\nto = \"127.0.0.1:1\"\nallow = [\"any\"]\njson = true\n\
+                 [forward]\nname = \"web.a@example.org\"\njson = true\n";
+    fs::write(config.join("whimbrel/web.toml"), flags).unwrap();
+    let start = |user, unit| {
+        let args = command_line(unit, &words);
+        world.start(user, &args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let mut expose = start("a", "user/whimbrel-expose@.service");
+    assert_eq!(expose.next_json()["name"], "web.a@example.org");
+    let mut forward = start("b", "user/whimbrel-forward@.service");
+    assert_eq!(forward.next_json()["name"], "web.a@example.org");
+}
+
+/// By systemd's own measure, from 0 (nothing is open to it) to 10.
+#[test]
+fn the_name_service_is_locked_into_what_it_needs() {
+    let unit = repository().join("packaging/systemd/system/whimbrel-names.service");
+    let args = ["security", "--offline=true", "--threshold=25", text(&unit)];
+    run("systemd-analyze", &args, &repository());
 }

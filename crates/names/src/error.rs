@@ -44,6 +44,14 @@ codes! {
     DelegationTooEarly = 14,
     /// The user gave the name to another key since.
     DelegationSuperseded = 15,
+    /// The key may not register user names here.
+    NotAdmitted = 16,
+    /// The invitation's code is unknown, used or has ended.
+    BadInvitation = 17,
+    /// The key may not make invitations.
+    NotOperator = 18,
+    /// The invitation is to count for too many or too long, or for nobody.
+    BadTerms = 19,
     /// A record with the same or a higher sequence number is there.
     Stale = 20,
     /// The sequence number is far in the future.
@@ -155,6 +163,22 @@ pub enum NamesError {
     /// The user gave the name to another key since.
     #[error("the user gave {0} to another key after this delegation was made; have the user make a new one")]
     DelegationSuperseded(Name),
+    /// The key may not register user names here.
+    #[error(
+        "this name service does not let this key register {0}; ask its operator for an invitation, and register with its code"
+    )]
+    NotAdmitted(Name),
+    /// The invitation's code is unknown, used or has ended: the three look the same.
+    #[error(
+        "this invitation is mistyped, used, or has ended; ask the operator of the name service for a new one"
+    )]
+    BadInvitation,
+    /// The key may not make invitations.
+    #[error("only operators of this name service make invitations; have one of them do it")]
+    NotOperator,
+    /// The invitation is to count for too many or too long, or for nobody.
+    #[error("an invitation counts for 1 to 100 keys, and for 30 days at most; ask for less")]
+    BadTerms,
     /// A record with the same or a higher sequence number is there.
     #[error("{name} has a record with the sequence number {current} already; publish with a higher one")]
     Stale {
@@ -195,7 +219,7 @@ pub enum NamesError {
     #[error("too many meetings are open, or too many of this key; end some, or try again in ten minutes")]
     TooManyMeetings,
     /// The peer asks too often.
-    #[error("this key asks too often; wait a minute and try again")]
+    #[error("too much comes from this key or address; wait a while and try again")]
     TooOften,
     /// The entry changes too quickly.
     #[error("{0} is being changed by several at once; try again")]
@@ -220,6 +244,10 @@ impl NamesError {
             Self::DelegationExpired { .. } => ErrorCode::DelegationExpired,
             Self::DelegationTooEarly(_) => ErrorCode::DelegationTooEarly,
             Self::DelegationSuperseded(_) => ErrorCode::DelegationSuperseded,
+            Self::NotAdmitted(_) => ErrorCode::NotAdmitted,
+            Self::BadInvitation => ErrorCode::BadInvitation,
+            Self::NotOperator => ErrorCode::NotOperator,
+            Self::BadTerms => ErrorCode::BadTerms,
             Self::Stale { .. } => ErrorCode::Stale,
             Self::SequenceTooHigh(_) => ErrorCode::SequenceTooHigh,
             Self::NotFound(_) => ErrorCode::NotFound,
@@ -260,8 +288,10 @@ mod tests {
     #[test]
     fn the_numbers_stay() {
         let numbers: Vec<u16> = ErrorCode::ALL.iter().map(|code| code.number()).collect();
-        let known =
-            [1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 20, 21, 30, 31, 32, 33, 40, 41, 42, 43, 44, 50, 51];
+        let known = [
+            1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 30, 31, 32, 33, 40, 41, 42, 43,
+            44, 50, 51,
+        ];
         assert_eq!(numbers, known);
         for code in ErrorCode::ALL {
             assert_eq!(ErrorCode::from_number(code.number()), Some(*code));

@@ -12,6 +12,7 @@
 //! the time is passed in.
 
 pub mod address;
+pub mod admission;
 pub mod error;
 pub mod introduction;
 pub mod protocol;
@@ -22,6 +23,7 @@ pub mod store;
 pub mod trust;
 
 pub use address::{ServiceAddress, ServiceAddressError};
+pub use admission::{Admission, Domain, Rule, Terms};
 pub use error::{ErrorCode, NamesError};
 pub use introduction::{Code, CodeError, Introduced, IntroductionError, Role, introduce};
 pub use registry::{Found, Limits, MeetingLimits, Registry, Watcher};

@@ -24,6 +24,8 @@
 //! | 4 `Unwatch { watch }` | `Unwatched`; no push of that watch follows it | |
 //! | 5 `Heartbeat { names }` | `Heard`: for each name a code, 0 if all is well | |
 //! | 6 `Meet { slot }` | `Meeting` | no such meeting, too many, too often |
+//! | 7 `Redeem { code }` | `Admitted` | bad invitation, too often |
+//! | 8 `Invite { domain, uses, seconds }` | `Invited` | not an operator, bad terms |
 //!
 //! | reply | |
 //! | --- | --- |
@@ -39,6 +41,8 @@
 //! | 4 `Unwatched` | |
 //! | 5 `Heard { codes }` | one for each name, in order |
 //! | 6 `Meeting { slot, seconds }` | the slot, and how long the meeting lasts at most |
+//! | 7 `Admitted { domain }` | the key may register user names, of the domain if one is named |
+//! | 8 `Invited { code }` | the code of a new invitation |
 //!
 //! Whoever resumes a watch says which sequence number it saw last, and gets what is newer.
 //!
@@ -50,6 +54,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use whimbrel_base::Name;
 
+use crate::admission::Domain;
 use crate::error::{ErrorCode, NamesError};
 
 pub mod frame;
@@ -116,6 +121,20 @@ pub enum Request {
         /// The slot to join; `None` opens one.
         slot: Option<u16>,
     },
+    /// Let this key register user names, by an invitation.
+    Redeem {
+        /// The invitation's code.
+        code: String,
+    },
+    /// Make an invitation. For operators.
+    Invite {
+        /// The domain of the names that those who redeem it may register; every one if `None`.
+        domain: Option<Domain>,
+        /// How many keys may redeem it.
+        uses: u16,
+        /// For how long it counts.
+        seconds: u32,
+    },
 }
 
 /// What the service says.
@@ -175,6 +194,16 @@ pub enum Response {
         slot: u16,
         /// For how many seconds from now the meeting lasts at most.
         seconds: u16,
+    },
+    /// The key may register user names now.
+    Admitted {
+        /// Of this domain; every one if `None`.
+        domain: Option<Domain>,
+    },
+    /// The invitation is made.
+    Invited {
+        /// Its code.
+        code: String,
     },
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | operation | refused when |
 //! | --- | --- |
-//! | [`publish`](Registry::publish) | the record is malformed, too large or forged; sent by another endpoint than it is about; not newer; the name is another key's; a device or service lacks its user's signature; a bound is reached |
+//! | [`publish`](Registry::publish) | the key may not register user names here; the record is malformed, too large or forged; sent by another endpoint than it is about; not newer; the name is another key's; a device or service lacks its user's signature; a bound is reached |
 //! | [`lookup`](Registry::lookup) | there is none, or it has expired |
 //! | [`watch`](Registry::watch) | too many watch |
 //! | [`heartbeat`](Registry::heartbeat) | sent by another than the owner, or too late |
@@ -31,6 +31,7 @@ use std::time::Duration;
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 
 use self::watchers::Watchers;
+use crate::admission::{self, Admission, Domain, Terms};
 use crate::error::NamesError;
 use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
@@ -64,6 +65,10 @@ pub struct Limits {
     pub watchers: usize,
     /// How long a name stays its owner's after its record expired.
     pub grace: Duration,
+    /// New names that one IP address (or /64 of IPv6) may register in an hour, on this server.
+    pub new_names_per_hour: u32,
+    /// Requests of one key in a second, on this server: ten times as many at once. Further ones wait.
+    pub requests_per_second: u32,
     /// What peers may use of the meeting slots.
     pub meetings: MeetingLimits,
 }
@@ -97,6 +102,8 @@ impl Default for Limits {
             watchers_per_peer: 256,
             watchers: 100_000,
             grace: Duration::from_secs(30 * 24 * 60 * 60),
+            new_names_per_hour: 100,
+            requests_per_second: 100,
             meetings: MeetingLimits::default(),
         }
     }
@@ -116,18 +123,19 @@ pub struct Found {
 pub struct Registry {
     store: Arc<dyn Store>,
     watchers: Arc<Watchers>,
+    admission: Arc<Admission>,
     limits: Limits,
 }
 
 impl Registry {
-    /// A registry over a store.
-    pub fn new(store: impl Store, limits: Limits) -> Self {
-        Self::with_store(Arc::new(store), limits)
+    /// A registry over a store, which lets those register new user names whom `admission` names.
+    pub fn new(store: impl Store, admission: Admission, limits: Limits) -> Self {
+        Self::with_store(Arc::new(store), admission, limits)
     }
 
     /// A registry over a store that others use too.
-    pub fn with_store(store: Arc<dyn Store>, limits: Limits) -> Self {
-        Self { store, watchers: Arc::new(Watchers::new(limits)), limits }
+    pub fn with_store(store: Arc<dyn Store>, admission: Admission, limits: Limits) -> Self {
+        Self { store, watchers: Arc::new(Watchers::new(limits)), admission: Arc::new(admission), limits }
     }
 
     /// The bounds.
@@ -170,6 +178,32 @@ impl Registry {
             watcher.start_with(entry.record);
         }
         Ok(watcher)
+    }
+
+    /// Makes an invitation for `peer`, if it is an operator; returns its code.
+    ///
+    /// # Errors
+    /// [`NamesError::NotOperator`], [`NamesError::BadTerms`], [`NamesError::Unavailable`].
+    pub async fn invite(&self, peer: EndpointId, terms: Terms, now: UnixTime) -> Result<String, NamesError> {
+        if !self.admission.is_operator(&peer) {
+            return Err(NamesError::NotOperator);
+        }
+        admission::invite(&*self.store, terms, now).await
+    }
+
+    /// Lets `peer` register new user names by the code of an invitation; says of which domain. The same code
+    /// again does for the same key what it did before.
+    ///
+    /// # Errors
+    /// [`NamesError::BadInvitation`], [`NamesError::Unavailable`].
+    pub async fn redeem(
+        &self,
+        peer: EndpointId,
+        code: &str,
+        now: UnixTime,
+    ) -> Result<Option<Domain>, NamesError> {
+        let admitted = self.store.redeem(admission::hash(code), peer, now).await?;
+        admitted.map(|admitted| admitted.domain).ok_or(NamesError::BadInvitation)
     }
 
     /// Gives up the names whose grace has passed at the time `now`; says how many. To be called from time to

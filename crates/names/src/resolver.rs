@@ -19,6 +19,7 @@ use whimbrel_base::{Name, SignedRecord, UnixTime};
 use whimbrel_transport::{BoxFuture, Endpoint, ResolveError, Resolver};
 
 use crate::address::ServiceAddress;
+use crate::admission::{Domain, Terms};
 use crate::error::ErrorCode;
 use crate::protocol::{Request, Response};
 use crate::service::now;
@@ -108,6 +109,31 @@ impl NameResolver {
                 }
                 Ok(record)
             }
+            _ => Err(AskError::unexpected()),
+        }
+    }
+
+    /// Redeems an invitation: this endpoint may register user names then. Returns of which domain; of every
+    /// one if `None`.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] when the code is mistyped, used or has ended.
+    pub async fn redeem(&self, code: &str) -> Result<Option<Domain>, AskError> {
+        match self.core.ask(Request::Redeem { code: code.to_owned() }).await? {
+            Response::Admitted { domain } => Ok(domain),
+            _ => Err(AskError::unexpected()),
+        }
+    }
+
+    /// Makes an invitation, as an operator of the service. Returns its code.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] when this endpoint is no operator, or the terms are out of bounds.
+    pub async fn invite(&self, terms: Terms) -> Result<String, AskError> {
+        let seconds = u32::try_from(terms.valid.as_secs()).unwrap_or(u32::MAX);
+        let request = Request::Invite { domain: terms.domain, uses: terms.uses, seconds };
+        match self.core.ask(request).await? {
+            Response::Invited { code } => Ok(code),
             _ => Err(AskError::unexpected()),
         }
     }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, EndpointId, UnixTime};
 use whimbrel_transport::{CloseCode, Config, Connection, Endpoint, ListenError, Listener};
 
+use crate::admission::Admission;
 use crate::registry::{Limits, Registry};
 use crate::store::Store;
 
@@ -21,11 +22,13 @@ mod counters;
 mod meetings;
 mod rates;
 mod session;
+mod turns;
 
 use self::counters::Counters;
 pub use self::counters::ServiceStats;
 use self::meetings::Meetings;
 pub use self::session::REQUESTS;
+use self::turns::Turns;
 
 const SWEEP_EVERY: Duration = Duration::from_secs(60 * 60);
 /// After an error of the store.
@@ -49,19 +52,26 @@ struct Shared {
     registry: Registry,
     counters: Counters,
     meetings: Arc<Meetings>,
+    turns: Turns,
     peers: Mutex<HashMap<EndpointId, Vec<Connection>>>,
     /// Dropped after the registry, being last.
     _alive: mpsc::Sender<()>,
 }
 
 impl Service {
-    /// Serves a registry over `store` to everybody who connects to `endpoint`. Must run inside a tokio
-    /// runtime.
+    /// Serves a registry over `store` to everybody who connects to `endpoint`: anybody may look names up, and
+    /// those may register new user names whom `admission` names ([`Admission::any`] for tests and services
+    /// that only friends reach). Must run inside a tokio runtime.
     ///
     /// # Errors
     /// [`ListenError`] if the endpoint cannot listen, or does already.
-    pub async fn start(endpoint: Endpoint, store: impl Store, limits: Limits) -> Result<Self, ListenError> {
-        Self::start_with(endpoint, Registry::new(store, limits)).await
+    pub async fn start(
+        endpoint: Endpoint,
+        store: impl Store,
+        admission: Admission,
+        limits: Limits,
+    ) -> Result<Self, ListenError> {
+        Self::start_with(endpoint, Registry::new(store, admission, limits)).await
     }
 
     /// As [`start`](Self::start), over a registry that others use too.
@@ -73,7 +83,8 @@ impl Service {
         let (sender, alive) = mpsc::channel(1);
         let (counters, peers) = (Counters::default(), Mutex::default());
         let meetings = Meetings::new(registry.limits().meetings);
-        let shared = Arc::new(Shared { registry, counters, meetings, peers, _alive: sender });
+        let turns = Turns::new(registry.limits());
+        let shared = Arc::new(Shared { registry, counters, meetings, turns, peers, _alive: sender });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, shared.clone()));
         tasks.spawn(sweep(shared.registry.clone()));

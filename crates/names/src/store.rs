@@ -13,6 +13,8 @@ use std::pin::Pin;
 
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 
+use crate::admission::{CodeHash, Domain, Invitation};
+
 mod memory;
 pub mod redb;
 #[cfg(test)]
@@ -157,6 +159,46 @@ pub trait Store: Send + Sync + 'static {
 
     /// Waits until there are changes after `cursor`. May answer too early.
     fn changed_since(&self, cursor: Cursor) -> Answer<'_, ()>;
+
+    /// Keeps an invitation, durably, and forgets those that have expired at `now`.
+    ///
+    /// # Errors
+    /// [`StoreError::NoInvitations`] by a store that keeps none; [`StoreError::TooManyInvitations`] when it
+    /// has [`MAX_INVITATIONS`].
+    fn invite(&self, code: CodeHash, invitation: Invitation, now: UnixTime) -> Answer<'_, ()> {
+        let _ = (code, invitation, now);
+        Box::pin(std::future::ready(Err(StoreError::NoInvitations)))
+    }
+
+    /// [Redeems](Invitation::redeem) an invitation and admits the key, both or neither, durably. `None` if
+    /// there is none that counts.
+    fn redeem(&self, code: CodeHash, key: EndpointId, now: UnixTime) -> Answer<'_, Option<Admitted>> {
+        let _ = (code, key, now);
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// What a key was admitted to by invitations.
+    fn admissions<'a>(&'a self, key: &'a EndpointId) -> Answer<'a, Vec<Admitted>> {
+        let _ = key;
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+}
+
+/// The most invitations that a store keeps at once.
+pub const MAX_INVITATIONS: usize = 10_000;
+
+/// What an invitation admitted a key to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Admitted {
+    /// User names of this domain; every one if `None`.
+    pub domain: Option<Domain>,
+}
+
+impl Admitted {
+    /// Whether the key may register this user name.
+    pub fn covers(&self, user: &Name) -> bool {
+        self.domain.as_ref().is_none_or(|domain| domain.covers(user))
+    }
 }
 
 /// Why a store did not do as asked.
@@ -209,6 +251,12 @@ pub enum StoreError {
         /// What the system said.
         detail: String,
     },
+    /// This kind of store keeps no invitations.
+    #[error("this name service keeps no invitations; let keys or domains in instead")]
+    NoInvitations,
+    /// Too many invitations wait.
+    #[error("too many invitations wait to be used; wait until some end")]
+    TooManyInvitations,
     /// The store was closed, or its thread died.
     #[error("the store has stopped; restart the name service, and report what it logged")]
     Stopped,

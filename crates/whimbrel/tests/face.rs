@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use whimbrel::names::{Limits, MemoryStore, Service};
+use whimbrel::names::{Admission, Limits, MemoryStore, Service};
 use whimbrel::{
     Allow, BindError, ConnectError, Connection, Endpoint, ListenError, ListenOptions, ManualMonitor,
     SecretKey, ServiceAddress, TargetError, Ticket, transport,
@@ -24,7 +24,7 @@ fn log() {
 async fn service(net: u8) -> Service {
     log();
     let endpoint = transport::Endpoint::builder().monitor(at(net, 200)).bind().await.unwrap();
-    Service::start(endpoint, MemoryStore::new(), Limits::default()).await.unwrap()
+    Service::start(endpoint, MemoryStore::new(), Admission::any(), Limits::default()).await.unwrap()
 }
 
 async fn greet(connection: &Connection) {

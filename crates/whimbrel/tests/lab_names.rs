@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use lab_support::net::{Family, Node, Star};
 use lab_support::traffic::{Echo, Server, Transfer, Way};
 use lab_support::{log, ms, secs};
-use whimbrel::names::{Limits, MemoryStore, Service};
+use whimbrel::names::{Admission, Limits, MemoryStore, Service};
 use whimbrel::{Connection, Endpoint, SecretKey, transport};
 use whimbrel_lab::{Block, Direction, Link, Runtime, require};
 
@@ -109,7 +109,7 @@ impl Names {
         let builder = transport::Endpoint::builder().secret_key(SecretKey::from_bytes(&[5; 32])).port(4480);
         let service = runtime.block_on(async {
             let endpoint = builder.config(Service::config()).bind().await.unwrap();
-            Service::start(endpoint, MemoryStore::new(), Limits::default()).await.unwrap()
+            Service::start(endpoint, MemoryStore::new(), Admission::any(), Limits::default()).await.unwrap()
         });
         Self { service, _runtime: runtime }
     }

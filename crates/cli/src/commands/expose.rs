@@ -12,6 +12,7 @@ use whimbrel_transport::{Config, Connection, Stream};
 
 use crate::access::{Access, AllowFlags};
 use crate::failure::Failure;
+use crate::manager::Ready;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
 use crate::options::{Globals, after, duration, host_and_port};
@@ -76,14 +77,16 @@ async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()
     let ticket = args.ticket.then(|| network.ticket(args.name.clone()).to_string());
     let about = About::new("expose", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
+    let name = args.name.as_ref().map_or("this ticket".to_owned(), ToString::to_string);
+    let reachable = format!("{} can be reached as {name}", args.to);
+    let _ready = Ready::tell(&reachable);
     if args.json {
         output::json(&json!({
             "id": network.id().to_string(), "name": args.name.as_ref().map(ToString::to_string),
             "ticket": ticket, "to": args.to, "port": network.endpoint.port(),
         }))?;
     } else {
-        let name = args.name.as_ref().map_or("this ticket".to_owned(), ToString::to_string);
-        output::note(globals.quiet, format!("{} can be reached as {name}", args.to));
+        output::note(globals.quiet, reachable);
         if let Some(ticket) = ticket {
             output::line(ticket)?;
         }

@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::lasting::Lasting;
+use crate::manager::{self, Ready};
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
 use crate::options::{Globals, after};
@@ -34,7 +35,7 @@ pub(crate) struct Forward {
     /// The peer: a name, or a ticket
     #[arg(value_name = "NAME|TICKET")]
     name: Peer,
-    /// Where to listen
+    /// Where to listen; not needed where systemd hands a socket over
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -47,9 +48,7 @@ pub(crate) struct Forward {
 pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
     files::raise_limit();
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let listener = TcpListener::bind(args.listen).await.with_context(|| {
-        format!("cannot listen on {}; choose another port, or stop who uses it", args.listen)
-    })?;
+    let listener = listen(args.listen).await?;
     let wish = Wish { config: args.paths.config(), ..Wish::default() };
     let network = Arc::new(Network::start(globals, identity::of_user(globals)?.key, wish).await?);
     let result = tokio::select! {
@@ -58,6 +57,17 @@ pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
     };
     network.close().await;
     result
+}
+
+/// Listens there, or on the socket that a service manager opened for us.
+async fn listen(address: SocketAddr) -> Result<TcpListener> {
+    if let Some(socket) = manager::tcp_socket()? {
+        let usable = socket.set_nonblocking(true).and_then(|()| TcpListener::from_std(socket));
+        return usable.context("cannot use the socket of the service manager");
+    }
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; choose another port, or stop who uses it"))
 }
 
 async fn serve(
@@ -73,12 +83,14 @@ async fn serve(
     let about = About::new("forward", Some(args.name.to_string())).counting(local_side.sockets.clone());
     let _reporter = Reporter::start(network, about, globals.quiet);
     let local = listener.local_addr().context("cannot tell where it listens")?;
+    let leads = format!("{local} leads to {}", args.name);
+    let _ready = Ready::tell(&leads);
     if args.json {
         output::json(
             &json!({ "listening": local, "name": args.name.to_string(), "id": network.id().to_string() }),
         )?;
     } else {
-        output::line(format!("{local} leads to {}", args.name))?;
+        output::line(leads)?;
     }
     let mut served = JoinSet::new();
     loop {

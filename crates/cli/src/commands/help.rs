@@ -5,13 +5,13 @@ use clap::{Args, Command};
 
 use crate::failure::Failure;
 use crate::options::after;
-use crate::output;
+use crate::{output, pages};
 
-/// Explain a command, or the configuration file
+/// Explain a command, or the configuration file; print completions, write manual pages
 #[derive(Args)]
-#[command(after_help = after("Examples:\n  whimbrel help config\n  whimbrel help names serve"))]
+#[command(after_help = after("Examples:\n  whimbrel help config\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
 pub(crate) struct Help {
-    /// A command, or `config`
+    /// A command, `config`, `completions SHELL`, or `man DIR`
     topic: Vec<String>,
 }
 
@@ -29,6 +29,7 @@ names = "ID@names.example.org:4480"    # or a ticket, whimbrel:…
 [names-serve]
 listen = "0.0.0.0:4480"
 store = "/var/lib/whimbrel/names.redb"
+allow = ["@example.org"]
 
 [expose]
 name = "ssh.home.ada@example.org"
@@ -46,8 +47,12 @@ allow = ["bob@example.org"]"#;
 
 /// Explains a topic. Commands are looked for in `command`, the whole command line.
 pub(crate) fn run(args: Help, mut command: Command) -> Result<()> {
-    if args.topic == ["config"] {
-        return output::line(CONFIG);
+    let topic: Vec<&str> = args.topic.iter().map(String::as_str).collect();
+    match topic[..] {
+        ["config"] => return output::line(CONFIG),
+        ["completions", shell] => return output::line(pages::completions(command, shell)?.trim_end()),
+        ["man", directory] => return pages::manual(command, directory.as_ref()),
+        _ => {}
     }
     command.build();
     let mut found = &mut command;

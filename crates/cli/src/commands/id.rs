@@ -42,6 +42,9 @@ enum Action {
     Register {
         /// The user's name
         user: Name,
+        /// A code of `whimbrel names invite`, where the service lets nobody else register
+        #[arg(long, value_name = "CODE")]
+        invite: Option<String>,
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -91,9 +94,9 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
             "id": id.to_string(), "file": identity.file, "created": identity.created,
         })),
         None => output::line(id.to_string()),
-        Some(Action::Register { user, json }) => {
+        Some(Action::Register { user, invite, json }) => {
             let network = Network::start(globals, identity.key, Wish::default()).await?;
-            let registered = naming::register(&network, &user).await;
+            let registered = naming::register(&network, &user, invite.as_deref()).await;
             network.close().await;
             let new = match registered? {
                 Registered::New => true,

@@ -141,7 +141,7 @@ async fn join(args: &Join, code: &Code, network: &Network) -> Result<()> {
     expect_done(&mut other).await?;
     other.say(&Message::Done).await?;
     let id = other.id();
-    other.close().await?;
+    other.end().await;
     report(args.json, id, met.as_ref(), given.as_ref().map(|name| (name, "this machine")))
 }
 
@@ -150,7 +150,7 @@ async fn claim(network: &Network, user: &Name) -> Result<()> {
     if user.kind() != NameKind::User {
         return Err(Failure::usage(format!("{user} is no user's name; that is {}", user.user())));
     }
-    match naming::register(network, user).await? {
+    match naming::register(network, user, None).await? {
         Registered::New | Registered::Already => Ok(()),
         Registered::ForAnother => {
             let message = format!("{user} belongs to another key; run this where that key is");

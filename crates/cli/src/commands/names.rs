@@ -1,13 +1,9 @@
 //! `whimbrel names`: the name service, and questions to it.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use whimbrel_base::{Name, SignedRecord};
-use whimbrel_names::{Limits, MemoryStore, RedbStore, Service};
 use whimbrel_transport::Resolver as _;
 
 use crate::failure::Failure;
@@ -15,15 +11,16 @@ use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{identity, output, places};
+use crate::{identity, output};
 
-const DEFAULT_PORT: u16 = 4480;
+mod invite;
+mod serve;
 
 /// Run a name service, or ask one
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
-  whimbrel names serve
+  whimbrel names serve --allow @example.org
   whimbrel names lookup ssh.home.ada@example.org --names whimbrel:…"))]
 pub(crate) struct Names {
     #[command(subcommand)]
@@ -32,30 +29,10 @@ pub(crate) struct Names {
 
 #[derive(Subcommand)]
 enum Action {
-    Serve(Serve),
+    Serve(serve::Serve),
+    Invite(invite::Invite),
     Lookup(Lookup),
     Watch(Watch),
-}
-
-/// Run a name service until stopped
-///
-/// Prints its ticket, which goes into the others' --names. Its key is in the configuration
-/// directory (`names-identity`), apart from yours, so that the service can move to another machine.
-#[derive(Args)]
-#[command(after_help = after("Example:\n  whimbrel names serve --listen 0.0.0.0:4480"))]
-struct Serve {
-    /// Where to listen [default: port 4480 of all addresses]
-    #[arg(long, value_name = "ADDR:PORT")]
-    listen: Option<SocketAddr>,
-    /// The file that names are kept in [default: ~/.local/share/whimbrel/names.redb]
-    #[arg(long, value_name = "FILE", conflicts_with = "ephemeral")]
-    store: Option<PathBuf>,
-    /// Keep names in memory only: all are forgotten at the end
-    #[arg(long)]
-    ephemeral: bool,
-    /// Print a JSON object once it serves
-    #[arg(long)]
-    json: bool,
 }
 
 /// Look a name up
@@ -82,64 +59,11 @@ struct Watch {
 
 pub(crate) async fn run(globals: &Globals, args: Names) -> Result<()> {
     match args.action {
-        Action::Serve(args) => serve(globals, args).await,
+        Action::Serve(args) => serve::run(globals, args).await,
+        Action::Invite(args) => invite::run(globals, args).await,
         Action::Lookup(args) => lookup(globals, args).await,
         Action::Watch(args) => watch(globals, args).await,
     }
-}
-
-async fn serve(globals: &Globals, args: Serve) -> Result<()> {
-    let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let file = match &globals.identity {
-        Some(file) => file.clone(),
-        None => places::config()?.join("names-identity"),
-    };
-    let key = identity::load_or_create(&file)?.key;
-    let listen = args.listen;
-    let wish = Wish {
-        config: Service::config(),
-        ip: listen.map(|listen| listen.ip()).filter(|ip| !ip.is_unspecified()),
-        port: listen.map_or(DEFAULT_PORT, |listen| listen.port()),
-    };
-    // A service asks no other one.
-    let own = Globals { names: None, ..globals.clone() };
-    let network = Network::start(&own, key, wish).await?;
-    let endpoint: &whimbrel::transport::Endpoint = &network.endpoint;
-    let (service, store) = if args.ephemeral {
-        (Service::start(endpoint.clone(), MemoryStore::new(), Limits::default()).await?, None)
-    } else {
-        let file = match args.store {
-            Some(file) => file,
-            None => {
-                let directory = places::data()?;
-                identity::private_directory(&directory)?;
-                directory.join("names.redb")
-            }
-        };
-        let opened = file.clone();
-        let store = tokio::task::spawn_blocking(move || RedbStore::open(opened))
-            .await
-            .context("cannot open the store")??;
-        (Service::start(endpoint.clone(), store, Limits::default()).await?, Some(file))
-    };
-    let ticket = network.ticket(None).to_string();
-    let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet);
-    if args.json {
-        output::json(&json!({
-            "id": network.id().to_string(), "ticket": ticket, "port": network.endpoint.port(), "store": store,
-        }))?;
-    } else {
-        let kept = store.map_or("in memory".to_owned(), |file| format!("in {}", file.display()));
-        output::note(
-            globals.quiet,
-            format!("serving names on port {}, kept {kept}", network.endpoint.port()),
-        );
-        output::line(&ticket)?;
-    }
-    shutdown.requested().await;
-    service.shutdown(std::time::Duration::from_secs(1)).await;
-    network.close().await;
-    Ok(())
 }
 
 fn describe(record: &SignedRecord) -> Value {

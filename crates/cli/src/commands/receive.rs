@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -14,6 +15,7 @@ use whimbrel_transport::Connection;
 use crate::access::{Access, AllowFlags, Guests};
 use crate::commands::invite;
 use crate::failure;
+use crate::manager::Ready;
 use crate::meeting::{Acquaintance, Message, Purpose};
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
@@ -24,6 +26,8 @@ use crate::transfer::Trouble;
 use crate::transfer::receiving::{Inbox, Received, receive};
 use crate::{output, serving};
 
+/// How long a sender whose code was used may take to come.
+const SENDER_LIMIT: Duration = Duration::from_secs(60);
 /// Addresses of a ticket that is told in a meeting.
 const TICKET_ADDRESSES: usize = 8;
 /// Files that may be on their way at once on one connection.
@@ -92,6 +96,7 @@ async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<(
     let guests = serving::listen(globals, network, args.name.as_ref(), by_ticket, access).await?;
     let about = About::new("receive", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
+    let _ready = Ready::tell("waiting for files");
     let ticket = by_ticket.then(|| network.ticket(None).to_string());
     if args.json {
         output::json(&json!({
@@ -108,22 +113,24 @@ async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<(
     }
     let board = Board::new(globals.quiet);
     let inbox = Inbox::new(args.dir.clone(), args.overwrite, board.clone());
-    take(args, args.once, guests, inbox, board).await
+    take(args, None, guests, inbox, board).await
 }
 
 /// Takes what is sent by whoever made the code.
 async fn take_by_code(globals: &Globals, args: &Receive, code: &Code, network: &Network) -> Result<()> {
     let mut other = Acquaintance::join(network, code).await?;
     let access = Access::only(other.id(), network, globals.quiet);
-    let guests = serving::listen(globals, network, None, true, access).await?;
+    let mut guests = serving::listen(globals, network, None, true, access).await?;
     other.greeting(&[Purpose::File]).await?;
     let ticket = Some(bounded(network.ticket(None)));
     other.say(&Message::Greeting { purpose: Purpose::File, user: None, ticket }).await?;
-    other.close().await?;
+    other.end().await;
     let _reporter = Reporter::start(network, About::new("receive", None), globals.quiet);
     let board = Board::new(globals.quiet);
     let inbox = Inbox::new(args.dir.clone(), args.overwrite, board.clone());
-    take(args, true, guests, inbox, board).await
+    let first = tokio::time::timeout(SENDER_LIMIT, guests.accept()).await.ok().flatten();
+    let first = first.context("the sender did not come; start again on both sides")?;
+    take(args, Some(first), guests, inbox, board).await
 }
 
 /// A ticket that fits into a message of a meeting.
@@ -131,10 +138,18 @@ fn bounded(ticket: Ticket) -> Ticket {
     Ticket::new(ticket.id(), ticket.addrs().iter().copied().take(TICKET_ADDRESSES), None)
 }
 
-/// Takes files until stopped, or until the first one is done with.
-async fn take(args: &Receive, once: bool, guests: Guests, inbox: Inbox, board: Board) -> Result<()> {
+/// Takes files until stopped, or until the first one is done with: with --once, and by code, where its sender is
+/// there already.
+async fn take(
+    args: &Receive,
+    first: Option<Connection>,
+    guests: Guests,
+    inbox: Inbox,
+    board: Board,
+) -> Result<()> {
     let (results, mut done) = mpsc::channel(RESULTS);
-    let accepting = tokio::spawn(accept(guests, Arc::new(inbox), results));
+    let once = args.once || first.is_some();
+    let accepting = tokio::spawn(accept(first, guests, Arc::new(inbox), results));
     let result = loop {
         let Some((peer, result)) = done.recv().await else { break Ok(()) };
         match result {
@@ -172,10 +187,16 @@ fn announce(args: &Receive, received: &Received, board: &Board) -> Result<()> {
 
 type Results = mpsc::Sender<(String, Result<Received, Trouble>)>;
 
-async fn accept(mut guests: Guests, inbox: Arc<Inbox>, results: Results) {
-    while let Some(connection) = guests.accept().await {
+async fn accept(first: Option<Connection>, mut guests: Guests, inbox: Arc<Inbox>, results: Results) {
+    let serve = |connection: Connection| {
         tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
         tokio::spawn(serve_connection(connection, inbox.clone(), results.clone()));
+    };
+    if let Some(first) = first {
+        serve(first);
+    }
+    while let Some(connection) = guests.accept().await {
+        serve(connection);
     }
 }
 

@@ -73,6 +73,9 @@ impl World {
         let store = self.path("names.redb");
         let mut command =
             self.command("names", &["names", "serve", "--json", "--store", store.to_str().unwrap()]);
+        if !args.contains(&"--operator") {
+            command.args(["--allow", "any"]);
+        }
         if !args.contains(&"--port") {
             command.args(["--port", "0"]);
         }

@@ -9,6 +9,10 @@ fn name() -> impl Strategy<Value = Name> {
     "([a-z][a-z0-9]{0,5}\\.){0,2}[a-z]{1,9}@[a-z]{1,9}".prop_map(|text| text.parse().unwrap())
 }
 
+fn domain() -> impl Strategy<Value = Option<Domain>> {
+    proptest::option::of(name().prop_map(|name| name.domain().parse().unwrap()))
+}
+
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..300)
 }
@@ -22,6 +26,12 @@ fn request() -> impl Strategy<Value = Numbered> {
         any::<u64>().prop_map(|watch| Request::Unwatch { watch }),
         vec(name(), 0..=MAX_HEARTBEAT_NAMES).prop_map(|names| Request::Heartbeat { names }),
         any::<Option<u16>>().prop_map(|slot| Request::Meet { slot }),
+        ".{0,50}".prop_map(|code| Request::Redeem { code }),
+        (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
+            domain,
+            uses,
+            seconds
+        }),
     ];
     (any::<u64>(), request).prop_map(|(number, request)| Numbered { number, request })
 }
@@ -35,6 +45,8 @@ fn reply() -> impl Strategy<Value = Reply> {
         Just(Response::Unwatched),
         vec(any::<u16>(), 0..=MAX_HEARTBEAT_NAMES).prop_map(|codes| Response::Heard { codes }),
         any::<(u16, u16)>().prop_map(|(slot, seconds)| Response::Meeting { slot, seconds }),
+        domain().prop_map(|domain| Response::Admitted { domain }),
+        ".{0,50}".prop_map(|code| Response::Invited { code }),
     ];
     prop_oneof![
         (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),
@@ -113,6 +125,11 @@ fn the_bytes_of_messages() {
         (numbered(6, Request::Heartbeat { names: vec![name] }), b"\x01\x06\x05\x01\x03a@b"),
         (numbered(0, Request::Meet { slot: None }), &[1, 0, 6, 0]),
         (numbered(0, Request::Meet { slot: Some(300) }), &[1, 0, 6, 1, 0xac, 2]),
+        (numbered(1, Request::Redeem { code: "yb".into() }), b"\x01\x01\x07\x02yb"),
+        (
+            numbered(1, Request::Invite { domain: "b".parse().ok(), uses: 2, seconds: 3 }),
+            b"\x01\x01\x08\x01\x01b\x02\x03",
+        ),
     ];
     for (bytes, body) in cases {
         assert_eq!(bytes[..4], (body.len() as u32).to_be_bytes());
@@ -126,6 +143,8 @@ fn the_bytes_of_messages() {
     assert_eq!(reply(Response::Unwatched), [1, 0, 9, 4]);
     assert_eq!(reply(Response::Heard { codes: vec![0, 31] }), [1, 0, 9, 5, 2, 0, 31]);
     assert_eq!(reply(Response::Meeting { slot: 300, seconds: 5 }), [1, 0, 9, 6, 0xac, 2, 5]);
+    assert_eq!(reply(Response::Admitted { domain: None }), [1, 0, 9, 7, 0]);
+    assert_eq!(reply(Response::Invited { code: "yb".into() }), b"\x01\x00\x09\x08\x02yb");
     assert_eq!(encode(&Reply::Update { watch: 4, record }).unwrap()[4..], [1, 1, 4, 2, 7, 8]);
 }
 

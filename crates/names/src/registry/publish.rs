@@ -20,8 +20,22 @@ impl Registry {
         record: &[u8],
         now: UnixTime,
     ) -> Result<UnixTime, NamesError> {
+        self.publish_limited(peer, record, now, &|| true).await
+    }
+
+    /// As [`publish`](Self::publish), and takes a name that is new only if `may_be_new` says so.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish); [`NamesError::TooOften`] besides.
+    pub async fn publish_limited(
+        &self,
+        peer: EndpointId,
+        record: &[u8],
+        now: UnixTime,
+        may_be_new: &(dyn Fn() -> bool + Send + Sync),
+    ) -> Result<UnixTime, NamesError> {
         let record = SignedRecord::decode(record)?;
-        self.take_in(peer, record, now).await
+        self.take_in(peer, record, now, may_be_new).await
     }
 
     /// Takes in a record that withdraws its name: watchers hear of it, and the name stays its owner's for the
@@ -40,7 +54,7 @@ impl Registry {
             let name = record.record().name.clone();
             return Err(NamesError::NotARevocation(name));
         }
-        self.take_in(peer, record, now).await
+        self.take_in(peer, record, now, &|| true).await
     }
 
     async fn take_in(
@@ -48,7 +62,9 @@ impl Registry {
         peer: EndpointId,
         record: SignedRecord,
         now: UnixTime,
+        may_be_new: &(dyn Fn() -> bool + Send + Sync),
     ) -> Result<UnixTime, NamesError> {
+        let mut is_counted = false;
         let name = &record.record().name;
         // The cheap checks first: a signature costs as much as a hundred of them.
         if record.record().id != peer {
@@ -60,6 +76,11 @@ impl Registry {
             let user = self.user_of(name).await?;
             let right = ownership::right(&record, user.as_ref(), now)?;
             let old = self.store.get(name).await?;
+            let is_owner = old.as_ref().is_some_and(|old| old.entry.owner() == peer);
+            if right == Right::Own && !is_owner {
+                // Before anything else: strangers are not told which names there are.
+                self.check_admission(peer, name).await?;
+            }
             let new = match &old {
                 Some(old) if old.entry.record == record => renewed(&old.entry, right, self, now),
                 Some(old) => {
@@ -78,6 +99,10 @@ impl Registry {
                     if self.store.count().await? >= self.limits.names {
                         return Err(NamesError::Full);
                     }
+                    if !is_counted && !may_be_new() {
+                        return Err(NamesError::TooOften);
+                    }
+                    is_counted = true;
                     ownership::entry(record.clone(), right, None, self.limits.grace, now)
                 }
             };
@@ -136,6 +161,17 @@ impl Registry {
             return Ok(None);
         }
         Ok(self.store.get(&name.user()).await?)
+    }
+
+    async fn check_admission(&self, peer: EndpointId, user: &Name) -> Result<(), NamesError> {
+        if self.admission.admits(&peer, user) {
+            return Ok(());
+        }
+        let admissions = self.store.admissions(&peer).await?;
+        if admissions.iter().any(|admitted| admitted.covers(user)) {
+            return Ok(());
+        }
+        Err(NamesError::NotAdmitted(user.clone()))
     }
 
     async fn check_names_of(&self, peer: EndpointId) -> Result<(), NamesError> {

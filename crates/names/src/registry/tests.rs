@@ -31,7 +31,7 @@ fn after(secs: u64) -> UnixTime {
 }
 
 fn registry() -> Registry {
-    Registry::new(MemoryStore::new(), Limits::default())
+    Registry::new(MemoryStore::new(), Admission::any(), Limits::default())
 }
 
 fn unsigned(key: &SecretKey, text: &str, sequence: u64) -> Record {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Semaphore, mpsc};
@@ -11,7 +12,8 @@ use whimbrel_base::{EndpointId, Name, UnixTime};
 use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
 
 use super::meetings::{self, Arrival};
-use super::{Shared, now};
+use super::{Shared, now, turns};
+use crate::admission::Terms;
 use crate::error::{ErrorCode, NamesError};
 use crate::protocol::{Decoder, Numbered, ProtocolError, Reply, Request, Response, encode};
 use crate::registry::Watcher;
@@ -51,6 +53,7 @@ async fn serve_requests(stream: Stream, connection: &Connection, shared: &Arc<Sh
     let (replies, queue) = mpsc::channel(REPLIES);
     let session = Session {
         peer,
+        connection: connection.clone(),
         shared: shared.clone(),
         replies,
         permits: Arc::new(Semaphore::new(REQUESTS)),
@@ -99,6 +102,7 @@ impl From<ProtocolError> for Broken {
 
 struct Session {
     peer: EndpointId,
+    connection: Connection,
     shared: Arc<Shared>,
     replies: Replies,
     permits: Arc<Semaphore>,
@@ -145,6 +149,7 @@ impl Session {
     }
 
     async fn take(&mut self, number: u64, request: Request) -> Result<(), Broken> {
+        self.shared.turns.request(self.peer).await;
         self.shared.counters.request();
         match request {
             Request::Watch { name, after } => self.watch(number, name, after).await,
@@ -163,9 +168,10 @@ impl Session {
             request => {
                 let permit = self.permits.clone().acquire_owned().await.map_err(io::Error::other)?;
                 while self.requests.try_join_next().is_some() {}
-                let (shared, peer, replies) = (self.shared.clone(), self.peer, self.replies.clone());
+                let (shared, replies) = (self.shared.clone(), self.replies.clone());
+                let (peer, connection) = (self.peer, self.connection.clone());
                 self.requests.spawn(async move {
-                    let response = shared.answer(peer, request).await;
+                    let response = shared.answer(peer, &connection, request).await;
                     // If it can't be sent, the stream is over.
                     let _ = replies.send(Reply::Response { request: number, response }).await;
                     drop(permit);
@@ -212,9 +218,12 @@ async fn push(watch: u64, mut watcher: Watcher, shared: Arc<Shared>, replies: Re
 }
 
 impl Shared {
-    async fn answer(&self, peer: EndpointId, request: Request) -> Response {
+    async fn answer(&self, peer: EndpointId, connection: &Connection, request: Request) -> Response {
         let result = match request {
-            Request::Publish { record } => self.registry.publish(peer, &record, now()).await.map(accepted),
+            Request::Publish { record } => {
+                let may_be_new = || self.turns.new_name(turns::address(connection));
+                self.registry.publish_limited(peer, &record, now(), &may_be_new).await.map(accepted)
+            }
             Request::Revoke { record } => self.registry.revoke(peer, &record, now()).await.map(accepted),
             Request::Lookup { name } => {
                 self.counters.lookup();
@@ -222,6 +231,15 @@ impl Shared {
                     record: found.record.encode().to_vec(),
                     seconds: seconds_until(found.expires),
                 })
+            }
+            Request::Redeem { .. } if !self.turns.redeem(peer) => Err(NamesError::TooOften),
+            Request::Redeem { code } => {
+                let redeemed = self.registry.redeem(peer, &code, now()).await;
+                redeemed.map(|domain| Response::Admitted { domain })
+            }
+            Request::Invite { domain, uses, seconds } => {
+                let terms = Terms { domain, uses, valid: Duration::from_secs(seconds.into()) };
+                self.registry.invite(peer, terms, now()).await.map(|code| Response::Invited { code })
             }
             Request::Heartbeat { names } => Ok(self.heartbeat(peer, &names).await),
             // These belong to the stream, which handles them.

@@ -7,7 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use whimbrel_base::{EndpointId, Name, UnixTime};
 
-use super::{Answer, Changes, Cursor, Entry, Placed, Store, StoreError, Stored, Version};
+use super::{
+    Admitted, Answer, Changes, Cursor, Entry, MAX_INVITATIONS, Placed, Store, StoreError, Stored, Version,
+};
+use crate::admission::{CodeHash, Invitation};
 
 /// Keeps entries in memory, for as long as the process lives.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ struct State {
     /// The last change of each name that is there.
     changes: BTreeMap<u64, Name>,
     head: u64,
+    invitations: HashMap<CodeHash, Invitation>,
+    admitted: HashMap<EndpointId, Vec<Admitted>>,
 }
 
 impl MemoryStore {
@@ -135,6 +140,36 @@ impl Store for MemoryStore {
 
     fn changed_since(&self, cursor: Cursor) -> Answer<'_, ()> {
         Box::pin(wait(self.head.subscribe(), cursor))
+    }
+
+    fn invite(&self, code: CodeHash, invitation: Invitation, now: UnixTime) -> Answer<'_, ()> {
+        let mut state = self.state();
+        state.invitations.retain(|_, invitation| invitation.expires > now);
+        if state.invitations.len() >= MAX_INVITATIONS {
+            return answer(Err(StoreError::TooManyInvitations));
+        }
+        state.invitations.insert(code, invitation);
+        answer(Ok(()))
+    }
+
+    fn redeem(&self, code: CodeHash, key: EndpointId, now: UnixTime) -> Answer<'_, Option<Admitted>> {
+        let mut state = self.state();
+        let Some(invitation) = state.invitations.get_mut(&code) else {
+            return answer(Ok(None));
+        };
+        if !invitation.redeem(key, now) {
+            return answer(Ok(None));
+        }
+        let admitted = Admitted { domain: invitation.domain.clone() };
+        let of_key = state.admitted.entry(key).or_default();
+        if !of_key.contains(&admitted) {
+            of_key.push(admitted.clone());
+        }
+        answer(Ok(Some(admitted)))
+    }
+
+    fn admissions<'a>(&'a self, key: &'a EndpointId) -> Answer<'a, Vec<Admitted>> {
+        answer(Ok(self.state().admitted.get(key).cloned().unwrap_or_default()))
     }
 }
 

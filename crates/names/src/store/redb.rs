@@ -1,7 +1,7 @@
 //! A store in one file, on the embedded database redb.
 //!
 //! What was acknowledged is on the disk: it survives the death of the process and of the machine at any
-//! instant. One thread writes. It takes all the puts that are waiting into one transaction, so that they
+//! instant. One thread writes entries. It takes all the puts that are waiting into one transaction, so that they
 //! share the one wait for the disk, and answers each when the disk has answered. Who comes after whom is
 //! known before that, in memory.
 //!
@@ -22,12 +22,14 @@ use self::change::Change;
 use self::failure::Failure;
 use self::writer::Job;
 use super::memory::{raise, wait};
-use super::{Answer, Changes, Cursor, Entry, Placed, Store, StoreError, Stored, Version};
+use super::{Admitted, Answer, Changes, Cursor, Entry, Placed, Store, StoreError, Stored, Version};
+use crate::admission::{CodeHash, Invitation};
 
 mod ahead;
 mod change;
 mod creation;
 mod failure;
+mod invitations;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -154,6 +156,28 @@ impl Shared {
         failure::guard(|| read(&database.begin_read()?)).map_err(|failure| self.failed(failure))
     }
 
+    /// Changes something that has no versions, in a transaction of its own.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&redb::WriteTransaction) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+        if *closed {
+            return Err(StoreError::Stopped);
+        }
+        let database = self.database()?;
+        let changed = failure::guard(|| {
+            let mut txn = database.begin_write()?;
+            let durable = redb::Durability::Immediate;
+            txn.set_durability(durable).map_err(|error| Failure::Io(error.to_string()))?;
+            let changed = change(&txn)?;
+            txn.commit()?;
+            Ok(changed)
+        });
+        drop(database);
+        changed.map_err(|failure| self.failed(failure))
+    }
+
     fn ahead(&self) -> MutexGuard<'_, Ahead> {
         // Nothing under this lock panics half-way through a change.
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
@@ -267,5 +291,29 @@ impl Store for RedbStore {
 
     fn changed_since(&self, cursor: Cursor) -> Answer<'_, ()> {
         Box::pin(wait(self.shared.head.subscribe(), cursor))
+    }
+
+    fn invite(&self, code: CodeHash, invitation: Invitation, now: UnixTime) -> Answer<'_, ()> {
+        let shared = self.shared.clone();
+        blocking(move || {
+            let kept = shared.change(|txn| invitations::invite(txn, &code, &invitation, now))?;
+            if kept { Ok(()) } else { Err(StoreError::TooManyInvitations) }
+        })
+    }
+
+    fn redeem(&self, code: CodeHash, key: EndpointId, now: UnixTime) -> Answer<'_, Option<Admitted>> {
+        let shared = self.shared.clone();
+        blocking(move || {
+            // Guesses must not cost a write.
+            if !shared.read(|txn| invitations::is_known(txn, &code))? {
+                return Ok(None);
+            }
+            shared.change(|txn| invitations::redeem(txn, &code, key, now))
+        })
+    }
+
+    fn admissions<'a>(&'a self, key: &'a EndpointId) -> Answer<'a, Vec<Admitted>> {
+        let key = *key;
+        self.read(move |txn| invitations::admissions(txn, &key))
     }
 }

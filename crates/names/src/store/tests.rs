@@ -105,6 +105,33 @@ async fn check_feed(store: &dyn Store) {
     assert!(tokio::time::timeout(Duration::from_millis(20), waits).await.is_err());
 }
 
+async fn check_invitations(store: &dyn Store) {
+    let at = UnixTime::from_secs;
+    let invitation = |text: Option<&str>, uses, expires| {
+        let domain = text.map(|text| text.parse().unwrap());
+        Invitation { domain, uses, expires: at(expires), used_by: vec![] }
+    };
+    let (alice, bob) = (key(1).id(), key(2).id());
+    store.invite([1; 32], invitation(Some("home"), 1, 10), at(1)).await.unwrap();
+    store.invite([2; 32], invitation(None, 1, 20), at(1)).await.unwrap();
+    assert_eq!(store.redeem([9; 32], alice, at(2)).await, Ok(None));
+    let home = Admitted { domain: "home".parse().ok() };
+    assert_eq!(store.admissions(&alice).await, Ok(vec![]));
+    for _ in 0..2 {
+        assert_eq!(store.redeem([1; 32], alice, at(2)).await, Ok(Some(home.clone())));
+    }
+    assert_eq!(store.redeem([1; 32], bob, at(2)).await, Ok(None));
+    assert_eq!(store.redeem([2; 32], bob, at(20)).await, Ok(None));
+    assert_eq!(store.redeem([2; 32], alice, at(19)).await, Ok(Some(Admitted { domain: None })));
+    let mut admissions = store.admissions(&alice).await.unwrap();
+    admissions.sort_by_key(|admitted| admitted.domain.is_some());
+    assert_eq!(admissions, [Admitted { domain: None }, home]);
+    assert_eq!(store.admissions(&bob).await, Ok(vec![]));
+    // What has ended is forgotten.
+    store.invite([3; 32], invitation(None, 1, 40), at(30)).await.unwrap();
+    assert_eq!(store.redeem([2; 32], alice, at(1)).await, Ok(None));
+}
+
 /// Of many who replace the same version at once, one succeeds.
 async fn check_races(store: std::sync::Arc<dyn Store>) {
     let alice = key(1);
@@ -139,6 +166,12 @@ macro_rules! stores {
             async fn feed() {
                 let (_kept, store) = $make;
                 check_feed(&store).await;
+            }
+
+            #[tokio::test]
+            async fn invitations() {
+                let (_kept, store) = $make;
+                check_invitations(&store).await;
             }
 
             #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use whimbrel_base::{Name, Record, SecretKey, SignedRecord, UnixTime, next_sequence};
 use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, encode};
-use whimbrel_names::{Limits, NameResolver, Service, Store};
+use whimbrel_names::{Admission, Limits, NameResolver, Service, Store};
 use whimbrel_transport::{Connection, Endpoint, ManualMonitor, Stream};
 
 /// The service's, and none that the system gives to outgoing connections: it must be free when the service
@@ -66,6 +66,11 @@ pub async fn service(net: Net, store: impl Store) -> Service {
 
 /// As [`service`], with limits of its own.
 pub async fn service_with(net: Net, store: impl Store, limits: Limits) -> Service {
+    service_for(net, store, Admission::any(), limits).await
+}
+
+/// As [`service`], with a say in who may register.
+pub async fn service_for(net: Net, store: impl Store, admission: Admission, limits: Limits) -> Service {
     log();
     let at = ManualMonitor::new([net.ip(200)]);
     let builder =
@@ -82,7 +87,7 @@ pub async fn service_with(net: Net, store: impl Store, limits: Limits) -> Servic
             Endpoint::builder().secret_key(key(200)).monitor(at).port(SERVICE_PORT).config(Service::config());
         bound = builder.bind().await;
     }
-    Service::start(bound.unwrap(), store, limits).await.unwrap()
+    Service::start(bound.unwrap(), store, admission, limits).await.unwrap()
 }
 
 /// Waits until something is so.

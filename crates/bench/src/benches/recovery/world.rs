@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use whimbrel::{Endpoint, SecretKey};
 use whimbrel_base::{Name, SignedRecord};
 use whimbrel_lab::Block;
-use whimbrel_names::{Limits, MemoryStore, Service};
+use whimbrel_names::{Admission, Limits, MemoryStore, Service};
 use whimbrel_transport::{self as transport, Config, Resolver};
 
 use super::{CALM, CALM_RTTS, Condition, MESSAGE_EVERY, Mover, RecordTimes, millis};
@@ -124,7 +124,7 @@ impl World {
 async fn start_service() -> Result<Service> {
     let builder = transport::Endpoint::builder().secret_key(SecretKey::generate());
     let endpoint = builder.config(Service::config()).bind().await?;
-    Ok(Service::start(endpoint, MemoryStore::new(), Limits::default()).await?)
+    Ok(Service::start(endpoint, MemoryStore::new(), Admission::any(), Limits::default()).await?)
 }
 
 /// When the newest record of the name came to some place.

@@ -61,7 +61,7 @@ impl Store for Held {
 /// A registry, and what decides when and how its store answers.
 fn held() -> (Registry, signal::Sender<Option<Result<(), StoreError>>>) {
     let (decide, verdict) = signal::channel(Some(Ok(())));
-    (Registry::new(Held { inner: MemoryStore::new(), verdict }, Limits::default()), decide)
+    (Registry::new(Held { inner: MemoryStore::new(), verdict }, Admission::any(), Limits::default()), decide)
 }
 
 async fn publishing(

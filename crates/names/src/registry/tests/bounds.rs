@@ -4,7 +4,7 @@ use super::*;
 fn limited(change: impl FnOnce(&mut Limits)) -> Registry {
     let mut limits = Limits::default();
     change(&mut limits);
-    Registry::new(MemoryStore::new(), limits)
+    Registry::new(MemoryStore::new(), Admission::any(), limits)
 }
 
 #[tokio::test]

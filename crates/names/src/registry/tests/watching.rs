@@ -121,8 +121,8 @@ async fn a_heartbeat_is_no_news() {
 #[tokio::test]
 async fn watchers_hear_of_other_servers() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
-    let here = Registry::with_store(store.clone(), Limits::default());
-    let there = Registry::with_store(store, Limits::default());
+    let here = Registry::with_store(store.clone(), Admission::any(), Limits::default());
+    let there = Registry::with_store(store, Admission::any(), Limits::default());
     let mut watcher = watch(&here, None).await;
     let follower = tokio::spawn({
         let here = here.clone();

@@ -1,0 +1,171 @@
+//! `whimbrel names serve`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use serde_json::json;
+use whimbrel_base::EndpointId;
+use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Rule, Service};
+
+use crate::failure::Failure;
+use crate::manager::Ready;
+use crate::network::{Network, Wish};
+use crate::options::{Globals, after};
+use crate::shutdown::Shutdown;
+use crate::status::{About, Reporter};
+use crate::{identity, output, places};
+
+const DEFAULT_PORT: u16 = 4480;
+
+/// Run a name service until stopped
+///
+/// Prints its ticket, which goes into the others' --names. Its key is in the configuration
+/// directory (`names-identity`), apart from yours, so that the service can move to another machine.
+#[derive(Args)]
+#[command(after_help = after("Example:\n  whimbrel names serve --listen 0.0.0.0:4480 --allow @example.org"))]
+pub(super) struct Serve {
+    /// Where to listen [default: port 4480 of all addresses]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// Who may register new user names: an endpoint id, @DOMAIN or `any`; repeatable. Others need a
+    /// code of `whimbrel names invite`
+    #[arg(long, value_name = "WHO")]
+    allow: Vec<Rule>,
+    /// More of these, one a line; read once, at the start
+    #[arg(long, value_name = "FILE")]
+    allow_from: Option<PathBuf>,
+    /// Who may make invitations, beside this user; repeatable
+    #[arg(long, value_name = "ID")]
+    operator: Vec<EndpointId>,
+    /// The file that names are kept in [default: ~/.local/share/whimbrel/names.redb]
+    #[arg(long, value_name = "FILE", conflicts_with = "ephemeral")]
+    store: Option<PathBuf>,
+    /// Keep names in memory only: all are forgotten at the end
+    #[arg(long)]
+    ephemeral: bool,
+    /// Names that one key may have
+    #[arg(long, value_name = "N", default_value_t = Limits::default().names_per_key)]
+    names_per_key: u64,
+    /// New names that one address may register in an hour
+    #[arg(long, value_name = "N", default_value_t = Limits::default().new_names_per_hour)]
+    new_names_per_hour: u32,
+    /// Names that one key may watch
+    #[arg(long, value_name = "N", default_value_t = Limits::default().watchers_per_peer)]
+    watches_per_key: usize,
+    /// Requests of one key in a second; further ones wait
+    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
+    requests_per_second: u32,
+    /// Print a JSON object once it serves
+    #[arg(long)]
+    json: bool,
+}
+
+impl Serve {
+    fn limits(&self) -> Limits {
+        Limits {
+            names_per_key: self.names_per_key,
+            new_names_per_hour: self.new_names_per_hour,
+            watchers_per_peer: self.watches_per_key,
+            requests_per_second: self.requests_per_second.max(1),
+            ..Limits::default()
+        }
+    }
+
+    /// Who may register, and who may invite. This user may, if there is a key already.
+    fn admission(&self) -> Result<Admission> {
+        let mut rules = self.allow.clone();
+        if let Some(file) = &self.allow_from {
+            rules.extend(read_rules(file)?);
+        }
+        let mut admission = rules.into_iter().fold(Admission::invited(), Admission::allow);
+        // A system's service has no home directory, and needs none.
+        let own = places::config().ok().map(|directory| directory.join("identity"));
+        if let Some(own) = own.filter(|own| own.exists()) {
+            admission = admission.operator(identity::load_or_create(&own)?.key.id());
+        }
+        Ok(self.operator.iter().fold(admission, |admission, id| admission.operator(*id)))
+    }
+}
+
+/// The rules in a file: one a line; empty lines and what follows `#` do not count.
+fn read_rules(file: &Path) -> Result<Vec<Rule>> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::usage(format!("cannot read --allow-from {}: {error}", file.display())))?;
+    let mut rules = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let entry = line.split('#').next().unwrap_or_default().trim();
+        if !entry.is_empty() {
+            let place = format!("{}:{}", file.display(), at + 1);
+            rules.push(entry.parse().map_err(|error| Failure::usage(format!("{place}: {error}")))?);
+        }
+    }
+    Ok(rules)
+}
+
+pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let (admission, limits) = (args.admission()?, args.limits());
+    let is_invited_only = admission.is_invited_only();
+    let file = match &globals.identity {
+        Some(file) => file.clone(),
+        None => places::config()?.join("names-identity"),
+    };
+    let key = identity::load_or_create(&file)?.key;
+    let listen = args.listen;
+    let wish = Wish {
+        config: Service::config(),
+        ip: listen.map(|listen| listen.ip()).filter(|ip| !ip.is_unspecified()),
+        port: listen.map_or(DEFAULT_PORT, |listen| listen.port()),
+    };
+    // A service asks no other one.
+    let own = Globals { names: None, ..globals.clone() };
+    let network = Network::start(&own, key, wish).await?;
+    let endpoint: &whimbrel::transport::Endpoint = &network.endpoint;
+    let (service, store) = if args.ephemeral {
+        (Service::start(endpoint.clone(), MemoryStore::new(), admission, limits).await?, None)
+    } else {
+        let file = match args.store {
+            Some(file) => file,
+            None => {
+                let directory = places::data()?;
+                identity::private_directory(&directory)?;
+                directory.join("names.redb")
+            }
+        };
+        let opened = file.clone();
+        let store = tokio::task::spawn_blocking(move || RedbStore::open(opened))
+            .await
+            .context("cannot open the store")??;
+        (Service::start(endpoint.clone(), store, admission, limits).await?, Some(file))
+    };
+    let ticket = network.ticket(None).to_string();
+    let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet);
+    let ready = Ready::tell(&format!("serving names on port {}", network.endpoint.port()));
+    if is_invited_only {
+        output::note(
+            globals.quiet,
+            "nobody new may register a name except with an invitation; make one with `whimbrel names invite`, \
+             or say who may with --allow @DOMAIN, --allow ID or --allow any",
+        );
+    }
+    if args.json {
+        output::json(&json!({
+            "id": network.id().to_string(), "ticket": ticket, "port": network.endpoint.port(), "store": store,
+        }))?;
+    } else {
+        let kept = store.map_or("in memory".to_owned(), |file| format!("in {}", file.display()));
+        output::note(
+            globals.quiet,
+            format!("serving names on port {}, kept {kept}", network.endpoint.port()),
+        );
+        output::line(&ticket)?;
+    }
+    shutdown.requested().await;
+    drop(ready);
+    service.shutdown(Duration::from_secs(1)).await;
+    network.close().await;
+    Ok(())
+}

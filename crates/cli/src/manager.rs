@@ -1,0 +1,65 @@
+//! The service manager that started this program, if one did: what it is told (`sd_notify(3)`), and the socket
+//! that it hands over (`sd_listen_fds(3)`).
+
+use std::net::TcpListener;
+
+use anyhow::{Context as _, Result};
+use listenfd::ListenFd;
+use sd_notify::NotifyState;
+use tokio::task::AbortHandle;
+
+/// A command that does its work. When dropped, the service manager is told that the command is ending.
+pub(crate) struct Ready {
+    watchdog: Option<AbortHandle>,
+}
+
+impl Ready {
+    /// Tells the service manager that the command does its work from now on, and what that is. If it watches,
+    /// gives it a sign of life in time, for as long as the runtime's timers run. Needs a runtime.
+    pub(crate) fn tell(status: &str) -> Self {
+        tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+        let watchdog = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()).map(|limit| {
+            // Half the time, as systemd advises.
+            let mut due = tokio::time::interval(limit / 2);
+            let watching = tokio::spawn(async move {
+                loop {
+                    due.tick().await;
+                    tell(&[NotifyState::Watchdog]);
+                }
+            });
+            watching.abort_handle()
+        });
+        Self { watchdog }
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        if let Some(watchdog) = &self.watchdog {
+            watchdog.abort();
+        }
+        tell(&[NotifyState::Stopping]);
+    }
+}
+
+/// Does nothing where there is no service manager.
+fn tell(what: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(what) {
+        tracing::warn!(%error, "the service manager cannot be told");
+    }
+}
+
+/// The listening TCP socket that the service manager opened for us, if it did.
+///
+/// # Errors
+/// When it handed over something else, or more than one socket.
+pub(crate) fn tcp_socket() -> Result<Option<TcpListener>> {
+    let mut sockets = ListenFd::from_env();
+    match sockets.len() {
+        0 => Ok(None),
+        1 => sockets
+            .take_tcp_listener(0)
+            .context("the socket of the service manager is no TCP socket that listens"),
+        count => anyhow::bail!("the service manager handed over {count} sockets; one is needed"),
+    }
+}

@@ -1,0 +1,205 @@
+//! What a service manager sees of commands that run until they are stopped, and how they log.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use common::{LIMIT, PROGRAM, Process, World, dead_port, shouting_server};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// A service manager's end of the notification socket.
+struct Manager {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Manager {
+    fn new(world: &World, name: &str) -> Self {
+        let path = world.path(name);
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        Self { socket, path }
+    }
+
+    fn start(&self, command: &mut Command) -> Process {
+        Process::start(command.env("NOTIFY_SOCKET", &self.path))
+    }
+
+    /// The next thing it is told, a line for each part.
+    #[track_caller]
+    fn told(&self) -> String {
+        let mut buffer = [0; 4096];
+        let length = self.socket.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    }
+
+    /// Whether it was told nothing more.
+    fn heard_nothing(&self) -> bool {
+        self.socket.set_nonblocking(true).unwrap();
+        self.socket.recv(&mut [0; 4096]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    /// Ends the process, which says so before it does.
+    #[track_caller]
+    fn stop(&self, mut process: Process) {
+        process.signal(Signal::TERM);
+        assert_eq!(self.told(), "STOPPING=1\n");
+        process.finish(LIMIT).succeeded();
+        assert!(self.heard_nothing());
+    }
+}
+
+/// A line to a port, and the line that comes back.
+fn ask(address: &str) -> String {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    writeln!(socket, "hello").unwrap();
+    let mut line = String::new();
+    BufReader::new(socket).read_line(&mut line).unwrap();
+    line
+}
+
+#[test]
+fn lasting_commands_say_when_they_are_ready_and_when_they_end() {
+    let mut world = World::new();
+    let store = world.path("names.redb");
+    let managers: Vec<Manager> = (0..4).map(|i| Manager::new(&world, &format!("n{i}"))).collect();
+    let args =
+        ["names", "serve", "--json", "--port", "0", "--store", store.to_str().unwrap(), "--allow", "any"];
+    let mut names = managers[0].start(&mut world.command("names", &args));
+    assert!(managers[0].told().starts_with("READY=1\nSTATUS=serving names on port "));
+    world.set_service(names.next_json()["ticket"].as_str().unwrap());
+
+    let to = shouting_server().to_string();
+    let args = ["expose", "web.a@example.org", "--to", &to, "--allow", "any"];
+    let expose = managers[1].start(&mut world.command("a", &args));
+    assert_eq!(managers[1].told(), format!("READY=1\nSTATUS={to} can be reached as web.a@example.org\n"));
+    // It is true: the name is there.
+    world.run("b", &["names", "lookup", "web.a@example.org"]).succeeded();
+
+    let mut forward = managers[2].start(&mut world.command("b", &["forward", "web.a@example.org", "--json"]));
+    let told = managers[2].told();
+    let local = forward.next_json()["listening"].as_str().unwrap().to_owned();
+    assert_eq!(told, format!("READY=1\nSTATUS={local} leads to web.a@example.org\n"));
+    assert_eq!(ask(&local), "HELLO\n");
+
+    let dir = world.dir.path().to_str().unwrap();
+    let receive = managers[3].start(&mut world.command("c", &["receive", "--allow", "any", "--dir", dir]));
+    assert_eq!(managers[3].told(), "READY=1\nSTATUS=waiting for files\n");
+
+    for (manager, process) in managers.iter().zip([names, expose, forward, receive]).rev() {
+        manager.stop(process);
+    }
+}
+
+#[test]
+fn a_command_that_cannot_do_its_work_never_says_that_it_is_ready() {
+    let mut world = World::new();
+    let id = world.id("nobody");
+    world.id("a");
+    world.set_service(&format!("whimbrel:{id}/{}", dead_port()));
+    let manager = Manager::new(&world, "n");
+    let args = ["expose", "web.a@example.org", "--to", "127.0.0.1:1", "--allow", "any"];
+    manager.start(&mut world.command("a", &args)).output(LIMIT).failed(4, &["name service"]);
+    assert!(manager.heard_nothing());
+}
+
+#[test]
+fn who_is_watched_gives_signs_of_life() {
+    let world = World::new();
+    let manager = Manager::new(&world, "n");
+    let mut command = world.command("names", &["names", "serve", "--ephemeral", "--port", "0"]);
+    let process = manager.start(command.env("WATCHDOG_USEC", "200000"));
+    assert!(manager.told().starts_with("READY=1\n"));
+    for _ in 0..3 {
+        assert_eq!(manager.told(), "WATCHDOG=1\n");
+    }
+    process.signal(Signal::TERM);
+    while manager.told() == "WATCHDOG=1\n" {}
+    // Another process's watchdog is not ours.
+    let manager = Manager::new(&world, "m");
+    let mut command = world.command("names", &["names", "serve", "--ephemeral", "--port", "0"]);
+    let process = manager.start(command.env("WATCHDOG_USEC", "1000").env("WATCHDOG_PID", "1"));
+    assert!(manager.told().starts_with("READY=1\n"));
+    manager.stop(process);
+}
+
+#[test]
+fn forward_serves_the_socket_that_it_is_handed() {
+    let (world, _names) = World::with_names();
+    let to = shouting_server().to_string();
+    let args = ["expose", "web.a@example.org", "--to", &to, "--allow", "any", "--json"];
+    let mut expose = world.start("a", &args);
+    expose.next_json();
+
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    // As systemd does it: the socket is descriptor 3, and a variable holds the process's own number.
+    let script = format!("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec {PROGRAM} \"$@\"");
+    let mut forward = world.command_of(
+        "sh".as_ref(),
+        "b",
+        &["-c", &script, "sh", "forward", "web.a@example.org", "--json"],
+    );
+    let mut forward = Process::start(forward.stdin(Stdio::from(OwnedFd::from(socket))));
+    assert_eq!(forward.next_json()["listening"], *address);
+    assert_eq!(ask(&address), "HELLO\n");
+
+    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut command =
+        world.command_of("sh".as_ref(), "b", &["-c", &script, "sh", "forward", "web.a@example.org"]);
+    command.stdin(Stdio::from(OwnedFd::from(datagrams)));
+    Process::start(&mut command).output(LIMIT).failed(1, &["service manager", "TCP"]);
+}
+
+/// What `forward -v` logs while it connects.
+fn log_of_forward(format: &[&str], variable: Option<&str>) -> String {
+    let (world, _names) = World::with_names();
+    let args = ["expose", "web.a@example.org", "--to", "127.0.0.1:1", "--allow", "any", "--json"];
+    let mut expose = world.start("a", &args);
+    expose.next_json();
+    let mut command = world.command("b", &["forward", "web.a@example.org", "-vv", "--json"]);
+    command.args(format).envs(variable.map(|value| ("WHIMBREL_LOG_FORMAT", value)));
+    let mut forward = Process::start(&mut command);
+    forward.next_json();
+    forward.signal(Signal::TERM);
+    forward.finish(LIMIT).succeeded().stderr.clone()
+}
+
+#[test]
+fn logs_are_text_without_colour_codes_unless_a_terminal_shows_them() {
+    let text = log_of_forward(&[], None);
+    assert!(text.contains("DEBUG whimbrel_transport"), "{text}");
+    assert!(!text.contains('\x1b'), "{text}");
+}
+
+#[test]
+fn logs_are_json_if_the_flag_or_the_environment_says_so() {
+    for (format, variable) in [(&["--log-format", "json"][..], None), (&[], Some("json"))] {
+        let text = log_of_forward(format, variable);
+        // What is told to people, as that there is a new identity, is no log.
+        assert!(!text.contains(" DEBUG "), "{text}");
+        let lines = text.lines().filter(|line| line.starts_with('{'));
+        let lines: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(lines.iter().any(|line| line["level"] == "DEBUG"), "{text}");
+        assert!(lines.iter().all(|line| line["timestamp"].is_string()), "{text}");
+    }
+    // The flag wins.
+    assert!(log_of_forward(&["--log-format", "text"], Some("json")).contains(" DEBUG "));
+}
+
+#[test]
+fn an_unknown_log_format_is_told() {
+    let world = World::new();
+    world.run("a", &["id", "--log-format", "xml"]).failed(2, &["xml", "text", "json"]);
+    let mut command = world.command("a", &["id"]);
+    let process = Process::start(command.env("WHIMBREL_LOG_FORMAT", "xml"));
+    process.output(LIMIT).failed(2, &["WHIMBREL_LOG_FORMAT=xml", "text or json"]);
+}

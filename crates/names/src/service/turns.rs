@@ -1,0 +1,69 @@
+//! How often peers may ask, by their keys and addresses.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use whimbrel_base::EndpointId;
+use whimbrel_transport::Connection;
+
+use super::rates::Rates;
+use crate::registry::Limits;
+
+/// Requests of this time may come at once.
+const BURST: Duration = Duration::from_secs(10);
+/// How soon a request that waits for its turn tries again.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Tries to redeem an invitation, in a minute and by one key. Codes have 80 random bits.
+const REDEEMS_PER_MINUTE: u32 = 10;
+
+/// What each key and each address may do how often, on this server.
+#[derive(Debug)]
+pub(super) struct Turns {
+    requests: Mutex<Rates<EndpointId>>,
+    redeems: Mutex<Rates<EndpointId>>,
+    new_names: Mutex<Rates<Option<IpAddr>>>,
+}
+
+impl Turns {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let requests = limits.requests_per_second.saturating_mul(BURST.as_secs() as u32);
+        Self {
+            requests: Mutex::new(Rates::new(requests, BURST)),
+            redeems: Mutex::new(Rates::new(REDEEMS_PER_MINUTE, Duration::from_secs(60))),
+            new_names: Mutex::new(Rates::new(limits.new_names_per_hour, Duration::from_secs(60 * 60))),
+        }
+    }
+
+    /// Waits until the peer may ask once more.
+    pub(super) async fn request(&self, peer: EndpointId) {
+        while !take(&self.requests, peer) {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether the peer may try one more invitation.
+    pub(super) fn redeem(&self, peer: EndpointId) -> bool {
+        take(&self.redeems, peer)
+    }
+
+    /// Whether one more new name may come from this address.
+    pub(super) fn new_name(&self, from: Option<IpAddr>) -> bool {
+        take(&self.new_names, from)
+    }
+}
+
+fn take<K: Eq + std::hash::Hash>(rates: &Mutex<Rates<K>>, key: K) -> bool {
+    // Nothing under this lock panics half-way through a change.
+    rates.lock().unwrap_or_else(PoisonError::into_inner).take(key, Instant::now())
+}
+
+/// Where a peer connects from: an IPv4 address, or the /64 network of an IPv6 one.
+pub(super) fn address(connection: &Connection) -> Option<IpAddr> {
+    let remote = connection.stats().paths.first()?.remote.ip().to_canonical();
+    Some(match remote {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        ip @ IpAddr::V4(_) => ip,
+    })
+}
