@@ -80,6 +80,7 @@ pub(crate) async fn register(network: &Network, user: &Name, invite: Option<&str
         id: network.id(),
         addrs: Vec::new(),
         sequence: next_sequence(None, UnixTime::from(SystemTime::now()).as_millis()),
+        expires: UnixTime::from(SystemTime::now()).saturating_add(MAX_LIFETIME),
         lifetime: MAX_LIFETIME,
         revoked: false,
     };
@@ -116,8 +117,9 @@ pub(crate) async fn withdraw(network: &Network, name: &Name) {
     if current.id != network.id() || current.addrs.iter().any(|addr| addr.port() != port) {
         return;
     }
-    let sequence = next_sequence(Some(current.sequence), UnixTime::from(SystemTime::now()).as_millis());
-    let record = Record::revocation(name.clone(), network.id(), sequence);
+    let now = UnixTime::from(SystemTime::now());
+    let sequence = next_sequence(Some(current.sequence), now.as_millis());
+    let record = Record::revocation(name.clone(), network.id(), sequence, now);
     let Ok(record) = SignedRecord::sign(record, &network.key, published.delegation().cloned()) else {
         return;
     };
