@@ -21,6 +21,8 @@ fn every_command_has_help_with_an_example_and_exit_codes() {
         "id accept",
         "names",
         "names serve",
+        "invite",
+        "join",
         "names invite",
         "trust",
         "trust show",

@@ -14,6 +14,7 @@
 pub mod address;
 pub mod admission;
 pub mod error;
+pub mod introduction;
 pub mod protocol;
 pub mod registry;
 pub mod resolver;
@@ -24,6 +25,7 @@ pub mod trust;
 pub use address::{ServiceAddress, ServiceAddressError};
 pub use admission::{Admission, Domain, Rule, Terms};
 pub use error::{ErrorCode, NamesError};
+pub use introduction::{Code, CodeError, Introduced, IntroductionError, Role, introduce};
 pub use registry::{Found, Limits, MeetingLimits, Registry, Watcher};
 pub use resolver::{AskError, Meeting, MeetingError, NameResolver};
 pub use service::{Service, ServiceStats};
