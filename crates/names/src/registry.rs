@@ -35,6 +35,7 @@ use crate::admission::{self, Admission, Domain, Terms};
 use crate::error::NamesError;
 use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
+mod devices;
 mod ownership;
 mod publish;
 #[cfg(test)]
@@ -151,7 +152,11 @@ impl Registry {
         match self.store.get(name).await? {
             None => Err(NamesError::NotFound(name.clone())),
             Some(Stored { entry, .. }) if entry.expires <= now => Err(NamesError::Expired(name.clone())),
-            Some(Stored { entry, .. }) => Ok(Found { record: entry.record, expires: entry.expires }),
+            Some(Stored { entry, .. }) => match self.check_device(&entry.record).await {
+                Ok(()) => Ok(Found { record: entry.record, expires: entry.expires }),
+                Err(NamesError::DelegationSuperseded(name)) => Err(NamesError::Revoked(name)),
+                Err(error) => Err(error),
+            },
         }
     }
 
