@@ -126,15 +126,7 @@ impl Access {
     /// can't be read.
     pub(crate) async fn open(flags: &AllowFlags, network: &Network, quiet: bool) -> Result<Self> {
         flags.check()?;
-        let access = Self {
-            inner: Arc::new(Inner {
-                rules: RwLock::default(),
-                changed: Notify::new(),
-                endpoint: network.endpoint.clone(),
-                known: network.known.clone(),
-                quiet,
-            }),
-        };
+        let access = Self::nobody(network, quiet);
         let mut by_flag = Vec::new();
         for entry in &flags.allow {
             by_flag.push(access.rule(entry)?);
@@ -151,6 +143,25 @@ impl Access {
             tokio::spawn(file::watch(access.clone(), file.clone()));
         }
         Ok(access)
+    }
+
+    /// Lets one key in, and nobody else.
+    pub(crate) fn only(key: EndpointId, network: &Network, quiet: bool) -> Self {
+        let access = Self::nobody(network, quiet);
+        access.put(Some(vec![Rule::Key(key)]), Vec::new());
+        access
+    }
+
+    fn nobody(network: &Network, quiet: bool) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                rules: RwLock::default(),
+                changed: Notify::new(),
+                endpoint: network.endpoint.clone(),
+                known: network.known.clone(),
+                quiet,
+            }),
+        }
     }
 
     /// For the listener.

@@ -49,6 +49,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Id(commands::id::Id),
     Trust(commands::trust::Trust),
+    Invite(commands::invite::Invite),
+    Join(commands::invite::Join),
     Names(commands::names::Names),
     Expose(commands::expose::Expose),
     Forward(commands::forward::Forward),

@@ -5,6 +5,7 @@ pub(crate) mod expose;
 pub(crate) mod forward;
 pub(crate) mod help;
 pub(crate) mod id;
+pub(crate) mod invite;
 pub(crate) mod names;
 pub(crate) mod paths;
 pub(crate) mod pipe;

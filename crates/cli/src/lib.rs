@@ -12,6 +12,7 @@
 //! serving            commands that let peers in until they are stopped
 //! network            an endpoint set up as the flags say; how it ends
 //! access             who is let in
+//! meeting            two machines that learn each other's keys by a code
 //! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
 //! sockets, files     local sockets, counted; how many files may be open
 //! transfer           files that arrive whole
@@ -30,6 +31,7 @@ mod identity;
 mod lasting;
 mod logging;
 mod manager;
+mod meeting;
 mod multipath;
 mod naming;
 mod network;
@@ -92,6 +94,8 @@ async fn dispatch(cli: Cli) -> Result<()> {
     let globals = &cli.globals;
     match cli.command {
         Command::Id(args) => commands::id::run(globals, args).await,
+        Command::Invite(args) => commands::invite::run(globals, args).await,
+        Command::Join(args) => commands::invite::run_join(globals, args).await,
         Command::Trust(args) => commands::trust::run(globals, args).await,
         Command::Names(args) => commands::names::run(globals, args).await,
         Command::Expose(args) => commands::expose::run(globals, args).await,

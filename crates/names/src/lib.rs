@@ -14,6 +14,7 @@
 pub mod address;
 pub mod admission;
 pub mod error;
+pub mod introduction;
 pub mod protocol;
 pub mod readers;
 pub mod registry;
@@ -25,6 +26,7 @@ pub mod trust;
 pub use address::{ServiceAddress, ServiceAddressError};
 pub use admission::{Admission, Domain, Rule, Terms};
 pub use error::{ErrorCode, NamesError};
+pub use introduction::{Code, CodeError, Introduced, IntroductionError, Role, introduce};
 pub use readers::{Reader, Readers};
 pub use registry::{Found, Limits, MeetingLimits, Registry, Watcher};
 pub use resolver::{AskError, Meeting, MeetingError, NameResolver};

@@ -42,6 +42,7 @@ use crate::error::NamesError;
 use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
 mod access;
+mod devices;
 mod ownership;
 mod publish;
 #[cfg(test)]
@@ -167,7 +168,11 @@ impl Registry {
         match found {
             None => Err(NamesError::NotFound(name.clone())),
             Some(Stored { entry, .. }) if entry.expires <= now => Err(NamesError::Expired(name.clone())),
-            Some(Stored { entry, .. }) => Ok(Found { record: entry.record, expires: entry.expires }),
+            Some(Stored { entry, .. }) => match self.check_device(&entry.record).await {
+                Ok(()) => Ok(Found { record: entry.record, expires: entry.expires }),
+                Err(NamesError::DelegationSuperseded(name)) => Err(NamesError::Revoked(name)),
+                Err(error) => Err(error),
+            },
         }
     }
 
@@ -190,6 +195,7 @@ impl Registry {
         let mut watcher = Watchers::watch(&self.watchers, self.store.clone(), name, peer, after)?;
         if let Some(Stored { entry, .. }) = self.store.get(name).await?
             && entry.expires > now
+            && self.check_device(&entry.record).await.is_ok()
         {
             watcher.start_with(entry);
         }

@@ -2,17 +2,21 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde_json::json;
 use tokio::sync::mpsc;
-use whimbrel_base::Name;
+use whimbrel_base::{Name, Ticket};
+use whimbrel_names::Code;
 use whimbrel_transport::Connection;
 
 use crate::access::{Access, AllowFlags, Guests};
+use crate::commands::invite;
 use crate::failure;
 use crate::manager::Ready;
+use crate::meeting::{Acquaintance, Message, Purpose};
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
 use crate::options::{Globals, after};
@@ -22,6 +26,10 @@ use crate::transfer::Trouble;
 use crate::transfer::receiving::{Inbox, Received, receive};
 use crate::{output, serving};
 
+/// How long a sender whose code was used may take to come.
+const SENDER_LIMIT: Duration = Duration::from_secs(60);
+/// Addresses of a ticket that is told in a meeting.
+const TICKET_ADDRESSES: usize = 8;
 /// Files that may be on their way at once on one connection.
 const RESULTS: usize = 64;
 
@@ -33,9 +41,13 @@ const RESULTS: usize = 64;
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
+  whimbrel receive harvest-otter-violin
   whimbrel receive --as inbox.laptop.bob@example.org --allow ada@example.org --dir ~/incoming
   whimbrel receive --allow any --once"))]
 pub(crate) struct Receive {
+    /// The code that `whimbrel send` printed: takes what is sent with it, and ends
+    #[arg(num_args = 0..=3, value_name = "CODE", conflicts_with_all = ["as", "allow", "allow_from"])]
+    code: Vec<String>,
     /// The name to be reached under; without it, a ticket is printed
     #[arg(long = "as", id = "as", value_name = "NAME")]
     name: Option<Name>,
@@ -58,13 +70,22 @@ pub(crate) struct Receive {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
-    args.allow.check()?;
+    let code = match &args.code[..] {
+        [] => {
+            args.allow.check()?;
+            None
+        }
+        words => Some(invite::code(words)?),
+    };
     let directory = std::fs::metadata(&args.dir)
         .with_context(|| format!("cannot receive into {}", args.dir.display()))?;
     if !directory.is_dir() {
         bail!("cannot receive into {}: it is no directory", args.dir.display());
     }
-    let serve = async |network: &Network| serve(globals, &args, network).await;
+    let serve = async |network: &Network| match &code {
+        Some(code) => take_by_code(globals, &args, code, network).await,
+        None => serve(globals, &args, network).await,
+    };
     let wish = Wish { config: args.paths.config(), ..Wish::default() };
     serving::until_stopped(globals, wish, args.name.as_ref(), serve).await
 }
@@ -92,13 +113,43 @@ async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<(
     }
     let board = Board::new(globals.quiet);
     let inbox = Inbox::new(args.dir.clone(), args.overwrite, board.clone());
-    take(args, guests, inbox, board).await
+    take(args, None, guests, inbox, board).await
 }
 
-/// Takes files until stopped, or until the first one is done with.
-async fn take(args: &Receive, guests: Guests, inbox: Inbox, board: Board) -> Result<()> {
+/// Takes what is sent by whoever made the code.
+async fn take_by_code(globals: &Globals, args: &Receive, code: &Code, network: &Network) -> Result<()> {
+    let mut other = Acquaintance::join(network, code).await?;
+    let access = Access::only(other.id(), network, globals.quiet);
+    let mut guests = serving::listen(globals, network, None, true, access).await?;
+    other.greeting(&[Purpose::File]).await?;
+    let ticket = Some(bounded(network.ticket(None)));
+    other.say(&Message::Greeting { purpose: Purpose::File, user: None, ticket }).await?;
+    other.end().await;
+    let _reporter = Reporter::start(network, About::new("receive", None), globals.quiet);
+    let board = Board::new(globals.quiet);
+    let inbox = Inbox::new(args.dir.clone(), args.overwrite, board.clone());
+    let first = tokio::time::timeout(SENDER_LIMIT, guests.accept()).await.ok().flatten();
+    let first = first.context("the sender did not come; start again on both sides")?;
+    take(args, Some(first), guests, inbox, board).await
+}
+
+/// A ticket that fits into a message of a meeting.
+fn bounded(ticket: Ticket) -> Ticket {
+    Ticket::new(ticket.id(), ticket.addrs().iter().copied().take(TICKET_ADDRESSES), None)
+}
+
+/// Takes files until stopped, or until the first one is done with: with --once, and by code, where its sender is
+/// there already.
+async fn take(
+    args: &Receive,
+    first: Option<Connection>,
+    guests: Guests,
+    inbox: Inbox,
+    board: Board,
+) -> Result<()> {
     let (results, mut done) = mpsc::channel(RESULTS);
-    let accepting = tokio::spawn(accept(guests, Arc::new(inbox), results));
+    let once = args.once || first.is_some();
+    let accepting = tokio::spawn(accept(first, guests, Arc::new(inbox), results));
     let result = loop {
         let Some((peer, result)) = done.recv().await else { break Ok(()) };
         match result {
@@ -106,11 +157,11 @@ async fn take(args: &Receive, guests: Guests, inbox: Inbox, board: Board) -> Res
                 if let Err(error) = announce(args, &received, &board) {
                     break Err(error);
                 }
-                if args.once {
+                if once {
                     break Ok(());
                 }
             }
-            Err(Trouble::Here(error)) if args.once => break Err(error),
+            Err(Trouble::Here(error)) if once => break Err(error),
             Err(Trouble::Here(error)) => board.note(&format!("from {peer}: {}", failure::line(&error))),
             Err(Trouble::Refused(reason)) => board.note(&format!("from {peer}: {reason}")),
             Err(Trouble::Lost(error)) => {
@@ -136,10 +187,16 @@ fn announce(args: &Receive, received: &Received, board: &Board) -> Result<()> {
 
 type Results = mpsc::Sender<(String, Result<Received, Trouble>)>;
 
-async fn accept(mut guests: Guests, inbox: Arc<Inbox>, results: Results) {
-    while let Some(connection) = guests.accept().await {
+async fn accept(first: Option<Connection>, mut guests: Guests, inbox: Arc<Inbox>, results: Results) {
+    let serve = |connection: Connection| {
         tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
         tokio::spawn(serve_connection(connection, inbox.clone(), results.clone()));
+    };
+    if let Some(first) = first {
+        serve(first);
+    }
+    while let Some(connection) = guests.accept().await {
+        serve(connection);
     }
 }
 

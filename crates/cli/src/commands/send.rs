@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::failure::{self, Failure};
 use crate::lasting::Lasting;
+use crate::meeting::{self, Acquaintance, Message, Purpose};
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
 use crate::options::{Globals, after};
@@ -27,14 +28,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 ///
 /// The file arrives whole or not at all: its SHA-256 is compared. If either side moves, goes away or
 /// dies, the transfer goes on where it was when both are back; if this command died, start it again.
+/// Without --to, a code of three words is printed, for `whimbrel receive CODE` on the other machine.
 #[derive(Args)]
-#[command(after_help = after("Example:\n  whimbrel send holiday.tar --to inbox.laptop.bob@example.org"))]
+#[command(after_help = after("\
+Examples:
+  whimbrel send holiday.tar                  (prints a code; there: whimbrel receive CODE)
+  whimbrel send holiday.tar --to inbox.laptop.bob@example.org"))]
 pub(crate) struct Send {
     /// The file
     file: PathBuf,
-    /// The receiver, always to be given: a name, or a ticket that `whimbrel receive` printed
+    /// The receiver: a name, or a ticket that `whimbrel receive` printed; without it, a code is printed
     #[arg(long, value_name = "NAME|TICKET")]
-    to: Peer,
+    to: Option<Peer>,
     /// Send at most so many MiB a second
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
@@ -52,15 +57,15 @@ pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
     let network = Arc::new(Network::start(globals, identity::of_user(globals)?.key, wish).await?);
     let start = Instant::now();
     let result = tokio::select! {
-        result = until_sent(globals, &args, &name, &network) => result,
+        result = find_and_send(globals, &args, &name, &network) => result,
         request = shutdown.requested() => Err(request.error()),
     };
     network.close().await;
-    let sent = result?;
+    let (to, sent) = result?;
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
         return output::json(&json!({
-            "file": args.file, "to": args.to.to_string(), "size": sent.size,
+            "file": args.file, "to": to.to_string(), "size": sent.size,
             "sent": sent.size - sent.resumed_from, "resumed_from": sent.resumed_from,
             "sha256": sent.sha256, "seconds": seconds,
         }));
@@ -87,10 +92,47 @@ fn check(file: &std::path::Path) -> Result<String> {
         .to_owned())
 }
 
-async fn until_sent(globals: &Globals, args: &Send, name: &str, network: &Arc<Network>) -> Result<Sent> {
-    let about = About::new("send", Some(args.to.to_string()));
+async fn find_and_send(
+    globals: &Globals,
+    args: &Send,
+    name: &str,
+    network: &Arc<Network>,
+) -> Result<(Peer, Sent)> {
+    let to = match &args.to {
+        Some(to) => to.clone(),
+        None => meet(globals, args.json, network).await?,
+    };
+    let sent = until_sent(globals, args, name, network, &to).await?;
+    Ok((to, sent))
+}
+
+/// Waits for a receiver who knows the code.
+async fn meet(globals: &Globals, as_json: bool, network: &Network) -> Result<Peer> {
+    let mut other = Acquaintance::wait(network, |code| {
+        if as_json {
+            return output::json(&json!({ "code": code.to_string() }));
+        }
+        meeting::show(globals.quiet, "receive", code)
+    })
+    .await?;
+    other.say(&Message::Greeting { purpose: Purpose::File, user: None, ticket: None }).await?;
+    let greeting = other.greeting(&[Purpose::File]).await?;
+    let ticket = greeting.ticket.filter(|ticket| ticket.id() == other.id());
+    let ticket = ticket.context("the other side does not say where it is; update the older program")?;
+    other.end().await;
+    Ok(Peer::Ticket(ticket))
+}
+
+async fn until_sent(
+    globals: &Globals,
+    args: &Send,
+    name: &str,
+    network: &Arc<Network>,
+    to: &Peer,
+) -> Result<Sent> {
+    let about = About::new("send", Some(to.to_string()));
     let _reporter = Reporter::start(network, about, globals.quiet);
-    let lasting = Lasting::new(network.clone(), args.to.clone());
+    let lasting = Lasting::new(network.clone(), to.clone());
     // Who never was there is not waited for; who was there once is.
     lasting.connection().await?;
     let board = Board::new(globals.quiet);
@@ -102,7 +144,7 @@ async fn until_sent(globals: &Globals, args: &Send, name: &str, network: &Arc<Ne
             Ok(stream) => match send(stream, &file, &board).await {
                 Ok(sent) => return Ok(sent),
                 Err(Trouble::Refused(reason)) => {
-                    return Err(anyhow!("{} does not take {name}: {reason}", args.to));
+                    return Err(anyhow!("{to} does not take {name}: {reason}"));
                 }
                 Err(Trouble::Here(error)) => return Err(error),
                 Err(Trouble::Lost(error)) => {
@@ -115,7 +157,7 @@ async fn until_sent(globals: &Globals, args: &Send, name: &str, network: &Arc<Ne
             }
             Err(error) => error,
         };
-        board.note(&format!("waiting for {}: {}", args.to, failure::line(&problem)));
+        board.note(&format!("waiting for {to}: {}", failure::line(&problem)));
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

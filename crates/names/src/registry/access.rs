@@ -2,6 +2,7 @@
 
 use whimbrel_base::{EndpointId, UnixTime};
 
+use super::devices;
 use crate::error::NamesError;
 use crate::readers::{Reader, Readers};
 use crate::store::{Entry, Store};
@@ -37,6 +38,9 @@ pub(super) async fn may_read(
         let Some(own) = store.get(&name).await? else { continue };
         let own = own.entry;
         let counts = own.expires > now && !own.record.record().revoked;
+        if devices::is_superseded(store, &own.record).await? {
+            continue;
+        }
         let is_users_key = name == name.user() && own.held_until > now;
         if own.owner() == *peer && (counts || is_users_key) {
             return Ok(true);

@@ -110,6 +110,7 @@ impl Registry {
         for _ in 0..ATTEMPTS {
             let user = self.user_of(name).await?;
             let right = ownership::right(&record, user.as_ref(), now)?;
+            self.check_device(&record).await?;
             let old = self.store.get(name).await?;
             let is_owner = old.as_ref().is_some_and(|old| old.entry.owner() == peer);
             if right == Right::Own && !is_owner {
@@ -182,6 +183,7 @@ impl Registry {
             }
             let user = self.user_of(name).await?;
             let right = ownership::right(&old.entry.record, user.as_ref(), now)?;
+            self.check_device(&old.entry.record).await?;
             let new = self.renewed(&old.entry, right, now);
             // A write for each of many heartbeats is expensive, and a heartbeat soon after another gains
             // little.

@@ -45,7 +45,9 @@ pub(in crate::service) async fn serve(arrival: Arrival, shared: &Shared) -> Resu
         ended = send_on(&mut read, MeetingFrames::new(rest), to) => ended,
         ended = deliver(&mut write, from) => ended,
         () = tokio::time::sleep_until(ends) => Ok(()),
-    }
+    }?;
+    // Dropped, the stream would be reset, and what was delivered last lost on the way.
+    Ok(write.shutdown().await?)
 }
 
 async fn answer(write: &mut SendHalf, request: u64, response: Response) -> Result<(), Broken> {

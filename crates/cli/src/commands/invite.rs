@@ -1,0 +1,209 @@
+//! `whimbrel invite` and `whimbrel join`: two machines learn each other's keys by three words.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use serde_json::json;
+use whimbrel_base::{Delegation, Name, NameKind, UnixTime};
+use whimbrel_names::{Code, Origin};
+
+use crate::failure::Failure;
+use crate::meeting::{self, Acquaintance, Message, Purpose};
+use crate::naming::{self, Registered};
+use crate::network::{Network, Wish};
+use crate::options::{Globals, after, duration};
+use crate::shutdown::Shutdown;
+use crate::{identity, output, places};
+
+/// Print a code by which another machine or user gets to know this one
+///
+/// Tell the three words to somebody you trust, or type them at your other machine: `whimbrel join CODE`. The
+/// code works once, for ten minutes. Both sides then know each other's keys, and each other's user names if
+/// both have one. With --device, the other machine gets one of your names.
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel invite --as ada@example.org
+  whimbrel invite --device laptop.ada@example.org    (the other machine may use this name then)"))]
+pub(crate) struct Invite {
+    /// Your user name, for the other side to remember
+    #[arg(long = "as", id = "as", value_name = "USER")]
+    user: Option<Name>,
+    /// Give the other machine this device's or service's name
+    #[arg(long, value_name = "NAME", conflicts_with = "as")]
+    device: Option<Name>,
+    /// How long the other machine may use the name: a number and s, m, h or d
+    #[arg(long = "for", value_name = "TIME", default_value = "365d", value_parser = duration, requires = "device")]
+    duration: Duration,
+    /// Print JSON objects: one with the code, one with the result
+    #[arg(long)]
+    json: bool,
+}
+
+/// Use a code of `whimbrel invite`
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel join harvest-otter-violin
+  whimbrel join harvest-otter-violin --as bob@example.org"))]
+pub(crate) struct Join {
+    /// The three words
+    #[arg(required = true, num_args = 1..=3, value_name = "CODE")]
+    code: Vec<String>,
+    /// Your user name, for the other side to remember
+    #[arg(long = "as", id = "as", value_name = "USER")]
+    user: Option<Name>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads the words of a code, however they were separated.
+pub(crate) fn code(words: &[String]) -> Result<Code> {
+    words.join(" ").parse().map_err(|error: whimbrel_names::CodeError| Failure::usage(error.to_string()))
+}
+
+pub(crate) async fn run(globals: &Globals, args: Invite) -> Result<()> {
+    if let Some(device) = args.device.as_ref().filter(|device| device.kind() == NameKind::User) {
+        return Err(Failure::usage(format!(
+            "{device} is a user's name; name a device, as in laptop.{device}"
+        )));
+    }
+    with_network(globals, async |network| invite(globals, &args, network).await).await
+}
+
+pub(crate) async fn run_join(globals: &Globals, args: Join) -> Result<()> {
+    let code = code(&args.code)?;
+    with_network(globals, async |network| join(&args, &code, network).await).await
+}
+
+/// Runs until done or interrupted, and closes the endpoint in order.
+async fn with_network(globals: &Globals, work: impl AsyncFnOnce(&Network) -> Result<()>) -> Result<()> {
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let network = Network::start(globals, identity::of_user(globals)?.key, Wish::default()).await?;
+    let result = tokio::select! {
+        result = work(&network) => result,
+        request = shutdown.requested() => Err(request.error()),
+    };
+    network.close().await;
+    result
+}
+
+async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<()> {
+    let user = args.device.as_ref().map(Name::user).or_else(|| args.user.clone());
+    if let Some(user) = &user {
+        claim(network, user).await?;
+    }
+    let purpose = if args.device.is_some() { Purpose::Device } else { Purpose::Users };
+    let mut other = Acquaintance::wait(network, |code| {
+        if args.json {
+            return output::json(&json!({ "code": code.to_string() }));
+        }
+        meeting::show(globals.quiet, "join", code)
+    })
+    .await?;
+    other.say(&Message::Greeting { purpose, user, ticket: None }).await?;
+    let theirs = other.greeting(&[Purpose::Users, Purpose::Device]).await?;
+    let met = remember(network, &mut other, theirs.user).await?;
+    if let Some(device) = &args.device {
+        let now = UnixTime::from(SystemTime::now());
+        let end = now.saturating_add(args.duration);
+        let delegation = Delegation::sign(device.clone(), other.id(), now, end, &network.key)
+            .map_err(|error| Failure::usage(error.to_string()))?;
+        other.say(&Message::Delegation(delegation.to_string())).await?;
+    }
+    other.say(&Message::Done).await?;
+    expect_done(&mut other).await?;
+    let id = other.id();
+    other.end().await;
+    report(args.json, id, met.as_ref(), args.device.as_ref().map(|device| (device, "the other machine")))
+}
+
+async fn join(args: &Join, code: &Code, network: &Network) -> Result<()> {
+    if let Some(user) = &args.user {
+        claim(network, user).await?;
+    }
+    let mut other = Acquaintance::join(network, code).await?;
+    let theirs = other.greeting(&[Purpose::Users, Purpose::Device]).await?;
+    let user = args.user.clone();
+    other.say(&Message::Greeting { purpose: theirs.purpose, user, ticket: None }).await?;
+    let met = remember(network, &mut other, theirs.user).await?;
+    let mut given = None;
+    if theirs.purpose == Purpose::Device {
+        let Message::Delegation(text) = other.hear().await? else {
+            bail!("the other side gives no name; update the older program");
+        };
+        let delegation = meeting::delegation(&text, other.id(), network.id())?;
+        identity::store_delegation(&places::config()?, &delegation)?;
+        given = Some(delegation.name().clone());
+    }
+    expect_done(&mut other).await?;
+    other.say(&Message::Done).await?;
+    let id = other.id();
+    other.end().await;
+    report(args.json, id, met.as_ref(), given.as_ref().map(|name| (name, "this machine")))
+}
+
+/// Makes sure that a user name is this key's before it is told to others.
+async fn claim(network: &Network, user: &Name) -> Result<()> {
+    if user.kind() != NameKind::User {
+        return Err(Failure::usage(format!("{user} is no user's name; that is {}", user.user())));
+    }
+    match naming::register(network, user, None).await? {
+        Registered::New | Registered::Already => Ok(()),
+        Registered::ForAnother => {
+            let message = format!("{user} belongs to another key; run this where that key is");
+            Err(Failure::new(Failure::REFUSED, message).into())
+        }
+    }
+}
+
+/// Pins the other side's user name to its key, if the name service gives it to the same key.
+async fn remember(network: &Network, other: &mut Acquaintance, user: Option<Name>) -> Result<Option<Name>> {
+    let Some(user) = user else { return Ok(None) };
+    let checked = check(network, other, &user).await;
+    if let Err(error) = &checked {
+        other.refuse(&crate::failure::line(error)).await;
+    }
+    checked?;
+    Ok(Some(user))
+}
+
+async fn check(network: &Network, other: &Acquaintance, user: &Name) -> Result<()> {
+    let record = network.resolver()?.lookup_record(user).await;
+    let record = record.with_context(|| format!("cannot check that the other side is {user}"))?;
+    if user.kind() != NameKind::User || record.authority() != other.id() {
+        let message = format!("the other side says that it is {user}, which belongs to another key");
+        return Err(Failure::new(Failure::UNTRUSTED, message).into());
+    }
+    network.known.confirm(user, other.id(), Origin::Code, SystemTime::now().into())?;
+    Ok(())
+}
+
+async fn expect_done(other: &mut Acquaintance) -> Result<()> {
+    match other.hear().await? {
+        Message::Done => Ok(()),
+        _ => bail!("the other side goes on with something else; update the older program"),
+    }
+}
+
+fn report(
+    as_json: bool,
+    id: whimbrel_base::EndpointId,
+    met: Option<&Name>,
+    given: Option<(&Name, &str)>,
+) -> Result<()> {
+    if as_json {
+        let given = given.map(|(name, _)| name.to_string());
+        return output::json(&json!({ "id": id.to_string(), "user": met.map(Name::as_str), "given": given }));
+    }
+    match met {
+        Some(user) => output::line(format!("{user} is {id}"))?,
+        None => output::line(format!("the other machine is {id}"))?,
+    }
+    match given {
+        Some((name, who)) => output::line(format!("{who} may use {name} now")),
+        None => Ok(()),
+    }
+}
