@@ -9,7 +9,8 @@
 #
 # One thing is a stand-in: rustup's installer, in whose place this host's own toolchain is mounted. With
 # REAL_RUSTUP=1 it is the real one. OLD_RUST=1 installs the distribution's own, older Rust first. With
-# PACKAGE=FILE.deb, a package that `make dist` made is installed, run and purged at the end.
+# PACKAGE=FILE.deb, a package that `make dist` made is installed, run and purged at the end. With COMMAND=./test,
+# or another command of the checkout, that runs instead of ./demo.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -125,6 +126,14 @@ try() { # suite
 		inside 0:0 sh -c 'apt-get -qq update && apt-get -qq -y --no-install-recommends install cargo && cargo --version'
 		[ "$status" = 0 ] || fail "cannot install the distribution's cargo: $(tail -n 1 "$root/output")"
 		echo "  the distribution's own: $(tail -n 1 "$root/output")"
+	fi
+	if [ -n "${COMMAND:-}" ]; then
+		since=$(date +%s)
+		inside 0:0 sh -c "cd /whimbrel && $COMMAND"
+		succeeded "$COMMAND" "$since"
+		grep -E '^test result|^[0-9]+ passed' "$root/output" | sed 's/^/    /'
+		clean
+		return
 	fi
 	since=$(date +%s)
 	inside 0:0 /whimbrel/demo

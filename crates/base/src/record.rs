@@ -1,7 +1,7 @@
 //! Records: an endpoint's signed statement of its name and addresses.
 //!
-//! A record holds for its lifetime after a name service took it in, and is replaced by one with a higher
-//! sequence number. It is signed by the endpoint that it is about, so a name service can withhold it but not
+//! A record holds for its lifetime after a name service took it in, and never beyond the end that its
+//! endpoint signed; it is replaced by one with a higher sequence number. It is signed by the endpoint that it is about, so a name service can withhold it but not
 //! forge it. Who may speak for which name is told in [`delegation`](crate::delegation).
 //!
 //! # Bytes
@@ -9,16 +9,20 @@
 //!
 //! | bytes | field |
 //! | --- | --- |
-//! | 1 | version: 1 |
+//! | 1 | version: 2 |
 //! | 1 | flags: bit 0 revoked, bit 1 a delegation follows; the others are zero |
 //! | 1 + n | length of the name, then the name in lower-case ASCII |
 //! | 32 | endpoint id |
 //! | 8 | sequence number |
+//! | 8 | end, unix seconds: from then on nobody uses the record |
 //! | 4 | lifetime in seconds, 1 to 604800 |
 //! | 1 | number of addresses, 0 to 16; 0 in a revoked record |
 //! | 7 or 19 each | an address: 4 or 6; then 4 or 16 bytes of IP address; then 2 bytes of port. No two alike, none of them unspecified, multicast, broadcast or IPv4-mapped, port not 0 |
 //! | 0 or more | the delegation, if flag bit 1 says so, laid out as in [`delegation`](crate::delegation); it covers the name and is for the endpoint id |
-//! | 64 | the endpoint's Ed25519 signature over `whimbrel record v1`, a zero byte, and all bytes above |
+//! | 64 | the endpoint's Ed25519 signature over `whimbrel record v2`, a zero byte, and all bytes above |
+//!
+//! Version 1 has no end, and `whimbrel record v1` in its signature. It is still read: it ends seven days after
+//! its sequence number, read as unix milliseconds. It is no longer written.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +32,7 @@ use crate::address::{AddressScope, MAX_ADDRESSES};
 use crate::delegation::Delegation;
 use crate::key::{EndpointId, SecretKey, Signature};
 use crate::wire::{DecodeError, signed_message};
-use crate::{Name, NameKind};
+use crate::{Name, NameKind, UnixTime};
 
 mod codec;
 #[cfg(test)]
@@ -40,7 +44,8 @@ pub const MAX_RECORD_BYTES: usize = 2048;
 /// The longest time a record may hold without a sign of life: seven days.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-const PURPOSE: &str = "whimbrel record v1";
+const PURPOSE_1: &str = "whimbrel record v1";
+const PURPOSE_2: &str = "whimbrel record v2";
 
 /// What an endpoint says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +59,9 @@ pub struct Record {
     pub addrs: Vec<SocketAddr>,
     /// Newer records of a name have higher numbers; make them with [`next_sequence`].
     pub sequence: u64,
+    /// From then on nobody uses it, whatever a name service says: whole seconds. Name services and resolvers
+    /// refuse an end that is more than [`MAX_LIFETIME`] ahead of their clock.
+    pub expires: UnixTime,
     /// How long this holds after the name service took it in or heard a heartbeat: whole seconds, at least
     /// one, at most [`MAX_LIFETIME`].
     pub lifetime: Duration,
@@ -62,9 +70,15 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record that withdraws `name`.
-    pub fn revocation(name: Name, id: EndpointId, sequence: u64) -> Self {
-        Self { name, id, addrs: Vec::new(), sequence, lifetime: MAX_LIFETIME, revoked: true }
+    /// The record that withdraws `name` from `now` on, for as long as a record may hold.
+    pub fn revocation(name: Name, id: EndpointId, sequence: u64, now: UnixTime) -> Self {
+        let expires = now.saturating_add(MAX_LIFETIME);
+        Self { name, id, addrs: Vec::new(), sequence, expires, lifetime: MAX_LIFETIME, revoked: true }
+    }
+
+    /// Whether its end has come.
+    pub fn is_expired(&self, now: UnixTime) -> bool {
+        self.expires <= now
     }
 }
 
@@ -88,8 +102,8 @@ pub struct SignedRecord {
 impl SignedRecord {
     /// Signs a record with the key of the endpoint that it is about.
     ///
-    /// Addresses are made [portable](crate::address::portable) and repeated ones dropped; the lifetime is cut
-    /// to whole seconds. [`record`](Self::record) has them in that form.
+    /// Addresses are made [portable](crate::address::portable) and repeated ones dropped; the lifetime and
+    /// the end are cut to whole seconds. [`record`](Self::record) has them in that form.
     ///
     /// # Errors
     /// [`RecordError`] when the record breaks a rule that [`decode`](Self::decode) would refuse it for.
@@ -109,9 +123,10 @@ impl SignedRecord {
             }
         }
         record.lifetime = Duration::from_secs(record.lifetime.as_secs());
+        record.expires = UnixTime::from_secs(record.expires.as_secs());
         check(&record, delegation.as_ref())?;
         let mut bytes = codec::content(&record, delegation.as_ref());
-        let signature = key.sign(&signed_message(PURPOSE, &bytes));
+        let signature = key.sign(&signed_message(PURPOSE_2, &bytes));
         bytes.extend_from_slice(&signature.to_bytes());
         Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), bytes: bytes.into() })
     }
@@ -121,16 +136,17 @@ impl SignedRecord {
     ///
     /// It needs no clock and knows no owners. What remains to be asked: whether
     /// [`authority`](Self::authority) is the owner of the user name, whether the delegation [has
-    /// expired](Delegation::is_expired), and whether the sequence number is new.
+    /// expired](Delegation::is_expired) or the record [itself](Record::is_expired), and whether the sequence number is new.
     ///
     /// # Errors
     /// [`RecordError::Forged`] or [`RecordError::ForgedDelegation`].
     pub fn verify(&self) -> Result<&Record, RecordError> {
         let (content, signature) =
             self.bytes.split_last_chunk::<{ Signature::LENGTH }>().ok_or(DecodeError::Truncated)?;
+        let purpose = if content.first() == Some(&1) { PURPOSE_1 } else { PURPOSE_2 };
         self.record
             .id
-            .verify(&signed_message(PURPOSE, content), &Signature::from_bytes(signature))
+            .verify(&signed_message(purpose, content), &Signature::from_bytes(signature))
             .map_err(|_| RecordError::Forged)?;
         if let Some(delegation) = &self.delegation {
             delegation.verify().map_err(|_| RecordError::ForgedDelegation)?;

@@ -71,6 +71,15 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
+    /// Unix seconds that a [`UnixTime`](crate::UnixTime) can hold as they are.
+    pub(crate) fn whole_seconds(&mut self) -> Result<u64, DecodeError> {
+        let seconds = self.u64()?;
+        if seconds > u64::MAX / 1000 {
+            return Err(DecodeError::Malformed("time"));
+        }
+        Ok(seconds)
+    }
+
     pub(crate) fn id(&mut self) -> Result<EndpointId, DecodeError> {
         self.array().map(|bytes| EndpointId::from_bytes(&bytes))
     }

@@ -69,6 +69,7 @@ fn the_record_is_true() {
         id: laptop().id(),
         addrs: ["192.0.2.1:4480", "[2001:db8::1]:4480"].map(|addr| addr.parse().unwrap()).to_vec(),
         sequence: ISSUED * 1000,
+        expires: UnixTime::from_secs(ISSUED + 604_800),
         lifetime: Duration::from_secs(3600),
         revoked: false,
     };

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use whimbrel_base::{
     Delegation, MAX_LIFETIME, Name, NameKind, Record, SignedRecord, UnixTime, next_sequence,
 };
-use whimbrel_names::{AskError, ErrorCode, Origin};
+use whimbrel_names::{AskError, ErrorCode, NameResolver, Origin};
 
 use crate::failure::Failure;
 use crate::network::Network;
@@ -80,6 +80,7 @@ pub(crate) async fn register(network: &Network, user: &Name, invite: Option<&str
         id: network.id(),
         addrs: Vec::new(),
         sequence: next_sequence(None, UnixTime::from(SystemTime::now()).as_millis()),
+        expires: UnixTime::from(SystemTime::now()).saturating_add(MAX_LIFETIME),
         lifetime: MAX_LIFETIME,
         revoked: false,
     };
@@ -93,6 +94,54 @@ pub(crate) async fn register(network: &Network, user: &Name, invite: Option<&str
         Err(error) if error.code() == Some(ErrorCode::NameTaken) => Ok(Registered::ForAnother),
         Err(error) => Err(error).with_context(failed),
     }
+}
+
+/// Takes a device's or service's name back from the key that has it, with the user's key, and the names of the
+/// services on a device that were met here. The name service refuses what was delegated before.
+pub(crate) async fn revoke(network: &Network, name: &Name) -> Result<Vec<Name>> {
+    let resolver = network.resolver()?;
+    withdraw_as_user(network, resolver, name).await.with_context(|| format!("cannot revoke {name}"))?;
+    let mut revoked = vec![name.clone()];
+    let pins = network.known.pins()?;
+    let services =
+        pins.endpoints().map(|(known, _)| known).filter(|known| known.device().as_ref() == Some(name));
+    for service in services.filter(|service| *service != name) {
+        match withdraw_as_user(network, resolver, service).await {
+            Ok(()) => revoked.push(service.clone()),
+            // The service no longer gives it out in any case.
+            Err(error) => tracing::info!(%service, %error, "not withdrawn by itself"),
+        }
+    }
+    Ok(revoked)
+}
+
+async fn withdraw_as_user(network: &Network, resolver: &NameResolver, name: &Name) -> Result<(), AskError> {
+    let previous = match resolver.lookup_record(name).await {
+        Ok(record) => Some(record.record().sequence),
+        Err(error @ (AskError::Unreachable(_) | AskError::Closed)) => return Err(error),
+        Err(_) => None,
+    };
+    let now = UnixTime::from(SystemTime::now());
+    let invalid = |error: whimbrel_base::RecordError| AskError::Invalid(error.to_string());
+    let sequence = next_sequence(previous, now.as_millis());
+    let revocation = Record::revocation(name.clone(), network.id(), sequence.saturating_add(1), now);
+    let revocation = SignedRecord::sign(revocation, &network.key, None).map_err(invalid)?;
+    match resolver.revoke(revocation.clone()).await {
+        Err(error) if error.code() == Some(ErrorCode::NotFound) => {}
+        other => return other.map(drop),
+    }
+    // A name that was never published can be withdrawn once it is there.
+    let empty = Record {
+        name: name.clone(),
+        id: network.id(),
+        addrs: Vec::new(),
+        sequence,
+        expires: now.saturating_add(MAX_LIFETIME),
+        lifetime: MAX_LIFETIME,
+        revoked: false,
+    };
+    resolver.publish_record(SignedRecord::sign(empty, &network.key, None).map_err(invalid)?).await?;
+    resolver.revoke(revocation).await.map(drop)
 }
 
 /// Remembers that a user name is this key's own: whatever a name service says later.
@@ -116,8 +165,9 @@ pub(crate) async fn withdraw(network: &Network, name: &Name) {
     if current.id != network.id() || current.addrs.iter().any(|addr| addr.port() != port) {
         return;
     }
-    let sequence = next_sequence(Some(current.sequence), UnixTime::from(SystemTime::now()).as_millis());
-    let record = Record::revocation(name.clone(), network.id(), sequence);
+    let now = UnixTime::from(SystemTime::now());
+    let sequence = next_sequence(Some(current.sequence), now.as_millis());
+    let record = Record::revocation(name.clone(), network.id(), sequence, now);
     let Ok(record) = SignedRecord::sign(record, &network.key, published.delegation().cloned()) else {
         return;
     };

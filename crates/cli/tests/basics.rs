@@ -19,6 +19,7 @@ fn every_command_has_help_with_an_example_and_exit_codes() {
         "id register",
         "id delegate",
         "id accept",
+        "id revoke",
         "names",
         "names serve",
         "invite",

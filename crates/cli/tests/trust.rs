@@ -201,3 +201,42 @@ fn a_damaged_file_of_known_peers_is_told_and_nothing_is_trusted() {
     let refused = world.run("bob", &["pipe", NAME, "-q"]);
     refused.failed(6, &["known_peers:1:", "damaged"]);
 }
+
+#[test]
+fn a_lost_laptop_loses_its_names_and_its_connections() {
+    let (world, _names) = World::with_names();
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    let laptop = world.id("laptop");
+    let word = world.run("ada", &["id", "delegate", "laptop.ada@example.org", "--to", &laptop]);
+    world.run("laptop", &["id", "accept", word.succeeded().stdout.trim()]).succeeded();
+    // The laptop has a service, and is let in at bob's by its name.
+    let args = ["expose", "ssh.laptop.ada@example.org", "--to", &page("x"), "--allow", "any", "--json"];
+    let mut service = world.start("laptop", &args);
+    service.next_json();
+    let device = ["receive", "--as", "laptop.ada@example.org", "--allow", "any", "--json"];
+    let mut device = world.start("laptop", &device);
+    device.next_json();
+    let (name, owner) = ("web.bob@example.org", format!("ada@example.org={}", world.id("ada")));
+    let (to, allowed) = (shouting_server().to_string(), "laptop.ada@example.org");
+    let args = ["expose", name, "--to", &to, "--allow", allowed, "--pin", &owner, "--json", "-q"];
+    let mut bob = world.start("bob", &args);
+    bob.next_json();
+    let mut pipe = common::wait_for("the laptop to be let in", || {
+        let mut pipe = Process::start(world.command("laptop", &["pipe", name, "-q"]).stdin(Stdio::piped()));
+        let mut input = pipe.child.stdin.take().unwrap();
+        writeln!(input, "hello").unwrap();
+        pipe.try_line().map(|line| (line, pipe, input))
+    });
+    assert_eq!(pipe.0, "HELLO");
+
+    world.run("ada", &["id", "revoke", "laptop.ada@example.org"]).succeeded();
+    let start = Instant::now();
+    assert_ne!(pipe.1.finish(LIMIT).status.code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    world.run("laptop", &["pipe", name, "-q"]).failed(5, &[]);
+    for lost in ["laptop.ada@example.org", "ssh.laptop.ada@example.org"] {
+        world.run("carol", &["names", "lookup", lost, "-q"]).failed(3, &[lost]);
+    }
+    // Nobody but the user's key does so.
+    world.run("eve", &["id", "revoke", "phone.ada@example.org", "-q"]).failed(5, &["phone.ada@example.org"]);
+}

@@ -32,6 +32,10 @@ codes! {
     NotYours = 4,
     /// The record to revoke with does not revoke.
     NotARevocation = 5,
+    /// The record's own end has passed, or is too far ahead.
+    BadEnd = 6,
+    /// More readers than a record may have.
+    TooManyReaders = 7,
     /// The name belongs to another key.
     NameTaken = 10,
     /// The user name is not registered.
@@ -129,6 +133,19 @@ pub enum NamesError {
     /// The record to revoke with does not revoke.
     #[error("the record given to revoke {0} does not revoke it; sign one that says so")]
     NotARevocation(Name),
+    /// The record's own end has passed, or is more than seven days ahead.
+    #[error(
+        "the record of {name} ends at {end} (unix time), which has passed or is more than seven days ahead; set this machine's clock, and sign a new one"
+    )]
+    BadEnd {
+        /// The name of the record.
+        name: Name,
+        /// When it ends.
+        end: UnixTime,
+    },
+    /// More readers than a record may have.
+    #[error("a record has at most 32 readers; name users instead of their keys, or make it public")]
+    TooManyReaders,
     /// The name belongs to another key.
     #[error(
         "{0} belongs to another key; publish with that key, have its user delegate it to this one, or choose another name"
@@ -238,6 +255,8 @@ impl NamesError {
             Self::Forged(_) => ErrorCode::Forged,
             Self::NotYours(_) => ErrorCode::NotYours,
             Self::NotARevocation(_) => ErrorCode::NotARevocation,
+            Self::BadEnd { .. } => ErrorCode::BadEnd,
+            Self::TooManyReaders => ErrorCode::TooManyReaders,
             Self::NameTaken(_) => ErrorCode::NameTaken,
             Self::UserUnknown(_) => ErrorCode::UserUnknown,
             Self::NotTheUsers { .. } => ErrorCode::NotTheUsers,
@@ -289,8 +308,8 @@ mod tests {
     fn the_numbers_stay() {
         let numbers: Vec<u16> = ErrorCode::ALL.iter().map(|code| code.number()).collect();
         let known = [
-            1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 30, 31, 32, 33, 40, 41, 42, 43,
-            44, 50, 51,
+            1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 30, 31, 32, 33, 40, 41, 42,
+            43, 44, 50, 51,
         ];
         assert_eq!(numbers, known);
         for code in ErrorCode::ALL {

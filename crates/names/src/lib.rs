@@ -8,14 +8,15 @@
 //! ```
 //!
 //! The service can withhold records but not forge them: they are signed by their endpoints, and whoever looks
-//! one up verifies it ([`whimbrel_base::record`]). Nothing below [`service`] and [`resolver`] reads a clock;
-//! the time is passed in.
+//! one up verifies it ([`whimbrel_base::record`]). Nothing below [`service`] and [`resolver`] reads a clock, the
+//! time is passed in; except that a watcher does, when it asks whether its peer may read what comes.
 
 pub mod address;
 pub mod admission;
 pub mod error;
 pub mod introduction;
 pub mod protocol;
+pub mod readers;
 pub mod registry;
 pub mod resolver;
 pub mod service;
@@ -26,6 +27,7 @@ pub use address::{ServiceAddress, ServiceAddressError};
 pub use admission::{Admission, Domain, Rule, Terms};
 pub use error::{ErrorCode, NamesError};
 pub use introduction::{Code, CodeError, Introduced, IntroductionError, Role, introduce};
+pub use readers::{Reader, Readers};
 pub use registry::{Found, Limits, MeetingLimits, Registry, Watcher};
 pub use resolver::{AskError, Meeting, MeetingError, NameResolver};
 pub use service::{Service, ServiceStats};

@@ -26,6 +26,7 @@
 //! | 6 `Meet { slot }` | `Meeting` | no such meeting, too many, too often |
 //! | 7 `Redeem { code }` | `Admitted` | bad invitation, too often |
 //! | 8 `Invite { domain, uses, seconds }` | `Invited` | not an operator, bad terms |
+//! | 9 `Register { record, readers }` | `Registered` | those of publishing |
 //!
 //! | reply | |
 //! | --- | --- |
@@ -43,6 +44,7 @@
 //! | 6 `Meeting { slot, seconds }` | the slot, and how long the meeting lasts at most |
 //! | 7 `Admitted { domain }` | the key may register user names, of the domain if one is named |
 //! | 8 `Invited { code }` | the code of a new invitation |
+//! | 9 `Registered { seconds, lease }` | for how long the record counts from now, and its user's name is held |
 //!
 //! Whoever resumes a watch says which sequence number it saw last, and gets what is newer.
 //!
@@ -56,6 +58,7 @@ use whimbrel_base::Name;
 
 use crate::admission::Domain;
 use crate::error::{ErrorCode, NamesError};
+use crate::readers::Readers;
 
 pub mod frame;
 pub mod meeting;
@@ -135,6 +138,13 @@ pub enum Request {
         /// For how long it counts.
         seconds: u32,
     },
+    /// Take in this record, for these readers. As [`Publish`](Self::Publish), which is for everybody.
+    Register {
+        /// An encoded [`SignedRecord`](whimbrel_base::SignedRecord).
+        record: Vec<u8>,
+        /// Who may look it up.
+        readers: Readers,
+    },
 }
 
 /// What the service says.
@@ -204,6 +214,13 @@ pub enum Response {
     Invited {
         /// Its code.
         code: String,
+    },
+    /// The record is taken in.
+    Registered {
+        /// For how many seconds it counts from now.
+        seconds: u32,
+        /// For how many seconds from now the user's name is held for its owner without a further sign of life.
+        lease: u32,
     },
 }
 

@@ -11,7 +11,13 @@
 //! **Ownership.** A user name belongs to the first key that registers it. A device or service name belongs to
 //! its user, who gives it to a key ([`whimbrel_base::delegation`]); the last one given it has it. A name
 //! stays its owner's for a grace period after its record expired or was revoked, so that nobody snatches the
-//! name of somebody on holiday. A sign of life of any of a user's devices keeps the user's name too.
+//! name of somebody on holiday. A sign of life of any of a user's devices renews the *lease* of the user's
+//! name: it stays its owner's for a year more, though its record is not served any more.
+//!
+//! **Ends.** A record says when it ends, and nobody serves it longer, whatever signs of life there are.
+//!
+//! **Readers.** An owner may say who reads a record. To everybody else the name looks like one that is not
+//! registered.
 //!
 //! **Replay.** A record is taken only from the endpoint that it is about, and only with a higher sequence
 //! number. So nobody brings an old record back, not even after the name lapsed. Sequence numbers are bounded
@@ -35,12 +41,15 @@ use crate::admission::{self, Admission, Domain, Terms};
 use crate::error::NamesError;
 use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
+mod access;
+mod devices;
 mod ownership;
 mod publish;
 #[cfg(test)]
 mod tests;
 mod watchers;
 
+pub use self::publish::{Accepted, Publication};
 pub use self::watchers::Watcher;
 
 /// How often a decision is made anew when others change the same entry.
@@ -63,8 +72,10 @@ pub struct Limits {
     pub watchers_per_peer: usize,
     /// Watches altogether, on this server.
     pub watchers: usize,
-    /// How long a name stays its owner's after its record expired.
+    /// How long a device's or service's name stays its owner's after its record expired.
     pub grace: Duration,
+    /// How long a user name stays its owner's after the last sign of life of any of the user's devices.
+    pub user_grace: Duration,
     /// New names that one IP address (or /64 of IPv6) may register in an hour, on this server.
     pub new_names_per_hour: u32,
     /// Requests of one key in a second, on this server: ten times as many at once. Further ones wait.
@@ -102,6 +113,7 @@ impl Default for Limits {
             watchers_per_peer: 256,
             watchers: 100_000,
             grace: Duration::from_secs(30 * 24 * 60 * 60),
+            user_grace: Duration::from_secs(365 * 24 * 60 * 60),
             new_names_per_hour: 100,
             requests_per_second: 100,
             meetings: MeetingLimits::default(),
@@ -143,15 +155,24 @@ impl Registry {
         &self.limits
     }
 
-    /// The newest record of a name, at the time `now`. A revoked name has one, which says so.
+    /// The newest record of a name, for `peer` at the time `now`. A revoked name has one, which says so.
     ///
     /// # Errors
-    /// [`NamesError::NotFound`], [`NamesError::Expired`], [`NamesError::Unavailable`].
-    pub async fn lookup(&self, name: &Name, now: UnixTime) -> Result<Found, NamesError> {
-        match self.store.get(name).await? {
+    /// [`NamesError::NotFound`], also if `peer` may not read it; [`NamesError::Expired`],
+    /// [`NamesError::Unavailable`].
+    pub async fn lookup(&self, name: &Name, peer: EndpointId, now: UnixTime) -> Result<Found, NamesError> {
+        let found = match self.store.get(name).await? {
+            Some(stored) if access::may_read(&*self.store, &peer, &stored.entry, now).await? => Some(stored),
+            _ => None,
+        };
+        match found {
             None => Err(NamesError::NotFound(name.clone())),
             Some(Stored { entry, .. }) if entry.expires <= now => Err(NamesError::Expired(name.clone())),
-            Some(Stored { entry, .. }) => Ok(Found { record: entry.record, expires: entry.expires }),
+            Some(Stored { entry, .. }) => match self.check_device(&entry.record).await {
+                Ok(()) => Ok(Found { record: entry.record, expires: entry.expires }),
+                Err(NamesError::DelegationSuperseded(name)) => Err(NamesError::Revoked(name)),
+                Err(error) => Err(error),
+            },
         }
     }
 
@@ -159,7 +180,7 @@ impl Registry {
     ///
     /// The watcher gets the newest record, if it is newer than the sequence number `after` that the peer saw
     /// last, and then each newer one as it comes. When several come faster than they are taken, it gets the
-    /// newest.
+    /// newest. A peer that may not read the name's records gets none.
     ///
     /// # Errors
     /// [`NamesError::TooManyWatchers`], [`NamesError::Unavailable`].
@@ -171,11 +192,12 @@ impl Registry {
         now: UnixTime,
     ) -> Result<Watcher, NamesError> {
         // First listen, then read: what is published in between is heard.
-        let mut watcher = Watchers::watch(&self.watchers, name, peer, after)?;
+        let mut watcher = Watchers::watch(&self.watchers, self.store.clone(), name, peer, after)?;
         if let Some(Stored { entry, .. }) = self.store.get(name).await?
             && entry.expires > now
+            && self.check_device(&entry.record).await.is_ok()
         {
-            watcher.start_with(entry.record);
+            watcher.start_with(entry);
         }
         Ok(watcher)
     }
@@ -275,7 +297,7 @@ impl Registry {
             if self.watchers.watched(name)
                 && let Some(stored) = self.store.get(name).await?
             {
-                self.watchers.tell(&stored.entry.record);
+                self.watchers.tell(&stored.entry);
             }
         }
         *cursor = changes.cursor;
@@ -285,10 +307,10 @@ impl Registry {
     /// Replaces an entry, tells the watchers, and waits until it is durable. `false` when somebody else was
     /// quicker, or when what the entry was placed on could not be stored.
     async fn replace(&self, old: Option<&Stored>, new: Entry) -> Result<bool, NamesError> {
-        let record = new.record.clone();
+        let told = new.clone();
         let stored = match self.store.place(old.map(|old| old.version), new).await {
             Ok(placed) => {
-                self.watchers.tell(&record);
+                self.watchers.tell(&told);
                 placed.durable.await
             }
             Err(error) => Err(error),

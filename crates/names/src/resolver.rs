@@ -15,13 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use whimbrel_base::{Name, SignedRecord, UnixTime};
+use whimbrel_base::{MAX_LIFETIME, Name, SignedRecord, UnixTime};
 use whimbrel_transport::{BoxFuture, Endpoint, ResolveError, Resolver};
 
 use crate::address::ServiceAddress;
 use crate::admission::{Domain, Terms};
 use crate::error::ErrorCode;
 use crate::protocol::{Request, Response};
+use crate::readers::Readers;
 use crate::service::now;
 use crate::trust::{KnownPeers, TrustError};
 
@@ -34,6 +35,12 @@ use self::state::Core;
 
 /// Whoever asks gets an answer within this, or [`AskError::Unreachable`].
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// When the owner of a name is warned that it will not be held much longer.
+const LEASE_WARNING: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// How far the clocks of those who sign records may be ahead of ours.
+const CLOCK_SLACK: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Asks one name service. Set it as the [`Resolver`] of the endpoint that it was made from.
 pub struct NameResolver {
@@ -67,7 +74,21 @@ impl NameResolver {
     /// # Errors
     /// [`AskError`] says why it is not taken in, or not known to be.
     pub async fn publish_record(&self, record: SignedRecord) -> Result<Duration, AskError> {
-        accepted(self.core.publish(record).await?)
+        let user = record.record().name.user();
+        match self.core.publish(record).await? {
+            Response::Registered { seconds, lease } => {
+                if Duration::from_secs(lease.into()) < LEASE_WARNING {
+                    tracing::warn!(name = %user, "the name service holds this name for less than a week more");
+                }
+                Ok(Duration::from_secs(seconds.into()))
+            }
+            _ => Err(AskError::unexpected()),
+        }
+    }
+
+    /// Says who may look up what is published under `name` from now on; everybody, unless it was said.
+    pub fn set_readers(&self, name: Name, readers: Readers) {
+        self.core.set_readers(name, readers);
     }
 
     /// Withdraws a name, by a [revocation](whimbrel_base::Record::revocation).
@@ -191,6 +212,15 @@ fn verified(bytes: &[u8], name: &Name, now: UnixTime) -> Result<SignedRecord, As
     }
     if record.delegation().is_some_and(|delegation| delegation.is_expired(now)) {
         return Err(AskError::Invalid("the user's permission has expired".to_owned()));
+    }
+    let end = record.record().expires;
+    if record.record().is_expired(now) {
+        return Err(AskError::Invalid(format!("its endpoint let it end at {end} (unix time)")));
+    }
+    if end > now.saturating_add(MAX_LIFETIME + CLOCK_SLACK) {
+        let why =
+            format!("it ends at {end} (unix time), later than any record; is this machine's clock right?");
+        return Err(AskError::Invalid(why));
     }
     Ok(record)
 }

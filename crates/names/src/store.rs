@@ -14,6 +14,7 @@ use std::pin::Pin;
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 
 use crate::admission::{CodeHash, Domain, Invitation};
+use crate::readers::Readers;
 
 mod memory;
 pub mod redb;
@@ -35,12 +36,19 @@ pub struct Entry {
     pub expires: UnixTime,
     /// From then on anybody may register the name. Never before `expires`.
     pub held_until: UnixTime,
+    /// Who may look the record up.
+    pub readers: Readers,
 }
 
 impl Entry {
     /// The key of the entry.
     pub fn name(&self) -> &Name {
         &self.record.record().name
+    }
+
+    /// The record's sequence number.
+    pub fn sequence(&self) -> u64 {
+        self.record.record().sequence
     }
 
     /// The key that owns the name.
@@ -143,6 +151,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// How many names a key owns. May count late, by as much as is being put at the moment.
     fn owned_by<'a>(&'a self, owner: &'a EndpointId) -> Answer<'a, u64>;
+
+    /// The names that a key owns. May be late, as [`owned_by`](Self::owned_by). A store that does not know
+    /// says none: then a user's devices are not known as readers.
+    fn names_of<'a>(&'a self, owner: &'a EndpointId) -> Answer<'a, Vec<Name>> {
+        let _ = owner;
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 
     /// How many names there are. May count late, by as much as is being put at the moment.
     fn count(&self) -> Answer<'_, u64>;

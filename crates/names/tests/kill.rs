@@ -22,6 +22,7 @@ fn entry(number: u64) -> Entry {
         id: key.id(),
         addrs: vec!["192.0.2.1:4433".parse().unwrap()],
         sequence: number,
+        expires: UnixTime::from_secs(1_700_000_000),
         lifetime: Duration::from_secs(60),
         revoked: false,
     };
@@ -30,6 +31,7 @@ fn entry(number: u64) -> Entry {
         granted: UnixTime::default(),
         expires: UnixTime::from_millis(number),
         held_until: UnixTime::from_millis(number),
+        readers: whimbrel_names::Readers::Public,
     }
 }
 

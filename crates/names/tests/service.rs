@@ -56,7 +56,7 @@ async fn what_is_published_is_found_and_pushed() {
     until("the watch ends", || service.stats().watches == 0).await;
 
     let sequence = second.record().sequence + 1;
-    let revocation = Record::revocation(anna_name.clone(), anna.endpoint.id(), sequence);
+    let revocation = Record::revocation(anna_name.clone(), anna.endpoint.id(), sequence, now());
     publishing.revoke(SignedRecord::sign(revocation, &anna.key, None).unwrap()).await.unwrap();
     let gone = asking.lookup_record(&anna_name).await.unwrap_err();
     assert_eq!(gone.code(), Some(ErrorCode::Revoked));

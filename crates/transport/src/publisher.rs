@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use whimbrel_base::{Delegation, Name, Record, SignedRecord, UnixTime, next_sequence};
+use whimbrel_base::{Delegation, MAX_LIFETIME, Name, Record, SignedRecord, UnixTime, next_sequence};
 
 use crate::endpoint_core::EndpointCore;
 use crate::error::{ListenError, ResolveError};
@@ -63,6 +63,7 @@ impl Publisher {
             id: self.endpoint.id,
             addrs: self.present(),
             sequence,
+            expires: now.saturating_add(MAX_LIFETIME),
             lifetime: self.lifetime,
             revoked: false,
         };
@@ -111,6 +112,12 @@ impl Publisher {
                 }
                 () = tokio::time::sleep(wait) => {}
             }
+            if ends_soon(&record, self.lifetime, std::time::SystemTime::now().into()) {
+                match self.sign() {
+                    Ok(fresh) => record = fresh,
+                    Err(error) => tracing::warn!(name = %self.name, %error, "cannot sign a new record"),
+                }
+            }
             told = false;
             let result = tokio::select! {
                 result = self.resolver.publish(record.clone()) => result,
@@ -124,6 +131,45 @@ impl Publisher {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
+        }
+    }
+}
+
+/// Whether a new record is due, because the present one's own end comes near: nearer than half of the time that
+/// a record may have, or than a lifetime, in which there are three signs of life.
+fn ends_soon(record: &SignedRecord, lifetime: Duration, now: UnixTime) -> bool {
+    record.record().expires.since(now) < (MAX_LIFETIME / 2).max(lifetime)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use whimbrel_base::SecretKey;
+
+    use super::*;
+
+    /// At each sign of life for a month, whatever the lifetime.
+    #[test]
+    fn a_new_record_is_signed_long_before_the_old_one_ends() {
+        let key = SecretKey::from_bytes(&[1; 32]);
+        let signed = |lifetime, now: UnixTime| {
+            let (name, id) = ("user@example.org".parse().unwrap(), key.id());
+            let expires = now.saturating_add(MAX_LIFETIME);
+            let record = Record { name, id, addrs: vec![], sequence: 1, expires, lifetime, revoked: false };
+            SignedRecord::sign(record, &key, None).unwrap()
+        };
+        for lifetime in [600, 86_400, 4 * 86_400, 7 * 86_400].map(Duration::from_secs) {
+            let (mut now, start) = (UnixTime::from_secs(1_700_000_000), UnixTime::from_secs(1_700_000_000));
+            let (mut record, mut times) = (signed(lifetime, now), 0);
+            while now.since(start) < Duration::from_secs(30 * 86_400) {
+                now = now.saturating_add(lifetime / 3);
+                if ends_soon(&record, lifetime, now) {
+                    record = signed(lifetime, now);
+                    times += 1;
+                }
+                assert!(record.record().expires.since(now) >= lifetime.min(MAX_LIFETIME / 2), "{lifetime:?}");
+            }
+            assert!((7..=13).contains(&times), "{times} for {lifetime:?}");
         }
     }
 }

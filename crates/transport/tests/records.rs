@@ -56,6 +56,7 @@ impl Book {
             id: key.id(),
             addrs: addrs.into_iter().collect(),
             sequence: UnixTime::from(SystemTime::now()).as_millis() + sequence,
+            expires: UnixTime::from(SystemTime::now()).saturating_add(Duration::from_secs(86_400)),
             lifetime: Duration::from_secs(600),
             revoked: false,
         };

@@ -3,12 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use super::{MAX_RECORD_BYTES, Record, check};
+use super::{MAX_LIFETIME, MAX_RECORD_BYTES, Record, check};
+use crate::UnixTime;
 use crate::address::{MAX_ADDRESSES, portable};
 use crate::delegation::Delegation;
 use crate::wire::{DecodeError, Reader, put_name};
 
-const VERSION: u8 = 1;
+/// Without an end of its own.
+const VERSION_1: u8 = 1;
+const VERSION_2: u8 = 2;
 const REVOKED: u8 = 1;
 const DELEGATED: u8 = 2;
 
@@ -17,10 +20,11 @@ pub(super) fn content(record: &Record, delegation: Option<&Delegation>) -> Vec<u
     let mut bytes = Vec::with_capacity(512);
     let revoked = if record.revoked { REVOKED } else { 0 };
     let delegated = if delegation.is_some() { DELEGATED } else { 0 };
-    bytes.extend_from_slice(&[VERSION, revoked | delegated]);
+    bytes.extend_from_slice(&[VERSION_2, revoked | delegated]);
     put_name(&mut bytes, &record.name);
     bytes.extend_from_slice(record.id.as_bytes());
     bytes.extend_from_slice(&record.sequence.to_be_bytes());
+    bytes.extend_from_slice(&record.expires.as_secs().to_be_bytes());
     // Both checked: at most seven days, at most sixteen addresses.
     bytes.extend_from_slice(&(record.lifetime.as_secs() as u32).to_be_bytes());
     bytes.push(record.addrs.len() as u8);
@@ -36,19 +40,25 @@ pub(super) fn content(record: &Record, delegation: Option<&Delegation>) -> Vec<u
 /// Reads a record with its signature, which is left to be verified.
 pub(super) fn read(bytes: &[u8]) -> Result<(Record, Option<Delegation>), DecodeError> {
     let mut reader = Reader::new(bytes, MAX_RECORD_BYTES)?;
-    match reader.u8()? {
-        VERSION => {}
-        other => return Err(DecodeError::Version(other)),
+    let version = reader.u8()?;
+    if !matches!(version, VERSION_1 | VERSION_2) {
+        return Err(DecodeError::Version(version));
     }
     let flags = reader.u8()?;
     if flags & !(REVOKED | DELEGATED) != 0 {
         return Err(DecodeError::Malformed("flags"));
     }
+    let (name, id, sequence) = (reader.name()?, reader.id()?, reader.u64()?);
+    let expires = match version {
+        VERSION_1 => UnixTime::from_millis(sequence).saturating_add(MAX_LIFETIME),
+        _ => UnixTime::from_secs(reader.whole_seconds()?),
+    };
     let record = Record {
         revoked: flags & REVOKED != 0,
-        name: reader.name()?,
-        id: reader.id()?,
-        sequence: reader.u64()?,
+        name,
+        id,
+        sequence,
+        expires,
         lifetime: Duration::from_secs(reader.u32()?.into()),
         addrs: read_addresses(&mut reader)?,
     };

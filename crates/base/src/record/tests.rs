@@ -17,6 +17,7 @@ fn record(name: &str, id: EndpointId) -> Record {
         id,
         addrs: vec!["192.0.2.1:4433".parse().unwrap(), "[2001:db8::1]:4433".parse().unwrap()],
         sequence: 1_700_000_000_000,
+        expires: UnixTime::from_secs(1_700_604_800),
         lifetime: Duration::from_secs(300),
         revoked: false,
     }
@@ -39,19 +40,20 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of version 1, field by field. If this fails, older programs can no longer read what this one
+/// The bytes of version 2, field by field. If this fails, older programs can no longer read what this one
 /// writes.
 #[test]
 fn the_bytes_of_a_record() {
     let key = user_key();
     let signed = SignedRecord::sign(record("user@example.org", key.id()), &key, None).unwrap();
     let expected = [
-        "01",                                                               // version
+        "02",                                                               // version
         "00",                                                               // flags
         "10",                                                               // length of the name
         "75736572406578616d706c652e6f7267",                                 // user@example.org
         "8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c", // endpoint id
         "0000018bcfe56800",                                                 // sequence
+        "00000000655d2b80",                                                 // end
         "0000012c",                                                         // lifetime
         "02",                                                               // addresses
         "04c00002011151",                                                   // 192.0.2.1:4433
@@ -62,8 +64,29 @@ fn the_bytes_of_a_record() {
 }
 
 /// Ed25519 signatures are deterministic.
-const SIGNATURE: &str = "5178dbe19d3cccd11ad35926b1ce5195d1469a3515a9f87029f646ea1b919f32\
-     06340edb325f11b5510b0cd81b3d7eed5b11ae4fad9551838737de4713de9c02";
+const SIGNATURE: &str = "14be55a73f62463adfcffb224dced3669857b9d31222c181a0c30f55269879b5\
+     2f3866b6b052f1839386eba2eba2a2221622c74d8ac0383263626786c2fc1507";
+
+/// Programs from before write it, and stores have it.
+#[test]
+fn a_record_of_version_1_is_read_and_ends_seven_days_after_its_sequence() {
+    const BYTES: &str = "01001075736572406578616d706c652e6f7267\
+        8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c0000018bcfe568000000012c02\
+        04c000020111510620010db80000000000000000000000011151\
+        5178dbe19d3cccd11ad35926b1ce5195d1469a3515a9f87029f646ea1b919f32\
+        06340edb325f11b5510b0cd81b3d7eed5b11ae4fad9551838737de4713de9c02";
+    let hex: Vec<u8> = BYTES.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    let bytes: Vec<u8> = hex.chunks(2).map(byte).collect();
+    let old = SignedRecord::decode(&bytes).unwrap();
+    assert_eq!(old.verify(), Ok(&record("user@example.org", user_key().id())));
+    assert_eq!(old.encode(), bytes);
+    // The number of the version is signed too.
+    let mut newer = bytes.clone();
+    newer[0] = 2;
+    newer.splice(59..59, [0, 0, 0, 0, 0x65, 0x5d, 0x2b, 0x80]);
+    assert!(SignedRecord::decode(&newer).is_ok_and(|record| record.verify() == Err(RecordError::Forged)));
+}
 
 #[test]
 fn the_bytes_of_a_delegated_record() {
@@ -162,10 +185,12 @@ fn rules_when_signing() {
     let made = sign(&|r| {
         r.addrs = same.map(|addr| addr.parse().unwrap()).to_vec();
         r.lifetime = Duration::from_millis(2500);
+        r.expires = UnixTime::from_millis(9_999);
     });
     let made = made.unwrap();
     assert_eq!(made.addrs, [port(5), "[fe80::1]:5".parse().unwrap()]);
     assert_eq!(made.lifetime, Duration::from_secs(2));
+    assert_eq!(made.expires, UnixTime::from_secs(9));
 }
 
 #[test]
@@ -214,12 +239,14 @@ proptest! {
         addrs in proptest::collection::vec(any::<SocketAddr>(), 0..=16),
         sequence: u64,
         secs in 1..=604_800u64,
+        end: u64,
         revoked: bool,
     ) {
         let key = user_key();
         let lifetime = Duration::from_secs(secs);
         let addrs = if revoked { vec![] } else { addrs };
-        let record = Record { addrs, sequence, lifetime, revoked, ..record("user@example.org", key.id()) };
+        let expires = UnixTime::from_millis(end);
+        let record = Record { addrs, sequence, expires, lifetime, revoked, ..record("user@example.org", key.id()) };
         match SignedRecord::sign(record, &key, None) {
             Ok(signed) => {
                 let back = SignedRecord::decode(signed.encode()).unwrap();
@@ -249,8 +276,10 @@ proptest! {
         if let Ok(signed) = SignedRecord::decode(&bytes) {
             let verified = signed.verify().is_ok();
             prop_assert_eq!(verified, bytes == good.encode());
-            let content = codec::content(signed.record(), signed.delegation());
-            prop_assert_eq!(&bytes[..bytes.len() - 64], &content[..]);
+            if bytes[0] == 2 {
+                let content = codec::content(signed.record(), signed.delegation());
+                prop_assert_eq!(&bytes[..bytes.len() - 64], &content[..]);
+            }
         }
     }
 }

@@ -67,6 +67,19 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Take a device's or service's name back from the key that has it
+    ///
+    /// For a machine that was lost. The name is withdrawn at once, and so are the services on the device;
+    /// delegations that were made before no longer count. Those who let the name in with --allow lose its
+    /// connections within a second. Run it where the user's key is.
+    #[command(after_help = after("Example:\n  whimbrel id revoke laptop.ada@example.org"))]
+    Revoke {
+        /// The device's or service's name
+        name: Name,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Keep a delegation that another machine made for this key
     ///
     /// From then on `expose` and `receive` use it by themselves.
@@ -124,6 +137,21 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
                 }));
             }
             output::line(delegation.to_string())
+        }
+        Some(Action::Revoke { name, json }) => {
+            if name.kind() == NameKind::User {
+                return Err(Failure::usage(format!(
+                    "{name} is a user's name; name the device, as in laptop.{name}"
+                )));
+            }
+            let network = Network::start(globals, identity.key, Wish::default()).await?;
+            let revoked = naming::revoke(&network, &name).await;
+            network.close().await;
+            let revoked: Vec<String> = revoked?.iter().map(ToString::to_string).collect();
+            if json {
+                return output::json(&json!({ "revoked": revoked }));
+            }
+            output::line(format!("withdrawn: {}", revoked.join(", ")))
         }
         Some(Action::Accept { delegation, json }) => {
             if delegation.id() != id {

@@ -75,6 +75,7 @@ fn describe(record: &SignedRecord) -> Value {
         "addresses": record.addrs,
         "sequence": record.sequence,
         "lifetime_s": record.lifetime.as_secs(),
+        "ends": record.expires.as_secs(),
         "revoked": record.revoked,
         "delegated_by": delegated_by,
     })

@@ -190,6 +190,11 @@ impl Process {
         }
     }
 
+    /// The next line of output; `None` if it ended without one.
+    pub fn try_line(&mut self) -> Option<String> {
+        self.lines.recv_timeout(LIMIT).ok()
+    }
+
     /// The first line, which a command prints in JSON when it is ready.
     #[track_caller]
     pub fn next_json(&mut self) -> Value {

@@ -3,7 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use whimbrel_base::SecretKey;
+
 use super::*;
+use crate::readers::{MAX_READERS, Reader};
 
 fn name() -> impl Strategy<Value = Name> {
     "([a-z][a-z0-9]{0,5}\\.){0,2}[a-z]{1,9}@[a-z]{1,9}".prop_map(|text| text.parse().unwrap())
@@ -11,6 +14,13 @@ fn name() -> impl Strategy<Value = Name> {
 
 fn domain() -> impl Strategy<Value = Option<Domain>> {
     proptest::option::of(name().prop_map(|name| name.domain().parse().unwrap()))
+}
+
+fn readers() -> impl Strategy<Value = Readers> {
+    let key = any::<u8>().prop_map(|seed| Reader::Key(SecretKey::from_bytes(&[seed; 32]).id()));
+    let reader = prop_oneof![key, name().prop_map(Reader::User)];
+    proptest::option::of(vec(reader, 0..=MAX_READERS))
+        .prop_map(|readers| readers.map_or(Readers::Public, Readers::Only))
 }
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -27,6 +37,7 @@ fn request() -> impl Strategy<Value = Numbered> {
         vec(name(), 0..=MAX_HEARTBEAT_NAMES).prop_map(|names| Request::Heartbeat { names }),
         any::<Option<u16>>().prop_map(|slot| Request::Meet { slot }),
         ".{0,50}".prop_map(|code| Request::Redeem { code }),
+        (bytes(), readers()).prop_map(|(record, readers)| Request::Register { record, readers }),
         (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
             domain,
             uses,
@@ -47,6 +58,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         any::<(u16, u16)>().prop_map(|(slot, seconds)| Response::Meeting { slot, seconds }),
         domain().prop_map(|domain| Response::Admitted { domain }),
         ".{0,50}".prop_map(|code| Response::Invited { code }),
+        any::<(u32, u32)>().prop_map(|(seconds, lease)| Response::Registered { seconds, lease }),
     ];
     prop_oneof![
         (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),
@@ -113,6 +125,7 @@ fn the_bytes_of_messages() {
     let numbered = |number, request| encode(&Numbered { number, request }).unwrap();
     let name: Name = "a@b".parse().unwrap();
     let record = vec![7, 8];
+    let of_user = Readers::Only(vec![Reader::User(name.clone())]);
     let cases = [
         (numbered(1, Request::Publish { record: record.clone() }), &[1, 1, 0, 2, 7, 8][..]),
         (numbered(2, Request::Revoke { record: record.clone() }), &[1, 2, 1, 2, 7, 8]),
@@ -130,6 +143,14 @@ fn the_bytes_of_messages() {
             numbered(1, Request::Invite { domain: "b".parse().ok(), uses: 2, seconds: 3 }),
             b"\x01\x01\x08\x01\x01b\x02\x03",
         ),
+        (
+            numbered(1, Request::Register { record: record.clone(), readers: Readers::Public }),
+            &[1, 1, 9, 2, 7, 8, 0],
+        ),
+        (
+            numbered(1, Request::Register { record: record.clone(), readers: of_user }),
+            b"\x01\x01\x09\x02\x07\x08\x01\x01\x01\x03a@b",
+        ),
     ];
     for (bytes, body) in cases {
         assert_eq!(bytes[..4], (body.len() as u32).to_be_bytes());
@@ -145,6 +166,7 @@ fn the_bytes_of_messages() {
     assert_eq!(reply(Response::Meeting { slot: 300, seconds: 5 }), [1, 0, 9, 6, 0xac, 2, 5]);
     assert_eq!(reply(Response::Admitted { domain: None }), [1, 0, 9, 7, 0]);
     assert_eq!(reply(Response::Invited { code: "yb".into() }), b"\x01\x00\x09\x08\x02yb");
+    assert_eq!(reply(Response::Registered { seconds: 60, lease: 61 }), [1, 0, 9, 9, 60, 61]);
     assert_eq!(encode(&Reply::Update { watch: 4, record }).unwrap()[4..], [1, 1, 4, 2, 7, 8]);
 }
 
@@ -190,6 +212,21 @@ fn heartbeats_are_bounded() {
     let most = encode(&beat(MAX_HEARTBEAT_NAMES)).unwrap();
     assert_eq!(decode::<Numbered>(&most, std::iter::empty()).unwrap().len(), 1);
     let more = encode(&beat(MAX_HEARTBEAT_NAMES + 1)).unwrap();
+    assert!(matches!(refused(&more), ProtocolError::Malformed(_)));
+}
+
+#[test]
+fn readers_are_bounded() {
+    let record = vec![0; whimbrel_base::MAX_RECORD_BYTES];
+    let name: Name = format!("a@{}", "b.".repeat(125) + "b").parse().unwrap();
+    let register = |count| {
+        let readers = Readers::Only(vec![Reader::User(name.clone()); count]);
+        Numbered { number: 1, request: Request::Register { record: record.clone(), readers } }
+    };
+    // The longest names beside the largest record fit.
+    let most = encode(&register(MAX_READERS)).unwrap();
+    assert_eq!(decode::<Numbered>(&most, std::iter::empty()).unwrap().len(), 1);
+    let more = encode(&register(MAX_READERS + 1)).unwrap();
     assert!(matches!(refused(&more), ProtocolError::Malformed(_)));
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use whimbrel_base::{EndpointId, Name, NameKind, SignedRecord, UnixTime};
+use whimbrel_base::{EndpointId, MAX_LIFETIME, Name, NameKind, SignedRecord, UnixTime};
 
 use crate::error::NamesError;
+use crate::readers::Readers;
 use crate::store::{Entry, Stored};
 
 /// How far a delegation may begin in the future: clocks differ.
@@ -79,12 +80,19 @@ pub(super) fn may_replace(
     Ok(())
 }
 
+/// On what terms a record is kept.
+pub(super) struct Terms {
+    /// How long the name stays its owner's after the record expired.
+    pub(super) grace: Duration,
+    pub(super) readers: Readers,
+}
+
 /// The entry of a record that was accepted at `now`.
 pub(super) fn entry(
     record: SignedRecord,
     right: Right,
     old: Option<&Entry>,
-    grace: Duration,
+    terms: Terms,
     now: UnixTime,
 ) -> Entry {
     let before = old.map_or(UnixTime::default(), |old| old.granted);
@@ -94,13 +102,14 @@ pub(super) fn entry(
         Right::Delegated { issued, .. } => before.max(issued),
     };
     let expires = expiry(&record, right, now);
-    Entry { record, granted, expires, held_until: expires.saturating_add(grace) }
+    let held_until = expires.saturating_add(terms.grace);
+    Entry { record, granted, expires, held_until, readers: terms.readers }
 }
 
 /// Until when a record counts that was accepted, or whose endpoint gave a sign of life, at `now`: for its
-/// lifetime, and no longer than its delegation.
+/// lifetime, and no longer than its own end and its delegation.
 pub(super) fn expiry(record: &SignedRecord, right: Right, now: UnixTime) -> UnixTime {
-    let expires = now.saturating_add(record.record().lifetime);
+    let expires = now.saturating_add(record.record().lifetime).min(record.record().expires);
     match right {
         Right::Delegated { expires: end, .. } => expires.min(end),
         Right::Own | Right::User => expires,
@@ -112,6 +121,15 @@ pub(super) fn check_sequence(record: &SignedRecord, now: UnixTime) -> Result<(),
     let limit = now.saturating_add(MAX_SEQUENCE_AHEAD).as_millis();
     if record.record().sequence > limit {
         return Err(NamesError::SequenceTooHigh(record.record().name.clone()));
+    }
+    Ok(())
+}
+
+/// Refuses a record whose own end has passed, or is further ahead than an honest endpoint signs.
+pub(super) fn check_end(record: &SignedRecord, now: UnixTime) -> Result<(), NamesError> {
+    let (name, end) = (&record.record().name, record.record().expires);
+    if record.record().is_expired(now) || end > now.saturating_add(MAX_LIFETIME + MAX_SEQUENCE_AHEAD) {
+        return Err(NamesError::BadEnd { name: name.clone(), end });
     }
     Ok(())
 }

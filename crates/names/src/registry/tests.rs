@@ -3,12 +3,14 @@
 use whimbrel_base::{Delegation, MAX_RECORD_BYTES, Record, SecretKey};
 
 use super::*;
+use crate::readers::Readers;
 use crate::store::MemoryStore;
 
 mod ahead;
 mod bounds;
 mod devices;
 mod lifetimes;
+mod readers;
 mod watching;
 
 /// 2023-11-14.
@@ -34,12 +36,18 @@ fn registry() -> Registry {
     Registry::new(MemoryStore::new(), Admission::any(), Limits::default())
 }
 
+/// When a record was signed: small numbers stand for records of the start.
+fn signed_at(sequence: u64) -> UnixTime {
+    UnixTime::from_millis(sequence).max(START)
+}
+
 fn unsigned(key: &SecretKey, text: &str, sequence: u64) -> Record {
     Record {
         name: name(text),
         id: key.id(),
         addrs: vec!["192.0.2.1:4433".parse().unwrap()],
         sequence,
+        expires: signed_at(sequence).saturating_add(Duration::from_secs(7 * 86_400)),
         lifetime: LIFETIME,
         revoked: false,
     }
@@ -59,7 +67,7 @@ fn delegated(key: &SecretKey, text: &str, sequence: u64, word: &Delegation) -> S
 }
 
 fn revocation(key: &SecretKey, text: &str, sequence: u64) -> SignedRecord {
-    let record = Record::revocation(name(text), key.id(), sequence);
+    let record = Record::revocation(name(text), key.id(), sequence, signed_at(sequence));
     SignedRecord::sign(record, key, None).unwrap()
 }
 
@@ -70,7 +78,7 @@ impl Registry {
     }
 
     async fn found(&self, text: &str, now: UnixTime) -> Result<SignedRecord, NamesError> {
-        self.lookup(&name(text), now).await.map(|found| found.record)
+        self.lookup(&name(text), key(77).id(), now).await.map(|found| found.record)
     }
 }
 
@@ -80,7 +88,7 @@ async fn what_is_published_is_found() {
     let first = record(&key(1), USER, 1);
     assert_eq!(registry.found(USER, START).await, Err(NamesError::NotFound(name(USER))));
     assert_eq!(registry.take(&first, START).await, Ok(after(300)));
-    let found = registry.lookup(&name(USER), START).await.unwrap();
+    let found = registry.lookup(&name(USER), key(77).id(), START).await.unwrap();
     assert_eq!(found, Found { record: first, expires: after(300) });
     let second = record(&key(1), USER, 2);
     registry.take(&second, START).await.unwrap();

@@ -9,17 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use whimbrel_base::{EndpointId, Name, SignedRecord};
 
-use super::Limits;
+use super::{Limits, access};
 use crate::error::NamesError;
+use crate::service::now;
+use crate::store::{Entry, Store};
 
 pub(super) struct Watchers {
     limits: Limits,
     state: Mutex<State>,
 }
 
+/// The newest entry that was heard of.
+type News = Option<Arc<Entry>>;
+
 #[derive(Default)]
 struct State {
-    names: HashMap<Name, watch::Sender<Option<SignedRecord>>>,
+    names: HashMap<Name, watch::Sender<News>>,
     per_peer: HashMap<EndpointId, usize>,
     total: usize,
 }
@@ -31,6 +36,7 @@ impl Watchers {
 
     pub(super) fn watch(
         watchers: &Arc<Self>,
+        store: Arc<dyn Store>,
         name: &Name,
         peer: EndpointId,
         after: Option<u64>,
@@ -58,6 +64,7 @@ impl Watchers {
             name: name.clone(),
             peer,
             watchers: watchers.clone(),
+            store,
         })
     }
 
@@ -65,14 +72,14 @@ impl Watchers {
         self.state().names.contains_key(name)
     }
 
-    /// Tells those who watch the record's name, if it is news.
-    pub(super) fn tell(&self, record: &SignedRecord) {
-        let sequence = record.record().sequence;
-        if let Some(sender) = self.state().names.get(&record.record().name) {
+    /// Tells those who watch the entry's name, if its record is news.
+    pub(super) fn tell(&self, entry: &Entry) {
+        let sequence = entry.sequence();
+        if let Some(sender) = self.state().names.get(entry.name()) {
             sender.send_if_modified(|newest| {
-                let news = newest.as_ref().is_none_or(|newest| newest.record().sequence < sequence);
+                let news = newest.as_ref().is_none_or(|newest| newest.sequence() < sequence);
                 if news {
-                    *newest = Some(record.clone());
+                    *newest = Some(Arc::new(entry.clone()));
                 }
                 news
             });
@@ -88,13 +95,14 @@ impl Watchers {
 /// A watch of a name. Ends when it is dropped.
 pub struct Watcher {
     /// Always there until the drop.
-    news: Option<watch::Receiver<Option<SignedRecord>>>,
-    first: Option<SignedRecord>,
+    news: Option<watch::Receiver<News>>,
+    first: News,
     /// The highest sequence number that was given out, or that the peer said it had.
     seen: Option<u64>,
     name: Name,
     peer: EndpointId,
     watchers: Arc<Watchers>,
+    store: Arc<dyn Store>,
 }
 
 impl Watcher {
@@ -103,10 +111,14 @@ impl Watcher {
     /// Can be cancelled at any point without missing a record.
     pub async fn next(&mut self) -> SignedRecord {
         loop {
-            if let Some(record) = self.first.take()
-                && self.is_news(&record)
-            {
-                return record;
+            // Taken only behind the last wait.
+            if let Some(entry) = self.first.clone() {
+                let may_read = self.is_news(&entry) && self.may_read(&entry).await;
+                self.first = None;
+                if may_read {
+                    self.seen = Some(entry.sequence());
+                    return entry.record.clone();
+                }
             }
             let Some(news) = &mut self.news else {
                 return std::future::pending().await;
@@ -129,17 +141,22 @@ impl Watcher {
         self.seen
     }
 
-    pub(super) fn start_with(&mut self, record: SignedRecord) {
-        self.first = Some(record);
+    pub(super) fn start_with(&mut self, entry: Entry) {
+        self.first = Some(Arc::new(entry));
     }
 
-    fn is_news(&mut self, record: &SignedRecord) -> bool {
-        let sequence = record.record().sequence;
-        let news = self.seen.is_none_or(|seen| seen < sequence);
-        if news {
-            self.seen = Some(sequence);
+    fn is_news(&self, entry: &Entry) -> bool {
+        self.seen.is_none_or(|seen| seen < entry.sequence())
+    }
+
+    async fn may_read(&self, entry: &Entry) -> bool {
+        match access::may_read(&*self.store, &self.peer, entry, now()).await {
+            Ok(may_read) => may_read,
+            Err(error) => {
+                tracing::warn!(%error, "a watcher gets nothing: it is not known whether it may");
+                false
+            }
         }
-        news
     }
 }
 

@@ -12,6 +12,7 @@ use whimbrel_transport::Connection;
 use super::{ANSWER_LIMIT, AskError, verified};
 use crate::error::ErrorCode;
 use crate::protocol::{Numbered, Reply, Request, Response, encode};
+use crate::readers::Readers;
 use crate::service::now;
 use crate::trust::KnownPeers;
 
@@ -57,6 +58,8 @@ struct State {
     queue: VecDeque<u64>,
     watches: HashMap<Name, Watched>,
     published: HashMap<Name, Published>,
+    /// Who may read what is published; everybody if nothing is said.
+    readers: HashMap<Name, Readers>,
     /// How many need the connection itself.
     wanted: usize,
     failure: String,
@@ -102,6 +105,7 @@ impl Core {
                 queue: VecDeque::new(),
                 watches: HashMap::new(),
                 published: HashMap::new(),
+                readers: HashMap::new(),
                 wanted: 0,
                 failure: String::new(),
                 used: Instant::now(),
@@ -148,9 +152,17 @@ impl Core {
     }
 
     pub(super) async fn publish(&self, record: SignedRecord) -> Answer {
-        let request = Request::Publish { record: record.encode().to_vec() };
-        self.state().want(record);
+        let request = self.state().want(record);
         self.ask(request).await
+    }
+
+    pub(super) fn set_readers(&self, name: Name, readers: Readers) {
+        let mut state = self.state();
+        if readers == Readers::Public {
+            state.readers.remove(&name);
+        } else if state.readers.len() < MAX_PUBLISHED || state.readers.contains_key(&name) {
+            state.readers.insert(name, readers);
+        }
     }
 
     pub(super) fn watch(self: &Arc<Self>, name: &Name) -> watch::Receiver<Option<SignedRecord>> {
@@ -364,8 +376,20 @@ impl State {
         self.queue.retain(|number| self.asked.contains_key(number));
     }
 
-    /// Notes what is to be known of this endpoint.
-    fn want(&mut self, record: SignedRecord) {
+    /// How a record of this endpoint is published.
+    fn request_for(&self, record: &SignedRecord) -> Request {
+        let readers = self.readers.get(&record.record().name).cloned().unwrap_or_default();
+        Request::Register { record: record.encode().to_vec(), readers }
+    }
+
+    /// Notes what is to be known of this endpoint, and says how it is published.
+    fn want(&mut self, record: SignedRecord) -> Request {
+        let request = self.request_for(&record);
+        self.note(record);
+        request
+    }
+
+    fn note(&mut self, record: SignedRecord) {
         let wanted = Instant::now();
         self.published.retain(|_, published| published.holds());
         if self.published.len() >= MAX_PUBLISHED && !self.published.contains_key(&record.record().name) {
@@ -389,9 +413,8 @@ impl State {
         self.queue.clear();
         // First what others wait for.
         self.published.retain(|_, published| published.holds());
-        let records: Vec<_> = self.published.values().map(|known| known.record.encode().to_vec()).collect();
-        for record in records {
-            let request = Request::Publish { record };
+        let requests: Vec<_> = self.published.values().map(|known| self.request_for(&known.record)).collect();
+        for request in requests {
             let waiting = asked.iter().find(|(_, asked)| asked.request == request).map(|(number, _)| *number);
             let waiters = waiting.and_then(|number| asked.remove(&number)).map(|asked| asked.waiters);
             let number = self.enqueue(request);
@@ -441,7 +464,7 @@ impl State {
             && let Some(number) = self.queue.pop_front()
         {
             let Some(asked) = self.asked.get_mut(&number) else { continue };
-            if asked.is_abandoned() && !matches!(asked.request, Request::Publish { .. }) {
+            if asked.is_abandoned() && !matches!(asked.request, Request::Register { .. }) {
                 self.asked.remove(&number);
                 continue;
             }
@@ -484,7 +507,7 @@ impl State {
                     watched.retry = Some(Instant::now() + WATCH_PAUSE);
                 }
             }
-            Request::Publish { record } if !error.code().is_some_and(ErrorCode::is_temporary) => {
+            Request::Register { record, .. } if !error.code().is_some_and(ErrorCode::is_temporary) => {
                 self.published.retain(|_, published| published.record.encode() != &record[..]);
             }
             _ => {}
@@ -542,6 +565,6 @@ impl Watched {
 
 impl Published {
     fn holds(&self) -> bool {
-        self.wanted.elapsed() < self.record.record().lifetime
+        self.wanted.elapsed() < self.record.record().lifetime && !self.record.record().is_expired(now())
     }
 }

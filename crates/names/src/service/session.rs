@@ -16,7 +16,8 @@ use super::{Shared, now, turns};
 use crate::admission::Terms;
 use crate::error::{ErrorCode, NamesError};
 use crate::protocol::{Decoder, Numbered, ProtocolError, Reply, Request, Response, encode};
-use crate::registry::Watcher;
+use crate::readers::Readers;
+use crate::registry::{Accepted, Publication, Watcher};
 
 /// Requests of one stream that are under way at once. Further ones wait unread.
 pub const REQUESTS: usize = 32;
@@ -221,13 +222,20 @@ impl Shared {
     async fn answer(&self, peer: EndpointId, connection: &Connection, request: Request) -> Response {
         let result = match request {
             Request::Publish { record } => {
-                let may_be_new = || self.turns.new_name(turns::address(connection));
-                self.registry.publish_limited(peer, &record, now(), &may_be_new).await.map(accepted)
+                let taken = self.register(peer, connection, &record, Readers::Public).await;
+                taken.map(|taken| accepted(taken.expires))
+            }
+            Request::Register { record, readers } => {
+                let taken = self.register(peer, connection, &record, readers).await;
+                taken.map(|taken| Response::Registered {
+                    seconds: seconds_until(taken.expires),
+                    lease: seconds_until(taken.held_until),
+                })
             }
             Request::Revoke { record } => self.registry.revoke(peer, &record, now()).await.map(accepted),
             Request::Lookup { name } => {
                 self.counters.lookup();
-                self.registry.lookup(&name, now()).await.map(|found| Response::Record {
+                self.registry.lookup(&name, peer, now()).await.map(|found| Response::Record {
                     record: found.record.encode().to_vec(),
                     seconds: seconds_until(found.expires),
                 })
@@ -247,11 +255,23 @@ impl Shared {
         };
         let response = result.unwrap_or_else(|error| refusal(&error));
         match &response {
-            Response::Accepted { .. } => self.counters.published(),
+            Response::Accepted { .. } | Response::Registered { .. } => self.counters.published(),
             Response::Error { .. } => self.counters.refused(),
             _ => {}
         }
         response
+    }
+
+    async fn register(
+        &self,
+        peer: EndpointId,
+        connection: &Connection,
+        record: &[u8],
+        readers: Readers,
+    ) -> Result<Accepted, NamesError> {
+        let may_be_new = || self.turns.new_name(turns::address(connection));
+        let publication = Publication { record, readers, may_be_new: &may_be_new };
+        self.registry.register(peer, publication, now()).await
     }
 
     async fn heartbeat(&self, peer: EndpointId, names: &[Name]) -> Response {

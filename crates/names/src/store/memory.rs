@@ -22,7 +22,7 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct State {
     entries: HashMap<Name, Stored>,
-    owned: HashMap<EndpointId, u64>,
+    owned: HashMap<EndpointId, BTreeSet<Name>>,
     due: BTreeSet<(UnixTime, Name)>,
     /// The last change of each name that is there.
     changes: BTreeMap<u64, Name>,
@@ -61,7 +61,7 @@ impl State {
         self.take_out(&name);
         self.head += 1;
         let version = Version(self.head);
-        *self.owned.entry(entry.owner()).or_default() += 1;
+        self.owned.entry(entry.owner()).or_default().insert(name.clone());
         self.due.insert((entry.held_until, name.clone()));
         self.changes.insert(self.head, name.clone());
         self.entries.insert(name, Stored { version, entry });
@@ -74,9 +74,9 @@ impl State {
         };
         self.changes.remove(&version.0);
         self.due.remove(&(entry.held_until, name.clone()));
-        if let Some(count) = self.owned.get_mut(&entry.owner()) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(names) = self.owned.get_mut(&entry.owner()) {
+            names.remove(name);
+            if names.is_empty() {
                 self.owned.remove(&entry.owner());
             }
         }
@@ -110,7 +110,12 @@ impl Store for MemoryStore {
     }
 
     fn owned_by<'a>(&'a self, owner: &'a EndpointId) -> Answer<'a, u64> {
-        answer(Ok(self.state().owned.get(owner).copied().unwrap_or(0)))
+        answer(Ok(self.state().owned.get(owner).map_or(0, |names| names.len() as u64)))
+    }
+
+    fn names_of<'a>(&'a self, owner: &'a EndpointId) -> Answer<'a, Vec<Name>> {
+        let state = self.state();
+        answer(Ok(state.owned.get(owner).into_iter().flatten().cloned().collect()))
     }
 
     fn count(&self) -> Answer<'_, u64> {

@@ -273,6 +273,11 @@ impl Store for RedbStore {
         self.read(move |txn| tables::owned_by(txn, &owner))
     }
 
+    fn names_of<'a>(&'a self, owner: &'a EndpointId) -> Answer<'a, Vec<Name>> {
+        let owner = *owner;
+        self.read(move |txn| tables::names_of(txn, &owner))
+    }
+
     fn count(&self) -> Answer<'_, u64> {
         self.read(tables::count)
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use whimbrel_base::{Record, SecretKey, SignedRecord};
 
 use super::*;
+use crate::readers::Reader;
 
 pub(crate) fn key(seed: u8) -> SecretKey {
     SecretKey::from_bytes(&[seed; 32])
@@ -21,6 +22,7 @@ pub(crate) fn entry(owner: &SecretKey, text: &str, sequence: u64, held_until: u6
         id: owner.id(),
         addrs: vec!["192.0.2.1:4433".parse().unwrap()],
         sequence,
+        expires: UnixTime::from_secs(1000),
         lifetime: Duration::from_secs(60),
         revoked: false,
     };
@@ -29,6 +31,7 @@ pub(crate) fn entry(owner: &SecretKey, text: &str, sequence: u64, held_until: u6
         granted: UnixTime::from_millis(7),
         expires: UnixTime::from_millis(held_until / 2),
         held_until: UnixTime::from_millis(held_until),
+        readers: Readers::Public,
     }
 }
 
@@ -105,6 +108,17 @@ async fn check_feed(store: &dyn Store) {
     assert!(tokio::time::timeout(Duration::from_millis(20), waits).await.is_err());
 }
 
+async fn check_readers(store: &dyn Store) {
+    let readers = Readers::Only(vec![Reader::Key(key(3).id()), Reader::User(name("bob@home"))]);
+    let hidden = Entry { readers, ..entry(&key(1), "alice@home", 1, 100) };
+    store.put(None, hidden.clone()).await.unwrap();
+    store.put(None, entry(&key(1), "box.alice@home", 1, 100)).await.unwrap();
+    assert_eq!(store.get(&name("alice@home")).await.unwrap().unwrap().entry, hidden);
+    let names = store.names_of(&key(1).id()).await.unwrap();
+    assert_eq!(names, ["alice@home", "box.alice@home"].map(name));
+    assert_eq!(store.names_of(&key(2).id()).await, Ok(vec![]));
+}
+
 async fn check_invitations(store: &dyn Store) {
     let at = UnixTime::from_secs;
     let invitation = |text: Option<&str>, uses, expires| {
@@ -166,6 +180,12 @@ macro_rules! stores {
             async fn feed() {
                 let (_kept, store) = $make;
                 check_feed(&store).await;
+            }
+
+            #[tokio::test]
+            async fn readers() {
+                let (_kept, store) = $make;
+                check_readers(&store).await;
             }
 
             #[tokio::test]

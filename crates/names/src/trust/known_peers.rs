@@ -315,6 +315,7 @@ mod tests {
             id: key.id(),
             addrs: Vec::new(),
             sequence,
+            expires: NOW.saturating_add(Duration::from_secs(600)),
             lifetime: Duration::from_secs(60),
             revoked: false,
         };

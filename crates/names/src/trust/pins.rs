@@ -231,6 +231,7 @@ mod tests {
             id: key.id(),
             addrs: Vec::new(),
             sequence,
+            expires: NOW.saturating_add(Duration::from_secs(600)),
             lifetime: Duration::from_secs(600),
             revoked: false,
         };

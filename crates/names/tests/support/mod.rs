@@ -114,6 +114,7 @@ pub fn record(name_of: &str, host: &Host, sequence: Option<u64>) -> SignedRecord
         id: host.endpoint.id(),
         addrs: host.endpoint.addr().addrs,
         sequence: sequence.unwrap_or_else(|| next_sequence(None, now().as_millis())),
+        expires: now().saturating_add(Duration::from_secs(86_400)),
         lifetime: Duration::from_secs(600),
         revoked: false,
     };

@@ -108,3 +108,26 @@ async fn a_living_device_keeps_its_users_name() {
     let taken = registry.take(&record(&key(9), USER, now.as_millis()), now).await;
     assert_eq!(taken, Err(NamesError::NameTaken(name(USER))));
 }
+
+#[tokio::test]
+async fn a_revoked_device_loses_its_services_too() {
+    let (registry, user, laptop) = with_user().await;
+    let word = delegation(&user, LAPTOP, &laptop, START);
+    let service = delegated(&laptop, SSH, 1, &word);
+    registry.take(&service, START).await.unwrap();
+    registry.take(&delegated(&laptop, LAPTOP, 1, &word), START).await.unwrap();
+    // The user's own key withdraws the device's name.
+    let revocation = Record::revocation(name(LAPTOP), user.id(), 2, START);
+    let revocation = SignedRecord::sign(revocation, &user, None).unwrap();
+    registry.revoke(user.id(), revocation.encode(), after(1)).await.unwrap();
+    let superseded = Err(NamesError::DelegationSuperseded(name(SSH)));
+    assert_eq!(registry.take(&delegated(&laptop, SSH, 2, &word), after(2)).await, superseded);
+    assert_eq!(registry.heartbeat(&name(SSH), laptop.id(), after(2)).await, superseded);
+    let found = registry.lookup(&name(SSH), key(77).id(), after(2)).await;
+    assert_eq!(found, Err(NamesError::Revoked(name(SSH))));
+    // A new word from the user gives them back.
+    let word = delegation(&user, LAPTOP, &laptop, after(10));
+    registry.take(&delegated(&laptop, LAPTOP, 3, &word), after(10)).await.unwrap();
+    registry.take(&delegated(&laptop, SSH, 3, &word), after(10)).await.unwrap();
+    registry.lookup(&name(SSH), key(77).id(), after(10)).await.unwrap();
+}

@@ -1,7 +1,7 @@
 //! Expiry, heartbeats, revocation and grace.
 use super::*;
 
-const GRACE: u64 = 30 * 86_400;
+const GRACE: u64 = 365 * 86_400;
 
 #[tokio::test]
 async fn expired_record_is_not_served() {
@@ -37,8 +37,8 @@ async fn a_heartbeat_extends_a_records_life() {
 async fn an_expired_name_stays_its_owners_for_the_grace_period() {
     let registry = registry();
     registry.take(&record(&key(1), USER, 1), START).await.unwrap();
-    let thief = record(&key(2), USER, 2);
     let held = after(300 + GRACE - 1);
+    let thief = record(&key(2), USER, held.as_millis());
     assert_eq!(registry.sweep(held).await, Ok(0));
     assert_eq!(registry.take(&thief, held).await, Err(NamesError::NameTaken(name(USER))));
     // After that anybody may have it, whether or not it was swept.
@@ -55,7 +55,7 @@ async fn sweeping_removes_what_lapsed() {
         let text = format!("user{n}@example.org");
         registry.take(&record(&key((n / 60 + 1) as u8), &text, 1), START).await.unwrap();
     }
-    let alive = record(&key(100), "alive@example.org", 1);
+    let alive = record(&key(100), "alive@example.org", after(GRACE).as_millis());
     registry.take(&alive, after(GRACE)).await.unwrap();
     assert_eq!(registry.sweep(after(300 + GRACE)).await, Ok(count));
     assert_eq!(registry.sweep(after(300 + GRACE)).await, Ok(0));
@@ -86,4 +86,64 @@ async fn a_revoked_name_says_so_and_stays_its_owners() {
     let back = record(&alice, USER, 3);
     registry.take(&back, START).await.unwrap();
     assert_eq!(registry.found(USER, START).await, Ok(back));
+}
+
+/// Whatever signs of life there are: a thief of the connection, or a service that plays them again, keeps no
+/// record alive that its endpoint let end.
+#[tokio::test]
+async fn no_sign_of_life_keeps_a_record_beyond_its_own_end() {
+    let registry = registry();
+    let mut ending = unsigned(&key(1), USER, 1);
+    ending.expires = after(400);
+    let ending = SignedRecord::sign(ending, &key(1), None).unwrap();
+    assert_eq!(registry.take(&ending, START).await, Ok(after(300)));
+    let beat = async |secs| registry.heartbeat(&name(USER), key(1).id(), after(secs)).await;
+    assert_eq!(beat(250).await, Ok(after(400)));
+    assert_eq!(registry.take(&ending, after(399)).await, Ok(after(400)));
+    assert!(registry.found(USER, after(399)).await.is_ok());
+    assert_eq!(registry.found(USER, after(400)).await, Err(NamesError::Expired(name(USER))));
+    let over = Err(NamesError::BadEnd { name: name(USER), end: after(400) });
+    assert_eq!(registry.take(&ending, after(400)).await, over);
+    assert_eq!(beat(400).await, Err(NamesError::Expired(name(USER))));
+    // A new one brings it back.
+    registry.take(&record(&key(1), USER, 2), after(401)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_record_that_ends_far_in_the_future_is_refused() {
+    let registry = registry();
+    let mut endless = unsigned(&key(1), USER, 1);
+    endless.expires = after(8 * 86_400 + 1);
+    let endless = SignedRecord::sign(endless, &key(1), None).unwrap();
+    let refused = registry.take(&endless, START).await.unwrap_err();
+    assert_eq!(refused.code(), crate::ErrorCode::BadEnd);
+}
+
+/// What a publisher is told: a device's sign of life renews its user's lease, however old the user's record.
+#[tokio::test]
+async fn any_device_renews_the_lease_of_its_users_name() {
+    let registry = registry();
+    let (user, laptop, day) = (key(1), key(2), 86_400);
+    let publish = async |record: &SignedRecord, now| {
+        let record = record.encode();
+        let readers = Readers::Public;
+        let publication = Publication { record, readers, may_be_new: &|| true };
+        let id = SignedRecord::decode(record).unwrap().record().id;
+        registry.register(id, publication, now).await.unwrap().held_until
+    };
+    assert_eq!(publish(&record(&user, USER, 1), START).await, after(300 + GRACE));
+    let word = delegation(&user, LAPTOP, &laptop, START);
+    let of_day = |days: u64| delegated(&laptop, LAPTOP, after(days * day).as_millis(), &word);
+    // The first soon after, and then once a day at most.
+    assert_eq!(publish(&of_day(0), START).await, after(300 + GRACE));
+    assert_eq!(publish(&of_day(200), after(200 * day)).await, after(200 * day + GRACE));
+    // Heartbeats do too.
+    let beat_at = after(202 * day);
+    assert_eq!(publish(&of_day(202), beat_at).await, after(202 * day + GRACE));
+    registry.heartbeat(&name(LAPTOP), laptop.id(), beat_at).await.unwrap();
+    // The thief waits a year from then.
+    let held = after(202 * day + GRACE - 1);
+    assert_eq!(registry.sweep(held).await, Ok(1), "the laptop's name lapsed");
+    let thief = record(&key(9), USER, held.as_millis());
+    assert_eq!(registry.take(&thief, held).await, Err(NamesError::NameTaken(name(USER))));
 }

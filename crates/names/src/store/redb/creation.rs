@@ -5,9 +5,10 @@
 //! can be deleted.
 
 use std::collections::hash_map::RandomState;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::hash::BuildHasher as _;
 use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use redb::{Database, DatabaseError};
@@ -17,13 +18,25 @@ pub(super) fn open(file: &Path) -> Result<Database, DatabaseError> {
     if !file.try_exists()? {
         make(file)?;
     }
+    close_to_others(file)?;
     Database::create(file)
+}
+
+/// Takes the rights of others from a file that an older program made.
+fn close_to_others(file: &Path) -> io::Result<()> {
+    let mode = fs::metadata(file)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        fs::set_permissions(file, Permissions::from_mode(mode & 0o700))?;
+    }
+    Ok(())
 }
 
 fn make(file: &Path) -> Result<(), DatabaseError> {
     let mut draft = file.as_os_str().to_owned();
     draft.push(format!(".new-{:016x}", RandomState::new().hash_one(())));
     let draft = PathBuf::from(draft);
+    // Who is registered, and who may read what, is nobody else's business.
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     let made = Database::create(&draft)
         .and_then(|database| database.close())
         .and_then(|()| Ok(publish(&draft, file)?));

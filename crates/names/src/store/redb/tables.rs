@@ -20,6 +20,7 @@ use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 
 use super::change::Change;
 use super::failure::Failure;
+use crate::readers::Readers;
 use crate::store::{Changes, Cursor, Entry, Stored, Version};
 
 /// The format of the file, raised when older programs can no longer read it.
@@ -31,7 +32,7 @@ const CHANGES: TableDefinition<'_, u64, &str> = TableDefinition::new("changes");
 const OWNERS: TableDefinition<'_, (&[u8; 32], &str), ()> = TableDefinition::new("owners");
 const DUE: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("due");
 
-/// An entry in the file.
+/// An entry in the file. Its readers follow if it has any; older programs wrote none.
 #[derive(Serialize, Deserialize)]
 struct Row<'a> {
     version: u64,
@@ -90,6 +91,19 @@ pub(super) fn owned_by(txn: &ReadTransaction, owner: &EndpointId) -> Result<u64,
         count += 1;
     }
     Ok(count)
+}
+
+pub(super) fn names_of(txn: &ReadTransaction, owner: &EndpointId) -> Result<Vec<Name>, Failure> {
+    let mut names = Vec::new();
+    for row in txn.open_table(OWNERS)?.range((owner.as_bytes(), "")..)? {
+        let row = row?.0;
+        let (of, name) = row.value();
+        if of != owner.as_bytes() {
+            break;
+        }
+        names.push(parse(name)?);
+    }
+    Ok(names)
 }
 
 pub(super) fn count(txn: &ReadTransaction) -> Result<u64, Failure> {
@@ -192,7 +206,10 @@ impl<'txn> Writing<'txn> {
             held_until: entry.held_until,
             record: entry.record.encode(),
         };
-        let row = postcard::to_stdvec(&row).map_err(|error| Failure::Io(error.to_string()))?;
+        let mut row = postcard::to_stdvec(&row).map_err(|error| Failure::Io(error.to_string()))?;
+        if entry.readers != Readers::Public {
+            row = postcard::to_extend(&entry.readers, row).map_err(|error| Failure::Io(error.to_string()))?;
+        }
         let name = entry.name().as_str();
         self.entries.insert(name, row.as_slice())?;
         self.changes.insert(version.0, name)?;
@@ -209,14 +226,24 @@ fn head_in(meta: &impl redb::ReadableTable<&'static str, u64>) -> Result<u64, Fa
 
 fn decode(name: &str, row: &[u8]) -> Result<Stored, Failure> {
     let damaged = |what: &dyn std::fmt::Display| Failure::Corrupt(format!("the entry of {name}: {what}"));
-    let row: Row<'_> = postcard::from_bytes(row).map_err(|error| damaged(&error))?;
+    let (row, rest): (Row<'_>, _) = postcard::take_from_bytes(row).map_err(|error| damaged(&error))?;
+    let readers = match rest {
+        [] => Readers::Public,
+        rest => postcard::from_bytes(rest).map_err(|error| damaged(&error))?,
+    };
     let record = SignedRecord::decode(row.record).map_err(|error| damaged(&error))?;
     if record.record().name.as_str() != name {
         return Err(damaged(&"it is about another name"));
     }
     Ok(Stored {
         version: Version(row.version),
-        entry: Entry { record, granted: row.granted, expires: row.expires, held_until: row.held_until },
+        entry: Entry {
+            record,
+            granted: row.granted,
+            expires: row.expires,
+            held_until: row.held_until,
+            readers,
+        },
     })
 }
 
