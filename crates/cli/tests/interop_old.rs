@@ -171,7 +171,7 @@ fn todays_client_and_an_older_server_understand_each_other() {
 
 /// One file goes either way; what an older receiver does not know is refused with one line.
 #[test]
-#[ignore = "needs WHIMBREL_OLD; run `make interop`"]
+#[ignore = "needs an older program: make interop"]
 fn files_go_between_programs_of_today_and_of_before() {
     const INBOX: &str = "inbox.laptop.bob@example.org";
     let old = old();
