@@ -182,7 +182,7 @@ async fn take(
     let once = args.once || first.is_some();
     let accepting = tokio::spawn(accept(first, guests, Arc::new(inbox), results));
     let result = loop {
-        let Some((peer, Outcome { part, result })) = done.recv().await else { break Ok(()) };
+        let Some((peer, Outcome { part, result, .. })) = done.recv().await else { break Ok(()) };
         // A file of a batch is not the end of it.
         let last = once && !part;
         match result {
@@ -256,10 +256,12 @@ async fn serve_connection(connection: Connection, inbox: Arc<Inbox>, results: Re
         let Ok(stream) = connection.accept_stream().await else { return };
         let (inbox, results, peer) = (inbox.clone(), results.clone(), peer.clone());
         tokio::spawn(async move {
-            let outcome = receive(stream, &inbox).await;
-            drop(place);
+            let mut outcome = receive(stream, &inbox).await;
+            let confirmation = outcome.confirmation();
             // The command may have ended meanwhile.
             let _ = results.send((peer, outcome)).await;
+            confirmation.send().await;
+            drop(place);
         });
     }
 }

@@ -56,6 +56,32 @@ pub(crate) struct Outcome {
     /// Whether a batch goes on that it belongs to.
     pub(crate) part: bool,
     pub(crate) result: Result<Arrived, Trouble>,
+    unconfirmed: Option<SendHalf>,
+}
+
+impl Outcome {
+    /// Tells the sender that a part of a batch is here, once it was told to this side's user: what ends the
+    /// batch comes behind it then.
+    pub(crate) fn confirmation(&mut self) -> Confirmation {
+        Confirmation(self.unconfirmed.take())
+    }
+}
+
+/// What the sender of a part still has to hear.
+pub(crate) struct Confirmation(Option<SendHalf>);
+
+impl Confirmation {
+    pub(crate) async fn send(self) {
+        if let Some(mut write) = self.0 {
+            done(&mut write).await;
+        }
+    }
+}
+
+/// All is there: that the sender may not hear of it is the sender's trouble only.
+async fn done(write: &mut SendHalf) {
+    let _ = message::write(write, &Message::Done).await;
+    let _ = write.stream().finish();
 }
 
 /// Receives what the sender offers on one stream.
@@ -80,7 +106,15 @@ pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>) -> Outcome {
             let _ = tokio::time::timeout(TOLD, write.stream().drained()).await;
         }
     }
-    Outcome { part, result }
+    let unconfirmed = match &result {
+        Ok(_) if part => Some(write),
+        Ok(_) => {
+            done(&mut write).await;
+            None
+        }
+        Err(_) => None,
+    };
+    Outcome { part, result, unconfirmed }
 }
 
 /// One stream of a sender's.
@@ -118,7 +152,6 @@ impl Transfer<'_> {
                 let place = batch.place(self.inbox, &self.connection, &offer).await?;
                 let arrived = if offer.directory {
                     batch.arrived().await;
-                    self.done().await;
                     Arrived::Nothing
                 } else {
                     Arrived::File(self.file(&offer, &place, Some(&batch)).await?)
@@ -148,21 +181,14 @@ impl Transfer<'_> {
             Message::BatchEnd { complete: true } => {
                 let directories = running.batch.finish(self.inbox).await?;
                 self.inbox.arrived(&self.connection, offer);
-                self.done().await;
                 Ok(Arrived::Batch(directories))
             }
             Message::BatchEnd { complete: false } => {
-                self.done().await;
+                done(self.write).await;
                 Err(Trouble::Refused("not all files have arrived; what has arrived is kept".to_owned()))
             }
             _ => Err(Trouble::Here(unexpected())),
         }
-    }
-
-    /// All is there: that the sender may not hear of it is the sender's trouble only.
-    async fn done(&mut self) {
-        let _ = message::write(self.write, &Message::Done).await;
-        let _ = self.write.stream().finish();
     }
 
     async fn file(
@@ -185,7 +211,6 @@ impl Transfer<'_> {
                         if let Some(batch) = batch {
                             batch.arrived().await;
                         }
-                        self.done().await;
                         return Ok(received);
                     }
                     Compared::Other { chunks } => begun = Some(chunks),
@@ -203,7 +228,6 @@ impl Transfer<'_> {
                 if let Some(batch) = batch {
                     batch.arrived().await;
                 }
-                self.done().await;
                 Ok(Received { file, size, resumed_from, sha256 })
             }
             Err(trouble) => {
