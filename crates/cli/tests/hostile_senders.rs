@@ -1,5 +1,5 @@
 //! Senders that speak the protocol of transfers by hand, to a real `whimbrel receive`, and mean no good.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
