@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 20
 FUZZ_TARGETS := frame record ticket config names_protocol har
 
 # The older program of `make interop`: the first whose bytes on the wire are still understood.
-OLD ?= 94a89db
+OLD ?= 4784131
 # Where scripts/setup.sh installs Rust, if it has to.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))

@@ -96,11 +96,19 @@ pub struct MeetingLimits {
     pub per_peer: usize,
     /// Slots that one peer may try to join in a minute.
     pub joins_per_minute: u32,
+    /// The same for one IP address (or /64 of IPv6), whatever keys it uses.
+    pub joins_per_address: u32,
 }
 
 impl Default for MeetingLimits {
     fn default() -> Self {
-        Self { lifetime: Duration::from_secs(600), slots: 2048, per_peer: 4, joins_per_minute: 10 }
+        Self {
+            lifetime: Duration::from_secs(600),
+            slots: 2048,
+            per_peer: 4,
+            joins_per_minute: 10,
+            joins_per_address: 60,
+        }
     }
 }
 

@@ -77,18 +77,30 @@ impl NameResolver {
         let user = record.record().name.user();
         match self.core.publish(record).await? {
             Response::Registered { seconds, lease } => {
-                if Duration::from_secs(lease.into()) < LEASE_WARNING {
+                let lease = Duration::from_secs(lease.into());
+                if lease < LEASE_WARNING {
                     tracing::warn!(name = %user, "the name service holds this name for less than a week more");
                 }
+                self.core.set_lease(user, lease);
                 Ok(Duration::from_secs(seconds.into()))
             }
             _ => Err(AskError::unexpected()),
         }
     }
 
+    /// For how long the service holds a user name for its owner if none of the user's devices gives a further
+    /// sign of life: what it said when one of the user's records was published here last. `None` if it has not
+    /// said so yet.
+    pub fn lease(&self, user: &Name) -> Option<Duration> {
+        self.core.lease(user)
+    }
+
     /// Says who may look up what is published under `name` from now on; everybody, unless it was said.
-    pub fn set_readers(&self, name: Name, readers: Readers) {
-        self.core.set_readers(name, readers);
+    ///
+    /// # Errors
+    /// [`AskError::Busy`] when 256 other names have readers.
+    pub fn set_readers(&self, name: Name, readers: Readers) -> Result<(), AskError> {
+        self.core.set_readers(name, readers)
     }
 
     /// Withdraws a name, by a [revocation](whimbrel_base::Record::revocation).

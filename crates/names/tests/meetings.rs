@@ -121,6 +121,25 @@ async fn guesses_are_limited_and_a_key_has_four_meetings() {
     assert_eq!(eves.join_meeting(taken[0]).await.unwrap_err().code(), Some(ErrorCode::TooOften));
 }
 
+/// Keys cost nothing; addresses do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guesses_with_many_keys_from_one_address_are_limited() {
+    let net = Net(139);
+    let mut limits = Limits::default();
+    limits.meetings.joins_per_address = 2;
+    let service = service_with(net, MemoryStore::new(), limits).await;
+    let (_anna, annas) = named_host(net, 1, 1, &service).await;
+    let opened = annas.open_meeting().await.unwrap();
+    let guess = (opened.slot() + 1) % MEETING_SLOTS;
+    for (seed, expected) in [(3, ErrorCode::NoMeeting), (4, ErrorCode::NoMeeting), (5, ErrorCode::TooOften)] {
+        let (_eve, eves) = named_host(net, 3, seed, &service).await;
+        assert_eq!(eves.join_meeting(guess).await.unwrap_err().code(), Some(expected));
+    }
+    // Others are not held up by that.
+    let (_ben, bens) = named_host(net, 2, 2, &service).await;
+    bens.join_meeting(opened.slot()).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_meeting_ends_when_its_time_is_up() {
     let net = Net(135);

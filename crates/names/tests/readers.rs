@@ -46,7 +46,7 @@ async fn a_hidden_name_looks_like_one_that_nobody_has() {
     let (anna, annas) = named_host(net, 1, 1, &service).await;
     let (ben, bens) = named_host(net, 2, 2, &service).await;
     let eve = host(net, 3, 3).await;
-    annas.set_readers(name(HIDDEN), Readers::Only(vec![Reader::Key(ben.key.id())]));
+    annas.set_readers(name(HIDDEN), Readers::Only(vec![Reader::Key(ben.key.id())])).unwrap();
     let hidden = record(HIDDEN, &anna, None);
     annas.publish_record(hidden.clone()).await.unwrap();
 
@@ -68,7 +68,7 @@ async fn a_hidden_name_stays_hidden_when_the_service_is_reset() {
     let first = service(net, MemoryStore::new()).await;
     let (anna, annas) = named_host(net, 1, 1, &first).await;
     let (ben, bens) = named_host(net, 2, 2, &first).await;
-    annas.set_readers(name(HIDDEN), Readers::Only(vec![Reader::Key(ben.key.id())]));
+    annas.set_readers(name(HIDDEN), Readers::Only(vec![Reader::Key(ben.key.id())])).unwrap();
     let hidden = record(HIDDEN, &anna, None);
     annas.publish_record(hidden.clone()).await.unwrap();
     let mut news = bens.watch(&name(HIDDEN));

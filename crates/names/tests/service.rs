@@ -179,6 +179,24 @@ async fn a_device_needs_its_users_word() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publisher_knows_for_how_long_its_users_name_is_held() {
+    let net = Net(107);
+    let day = Duration::from_secs(86_400);
+    let limits = whimbrel_names::Limits { user_grace: 3 * day, ..Default::default() };
+    let service = service_with(net, MemoryStore::new(), limits).await;
+    let (anna, names) = named_host(net, 1, 1, &service).await;
+    let user = name("anna@example.org");
+    assert_eq!(names.lease(&user), None);
+    names.publish(record("anna@example.org", &anna, None)).await.unwrap();
+    let own = names.lease(&user).unwrap();
+    assert!(own > 3 * day && own <= 3 * day + Duration::from_secs(600), "{own:?}");
+    // A device's record says it too.
+    names.publish(record("laptop.anna@example.org", &anna, None)).await.unwrap();
+    let lease = names.lease(&user).unwrap();
+    assert!(lease > 2 * day && lease <= own, "{lease:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_released_resolver_lets_its_endpoint_close() {
     let net = Net(106);
     let service = service(net, MemoryStore::new()).await;

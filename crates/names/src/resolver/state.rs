@@ -16,18 +16,22 @@ use crate::readers::Readers;
 use crate::service::now;
 use crate::trust::KnownPeers;
 
+mod asked;
+mod published;
+mod wanted;
+
+use self::asked::{Answer, Asked, is_same_record};
+use self::published::Publications;
+pub(super) use self::wanted::Wanted;
+
 /// Questions without an answer.
 const MAX_ASKED: usize = 1024;
 /// Names that are watched.
 const MAX_WATCHES: usize = 1024;
-/// Names of this endpoint.
-const MAX_PUBLISHED: usize = 256;
 /// A watch that the service has no room for is tried again after this.
 const WATCH_PAUSE: Duration = Duration::from_secs(30);
 /// What is encoded in one go.
 const FRAMES: usize = 64 * 1024;
-
-type Answer = Result<Response, AskError>;
 
 /// Shared by the resolver's handles and the task that has the connection.
 pub(super) struct Core {
@@ -40,38 +44,19 @@ pub(super) struct Core {
     known: KnownPeers,
 }
 
-/// Keeps the connection to the service wanted. Ends when it is dropped.
-pub(super) struct Wanted(Arc<Core>);
-
-impl Drop for Wanted {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.wanted -= 1;
-        state.used = Instant::now();
-    }
-}
-
 struct State {
     next_number: u64,
     asked: BTreeMap<u64, Asked>,
     /// Numbers of what was not written to this connection yet.
     queue: VecDeque<u64>,
     watches: HashMap<Name, Watched>,
-    published: HashMap<Name, Published>,
-    /// Who may read what is published; everybody if nothing is said.
-    readers: HashMap<Name, Readers>,
+    published: Publications,
     /// How many need the connection itself.
     wanted: usize,
     failure: String,
     used: Instant,
     released: bool,
     ended: bool,
-}
-
-struct Asked {
-    request: Request,
-    waiters: Vec<oneshot::Sender<Answer>>,
-    sent: bool,
 }
 
 struct Watched {
@@ -82,20 +67,6 @@ struct Watched {
     retry: Option<Instant>,
 }
 
-struct Published {
-    record: SignedRecord,
-    /// When somebody last wanted it to be known.
-    wanted: Instant,
-}
-
-impl Asked {
-    fn is_abandoned(&mut self) -> bool {
-        self.waiters.retain(|waiter| !waiter.is_closed());
-        // Watches and their ends are wanted by the table of watches.
-        self.waiters.is_empty() && !matches!(self.request, Request::Watch { .. } | Request::Unwatch { .. })
-    }
-}
-
 impl Core {
     pub(super) fn new(runtime: Handle, known: KnownPeers) -> Self {
         Self {
@@ -104,8 +75,7 @@ impl Core {
                 asked: BTreeMap::new(),
                 queue: VecDeque::new(),
                 watches: HashMap::new(),
-                published: HashMap::new(),
-                readers: HashMap::new(),
+                published: Publications::default(),
                 wanted: 0,
                 failure: String::new(),
                 used: Instant::now(),
@@ -152,17 +122,20 @@ impl Core {
     }
 
     pub(super) async fn publish(&self, record: SignedRecord) -> Answer {
-        let request = self.state().want(record);
+        let request = self.state().published.want(record);
         self.ask(request).await
     }
 
-    pub(super) fn set_readers(&self, name: Name, readers: Readers) {
-        let mut state = self.state();
-        if readers == Readers::Public {
-            state.readers.remove(&name);
-        } else if state.readers.len() < MAX_PUBLISHED || state.readers.contains_key(&name) {
-            state.readers.insert(name, readers);
-        }
+    pub(super) fn set_readers(&self, name: Name, readers: Readers) -> Result<(), AskError> {
+        self.state().published.set_readers(name, readers)
+    }
+
+    pub(super) fn set_lease(&self, user: Name, lease: Duration) {
+        self.state().published.set_lease(user, lease);
+    }
+
+    pub(super) fn lease(&self, user: &Name) -> Option<Duration> {
+        self.state().published.lease(user)
     }
 
     pub(super) fn watch(self: &Arc<Self>, name: &Name) -> watch::Receiver<Option<SignedRecord>> {
@@ -225,8 +198,8 @@ impl Core {
     pub(super) fn is_wanted(&self) -> Option<bool> {
         let mut state = self.state();
         // What is published must be said again to a service that lost it.
-        state.published.retain(|_, published| published.holds());
-        let asked = !state.queue.is_empty() || !state.watches.is_empty() || !state.published.is_empty();
+        let publishes = !state.published.is_empty();
+        let asked = !state.queue.is_empty() || !state.watches.is_empty() || publishes;
         let wanted = asked || state.wanted > 0;
         (!state.ended).then_some(wanted)
     }
@@ -261,28 +234,6 @@ impl Core {
     /// Why there is no connection, for whoever waits in vain.
     pub(super) fn failed(&self, why: String) {
         self.state().failure = why;
-    }
-
-    /// Wants a connection to the service for more than questions.
-    pub(super) fn want_connection(core: &Arc<Self>) -> Result<Wanted, AskError> {
-        let mut state = core.state();
-        if state.ended {
-            return Err(AskError::Closed);
-        }
-        state.wanted += 1;
-        drop(state);
-        core.work.notify_one();
-        Ok(Wanted(core.clone()))
-    }
-
-    /// The connection to the service, while there is one.
-    pub(super) fn connection(&self) -> watch::Receiver<Option<Connection>> {
-        self.connection.subscribe()
-    }
-
-    /// Notes a new connection, or that there is none.
-    pub(super) fn connected(&self, connection: Option<Connection>) {
-        self.connection.send_replace(connection);
     }
 
     /// Why nothing is answered.
@@ -376,34 +327,6 @@ impl State {
         self.queue.retain(|number| self.asked.contains_key(number));
     }
 
-    /// How a record of this endpoint is published.
-    fn request_for(&self, record: &SignedRecord) -> Request {
-        let readers = self.readers.get(&record.record().name).cloned().unwrap_or_default();
-        Request::Register { record: record.encode().to_vec(), readers }
-    }
-
-    /// Notes what is to be known of this endpoint, and says how it is published.
-    fn want(&mut self, record: SignedRecord) -> Request {
-        let request = self.request_for(&record);
-        self.note(record);
-        request
-    }
-
-    fn note(&mut self, record: SignedRecord) {
-        let wanted = Instant::now();
-        self.published.retain(|_, published| published.holds());
-        if self.published.len() >= MAX_PUBLISHED && !self.published.contains_key(&record.record().name) {
-            return;
-        }
-        let newer = self
-            .published
-            .get(&record.record().name)
-            .is_none_or(|known| known.record.record().sequence <= record.record().sequence);
-        if newer {
-            self.published.insert(record.record().name.clone(), Published { record, wanted });
-        }
-    }
-
     fn begin_session(&mut self) {
         let mut asked = std::mem::take(&mut self.asked);
         asked.retain(|_, asked| {
@@ -412,10 +335,12 @@ impl State {
         });
         self.queue.clear();
         // First what others wait for.
-        self.published.retain(|_, published| published.holds());
-        let requests: Vec<_> = self.published.values().map(|known| self.request_for(&known.record)).collect();
-        for request in requests {
-            let waiting = asked.iter().find(|(_, asked)| asked.request == request).map(|(number, _)| *number);
+        for request in self.published.again() {
+            // Whom it is for may have changed meanwhile.
+            let waiting = asked
+                .iter()
+                .find(|(_, asked)| is_same_record(&asked.request, &request))
+                .map(|(number, _)| *number);
             let waiters = waiting.and_then(|number| asked.remove(&number)).map(|asked| asked.waiters);
             let number = self.enqueue(request);
             if let (Some(asked), Some(waiters)) = (self.asked.get_mut(&number), waiters) {
@@ -508,7 +433,7 @@ impl State {
                 }
             }
             Request::Register { record, .. } if !error.code().is_some_and(ErrorCode::is_temporary) => {
-                self.published.retain(|_, published| published.record.encode() != &record[..]);
+                self.published.refused(record);
             }
             _ => {}
         }
@@ -534,15 +459,6 @@ impl State {
     }
 }
 
-impl Asked {
-    fn answer(self, answer: &Answer) {
-        for waiter in self.waiters {
-            // Who gave up waiting needs no answer.
-            let _ = waiter.send(answer.clone());
-        }
-    }
-}
-
 impl Watched {
     /// Begins the watch behind the newest record that is known.
     fn begin(&mut self, name: &Name, state: &mut State) {
@@ -560,11 +476,5 @@ impl Watched {
             }
             news
         });
-    }
-}
-
-impl Published {
-    fn holds(&self) -> bool {
-        self.wanted.elapsed() < self.record.record().lifetime && !self.record.record().is_expired(now())
     }
 }

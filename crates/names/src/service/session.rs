@@ -46,7 +46,8 @@ async fn serve_requests(stream: Stream, connection: &Connection, shared: &Arc<Sh
     let first = match first_request(&mut read, &mut decoder).await? {
         None => return Ok(()),
         Some(Numbered { number, request: Request::Meet { slot } }) => {
-            let arrival = Arrival { number, slot, peer, read, write, rest: decoder.into_rest() };
+            let from = turns::address(connection);
+            let arrival = Arrival { number, slot, peer, from, read, write, rest: decoder.into_rest() };
             return meetings::serve(arrival, shared).await;
         }
         Some(first) => first,
@@ -240,7 +241,9 @@ impl Shared {
                     seconds: seconds_until(found.expires),
                 })
             }
-            Request::Redeem { .. } if !self.turns.redeem(peer) => Err(NamesError::TooOften),
+            Request::Redeem { .. } if !self.turns.redeem(peer, turns::address(connection)) => {
+                Err(NamesError::TooOften)
+            }
             Request::Redeem { code } => {
                 let redeemed = self.registry.redeem(peer, &code, now()).await;
                 redeemed.map(|domain| Response::Admitted { domain })

@@ -17,12 +17,18 @@ const BURST: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 /// Tries to redeem an invitation, in a minute and by one key. Codes have 80 random bits.
 const REDEEMS_PER_MINUTE: u32 = 10;
+/// The same from one address, whatever keys it uses.
+const REDEEMS_PER_ADDRESS: u32 = 60;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// What each key and each address may do how often, on this server.
 #[derive(Debug)]
 pub(super) struct Turns {
     requests: Mutex<Rates<EndpointId>>,
     redeems: Mutex<Rates<EndpointId>>,
+    redeems_from: Mutex<Rates<Option<IpAddr>>>,
+    joins_from: Mutex<Rates<Option<IpAddr>>>,
     new_names: Mutex<Rates<Option<IpAddr>>>,
 }
 
@@ -31,7 +37,9 @@ impl Turns {
         let requests = limits.requests_per_second.saturating_mul(BURST.as_secs() as u32);
         Self {
             requests: Mutex::new(Rates::new(requests, BURST)),
-            redeems: Mutex::new(Rates::new(REDEEMS_PER_MINUTE, Duration::from_secs(60))),
+            redeems: Mutex::new(Rates::new(REDEEMS_PER_MINUTE, MINUTE)),
+            redeems_from: Mutex::new(Rates::new(REDEEMS_PER_ADDRESS, MINUTE)),
+            joins_from: Mutex::new(Rates::new(limits.meetings.joins_per_address, MINUTE)),
             new_names: Mutex::new(Rates::new(limits.new_names_per_hour, Duration::from_secs(60 * 60))),
         }
     }
@@ -44,8 +52,13 @@ impl Turns {
     }
 
     /// Whether the peer may try one more invitation.
-    pub(super) fn redeem(&self, peer: EndpointId) -> bool {
-        take(&self.redeems, peer)
+    pub(super) fn redeem(&self, peer: EndpointId, from: Option<IpAddr>) -> bool {
+        take(&self.redeems, peer) && take(&self.redeems_from, from)
+    }
+
+    /// Whether one more meeting may be joined from this address.
+    pub(super) fn join(&self, from: Option<IpAddr>) -> bool {
+        take(&self.joins_from, from)
     }
 
     /// Whether one more new name may come from this address.

@@ -1,6 +1,7 @@
 //! One side of a meeting, on its stream.
 
 use std::future::pending;
+use std::net::IpAddr;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,6 +11,7 @@ use whimbrel_base::EndpointId;
 use whimbrel_transport::{RecvHalf, SendHalf};
 
 use super::{Pipe, Side};
+use crate::error::NamesError;
 use crate::protocol::{MAX_MEETING_FRAME, MeetingFrames, Reply, Response, encode, encode_frame};
 use crate::service::Shared;
 use crate::service::session::Broken;
@@ -19,6 +21,8 @@ pub(in crate::service) struct Arrival {
     pub(in crate::service) number: u64,
     pub(in crate::service) slot: Option<u16>,
     pub(in crate::service) peer: EndpointId,
+    /// Where the peer connects from.
+    pub(in crate::service) from: Option<IpAddr>,
     pub(in crate::service) read: RecvHalf,
     pub(in crate::service) write: SendHalf,
     /// What was read behind the request.
@@ -27,10 +31,15 @@ pub(in crate::service) struct Arrival {
 
 /// Answers the request, and carries frames until either side or the time ends the meeting.
 pub(in crate::service) async fn serve(arrival: Arrival, shared: &Shared) -> Result<(), Broken> {
-    let Arrival { number, slot, peer, mut read, mut write, rest } = arrival;
+    let Arrival { number, slot, peer, from, mut read, mut write, rest } = arrival;
     shared.counters.request();
     let now = Instant::now();
-    let side = match shared.meetings.enter(peer, slot, now) {
+    let entered = if slot.is_some() && !shared.turns.join(from) {
+        Err(NamesError::TooOften)
+    } else {
+        shared.meetings.enter(peer, slot, now)
+    };
+    let side = match entered {
         Ok(side) => side,
         Err(error) => {
             shared.counters.refused();

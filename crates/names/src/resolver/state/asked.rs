@@ -1,0 +1,38 @@
+//! One question to the service.
+
+use tokio::sync::oneshot;
+
+use crate::protocol::{Request, Response};
+use crate::resolver::AskError;
+
+pub(super) type Answer = Result<Response, AskError>;
+
+/// A question without an answer, and who waits for it.
+pub(super) struct Asked {
+    pub(super) request: Request,
+    pub(super) waiters: Vec<oneshot::Sender<Answer>>,
+    pub(super) sent: bool,
+}
+
+impl Asked {
+    pub(super) fn is_abandoned(&mut self) -> bool {
+        self.waiters.retain(|waiter| !waiter.is_closed());
+        // Watches and their ends are wanted by the table of watches.
+        self.waiters.is_empty() && !matches!(self.request, Request::Watch { .. } | Request::Unwatch { .. })
+    }
+
+    pub(super) fn answer(self, answer: &Answer) {
+        for waiter in self.waiters {
+            // Who gave up waiting needs no answer.
+            let _ = waiter.send(answer.clone());
+        }
+    }
+}
+
+/// Whether two requests publish the same record.
+pub(super) fn is_same_record(one: &Request, other: &Request) -> bool {
+    match (one, other) {
+        (Request::Register { record: one, .. }, Request::Register { record: other, .. }) => one == other,
+        _ => false,
+    }
+}

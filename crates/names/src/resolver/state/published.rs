@@ -1,0 +1,113 @@
+//! What this endpoint wants to be known, and by whom.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use whimbrel_base::{Name, SignedRecord};
+
+use crate::protocol::Request;
+use crate::readers::Readers;
+use crate::resolver::AskError;
+use crate::service::now;
+
+/// Names of this endpoint.
+const MAX_PUBLISHED: usize = 256;
+
+/// The newest record of each name of this endpoint, to be said again to a service that lost it.
+#[derive(Default)]
+pub(super) struct Publications {
+    records: HashMap<Name, Published>,
+    /// Who may read what is published; everybody if nothing is said.
+    readers: HashMap<Name, Readers>,
+    /// Until when user names are held, as the service said last.
+    leases: HashMap<Name, Instant>,
+}
+
+struct Published {
+    record: SignedRecord,
+    /// When somebody last wanted it to be known.
+    wanted: Instant,
+}
+
+impl Published {
+    fn holds(&self) -> bool {
+        let record = self.record.record();
+        self.wanted.elapsed() < record.lifetime && !record.is_expired(now())
+    }
+}
+
+impl Publications {
+    /// Notes a record that is to be known, and returns the request that says so.
+    pub(super) fn want(&mut self, record: SignedRecord) -> Request {
+        let request = self.request(&record);
+        self.forget_ended();
+        let name = &record.record().name;
+        let has_room = self.records.len() < MAX_PUBLISHED || self.records.contains_key(name);
+        let is_newest = self
+            .records
+            .get(name)
+            .is_none_or(|known| known.record.record().sequence <= record.record().sequence);
+        if has_room && is_newest {
+            self.records.insert(name.clone(), Published { record, wanted: Instant::now() });
+        }
+        request
+    }
+
+    /// The requests that say everything again.
+    pub(super) fn again(&mut self) -> Vec<Request> {
+        self.forget_ended();
+        self.records.values().map(|published| self.request(&published.record)).collect()
+    }
+
+    /// Whether there is anything to be known still.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.forget_ended();
+        self.records.is_empty()
+    }
+
+    /// The service does not want this record.
+    pub(super) fn refused(&mut self, record: &[u8]) {
+        self.records.retain(|_, published| published.record.encode() != record);
+    }
+
+    /// Sets who may read what is published under a name. Refuses what it could not remember: the record would
+    /// be for everybody.
+    pub(super) fn set_readers(&mut self, name: Name, readers: Readers) -> Result<(), AskError> {
+        if readers == Readers::Public {
+            self.readers.remove(&name);
+        } else if self.readers.len() < MAX_PUBLISHED || self.readers.contains_key(&name) {
+            self.readers.insert(name, readers);
+        } else {
+            return Err(AskError::Busy);
+        }
+        Ok(())
+    }
+
+    /// Notes for how long the service holds a user name.
+    pub(super) fn set_lease(&mut self, user: Name, lease: Duration) {
+        let ends = Instant::now().checked_add(lease);
+        if let Some(ends) =
+            ends.filter(|_| self.leases.len() < MAX_PUBLISHED || self.leases.contains_key(&user))
+        {
+            self.leases.insert(user, ends);
+        }
+    }
+
+    /// For how long the service holds a user name from now on, if it said so.
+    pub(super) fn lease(&self, user: &Name) -> Option<Duration> {
+        self.leases.get(user).map(|ends| ends.saturating_duration_since(Instant::now()))
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn request(&self, record: &SignedRecord) -> Request {
+        let readers = self.readers.get(&record.record().name).cloned().unwrap_or_default();
+        Request::Register { record: record.encode().to_vec(), readers }
+    }
+
+    fn forget_ended(&mut self) {
+        self.records.retain(|_, published| published.holds());
+    }
+}
