@@ -14,6 +14,7 @@
 //! access             who is let in
 //! meeting            two machines that learn each other's keys by a code
 //! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
+//! local              where `forward` listens
 //! sockets, files     local sockets, counted; how many files may be open
 //! transfer           files that arrive whole
 //! multipath          flags about several networks; changing how a running command uses them
@@ -29,6 +30,7 @@ mod failure;
 mod files;
 mod identity;
 mod lasting;
+mod local;
 mod logging;
 mod manager;
 mod meeting;

@@ -11,6 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use whimbrel_transport::{CloseCode, Stream};
 
+use crate::local::LocalSocket;
+
 /// What a direction reads at once: little while little comes, so that thousands of idle ones cost little.
 const LEAST: usize = 2 * 1024;
 const MOST: usize = 64 * 1024;
@@ -46,6 +48,27 @@ pub(crate) async fn join_tcp(socket: TcpStream, stream: Stream) -> io::Result<()
     Ok(())
 }
 
+/// Joins a local program and a stream until both directions have ended.
+///
+/// # Errors
+/// When either side breaks; the other is broken then too. A Unix socket has no reset: its program sees an end.
+pub(crate) async fn join(socket: LocalSocket, stream: Stream) -> io::Result<()> {
+    let socket = match socket {
+        LocalSocket::Tcp(socket) => return join_tcp(socket, stream).await,
+        LocalSocket::Unix(socket) => socket,
+    };
+    let (mut socket_read, mut socket_write) = socket.into_split();
+    let (mut stream_read, mut stream_write) = stream.into_split();
+    let out = copy(&mut socket_read, &mut stream_write);
+    let back = copy(&mut stream_read, &mut socket_write);
+    let result = tokio::try_join!(out, back);
+    if result.is_err() {
+        stream_write.stream().reset(BROKEN);
+        stream_read.stream().stop(BROKEN);
+    }
+    result.map(drop)
+}
+
 /// Makes the socket's end a reset: the program there learns that bytes are missing.
 fn abort(socket: &TcpStream) {
     // Without it the end is an ordinary one, which is the best that is left then.
@@ -53,8 +76,10 @@ fn abort(socket: &TcpStream) {
 }
 
 /// Resets a connection that cannot be served.
-pub(crate) fn refuse(socket: TcpStream) {
-    abort(&socket);
+pub(crate) fn refuse(socket: LocalSocket) {
+    if let LocalSocket::Tcp(socket) = socket {
+        abort(&socket);
+    }
 }
 
 /// Copies until the end, and passes the end on.

@@ -367,3 +367,38 @@ fn one_user_runs_many_commands() {
         all.push(forward);
     }
 }
+
+#[test]
+fn a_forward_on_a_unix_socket_serves_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (world, _names) = World::with_names();
+    let _expose = expose(&world, shouting_server());
+    world.id("bob");
+    let path = world.path("socket");
+    let place = format!("unix:{}", path.display());
+    let mut forward = world.start("bob", &["forward", NAME, "--listen", &place, "--json"]);
+    assert_eq!(forward.next_json()["listening"], place);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut socket = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    socket.write_all(b"hello\n").unwrap();
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "HELLO\nTHE END\n");
+    forward.signal(Signal::TERM);
+    forward.output(LIMIT).succeeded();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_forward_beyond_loopback_is_warned_of() {
+    let (world, _names) = World::with_names();
+    let _expose = expose(&world, shouting_server());
+    for (place, warns) in [("0.0.0.0:0", true), ("127.0.0.1:0", false)] {
+        let mut forward = world.start("bob", &["forward", NAME, "--listen", place, "--json"]);
+        forward.next_json();
+        forward.signal(Signal::TERM);
+        let stderr = forward.output(LIMIT).succeeded().stderr.clone();
+        assert_eq!(stderr.contains("warning: whoever reaches"), warns, "{place}: {stderr}");
+    }
+}

@@ -1,15 +1,15 @@
 //! `whimbrel forward`: brings a peer's service to a local TCP port.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::lasting::Lasting;
+use crate::local::{LocalListener, LocalSocket, Place, mode};
 use crate::manager::{self, Ready};
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
@@ -22,22 +22,27 @@ use crate::{files, identity, output, tunnel};
 /// After an error of accept(2), such as too many open files; earlier if a socket ends.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Bring a peer's service to a local TCP port, until stopped
+/// Bring a peer's service to a local TCP port or Unix socket, until stopped
 ///
-/// All local connections share one connection to the peer, which survives moves of either side. It
+/// Every program that reaches the port uses the service as you: on this machine by default. A Unix socket is
+/// for you alone, or for whom --socket-mode says. All local connections share one connection to the peer, which survives moves of either side. It
 /// is made anew only if it truly ended, for instance because the peer was restarted.
 #[derive(Args)]
 #[command(after_help = after("\
-Example:
+Examples:
   whimbrel forward web.home.ada@example.org --listen 127.0.0.1:8080
-  curl http://127.0.0.1:8080/"))]
+  curl http://127.0.0.1:8080/
+  whimbrel forward db.home.ada@example.org --listen unix:/run/user/1000/db"))]
 pub(crate) struct Forward {
     /// The peer: a name, or a ticket
     #[arg(value_name = "NAME|TICKET")]
     name: Peer,
     /// Where to listen; not needed where systemd hands a socket over
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
-    listen: SocketAddr,
+    #[arg(long, value_name = "ADDR:PORT|unix:PATH", default_value = "127.0.0.1:0")]
+    listen: Place,
+    /// Who may use a Unix socket: its permissions in octal
+    #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
+    socket_mode: u32,
     #[command(flatten)]
     paths: PathFlags,
     /// Print a JSON object once it listens
@@ -48,7 +53,7 @@ pub(crate) struct Forward {
 pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
     files::raise_limit();
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let listener = listen(args.listen).await?;
+    let listener = listen(&args.listen, args.socket_mode).await?;
     let wish = Wish { config: args.paths.config(), ..Wish::default() };
     let network = Arc::new(Network::start(globals, identity::of_user(globals)?.key, wish).await?);
     let result = tokio::select! {
@@ -60,21 +65,19 @@ pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
 }
 
 /// Listens there, or on the socket that a service manager opened for us.
-async fn listen(address: SocketAddr) -> Result<TcpListener> {
+async fn listen(place: &Place, mode: u32) -> Result<LocalListener> {
     if let Some(socket) = manager::tcp_socket()? {
         let usable = socket.set_nonblocking(true).and_then(|()| TcpListener::from_std(socket));
-        return usable.context("cannot use the socket of the service manager");
+        return Ok(LocalListener::Tcp(usable.context("cannot use the socket of the service manager")?));
     }
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}; choose another port, or stop who uses it"))
+    LocalListener::bind(place, mode).await
 }
 
 async fn serve(
     globals: &Globals,
     args: Forward,
     network: &Arc<Network>,
-    listener: TcpListener,
+    listener: LocalListener,
 ) -> Result<()> {
     let lasting = Lasting::new(network.clone(), args.name.clone());
     // A mistake in the name, or not being allowed, is told now rather than to the first client.
@@ -82,12 +85,24 @@ async fn serve(
     let local_side = Arc::new(LocalSide::new(lasting, globals.quiet));
     let about = About::new("forward", Some(args.name.to_string())).counting(local_side.sockets.clone());
     let _reporter = Reporter::start(network, about, globals.quiet);
-    let local = listener.local_addr().context("cannot tell where it listens")?;
+    let local = listener.place().context("cannot tell where it listens")?;
+    if let Place::Tcp(address) = &local
+        && !address.ip().is_loopback()
+    {
+        output::note(
+            globals.quiet,
+            format!(
+                "warning: whoever reaches {address} over the network uses {} as you; listen on 127.0.0.1 or a \
+                 Unix socket unless that is meant",
+                args.name
+            ),
+        );
+    }
     let leads = format!("{local} leads to {}", args.name);
     let _ready = Ready::tell(&leads);
     if args.json {
         output::json(
-            &json!({ "listening": local, "name": args.name.to_string(), "id": network.id().to_string() }),
+            &json!({ "listening": local.to_string(), "name": args.name.to_string(), "id": network.id().to_string() }),
         )?;
     } else {
         output::line(leads)?;
@@ -96,7 +111,7 @@ async fn serve(
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((socket, _)) => {
+                Ok(socket) => {
                     served.spawn(serve_socket(socket, local_side.clone()));
                 }
                 Err(error) => {
@@ -135,11 +150,11 @@ impl LocalSide {
     }
 }
 
-async fn serve_socket(socket: TcpStream, local_side: Arc<LocalSide>) {
+async fn serve_socket(socket: LocalSocket, local_side: Arc<LocalSide>) {
     match local_side.lasting.stream().await {
         Ok(stream) => {
             let _counted = local_side.sockets.open();
-            if let Err(error) = tunnel::join_tcp(socket, stream).await {
+            if let Err(error) = tunnel::join(socket, stream).await {
                 tracing::info!(%error, "a stream broke");
             }
         }
