@@ -142,7 +142,7 @@ mod tests {
         symlink("/etc", top.join("link")).unwrap();
         // A link to what is above must not lead round and round.
         symlink("..", top.join("sub/up")).unwrap();
-        let tree = Tree::of(&[top.clone()], None).unwrap();
+        let tree = Tree::of(std::slice::from_ref(&top), None).unwrap();
         let entries: Vec<String> = tree
             .entries
             .iter()
