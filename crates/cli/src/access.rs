@@ -32,10 +32,10 @@ const NOBODY: &str =
 /// Who may connect.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AllowFlags {
-    /// Who may connect: an endpoint id, NAME=ID, a pinned NAME, or `any`; repeatable
+    /// Who may connect: an id, NAME=ID, a pinned NAME, `any`; repeatable
     #[arg(long, value_name = "ID|NAME=ID|any")]
     allow: Vec<Entry>,
-    /// A file with such entries, one a line; who is removed from it loses their connections
+    /// A file of such entries, one a line; removal ends connections
     #[arg(long, value_name = "FILE")]
     allow_from: Option<PathBuf>,
 }

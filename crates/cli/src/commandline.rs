@@ -5,21 +5,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{
+    Arg, ArgAction, Command as Description, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+};
 
-use crate::failure::{self, EXIT_CODES, Failure};
-use crate::options::Globals;
+use crate::failure::{self, Failure};
+use crate::options::{GLOBAL, Globals, after};
 use crate::settings::Settings;
-use crate::{commands, places, usage};
+use crate::{commands, output, places, usage};
 
 #[cfg(test)]
 mod tests;
+
+/// As wide as clap makes the rest, where the terminal is that wide.
+const HELP_COLUMNS: usize = 100;
 
 const TOP_EXAMPLE: &str = "\
 Examples:
   At home, once:       whimbrel names serve --allow @example.org
   At home:             whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID
-  On the laptop:       ssh -o ProxyCommand='whimbrel pipe ssh.home.ada@example.org' ada@home
+  On the laptop:       whimbrel ssh ada@ssh.home.ada@example.org
   See it move:         whimbrel demo
 
 `whimbrel help config` explains the configuration file.";
@@ -35,7 +40,7 @@ Examples:
     arg_required_else_help = true,
     subcommand_required = true,
     disable_help_subcommand = true,
-    after_help = format!("{TOP_EXAMPLE}\n\n{EXIT_CODES}"),
+    after_help = after(TOP_EXAMPLE),
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -57,15 +62,63 @@ pub(crate) enum Command {
     Pipe(commands::pipe::Pipe),
     Send(commands::send::Send),
     Receive(commands::receive::Receive),
+    Ssh(commands::ssh::Ssh),
+    Setup(commands::setup::Setup),
     Status(commands::status::Status),
     Paths(commands::paths::Paths),
     Demo(commands::demo::Demo),
     Help(commands::help::Help),
 }
 
+/// The command line with help that fits a screen: each command's own options, an option a line.
+pub(crate) fn described() -> Description {
+    describe(Cli::command(), &[])
+}
+
+fn describe(command: Description, above: &[&str]) -> Description {
+    let options: Vec<(clap::Id, bool)> = command
+        .get_arguments()
+        .map(|arg| (arg.get_id().clone(), arg.get_help_heading() == Some(GLOBAL)))
+        .collect();
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let long = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let long = output::fit(&long, HELP_COLUMNS, 0);
+    let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
+    let help = help.help_heading(None::<&str>);
+    let own = command.get_name().to_owned();
+    let path = [above, &[own.as_str()]].concat();
+    let mut command = command
+        .help_template(format!("{long}\n\n{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}"))
+        .bin_name(path.join(" "))
+        .disable_help_flag(true)
+        .arg(help);
+    for (id, global) in options {
+        // What follows flags with a heading of their own is none of theirs.
+        let own = id == "json";
+        command = command.mut_arg(id, |arg| match (global, own) {
+            (true, _) => arg.hide_short_help(true),
+            (_, true) => arg.help_heading(None::<&str>),
+            _ => arg,
+        });
+    }
+    for name in names {
+        command = command.mut_subcommand(name, |command| describe(command, &path));
+    }
+    command
+}
+
+/// The options of every command, as their help.
+pub(crate) fn global_options() -> String {
+    let mut command = Description::new("whimbrel").disable_help_flag(true).help_template("{all-args}");
+    for arg in Cli::command().get_arguments().filter(|arg| arg.get_help_heading() == Some(GLOBAL)) {
+        command = command.arg(arg.clone().hide_short_help(false));
+    }
+    command.render_help().to_string().trim_end().to_owned()
+}
+
 /// The command line over the configuration file. `None` when only help was asked for, and given.
 pub(crate) fn parse(argv: &[OsString]) -> Result<Option<Cli>> {
-    let command = Cli::command();
+    let command = described();
     // Help is given even if the configuration is broken: it may be what explains it.
     if let Err(error) = command.clone().try_get_matches_from(argv)
         && matches!(

@@ -11,5 +11,7 @@ pub(crate) mod paths;
 pub(crate) mod pipe;
 pub(crate) mod receive;
 pub(crate) mod send;
+pub(crate) mod setup;
+pub(crate) mod ssh;
 pub(crate) mod status;
 pub(crate) mod trust;

@@ -5,7 +5,7 @@ use std::io;
 use whimbrel_names::{AskError, ErrorCode, KnownPeersError, TrustError};
 use whimbrel_transport::{CloseCode, ConnectError, ListenError, ResolveError};
 
-/// What the exit codes mean; shown by every command's `--help`.
+/// What the exit codes mean: `whimbrel help exit-codes`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done; also after Ctrl-C or SIGTERM, for commands that run until they are stopped

@@ -114,6 +114,8 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Pipe(args) => commands::pipe::run(globals, args).await,
         Command::Send(args) => commands::send::run(globals, args).await,
         Command::Receive(args) => commands::receive::run(globals, args).await,
+        Command::Ssh(args) => commands::ssh::run(globals, args),
+        Command::Setup(args) => commands::setup::run(globals, args),
         Command::Status(args) => commands::status::run(globals, args).await,
         Command::Paths(args) => commands::paths::run(globals, args).await,
         Command::Demo(args) => commands::demo::run(globals, args).await,

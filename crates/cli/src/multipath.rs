@@ -8,7 +8,7 @@ use whimbrel::{Config, Endpoint, HandoverMode, InterfaceRule, PathControl, Polic
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Several networks")]
 pub(crate) struct PathFlags {
-    /// full: all networks together; backup: one, while the others stand by; single: one at a time
+    /// full: all networks; backup: one, others stand by; single: one
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<HandoverMode>,
     /// Which networks, and how: aggregate, prefer-wifi, prefer-cellular, cheapest or lowest-latency

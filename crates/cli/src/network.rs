@@ -148,6 +148,17 @@ impl Peer {
     }
 }
 
+impl Peer {
+    /// As it is written on a command line: [`FromStr`](std::str::FromStr) reads it again.
+    pub(crate) fn as_argument(&self) -> String {
+        match self {
+            Self::Name(name) => name.to_string(),
+            Self::Ticket(ticket) => ticket.to_string(),
+            Self::Pinned(pin) => pin.to_string(),
+        }
+    }
+}
+
 impl std::str::FromStr for Peer {
     type Err = String;
 
@@ -164,7 +175,12 @@ impl std::str::FromStr for Peer {
                 .map(Self::Pinned)
                 .map_err(|error: whimbrel_names::PinError| error.to_string());
         }
-        text.parse().map(Self::Name).map_err(|error: whimbrel_base::NameError| error.to_string())
+        // In a host name of ssh, '+' stands for the '@' of a name.
+        let name = match text.rsplit_once('+') {
+            Some((user, domain)) if !text.contains('@') => format!("{user}@{domain}"),
+            _ => text.to_owned(),
+        };
+        name.parse().map(Self::Name).map_err(|error: whimbrel_base::NameError| error.to_string())
     }
 }
 

@@ -8,20 +8,19 @@ use clap::{ArgAction, Args};
 use whimbrel_names::{Pin, ServiceAddress};
 use whimbrel_transport::Carriers;
 
-use crate::failure::EXIT_CODES;
 use crate::logging::LogFormat;
 
 /// Flags of every command.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Globals {
     /// Configuration file; may hold every flag [default: ~/.config/whimbrel/config.toml]
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     pub(crate) config: Option<PathBuf>,
     /// File with this user's key [default: ~/.config/whimbrel/identity, made on first use]
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
     pub(crate) identity: Option<PathBuf>,
     /// Name service: its ticket, or ID@HOST:PORT
-    #[arg(long, global = true, value_name = "SERVICE", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "SERVICE", help_heading = GLOBAL)]
     pub(crate) names: Option<ServiceAddress>,
     /// The key that a name stands for, which the name service cannot change; repeatable
     #[arg(
@@ -29,35 +28,38 @@ pub(crate) struct Globals {
         global = true,
         value_name = "NAME=ID",
         hide_short_help = true,
-        help_heading = "Global options"
+        help_heading = GLOBAL
     )]
     pub(crate) pin: Vec<Pin>,
     /// Port for TCP and UDP; any free one by default
-    #[arg(long, global = true, value_name = "PORT", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "PORT", help_heading = GLOBAL)]
     pub(crate) port: Option<u16>,
     /// Dial with auto, tcp, quic or mptcp; auto is TCP and QUIC, whichever gets through first
-    #[arg(long, global = true, value_name = "CARRIER", help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "CARRIER", help_heading = GLOBAL)]
     pub(crate) carrier: Option<Carriers>,
     /// Say more: -v what happens to connections, -vv everything. RUST_LOG has the last word
-    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = "Global options")]
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
     pub(crate) verbose: u8,
     /// How log lines look [default: text, or what WHIMBREL_LOG_FORMAT says]
-    #[arg(long, global = true, value_enum, value_name = "FORMAT", help_heading = "Global options")]
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", help_heading = GLOBAL)]
     pub(crate) log_format: Option<LogFormat>,
     /// Print errors and results only
-    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Global options")]
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = GLOBAL)]
     pub(crate) quiet: bool,
     /// Use exactly these local addresses instead of the system's; repeatable. For demos and tests
-    #[arg(long, global = true, value_name = "IP", hide_short_help = true, help_heading = "Global options")]
+    #[arg(long, global = true, value_name = "IP", hide_short_help = true, help_heading = GLOBAL)]
     pub(crate) address: Vec<IpAddr>,
     /// End when standard input ends: for programs that start this one and may die
     #[arg(long, global = true, hide = true)]
     pub(crate) until_eof: bool,
 }
 
-/// The text under a command's options: its example and the exit codes.
+/// The heading of the flags that every command has.
+pub(crate) const GLOBAL: &str = "Global options";
+
+/// The text under a command's options: its example, and where the rest is.
 pub(crate) fn after(example: &str) -> String {
-    format!("{example}\n\n{EXIT_CODES}")
+    format!("{example}\n\nGlobal options: whimbrel help options. Exit codes: whimbrel help exit-codes")
 }
 
 /// `HOST:PORT`, where the host may be a name.

@@ -7,6 +7,11 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
+/// Columns where no terminal says how many it has.
+const COLUMNS: usize = 80;
+/// In fewer nothing can be read.
+const LEAST_COLUMNS: usize = 40;
+
 /// Prints a line. A reader that went away ends the program without a word, as is usual in pipes.
 pub(crate) fn line(text: impl AsRef<str>) -> Result<()> {
     let mut out = io::stdout().lock();
@@ -30,7 +35,57 @@ pub(crate) fn note(quiet: bool, text: impl AsRef<str>) {
     }
 }
 
+/// The columns to write in: the terminal's, or 80 where there is none.
+pub(crate) fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout());
+    size.map_or(COLUMNS, |size| usize::from(size.ws_col)).max(LEAST_COLUMNS)
+}
+
+/// Breaks lines at spaces so that none is wider than `width`, where words let it. What goes on is indented
+/// by `hanging` columns more than its line.
+pub(crate) fn fit(text: &str, width: usize, hanging: usize) -> String {
+    let mut all = Vec::new();
+    for line in text.lines() {
+        let words = line.trim_start();
+        let indent = line.len() - words.len();
+        let mut now = " ".repeat(indent);
+        let mut begun = false;
+        for word in words.split(' ') {
+            if begun && now.chars().count() + 1 + word.chars().count() > width {
+                all.push(now);
+                now = " ".repeat(indent + hanging);
+                begun = false;
+            }
+            if begun {
+                now.push(' ');
+            }
+            now.push_str(word);
+            begun = true;
+        }
+        all.push(now);
+    }
+    all.join("\n")
+}
+
 /// `1.5 MiB`.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_fit_and_lose_no_word() {
+        let text = "  from abc: sent 1.00 MiB, received 2.00 MiB → done\n    0 tcp 127.0.0.1:1\nend";
+        for width in [20, 30, 200] {
+            let fitted = fit(text, width, 4);
+            assert!(fitted.lines().all(|line| line.chars().count() <= width), "{fitted}");
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(words(&fitted), words(text));
+        }
+        assert_eq!(fit(text, 200, 4), text);
+        assert_eq!(fit("  a b", 4, 4), "  a\n      b");
+    }
 }

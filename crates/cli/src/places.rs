@@ -12,6 +12,11 @@ fn base() -> Result<Xdg> {
     Xdg::new().context("cannot tell where your files are; set HOME")
 }
 
+/// This user's home directory.
+pub(crate) fn home() -> Result<PathBuf> {
+    Ok(base()?.home_dir().to_owned())
+}
+
 /// Configuration, the key and delegations: `~/.config/whimbrel`.
 pub(crate) fn config() -> Result<PathBuf> {
     Ok(base()?.config_dir().join(PROGRAM))

@@ -10,55 +10,52 @@ use std::process::Stdio;
 
 use common::{Process, World, dead_port};
 
+/// The commands that a help text lists.
+fn listed(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let lines = lines.take_while(|line| !line.is_empty());
+    let named = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    named.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+}
+
 #[test]
-fn every_command_has_help_with_an_example_and_exit_codes() {
+fn every_command_has_help_that_fits_a_screen_with_an_example() {
     let world = World::new();
-    let commands = [
-        "",
-        "id",
-        "id register",
-        "id delegate",
-        "id accept",
-        "id revoke",
-        "names",
-        "names serve",
-        "invite",
-        "join",
-        "names invite",
-        "trust",
-        "trust show",
-        "trust accept",
-        "trust forget",
-        "names lookup",
-        "names watch",
-        "expose",
-        "forward",
-        "pipe",
-        "send",
-        "receive",
-        "status",
-        "paths",
-        "demo",
-        "help",
-    ];
-    for command in commands {
-        let mut args: Vec<&str> = command.split_whitespace().collect();
-        args.push("--help");
+    let mut left = vec![Vec::new()];
+    let mut seen = 0;
+    while let Some(command) = left.pop() {
+        let args: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
         let output = world.run("a", &args);
         let text = &output.succeeded().stdout;
-        assert!(text.contains("Example"), "{command}: {text}");
-        assert!(text.contains(&format!("whimbrel {}", command.trim())), "{command}: {text}");
-        assert!(text.contains("Exit codes:") && text.contains("130"), "{command}: {text}");
-        assert_eq!(output.stderr, "", "{command}");
+        let name = command.join(" ");
+        assert!(text.lines().count() <= 40, "{name}: {} lines\n{text}", text.lines().count());
+        assert!(text.lines().all(|line| line.chars().count() <= 110), "{name}: {text}");
+        assert!(text.contains("Example"), "{name}: {text}");
+        assert!(text.contains(format!("Usage: whimbrel {name}").trim_end()), "{name}: {text}");
+        let rest = "Global options: whimbrel help options. Exit codes: whimbrel help exit-codes";
+        assert_eq!(text.lines().last(), Some(rest), "{name}");
+        assert!(!text.contains("--identity"), "{name}: {text}");
+        let networks = text.split("Several networks:").nth(1).unwrap_or_default();
+        assert!(!networks.split("\n\n").next().unwrap().contains("--json"), "{name}: {text}");
+        assert_eq!(output.stderr, "", "{name}");
+        left.extend(listed(text).into_iter().map(|next| [&command[..], &[next]].concat()));
+        seen += 1;
     }
-    // None is left out above.
-    let top = world.run("a", &["--help"]).stdout;
-    let listed =
-        top.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    for line in listed.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
-        let name = line.split_whitespace().next().unwrap();
-        assert!(commands.contains(&name), "{name} is not tested");
+    assert!(seen > 20, "only {seen} commands were found");
+}
+
+#[test]
+fn global_options_and_exit_codes_have_help_of_their_own() {
+    let world = World::new();
+    let options = world.run("a", &["help", "options"]).succeeded().stdout.clone();
+    for option in ["--config", "--identity", "--names", "--carrier", "--pin", "--quiet"] {
+        assert!(options.contains(option), "{option}: {options}");
     }
+    assert!(options.lines().count() <= 40, "{options}");
+    let codes = world.run("a", &["help", "exit-codes"]).succeeded().stdout.clone();
+    assert!(codes.contains("  5  ") && codes.contains("130"), "{codes}");
+    let same = world.run("a", &["help", "names", "serve"]).succeeded().stdout.clone();
+    assert_eq!(same, world.run("a", &["names", "serve", "--help"]).stdout);
 }
 
 #[test]

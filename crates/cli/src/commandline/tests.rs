@@ -65,3 +65,61 @@ fn the_example_configuration_is_valid() {
     let text = commands::help::CONFIG.replace("\"ID", &format!("\"{id}"));
     assert_eq!(check_config(&text), Ok(()));
 }
+
+/// The commands of this program in a text: lines that begin with it, in quotes or not.
+fn examples(text: &str) -> Vec<String> {
+    let lines = text.replace("\\\n", " ");
+    let lines = lines.lines().filter_map(|line| {
+        let line = line.trim().trim_start_matches("$ ");
+        let at = line.find("whimbrel ")?;
+        let (before, command) = line.split_at(at);
+        // In a text, only what stands alone or behind a label, a pipe or another program's option is one.
+        let example =
+            before.is_empty() || before.trim_end().ends_with([':', '|', '&']) || before.ends_with('\'');
+        let command = if before.ends_with('\'') { command.split('\'').next()? } else { command };
+        example.then(|| command.split("  ").next().unwrap_or_default().trim().to_owned())
+    });
+    lines.collect()
+}
+
+#[track_caller]
+fn parses(example: &str) {
+    let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id().to_string();
+    let words = example.split(" #").next().unwrap_or_default();
+    let words = words.split(['|', '&', ';']).next().unwrap_or_default().split_whitespace();
+    let words = words.map(|word| match word.trim_matches('\'') {
+        "ID" | "LAPTOP-ID" | "HOME-ID" => id.clone(),
+        word => word.replace("=ID", &format!("={id}")),
+    });
+    let words: Vec<String> = words.collect();
+    if let Err(error) = described().try_get_matches_from(words) {
+        let help = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion].contains(&error.kind());
+        assert!(help, "{example}: {error}");
+    }
+}
+
+/// Placeholders that only a person can fill in.
+fn is_whole(example: &str) -> bool {
+    !example.contains(['…', '[', '$']) && !example.contains("NAME ") && !example.contains("TICKET")
+}
+
+#[test]
+fn every_example_in_help_texts_is_understood() {
+    fn all(command: &Description) -> Vec<String> {
+        let own = command.get_after_help().map(|text| examples(&text.to_string())).unwrap_or_default();
+        let own = own.into_iter().filter(|example| !example.starts_with("whimbrel help options. Exit"));
+        own.chain(command.get_subcommands().flat_map(all)).collect()
+    }
+    let found = all(&described());
+    assert!(found.len() > 30, "{found:?}");
+    found.iter().filter(|example| is_whole(example)).for_each(|example| parses(example));
+}
+
+#[test]
+fn every_example_in_the_readme_is_understood() {
+    let text = include_str!("../../../../README.md");
+    // Blocks of code are every second part.
+    let found: Vec<String> = text.split("```").skip(1).step_by(2).flat_map(examples).collect();
+    assert!(found.len() > 3, "{found:?}");
+    found.iter().filter(|example| is_whole(example)).for_each(|example| parses(example));
+}

@@ -3,15 +3,15 @@
 use anyhow::Result;
 use clap::{Args, Command};
 
-use crate::failure::Failure;
+use crate::failure::{EXIT_CODES, Failure};
 use crate::options::after;
-use crate::{output, pages};
+use crate::{commandline, output, pages};
 
-/// Explain a command, or the configuration file; print completions, write manual pages
+/// Explain a command, options, exit codes or the configuration file; print completions and manual pages
 #[derive(Args)]
-#[command(after_help = after("Examples:\n  whimbrel help config\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
+#[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help config\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
 pub(crate) struct Help {
-    /// A command, `config`, `completions SHELL`, or `man DIR`
+    /// A command, `options`, `exit-codes`, `config`, `completions SHELL`, or `man DIR`
     topic: Vec<String>,
 }
 
@@ -46,14 +46,18 @@ dir = "/home/ada/incoming"
 allow = ["bob@example.org"]"#;
 
 /// Explains a topic. Commands are looked for in `command`, the whole command line.
-pub(crate) fn run(args: Help, mut command: Command) -> Result<()> {
+pub(crate) fn run(args: Help, command: Command) -> Result<()> {
     let topic: Vec<&str> = args.topic.iter().map(String::as_str).collect();
     match topic[..] {
         ["config"] => return output::line(CONFIG),
+        ["options"] => return output::line(commandline::global_options()),
+        ["exit-codes"] => return output::line(EXIT_CODES),
         ["completions", shell] => return output::line(pages::completions(command, shell)?.trim_end()),
         ["man", directory] => return pages::manual(command, directory.as_ref()),
+        [] => return output::line(commandline::described().render_help().to_string().trim_end()),
         _ => {}
     }
+    let mut command = commandline::described();
     command.build();
     let mut found = &mut command;
     for word in &args.topic {
@@ -61,5 +65,5 @@ pub(crate) fn run(args: Help, mut command: Command) -> Result<()> {
             .find_subcommand_mut(word)
             .ok_or_else(|| Failure::usage(format!("there is no help on `{word}`; see `whimbrel --help`")))?;
     }
-    output::line(found.render_long_help().to_string().trim_end())
+    output::line(found.render_help().to_string().trim_end())
 }

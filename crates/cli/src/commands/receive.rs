@@ -38,10 +38,9 @@ const RESULTS: usize = 64;
 
 /// Take files that peers send with `whimbrel send`, until stopped
 ///
-/// Without --as, prints a ticket for the senders. Nobody may send but those let in with --allow. On a
-/// terminal you are asked about each transfer, unless --yes is given; elsewhere, who is let in only by
-/// `--allow any` needs --yes. No file is ever replaced without --overwrite. What has arrived is kept in
-/// `.NAME.whimbrel-part`; if either side dies, the transfer goes on there.
+/// Nobody may send but those let in with --allow. On a terminal you are asked about each transfer,
+/// unless --yes is given; elsewhere, who is let in only by `--allow any` needs --yes. What has arrived
+/// is kept in `.NAME.whimbrel-part`; if either side dies, the transfer goes on there.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -77,7 +76,7 @@ pub(crate) struct Receive {
     once: bool,
     #[command(flatten)]
     paths: PathFlags,
-    /// Print a JSON object once files can come, and one for each that has arrived
+    /// Print JSON once files can come, and for each that has arrived
     #[arg(long)]
     json: bool,
 }

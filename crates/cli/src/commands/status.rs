@@ -27,7 +27,8 @@ pub(crate) async fn run(_: &Globals, args: Status) -> Result<()> {
     if reports.is_empty() {
         return output::line("no whimbrel command of yours is running");
     }
-    reports.iter().try_for_each(|report| output::line(describe(report)))
+    let width = output::width();
+    reports.iter().try_for_each(|report| output::line(output::fit(&describe(report), width, 4)))
 }
 
 pub(super) fn describe(report: &Report) -> String {

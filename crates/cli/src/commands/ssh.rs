@@ -1,0 +1,162 @@
+//! `whimbrel ssh`: OpenSSH's client, over whimbrel.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::network::Peer;
+use crate::options::{Globals, after};
+
+/// Options of ssh that have a value, as in its `getopt`.
+const WITH_VALUE: &str = "BbcDEeFIiJLlmOoPpQRSWw";
+
+/// Run ssh to a peer that exposes an ssh server
+///
+/// Everything is passed to ssh as it is, but for the host: a name or a ticket of a peer. Options before
+/// the host that whimbrel has too (-q, -v, --names, …) are whimbrel's. The exit code is that of ssh.
+/// `whimbrel setup ssh` lets ssh, scp, rsync and git do without this command.
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel ssh ada@ssh.home.ada@example.org
+  whimbrel ssh -p 22 -L 8080:localhost:80 ada@ssh.home.ada@example.org uptime"))]
+pub(crate) struct Ssh {
+    /// [USER@]NAME or [USER@]TICKET, with ssh's options before and a command behind it
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "HOST")]
+    args: Vec<OsString>,
+}
+
+pub(crate) fn run(globals: &Globals, args: Ssh) -> Result<()> {
+    let at = host_at(&args.args).ok_or_else(|| {
+        Failure::usage("which host? write `whimbrel ssh [USER@]NAME`; see `whimbrel ssh --help`")
+    })?;
+    let host = args.args[at].to_str().unwrap_or_default();
+    let (user, peer) = destination(host).map_err(Failure::usage)?;
+    let proxy = format!("ProxyCommand={} pipe -- {}", this_program(globals)?, peer.as_argument());
+    let host = user.map_or_else(|| alias(&peer), |user| format!("{user}@{}", alias(&peer)));
+    let mut ssh = Command::new("ssh");
+    ssh.arg("-o").arg(proxy).args(&args.args[..at]).arg(host).args(&args.args[at + 1..]);
+    // Only returns if it cannot be run.
+    Err(anyhow::Error::new(ssh.exec())).context("cannot run ssh; install OpenSSH's client")
+}
+
+/// Where ssh's host is among its arguments.
+fn host_at(args: &[OsString]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(arg) = args.get(at) {
+        let Some(letters) = arg.to_str().and_then(|arg| arg.strip_prefix('-')) else { return Some(at) };
+        if letters == "-" {
+            return (at + 1 < args.len()).then_some(at + 1);
+        }
+        // `-p22` has its value in it, and `-p` in the next argument.
+        let valued = letters.find(|letter| WITH_VALUE.contains(letter));
+        at += if valued.is_some_and(|place| place + 1 == letters.len()) { 2 } else { 1 };
+    }
+    None
+}
+
+/// `USER@NAME`: a name has an '@' of its own.
+fn destination(text: &str) -> Result<(Option<String>, Peer), String> {
+    let own = if text.contains("whimbrel:") { 0 } else { usize::from(!text.contains('+')) };
+    let (user, peer) = match text.split_once('@') {
+        Some((user, peer)) if text.matches('@').count() > own => (Some(user.to_owned()), peer),
+        _ => (None, text),
+    };
+    Ok((user, peer.parse()?))
+}
+
+/// What ssh takes for the host: it may have no '@'.
+fn alias(peer: &Peer) -> String {
+    let name = match peer {
+        Peer::Name(name) => Some(name),
+        Peer::Pinned(pin) => Some(&pin.name),
+        Peer::Ticket(ticket) => ticket.name(),
+    };
+    match (name, peer) {
+        (Some(name), _) => name.to_string().replace('@', "+"),
+        (None, peer) => format!("whimbrel-{peer}"),
+    }
+}
+
+/// This program with the flags that it was started with, as ssh and the shell in it read them.
+pub(crate) fn this_program(globals: &Globals) -> Result<String> {
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let mut words = vec![program.into_os_string()];
+    let mut flag = |name: &str, value: &OsStr| words.extend([name.into(), value.to_owned()]);
+    if let Some(file) = &globals.config {
+        flag("--config", absolute(file)?.as_os_str());
+    }
+    if let Some(file) = &globals.identity {
+        flag("--identity", absolute(file)?.as_os_str());
+    }
+    if let Some(service) = &globals.names {
+        flag("--names", service.to_string().as_ref());
+    }
+    if let Some(carrier) = &globals.carrier {
+        flag("--carrier", carrier.to_string().as_ref());
+    }
+    globals.pin.iter().for_each(|pin| flag("--pin", pin.to_string().as_ref()));
+    globals.address.iter().for_each(|ip| flag("--address", ip.to_string().as_ref()));
+    words.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>().map(|words| words.join(" "))
+}
+
+fn absolute(file: &std::path::Path) -> Result<std::path::PathBuf> {
+    std::path::absolute(file).with_context(|| format!("cannot tell where {} is", file.display()))
+}
+
+/// A word for ssh, which looks for `%`, and then for a shell.
+fn quoted(word: &OsStr) -> Result<String> {
+    let word = word.to_str().with_context(|| format!("{} is no text that ssh can read", word.display()))?;
+    if word.contains('\n') {
+        return Err(Failure::usage("a path with a line break cannot be given to ssh"));
+    }
+    let word = word.replace('%', "%%");
+    if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+:=@%,".contains(c)) {
+        return Ok(word);
+    }
+    Ok(format!("'{}'", word.replace('\'', r"'\''")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn at(line: &str) -> Option<usize> {
+        host_at(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_host_is_found_among_sshs_arguments() {
+        assert_eq!(at("host"), Some(0));
+        assert_eq!(at("-p 22 host -x"), Some(2));
+        assert_eq!(at("-p22 -vvo A=b host"), Some(3));
+        assert_eq!(at("-N -- host"), Some(2));
+        assert_eq!(at("-p 22"), None);
+        assert_eq!(at("-V"), None);
+    }
+
+    #[test]
+    fn users_and_names_are_told_apart() {
+        let read = |text: &str| {
+            let (user, peer) = destination(text).unwrap();
+            (user.unwrap_or_default(), alias(&peer))
+        };
+        let host = "ssh.home.ada+example.org".to_owned();
+        assert_eq!(read("root@ssh.home.ada@example.org"), ("root".to_owned(), host.clone()));
+        assert_eq!(read("root@ssh.home.ada+example.org"), ("root".to_owned(), host.clone()));
+        assert_eq!(read("ssh.home.ada@example.org"), (String::new(), host));
+        destination("localhost").unwrap_err();
+    }
+
+    #[test]
+    fn words_are_safe_in_a_shell() {
+        assert_eq!(quoted("/a/b-c".as_ref()).unwrap(), "/a/b-c");
+        assert_eq!(quoted("/a b/%h'$(x)".as_ref()).unwrap(), r"'/a b/%%h'\''$(x)'");
+        quoted("a\nb".as_ref()).unwrap_err();
+    }
+}
