@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
 use whimbrel_base::{ConnectionId, SecretKey};
-use whimbrel_proto::fuzzing::varint::Reader;
 use whimbrel_proto::fuzzing::frame;
+use whimbrel_proto::fuzzing::varint::Reader;
 use whimbrel_proto::{Config, Connection, FirstFlight, notice, segment};
 
 fuzz_target!(|data: &[u8]| {

@@ -2,7 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use whimbrel_names::protocol::{Decoder, MAX_MEETING_FRAME, MeetingFrames, Numbered, Reply, encode, encode_frame};
+use whimbrel_names::protocol::{
+    Decoder, MAX_MEETING_FRAME, MeetingFrames, Numbered, Reply, encode, encode_frame,
+};
 
 fuzz_target!(|data: &[u8]| {
     let (at, bytes) = data.split_first().map_or((0, data), |(at, rest)| (usize::from(*at), rest));

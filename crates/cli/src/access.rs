@@ -172,12 +172,21 @@ impl Access {
 
     /// Whether the rules let this key in now.
     pub(crate) fn lets_in(&self, peer: EndpointId) -> bool {
+        self.any_rule(peer, true)
+    }
+
+    fn any_rule(&self, peer: EndpointId, anybody: bool) -> bool {
         let rules = self.inner.rules.read().unwrap_or_else(PoisonError::into_inner);
         rules.by_flag.iter().chain(&rules.by_file).any(|rule| match rule {
-            Rule::Any => true,
+            Rule::Any => anybody,
             Rule::Key(key) => *key == peer,
             Rule::Follow(name) => rules.followed.get(name).is_some_and(|known| known.key == Some(peer)),
         })
+    }
+
+    /// Whether the rules name this key, and do not only let it in as they let in anybody.
+    pub(crate) fn names(&self, peer: EndpointId) -> bool {
+        self.any_rule(peer, false)
     }
 
     /// Waits until somebody who was let in may not be any more. Cancel-safe.

@@ -61,6 +61,15 @@ use clap::CommandFactory as _;
 pub use crate::commandline::check_config;
 use crate::commandline::{Cli, Command};
 
+/// The decoders of what peers send. What is here may change at any time.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    /// Decodes bytes as the messages and the chunks of a transfer.
+    pub fn transfer(bytes: &[u8]) {
+        crate::transfer::decode_anything(bytes);
+    }
+}
+
 /// Runs the program with these arguments, the first being its own name.
 pub fn run(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
     let argv: Vec<OsString> = argv.into_iter().collect();

@@ -83,9 +83,35 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     number.checked_mul(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(wrong)
 }
 
+/// A number of bytes, or of KiB, MiB, GiB or TiB.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let wrong = || "write it as a number and K, M, G or T, as in 500M".to_owned();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size("500M"), Ok(500 << 20));
+        assert_eq!(size("16GiB"), Ok(16 << 30));
+        assert_eq!(size("12"), Ok(12));
+        for wrong in ["", "M", "-1M", "1.5G", "1E", "99999999999T", "1 M", "é"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn durations() {

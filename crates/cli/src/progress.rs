@@ -1,6 +1,6 @@
 //! Progress of a file: a bar on a terminal, a plain line now and then elsewhere.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -49,6 +49,20 @@ impl Board {
         bar.reset_eta();
         let started = Instant::now();
         Progress { bar, kind: self.kind, name: name.to_owned(), size, begun_at: done, started, told: started }
+    }
+
+    /// A board that shows nothing: for the parts of what is shown as a whole.
+    pub(crate) fn nowhere(&self) -> Self {
+        Self { bars: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()), kind: Kind::None }
+    }
+
+    /// Prints a question, whose answer is typed below it.
+    pub(crate) fn ask(&self, text: &str) {
+        self.bars.suspend(|| {
+            let mut errors = std::io::stderr().lock();
+            // If nobody reads it, nobody answers.
+            let _ = errors.write_all(text.as_bytes()).and_then(|()| errors.flush());
+        });
     }
 
     /// Prints a line above the bars.

@@ -13,13 +13,35 @@
 //!                               ←       done, or refuse
 //! ```
 //!
-//! The receiver keeps what has arrived in `.NAME.whimbrel-part`, which becomes `NAME` when the sum is
-//! right. Whoever dies is started again, and the bytes that both have are not sent again.
+//! Several files and directories are a batch, with a stream of its own beside those of its files:
+//!
+//! ```text
+//! offer: how many, bytes, names →
+//!                               ←       accept, or refuse
+//! (on streams of their own: each file, with the batch's number and the directories above it)
+//! batch end: complete or not    →
+//!                               ←       done, or refuse
+//! ```
+//!
+//! The receiver keeps what has arrived in `.NAME.whimbrel-part`, which becomes `NAME` when the sum is right;
+//! a directory when all of its files have arrived. A transfer that is started again does not send again what
+//! both have. Where the receiver understands chunks, the bytes come in [`chunk`]s.
 
+mod asking;
+mod batch;
+mod chunk;
+mod directory;
+mod inbox;
 mod message;
+mod name;
 mod partial;
 pub(crate) mod receiving;
 pub(crate) mod sending;
+pub(crate) mod tree;
+
+pub(crate) use self::asking::Asker;
+pub(crate) use self::inbox::{Consent, Inbox, Limits};
+pub(crate) use self::name::check as check_name;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -61,5 +83,27 @@ fn hash_prefix(file: &mut File, length: u64) -> io::Result<Sha256> {
             0 => return Ok(hasher),
             n => hasher.update(&buffer[..n]),
         }
+    }
+}
+
+/// Decodes what a peer may send, as the two sides do. For fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    if let Ok(message::Message::Offer(offer)) = message::Message::decode(bytes) {
+        // Whatever it is called, it is either taken or refused.
+        let _ = offer.above.iter().chain([&offer.name]).try_for_each(|name| name::check(name));
+        if let Some(of) = &offer.batch {
+            let _ = batch::Incoming::new(of, offer.size);
+        }
+    }
+    let mut rest = bytes;
+    while let Some((word, body)) = rest.split_first_chunk() {
+        let Ok(header) = chunk::Header::decode(u32::from_be_bytes(*word)) else { return };
+        let (chunk::Header::Stored(length) | chunk::Header::Compressed(length)) = header else { return };
+        let Some((body, after)) = body.split_at_checked(length) else { return };
+        if matches!(header, chunk::Header::Compressed(_)) {
+            assert!(chunk::expand(body).is_ok_and(|all| all.len() <= CHUNK) || chunk::expand(body).is_err());
+        }
+        rest = after;
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 use serde_json::json;
 
@@ -17,26 +17,33 @@ use crate::options::{Globals, after};
 use crate::progress::Board;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::transfer::Trouble;
-use crate::transfer::sending::{Outgoing, Sent, send};
+use crate::transfer::sending::{Outgoing, Pace, Sent, send, send_all};
+use crate::transfer::tree::Tree;
+use crate::transfer::{self, Trouble};
 use crate::{identity, output};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Send a file to a peer that runs `whimbrel receive`
+/// Send files and directories to a peer that runs `whimbrel receive`
 ///
-/// The file arrives whole or not at all: its SHA-256 is compared. If either side moves, goes away or
-/// dies, the transfer goes on where it was when both are back; if this command died, start it again.
+/// Each arrives whole or not at all: its SHA-256 is compared. If either side moves, goes away or dies,
+/// the transfer goes on where it was when both are back; if this command died, start it again. Of a
+/// directory, symbolic links, special files and names that a receiver refuses are left out, and told.
 /// Without --to, a code of three words is printed, for `whimbrel receive CODE` on the other machine.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel send holiday.tar                  (prints a code; there: whimbrel receive CODE)
-  whimbrel send holiday.tar --to inbox.laptop.bob@example.org"))]
+  whimbrel send holiday.tar photos --to inbox.laptop.bob@example.org
+  tar c . | whimbrel send - --as all.tar --to inbox.laptop.bob@example.org"))]
 pub(crate) struct Send {
-    /// The file
-    file: PathBuf,
+    /// Files and directories, or `-` for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// What the only file is to be called there
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<String>,
     /// The receiver: a name, or a ticket that `whimbrel receive` printed; without it, a code is printed
     #[arg(long, value_name = "NAME|TICKET")]
     to: Option<Peer>,
@@ -51,24 +58,39 @@ pub(crate) struct Send {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
-    let name = check(&args.file)?;
+    let what = What::of(&args)?;
+    if let What::Tree(tree) = &what {
+        for skipped in &tree.skipped {
+            output::note(globals.quiet, format!("left out: {skipped}"));
+        }
+    }
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let wish = Wish { config: args.paths.config(), ..Wish::default() };
     let network = Arc::new(Network::start(globals, identity::of_user(globals)?.key, wish).await?);
     let start = Instant::now();
     let result = tokio::select! {
-        result = find_and_send(globals, &args, &name, &network) => result,
+        result = find_and_send(globals, &args, &what, &network) => result,
         request = shutdown.requested() => Err(request.error()),
     };
     network.close().await;
     let (to, sent) = result?;
     let seconds = start.elapsed().as_secs_f64();
     if args.json {
-        return output::json(&json!({
-            "file": args.file, "to": to.to_string(), "size": sent.size,
-            "sent": sent.size - sent.resumed_from, "resumed_from": sent.resumed_from,
-            "sha256": sent.sha256, "seconds": seconds,
-        }));
+        let mut report = json!({
+            "to": to.to_string(), "size": sent.size, "sent": sent.size - sent.resumed_from,
+            "resumed_from": sent.resumed_from, "carried": sent.carried, "seconds": seconds,
+        });
+        match &what {
+            What::Tree(tree) if tree.one_file().is_none() => {
+                report["files"] = tree.entries.iter().filter(|entry| !entry.directory).count().into();
+                report["left_out"] = tree.skipped.clone().into();
+            }
+            _ => {
+                report["file"] = json!(args.files[0]);
+                report["sha256"] = sent.sha256.into();
+            }
+        }
+        return output::json(&report);
     }
     if globals.quiet {
         return Ok(());
@@ -77,32 +99,90 @@ pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
         0 => String::new(),
         bytes => format!(", of which {} were there before", output::bytes(bytes)),
     };
-    output::line(format!("{name} has arrived: {} in {seconds:.1} s{before}", output::bytes(sent.size)))
+    let (name, have) = (what.name(), if what.is_one() { "has" } else { "have" });
+    output::line(format!("{name} {have} arrived: {} in {seconds:.1} s{before}", output::bytes(sent.size)))
 }
 
-/// The name that the file is sent under.
-fn check(file: &std::path::Path) -> Result<String> {
-    let metadata = std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?;
-    if !metadata.is_file() {
-        bail!("{} is not a file; pack a directory with tar first", file.display());
+/// What is sent.
+enum What {
+    Tree(Tree),
+    /// Standard input, under this name.
+    Input(String),
+}
+
+impl What {
+    fn of(args: &Send) -> Result<Self> {
+        let input = args.files.iter().any(|file| file.as_os_str() == "-");
+        match (&args.name, input) {
+            (Some(_), _) if args.files.len() > 1 => {
+                Err(Failure::usage("--as names one file; send the others without it"))
+            }
+            (_, true) if args.files.len() > 1 => {
+                Err(Failure::usage("standard input is sent by itself; send the files without it"))
+            }
+            (None, true) => Err(Failure::usage("standard input has no name; give it one with --as NAME")),
+            (Some(name), true) => {
+                transfer::check_name(name)?;
+                Ok(Self::Input(name.clone()))
+            }
+            (name, false) => Ok(Self::Tree(Tree::of(&args.files, name.as_deref())?)),
+        }
     }
-    let name = file.file_name().and_then(|name| name.to_str());
-    Ok(name
-        .with_context(|| format!("{} has no name that every machine can read", file.display()))?
-        .to_owned())
+
+    fn is_one(&self) -> bool {
+        !matches!(self, Self::Tree(tree) if tree.roots.len() > 1)
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Input(name) => name.clone(),
+            Self::Tree(tree) => match &tree.roots[..] {
+                [name] => name.clone(),
+                roots => format!("{} files and directories", roots.len()),
+            },
+        }
+    }
+
+    async fn send(&self, lasting: &Lasting, id: u64, pace: &Pace, board: &Board) -> Result<Sent, Trouble> {
+        let lost = |error: anyhow::Error| Trouble::Lost(std::io::Error::other(error));
+        let stream = lasting.stream().await.map_err(|error| match failure::code(&error) {
+            Failure::REFUSED | Failure::USAGE => Trouble::Here(error),
+            _ => lost(error),
+        })?;
+        let tree = match self {
+            Self::Input(name) => {
+                // What was read of it is gone.
+                let sent = send(stream, &Outgoing::Input(name.clone()), pace, board).await;
+                return sent.map_err(|trouble| match trouble {
+                    Trouble::Lost(error) => Trouble::Here(anyhow::Error::new(error).context(
+                        "the connection was lost, and standard input cannot be sent again; start again",
+                    )),
+                    other => other,
+                });
+            }
+            Self::Tree(tree) => tree,
+        };
+        match tree.one_file() {
+            Some(entry) => send(stream, &Outgoing::File(entry.clone()), pace, board).await,
+            None => {
+                let connection = lasting.connection().await.map_err(lost)?;
+                send_all(&connection, stream, id, tree, pace, board).await
+            }
+        }
+    }
 }
 
 async fn find_and_send(
     globals: &Globals,
     args: &Send,
-    name: &str,
+    what: &What,
     network: &Arc<Network>,
 ) -> Result<(Peer, Sent)> {
     let to = match &args.to {
         Some(to) => to.clone(),
         None => meet(globals, args.json, network).await?,
     };
-    let sent = until_sent(globals, args, name, network, &to).await?;
+    let sent = until_sent(globals, args, what, network, &to).await?;
     Ok((to, sent))
 }
 
@@ -126,38 +206,35 @@ async fn meet(globals: &Globals, as_json: bool, network: &Network) -> Result<Pee
 async fn until_sent(
     globals: &Globals,
     args: &Send,
-    name: &str,
+    what: &What,
     network: &Arc<Network>,
     to: &Peer,
 ) -> Result<Sent> {
     let about = About::new("send", Some(to.to_string()));
     let _reporter = Reporter::start(network, about, globals.quiet);
     let lasting = Lasting::new(network.clone(), to.clone());
-    // Who never was there is not waited for; who was there once is.
+    // Waits for a receiver only if it was reachable before.
     lasting.connection().await?;
     let board = Board::new(globals.quiet);
-    let rate = args.limit.map(|limit| u64::from(limit) << 20);
-    let file = Outgoing { path: args.file.clone(), name: name.to_owned(), rate };
+    let pace = Pace::new(args.limit.map(|limit| u64::from(limit) << 20));
+    let mut id = [0; 8];
+    getrandom::fill(&mut id).map_err(|error| anyhow!("the system gives no random numbers: {error}"))?;
+    let id = u64::from_be_bytes(id);
     let mut pause = FIRST_PAUSE;
     loop {
-        let problem = match lasting.stream().await {
-            Ok(stream) => match send(stream, &file, &board).await {
-                Ok(sent) => return Ok(sent),
-                Err(Trouble::Refused(reason)) => {
-                    return Err(anyhow!("{to} does not take {name}: {reason}"));
-                }
-                Err(Trouble::Here(error)) => return Err(error),
-                Err(Trouble::Lost(error)) => {
-                    pause = FIRST_PAUSE;
-                    error.into()
-                }
-            },
-            Err(error) if [Failure::REFUSED, Failure::USAGE].contains(&failure::code(&error)) => {
-                return Err(error);
+        let begun = Instant::now();
+        let problem = match what.send(&lasting, id, &pace, &board).await {
+            Ok(sent) => return Ok(sent),
+            Err(Trouble::Refused(reason)) => {
+                return Err(anyhow!("{to} does not take {}: {reason}", what.name()));
             }
-            Err(error) => error,
+            Err(Trouble::Here(error)) => return Err(error),
+            Err(Trouble::Lost(error)) => error.into(),
         };
         board.note(&format!("waiting for {to}: {}", failure::line(&problem)));
+        if begun.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

@@ -1,34 +1,31 @@
 //! The file that is being received: where it is until it is whole.
 
-use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::fs::{File, TryLockError};
+use std::io::{self, Seek as _, Write as _};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
-use rustix::fs::RenameFlags;
+use rustix::fs::Mode;
 use sha2::Sha256;
 
+use super::directory::{Directory, on_its_way};
 use super::hash_prefix;
 use crate::failure::is_full;
 
-const SUFFIX: &str = ".whimbrel-part";
-/// Most file systems take no longer names.
-const MAX_NAME: usize = 255;
-
-/// A file on its way.
+/// A file on its way. Nobody else can read it.
 #[derive(Debug)]
 pub(super) struct Partial {
+    directory: Directory,
+    name: String,
+    part: String,
     file: File,
-    path: PathBuf,
-    target: PathBuf,
-    overwrite: bool,
+    replace: bool,
+    mode: Mode,
 }
 
-/// Somebody else receives this file.
+/// Somebody else receives this.
 #[derive(Debug)]
-pub(super) struct Locked(String);
+pub(super) struct Locked(pub(super) String);
 
 impl std::fmt::Display for Locked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -38,39 +35,18 @@ impl std::fmt::Display for Locked {
 
 impl std::error::Error for Locked {}
 
-/// Where a file of this name goes, if it is the name of a file and nothing else.
-pub(super) fn target(directory: &Path, name: &str) -> Result<PathBuf> {
-    let mut parts = Path::new(name).components();
-    let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == OsStr::new(name));
-    if !plain || name.chars().any(char::is_control) || name.ends_with(SUFFIX) {
-        bail!("{name:?} is not the plain name of a file");
-    }
-    if name.len() + SUFFIX.len() + 1 > MAX_NAME {
-        bail!("the name {name:?} is too long");
-    }
-    Ok(directory.join(name))
-}
-
 impl Partial {
-    /// Opens what is there of `target`, or begins it.
-    pub(super) fn open(target: PathBuf, overwrite: bool) -> Result<Self> {
-        let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let path = target.with_file_name(format!(".{name}{SUFFIX}"));
-        let failed = || format!("cannot write {}", path.display());
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-            .open(&path)
-            .with_context(failed)?;
+    /// Opens what is there of `name`, or begins it. It gets `mode` when it is whole.
+    pub(super) fn open(directory: &Directory, name: &str, replace: bool, mode: Mode) -> Result<Self> {
+        let part = on_its_way(name);
+        let failed = || format!("cannot write {}", directory.shown(&part).display());
+        let file = directory.file(&part, true).with_context(failed)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Locked(name.into_owned()).into()),
+            Err(TryLockError::WouldBlock) => return Err(Locked(name.to_owned()).into()),
             Err(TryLockError::Error(error)) => return Err(error).with_context(failed),
         }
-        Ok(Self { file, path, target, overwrite })
+        Ok(Self { directory: directory.clone(), name: name.to_owned(), part, file, replace, mode })
     }
 
     /// How many bytes are there, and their sum.
@@ -91,101 +67,132 @@ impl Partial {
     }
 
     fn explain(&self, error: io::Error) -> anyhow::Error {
-        let directory = self.target.parent().unwrap_or(Path::new("."));
         if is_full(&error) {
             return anyhow::anyhow!(
                 "no space is left in {}; free some and send again: what has arrived is kept",
-                directory.display()
+                self.directory.shown("").display()
             );
         }
-        anyhow::Error::new(error).context(format!("cannot write {}", self.path.display()))
+        let path = self.directory.shown(&self.part);
+        anyhow::Error::new(error).context(format!("cannot write {}", path.display()))
     }
 
-    /// Gives the whole file its name.
+    /// Gives the whole file its name and its mode.
     pub(super) fn finish(self) -> Result<PathBuf> {
-        self.file.sync_all().map_err(|error| self.explain(error))?;
-        if self.overwrite {
-            fs::rename(&self.path, &self.target).map_err(|error| self.explain(error))?;
-        } else {
-            rename_new(&self.path, &self.target)?;
+        let Self { directory, name, part, file, .. } = &self;
+        let finished = || -> io::Result<bool> {
+            rustix::fs::fchmod(file, self.mode)?;
+            file.sync_all()?;
+            directory.is(part, &rustix::fs::fstat(file)?)
+        };
+        if !finished().map_err(|error| self.explain(error))? {
+            bail!("{} was moved or replaced while it was received", directory.shown(part).display());
         }
-        // Without it a crash may forget the new name. Some file systems cannot do it.
-        let directory = self.target.parent().unwrap_or(Path::new("."));
-        let _ = File::open(directory).and_then(|directory| directory.sync_all());
-        Ok(self.target)
+        if self.replace {
+            directory.rename(part, name).map_err(|error| self.explain(error))?;
+        } else {
+            directory.rename_new(part, name)?;
+        }
+        directory.sync();
+        Ok(directory.shown(name))
     }
 
     /// Takes an empty file away that is not wanted after all.
     pub(super) fn discard(self) {
         if self.file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
-            let _ = fs::remove_file(&self.path);
+            let _ = self.directory.remove_file(&self.part);
         }
-    }
-}
-
-/// Renames, unless somebody has the name.
-fn rename_new(from: &Path, to: &Path) -> Result<()> {
-    let exists = || format!("{} exists; move it away, or receive with --overwrite", to.display());
-    let cwd = rustix::fs::CWD;
-    match rustix::fs::renameat_with(cwd, from, cwd, to, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::EXIST) => bail!(exists()),
-        // Not every file system can; then somebody could come in between, for a moment.
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => match fs::symlink_metadata(to) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(fs::rename(from, to)?),
-            _ => bail!(exists()),
-        },
-        Err(error) => Err(error).with_context(|| format!("cannot rename {}", from.display())),
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
     use super::*;
 
-    #[test]
-    fn only_plain_names_are_taken() {
-        let directory = Path::new("/in");
-        for name in ["a", "a b.tar.gz", ".hidden", "é", "..."] {
-            assert_eq!(target(directory, name).unwrap(), directory.join(name));
-        }
-        let long = "x".repeat(250);
-        for name in [
-            "",
-            ".",
-            "..",
-            "/",
-            "/etc/passwd",
-            "../a",
-            "a/b",
-            "a/",
-            "./a",
-            "a\n",
-            "a\0",
-            ".a.whimbrel-part",
-            &long,
-        ] {
-            assert!(target(directory, name).is_err(), "{name:?}");
-        }
+    fn open(directory: &Directory, replace: bool) -> Result<Partial> {
+        Partial::open(directory, "f", replace, Mode::from(0o640))
     }
 
     #[test]
     fn a_partial_file_goes_on_and_never_replaces() {
         let dir = tempfile::tempdir().unwrap();
-        let name = target(dir.path(), "f").unwrap();
-        let mut partial = Partial::open(name.clone(), false).unwrap();
+        let name = dir.path().join("f");
+        let directory = Directory::open(dir.path()).unwrap();
+        let mut partial = open(&directory, false).unwrap();
         partial.write(b"hel").unwrap();
-        assert!(Partial::open(name.clone(), false).unwrap_err().to_string().contains("already"));
+        assert!(open(&directory, false).unwrap_err().to_string().contains("already"));
         drop(partial);
-        let mut partial = Partial::open(name.clone(), false).unwrap();
+        let mut partial = open(&directory, false).unwrap();
         assert_eq!(partial.present().unwrap().0, 3);
         partial.write(b"lo").unwrap();
         fs::write(&name, "mine").unwrap();
         let error = partial.finish().unwrap_err().to_string();
         assert!(error.contains("exists"), "{error}");
         assert_eq!(fs::read(&name).unwrap(), b"mine");
-        Partial::open(name.clone(), true).unwrap().finish().unwrap();
+        open(&directory, true).unwrap().finish().unwrap();
         assert_eq!(fs::read(&name).unwrap(), b"hello");
+    }
+
+    #[test]
+    fn a_file_is_private_until_it_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+        // One that a program of before left.
+        fs::write(dir.path().join(".f.whimbrel-part"), "x").unwrap();
+        let partial = open(&directory, false).unwrap();
+        assert_eq!(mode(".f.whimbrel-part"), 0o600);
+        partial.finish().unwrap();
+        assert_eq!(mode("f"), 0o640);
+    }
+
+    #[test]
+    fn links_are_neither_followed_nor_replaced() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (victim, part) = (other.path().join("victim"), dir.path().join(".f.whimbrel-part"));
+        fs::write(&victim, "mine").unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        symlink(&victim, &part).unwrap();
+        open(&directory, true).unwrap_err();
+        fs::remove_file(&part).unwrap();
+        fs::hard_link(&victim, &part).unwrap();
+        open(&directory, true).unwrap_err();
+        fs::remove_file(&part).unwrap();
+        // A link under the file's own name is a name that is taken; with --overwrite the link itself goes.
+        symlink(&victim, dir.path().join("f")).unwrap();
+        let mut partial = open(&directory, false).unwrap();
+        partial.write(b"new").unwrap();
+        partial.finish().unwrap_err();
+        open(&directory, true).unwrap().finish().unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"mine");
+        assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"new");
+        // What was put in the place of a file on its way does not become the file.
+        let partial = Partial::open(&directory, "g", false, Mode::from(0o640)).unwrap();
+        fs::remove_file(dir.path().join(".g.whimbrel-part")).unwrap();
+        symlink(&victim, dir.path().join(".g.whimbrel-part")).unwrap();
+        partial.finish().unwrap_err();
+        assert!(!dir.path().join("g").exists());
+        // Nor is a link to a directory entered.
+        symlink(other.path(), dir.path().join("d")).unwrap();
+        directory.child("d", Mode::from(0o700), "d").unwrap_err();
+    }
+
+    #[test]
+    fn what_is_held_open_stays_where_it_was() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let inbox = dir.path().join("inbox");
+        fs::create_dir(&inbox).unwrap();
+        let directory = Directory::open(&inbox).unwrap();
+        let mut partial = open(&directory, false).unwrap();
+        fs::rename(&inbox, dir.path().join("moved")).unwrap();
+        symlink(other.path(), &inbox).unwrap();
+        partial.write(b"x").unwrap();
+        partial.finish().unwrap();
+        assert_eq!(fs::read(dir.path().join("moved/f")).unwrap(), b"x");
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
     }
 }

@@ -1,77 +1,36 @@
 //! The receiver's side of a transfer.
 
-use std::collections::HashMap;
-use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 use tokio::task::block_in_place;
-use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
+use whimbrel_transport::{Connection, RecvHalf, SendHalf, Stream};
 
-use super::message::{self, Message, VERSION};
-use super::partial::{Locked, Partial, target};
-use super::{CHUNK, Trouble, hash_prefix, sum};
-use crate::progress::Board;
+use super::batch::{Incoming, Place};
+use super::directory::is_file;
+use super::inbox::{Inbox, Room};
+use super::message::{self, Message, ONE_FILE, Offer, VERSION};
+use super::partial::Partial;
+use super::{CHUNK, Trouble, chunk, hash_prefix, name, sum};
 use crate::tunnel::BROKEN;
 
 /// How long the sender may take to hear why its file is refused.
 const TOLD: Duration = Duration::from_secs(3);
-/// How long a transfer that is replaced may take to let go of its file.
-const TAKEOVER_LIMIT: Duration = Duration::from_secs(5);
-const TAKEOVER_PAUSE: Duration = Duration::from_millis(20);
+/// How long a sender that opened a stream may take to say what for.
+const OFFER_LIMIT: Duration = Duration::from_secs(60);
 
-/// Where files go.
-pub(crate) struct Inbox {
-    directory: PathBuf,
-    overwrite: bool,
-    board: Board,
-    /// What is on its way just now, by the files' names.
-    coming: Mutex<HashMap<String, Connection>>,
-}
-
-impl Inbox {
-    pub(crate) fn new(directory: PathBuf, overwrite: bool, board: Board) -> Self {
-        Self { directory, overwrite, board, coming: Mutex::default() }
-    }
-
-    /// Opens a file for a transfer on `connection`. A sender that died and was started again finds
-    /// its own old transfer, which would wait for it for a day: that one is ended.
-    async fn open(&self, target: PathBuf, name: &str, new: &Connection) -> anyhow::Result<Partial> {
-        let old = {
-            let mut all = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
-            let old = all.get(name);
-            if old.is_some_and(|old| old.peer_id() != new.peer_id() || old.id() == new.id()) {
-                bail!("{name} is being received already");
-            }
-            all.insert(name.to_owned(), new.clone())
-        };
-        if let Some(old) = old {
-            old.abort(CloseCode::EVICTED, "the sender sends the file anew");
-        }
-        let start = Instant::now();
-        loop {
-            match Partial::open(target.clone(), self.overwrite) {
-                Err(error) if !error.is::<Locked>() || start.elapsed() > TAKEOVER_LIMIT => {
-                    self.forget(name, new);
-                    return Err(error);
-                }
-                Err(_) => tokio::time::sleep(TAKEOVER_PAUSE).await,
-                Ok(partial) => return Ok(partial),
-            }
-        }
-    }
-
-    fn forget(&self, name: &str, connection: &Connection) {
-        let mut all = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.get(name).is_some_and(|known| known.id() == connection.id()) {
-            all.remove(name);
-        }
-    }
+/// What arrived.
+pub(crate) enum Arrived {
+    File(Received),
+    /// A batch, with the directories that are whole now.
+    Batch(Vec<PathBuf>),
+    /// A part of a batch that needs no word: an empty directory.
+    Nothing,
 }
 
 /// A file that arrived.
@@ -83,10 +42,60 @@ pub(crate) struct Received {
     pub(crate) sha256: String,
 }
 
-/// Receives one file.
-pub(crate) async fn receive(stream: Stream, inbox: &Inbox) -> Result<Received, Trouble> {
+/// What a file that was there turned out to be.
+enum Compared {
+    Same(Received),
+    /// Another one; the sender has begun to send its own from the start.
+    Other {
+        chunks: bool,
+    },
+}
+
+/// How a stream of the sender's ended.
+pub(crate) struct Outcome {
+    /// Whether a batch goes on that it belongs to.
+    pub(crate) part: bool,
+    pub(crate) result: Result<Arrived, Trouble>,
+    unconfirmed: Option<SendHalf>,
+}
+
+impl Outcome {
+    /// Tells the sender that a part of a batch is here, once it was told to this side's user: what ends the
+    /// batch comes behind it then.
+    pub(crate) fn confirmation(&mut self) -> Confirmation {
+        Confirmation(self.unconfirmed.take())
+    }
+}
+
+/// What the sender of a part still has to hear.
+pub(crate) struct Confirmation(Option<SendHalf>);
+
+impl Confirmation {
+    pub(crate) async fn send(self) {
+        if let Some(mut write) = self.0 {
+            done(&mut write).await;
+        }
+    }
+}
+
+/// All is there: that the sender may not hear of it is the sender's trouble only.
+async fn done(write: &mut SendHalf) {
+    let _ = message::write(write, &Message::Done).await;
+    let _ = write.stream().finish();
+}
+
+/// Receives what the sender offers on one stream.
+pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>) -> Outcome {
     let (mut read, mut write) = stream.into_split();
-    let result = exchange(&mut read, &mut write, inbox).await;
+    let mut transfer = Transfer {
+        connection: read.stream().connection(),
+        read: &mut read,
+        write: &mut write,
+        inbox,
+        part: false,
+    };
+    let result = transfer.exchange().await;
+    let part = transfer.part;
     if let Err(Trouble::Here(error)) = &result {
         // The sender is told where it is asked next; what it sends until then is dropped.
         let reason = crate::failure::line(error);
@@ -97,124 +106,281 @@ pub(crate) async fn receive(stream: Stream, inbox: &Inbox) -> Result<Received, T
             let _ = tokio::time::timeout(TOLD, write.stream().drained()).await;
         }
     }
-    result
-}
-
-async fn exchange(read: &mut RecvHalf, write: &mut SendHalf, inbox: &Inbox) -> Result<Received, Trouble> {
-    let offer = message::read(read).await.map_err(Trouble::Lost)?;
-    let (name, size) = match offer {
-        Message::Offer { version: VERSION, name, size } => (name, size),
-        Message::Offer { .. } => {
-            return Err(Trouble::Here(anyhow!("the sender's program is too new; update this one")));
+    let unconfirmed = match &result {
+        Ok(_) if part => Some(write),
+        Ok(_) => {
+            done(&mut write).await;
+            None
         }
-        _ => {
-            return Err(Trouble::Here(anyhow!("the sender does not offer a file; is it a `whimbrel send`?")));
-        }
+        Err(_) => None,
     };
-    let target = target(&inbox.directory, &name)?;
-    if !inbox.overwrite && fs::symlink_metadata(&target).is_ok() {
-        return compare(read, write, target, size).await;
-    }
-    let connection = read.stream().connection();
-    let mut partial = inbox.open(target, &name, &connection).await?;
-    // The same sender may begin anew: that aborts this connection.
-    let result = fill(read, write, &mut partial, size, &name, inbox).await;
-    inbox.forget(&name, &connection);
-    match result {
-        Ok((resumed_from, sha256)) => {
-            let file = block_in_place(|| partial.finish())?;
-            // The file is whole: that the sender may not hear of it is the sender's trouble only.
-            let _ = message::write(write, &Message::Done).await;
-            let _ = write.stream().finish();
-            Ok(Received { file, size, resumed_from, sha256 })
-        }
-        Err(trouble) => {
-            partial.discard();
-            Err(trouble)
-        }
-    }
+    Outcome { part, result, unconfirmed }
 }
 
-/// Receives what is missing.
-async fn fill(
-    read: &mut RecvHalf,
-    write: &mut SendHalf,
-    partial: &mut Partial,
-    size: u64,
-    name: &str,
-    inbox: &Inbox,
-) -> Result<(u64, String), Trouble> {
-    let failed = || format!("cannot read what has arrived of {name}");
-    let (present, mut hasher) = block_in_place(|| partial.present()).with_context(failed)?;
-    let want = Message::Want { offset: present, sha256: sum(&hasher) };
-    message::write(write, &want).await.map_err(Trouble::Lost)?;
-    let offset = start(read, present).await?;
-    if offset == 0 {
-        partial.clear().with_context(failed)?;
-        hasher = Sha256::new();
-    }
-    let mut progress = inbox.board.file(name, size, offset);
-    let mut buffer = vec![0; CHUNK];
-    let mut received = offset;
-    while received < size {
-        let most = usize::try_from(size - received).unwrap_or(CHUNK).min(CHUNK);
-        let n = read.read(&mut buffer[..most]).await.map_err(Trouble::Lost)?;
-        if n == 0 {
-            return Err(Trouble::Lost(io::ErrorKind::UnexpectedEof.into()));
+/// One stream of a sender's.
+struct Transfer<'a> {
+    connection: Connection,
+    read: &'a mut RecvHalf,
+    write: &'a mut SendHalf,
+    inbox: &'a Arc<Inbox>,
+    part: bool,
+}
+
+impl Transfer<'_> {
+    async fn exchange(&mut self) -> Result<Arrived, Trouble> {
+        let first = tokio::time::timeout(OFFER_LIMIT, message::read(self.read)).await;
+        let Message::Offer(offer) = first.map_err(|_| lost())?.map_err(Trouble::Lost)? else {
+            return Err(Trouble::Here(anyhow!("the sender does not offer a file; is it a `whimbrel send`?")));
+        };
+        self.part = offer.part_of.is_some();
+        if !(ONE_FILE..=VERSION).contains(&offer.version) {
+            return Err(Trouble::Here(anyhow!(
+                "the sender speaks version {} of transfers, and this program {VERSION}; update the older one",
+                offer.version
+            )));
         }
-        block_in_place(|| partial.write(&buffer[..n]))?;
-        hasher.update(&buffer[..n]);
-        received += n as u64;
-        progress.at(received);
+        if let Some(batch) = &offer.batch {
+            let batch = Incoming::new(batch, offer.size)?;
+            self.inbox.check_size("all together", offer.size, false)?;
+            return self.whole_batch(&offer, batch).await;
+        }
+        offer.above.iter().chain([&offer.name]).try_for_each(|name| name::check(name))?;
+        self.inbox.check_size(&offer.name, offer.size, true)?;
+        match offer.part_of {
+            Some(id) => {
+                let batch = self.inbox.batch(self.connection.peer_id(), id)?;
+                let place = batch.place(self.inbox, &self.connection, &offer).await?;
+                let arrived = if offer.directory {
+                    batch.arrived().await;
+                    Arrived::Nothing
+                } else {
+                    Arrived::File(self.file(&offer, &place, Some(&batch)).await?)
+                };
+                Ok(arrived)
+            }
+            None if !offer.above.is_empty() || offer.directory => {
+                Err(Trouble::Here(anyhow!("the sender offers a directory without a batch")))
+            }
+            None => {
+                self.inbox.agree(&self.connection, &offer).await?;
+                let place = Place { directory: self.inbox.directory.clone(), replace: self.inbox.overwrite };
+                let received = self.file(&offer, &place, None).await?;
+                self.inbox.arrived(&self.connection, &offer);
+                Ok(Arrived::File(received))
+            }
+        }
     }
-    let sha256 = sum(&hasher);
-    match message::read(read).await.map_err(Trouble::Lost)? {
-        Message::End { sha256: theirs } if theirs == sha256 => Ok((offset, sha256)),
-        Message::End { .. } => {
+
+    /// Lets a batch come, until the sender says that it is over.
+    async fn whole_batch(&mut self, offer: &Offer, batch: Incoming) -> Result<Arrived, Trouble> {
+        self.inbox.agree(&self.connection, offer).await?;
+        let id = offer.batch.as_ref().map_or(0, |batch| batch.id);
+        let running = self.inbox.begin(self.connection.peer_id(), id, batch)?;
+        message::write(self.write, &Message::Accept).await.map_err(Trouble::Lost)?;
+        match message::read(self.read).await.map_err(Trouble::Lost)? {
+            Message::BatchEnd { complete: true } => {
+                let directories = running.batch.finish(self.inbox).await?;
+                self.inbox.arrived(&self.connection, offer);
+                Ok(Arrived::Batch(directories))
+            }
+            Message::BatchEnd { complete: false } => {
+                done(self.write).await;
+                Err(Trouble::Refused("not all files have arrived; what has arrived is kept".to_owned()))
+            }
+            _ => Err(Trouble::Here(unexpected())),
+        }
+    }
+
+    async fn file(
+        &mut self,
+        offer: &Offer,
+        place: &Place,
+        batch: Option<&Incoming>,
+    ) -> Result<Received, Trouble> {
+        let path: Vec<&str> = offer.above.iter().chain([&offer.name]).map(String::as_str).collect();
+        let key = path.join("/");
+        let name = offer.name.as_str();
+        let claim = self.inbox.claim(key.clone(), &self.connection)?;
+        let found = place.directory.entry(name).context("cannot look into the directory")?;
+        let mut begun = None;
+        if let Some(found) = &found {
+            let same_size = is_file(found) && found.st_size as u64 == offer.size && !offer.open_ended;
+            if same_size {
+                match self.compare(offer, place).await? {
+                    Compared::Same(received) => {
+                        if let Some(batch) = batch {
+                            batch.arrived().await;
+                        }
+                        return Ok(received);
+                    }
+                    Compared::Other { chunks } => begun = Some(chunks),
+                }
+            }
+            if !place.replace {
+                return Err(Trouble::Here(anyhow!(place.directory.exists(name))));
+            }
+        }
+        let open = || Partial::open(&place.directory, name, place.replace, self.inbox.modes.file);
+        let mut partial = claim.open(open).await?;
+        match self.fill(&mut partial, offer, &key, begun).await {
+            Ok((size, resumed_from, sha256)) => {
+                let file = block_in_place(|| partial.finish())?;
+                if let Some(batch) = batch {
+                    batch.arrived().await;
+                }
+                Ok(Received { file, size, resumed_from, sha256 })
+            }
+            Err(trouble) => {
+                partial.discard();
+                Err(trouble)
+            }
+        }
+    }
+
+    /// A file of this name and size is there. It may be the very one: then the sender did not hear that it
+    /// had arrived.
+    async fn compare(&mut self, offer: &Offer, place: &Place) -> Result<Compared, Trouble> {
+        let (name, size) = (offer.name.as_str(), offer.size);
+        let exists = || anyhow!(place.directory.exists(name));
+        let hash = || -> io::Result<Sha256> { hash_prefix(&mut place.directory.file(name, false)?, size) };
+        let sha256 = sum(&block_in_place(hash).with_context(exists)?);
+        let want = Message::Want { offset: size, sha256: sha256.clone(), chunks: place.replace };
+        message::write(self.write, &want).await.map_err(Trouble::Lost)?;
+        let (offset, chunks) = self.start(size).await?;
+        if offset != size {
+            return Ok(Compared::Other { chunks });
+        }
+        match message::read(self.read).await.map_err(Trouble::Lost)? {
+            Message::End { sha256: theirs } if theirs == sha256 => {}
+            _ => return Err(Trouble::Here(exists())),
+        }
+        let file = place.directory.shown(name);
+        Ok(Compared::Same(Received { file, size, resumed_from: size, sha256 }))
+    }
+
+    /// Receives what is missing, or all if the sender has `begun`, with or without chunks. Returns the size, what was there before, and the sum.
+    async fn fill(
+        &mut self,
+        partial: &mut Partial,
+        offer: &Offer,
+        shown: &str,
+        begun: Option<bool>,
+    ) -> Result<(u64, u64, String), Trouble> {
+        let failed = || format!("cannot read what has arrived of {shown}");
+        let (present, mut hasher) = block_in_place(|| partial.present()).with_context(failed)?;
+        let (offset, chunks) = match begun {
+            Some(chunks) => (0, chunks),
+            None => {
+                let want = Message::Want { offset: present, sha256: sum(&hasher), chunks: true };
+                message::write(self.write, &want).await.map_err(Trouble::Lost)?;
+                self.start(present).await?
+            }
+        };
+        if offset == 0 {
             partial.clear().with_context(failed)?;
-            Err(Trouble::Here(anyhow!("{name} arrived damaged and was dropped; send it again")))
+            hasher = Sha256::new();
         }
-        _ => Err(Trouble::Here(anyhow!("the sender says something else"))),
+        let mut coming = Coming {
+            size: (!offer.open_ended).then_some(offer.size),
+            at: offset,
+            room: self.inbox.reserve(shown),
+            partial,
+            hasher,
+        };
+        if offset > offer.size && !offer.open_ended {
+            return Err(Trouble::Here(unexpected()));
+        }
+        if !offer.open_ended {
+            coming.room.keep(offset, offer.size - offset)?;
+        }
+        let mut progress = self.inbox.board.file(shown, offer.size, offset);
+        let mut buffer = vec![0; if chunks { 0 } else { CHUNK }];
+        loop {
+            if chunks {
+                let Some(bytes) = chunk::read(self.read).await.map_err(garbled)? else { break };
+                coming.take(&bytes)?;
+            } else {
+                let most = coming.missing()?.min(CHUNK as u64) as usize;
+                if most == 0 {
+                    break;
+                }
+                let n = self.read.read(&mut buffer[..most]).await.map_err(Trouble::Lost)?;
+                if n == 0 {
+                    return Err(lost());
+                }
+                coming.take(&buffer[..n])?;
+            }
+            progress.at(coming.at);
+        }
+        if coming.size.is_some() && coming.missing()? > 0 {
+            return Err(Trouble::Here(anyhow!("the sender sends less than it offered")));
+        }
+        let (sha256, size) = (sum(&coming.hasher), coming.at);
+        match message::read(self.read).await.map_err(garbled)? {
+            Message::End { sha256: theirs } if theirs == sha256 => Ok((size, offset, sha256)),
+            Message::End { .. } => {
+                partial.clear().with_context(failed)?;
+                Err(Trouble::Here(anyhow!("{shown} arrived damaged and was dropped; send it again")))
+            }
+            _ => Err(Trouble::Here(unexpected())),
+        }
+    }
+
+    /// Where the sender begins, and whether it sends chunks.
+    async fn start(&mut self, present: u64) -> Result<(u64, bool), Trouble> {
+        match message::read(self.read).await.map_err(Trouble::Lost)? {
+            Message::Start { offset, chunks } if offset == 0 || offset == present => Ok((offset, chunks)),
+            _ => Err(Trouble::Here(anyhow!("the sender begins somewhere else"))),
+        }
     }
 }
 
-async fn start(read: &mut RecvHalf, present: u64) -> Result<u64, Trouble> {
-    match message::read(read).await.map_err(Trouble::Lost)? {
-        Message::Start { offset } if offset == 0 || offset == present => Ok(offset),
-        _ => Err(Trouble::Here(anyhow!("the sender begins somewhere else"))),
+fn unexpected() -> anyhow::Error {
+    anyhow!("the sender says something else than it should; update the older program")
+}
+
+fn lost() -> Trouble {
+    Trouble::Lost(io::ErrorKind::UnexpectedEof.into())
+}
+
+/// What cannot be read is the sender's mistake, if it is no loss of the connection.
+fn garbled(error: io::Error) -> Trouble {
+    match error.kind() {
+        io::ErrorKind::InvalidData => {
+            Trouble::Here(anyhow!("the sender sends something else than it offered: {error}"))
+        }
+        _ => Trouble::Lost(error),
     }
 }
 
-/// A file of this name is there. It may be the very one: then the sender did not hear that it had
-/// arrived.
-async fn compare(
-    read: &mut RecvHalf,
-    write: &mut SendHalf,
-    file: PathBuf,
-    size: u64,
-) -> Result<Received, Trouble> {
-    let exists = || anyhow!("{} exists; move it away, or receive with --overwrite", file.display());
-    let metadata = fs::symlink_metadata(&file).context("cannot look at the file")?;
-    if !metadata.is_file() || metadata.len() != size {
-        return Err(Trouble::Here(exists()));
-    }
-    let hasher = block_in_place(|| hash(&file, size)).with_context(exists)?;
-    let sha256 = sum(&hasher);
-    let want = Message::Want { offset: size, sha256: sha256.clone() };
-    message::write(write, &want).await.map_err(Trouble::Lost)?;
-    if start(read, size).await? != size {
-        return Err(Trouble::Here(exists()));
-    }
-    match message::read(read).await.map_err(Trouble::Lost)? {
-        Message::End { sha256: theirs } if theirs == sha256 => {}
-        _ => return Err(Trouble::Here(exists())),
-    }
-    // As above.
-    let _ = message::write(write, &Message::Done).await;
-    let _ = write.stream().finish();
-    Ok(Received { file, size, resumed_from: size, sha256 })
+/// The bytes of a file as they come.
+struct Coming<'a> {
+    size: Option<u64>,
+    at: u64,
+    room: Room,
+    partial: &'a mut Partial,
+    hasher: Sha256,
 }
 
-fn hash(file: &Path, size: u64) -> io::Result<Sha256> {
-    hash_prefix(&mut File::open(file)?, size)
+impl Coming<'_> {
+    fn missing(&self) -> Result<u64> {
+        let Some(size) = self.size else { bail!("a file of unknown size has to come in chunks") };
+        Ok(size.saturating_sub(self.at))
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<()> {
+        let length = bytes.len() as u64;
+        match self.size {
+            Some(size) if length > size.saturating_sub(self.at) => {
+                bail!("the sender sends more than the {size} bytes that it offered")
+            }
+            Some(_) => {}
+            None => self.room.keep(self.at, length)?,
+        }
+        block_in_place(|| self.partial.write(bytes))?;
+        self.room.used(length);
+        self.hasher.update(bytes);
+        self.at += length;
+        Ok(())
+    }
 }

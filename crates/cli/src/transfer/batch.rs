@@ -1,0 +1,164 @@
+//! Several files that come together: how many may still come, and the directories that they go to.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use rustix::fs::{FileType, Mode};
+use tokio::sync::Mutex;
+use whimbrel_transport::Connection;
+
+use super::directory::{Directory, on_its_way};
+use super::inbox::{Claim, Inbox};
+use super::message::{Batch, MAX_SHOWN, Offer};
+use super::name;
+use super::partial::Locked;
+
+/// Files and directories of one batch, at most.
+pub(super) const MAX_ENTRIES: u64 = 100_000;
+
+/// A batch on its way.
+pub(super) struct Incoming {
+    state: Mutex<State>,
+    entries: u64,
+}
+
+struct State {
+    entries_left: u64,
+    bytes_left: u64,
+    arrived: u64,
+    /// The names without a directory above them, if all were told before.
+    names: Option<Vec<String>>,
+    roots: HashMap<String, Root>,
+}
+
+/// A directory of the inbox that is being filled.
+struct Root {
+    directory: Directory,
+    /// It is hidden until everything has arrived, and nobody else's.
+    hidden: bool,
+    _claim: Claim,
+}
+
+/// Where a file goes.
+pub(super) struct Place {
+    pub(super) directory: Directory,
+    /// Whether another file there may be replaced.
+    pub(super) replace: bool,
+}
+
+impl Incoming {
+    /// Checks what a batch says of itself.
+    pub(super) fn new(batch: &Batch, bytes: u64) -> Result<Self> {
+        if batch.entries > MAX_ENTRIES {
+            bail!("{} files are too many; at most {MAX_ENTRIES} are taken together", batch.entries);
+        }
+        if batch.shown.len() as u64 != batch.names.min(MAX_SHOWN as u64) || batch.names > batch.entries {
+            bail!("the sender does not say what it sends");
+        }
+        batch.shown.iter().try_for_each(|name| name::check(name))?;
+        let all = batch.shown.len() as u64 == batch.names;
+        let state = State {
+            entries_left: batch.entries,
+            bytes_left: bytes,
+            arrived: 0,
+            names: all.then(|| batch.shown.clone()),
+            roots: HashMap::new(),
+        };
+        Ok(Self { state: Mutex::new(state), entries: batch.entries })
+    }
+
+    /// Counts an entry in, and finds its place. Every name of its path was checked.
+    pub(super) async fn place(
+        &self,
+        inbox: &Arc<Inbox>,
+        connection: &Connection,
+        offer: &Offer,
+    ) -> Result<Place> {
+        let mut state = self.state.lock().await;
+        let top = offer.above.first().unwrap_or(&offer.name);
+        if state.names.as_ref().is_some_and(|names| !names.contains(top)) {
+            bail!("{top} was not announced");
+        }
+        let entries = state.entries_left.checked_sub(1);
+        let bytes = state.bytes_left.checked_sub(offer.size);
+        let (Some(entries), Some(bytes)) = (entries, bytes) else {
+            bail!("the sender offers more than it announced");
+        };
+        (state.entries_left, state.bytes_left) = (entries, bytes);
+        if offer.above.is_empty() && !offer.directory {
+            return Ok(Place { directory: inbox.directory.clone(), replace: inbox.overwrite });
+        }
+        if !state.roots.contains_key(top) {
+            let root = Root::open(inbox, connection, top).await?;
+            state.roots.insert(top.clone(), root);
+        }
+        let root = &state.roots[top];
+        let replace = root.hidden || inbox.overwrite;
+        let directory = root.directory.clone();
+        drop(state);
+        let below = offer.above.iter().skip(1);
+        // An empty directory is made as those above a file are.
+        let own = (offer.directory && !offer.above.is_empty()).then_some(&offer.name);
+        let directory = below
+            .chain(own)
+            .try_fold(directory, |directory, name| directory.child(name, Mode::from(0o777), name))?;
+        Ok(Place { directory, replace })
+    }
+
+    /// An entry has arrived.
+    pub(super) async fn arrived(&self) {
+        self.state.lock().await.arrived += 1;
+    }
+
+    /// Gives the directories their names, now that everything has arrived.
+    pub(super) async fn finish(&self, inbox: &Inbox) -> Result<Vec<PathBuf>> {
+        let mut state = self.state.lock().await;
+        if state.arrived != self.entries {
+            bail!("{} of {} files did not arrive; send again", self.entries - state.arrived, self.entries);
+        }
+        let roots = std::mem::take(&mut state.roots);
+        roots.iter().map(|(name, root)| root.finish(inbox, name)).collect()
+    }
+}
+
+impl Root {
+    async fn open(inbox: &Arc<Inbox>, connection: &Connection, name: &str) -> Result<Self> {
+        let claim = inbox.claim(name.to_owned(), connection)?;
+        let all = &inbox.directory;
+        let found = all.entry(name)?;
+        let is_directory = found.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+        if is_directory && inbox.overwrite {
+            let directory = all.child(name, Mode::from(0o777), name)?;
+            return Ok(Self { directory, hidden: false, _claim: claim });
+        }
+        if found.is_some() {
+            bail!(all.exists(name));
+        }
+        let open = || {
+            let directory = all.child(&on_its_way(name), Mode::from(0o700), name)?;
+            directory.make_private()?;
+            if !directory.try_lock()? {
+                return Err(Locked(name.to_owned()).into());
+            }
+            Ok(directory)
+        };
+        let directory = claim.open(open).await?;
+        Ok(Self { directory, hidden: true, _claim: claim })
+    }
+
+    fn finish(&self, inbox: &Inbox, name: &str) -> Result<PathBuf> {
+        let all = &inbox.directory;
+        if self.hidden {
+            let part = on_its_way(name);
+            if !all.is(&part, &self.directory.stat()?)? {
+                bail!("{} was moved or replaced while it was received", all.shown(&part).display());
+            }
+            self.directory.set_mode(inbox.modes.directory)?;
+            all.rename_new(&part, name)?;
+        }
+        all.sync();
+        Ok(all.shown(name))
+    }
+}

@@ -1,0 +1,286 @@
+//! Where files go, from whom they are taken, and how much.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use whimbrel_base::EndpointId;
+use whimbrel_names::KnownPeers;
+use whimbrel_transport::{CloseCode, Connection};
+
+use super::asking::Asker;
+use super::batch::Incoming;
+use super::directory::{Directory, Modes};
+use super::message::Offer;
+use super::partial::Locked;
+use crate::access::Access;
+use crate::output::bytes;
+use crate::progress::Board;
+
+/// How long a transfer that is replaced may take to let go of its file.
+const TAKEOVER_LIMIT: Duration = Duration::from_secs(5);
+const TAKEOVER_PAUSE: Duration = Duration::from_millis(20);
+/// Batches on their way at once.
+const MAX_BATCHES: usize = 64;
+/// Offers that were agreed to and have not arrived yet: their senders may come again without a question.
+const MAX_AGREED: usize = 1024;
+
+/// How much is taken, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) file: u64,
+    pub(crate) total: u64,
+}
+
+/// Who says that something may come.
+pub(crate) enum Consent {
+    /// All that who is let in may send.
+    Given,
+    /// The person at the terminal is asked.
+    Ask(Asker),
+    /// Nobody can be asked: only who is named in `--allow` may send, not who is let in as anybody is.
+    Named(Access),
+}
+
+/// Where files go. Shared by all transfers.
+pub(crate) struct Inbox {
+    pub(super) directory: Directory,
+    pub(super) overwrite: bool,
+    pub(super) modes: Modes,
+    pub(super) board: Board,
+    limits: Limits,
+    consent: Consent,
+    known: KnownPeers,
+    /// Bytes that were taken, or room was kept for.
+    taken: Mutex<u64>,
+    /// What is on its way just now, by the files' names.
+    coming: Mutex<HashMap<String, Connection>>,
+    batches: Mutex<HashMap<(EndpointId, u64), Arc<Incoming>>>,
+    agreed: Mutex<HashSet<(EndpointId, String)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inbox {
+    pub(crate) fn open(
+        directory: &Path,
+        overwrite: bool,
+        limits: Limits,
+        consent: Consent,
+        known: KnownPeers,
+        board: Board,
+    ) -> Result<Self> {
+        Ok(Self {
+            directory: Directory::open(directory)?,
+            overwrite,
+            modes: Modes::of_user(),
+            board,
+            limits,
+            consent,
+            known,
+            taken: Mutex::default(),
+            coming: Mutex::default(),
+            batches: Mutex::default(),
+            agreed: Mutex::default(),
+        })
+    }
+
+    /// Whether the offer's size is one that is taken here, by itself and with all that came before.
+    pub(super) fn check_size(&self, name: &str, size: u64, is_file: bool) -> Result<()> {
+        let Limits { file, total } = self.limits;
+        if is_file && size > file {
+            bail!("{name} has {}, and at most {} a file are taken (--max-size)", bytes(size), bytes(file));
+        }
+        let left = total.saturating_sub(*lock(&self.taken));
+        if size > left {
+            bail!(
+                "{name} has {}, and at most {} more are taken (--max-total {})",
+                bytes(size),
+                bytes(left),
+                bytes(total)
+            );
+        }
+        Ok(())
+    }
+
+    /// Keeps room for bytes that come.
+    pub(super) fn reserve(self: &Arc<Self>, name: &str) -> Room {
+        Room { inbox: self.clone(), name: name.to_owned(), size: 0, kept: 0, used: 0 }
+    }
+
+    /// Waits until it is agreed that this may come.
+    pub(super) async fn agree(&self, connection: &Connection, offer: &Offer) -> Result<()> {
+        let peer = connection.peer_id();
+        let asker = match &self.consent {
+            Consent::Given => return Ok(()),
+            Consent::Named(access) if access.names(peer) => return Ok(()),
+            Consent::Named(_) => bail!(
+                "the receiver can't be asked; it takes files from those whom `--allow ID` names, or with --yes"
+            ),
+            Consent::Ask(asker) => asker,
+        };
+        let question = question(&self.who(peer), offer);
+        let key = (peer, question.clone());
+        if lock(&self.agreed).contains(&key) {
+            return Ok(());
+        }
+        asker.ask(connection, &question).await?;
+        let mut agreed = lock(&self.agreed);
+        if agreed.len() >= MAX_AGREED {
+            agreed.clear();
+        }
+        agreed.insert(key);
+        Ok(())
+    }
+
+    /// Forgets what was agreed to: it has arrived.
+    pub(super) fn arrived(&self, connection: &Connection, offer: &Offer) {
+        let peer = connection.peer_id();
+        lock(&self.agreed).remove(&(peer, question(&self.who(peer), offer)));
+    }
+
+    /// A peer's id, and the name that it is known under.
+    fn who(&self, peer: EndpointId) -> String {
+        let pins = self.known.pins().unwrap_or_default();
+        let name = pins.endpoints().find(|(_, known)| known.id == peer).map(|(name, _)| name);
+        let name = name.or_else(|| pins.owners().find(|(_, known)| known.key == peer).map(|(name, _)| name));
+        name.map_or_else(|| peer.to_string(), |name| format!("{name} ({peer})"))
+    }
+
+    /// Claims a name for a transfer on `connection`. A sender that died and was started again finds its own
+    /// old transfer, which would wait for it for a day: that one is ended.
+    pub(super) fn claim(self: &Arc<Self>, key: String, new: &Connection) -> Result<Claim> {
+        let old = {
+            let mut all = lock(&self.coming);
+            let old = all.get(&key);
+            if old.is_some_and(|old| old.peer_id() != new.peer_id() || old.id() == new.id()) {
+                return Err(Locked(key).into());
+            }
+            all.insert(key.clone(), new.clone())
+        };
+        if let Some(old) = old {
+            old.abort(CloseCode::EVICTED, "the sender sends the file anew");
+        }
+        Ok(Claim { inbox: self.clone(), key, connection: new.clone() })
+    }
+
+    /// Adds a batch that was agreed to.
+    pub(super) fn begin(self: &Arc<Self>, peer: EndpointId, id: u64, batch: Incoming) -> Result<Running> {
+        let mut batches = lock(&self.batches);
+        if batches.contains_key(&(peer, id)) {
+            bail!("the batch {id} is on its way already");
+        }
+        if batches.len() >= MAX_BATCHES {
+            bail!("too many others send just now; try again later");
+        }
+        let batch = Arc::new(batch);
+        batches.insert((peer, id), batch.clone());
+        Ok(Running { inbox: self.clone(), key: (peer, id), batch })
+    }
+
+    /// The batch that a file says it belongs to.
+    pub(super) fn batch(&self, peer: EndpointId, id: u64) -> Result<Arc<Incoming>> {
+        lock(&self.batches).get(&(peer, id)).cloned().ok_or_else(|| anyhow!("there is no such batch"))
+    }
+}
+
+/// What the person at the terminal is asked. Names are as the sender writes them: escaped.
+fn question(who: &str, offer: &Offer) -> String {
+    let size = if offer.open_ended { "of unknown size".to_owned() } else { bytes(offer.size) };
+    let Some(batch) = &offer.batch else {
+        return format!("{who} sends {:?} ({size}). Take it?", offer.name);
+    };
+    let shown = batch.shown.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+    let more = match batch.names.saturating_sub(batch.shown.len() as u64) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{who} sends {} files ({size}): {shown}{more}. Take them?", batch.entries)
+}
+
+/// A name that nothing else is received under.
+pub(super) struct Claim {
+    inbox: Arc<Inbox>,
+    key: String,
+    connection: Connection,
+}
+
+impl Claim {
+    /// Opens what the name stands for, as soon as the transfer that was ended lets go of it.
+    pub(super) async fn open<T>(&self, opening: impl Fn() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        loop {
+            match opening() {
+                Err(error) if error.is::<Locked>() && start.elapsed() < TAKEOVER_LIMIT => {
+                    tokio::time::sleep(TAKEOVER_PAUSE).await;
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut all = lock(&self.inbox.coming);
+        if all.get(&self.key).is_some_and(|known| known.id() == self.connection.id()) {
+            all.remove(&self.key);
+        }
+    }
+}
+
+/// A batch while its first stream lasts.
+pub(super) struct Running {
+    inbox: Arc<Inbox>,
+    key: (EndpointId, u64),
+    pub(super) batch: Arc<Incoming>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        lock(&self.inbox.batches).remove(&self.key);
+    }
+}
+
+/// Room for a file, within what is taken of one and of all. What is not used is given back.
+pub(super) struct Room {
+    inbox: Arc<Inbox>,
+    name: String,
+    /// Of the whole file, as far as known.
+    size: u64,
+    kept: u64,
+    used: u64,
+}
+
+impl Room {
+    /// Keeps room for `more` bytes, beside `present` ones that were there before.
+    pub(super) fn keep(&mut self, present: u64, more: u64) -> Result<()> {
+        let Limits { file, total } = self.inbox.limits;
+        self.size = (self.size + more).max(present.saturating_add(more));
+        if self.size > file {
+            bail!("{} has more than the {} that are taken of a file (--max-size)", self.name, bytes(file));
+        }
+        let mut taken = lock(&self.inbox.taken);
+        match taken.checked_add(more).filter(|sum| *sum <= total) {
+            Some(sum) => *taken = sum,
+            None => bail!("no more than {} are taken in all (--max-total); {} ends", bytes(total), self.name),
+        }
+        self.kept += more;
+        Ok(())
+    }
+
+    /// Bytes that were written.
+    pub(super) fn used(&mut self, bytes: u64) {
+        self.used += bytes;
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        *lock(&self.inbox.taken) -= self.kept.saturating_sub(self.used);
+    }
+}
