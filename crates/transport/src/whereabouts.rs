@@ -24,9 +24,12 @@ pub(crate) struct Whereabouts {
 }
 
 impl Whereabouts {
-    /// Begins with what the name service, a ticket or the user says.
-    pub(crate) fn given(places: Vec<Locator>) -> Self {
-        let here = places.iter().any(|place| is_loopback(place.ip()));
+    /// Begins with what the name service, a ticket or the user says. Beside other places, those on this host are
+    /// left out: an endpoint that others can reach names none of its own host, and they would be ours.
+    pub(crate) fn given(mut places: Vec<Locator>) -> Self {
+        places.retain(|place| is_dialable(place.address()));
+        let here = !places.is_empty() && places.iter().all(|place| is_loopback(place.ip()));
+        places.retain(|place| here || !is_loopback(place.ip()));
         Self { stated: Vec::new(), outside: places, outside_first: false, here }
     }
 
@@ -134,6 +137,9 @@ mod tests {
         let bad = ["127.0.0.1:22", "[::1]:22", "0.0.0.0:22", "[::]:22", "224.0.0.1:22", "192.0.2.1:0"];
         assert!(!server.state(&bad.map(at)));
         assert_eq!(server.list(), [at("192.0.2.1:1")]);
+        let given = ["127.0.0.1:22", "192.0.2.1:1", "0.0.0.0:22", "[::1]:22", "[::ffff:127.0.0.1]:22"];
+        let first = Whereabouts::given(given.map(at).to_vec());
+        assert_eq!(first.list(), [at("192.0.2.1:1")], "nor by its first record, or a ticket");
         let mut here = Whereabouts::given(vec![at("127.0.0.1:1")]);
         assert!(here.state(&[at("127.0.0.2:1")]));
         // Once all networks are gone, one on this host is still there.
