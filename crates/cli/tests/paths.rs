@@ -47,7 +47,9 @@ fn paths_are_shown_and_changed_while_the_command_runs() {
     paths(&world, &["--mode", "backup"]);
     wait_for_paths(&world, "one to stand by", |paths| backups(paths) == 1);
     let status = world.run("bob", &["status"]).succeeded().stdout.clone();
-    assert!(status.contains("mode backup") && status.contains("active, backup"), "{status}");
+    assert!(status.lines().all(|line| line.chars().count() <= 80), "{status}");
+    let words = status.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("mode backup") && words.contains("active, backup"), "{status}");
 
     paths(&world, &["--mode", "full", "--scheduler", "min-rtt"]);
     wait_for_paths(&world, "none to stand by", |paths| backups(paths) == 0);
