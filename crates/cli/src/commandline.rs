@@ -66,6 +66,7 @@ pub(crate) enum Command {
     Setup(commands::setup::Setup),
     Status(commands::status::Status),
     Paths(commands::paths::Paths),
+    Doctor(commands::doctor::Doctor),
     Demo(commands::demo::Demo),
     Help(commands::help::Help),
 }

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod expose;
 pub(crate) mod forward;
 pub(crate) mod help;

@@ -118,6 +118,7 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Setup(args) => commands::setup::run(globals, args),
         Command::Status(args) => commands::status::run(globals, args).await,
         Command::Paths(args) => commands::paths::run(globals, args).await,
+        Command::Doctor(args) => commands::doctor::run(globals, args).await,
         Command::Demo(args) => commands::demo::run(globals, args).await,
         Command::Help(args) => commands::help::run(args, Cli::command()),
     }

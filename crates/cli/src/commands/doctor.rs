@@ -1,0 +1,261 @@
+//! `whimbrel doctor`: what works from here, and what to do about the rest.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+use whimbrel_base::{Name, SecretKey, UnixTime};
+use whimbrel_transport::{CarrierKind, Carriers};
+
+use crate::failure::{self, Failure};
+use crate::network::{Network, Peer, Wish, connect};
+use crate::options::{Globals, after};
+use crate::{identity, output, places};
+
+/// How long one thing is tried. All are tried at once, and ending takes less than two seconds.
+const LIMIT: Duration = Duration::from_secs(6);
+/// 2025-01-01: a clock that is behind this program is wrong.
+const EARLIEST: UnixTime = UnixTime::from_secs(1_735_689_600);
+/// What every link of IPv6 carries (RFC 8200, section 5).
+const LEAST_MTU: u32 = 1280;
+
+/// Check what works from here, and say what to do about the rest
+///
+/// Tries TCP and QUIC by themselves to the name service and to a peer, and looks at files, the clock and
+/// the MTU. Takes ten seconds at most. The exit code is 0 only if nothing needs to be done.
+#[derive(Args)]
+#[command(after_help = after("Examples:\n  whimbrel doctor\n  whimbrel doctor ssh.home.ada@example.org --json"))]
+pub(crate) struct Doctor {
+    /// A peer to try: a name, or a ticket
+    #[arg(value_name = "NAME|TICKET")]
+    peer: Option<Peer>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Good,
+    /// Worth knowing; nothing needs to be done.
+    Note,
+    Bad,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: String,
+    state: State,
+    finding: String,
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn good(check: impl Into<String>, finding: impl Into<String>) -> Self {
+        Self { check: check.into(), state: State::Good, finding: finding.into(), remedy: None }
+    }
+
+    fn note(check: impl Into<String>, finding: impl Into<String>) -> Self {
+        Self { state: State::Note, ..Self::good(check, finding) }
+    }
+
+    fn bad(check: impl Into<String>, finding: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { state: State::Bad, remedy: Some(remedy.into()), ..Self::good(check, finding) }
+    }
+}
+
+pub(crate) async fn run(globals: &Globals, args: Doctor) -> Result<()> {
+    let mut findings = files(globals)?;
+    findings.push(clock(SystemTime::now().into()));
+    // A key that cannot be read is a finding already; the networks are looked at all the same.
+    let key = identity::of_user(globals).map_or_else(|_| SecretKey::generate(), |identity| identity.key);
+    let (tcp, quic) = tokio::join!(
+        carrier(globals, &key, CarrierKind::Tcp, args.peer.as_ref()),
+        carrier(globals, &key, CarrierKind::Quic, args.peer.as_ref()),
+    );
+    findings.extend(tcp.into_iter().chain(quic));
+    if globals.names.is_none() {
+        let how = "none is configured; names can be used with --names SERVICE, tickets without";
+        findings.push(Finding::note("name service", how));
+    }
+    findings.push(Finding::note("relay", "none is configured; peers are reached directly"));
+    let well = findings.iter().all(|finding| finding.state != State::Bad);
+    if args.json {
+        output::json(&json!({ "well": well, "findings": findings }))?;
+    } else {
+        let width = output::width();
+        findings.iter().try_for_each(|finding| output::line(output::fit(&describe(finding), width, 6)))?;
+    }
+    if well { Ok(()) } else { Err(Failure::silent(1)) }
+}
+
+fn describe(finding: &Finding) -> String {
+    let mark = match finding.state {
+        State::Good => "ok  ",
+        State::Note => "note",
+        State::Bad => "BAD ",
+    };
+    let remedy = finding.remedy.as_ref().map(|remedy| format!("\n      → {remedy}")).unwrap_or_default();
+    format!("{mark}  {}: {}{remedy}", finding.check, finding.finding)
+}
+
+/// Who else may read or write what only this user should.
+fn files(globals: &Globals) -> Result<Vec<Finding>> {
+    let directory = places::config()?;
+    let identity = globals.identity.clone().unwrap_or_else(|| directory.join("identity"));
+    let config = globals.config.clone().unwrap_or_else(|| directory.join("config.toml"));
+    Ok(vec![
+        file("identity", &identity, 0o077, "made on first use"),
+        file("configuration", &config, 0o022, "there is none"),
+        file("known peers", &directory.join("known_peers"), 0o022, "there are none yet"),
+    ])
+}
+
+/// A file that others must not have these rights to.
+fn file(check: &str, file: &Path, others: u32, absent: &str) -> Finding {
+    let shown = file.display();
+    match std::fs::metadata(file) {
+        Ok(metadata) if metadata.mode() & others != 0 => Finding::bad(
+            check,
+            format!("{shown} has mode {:04o}", metadata.mode() & 0o7777),
+            format!("chmod {:o} {shown}", metadata.mode() & 0o777 & !others),
+        ),
+        Ok(metadata) if metadata.uid() != rustix::process::geteuid().as_raw() => {
+            Finding::bad(check, format!("{shown} is another user's"), format!("chown it, or remove {shown}"))
+        }
+        Ok(_) => Finding::good(check, format!("{shown} is this user's alone")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Finding::note(check, format!("{shown}: {absent}"))
+        }
+        Err(error) => Finding::bad(check, format!("cannot look at {shown}: {error}"), "check who owns it"),
+    }
+}
+
+fn clock(now: UnixTime) -> Finding {
+    if now < EARLIEST {
+        let remedy = "set it, as with `timedatectl set-ntp true`: records are refused until then";
+        return Finding::bad("clock", "it is years behind", remedy);
+    }
+    Finding::good("clock", "plausible; records that it calls expired would be told below")
+}
+
+/// What a carrier reaches by itself.
+async fn carrier(globals: &Globals, key: &SecretKey, kind: CarrierKind, peer: Option<&Peer>) -> Vec<Finding> {
+    // The port may be that of a command that runs.
+    let globals = Globals { carrier: Some(Carriers::Only(kind)), port: None, quiet: true, ..globals.clone() };
+    let network = match Network::start(&globals, key.clone(), Wish::default()).await {
+        Ok(network) => network,
+        Err(error) => {
+            let remedy = "free a port or a socket, or check --address";
+            return vec![Finding::bad(kind.to_string(), failure::line(&error), remedy)];
+        }
+    };
+    let (service, other) = tokio::join!(to_service(&network, kind), async {
+        match peer {
+            Some(peer) => to_peer(&network, kind, peer).await,
+            None => Vec::new(),
+        }
+    });
+    network.close().await;
+    service.into_iter().chain(other).collect()
+}
+
+/// What to do where a carrier does not get through.
+fn blocked(kind: CarrierKind) -> String {
+    let (protocol, other) = if kind == CarrierKind::Quic { ("UDP", "TCP") } else { ("TCP", "QUIC") };
+    format!(
+        "check that it runs and that firewalls let {protocol} pass to its port; if only this carrier is bad, \
+         {other} is used instead, and --carrier {} saves the trying",
+        other.to_lowercase()
+    )
+}
+
+async fn to_service(network: &Network, kind: CarrierKind) -> Option<Finding> {
+    let check = format!("name service over {kind}");
+    let resolver = network.endpoint.names()?;
+    let nobody: Name = "doctor@whimbrel.invalid".parse().ok()?;
+    // That there is no such name is an answer too.
+    let ask = async || match resolver.lookup_record(&nobody).await {
+        Err(error) if error.code().is_none() => Err(error.to_string()),
+        _ => Ok(()),
+    };
+    let start = Instant::now();
+    let first = tokio::time::timeout(LIMIT, ask()).await.unwrap_or_else(|_| Err("no answer".to_owned()));
+    let connected = start.elapsed();
+    if let Err(error) = first {
+        return Some(Finding::bad(check, error, blocked(kind)));
+    }
+    let start = Instant::now();
+    let again = tokio::time::timeout(LIMIT.saturating_sub(connected), ask()).await;
+    let round_trip = start.elapsed();
+    let took = format!("first answer after {} ms", connected.as_millis());
+    Some(match again {
+        Ok(Ok(())) => {
+            let ms = round_trip.as_secs_f64() * 1e3;
+            Finding::good(check, format!("{took}, round trip {ms:.1} ms"))
+        }
+        _ => Finding::bad(check, format!("{took}, and none to a second question"), blocked(kind)),
+    })
+}
+
+async fn to_peer(network: &Network, kind: CarrierKind, peer: &Peer) -> Vec<Finding> {
+    let check = format!("{peer} over {kind}");
+    let start = Instant::now();
+    let connection = match tokio::time::timeout(LIMIT, connect(network, peer)).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => {
+            let remedy = match failure::code(&error) {
+                Failure::REFUSED => "have this key allowed there: `whimbrel id` prints it".to_owned(),
+                Failure::NOT_FOUND => "check the name, and that it is served there".to_owned(),
+                _ => blocked(kind),
+            };
+            return vec![Finding::bad(check, failure::line(&error), remedy)];
+        }
+        Err(_) => return vec![Finding::bad(check, "no answer", blocked(kind))],
+    };
+    let took = start.elapsed().as_millis();
+    let stats = connection.stats();
+    let Some(path) = stats.paths.first() else {
+        return vec![Finding::good(check, format!("connected in {took} ms"))];
+    };
+    let ms = path.srtt.as_secs_f64() * 1e3;
+    let reached = Finding::good(
+        check,
+        format!("connected in {took} ms to {}, round trip {ms:.1} ms", path.remote.address()),
+    );
+    let addresses = network.endpoint.watch_addresses().borrow().clone();
+    let local = addresses.addresses.iter().find(|address| address.ip == path.local.ip());
+    let interface = local.and_then(|address| address.interface.as_ref()).map(ToString::to_string);
+    [Some(reached), interface.and_then(|interface| mtu(&interface))].into_iter().flatten().collect()
+}
+
+/// The MTU of the path's first link. What lies behind it only the carriers' own probes know.
+fn mtu(interface: &str) -> Option<Finding> {
+    // The name comes from the kernel, and must not lead elsewhere all the same.
+    let name = Path::new(interface).file_name()?;
+    let text = std::fs::read_to_string(Path::new("/sys/class/net").join(name).join("mtu")).ok()?;
+    let mtu: u32 = text.trim().parse().ok()?;
+    let check = format!("MTU of {interface}");
+    Some(if mtu < LEAST_MTU {
+        let remedy = format!("raise it: ip link set {interface} mtu {LEAST_MTU}");
+        Finding::bad(check, format!("{mtu} bytes, too few for QUIC"), remedy)
+    } else {
+        Finding::good(check, format!("{mtu} bytes on the first link"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_years_behind_is_bad() {
+        assert_eq!(clock(UnixTime::from_secs(0)).state, State::Bad);
+        assert_eq!(clock(SystemTime::now().into()).state, State::Good);
+    }
+}
