@@ -32,7 +32,7 @@ pub use address::{AddressScope, EndpointAddr, MAX_ADDRESSES};
 pub use connection_id::ConnectionId;
 pub use delegation::{Delegation, DelegationError, MAX_DELEGATION_BYTES};
 pub use key::{BadSignature, EndpointId, SecretKey, Signature};
-pub use name::{Name, NameError, NameKind};
+pub use name::{IntoName, Name, NameError, NameKind};
 pub use random::array as random_bytes;
 pub use record::{MAX_LIFETIME, MAX_RECORD_BYTES, Record, RecordError, SignedRecord, next_sequence};
 pub use ticket::{Ticket, TicketError};

@@ -154,6 +154,45 @@ impl FromStr for Name {
     }
 }
 
+/// A name, or a text that is one.
+pub trait IntoName {
+    /// The name.
+    ///
+    /// # Errors
+    /// [`NameError`] when a text is no name.
+    fn into_name(self) -> Result<Name, NameError>;
+}
+
+impl IntoName for Name {
+    fn into_name(self) -> Result<Name, NameError> {
+        Ok(self)
+    }
+}
+
+impl IntoName for &Name {
+    fn into_name(self) -> Result<Name, NameError> {
+        Ok(self.clone())
+    }
+}
+
+impl IntoName for &str {
+    fn into_name(self) -> Result<Name, NameError> {
+        self.trim().parse()
+    }
+}
+
+impl IntoName for String {
+    fn into_name(self) -> Result<Name, NameError> {
+        self.as_str().into_name()
+    }
+}
+
+impl IntoName for &String {
+    fn into_name(self) -> Result<Name, NameError> {
+        self.as_str().into_name()
+    }
+}
+
 fn check_label(label: &str) -> Result<(), NameError> {
     if label.is_empty() {
         return Err(NameError::EmptyLabel);

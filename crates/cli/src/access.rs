@@ -167,7 +167,7 @@ impl Access {
     /// For the listener.
     pub(crate) fn allow(&self) -> Allow {
         let access = self.clone();
-        Allow::Check(Arc::new(move |peer| access.lets_in(peer)))
+        Allow::check(move |peer| std::future::ready(access.lets_in(peer)))
     }
 
     /// Whether the rules let this key in now.
@@ -276,8 +276,8 @@ impl Access {
         let mut records = self.inner.endpoint.names()?.watch(name);
         let (access, name) = (self.clone(), name.clone());
         let following = async move {
-            while records.changed().await.is_ok() {
-                let key = records.borrow_and_update().as_ref().map(|record| {
+            while let Some(record) = records.changed().await {
+                let key = record.map(|record| {
                     let record = record.record();
                     (!record.revoked).then_some(record.id)
                 });

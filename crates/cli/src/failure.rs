@@ -2,6 +2,7 @@
 
 use std::io;
 
+use whimbrel::UserError;
 use whimbrel_names::{AskError, ErrorCode, KnownPeersError, TrustError};
 use whimbrel_transport::{CloseCode, ConnectError, ListenError, ResolveError};
 
@@ -62,20 +63,23 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return Some(failure.code);
     }
-    if let Some(error) = error.downcast_ref::<whimbrel::ConnectError>() {
+    if let Some(error) = error.downcast_ref::<UserError>() {
         return match error {
-            whimbrel::ConnectError::Connect(error) => code_of(error),
-            whimbrel::ConnectError::Target(_) => Some(Failure::USAGE),
+            UserError::Taken(_) => Some(Failure::REFUSED),
+            UserError::Names(error) => code_of(error),
+            UserError::Trust(_) | UserError::Known(_) => Some(Failure::UNTRUSTED),
+            UserError::Record(_) => None,
+            _ => Some(Failure::USAGE),
         };
     }
     if let Some(error) = error.downcast_ref::<ConnectError>() {
         return match error {
             ConnectError::NotFound(_) => Some(Failure::NOT_FOUND),
-            ConnectError::NoResolver(_) => Some(Failure::USAGE),
+            ConnectError::NoResolver(_) | ConnectError::Target(_) => Some(Failure::USAGE),
             ConnectError::NoAddress(_) | ConnectError::TimedOut { .. } => Some(Failure::UNREACHABLE),
             ConnectError::Refused { code: CloseCode::NOT_ALLOWED, .. } => Some(Failure::REFUSED),
             ConnectError::Refused { code: CloseCode::NO_LISTENER, .. } => Some(Failure::NOT_FOUND),
-            ConnectError::Resolve { source, .. } => code_of(source),
+            ConnectError::Resolve { source, .. } | ConnectError::Find { source, .. } => code_of(source),
             _ => None,
         };
     }
@@ -105,7 +109,7 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
         ResolveError::Unreachable(_) => Some(Failure::UNREACHABLE),
         ResolveError::Refused(_) => Some(Failure::REFUSED),
         ResolveError::Untrusted(_) => Some(Failure::UNTRUSTED),
-        ResolveError::Invalid(_) => None,
+        _ => None,
     }
 }
 

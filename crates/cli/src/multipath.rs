@@ -90,7 +90,7 @@ impl Change {
 
     fn chosen(&self, endpoint: &Endpoint) -> Result<Vec<PathControl>, String> {
         let wanted = |id: &str| self.connection.as_deref().is_none_or(|begin| id.starts_with(begin));
-        let ids = endpoint.connections().into_iter().map(|(id, ..)| id);
+        let ids = endpoint.connections().into_iter().map(|connection| connection.id);
         let controls: Vec<_> =
             ids.filter(|id| wanted(&id.to_string())).filter_map(|id| endpoint.path_control(id)).collect();
         match (&self.connection, controls.len()) {

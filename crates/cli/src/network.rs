@@ -7,7 +7,7 @@ use anyhow::Result;
 use whimbrel::Endpoint;
 use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, UnixTime};
 use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
-use whimbrel_transport::{Config, Connection, ConnectionEvent, ManualMonitor, Target};
+use whimbrel_transport::{Config, Connection, ConnectionEvent, Events, ManualMonitor, Target};
 
 use crate::failure::Failure;
 use crate::options::Globals;
@@ -133,7 +133,7 @@ pub(crate) enum Peer {
 impl Peer {
     pub(crate) fn target(&self) -> Target {
         match self {
-            Self::Name(name) | Self::Pinned(Pin { name, .. }) => name.into(),
+            Self::Name(name) | Self::Pinned(Pin { name, .. }) => name.clone().into(),
             Self::Ticket(ticket) => ticket.clone().into(),
         }
     }
@@ -231,35 +231,33 @@ fn told_once(error: whimbrel::ConnectError, peer: &Peer) -> anyhow::Error {
 }
 
 /// Logs a connection's moves until it ends.
-pub(crate) async fn log_events(mut events: tokio::sync::broadcast::Receiver<ConnectionEvent>, peer: String) {
-    use tokio::sync::broadcast::error::RecvError;
-    loop {
-        match events.recv().await {
-            Ok(ConnectionEvent::PathUp { local, remote, recovery: Some(took), .. }) => {
+pub(crate) async fn log_events(mut events: Events, peer: String) {
+    while let Some(event) = events.next().await {
+        match event {
+            ConnectionEvent::PathUp { local, remote, recovery: Some(took), .. } => {
                 tracing::info!(%peer, %local, %remote, ?took, "connected again");
             }
-            Ok(ConnectionEvent::PathUp { local, remote, .. }) => {
+            ConnectionEvent::PathUp { local, remote, .. } => {
                 tracing::info!(%peer, %local, %remote, "path up")
             }
-            Ok(ConnectionEvent::PathSuspect { path }) => {
+            ConnectionEvent::PathSuspect { path } => {
                 tracing::info!(%peer, path, "path makes no progress")
             }
-            Ok(ConnectionEvent::PathDown { local, remote, .. }) => {
+            ConnectionEvent::PathDown { local, remote, .. } => {
                 tracing::info!(%peer, %local, %remote, "path down");
             }
-            Ok(ConnectionEvent::Unreachable) => tracing::info!(%peer, "no path works; the connection waits"),
-            Ok(ConnectionEvent::HandoverChanged(mode)) => {
+            ConnectionEvent::Unreachable => tracing::info!(%peer, "no path works; the connection waits"),
+            ConnectionEvent::HandoverChanged(mode) => {
                 tracing::info!(%peer, %mode, "the peer set the mode")
             }
-            Ok(ConnectionEvent::PriorityChanged { path, priority }) => {
+            ConnectionEvent::PriorityChanged { path, priority } => {
                 tracing::info!(%peer, path, ?priority, "the peer set a path's priority");
             }
-            Ok(ConnectionEvent::Closed { code, reason }) => {
+            ConnectionEvent::Closed { code, reason } => {
                 tracing::info!(%peer, %code, reason, "connection over");
                 return;
             }
-            Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return,
+            event => tracing::info!(%peer, ?event, "something else happened"),
         }
     }
 }

@@ -39,13 +39,14 @@ pub(crate) async fn listen(
     by_ticket: bool,
     access: Access,
 ) -> Result<Guests> {
-    let mut options = ListenOptions { allow: access.allow(), ..ListenOptions::default() };
-    if let Some(name) = name
-        && (network.has_names() || !by_ticket)
-    {
-        network.resolver()?;
-        options.delegation = naming::permission(network, name, globals.quiet).await?;
-    }
-    let endpoint: &whimbrel::transport::Endpoint = &network.endpoint;
-    Ok(Guests::new(endpoint.listen_with(name.cloned(), options).await?, access))
+    let options = match name {
+        Some(name) if network.has_names() || !by_ticket => {
+            network.resolver()?;
+            let permission = naming::permission(network, name, globals.quiet).await?;
+            ListenOptions::named(name).delegation(permission)
+        }
+        Some(name) => ListenOptions::named(name).unpublished(),
+        None => ListenOptions::unnamed(),
+    };
+    Ok(Guests::new(network.endpoint.listen(options.allow(access.allow())).await?, access))
 }

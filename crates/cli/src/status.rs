@@ -19,7 +19,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use whimbrel::Endpoint;
 use whimbrel_base::{EndpointId, UnixTime};
-use whimbrel_transport::{AddressSet, ConnectionStats, ManualMonitor, PathState, Priority};
+use whimbrel_transport::{AddressSet, ConnectionStats, ManualMonitor, PathState, Priority, Side};
 
 use crate::multipath::Change;
 use crate::network::Network;
@@ -130,8 +130,10 @@ struct Answerer {
 
 impl Answerer {
     fn report(&self) -> Report {
-        let addresses = self.endpoint.watch_addresses().borrow().clone();
-        let connections = self.endpoint.connections().into_iter().map(|(id, peer, accepted, stats)| {
+        let addresses = self.endpoint.watch_addresses().current();
+        let connections = self.endpoint.connections().into_iter().map(|connection| {
+            let (id, peer, stats) = (connection.id, connection.peer, connection.stats);
+            let accepted = connection.side == Side::Server;
             let is_service = self.service == Some(peer) && !accepted;
             ConnectionReport {
                 id: id.to_string(),

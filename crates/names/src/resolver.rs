@@ -14,9 +14,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use whimbrel_base::{MAX_LIFETIME, Name, SignedRecord, UnixTime};
-use whimbrel_transport::{BoxFuture, Endpoint, ResolveError, Resolver};
+use whimbrel_transport::{BoxFuture, Endpoint, ResolveError, Resolver, Watch};
 
 use crate::address::ServiceAddress;
 use crate::admission::{Domain, Terms};
@@ -242,7 +241,7 @@ impl Resolver for NameResolver {
         Box::pin(async move { Ok(self.lookup_record(name).await?) })
     }
 
-    fn watch(&self, name: &Name) -> watch::Receiver<Option<SignedRecord>> {
+    fn watch(&self, name: &Name) -> Watch<Option<SignedRecord>> {
         self.core.watch(name)
     }
 

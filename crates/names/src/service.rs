@@ -12,7 +12,9 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, EndpointId, UnixTime};
-use whimbrel_transport::{CloseCode, Config, Connection, Endpoint, ListenError, Listener};
+use whimbrel_transport::{
+    Allow, CloseCode, Config, Connection, Endpoint, ListenError, ListenOptions, Listener,
+};
 
 use crate::admission::Admission;
 use crate::registry::{Limits, Registry};
@@ -79,7 +81,7 @@ impl Service {
     /// # Errors
     /// As [`start`](Self::start).
     pub async fn start_with(endpoint: Endpoint, registry: Registry) -> Result<Self, ListenError> {
-        let listener = endpoint.listen_unnamed().await?;
+        let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
         let (sender, alive) = mpsc::channel(1);
         let (counters, peers) = (Counters::default(), Mutex::default());
         let meetings = Meetings::new(registry.limits().meetings);

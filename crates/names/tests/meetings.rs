@@ -9,7 +9,7 @@ use support::*;
 use tokio::io::AsyncReadExt as _;
 use whimbrel_names::protocol::{MAX_MEETING_FRAME, MEETING_FRAMES, MEETING_SLOTS, Request, Response};
 use whimbrel_names::{AskError, ErrorCode, Limits, Meeting, MeetingError, MemoryStore};
-use whimbrel_transport::CloseCode;
+use whimbrel_transport::{Allow, CloseCode, ListenOptions};
 
 /// Far longer than anything here takes, and far shorter than a meeting.
 const SOON: Duration = Duration::from_secs(20);
@@ -194,7 +194,7 @@ async fn a_meeting_needs_a_stream_of_its_own() {
 async fn a_service_without_meetings_is_told_from_one_that_does_not_answer() {
     let net = Net(138);
     let old = host(net, 200, 200).await;
-    let mut listener = old.endpoint.listen_unnamed().await.unwrap();
+    let mut listener = old.endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
     tokio::spawn(async move {
         while let Some(connection) = listener.accept().await {
             tokio::spawn(async move {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use support::*;
 use whimbrel_names::{MemoryStore, RedbStore, Service};
-use whimbrel_transport::{Connection, Listener, Resolver};
+use whimbrel_transport::{Allow, Connection, ListenOptions, Listener, Resolver};
 
 fn serve(mut listener: Listener) {
     tokio::spawn(async move {
@@ -35,7 +35,7 @@ async fn pair(net: Net, service: &Service) -> Pair {
     let (server, _) = named_host(net, 1, 1, service).await;
     let (client, _) = named_host(net, 2, 2, service).await;
     let server_name = name("server@example.org");
-    serve(server.endpoint.listen(&server_name).await.unwrap());
+    serve(server.endpoint.listen(ListenOptions::named(&server_name).allow(Allow::Any)).await.unwrap());
     let connection = client.endpoint.connect(&server_name).await.unwrap();
     Pair { server, client, connection }
 }

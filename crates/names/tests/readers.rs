@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_base::{Record, SignedRecord};
 use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, encode};
 use whimbrel_names::{AskError, MemoryStore, NameResolver, Reader, Readers, RedbStore};
-use whimbrel_transport::Resolver as _;
+use whimbrel_transport::{Allow, ListenOptions, Resolver as _};
 
 /// As long as `hidden@example.org`, and nobody has it.
 const NOBODY: &str = "nobody@example.org";
@@ -97,7 +97,7 @@ fn the_store_is_readable_by_its_owner_alone() {
 /// A name service that answers every lookup with one record, well signed.
 async fn impostor(net: Net, says: SignedRecord) -> Host {
     let host = host(net, 200, 200).await;
-    let mut listener = host.endpoint.listen_unnamed().await.unwrap();
+    let mut listener = host.endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
     tokio::spawn(async move {
         while let Some(connection) = listener.accept().await {
             let says = says.clone();

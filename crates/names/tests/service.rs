@@ -9,7 +9,7 @@ use support::*;
 use whimbrel_base::{Delegation, Record, SignedRecord};
 use whimbrel_names::protocol::{MAX_MESSAGE, Reply, Request, Response};
 use whimbrel_names::{ErrorCode, MemoryStore};
-use whimbrel_transport::{CloseCode, ListenOptions, Resolver};
+use whimbrel_transport::{Allow, CloseCode, ListenOptions, Resolver};
 
 fn refusal(response: Response) -> ErrorCode {
     match response {
@@ -32,7 +32,7 @@ async fn what_is_published_is_found_and_pushed() {
     let missing = asking.lookup_record(&anna_name).await.unwrap_err();
     assert_eq!(missing.code(), Some(ErrorCode::NotFound));
     let mut news = asking.watch(&anna_name);
-    assert!(news.borrow().is_none());
+    assert!(news.current().is_none());
 
     let first = record("anna@example.org", &anna, None);
     let holds = publishing.publish_record(first.clone()).await.unwrap();
@@ -160,14 +160,14 @@ async fn a_device_needs_its_users_word() {
     users_names.publish(record("anna@example.org", &user, None)).await.unwrap();
 
     let ssh = name("ssh.laptop.anna@example.org");
-    let refused = laptop.endpoint.listen(&ssh).await.unwrap_err();
+    let refused = laptop.endpoint.listen(ListenOptions::named(&ssh).allow(Allow::Any)).await.unwrap_err();
     assert!(refused.to_string().contains("needs the signature"), "{refused}");
 
     let device = name("laptop.anna@example.org");
     let (issued, ends) = (now(), now().saturating_add(Duration::from_secs(3600)));
     let delegation = Delegation::sign(device, laptop.endpoint.id(), issued, ends, &user.key).unwrap();
-    let options = ListenOptions { delegation: Some(delegation), ..ListenOptions::default() };
-    let mut listener = laptop.endpoint.listen_with(Some(ssh.clone()), options).await.unwrap();
+    let options = ListenOptions::named(&ssh).allow(Allow::Any).delegation(Some(delegation));
+    let mut listener = laptop.endpoint.listen(options).await.unwrap();
     tokio::spawn(async move {
         while let Some(connection) = listener.accept().await {
             tokio::spawn(echo(connection));

@@ -1,6 +1,7 @@
 //! What can go wrong in the engine, and the codes a connection or stream ends with.
 
 use std::fmt;
+use std::io;
 
 use crate::ids::StreamId;
 
@@ -149,6 +150,7 @@ impl fmt::Debug for CloseCode {
 
 /// A stream operation that cannot be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StreamError {
     /// The stream is unknown: never opened, or both directions are over.
     #[error("stream {0} is closed")]
@@ -165,4 +167,20 @@ pub enum StreamError {
     /// The connection is over.
     #[error("the connection is closed: {0}")]
     ConnectionClosed(CloseCode),
+}
+
+impl StreamError {
+    /// What a stream's [`io::Error`] was made from, if it was made from one of these.
+    ///
+    /// ```
+    /// # use whimbrel_proto::{CloseCode, StreamError, StreamId};
+    /// # let error = std::io::Error::other(StreamError::Reset(StreamId(0), CloseCode::application(7)));
+    /// if let Some(StreamError::Reset(_, code)) = StreamError::of(&error) {
+    ///     assert_eq!(*code, CloseCode::application(7));
+    /// }
+    /// ```
+    #[must_use]
+    pub fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
 }

@@ -67,7 +67,7 @@ pub use connection::{Connection, JoinError, MAX_PATHS};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
 pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
 pub use session::Read;
-pub use stream::Pool;
+pub use stream::{Chunk, Pool};
 
 // What both sides speak of.
 pub use handover::{HandoverMode, Priority, UnknownMode};

@@ -6,7 +6,7 @@ mod recv;
 mod send;
 mod window;
 
-pub use pool::Pool;
+pub use pool::{Chunk, Pool};
 pub(crate) use queue::SendQueue;
 pub(crate) use recv::{Recv, RecvRead};
 pub(crate) use send::Send;

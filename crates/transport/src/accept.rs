@@ -5,6 +5,7 @@ mod quic;
 mod tcp;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,9 @@ pub(crate) use tcp::accept_tcp;
 
 use crate::carrier::CarrierKind;
 use crate::connection::Connection;
+use crate::deciding::{Turn, Undecided};
 use crate::endpoint_core::EndpointCore;
+use crate::incoming::Caller;
 use crate::path_io::PathIo;
 use crate::registry::Added;
 use crate::shared::Shared;
@@ -29,9 +32,12 @@ const MAX_FIRST_PLAINTEXT: usize = 64 * 1024;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A carrier that came in, with the peer's first segment whole.
-trait Arrival: Sized {
+trait Arrival: Sized + Send {
     /// The peer's identity, proved by its key.
     fn peer(&self) -> Option<EndpointId>;
+
+    /// Where it dialled from.
+    fn remote(&self) -> SocketAddr;
 
     /// What has arrived.
     fn plaintext(&self) -> &[u8];
@@ -43,27 +49,27 @@ trait Arrival: Sized {
     fn into_path(self, id: PathId, endpoint: &EndpointCore) -> io::Result<(PathIo, Vec<u8>)>;
 
     /// Says no, and waits until the peer has read it.
-    async fn refuse(self, code: CloseCode, reason: &str) -> io::Result<()>;
+    fn refuse(self, code: CloseCode, reason: &str) -> impl Future<Output = io::Result<()>> + Send;
 }
 
 /// Does what the first segment asks for, or says no. Returns the connection if it is new: it needs a driver.
 async fn admit(endpoint: &Arc<EndpointCore>, arrival: impl Arrival) -> Option<Arc<Shared>> {
-    match dispatch(endpoint, arrival) {
+    match dispatch(endpoint, arrival).await {
         Ok(opened) => opened,
         Err(refused) => {
             let (arrival, code, reason) = *refused;
-            tracing::debug!(%code, reason, "path refused");
-            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, arrival.refuse(code, reason)).await;
+            tracing::debug!(%code, %reason, "path refused");
+            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, arrival.refuse(code, &reason)).await;
             None
         }
     }
 }
 
 /// A peer that is told no, and why.
-type Refused<A> = Box<(A, CloseCode, &'static str)>;
+type Refused<A> = Box<(A, CloseCode, String)>;
 
-fn refused<A>(arrival: A, code: CloseCode, reason: &'static str) -> Refused<A> {
-    Box::new((arrival, code, reason))
+fn refused<A>(arrival: A, code: CloseCode, reason: impl Into<String>) -> Refused<A> {
+    Box::new((arrival, code, reason.into()))
 }
 
 /// Makes the carrier a path of `shared`; the first flight goes to the engine.
@@ -98,7 +104,10 @@ fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, 
     shared.with(|_| ());
 }
 
-fn dispatch<A: Arrival>(endpoint: &Arc<EndpointCore>, arrival: A) -> Result<Option<Arc<Shared>>, Refused<A>> {
+async fn dispatch<A: Arrival>(
+    endpoint: &Arc<EndpointCore>,
+    arrival: A,
+) -> Result<Option<Arc<Shared>>, Refused<A>> {
     let Some(peer) = arrival.peer() else {
         return Err(refused(arrival, CloseCode::NOT_ALLOWED, "no identity"));
     };
@@ -107,7 +116,7 @@ fn dispatch<A: Arrival>(endpoint: &Arc<EndpointCore>, arrival: A) -> Result<Opti
         _ => return Err(refused(arrival, CloseCode::PROTOCOL, "no first segment")),
     };
     match first {
-        Ok(FirstFlight::Open(open)) => open_connection(endpoint, arrival, &open, peer),
+        Ok(FirstFlight::Open(open)) => open_connection(endpoint, arrival, &open, peer).await,
         Ok(FirstFlight::Join(join)) => join_connection(endpoint, arrival, &join, peer),
         Err(error) => {
             tracing::debug!(%error, peer = %peer.short(), "malformed first flight");
@@ -145,7 +154,7 @@ fn refuse_join<A>(arrival: A, error: JoinError) -> Refused<A> {
     refused(arrival, error.code(), "")
 }
 
-fn open_connection<A: Arrival>(
+async fn open_connection<A: Arrival>(
     endpoint: &Arc<EndpointCore>,
     arrival: A,
     open: &Open,
@@ -159,9 +168,21 @@ fn open_connection<A: Arrival>(
         Some(Ok(name)) => Some(name),
         Some(Err(_)) => return Err(refused(arrival, CloseCode::NO_LISTENER, "the name is malformed")),
     };
-    let slot = match endpoint.listeners.admit(target.as_ref(), peer) {
+    let Some(door) = endpoint.listeners.find(target.as_ref()) else {
+        return Err(refused(arrival, CloseCode::NO_LISTENER, "nobody listens under this name"));
+    };
+    let decision = match door.asks().then(|| endpoint.deciding.begin(peer, open.connection)) {
+        Some(Turn::After(first)) => return follow_first(endpoint, arrival, open, peer, first).await,
+        Some(Turn::First(decision)) => Some(decision),
+        None => None,
+    };
+    let caller = Caller { peer, name: target.clone(), remote: Some(arrival.remote().into()) };
+    let slot = match door.admit(caller).await {
         Ok(slot) => slot,
-        Err((code, reason)) => return Err(refused(arrival, code, reason)),
+        Err(refusal) => {
+            decision.inspect(|decision| decision.refuse(&refusal));
+            return Err(refused(arrival, refusal.0, refusal.1));
+        }
     };
     let config = endpoint.engine_config(None);
     let engine = Engine::server(config, open, endpoint.id, peer, random_bytes(), Instant::now());
@@ -176,6 +197,24 @@ fn open_connection<A: Arrival>(
     attach(arrival, endpoint, &shared, open.path);
     slot.send(Connection::new(shared.clone(), target));
     Ok(Some(shared))
+}
+
+/// Waits for what becomes of the first OPEN of a connection, and adds the path if that was let in.
+async fn follow_first<A: Arrival>(
+    endpoint: &Arc<EndpointCore>,
+    arrival: A,
+    open: &Open,
+    peer: EndpointId,
+    first: Undecided,
+) -> Result<Option<Arc<Shared>>, Refused<A>> {
+    let refusal = first.wait().await;
+    match endpoint.registry.find_accepted(&open.connection) {
+        Some(shared) => reopen_connection(endpoint, arrival, open, peer, &shared),
+        None => {
+            let (code, reason) = refusal.unwrap_or((CloseCode::BUSY, String::new()));
+            Err(refused(arrival, code, reason))
+        }
+    }
 }
 
 /// Adds the path of a further OPEN to the connection that the first one made: a client may send several, on
@@ -218,6 +257,10 @@ mod tests {
     impl Arrival for Came {
         fn peer(&self) -> Option<EndpointId> {
             None
+        }
+
+        fn remote(&self) -> SocketAddr {
+            self.0.peer_addr().unwrap()
         }
 
         fn plaintext(&self) -> &[u8] {

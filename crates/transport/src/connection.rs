@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::broadcast;
 use whimbrel_base::{ConnectionId, EndpointId, Name};
 use whimbrel_proto::{CloseCode, ClosedBy, Side};
 
 use crate::control::PathControl;
 use crate::error::ConnectionError;
-use crate::report::{CloseReason, ConnectionEvent, ConnectionStats, PathInfo};
+use crate::events::Events;
+use crate::report::{CloseReason, ConnectionStats, PathInfo};
 use crate::shared::{Shared, State};
 
 /// Ends the connection in order when the last handle is dropped.
@@ -127,9 +127,9 @@ impl Connection {
         PathControl { shared: self.shared().clone() }
     }
 
-    /// Reports what happens underneath from now on. A listener that falls behind misses events.
+    /// Reports what happens underneath from now on.
     #[must_use]
-    pub fn events(&self) -> broadcast::Receiver<ConnectionEvent> {
+    pub fn events(&self) -> Events {
         self.shared().subscribe()
     }
 

@@ -2,22 +2,23 @@
 
 mod builder;
 mod follow;
+mod listen;
 mod serve;
 mod target;
 
 use self::follow::bind_error;
 use self::target::Whom;
 pub use builder::Builder;
-pub use target::Target;
+pub use listen::ListenOptions;
+pub use target::{IntoTarget, Target};
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
-use whimbrel_base::{ConnectionId, Delegation, EndpointAddr, EndpointId, Name, random_bytes};
-use whimbrel_proto::{CloseCode, Connection as Engine};
+use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, Name, random_bytes};
+use whimbrel_proto::{CloseCode, Connection as Engine, Side};
 
 use crate::connection::{Connection, stats};
 use crate::control::PathControl;
@@ -28,10 +29,11 @@ use crate::listeners::Allow;
 use crate::locator::Locator;
 use crate::monitor::AddressSet;
 use crate::publisher::Publisher;
-use crate::report::ConnectionStats;
+use crate::report::ConnectionInfo;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
 use crate::supply::Supply;
+use crate::watch::Watch;
 
 /// Closes the endpoint when the last handle is dropped.
 struct Guard(Arc<EndpointCore>);
@@ -52,23 +54,6 @@ pub struct Endpoint {
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("id", &self.id()).finish_non_exhaustive()
-    }
-}
-
-/// How to listen.
-#[derive(Debug, Clone)]
-pub struct ListenOptions {
-    /// Who may connect; everybody by default.
-    pub allow: Allow,
-    /// The user's permission for a device's or service's name.
-    pub delegation: Option<Delegation>,
-    /// How long the record holds without a sign of life. Default 10 minutes.
-    pub lifetime: Duration,
-}
-
-impl Default for ListenOptions {
-    fn default() -> Self {
-        Self { allow: Allow::Any, delegation: None, lifetime: Duration::from_secs(600) }
     }
 }
 
@@ -103,8 +88,8 @@ impl Endpoint {
 
     /// The addresses of this host, now and as they change.
     #[must_use]
-    pub fn watch_addresses(&self) -> watch::Receiver<Arc<AddressSet>> {
-        self.inner().addresses.clone()
+    pub fn watch_addresses(&self) -> Watch<Arc<AddressSet>> {
+        Watch::begin(&self.inner().addresses)
     }
 
     /// Sets how names are resolved, for resolvers that need the endpoint themselves.
@@ -118,8 +103,8 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`ConnectError`] says what to do.
-    pub async fn connect(&self, target: impl Into<Target>) -> Result<Connection, ConnectError> {
-        let (connection, mut supply) = self.begin(target.into()).await?;
+    pub async fn connect(&self, target: impl IntoTarget) -> Result<Connection, ConnectError> {
+        let (connection, mut supply) = self.begin(target.into_target()?).await?;
         let limit = self.inner().config.connect_timeout;
         match tokio::time::timeout(limit, supply.until(established(&connection))).await {
             Ok(Ok(())) => Ok(connection),
@@ -139,9 +124,9 @@ impl Endpoint {
     /// never twice.
     ///
     /// # Errors
-    /// [`ConnectError`] if the name cannot be resolved.
-    pub async fn connect_early(&self, target: impl Into<Target>) -> Result<Connection, ConnectError> {
-        Ok(self.begin(target.into()).await?.0)
+    /// [`ConnectError`] if the target cannot be looked up.
+    pub async fn connect_early(&self, target: impl IntoTarget) -> Result<Connection, ConnectError> {
+        Ok(self.begin(target.into_target()?).await?.0)
     }
 
     /// Makes a connection that nobody has dialled yet.
@@ -153,6 +138,7 @@ impl Endpoint {
         let (addr, name) = match whom {
             Whom::Addr(addr, name) => (addr, name),
             Whom::Name(name) => (lookup(inner, &name).await?, Some(name)),
+            Whom::Id(id) => (find(inner, id).await?, None),
         };
         if addr.addrs.is_empty() && inner.resolver().is_none() {
             return Err(ConnectError::NoAddress(addr.id));
@@ -167,44 +153,35 @@ impl Endpoint {
         Ok((Connection::new(shared, name), supply))
     }
 
-    /// Listens under a name, registered with the name service, for everybody. With no name
-    /// service, use [`listen_unnamed`](Self::listen_unnamed) and tickets.
+    /// Listens, with options that say under which name and for whom. A name is registered before this returns.
     ///
     /// # Errors
-    /// [`ListenError`] if the sockets cannot be bound or the name cannot be registered.
-    pub async fn listen(&self, name: &Name) -> Result<Listener, ListenError> {
-        self.listen_with(Some(name.clone()), ListenOptions::default()).await
-    }
-
-    /// Listens for peers that know this endpoint by its id.
-    ///
-    /// # Errors
-    /// [`ListenError`] if the sockets cannot be bound.
-    pub async fn listen_unnamed(&self) -> Result<Listener, ListenError> {
-        self.listen_with(None, ListenOptions::default()).await
-    }
-
-    /// Listens with options. A name is registered if the endpoint has a resolver; without one it
-    /// is only used to tell connections apart.
-    ///
-    /// # Errors
-    /// [`ListenError`] if the sockets cannot be bound or the name cannot be registered.
-    pub async fn listen_with(
-        &self,
-        name: Option<Name>,
-        options: ListenOptions,
-    ) -> Result<Listener, ListenError> {
+    /// [`ListenError`] if nobody would be let in, the sockets cannot be bound or the name cannot be registered.
+    pub async fn listen(&self, options: ListenOptions) -> Result<Listener, ListenError> {
         let inner = self.inner();
         if inner.closed.load(Ordering::Relaxed) {
             return Err(ListenError::EndpointClosed);
         }
+        let name = options.name?;
+        if matches!(options.allow, Allow::Nobody) {
+            return Err(ListenError::Nobody);
+        }
+        let published = name.clone().filter(|_| options.publish);
+        let resolver = match &published {
+            Some(name) => Some(inner.resolver().ok_or_else(|| ListenError::NoResolver(name.clone()))?),
+            None => None,
+        };
+        if let Some(name) = &published
+            && inner.is_fleeting
+        {
+            return Err(ListenError::FleetingKey(name.clone()));
+        }
         start_listening(inner)?;
         let shown = || name.as_ref().map_or("(no name)".to_owned(), ToString::to_string);
-        let receiver =
-            inner.listeners.add(name.clone(), options.allow).ok_or_else(|| ListenError::InUse(shown()))?;
-        let mut listener =
-            Listener { endpoint: inner.clone(), name: name.clone(), receiver, publisher: None };
-        if let (Some(name), Some(resolver)) = (name, inner.resolver()) {
+        let arrivals = inner.listeners.add(name.clone(), options.allow, options.ask_first);
+        let arrivals = arrivals.ok_or_else(|| ListenError::InUse(shown()))?;
+        let mut listener = Listener { endpoint: inner.clone(), name, arrivals, publisher: None };
+        if let (Some(name), Some(resolver)) = (published, resolver) {
             let publisher =
                 Publisher::new(inner.clone(), resolver, name, options.delegation, options.lifetime);
             listener.publisher = Some(publisher.start().await?);
@@ -212,14 +189,15 @@ impl Endpoint {
         Ok(listener)
     }
 
-    /// Counters of all connections, with their peers: `(id, peer, accepted here, stats)`.
+    /// All connections, with their counters.
     #[must_use]
-    pub fn connections(&self) -> Vec<(ConnectionId, EndpointId, bool, ConnectionStats)> {
-        let list = |all: Vec<Arc<Shared>>, accepted| {
-            all.into_iter().map(move |s| (s.id, s.peer, accepted, stats(&s))).collect::<Vec<_>>()
-        };
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
         let registry = &self.inner().registry;
-        [list(registry.accepted(), true), list(registry.dialled(), false)].concat()
+        let list = |all: Vec<Arc<Shared>>, side| {
+            all.into_iter().map(move |s| ConnectionInfo { id: s.id, peer: s.peer, side, stats: stats(&s) })
+        };
+        let accepted = list(registry.accepted(), Side::Server);
+        accepted.chain(list(registry.dialled(), Side::Client)).collect()
     }
 
     /// Says how one of the connections uses its paths; `None` if it is over. Does not keep it alive.
@@ -280,6 +258,19 @@ async fn lookup(core: &EndpointCore, name: &Name) -> Result<EndpointAddr, Connec
         Ok(record) => Ok(EndpointAddr::new(record.record().id, record.record().addrs.clone())),
         Err(ResolveError::NotFound) => Err(ConnectError::NotFound(name.clone())),
         Err(source) => Err(ConnectError::Resolve { name: name.clone(), source }),
+    }
+}
+
+async fn find(core: &EndpointCore, id: EndpointId) -> Result<EndpointAddr, ConnectError> {
+    let resolver = core.resolver().ok_or(ConnectError::NoAddress(id))?;
+    match tokio::time::timeout(core.config.connect_timeout, resolver.find(id)).await {
+        Ok(Ok(addr)) if addr.id == id => Ok(addr),
+        Ok(Ok(_) | Err(ResolveError::NotFound)) => Err(ConnectError::NoAddress(id)),
+        Ok(Err(source)) => Err(ConnectError::Find { id, source }),
+        Err(_) => {
+            let source = ResolveError::Unreachable("no answer in time".into());
+            Err(ConnectError::Find { id, source })
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::announce::Announcements;
 use crate::carrier::quic::QuicConfig;
 use crate::carrier::{Reach, Sizes};
 use crate::config::Config;
+use crate::deciding::Deciding;
 use crate::half_open::HalfOpen;
 use crate::listeners::Listeners;
 use crate::locator::Locator;
@@ -29,6 +30,8 @@ use crate::tls::TlsIdentity;
 pub(crate) struct EndpointCore {
     pub(crate) id: EndpointId,
     pub(crate) key: SecretKey,
+    /// The key was made for this endpoint and is gone with it.
+    pub(crate) is_fleeting: bool,
     pub(crate) tls: TlsIdentity,
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) reach: Arc<Reach>,
@@ -50,6 +53,7 @@ pub(crate) struct EndpointCore {
     pub(crate) pool: Pool,
     pub(crate) registry: Registry,
     pub(crate) listeners: Listeners,
+    pub(crate) deciding: Deciding,
     pub(crate) half_open: HalfOpen,
     pub(crate) closed: AtomicBool,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,

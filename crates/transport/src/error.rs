@@ -3,13 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 
-use whimbrel_base::{EndpointId, Name};
+use whimbrel_base::{EndpointId, Name, NameError, TicketError};
 use whimbrel_proto::CloseCode;
 
 use crate::report::CloseReason;
 
 /// An endpoint that could not be set up.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BindError {
     /// The sockets could not be bound.
     #[error("cannot listen on {address}: {source}; choose another port or stop who uses it")]
@@ -35,9 +36,30 @@ pub struct NoSuchPath(
     pub u64,
 );
 
+/// Why a text does not say whom to connect to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// It is neither a name nor anything else.
+    #[error("{text:?} is no name ({source}), no ticket and no endpoint id")]
+    Name {
+        /// What was given.
+        text: String,
+        /// What is wrong with it as a name.
+        source: NameError,
+    },
+    /// It begins like a ticket and is none.
+    #[error(transparent)]
+    Ticket(#[from] TicketError),
+}
+
 /// A connection that could not be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
+    /// It is not clear to whom.
+    #[error(transparent)]
+    Target(#[from] TargetError),
     /// The name is known to nobody, or its record has expired.
     #[error("{0}: no such name is registered, or its owner has not been heard of for too long")]
     NotFound(Name),
@@ -52,6 +74,14 @@ pub enum ConnectError {
     /// A name was given, but the endpoint knows no name service.
     #[error("cannot look up {0}: no name service is configured; give one, or connect by ticket")]
     NoResolver(Name),
+    /// Where a peer is could not be found out by its id.
+    #[error("cannot find out where {id} is: {source}")]
+    Find {
+        /// Who.
+        id: EndpointId,
+        /// Why not.
+        source: ResolveError,
+    },
     /// No address is known.
     #[error("no address of {0} is known; it may be offline")]
     NoAddress(EndpointId),
@@ -86,7 +116,18 @@ fn with_reason(reason: &str) -> String {
 
 /// A listener that could not be set up.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ListenError {
+    /// What was given as a name is none.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The options let nobody in.
+    #[error("nobody would be let in; say who may connect, with ListenOptions::allow")]
+    Nobody,
+    /// The endpoint's key was made with it, and is gone with it: what is registered for it could never be
+    /// changed again.
+    #[error("cannot register {0} for a key that ends with this endpoint; give it one that lasts")]
+    FleetingKey(Name),
     /// The sockets could not be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -102,7 +143,7 @@ pub enum ListenError {
         source: ResolveError,
     },
     /// The endpoint knows no name service.
-    #[error("cannot register {0}: no name service is configured")]
+    #[error("cannot register {0}: no name service is configured; give one, or listen unpublished")]
     NoResolver(Name),
     /// The record could not be made.
     #[error("cannot make a record: {0}")]
@@ -114,6 +155,7 @@ pub enum ListenError {
 
 /// Why a name could not be looked up or published.
 #[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
 pub enum ResolveError {
     /// Nobody has registered it, or its record has expired.
     #[error("no such name is registered")]
@@ -134,6 +176,7 @@ pub enum ResolveError {
 
 /// The connection is over, or cannot do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectionError {
     /// It was closed.
     #[error("the connection is closed: {0}")]
@@ -146,5 +189,50 @@ pub enum ConnectionError {
 impl From<ConnectionError> for io::Error {
     fn from(error: ConnectionError) -> Self {
         Self::new(io::ErrorKind::ConnectionAborted, error)
+    }
+}
+
+impl From<BindError> for io::Error {
+    fn from(error: BindError) -> Self {
+        Self::new(bind_kind(&error), error)
+    }
+}
+
+fn bind_kind(error: &BindError) -> io::ErrorKind {
+    match error {
+        BindError::Socket { source, .. } | BindError::Monitor(source) => source.kind(),
+        BindError::Tls(_) => io::ErrorKind::InvalidInput,
+    }
+}
+
+impl From<ConnectError> for io::Error {
+    fn from(error: ConnectError) -> Self {
+        let kind = match &error {
+            ConnectError::Target(_) | ConnectError::NoResolver(_) => io::ErrorKind::InvalidInput,
+            ConnectError::NotFound(_) => io::ErrorKind::NotFound,
+            ConnectError::Resolve { .. } | ConnectError::Find { .. } | ConnectError::NoAddress(_) => {
+                io::ErrorKind::HostUnreachable
+            }
+            ConnectError::TimedOut { .. } => io::ErrorKind::TimedOut,
+            ConnectError::Refused { .. } => io::ErrorKind::ConnectionRefused,
+            ConnectError::EndpointClosed => io::ErrorKind::NotConnected,
+        };
+        Self::new(kind, error)
+    }
+}
+
+impl From<ListenError> for io::Error {
+    fn from(error: ListenError) -> Self {
+        use ListenError as E;
+        let kind = match &error {
+            E::Bind(error) => bind_kind(error),
+            E::InUse(_) => io::ErrorKind::AddrInUse,
+            E::Publish { .. } => io::ErrorKind::PermissionDenied,
+            E::EndpointClosed => io::ErrorKind::NotConnected,
+            E::Name(_) | E::Nobody | E::FleetingKey(_) | E::Record(_) | E::NoResolver(_) => {
+                io::ErrorKind::InvalidInput
+            }
+        };
+        Self::new(kind, error)
     }
 }

@@ -13,12 +13,15 @@ mod carrier;
 mod config;
 mod connection;
 mod control;
+mod deciding;
 mod dial;
 mod driver;
 mod endpoint;
 mod endpoint_core;
 mod error;
+mod events;
 mod half_open;
+mod incoming;
 mod listener;
 mod listeners;
 mod locator;
@@ -37,26 +40,32 @@ mod stream;
 mod supply;
 mod sys;
 mod tls;
+mod watch;
 mod whereabouts;
 
 pub use carrier::{CarrierKind, CarrierStats, Carriers, Extent, UnknownCarrier};
 pub use config::Config;
 pub use connection::Connection;
 pub use control::PathControl;
-pub use endpoint::{Builder, Endpoint, ListenOptions, Target};
-pub use error::{BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError};
+pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, Target};
+pub use error::{
+    BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError, TargetError,
+};
+pub use events::Events;
+pub use incoming::Incoming;
 pub use listener::Listener;
-pub use listeners::Allow;
+pub use listeners::{Allow, Check};
 pub use locator::Locator;
 pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selector, UnknownPolicy};
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;
 pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, ManualMonitor, UnknownKind};
-pub use report::{CloseReason, ConnectionEvent, ConnectionStats, PathInfo};
+pub use report::{CloseReason, ConnectionEvent, ConnectionInfo, ConnectionStats, PathInfo};
 pub use resolver::{BoxFuture, Resolver};
 pub use stream::{RecvHalf, SendHalf, Stream};
 pub use tls::TlsError;
+pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{
-    CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind, Side, UnknownMode,
-    UnknownScheduler,
+    CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind, Side, StreamError, StreamId,
+    UnknownMode, UnknownScheduler,
 };

@@ -2,26 +2,43 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use whimbrel_base::{EndpointId, Name};
 use whimbrel_proto::CloseCode;
 
 use crate::connection::Connection;
+use crate::incoming::{Asked, Caller, Verdict};
+use crate::resolver::BoxFuture;
 
 /// Connections that wait to be accepted.
 const BACKLOG: usize = 1024;
+/// Peers that wait until somebody decides whether they may come in.
+const ASKED: usize = 256;
+/// Whoever decides about a peer has this long.
+pub(crate) const DECISION_LIMIT: Duration = Duration::from_secs(10);
+
+/// Why a peer is not let in.
+pub(crate) type Refusal = (CloseCode, String);
+
+/// Says whether a peer may connect.
+pub type Check = Arc<dyn Fn(EndpointId) -> BoxFuture<'static, bool> + Send + Sync>;
 
 /// Who may connect. Peers that may not are refused before anything of theirs reaches the application.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Allow {
+    /// Nobody; there is no use in listening then.
+    Nobody,
     /// Everybody who has a key.
     Any,
     /// These peers.
     Only(Arc<HashSet<EndpointId>>),
-    /// Whoever passes the check; it must not block.
-    Check(Arc<dyn Fn(EndpointId) -> bool + Send + Sync>),
+    /// Whoever passes the check; see [`check`](Self::check).
+    Check(Check),
 }
 
 impl Allow {
@@ -30,18 +47,26 @@ impl Allow {
         Self::Only(Arc::new(peers.into_iter().collect()))
     }
 
-    fn admits(&self, peer: EndpointId) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Only(peers) => peers.contains(&peer),
-            Self::Check(check) => check(peer),
-        }
+    /// Whoever passes the check, which may take its time: a peer waits up to ten seconds, and nobody waits for
+    /// it but that peer.
+    ///
+    /// ```
+    /// # use whimbrel_transport::Allow;
+    /// # async fn is_customer(_: whimbrel_base::EndpointId) -> bool { true }
+    /// let allow = Allow::check(|peer| async move { is_customer(peer).await });
+    /// ```
+    pub fn check<F>(check: impl Fn(EndpointId) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = bool> + Send + 'static,
+    {
+        Self::Check(Arc::new(move |peer| Box::pin(check(peer))))
     }
 }
 
 impl fmt::Debug for Allow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Nobody => f.write_str("Nobody"),
             Self::Any => f.write_str("Any"),
             Self::Only(peers) => f.debug_tuple("Only").field(peers).finish(),
             Self::Check(_) => f.write_str("Check(..)"),
@@ -49,38 +74,113 @@ impl fmt::Debug for Allow {
     }
 }
 
-struct Entry {
+/// A listener, as those see it who come in.
+pub(crate) struct Door {
     allow: Allow,
-    sender: mpsc::Sender<Connection>,
+    queue: Queue,
+}
+
+/// Who takes the peers that are let in.
+#[derive(Clone)]
+enum Queue {
+    /// The listener takes connections.
+    Accepted(mpsc::Sender<Connection>),
+    /// It is asked first.
+    Asked(mpsc::Sender<Asked>),
+}
+
+/// Where the listener hears of those who come in.
+#[derive(Debug)]
+pub(crate) enum Arrivals {
+    /// As connections.
+    Accepted(mpsc::Receiver<Connection>),
+    /// As peers that wait for an answer.
+    Asked(mpsc::Receiver<Asked>),
+}
+
+/// A place for a connection with who listens.
+pub(crate) enum Slot {
+    Queued(mpsc::OwnedPermit<Connection>),
+    Awaited(oneshot::Sender<Connection>),
+}
+
+impl Slot {
+    pub(crate) fn send(self, connection: Connection) {
+        match self {
+            Self::Queued(permit) => drop(permit.send(connection)),
+            // Whoever let the peer in may have lost interest since; then the connection ends.
+            Self::Awaited(reply) => drop(reply.send(connection)),
+        }
+    }
+}
+
+impl Door {
+    /// A place for `caller`, if it is let in; at once unless somebody has to be asked. Cancel-safe.
+    pub(crate) async fn admit(&self, caller: Caller) -> Result<Slot, Refusal> {
+        let is_allowed = match &self.allow {
+            Allow::Nobody => false,
+            Allow::Any => true,
+            Allow::Only(peers) => peers.contains(&caller.peer),
+            Allow::Check(check) => within_limit(check(caller.peer)).await?,
+        };
+        if !is_allowed {
+            return Err((CloseCode::NOT_ALLOWED, "this key is not on the list of those allowed".to_owned()));
+        }
+        match &self.queue {
+            Queue::Accepted(sender) => {
+                let permit = sender.clone().try_reserve_owned();
+                permit.map(Slot::Queued).map_err(|_| busy())
+            }
+            Queue::Asked(sender) => {
+                let (verdict, decided) = oneshot::channel();
+                sender.try_send(Asked { caller, verdict }).map_err(|_| busy())?;
+                match within_limit(decided).await? {
+                    Ok(Verdict::Accept(reply)) => Ok(Slot::Awaited(reply)),
+                    Ok(Verdict::Refuse(code, reason)) => Err((code, reason)),
+                    Err(_) => Err((CloseCode::NOT_ALLOWED, String::new())),
+                }
+            }
+        }
+    }
+
+    /// Whether somebody is asked, who may take long.
+    pub(crate) fn asks(&self) -> bool {
+        matches!(self.allow, Allow::Check(_)) || matches!(self.queue, Queue::Asked(_))
+    }
+}
+
+async fn within_limit<T>(decision: impl Future<Output = T>) -> Result<T, Refusal> {
+    tokio::time::timeout(DECISION_LIMIT, decision).await.map_err(|_| busy())
+}
+
+fn busy() -> Refusal {
+    (CloseCode::BUSY, "too many connections wait".to_owned())
 }
 
 /// All listeners of an endpoint, by name; `None` answers connections without a name.
 #[derive(Default)]
-pub(crate) struct Listeners(Mutex<HashMap<Option<Name>, Entry>>);
-
-/// A place in a listener's queue.
-pub(crate) struct Slot(mpsc::OwnedPermit<Connection>);
-
-impl Slot {
-    pub(crate) fn send(self, connection: Connection) {
-        self.0.send(connection);
-    }
-}
+pub(crate) struct Listeners(Mutex<HashMap<Option<Name>, Arc<Door>>>);
 
 impl Listeners {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Option<Name>, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<Name>, Arc<Door>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a listener; `None` if the name is taken.
-    pub(crate) fn add(&self, name: Option<Name>, allow: Allow) -> Option<mpsc::Receiver<Connection>> {
+    /// Adds a listener, which is asked about each peer if `ask_first`; `None` if the name is taken.
+    pub(crate) fn add(&self, name: Option<Name>, allow: Allow, ask_first: bool) -> Option<Arrivals> {
         let mut listeners = self.lock();
         if listeners.contains_key(&name) {
             return None;
         }
-        let (sender, receiver) = mpsc::channel(BACKLOG);
-        listeners.insert(name, Entry { allow, sender });
-        Some(receiver)
+        let (queue, arrivals) = if ask_first {
+            let (sender, receiver) = mpsc::channel(ASKED);
+            (Queue::Asked(sender), Arrivals::Asked(receiver))
+        } else {
+            let (sender, receiver) = mpsc::channel(BACKLOG);
+            (Queue::Accepted(sender), Arrivals::Accepted(receiver))
+        };
+        listeners.insert(name, Arc::new(Door { allow, queue }));
+        Some(arrivals)
     }
 
     pub(crate) fn remove(&self, name: &Option<Name>) {
@@ -91,24 +191,15 @@ impl Listeners {
         self.lock().clear();
     }
 
-    /// Whether `peer` may open a connection to `target`, and where it goes then.
-    pub(crate) fn admit(
-        &self,
-        target: Option<&Name>,
-        peer: EndpointId,
-    ) -> Result<Slot, (CloseCode, &'static str)> {
+    /// Who answers a connection to `target`.
+    pub(crate) fn find(&self, target: Option<&Name>) -> Option<Arc<Door>> {
         let listeners = self.lock();
         // A client that dialled by ticket may know no name: the only listener is meant then.
-        let entry = match (listeners.get(&target.cloned()), target) {
-            (Some(entry), _) => Some(entry),
+        let door = match (listeners.get(&target.cloned()), target) {
+            (Some(door), _) => Some(door),
             (None, None) if listeners.len() == 1 => listeners.values().next(),
             _ => listeners.get(&None),
         };
-        let entry = entry.ok_or((CloseCode::NO_LISTENER, "nobody listens under this name"))?;
-        if !entry.allow.admits(peer) {
-            return Err((CloseCode::NOT_ALLOWED, "this key is not on the list of those allowed"));
-        }
-        let permit = entry.sender.clone().try_reserve_owned();
-        permit.map(Slot).map_err(|_| (CloseCode::BUSY, "too many connections wait"))
+        door.cloned()
     }
 }

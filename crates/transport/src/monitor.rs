@@ -9,8 +9,9 @@ mod sleep;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tokio::sync::watch;
 use whimbrel_base::address::AddressScope;
+
+use crate::watch::Watch;
 
 pub use kind::{InterfaceKind, UnknownKind};
 pub use manual::ManualMonitor;
@@ -72,7 +73,7 @@ fn serves_others(ip: IpAddr) -> bool {
 /// Watches the host's addresses. A lost address is reported at once, a new one once it is usable.
 pub trait AddressMonitor: Send + Sync + 'static {
     /// The current set, and every later one.
-    fn watch(&self) -> watch::Receiver<Arc<AddressSet>>;
+    fn watch(&self) -> Watch<Arc<AddressSet>>;
 
     /// True if the host has further addresses that are not ours to use: sockets are then bound to
     /// exactly the addresses in the set.

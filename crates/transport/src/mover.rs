@@ -191,7 +191,7 @@ impl Mover {
 
     fn watch(&self) -> Records {
         let resolver = self.endpoint().resolver()?;
-        Some(resolver.watch(self.name.as_ref()?))
+        Some(resolver.watch(self.name.as_ref()?).0)
     }
 
     /// Returns when the watched record brought new addresses.

@@ -4,13 +4,15 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use whimbrel_proto::{CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind};
+use whimbrel_base::{ConnectionId, EndpointId};
+use whimbrel_proto::{CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind, Side};
 
 use crate::carrier::{CarrierKind, CarrierStats};
 use crate::locator::Locator;
 
 /// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CloseReason {
     /// By whom.
     pub by: ClosedBy,
@@ -42,6 +44,7 @@ impl fmt::Display for CloseReason {
 
 /// What happens to a connection underneath.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ConnectionEvent {
     /// A path carries data, for the first time or again after it was suspect.
     PathUp {
@@ -79,6 +82,8 @@ pub enum ConnectionEvent {
         /// Whether it carries data, or stands by.
         priority: Priority,
     },
+    /// So many events were missed by a listener that fell behind.
+    Missed(u64),
     /// The connection is over.
     Closed {
         /// The code.
@@ -90,6 +95,7 @@ pub enum ConnectionEvent {
 
 /// Where a path stands, and how it does.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct PathInfo {
     /// Its number.
     pub id: u64,
@@ -119,8 +125,23 @@ pub struct PathInfo {
     pub carrier_stats: Option<CarrierStats>,
 }
 
+/// One of an endpoint's connections, at one moment.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConnectionInfo {
+    /// Its id, the same on both sides.
+    pub id: ConnectionId,
+    /// Who is at the other end.
+    pub peer: EndpointId,
+    /// Which side this is: the client dialled.
+    pub side: Side,
+    /// Its counters and paths.
+    pub stats: ConnectionStats,
+}
+
 /// Counters of a connection.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ConnectionStats {
     /// Stream bytes sent, each counted once.
     pub bytes_sent: u64,

@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use tokio::sync::watch;
-use whimbrel_base::{Name, SignedRecord};
+use whimbrel_base::{EndpointAddr, EndpointId, Name, SignedRecord};
 
 use crate::error::ResolveError;
+use crate::watch::Watch;
 
 /// A boxed future, so that resolvers can be chosen at run time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -17,9 +17,15 @@ pub trait Resolver: Send + Sync + 'static {
     fn lookup<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<SignedRecord, ResolveError>>;
 
     /// The newest record of a name, and every later one as it is published. Starts with `None`;
-    /// keeps on over outages of the service. Dropping the receiver ends the watch.
-    fn watch(&self, name: &Name) -> watch::Receiver<Option<SignedRecord>>;
+    /// keeps on over outages of the service. Dropping the [`Watch`] ends it.
+    fn watch(&self, name: &Name) -> Watch<Option<SignedRecord>>;
 
     /// Makes a record known. Returns once the service has stored it.
     fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>>;
+
+    /// Where an endpoint is that is known by its id only. Whoever is dialled there proves the id, so an answer
+    /// needs no signature. By default nobody knows.
+    fn find(&self, _id: EndpointId) -> BoxFuture<'_, Result<EndpointAddr, ResolveError>> {
+        Box::pin(std::future::ready(Err(ResolveError::NotFound)))
+    }
 }

@@ -13,7 +13,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::broadcast;
 use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_proto::{CloseCode, Connection as Engine, HandoverMode, PathId, PathState, Priority, Side};
 
@@ -22,10 +21,11 @@ pub(crate) use self::state::{Locked, State};
 pub(crate) use self::wakers::Wait;
 use crate::announce::Announcements;
 use crate::carrier::PathError;
+use crate::events::Events;
 use crate::locator::Locator;
 use crate::manager::PathPolicy;
 use crate::path_io::PathIo;
-use crate::report::{CloseReason, ConnectionEvent};
+use crate::report::CloseReason;
 use crate::whereabouts::Whereabouts;
 
 /// One connection, seen from everywhere.
@@ -151,8 +151,8 @@ impl Shared {
         self.with(|state| self.announcements.tell(&mut state.engine));
     }
 
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<ConnectionEvent> {
-        self.lock().feed.subscribe()
+    pub(crate) fn subscribe(&self) -> Events {
+        Events::new(self.lock().feed.subscribe())
     }
 
     /// A client without a path that carries data should dial.
@@ -223,6 +223,7 @@ mod tests {
     use whimbrel_proto::{Config, Event, StreamId};
 
     use super::*;
+    use crate::report::ConnectionEvent;
 
     fn shared() -> Arc<Shared> {
         let (client, server) = (SecretKey::generate().id(), SecretKey::generate().id());
@@ -271,7 +272,7 @@ mod tests {
         shared.give_up(CloseCode::NONE, "enough");
         // An answer that was on its way.
         shared.dispatch_one(&mut shared.lock(), Event::PathSuspect(PathId(0)));
-        assert!(matches!(events.try_recv(), Ok(ConnectionEvent::Closed { .. })));
-        assert!(events.try_recv().is_err());
+        assert!(matches!(events.try_next(), Some(ConnectionEvent::Closed { .. })));
+        assert!(events.try_next().is_none());
     }
 }

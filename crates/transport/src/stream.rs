@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use whimbrel_base::{EndpointId, Name};
-use whimbrel_proto::{CloseCode, Read, StreamError, StreamId};
+use whimbrel_proto::{CloseCode, Connection as Engine, Read, StreamError, StreamId};
 
 use crate::connection::{Connection, Handle};
 use crate::error::ConnectionError;
@@ -146,6 +147,15 @@ impl Stream {
         poll_fn(|cx| self.inner.poll_drained(cx)).await
     }
 
+    /// The next bytes, in the memory that they arrived in, without a copy; `None` at the end. How many come at
+    /// once is not known before: 16 KiB mostly, where data flows. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the stream was reset or the connection is over.
+    pub async fn read_chunk(&mut self) -> io::Result<Option<Bytes>> {
+        poll_fn(|cx| self.inner.poll_chunk(cx)).await
+    }
+
     /// Reads into `buf` without `&mut`, as [`AsyncRead`] does. 0 means the end.
     ///
     /// # Errors
@@ -165,25 +175,37 @@ impl Stream {
 
 impl Inner {
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.poll_take(cx, |engine| engine.read(self.id, buf)).map_ok(Option::unwrap_or_default)
+    }
+
+    fn poll_chunk(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        self.poll_take(cx, |engine| engine.read_chunk(self.id)).map_ok(|chunk| chunk.map(Bytes::from_owner))
+    }
+
+    /// Takes what has arrived; `None` at the end.
+    fn poll_take<T>(
+        &self,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&mut Engine) -> Result<Read<T>, StreamError>,
+    ) -> Poll<io::Result<Option<T>>> {
         if self.ended.load(Ordering::Relaxed) {
-            return Poll::Ready(Ok(0));
+            return Poll::Ready(Ok(None));
         }
         let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
         let mut state = self.handle.shared.lock();
-        let result = state.engine.read(self.id, buf);
-        match result {
-            Ok(Read::Data(n)) => {
+        match take(&mut state.engine) {
+            Ok(Read::Data(data)) => {
                 // More credit for the peer goes out with the next segment; a large grant at once.
                 if state.engine.has_urgent_control() {
                     state.wakers.drive();
                 }
                 drop(state);
                 coop.made_progress();
-                Poll::Ready(Ok(n))
+                Poll::Ready(Ok(Some(data)))
             }
             Ok(Read::Fin) => {
                 self.ended.store(true, Ordering::Relaxed);
-                Poll::Ready(Ok(0))
+                Poll::Ready(Ok(None))
             }
             Ok(Read::Blocked) => {
                 state.wakers.wait(self.id, Wait::Read, cx);
@@ -260,6 +282,7 @@ fn io_error(error: StreamError) -> io::Error {
         StreamError::Stopped(..) => io::ErrorKind::BrokenPipe,
         StreamError::Reset(..) => io::ErrorKind::ConnectionReset,
         StreamError::ConnectionClosed(_) => io::ErrorKind::ConnectionAborted,
+        _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)
 }
@@ -296,6 +319,14 @@ pub struct RecvHalf(Stream);
 pub struct SendHalf(Stream);
 
 impl RecvHalf {
+    /// The next bytes without a copy; see [`Stream::read_chunk`]. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the stream was reset or the connection is over.
+    pub async fn read_chunk(&mut self) -> io::Result<Option<Bytes>> {
+        self.0.read_chunk().await
+    }
+
     /// The whole stream.
     #[must_use]
     pub fn stream(&self) -> &Stream {

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::{mpsc, watch};
-use whimbrel_base::{Name, SignedRecord};
+use tokio::sync::mpsc;
+use whimbrel_base::{Name, SecretKey, SignedRecord};
 use whimbrel_transport::{
-    BoxFuture, CarrierKind, Carriers, Connection, ConnectionEvent, Endpoint, HandoverMode, ManualMonitor,
-    ResolveError, Resolver,
+    Allow, BoxFuture, CarrierKind, Carriers, Connection, ConnectionEvent, Endpoint, HandoverMode,
+    ListenOptions, ManualMonitor, ResolveError, Resolver, Watch, Watched,
 };
 
 fn ip(last: u8) -> IpAddr {
@@ -26,7 +26,10 @@ fn log() {
 async fn endpoint(last: u8) -> (Endpoint, ManualMonitor) {
     log();
     let monitor = ManualMonitor::new([ip(last)]);
-    (Endpoint::builder().monitor(monitor.clone()).bind().await.unwrap(), monitor)
+    (
+        Endpoint::builder().secret_key(SecretKey::generate()).monitor(monitor.clone()).bind().await.unwrap(),
+        monitor,
+    )
 }
 
 struct Pair {
@@ -40,7 +43,7 @@ struct Pair {
 async fn pair(client: u8, server: u8) -> Pair {
     let (client, client_at) = endpoint(client).await;
     let (server, server_at) = endpoint(server).await;
-    let mut listener = server.listen_unnamed().await.unwrap();
+    let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
     tokio::spawn(async move {
         while let Some(connection) = listener.accept().await {
             tokio::spawn(echo(connection));
@@ -107,7 +110,7 @@ async fn a_writer_and_a_task_that_waits_for_delivery_are_both_woken() {
     const BYTES: usize = 24 << 20;
     let (client, _client_at) = endpoint(3).await;
     let (server, _server_at) = endpoint(4).await;
-    let mut listener = server.listen_unnamed().await.unwrap();
+    let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
     let (go, may_read) = tokio::sync::oneshot::channel::<()>();
     let reader = tokio::spawn(async move {
         let mut stream = listener.accept().await.unwrap().accept_stream().await.unwrap();
@@ -150,7 +153,7 @@ async fn moved(connection: &Connection, change: impl FnOnce()) -> Duration {
     change();
     let wait = async {
         loop {
-            if let ConnectionEvent::PathUp { recovery: Some(took), .. } = events.recv().await.unwrap() {
+            if let ConnectionEvent::PathUp { recovery: Some(took), .. } = events.next().await.unwrap() {
                 return took;
             }
         }
@@ -212,8 +215,8 @@ impl Resolver for Knocker {
         Box::pin(std::future::ready(Err(ResolveError::NotFound)))
     }
 
-    fn watch(&self, _: &Name) -> watch::Receiver<Option<SignedRecord>> {
-        watch::channel(None).1
+    fn watch(&self, _: &Name) -> Watch<Option<SignedRecord>> {
+        Watched::new(None).watch()
     }
 
     fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>> {
@@ -230,7 +233,8 @@ async fn an_address_is_published_only_once_the_endpoint_is_heard_there() {
     let (endpoint, at) = endpoint(20).await;
     let (sender, mut published) = mpsc::unbounded_channel();
     endpoint.set_resolver(std::sync::Arc::new(Knocker(sender)));
-    let _listener = endpoint.listen(&"anna@example.org".parse().unwrap()).await.unwrap();
+    let _listener =
+        endpoint.listen(ListenOptions::named("anna@example.org").allow(Allow::Any)).await.unwrap();
     assert!(published.recv().await.unwrap().1);
     for last in 21..121 {
         at.set([ip(last)]);
@@ -263,7 +267,7 @@ async fn a_path_that_comes_up_on_a_lost_address_is_given_up() {
         assert!(start.elapsed() < Duration::from_secs(5), "the client never came");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    while !pair.server.connections()[0].3.paths.is_empty() {
+    while !pair.server.connections()[0].stats.paths.is_empty() {
         assert!(start.elapsed() < Duration::from_secs(2), "a path stays on the lost address");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -276,7 +280,7 @@ async fn a_servers_close_is_agreed_even_if_the_clients_answer_is_lost() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let (client, client_at) = endpoint(125).await;
     let (server, _) = endpoint(126).await;
-    let mut listener = server.listen_unnamed().await.unwrap();
+    let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
     let hole = tokio::net::TcpListener::bind((ip(127), 0)).await.unwrap();
     let way = whimbrel_base::EndpointAddr::new(server.id(), [hole.local_addr().unwrap()]);
     let address = server.addr().addrs[0];
@@ -315,7 +319,7 @@ async fn a_servers_close_is_agreed_even_if_the_clients_answer_is_lost() {
 async fn an_abort_without_any_path_ends_what_waits_for_streams_at_once() {
     let (client, _client_at) = endpoint(129).await;
     let (server, server_at) = endpoint(130).await;
-    let mut listener = server.listen_unnamed().await.unwrap();
+    let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
     let at_client = client.connect(server.addr()).await.unwrap();
     let mut first = at_client.open_stream().await.unwrap();
     first.write_all(b"hello").await.unwrap();
@@ -368,7 +372,7 @@ async fn the_port_of_a_closed_endpoint_is_free_at_once() {
         let builder = Endpoint::builder().monitor(ManualMonitor::new([ip(60)]));
         let builder = if let Some(port) = port { builder.port(port) } else { builder };
         let server = builder.bind().await.unwrap();
-        let _listener = server.listen_unnamed().await.unwrap();
+        let _listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
         port = Some(server.addr().addrs[0].port());
         server.close(Duration::from_secs(5)).await;
     }

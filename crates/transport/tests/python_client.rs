@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
-use whimbrel_transport::{CloseCode, Connection, Endpoint, ManualMonitor};
+use whimbrel_transport::{Allow, CloseCode, Connection, Endpoint, ListenOptions, ManualMonitor};
 
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/python");
 /// One scenario takes well below a second; this is for a busy machine.
@@ -85,7 +85,7 @@ impl Server {
     async fn start() -> Self {
         let addresses = [[127, 0, 88, 1], [127, 0, 88, 2]].map(IpAddr::from);
         let endpoint = Endpoint::builder().monitor(ManualMonitor::new(addresses)).bind().await.unwrap();
-        let mut listener = endpoint.listen_unnamed().await.unwrap();
+        let mut listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
         let (report, ended) = oneshot::channel();
         tokio::spawn(async move {
             let connection = listener.accept().await.expect("a connection");

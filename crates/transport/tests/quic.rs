@@ -33,8 +33,8 @@ async fn endpoint(last: u8) -> (Endpoint, ManualMonitor) {
 
 /// A server that echoes every stream of whom it lets in.
 async fn serve(server: &Endpoint, allow: Allow) {
-    let options = ListenOptions { allow, ..ListenOptions::default() };
-    let mut listener = server.listen_with(None, options).await.unwrap();
+    let options = ListenOptions::unnamed().allow(allow);
+    let mut listener = server.listen(options).await.unwrap();
     tokio::spawn(async move {
         while let Some(connection) = listener.accept().await {
             tokio::spawn(echo(connection));
@@ -133,7 +133,7 @@ async fn moved(connection: &Connection, change: impl FnOnce()) -> Duration {
     change();
     let wait = async {
         loop {
-            if let ConnectionEvent::PathUp { recovery: Some(took), .. } = events.recv().await.unwrap() {
+            if let ConnectionEvent::PathUp { recovery: Some(took), .. } = events.next().await.unwrap() {
                 return took;
             }
         }

@@ -17,7 +17,7 @@ use tokio::net::UdpSocket;
 use whimbrel_base::{ConnectionId, EndpointAddr, SecretKey};
 use whimbrel_proto::fuzzing::frame::{Frame, Join, Open};
 use whimbrel_proto::{Params, PathId, segment};
-use whimbrel_transport::{CarrierKind, Carriers, CloseCode, Config, Endpoint};
+use whimbrel_transport::{Allow, CarrierKind, Carriers, CloseCode, Config, Endpoint, ListenOptions};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const LIMIT: Duration = Duration::from_secs(20);
@@ -40,7 +40,7 @@ fn quic() -> Config {
 
 async fn target(config: Config) -> Target {
     let endpoint = endpoint(config).await;
-    let mut listener = endpoint.listen_unnamed().await.unwrap();
+    let mut listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
     let accepted = Arc::new(AtomicUsize::new(0));
     let count = accepted.clone();
     tokio::spawn(async move {
@@ -57,7 +57,7 @@ impl Target {
     /// How many paths the server has on that connection.
     fn paths(&self, client: &RawClient) -> usize {
         let all = self.endpoint.connections();
-        all.iter().find(|(id, ..)| *id == client.engine.id()).map_or(0, |(.., stats)| stats.paths.len())
+        all.iter().find(|info| info.id == client.engine.id()).map_or(0, |info| info.stats.paths.len())
     }
 
     /// An ordinary client is served, and how soon.

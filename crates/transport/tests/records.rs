@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use whimbrel_base::{Name, Record, SecretKey, SignedRecord, UnixTime};
 use whimbrel_transport::{
-    AddressMonitor, AddressSet, BoxFuture, Connection, Endpoint, LocalAddress, ManualMonitor, ResolveError,
-    Resolver,
+    AddressMonitor, AddressSet, Allow, BoxFuture, Connection, Endpoint, ListenOptions, LocalAddress,
+    ManualMonitor, ResolveError, Resolver, Watch, Watched,
 };
 
 const NAME: &str = "anna@example.org";
@@ -26,7 +26,7 @@ fn ip(last: u8) -> IpAddr {
 
 /// A name service of one name that the test has in hand.
 struct Book {
-    records: watch::Sender<Option<SignedRecord>>,
+    records: Watched<Option<SignedRecord>>,
     /// What publishers began to tell, and what was stored.
     begun: watch::Sender<u64>,
     published: mpsc::UnboundedSender<SignedRecord>,
@@ -40,7 +40,7 @@ impl Book {
     fn new(slow: Duration) -> (Arc<Self>, mpsc::UnboundedReceiver<SignedRecord>) {
         let (published, receiver) = mpsc::unbounded_channel();
         let book = Self {
-            records: watch::Sender::new(None),
+            records: Watched::new(None),
             begun: watch::Sender::new(0),
             published,
             slow,
@@ -60,7 +60,7 @@ impl Book {
             lifetime: Duration::from_secs(600),
             revoked: false,
         };
-        self.records.send_replace(Some(SignedRecord::sign(record, key, None).unwrap()));
+        self.records.set(Some(SignedRecord::sign(record, key, None).unwrap()));
     }
 }
 
@@ -71,12 +71,12 @@ impl Resolver for Book {
                 tokio::time::sleep(self.slow).await;
                 self.answered.store(true, Ordering::SeqCst);
             }
-            self.records.borrow().clone().ok_or(ResolveError::NotFound)
+            self.records.current().ok_or(ResolveError::NotFound)
         })
     }
 
-    fn watch(&self, _: &Name) -> watch::Receiver<Option<SignedRecord>> {
-        self.records.subscribe()
+    fn watch(&self, _: &Name) -> Watch<Option<SignedRecord>> {
+        self.records.watch()
     }
 
     fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>> {
@@ -97,7 +97,7 @@ async fn endpoint(key: &SecretKey, last: u8) -> (Endpoint, ManualMonitor) {
 /// A server that echoes what comes on every stream.
 async fn echo(key: &SecretKey, last: u8) -> (Endpoint, SocketAddr) {
     let (server, _) = endpoint(key, last).await;
-    let mut listener = server.listen_unnamed().await.unwrap();
+    let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
     tokio::spawn(async move {
         while let Some(connection) = listener.accept().await {
             while let Ok(stream) = connection.accept_stream().await {
@@ -192,7 +192,7 @@ async fn a_path_being_answered_outlives_a_new_record_with_its_address() {
 }
 
 /// Addresses that the test sets, of a host that has further ones.
-struct Host(watch::Sender<Arc<AddressSet>>);
+struct Host(Arc<Watched<Arc<AddressSet>>>);
 
 impl Host {
     fn set(ips: &[&str]) -> Arc<AddressSet> {
@@ -202,23 +202,28 @@ impl Host {
 }
 
 impl AddressMonitor for Host {
-    fn watch(&self) -> watch::Receiver<Arc<AddressSet>> {
-        self.0.subscribe()
+    fn watch(&self) -> Watch<Arc<AddressSet>> {
+        self.0.watch()
     }
 }
 
 /// Between two networks a host has its loopback address only, which is no news for anybody else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loopback_addresses_do_not_replace_a_record_between_two_networks() {
-    let addresses = watch::Sender::new(Host::set(&["127.0.0.1", "192.0.2.1"]));
-    let server = Endpoint::builder().monitor(Host(addresses.clone())).bind().await.unwrap();
+    let addresses = Arc::new(Watched::new(Host::set(&["127.0.0.1", "192.0.2.1"])));
+    let server = Endpoint::builder()
+        .secret_key(SecretKey::generate())
+        .monitor(Host(addresses.clone()))
+        .bind()
+        .await
+        .unwrap();
     let (book, mut published) = Book::new(Duration::ZERO);
     server.set_resolver(book);
-    let _listener = server.listen(&NAME.parse().unwrap()).await.unwrap();
+    let _listener = server.listen(ListenOptions::named(NAME).allow(Allow::Any)).await.unwrap();
     let mut seen = Vec::new();
     for ips in [&["127.0.0.1"][..], &["127.0.0.1", "192.0.2.2"]] {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        addresses.send_replace(Host::set(ips));
+        addresses.set(Host::set(ips));
     }
     let is_last = |record: &SignedRecord| record.record().addrs[0].ip() == IpAddr::from([192, 0, 2, 2]);
     while !seen.last().is_some_and(is_last) {
@@ -236,7 +241,7 @@ async fn a_record_is_published_although_other_news_come_meanwhile() {
     let (server, at) = endpoint(&SecretKey::generate(), 1).await;
     server.set_resolver(book.clone());
     let mut begun = book.begun.subscribe();
-    let _listener = server.listen(&NAME.parse().unwrap()).await.unwrap();
+    let _listener = server.listen(ListenOptions::named(NAME).allow(Allow::Any)).await.unwrap();
     let first = published.recv().await.unwrap();
     assert_eq!(first.record().addrs[0].ip(), ip(1));
     at.set([ip(2)]);

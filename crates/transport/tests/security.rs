@@ -41,8 +41,8 @@ async fn endpoint(config: Config) -> Endpoint {
 
 async fn target(config: Config, allow: Allow) -> Target {
     let endpoint = endpoint(config).await;
-    let options = ListenOptions { allow, ..ListenOptions::default() };
-    let mut listener = endpoint.listen_with(None, options).await.unwrap();
+    let options = ListenOptions::unnamed().allow(allow);
+    let mut listener = endpoint.listen(options).await.unwrap();
     let (accepted, uploaded) = (Arc::new(AtomicUsize::new(0)), Meter::default());
     let (count, meter) = (accepted.clone(), uploaded.clone());
     tokio::spawn(async move {
@@ -67,8 +67,8 @@ impl Target {
     /// How many paths the server has on that connection.
     fn paths(&self, client: &RawClient) -> usize {
         let all = self.endpoint.connections();
-        let found = all.iter().find(|(id, ..)| *id == client.engine.id());
-        found.map_or(0, |(.., stats)| stats.paths.len())
+        let found = all.iter().find(|info| info.id == client.engine.id());
+        found.map_or(0, |info| info.stats.paths.len())
     }
 
     /// An ordinary client is served, and how soon.
@@ -232,7 +232,7 @@ async fn opens_that_race_become_paths_of_one_connection() {
             held.push(path);
         }
         let all = target.endpoint.connections();
-        let stats = &all.iter().find(|(id, ..)| *id == connection).unwrap().3;
+        let stats = &all.iter().find(|info| info.id == connection).unwrap().stats;
         assert_eq!(stats.paths.len(), 2, "round {round}");
         // The application may be a little behind.
         while target.accepted() < round {
@@ -609,7 +609,7 @@ async fn ten_thousand_half_open_peers_cost_bounded_memory_and_an_honest_one_is_s
 
 /// Connections that the server has with a peer.
 fn connections_of(server: &Endpoint, peer: &Endpoint) -> usize {
-    server.connections().iter().filter(|(_, id, ..)| *id == peer.id()).count()
+    server.connections().iter().filter(|info| info.peer == peer.id()).count()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -644,7 +644,7 @@ async fn a_greedy_peer_cannot_have_more_bytes_kept_than_its_share() {
     const EACH: usize = 1 << 20;
     // More than is granted to one stream that nobody reads, less than to sixteen.
     let server = endpoint(Config { max_bytes_per_peer: 400 << 10, ..Config::default() }).await;
-    let mut listener = server.listen_unnamed().await.unwrap();
+    let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
     // An application that is slow to read.
     let held = tokio::spawn(async move {
         let mut held = Vec::new();

@@ -10,13 +10,14 @@ use std::net::Shutdown;
 use std::thread;
 use std::time::Duration;
 
-use whimbrel::blocking::{Endpoint, Stream};
+use whimbrel::blocking::{Listener, Stream};
+use whimbrel::{Allow, ListenOptions};
 
 fn main() -> io::Result<()> {
     let stream = match std::env::args().nth(1) {
         Some(ticket) => Stream::connect(ticket)?,
         None => {
-            let listener = Endpoint::process_default()?.listen_unnamed()?;
+            let listener = Listener::bind(ListenOptions::unnamed().allow(Allow::Any))?;
             println!("{}", listener.ticket());
             listener.accept()?.0
         }

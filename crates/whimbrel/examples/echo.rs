@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tokio::io::{AsyncWriteExt as _, copy, stdin, stdout};
-use whimbrel::{CloseCode, Connection, Endpoint};
+use whimbrel::{Allow, CloseCode, Connection, Endpoint, ListenOptions};
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -22,7 +22,7 @@ async fn main() -> Result<()> {
 }
 
 async fn serve(endpoint: &Endpoint) -> Result<()> {
-    let mut listener = endpoint.listen_unnamed().await?;
+    let mut listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
     println!("{}", endpoint.ticket(None));
     while let Some(connection) = listener.accept().await {
         eprintln!("{} is here", connection.peer_id().short());

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use tokio::fs::File;
 use tokio::io::{AsyncWriteExt as _, copy};
-use whimbrel::{CloseCode, Connection, Endpoint};
+use whimbrel::{Allow, CloseCode, Connection, Endpoint, ListenOptions};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -30,7 +30,7 @@ async fn main() -> Result<()> {
 
 async fn receive(endpoint: &Endpoint, file: &str) -> Result<(u64, Connection)> {
     let mut file = File::create_new(file).await.context("the copy must not exist yet")?;
-    let mut listener = endpoint.listen_unnamed().await?;
+    let mut listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
     println!("{}", endpoint.ticket(None));
     let connection = listener.accept().await.context("the endpoint was closed")?;
     let mut stream = connection.accept_stream().await?;

@@ -21,11 +21,12 @@ mod over_tcp {
 
 mod over_whimbrel {
     use std::io;
-    use whimbrel::blocking::{Endpoint, Stream};
+    use whimbrel::blocking::{Listener, Stream};
+    use whimbrel::{Allow, ListenOptions};
 
     pub(super) fn run() -> io::Result<String> {
-        // With a name service: Listener::bind("shout.desk.user@example.org")?
-        let listener = Endpoint::bind(whimbrel::Endpoint::builder())?.listen_unnamed()?;
+        // With a name service: ListenOptions::named("shout.desk.user@example.org")
+        let listener = Listener::bind(ListenOptions::unnamed().allow(Allow::Any))?;
         let address = listener.ticket();
         super::answer(move || listener.accept().map(|(stream, _)| stream));
         super::ask(Stream::connect(address)?)

@@ -1,16 +1,21 @@
 //! Streams and listeners for programs without an async runtime, used like those of [`std::net`].
 //!
-//! ```no_run
+//! ```
 //! use std::io::{Read, Write};
 //! use whimbrel::blocking::{Listener, Stream};
+//! use whimbrel::{Allow, ListenOptions};
 //!
 //! # fn main() -> std::io::Result<()> {
 //! // std: TcpListener::bind("0.0.0.0:7000")?
-//! let listener = Listener::bind("echo.desk.user@example.org")?;
+//! let listener = Listener::bind(ListenOptions::unnamed().allow(Allow::Any))?;
+//! let ticket = listener.ticket();
+//! std::thread::spawn(move || listener.accept()?.0.write_all(b"hello"));
+//!
 //! // std: TcpStream::connect("desk.example.org:7000")?
-//! let mut stream = Stream::connect("echo.desk.user@example.org")?;
-//! stream.write_all(b"hello")?;
-//! # let _ = (listener, stream.read(&mut [0; 5])?);
+//! let mut stream = Stream::connect(ticket)?; // or "echo.desk.user@example.org", with a name service
+//! let mut greeting = [0; 5];
+//! stream.read_exact(&mut greeting)?;
+//! assert_eq!(&greeting, b"hello");
 //! # Ok(())
 //! # }
 //! ```
@@ -46,6 +51,6 @@ mod runtime;
 mod stream;
 mod wait;
 
-pub use endpoint::{Endpoint, NAMES_VARIABLE};
+pub use endpoint::{Endpoint, IDENTITY_VARIABLE, NAMES_VARIABLE};
 pub use listener::{Incoming, Listener};
 pub use stream::{DEFAULT_LINGER, Stream};

@@ -2,37 +2,47 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use whimbrel_base::{Name, SecretKey, Ticket};
+use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, Name, SecretKey, Ticket};
 use whimbrel_names::{KnownPeers, NameResolver, ServiceAddress, ServiceAddressError};
 use whimbrel_transport::{
-    self as transport, AddressMonitor, Config, Connection, HandoverMode, ListenOptions, Listener, PathPolicy,
-    Resolver, SchedulerKind,
+    self as transport, AddressMonitor, AddressSet, Carriers, Config, ConnectError, Connection,
+    ConnectionInfo, HandoverMode, IntoTarget, ListenError, ListenOptions, Listener, PathControl, PathPolicy,
+    Resolver, SchedulerKind, Watch,
 };
 
-use crate::error::{BindError, ConnectError, ListenError};
-use crate::target::{IntoName, IntoTarget};
+use crate::error::BindError;
+use crate::identity::{Identity, IdentityError};
 
 /// Sets an [`Endpoint`] up. Everything has a default.
 #[derive(Default)]
 #[must_use = "an endpoint is there after bind()"]
 pub struct Builder {
     transport: transport::Builder,
+    key: Option<Result<SecretKey, IdentityError>>,
     names: Option<Result<ServiceAddress, ServiceAddressError>>,
     known: Option<KnownPeers>,
     resolver: Option<Arc<dyn Resolver>>,
 }
 
 impl Builder {
-    /// Who the endpoint is. By default somebody new, whom nobody knows.
+    /// Who the endpoint is. By default somebody new, whom nobody knows, and who can't have names.
     pub fn identity(mut self, key: SecretKey) -> Self {
-        self.transport = self.transport.secret_key(key);
+        self.key = Some(Ok(key));
         self
     }
 
-    /// The name service: its [`Ticket`], [`EndpointAddr`](crate::EndpointAddr) or [`ServiceAddress`], or a
+    /// Who the endpoint is, by the key in a file; a new one is made if there is none. See
+    /// [`Identity::in_file`].
+    pub fn identity_file(mut self, file: impl AsRef<Path>) -> Self {
+        self.key = Some(Identity::in_file(file).map(|identity| identity.key));
+        self
+    }
+
+    /// The name service: its [`Ticket`], [`EndpointAddr`] or [`ServiceAddress`], or a
     /// text as `whimbrel:…` or `ID@names.example.org:4480`. By default there is none, and peers are reached
     /// by ticket.
     pub fn names<S>(mut self, service: S) -> Self
@@ -96,7 +106,13 @@ impl Builder {
         self
     }
 
-    /// Limits and times.
+    /// Which carriers connections may use. Default: TCP and QUIC, whichever serves better.
+    pub fn carriers(mut self, carriers: Carriers) -> Self {
+        self.transport = self.transport.carriers(carriers);
+        self
+    }
+
+    /// Limits and times. Wins over [`carriers`](Self::carriers) said before.
     pub fn config(mut self, config: Config) -> Self {
         self.transport = self.transport.config(config);
         self
@@ -108,8 +124,13 @@ impl Builder {
     /// [`BindError`] says what can't be used.
     pub async fn bind(self) -> Result<Endpoint, BindError> {
         let names = self.names.transpose()?;
-        let transport = self.transport.bind().await?;
-        let mut guard = Guard { names: None };
+        let key = self.key.transpose()?;
+        let transport = match &key {
+            Some(key) => self.transport.secret_key(key.clone()),
+            None => self.transport,
+        };
+        let transport = transport.bind().await?;
+        let mut guard = Guard { names: None, key };
         if let Some(service) = names {
             let known = self.known.unwrap_or_else(KnownPeers::in_memory);
             let names = Arc::new(NameResolver::with_known_peers(transport.clone(), service, known));
@@ -132,6 +153,8 @@ impl fmt::Debug for Builder {
 /// Lets the resolver, which holds the transport's endpoint, let it go when nobody else has it.
 struct Guard {
     names: Option<Arc<NameResolver>>,
+    /// The key, if it outlives the endpoint.
+    key: Option<SecretKey>,
 }
 
 impl Drop for Guard {
@@ -144,9 +167,8 @@ impl Drop for Guard {
 
 /// A process's presence: one key, its sockets, its connections. Cheap to clone.
 ///
-/// It is a [`transport::Endpoint`], whose methods it has too, with a name service. When the last clone is
-/// dropped it stops to listen; connections that are still held go on. [`close`](transport::Endpoint::close)
-/// ends them in order.
+/// When the last clone is dropped it stops to listen; connections that are still held go on.
+/// [`close`](Self::close) ends them in order.
 #[derive(Clone)]
 pub struct Endpoint {
     transport: transport::Endpoint,
@@ -159,68 +181,97 @@ impl Endpoint {
         Builder::default()
     }
 
-    /// Connects to a name, a ticket (`"whimbrel:…"` or [`Ticket`]) or an
-    /// [`EndpointAddr`](crate::EndpointAddr), and returns once the peer has accepted. Cancel-safe.
+    /// Connects to a name, a [`Ticket`] or [`EndpointId`], given as such or as text, or to an
+    /// [`EndpointAddr`], and returns once the peer has accepted. Tries for
+    /// [`connect_timeout`](Config::connect_timeout), through moves of either side. Cancel-safe: an abandoned
+    /// attempt is given up.
     ///
     /// # Errors
     /// [`ConnectError`] says what to do.
     pub async fn connect(&self, target: impl IntoTarget) -> Result<Connection, ConnectError> {
-        Ok(self.transport.connect(target.into_target()?).await?)
+        self.transport.connect(target).await
     }
 
-    /// Connects without waiting for the peer: what is written at once travels with the first flight. See
-    /// [`connect_early`](transport::Endpoint::connect_early) of the transport.
+    /// Connects without waiting for the peer: what is written at once travels with the first flight, to a
+    /// known peer even before the TLS handshake ends. A refusal shows as the connection's end. The peer may
+    /// see early data of a connection that it then loses, but never twice.
     ///
     /// # Errors
     /// [`ConnectError`] if it is not clear to whom.
     pub async fn connect_early(&self, target: impl IntoTarget) -> Result<Connection, ConnectError> {
-        Ok(self.transport.connect_early(target.into_target()?).await?)
+        self.transport.connect_early(target).await
     }
 
-    /// Listens under a name, for everybody. The name is registered with the name service, if there is one,
-    /// and kept up to date for as long as the listener lives.
+    /// Listens, with options that say under which name and for whom. A name is registered with the name
+    /// service before this returns, and kept up to date for as long as the listener lives; its user must
+    /// [be registered](Self::register_user) before.
     ///
     /// # Errors
     /// [`ListenError`] says what to do.
-    pub async fn listen(&self, name: impl IntoName) -> Result<Listener, ListenError> {
-        Ok(self.transport.listen(&name.into_name()?).await?)
+    pub async fn listen(&self, options: ListenOptions) -> Result<Listener, ListenError> {
+        self.transport.listen(options).await
     }
 
-    /// Listens under a name, for those who are [allowed](ListenOptions::allow), perhaps with the user's
-    /// [delegation](ListenOptions::delegation).
-    ///
-    /// # Errors
-    /// [`ListenError`] says what to do.
-    pub async fn listen_with(
-        &self,
-        name: impl IntoName,
-        options: ListenOptions,
-    ) -> Result<Listener, ListenError> {
-        Ok(self.transport.listen_with(Some(name.into_name()?), options).await?)
+    /// Who this is.
+    pub fn id(&self) -> EndpointId {
+        self.transport.id()
     }
 
-    /// Where this endpoint can be reached now, in one line of text: enough for others to connect without any
-    /// name service. `name` is the one listened for, if any.
+    /// The port of its sockets, for TCP and UDP.
+    pub fn port(&self) -> u16 {
+        self.transport.port()
+    }
+
+    /// Where it can be reached now, while it listens.
+    pub fn addr(&self) -> EndpointAddr {
+        self.transport.addr()
+    }
+
+    /// The same in one line of text: enough for others to connect without any name service. `name` is the one
+    /// listened for, if any. Whoever knows it can ask to be let in, no more.
     pub fn ticket(&self, name: Option<Name>) -> Ticket {
-        Ticket::new(self.transport.id(), self.transport.addr().addrs, name)
+        Ticket::new(self.id(), self.addr().addrs, name)
+    }
+
+    /// The addresses of this host, now and as they change.
+    pub fn watch_addresses(&self) -> Watch<Arc<AddressSet>> {
+        self.transport.watch_addresses()
     }
 
     /// The resolver over the name service, if there is one.
     pub fn names(&self) -> Option<&NameResolver> {
         self.guard.names.as_deref()
     }
-}
 
-impl Deref for Endpoint {
-    type Target = transport::Endpoint;
+    /// All connections, with their counters.
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
+        self.transport.connections()
+    }
 
-    fn deref(&self) -> &transport::Endpoint {
+    /// Says how one of the connections uses its paths; `None` if it is over. Does not keep it alive.
+    pub fn path_control(&self, id: ConnectionId) -> Option<PathControl> {
+        self.transport.path_control(id)
+    }
+
+    /// Ends all connections in order, for at most `limit`, and stops. If they all ended, the port is free
+    /// afterwards.
+    pub async fn close(&self, limit: Duration) {
+        self.transport.close(limit).await;
+    }
+
+    /// The floor below, which knows no name service of its own.
+    pub fn transport(&self) -> &transport::Endpoint {
         &self.transport
+    }
+
+    /// The key, if it outlives the endpoint.
+    pub(crate) fn key(&self) -> Option<&SecretKey> {
+        self.guard.key.as_ref()
     }
 }
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("id", &self.transport.id()).finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("id", &self.id()).finish_non_exhaustive()
     }
 }

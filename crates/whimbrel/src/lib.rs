@@ -4,24 +4,45 @@
 //! until somebody closes it, whatever happens to addresses, interfaces and networks underneath: both sides
 //! may move, at the same time, or sleep for hours.
 //!
-//! ```no_run
-//! # async fn run(key: whimbrel::SecretKey) -> Result<(), Box<dyn std::error::Error>> {
-//! use tokio::io::AsyncWriteExt as _;
+//! ```
+//! # async fn run(service: whimbrel::Ticket, key: whimbrel::SecretKey) -> Result<(), Box<dyn std::error::Error>> {
+//! use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+//! use whimbrel::{Allow, Endpoint, ListenOptions};
 //!
-//! let endpoint = whimbrel::Endpoint::builder()
-//!     .identity(key)
-//!     .names("whimbrel:…/192.0.2.1:4480") // the name service's ticket, or ID@names.example.org:4480
+//! // A desk, somewhere.
+//! let desk = Endpoint::builder()
+//!     .identity(key) // or identity_file("…"): names need a key that lasts
+//!     .names(service.clone()) // "whimbrel:…/192.0.2.1:4480", or "ID@names.example.org:4480"
 //!     .bind()
 //!     .await?;
-//! let connection = endpoint.connect("ssh.laptop.user@example.org").await?;
+//! desk.register_user("user@example.org").await?;
+//! let options = ListenOptions::named("echo.desk.user@example.org").allow(Allow::Any);
+//! let mut listener = desk.listen(options).await?;
+//! tokio::spawn(async move {
+//!     while let Some(connection) = listener.accept().await {
+//!         let (mut read, mut write) = connection.accept_stream().await?.into_split();
+//!         tokio::io::copy(&mut read, &mut write).await?;
+//!     }
+//!     Ok::<(), std::io::Error>(())
+//! });
+//!
+//! // A laptop, elsewhere. Both may go anywhere from here on.
+//! let laptop = Endpoint::builder().names(service).bind().await?;
+//! let connection = laptop.connect("echo.desk.user@example.org").await?;
 //! let mut stream = connection.open_stream().await?; // tokio's AsyncRead and AsyncWrite
 //! stream.write_all(b"hello").await?;
-//!
-//! let mut listener = endpoint.listen("web.desk.user@example.org").await?;
-//! while let Some(connection) = listener.accept().await {
-//!     println!("{} is here", connection.peer_id());
-//! }
+//! stream.finish()?;
+//! let mut answer = String::new();
+//! stream.read_to_string(&mut answer).await?;
+//! assert_eq!(answer, "hello");
 //! # Ok(())
+//! # }
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! #     use whimbrel::names::{Admission, Limits, MemoryStore, Service};
+//! #     let own = whimbrel::transport::Endpoint::builder().bind().await?;
+//! #     let service = Service::start(own, MemoryStore::new(), Admission::any(), Limits::default()).await?;
+//! #     run(service.addr().into(), whimbrel::SecretKey::generate()).await
 //! # }
 //! ```
 //!
@@ -32,33 +53,37 @@
 //! | [`Endpoint`] | a process's presence: a key, its sockets, its connections |
 //! | [`Connection`] | the lasting thing between two endpoints: streams, [events](Connection::events), [counters](Connection::stats) |
 //! | [`Stream`] | an ordered, reliable stream of bytes in a connection |
-//! | [`Listener`] | takes the connections that others make |
-//! | [`Name`], [`Ticket`], [`EndpointAddr`] | whom to [connect](Endpoint::connect) to |
-//! | [`SecretKey`], [`EndpointId`] | who somebody is: an Ed25519 key pair |
+//! | [`Listener`] | takes the connections that others make; [`Allow`] and [`Incoming`] say who may |
+//! | [`Name`], [`Ticket`], [`EndpointId`], [`EndpointAddr`] | whom to [connect](Endpoint::connect) to |
+//! | [`SecretKey`], [`Identity`] | who somebody is: an Ed25519 key pair, which can live in a file |
 //!
-//! What is not named here is in [`base`], [`names`] and [`transport`], whose items the ones here are.
+//! What is not named here is in [`base`], [`names`] and [`transport`], whose items the ones here are. Enums
+//! and structs that may grow are `#[non_exhaustive]`; [`Config`] may grow too: write `..Config::default()`.
 
 pub mod blocking;
 mod endpoint;
 mod error;
-mod target;
+mod identity;
+mod users;
 
 pub use endpoint::{Builder, Endpoint};
-pub use error::{BindError, ConnectError, ListenError, TargetError};
-pub use target::{IntoName, IntoTarget};
+pub use error::BindError;
+pub use identity::{Identity, IdentityError};
+pub use users::{Registered, UserError};
 
 pub use whimbrel_base::{
-    ConnectionId, Delegation, EndpointAddr, EndpointId, Name, NameError, NameKind, SecretKey, Ticket,
-    TicketError, UnixTime,
+    ConnectionId, Delegation, EndpointAddr, EndpointId, IntoName, Name, NameError, NameKind, SecretKey,
+    Ticket, TicketError, UnixTime,
 };
 pub use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, ServiceAddressError};
 #[cfg(target_os = "linux")]
 pub use whimbrel_transport::NetlinkMonitor;
 pub use whimbrel_transport::{
-    AddressMonitor, Allow, CloseCode, CloseReason, Config, Connection, ConnectionError, ConnectionEvent,
-    ConnectionStats, HandoverMode, InterfaceKind, InterfaceRule, ListenOptions, Listener, Locator,
-    ManualMonitor, PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf, ResolveError,
-    Resolver, SchedulerKind, SendHalf, Side, Stream, Target,
+    AddressMonitor, Allow, CarrierKind, Carriers, CloseCode, CloseReason, Config, ConnectError, Connection,
+    ConnectionError, ConnectionEvent, ConnectionInfo, ConnectionStats, Events, HandoverMode, Incoming,
+    InterfaceKind, InterfaceRule, IntoTarget, ListenError, ListenOptions, Listener, Locator, ManualMonitor,
+    PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf, ResolveError, Resolver,
+    SchedulerKind, SendHalf, Side, Stream, StreamError, StreamId, Target, TargetError, Watch, Watched,
 };
 
 pub use whimbrel_base as base;

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::*;
-use whimbrel::ManualMonitor;
 use whimbrel::blocking::{Endpoint, Stream};
+use whimbrel::{Allow, ListenOptions, ManualMonitor};
 
 const MOMENT: Duration = Duration::from_millis(100);
 
@@ -281,7 +281,7 @@ fn a_drop_of_a_finished_exchange_is_quick() {
 #[test]
 fn incoming_gives_every_caller_and_ends_with_the_endpoint() {
     let (serving, _at) = endpoint(145, 1);
-    let listener = serving.listen_unnamed().unwrap();
+    let listener = serving.listen(ListenOptions::unnamed().allow(Allow::Any)).unwrap();
     let ticket = listener.ticket();
     let server = thread::spawn(move || {
         let mut served = 0;

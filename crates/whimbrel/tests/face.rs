@@ -58,7 +58,7 @@ async fn a_target_may_be_written_in_many_ways() {
     let builder = Endpoint::builder().identity(key.clone()).names(Ticket::from(addr.clone()));
     let server = builder.monitor(at(net, 1)).bind().await.unwrap();
     assert_eq!(server.id(), key.id());
-    echo(server.listen("anna@example.org").await.unwrap());
+    echo(server.listen(ListenOptions::named("anna@example.org").allow(Allow::Any)).await.unwrap());
 
     let text = format!("{}@{}", addr.id, addr.addrs[0]);
     let client = Endpoint::builder().names(text).monitor(at(net, 2)).bind().await.unwrap();
@@ -85,21 +85,22 @@ async fn what_is_wrong_is_said() {
     let wrong = endpoint.connect("whimbrel:nobody").await.unwrap_err();
     assert!(matches!(wrong, ConnectError::Target(TargetError::Ticket(_))), "{wrong}");
     let wrong = endpoint.connect("anna@example.org").await.unwrap_err();
-    assert!(matches!(wrong, ConnectError::Connect(transport::ConnectError::NoResolver(_))), "{wrong}");
-    let wrong = endpoint.listen("anna").await.unwrap_err();
+    assert!(matches!(wrong, ConnectError::NoResolver(_)), "{wrong}");
+    let wrong = endpoint.listen(ListenOptions::named("anna").allow(Allow::Any)).await.unwrap_err();
     assert!(matches!(wrong, ListenError::Name(_)), "{wrong}");
 
     let service = service(net).await;
-    let named = Endpoint::builder().names(service.addr()).monitor(at(net, 2)).bind().await.unwrap();
+    let lasting = || Endpoint::builder().identity(SecretKey::generate()).names(service.addr());
+    let named = lasting().monitor(at(net, 2)).bind().await.unwrap();
     let wrong = named.connect("anna@example.org").await.unwrap_err();
-    assert!(matches!(wrong, ConnectError::Connect(transport::ConnectError::NotFound(_))), "{wrong}");
+    assert!(matches!(wrong, ConnectError::NotFound(_)), "{wrong}");
 
-    let options = ListenOptions { allow: Allow::only([]), ..ListenOptions::default() };
-    let _listener = named.listen_with("anna@example.org", options).await.unwrap();
-    let other = Endpoint::builder().names(service.addr()).monitor(at(net, 3)).bind().await.unwrap();
+    let options = ListenOptions::named("anna@example.org").allow(Allow::only([]));
+    let _listener = named.listen(options).await.unwrap();
+    let other = lasting().monitor(at(net, 3)).bind().await.unwrap();
     let wrong = other.connect("anna@example.org").await.unwrap_err();
-    assert!(matches!(wrong, ConnectError::Connect(transport::ConnectError::Refused { .. })), "{wrong}");
-    let wrong = other.listen("anna@example.org").await.unwrap_err();
+    assert!(matches!(wrong, ConnectError::Refused { .. }), "{wrong}");
+    let wrong = other.listen(ListenOptions::named("anna@example.org").allow(Allow::Any)).await.unwrap_err();
     assert!(wrong.to_string().contains("belongs to another key"), "{wrong}");
 }
 
@@ -108,8 +109,9 @@ async fn a_connection_outlives_the_endpoints_handles_and_still_follows_the_name(
     let net = 163;
     let service = service(net).await;
     let server_at = at(net, 1);
-    let server = Endpoint::builder().names(service.addr()).monitor(server_at.clone()).bind().await.unwrap();
-    echo(server.listen("anna@example.org").await.unwrap());
+    let server = Endpoint::builder().identity(SecretKey::generate()).names(service.addr());
+    let server = server.monitor(server_at.clone()).bind().await.unwrap();
+    echo(server.listen(ListenOptions::named("anna@example.org").allow(Allow::Any)).await.unwrap());
     let client_at = at(net, 2);
     let client = Endpoint::builder().names(service.addr()).monitor(client_at.clone()).bind().await.unwrap();
     let connection = client.connect("anna@example.org").await.unwrap();

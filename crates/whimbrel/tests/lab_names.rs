@@ -13,7 +13,7 @@ use lab_support::net::{Family, Node, Star};
 use lab_support::traffic::{Echo, Server, Transfer, Way};
 use lab_support::{log, ms, secs};
 use whimbrel::names::{Admission, Limits, MemoryStore, Service};
-use whimbrel::{Connection, Endpoint, SecretKey, transport};
+use whimbrel::{Allow, Connection, Endpoint, ListenOptions, SecretKey, transport};
 use whimbrel_lab::{Block, Direction, Link, Runtime, require};
 
 const NAME: &str = "anna@example.org";
@@ -46,10 +46,12 @@ impl World {
         log();
         let net = Star::with(family, ["client", "server", "names"], delay);
         let names = Names::start(&net.nodes[2]);
-        let bind = |node: &Node| node.wait(Endpoint::builder().names(names.service.addr()).bind()).unwrap();
+        let lasting = || Endpoint::builder().identity(SecretKey::generate());
+        let bind = |node: &Node| node.wait(lasting().names(names.service.addr()).bind()).unwrap();
         let (client, serving) = (bind(&net.nodes[0]), bind(&net.nodes[1]));
-        let listener = net.nodes[1].wait(serving.listen(NAME)).unwrap();
-        let server = Server::with(&net.nodes[1], transport::Endpoint::clone(&serving), listener);
+        let listener =
+            net.nodes[1].wait(serving.listen(ListenOptions::named(NAME).allow(Allow::Any))).unwrap();
+        let server = Server::with(&net.nodes[1], serving.transport().clone(), listener);
         Self { net, names: Some(names), client, server, _server_endpoint: serving }
     }
 

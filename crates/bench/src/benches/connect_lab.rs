@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use whimbrel_base::EndpointAddr;
 use whimbrel_lab::Block;
-use whimbrel_transport::Endpoint;
+use whimbrel_transport::{Allow, Endpoint, ListenOptions};
 
 use super::{Plan, lanes, rotated};
 use crate::contender::sockets;
@@ -157,7 +157,7 @@ fn one(job: &Job) -> Result<(Vec<Trial>, ())> {
 /// Echoes every stream.
 async fn serve() -> Result<Endpoint> {
     let endpoint = Endpoint::builder().bind().await?;
-    let mut listener = endpoint.listen_unnamed().await?;
+    let mut listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
     tokio::spawn(async move {
         while let Some(connection) = listener.accept().await {
             tokio::spawn(async move {

@@ -13,7 +13,7 @@ use serde_json::json;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use whimbrel_lab::{Host, Lab, LinkSpec, Rate};
-use whimbrel_transport::{CarrierKind, Carriers, Config, Endpoint, Listener, Stream};
+use whimbrel_transport::{Allow, CarrierKind, Carriers, Config, Endpoint, ListenOptions, Listener, Stream};
 
 use super::{Plan, schedule};
 use crate::output::Output;
@@ -162,7 +162,7 @@ impl World {
         let (serving, dialling) = (self.server.runtime(WORKERS)?, self.client.runtime(WORKERS)?);
         let (server, listener) = serving.block_on(async {
             let endpoint = Endpoint::builder().bind().await?;
-            let listener = endpoint.listen_unnamed().await?;
+            let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
             anyhow::Ok((endpoint, listener))
         })?;
         serving.spawn(send(listener));

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde_json::json;
 use tokio::task::JoinSet;
-use whimbrel_transport::{Connection, Endpoint};
+use whimbrel_transport::{Allow, Connection, Endpoint, ListenOptions};
 
 use super::Plan;
 use crate::lab::{Ears, Net, Node, Speakers};
@@ -126,7 +126,8 @@ impl World {
         let net = Net::pair(["clients", "server"], RTT, GRAIN)?;
         let [clients, server] = net.nodes();
         let endpoint = server.wait("bind", Endpoint::builder().bind())??;
-        let listener = server.wait("listen", endpoint.listen_unnamed())??;
+        let listener =
+            server.wait("listen", endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)))??;
         let speakers = Speakers::start(server, listener, MESSAGE_EVERY);
         let mut ears = Ears::new(count);
         let endpoints = connect_all(clients, &endpoint, count, &mut ears)?;

@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::sync::watch;
-use whimbrel_transport::{AddressMonitor, AddressSet, NetlinkMonitor};
+use whimbrel_transport::{AddressMonitor, AddressSet, NetlinkMonitor, Watch};
 
 use super::{PORT, sockets};
 use crate::flow::Notes;
@@ -24,7 +23,7 @@ pub(super) struct Client {
     server: SocketAddr,
     /// In order of preference.
     addresses: [IpAddr; 2],
-    host: watch::Receiver<Arc<AddressSet>>,
+    host: Watch<Arc<AddressSet>>,
     _monitor: NetlinkMonitor,
 }
 
@@ -41,16 +40,18 @@ impl Client {
     pub(super) async fn download(&mut self, size: u64, notes: &Notes) -> io::Result<()> {
         let mut received = 0;
         while received < size {
-            let known = self.host.borrow_and_update().clone();
+            let known = self.host.current();
             let Some(&from) = self.addresses.iter().find(|ip| known.contains(**ip)) else {
-                self.host.changed().await.map_err(io::Error::other)?;
+                let addresses = self.addresses;
+                let back = self.host.wait_for(|set| addresses.iter().any(|ip| set.contains(*ip))).await;
+                back.ok_or_else(|| io::Error::other("the addresses are not watched any more"))?;
                 continue;
             };
             let mut host = self.host.clone();
-            let gone = async { host.wait_for(|set| !set.contains(from)).await.map(drop) };
+            let gone = host.wait_for(|set| !set.contains(from));
             tokio::select! {
                 ended = get(self.server, from, size, &mut received, notes) => ended?,
-                gone = gone => gone.map_err(io::Error::other)?,
+                gone = gone => drop(gone.ok_or_else(|| io::Error::other("the addresses are not watched any more"))?),
             }
         }
         Ok(())

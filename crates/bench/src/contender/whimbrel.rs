@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, ensure};
 use whimbrel_base::EndpointAddr;
 use whimbrel_transport::{
-    Carriers, Connection, Endpoint, HandoverMode, InterfaceRule, Listener, PathPolicy, SchedulerKind,
+    Allow, Carriers, Connection, Endpoint, HandoverMode, InterfaceRule, ListenOptions, Listener, PathPolicy,
+    SchedulerKind,
 };
 
 use super::PORT;
@@ -72,7 +73,7 @@ fn these(net: &TwoLinks, links: &[usize]) -> Result<PathPolicy> {
 async fn serve(handler: Handler, setup: Setup, accepted: Arc<Mutex<Option<Connection>>>) -> Result<Endpoint> {
     let builder = Endpoint::builder().port(PORT).scheduler(setup.scheduler).carriers(setup.carriers);
     let endpoint = builder.bind().await?;
-    let listener = endpoint.listen_unnamed().await?;
+    let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
     tokio::spawn(accept_all(listener, handler, accepted, endpoint.clone()));
     Ok(endpoint)
 }

@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use whimbrel_base::EndpointAddr;
-use whimbrel_transport::{Connection, Endpoint, Listener};
+use whimbrel_transport::{Allow, Connection, Endpoint, ListenOptions, Listener};
 
 use super::{Address, BoxFuture, Channel, Handler, LOCALHOST, Start};
 
 pub(super) async fn serve(handler: Handler) -> Result<Address> {
     let endpoint = Endpoint::builder().bind().await?;
-    let mut listener = endpoint.listen_unnamed().await?;
+    let mut listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
     let mut socket = LOCALHOST;
     socket.set_port(endpoint.port());
     let identity = endpoint.id().to_string();

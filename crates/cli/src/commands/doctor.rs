@@ -228,7 +228,7 @@ async fn to_peer(network: &Network, kind: CarrierKind, peer: &Peer) -> Vec<Findi
         check,
         format!("connected in {took} ms to {}, round trip {ms:.1} ms", path.remote.address()),
     );
-    let addresses = network.endpoint.watch_addresses().borrow().clone();
+    let addresses = network.endpoint.watch_addresses().current();
     let local = addresses.addresses.iter().find(|address| address.ip == path.local.ip());
     let interface = local.and_then(|address| address.interface.as_ref()).map(ToString::to_string);
     [Some(reached), interface.and_then(|interface| mtu(&interface))].into_iter().flatten().collect()

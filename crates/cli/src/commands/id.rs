@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
+use whimbrel::{Registered, UserError};
 use whimbrel_base::{Delegation, EndpointId, Name, NameKind, UnixTime};
 
 use crate::failure::Failure;
-use crate::naming::{self, Registered};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration};
 use crate::{identity, output, places};
@@ -104,21 +104,25 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
     let id = identity.key.id();
     match args.action {
         None if args.json => output::json(&json!({
-            "id": id.to_string(), "file": identity.file, "created": identity.created,
+            "id": id.to_string(), "file": identity.file, "created": identity.is_new,
         })),
         None => output::line(id.to_string()),
         Some(Action::Register { user, invite, json }) => {
             let network = Network::start(globals, identity.key, Wish::default()).await?;
-            let registered = naming::register(&network, &user, invite.as_deref()).await;
+            network.resolver()?;
+            let registered = match &invite {
+                Some(code) => network.endpoint.register_user_invited(&user, code).await,
+                None => network.endpoint.register_user(&user).await,
+            };
             network.close().await;
-            let new = match registered? {
-                Registered::New => true,
-                Registered::Already => false,
-                Registered::ForAnother => {
-                    let message =
-                        format!("{user} belongs to another key; choose another name, or use that key");
+            let new = match registered {
+                Ok(Registered::New) => true,
+                Ok(Registered::Already) => false,
+                Err(error @ UserError::Taken(_)) => {
+                    let message = format!("{error}; choose another name, or use that key");
                     return Err(Failure::new(Failure::REFUSED, message).into());
                 }
+                Err(error) => return Err(error).with_context(|| format!("cannot register {user}")),
             };
             if json {
                 return output::json(&json!({ "user": user.to_string(), "id": id.to_string(), "new": new }));
@@ -145,9 +149,11 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
                 )));
             }
             let network = Network::start(globals, identity.key, Wish::default()).await?;
-            let revoked = naming::revoke(&network, &name).await;
+            network.resolver()?;
+            let revoked = network.endpoint.revoke(&name).await;
             network.close().await;
-            let revoked: Vec<String> = revoked?.iter().map(ToString::to_string).collect();
+            let revoked = revoked.with_context(|| format!("cannot revoke {name}"))?;
+            let revoked: Vec<String> = revoked.iter().map(ToString::to_string).collect();
             if json {
                 return output::json(&json!({ "revoked": revoked }));
             }

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde_json::json;
+use whimbrel::{Registered, UserError};
 use whimbrel_base::{Delegation, Name, NameKind, UnixTime};
 use whimbrel_names::{Code, Origin};
 
 use crate::failure::Failure;
 use crate::meeting::{self, Acquaintance, Message, Purpose};
-use crate::naming::{self, Registered};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration};
 use crate::shutdown::Shutdown;
@@ -150,12 +150,12 @@ async fn claim(network: &Network, user: &Name) -> Result<()> {
     if user.kind() != NameKind::User {
         return Err(Failure::usage(format!("{user} is no user's name; that is {}", user.user())));
     }
-    match naming::register(network, user, None).await? {
-        Registered::New | Registered::Already => Ok(()),
-        Registered::ForAnother => {
-            let message = format!("{user} belongs to another key; run this where that key is");
-            Err(Failure::new(Failure::REFUSED, message).into())
+    match network.endpoint.register_user(user).await {
+        Ok(Registered::New | Registered::Already) => Ok(()),
+        Err(error @ UserError::Taken(_)) => {
+            Err(Failure::new(Failure::REFUSED, format!("{error}; run this where that key is")).into())
         }
+        Err(error) => Err(error).with_context(|| format!("cannot register {user}")),
     }
 }
 

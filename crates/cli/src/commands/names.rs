@@ -119,15 +119,18 @@ async fn watch(globals: &Globals, args: Watch) -> Result<()> {
     let _reporter =
         Reporter::start(&network, About::new("names watch", Some(args.name.to_string())), globals.quiet);
     let mut records = resolver.watch(&args.name);
+    let mut record = records.current();
     let result = loop {
-        let record = records.borrow_and_update().clone();
-        if let Some(record) = record
-            && let Err(error) = print(&record, args.json)
+        if let Some(record) = &record
+            && let Err(error) = print(record, args.json)
         {
             break Err(error);
         }
         tokio::select! {
-            changed = records.changed() => if changed.is_err() { break Ok(()) },
+            changed = records.changed() => match changed {
+                Some(newer) => record = newer,
+                None => break Ok(()),
+            },
             _ = shutdown.requested() => break Ok(()),
         }
     };

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
+use whimbrel::Identity;
 
 use super::web::Web;
 use crate::{identity, status};
@@ -72,7 +73,7 @@ impl Stage {
         let web = Web::start(file, rate).await?;
         let subnet = subnet()?;
         let store = at.join("names.redb");
-        let client_id = identity::load_or_create(&at.join("client/identity"))?.key.id().to_string();
+        let client_id = Identity::in_file(at.join("client/identity"))?.key.id().to_string();
 
         let store = store.to_str().context("the directory for temporary files has a strange name")?;
         let serve = ["names", "serve", "--json", "--port", "0", "--store", store, "--allow", "any"];

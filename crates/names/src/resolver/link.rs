@@ -42,7 +42,6 @@ pub(super) async fn run(core: Arc<Core>, endpoint: Endpoint, service: ServiceAdd
         // A connection that is lost can't be made anew without an endpoint.
         let Some(present) = endpoint.take() else { break };
         let mut addresses = present.watch_addresses();
-        addresses.mark_unchanged();
         let (outcome, kept) = link.connect_and_serve(present).await;
         endpoint = kept;
         match outcome {
@@ -58,7 +57,7 @@ pub(super) async fn run(core: Arc<Core>, endpoint: Endpoint, service: ServiceAdd
         tokio::select! {
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
             // Another network: the service may be reachable at once.
-            Ok(()) = addresses.changed() => pause = FIRST_PAUSE,
+            Some(_) = addresses.changed() => pause = FIRST_PAUSE,
         }
     }
     link.core.end();

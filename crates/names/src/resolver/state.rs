@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use whimbrel_base::{Name, SignedRecord};
-use whimbrel_transport::Connection;
+use whimbrel_transport::{Connection, Watch, Watched};
 
 use super::{ANSWER_LIMIT, AskError, verified};
 use crate::error::ErrorCode;
@@ -49,7 +49,7 @@ struct State {
     asked: BTreeMap<u64, Asked>,
     /// Numbers of what was not written to this connection yet.
     queue: VecDeque<u64>,
-    watches: HashMap<Name, Watched>,
+    watches: HashMap<Name, Watching>,
     published: Publications,
     /// How many need the connection itself.
     wanted: usize,
@@ -59,8 +59,8 @@ struct State {
     ended: bool,
 }
 
-struct Watched {
-    news: Arc<watch::Sender<Option<SignedRecord>>>,
+struct Watching {
+    news: Arc<Watched<Option<SignedRecord>>>,
     /// The number of the request that began the watch on this connection.
     number: Option<u64>,
     /// The service had no room: when to try again.
@@ -138,23 +138,23 @@ impl Core {
         self.state().published.lease(user)
     }
 
-    pub(super) fn watch(self: &Arc<Self>, name: &Name) -> watch::Receiver<Option<SignedRecord>> {
+    pub(super) fn watch(self: &Arc<Self>, name: &Name) -> Watch<Option<SignedRecord>> {
         let mut state = self.state();
         if let Some(watched) = state.watches.get(name) {
-            let mut news = watched.news.subscribe();
-            if news.borrow().is_some() {
-                // News to this receiver.
-                news.mark_changed();
+            let mut news = watched.news.watch();
+            if news.current().is_some() {
+                // News to this watch.
+                news.renew();
             }
             return news;
         }
-        let (sender, news) = watch::channel(None);
+        let sender = Arc::new(Watched::new(None));
+        let news = sender.watch();
         if state.ended || state.watches.len() >= MAX_WATCHES {
             tracing::warn!(%name, "not watched: too much is watched already, or the endpoint is closed");
             return news;
         }
-        let sender = Arc::new(sender);
-        let mut watched = Watched { news: sender.clone(), number: None, retry: None };
+        let mut watched = Watching { news: sender.clone(), number: None, retry: None };
         watched.number = Some(state.enqueue(Request::Watch { name: name.clone(), after: None }));
         state.watches.insert(name.clone(), watched);
         drop(state);
@@ -166,8 +166,7 @@ impl Core {
     /// A record that was looked up, or a newer one of the same endpoint that a watch brought.
     pub(super) fn newest(&self, found: SignedRecord) -> SignedRecord {
         let state = self.state();
-        let watched =
-            state.watches.get(&found.record().name).and_then(|watched| watched.news.borrow().clone());
+        let watched = state.watches.get(&found.record().name).and_then(|watched| watched.news.current());
         let is_newer = |watched: &SignedRecord| {
             let (watched, found) = (watched.record(), found.record());
             watched.id == found.id && watched.sequence > found.sequence
@@ -176,15 +175,15 @@ impl Core {
     }
 
     /// Ends a watch when nobody receives it any more.
-    async fn end_watch(self: Arc<Self>, name: Name, news: Arc<watch::Sender<Option<SignedRecord>>>) {
+    async fn end_watch(self: Arc<Self>, name: Name, news: Arc<Watched<Option<SignedRecord>>>) {
         loop {
-            news.closed().await;
+            news.unwatched().await;
             let mut state = self.state();
             if state.ended {
                 return;
             }
             // Somebody may have begun to receive it meanwhile.
-            if news.receiver_count() == 0 {
+            if !news.is_watched() {
                 if let Some(watch) = state.watches.remove(&name).and_then(|watched| watched.number) {
                     state.end_watch(watch);
                 }
@@ -459,16 +458,16 @@ impl State {
     }
 }
 
-impl Watched {
+impl Watching {
     /// Begins the watch behind the newest record that is known.
     fn begin(&mut self, name: &Name, state: &mut State) {
-        let after = self.news.borrow().as_ref().map(|record| record.record().sequence);
+        let after = self.news.current().as_ref().map(|record| record.record().sequence);
         self.retry = None;
         self.number = Some(state.enqueue(Request::Watch { name: name.clone(), after }));
     }
 
     fn tell(&self, record: SignedRecord) {
-        self.news.send_if_modified(|newest| {
+        self.news.update_if(|newest| {
             let news =
                 newest.as_ref().is_none_or(|newest| newest.record().sequence < record.record().sequence);
             if news {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use whimbrel_base::{Name, Record, SecretKey, SignedRecord, UnixTime, next_sequence};
 use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, encode};
 use whimbrel_names::{Admission, Limits, NameResolver, Service, Store};
-use whimbrel_transport::{Connection, Endpoint, ManualMonitor, Stream};
+use whimbrel_transport::{Connection, Endpoint, ManualMonitor, Stream, Watch};
 
 /// The service's, and none that the system gives to outgoing connections: it must be free when the service
 /// comes back.
@@ -193,7 +193,6 @@ pub async fn say(stream: &mut Stream, what: &[u8]) {
 }
 
 /// The next record that a watch brings.
-pub async fn next(watch: &mut tokio::sync::watch::Receiver<Option<SignedRecord>>) -> SignedRecord {
-    tokio::time::timeout(PATIENCE, watch.changed()).await.expect("no push in time").unwrap();
-    watch.borrow_and_update().clone().unwrap()
+pub async fn next(watch: &mut Watch<Option<SignedRecord>>) -> SignedRecord {
+    tokio::time::timeout(PATIENCE, watch.changed()).await.expect("no push in time").unwrap().unwrap()
 }

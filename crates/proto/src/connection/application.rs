@@ -8,7 +8,7 @@ use crate::frame::MAX_ADDRESSES;
 use crate::handover::Priority;
 use crate::ids::StreamId;
 use crate::session::Read;
-use crate::stream::Pace;
+use crate::stream::{Chunk, Pace};
 
 impl Connection {
     /// Opens a stream. `None` when the peer's limit is reached; [`Event::StreamsAvailable`](crate::Event)
@@ -70,7 +70,31 @@ impl Connection {
             self.session.check_open()?;
         }
         let pace = self.pace();
-        match self.session.streams.read(id, buf, &pace) {
+        let found = self.session.streams.read(id, buf, &pace);
+        self.found(id, found)
+    }
+
+    /// Gives the next bytes of a stream away without a copy: at most as many as a segment's worth, in the
+    /// memory that they arrived in. Otherwise as [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_chunk(&mut self, id: StreamId) -> Result<Read<Chunk>, StreamError> {
+        if !self.session.ending.is_closed() {
+            self.session.check_open()?;
+        }
+        let pace = self.pace();
+        let found = self.session.streams.read_chunk(id, &pace);
+        self.found(id, found)
+    }
+
+    /// What a read says: nothing more comes once the connection is over.
+    fn found<T>(
+        &self,
+        id: StreamId,
+        found: Option<Result<Read<T>, StreamError>>,
+    ) -> Result<Read<T>, StreamError> {
+        match found {
             Some(Ok(Read::Blocked)) => self.session.check_open().map(|()| Read::Blocked),
             Some(found) => found,
             None => self.session.check_open().and(Err(StreamError::Closed(id))),

@@ -75,6 +75,34 @@ impl Pool {
     }
 }
 
+/// Bytes of a stream in the order that they were sent, in the memory that they arrived in; it goes back to the
+/// endpoint's [`Pool`] when this is dropped.
+#[derive(Debug)]
+pub struct Chunk {
+    data: Vec<u8>,
+    /// Bytes that were read before.
+    taken: usize,
+    pool: Pool,
+}
+
+impl Chunk {
+    pub(crate) fn new(data: Vec<u8>, taken: usize, pool: &Pool) -> Self {
+        Self { data, taken, pool: pool.clone() }
+    }
+}
+
+impl AsRef<[u8]> for Chunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.data[self.taken..]
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.pool.give_chunk(std::mem::take(&mut self.data));
+    }
+}
+
 impl Default for Pool {
     fn default() -> Self {
         let (blocks, chunks) = (Shelf::new(BLOCK, BLOCKS_KEPT), Shelf::new(CHUNK, CHUNKS_KEPT));

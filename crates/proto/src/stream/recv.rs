@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::error::{CloseCode, ProtocolError};
 use crate::ids::StreamId;
-use crate::stream::pool::{CHUNK, Pool};
+use crate::stream::pool::{CHUNK, Chunk, Pool};
 use crate::stream::window::{Pace, Window};
 
 /// More separate pieces than this in one stream's window is an attack on our memory.
@@ -14,9 +14,9 @@ const MAX_PIECES: usize = 4096;
 
 /// What a read found.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum RecvRead {
-    /// So many bytes were copied.
-    Data(usize),
+pub(crate) enum RecvRead<T = usize> {
+    /// Bytes, or how many were copied.
+    Data(T),
     /// Nothing now.
     Blocked,
     /// The end.
@@ -211,6 +211,21 @@ impl Recv {
         if copied > 0 {
             return RecvRead::Data(copied);
         }
+        self.nothing()
+    }
+
+    /// Gives the next in-order bytes away: as many as are in one piece.
+    pub(crate) fn read_chunk(&mut self, pool: &Pool) -> RecvRead<Chunk> {
+        let Some(data) = self.ready.pop_front() else {
+            return self.nothing();
+        };
+        let chunk = Chunk::new(data, std::mem::take(&mut self.taken), pool);
+        self.consumed += chunk.as_ref().len() as u64;
+        RecvRead::Data(chunk)
+    }
+
+    /// Why there is nothing to read.
+    fn nothing<T>(&mut self) -> RecvRead<T> {
         if let Some(code) = self.reset {
             self.seen_end = true;
             return RecvRead::Reset(code);
@@ -331,6 +346,26 @@ mod tests {
         recv.insert(&Pool::default(), ID, 0, b"abc", true).unwrap();
         assert_eq!(recv.insert(&Pool::default(), ID, 3, b"d", false), Err(ProtocolError::FinalSize(ID)));
         assert_eq!(recv.insert(&Pool::default(), ID, 0, b"ab", true), Err(ProtocolError::FinalSize(ID)));
+    }
+
+    #[test]
+    fn chunks_and_copies_give_the_bytes_in_turn() {
+        let (pool, mut recv) = (Pool::default(), Recv::new(u64::MAX));
+        let data: Vec<u8> = (0..3 * CHUNK + 5).map(|i| (i % 251) as u8).collect();
+        data.chunks(1000).enumerate().for_each(|(i, piece)| {
+            recv.insert(&pool, ID, i as u64 * 1000, piece, false).unwrap();
+        });
+        recv.insert(&pool, ID, data.len() as u64, &[], true).unwrap();
+        let mut got = vec![0; 7];
+        assert_eq!(recv.read(&pool, &mut got), RecvRead::Data(7));
+        let mut chunks = Vec::new();
+        while let RecvRead::Data(chunk) = recv.read_chunk(&pool) {
+            got.extend_from_slice(chunk.as_ref());
+            chunks.push(chunk);
+        }
+        assert_eq!(got, data);
+        assert_eq!(recv.consumed(), data.len() as u64);
+        assert!(matches!(recv.read_chunk(&pool), RecvRead::Fin));
     }
 
     #[test]

@@ -88,6 +88,10 @@ impl Arrival for Arrived {
         peer(&self.connection)
     }
 
+    fn remote(&self) -> SocketAddr {
+        self.connection.remote_address()
+    }
+
     fn plaintext(&self) -> &[u8] {
         &self.plaintext
     }

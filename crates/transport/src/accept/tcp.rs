@@ -157,6 +157,10 @@ impl Arrival for Incoming {
         self.tls.peer()
     }
 
+    fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
     fn plaintext(&self) -> &[u8] {
         &self.plaintext
     }

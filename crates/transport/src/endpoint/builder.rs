@@ -15,6 +15,7 @@ use crate::announce::Announcements;
 use crate::carrier::Carriers;
 use crate::carrier::quic::QuicConfig;
 use crate::config::Config;
+use crate::deciding::Deciding;
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::BindError;
 use crate::half_open::HalfOpen;
@@ -44,7 +45,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The identity; a fresh one by default.
+    /// The identity. By default a fresh one, which can't have names registered for it.
     #[must_use]
     pub fn secret_key(mut self, key: SecretKey) -> Self {
         self.key = Some(key);
@@ -136,13 +137,14 @@ impl Builder {
     /// [`BindError`] when a socket cannot be bound or addresses cannot be watched.
     pub async fn bind(self) -> Result<Endpoint, BindError> {
         let config = self.merged();
+        let is_fleeting = self.key.is_none();
         let key = self.key.unwrap_or_else(SecretKey::generate);
         let monitor = match self.monitor {
             Some(monitor) => monitor,
             None => system_monitor().await.map_err(BindError::Monitor)?,
         };
         let plan = BindPlan { ip: self.ip, port: self.port };
-        let mut addresses = monitor.watch();
+        let mut addresses = monitor.watch().0;
         let set = addresses.borrow_and_update().clone();
         let ips = plan.addresses(&set, monitor.is_exclusive());
         let tls = TlsIdentity::new(&key)?;
@@ -155,6 +157,7 @@ impl Builder {
             };
             let inner = Arc::new(EndpointCore {
                 id: key.id(),
+                is_fleeting,
                 tls: tls.clone(),
                 quic: quic.clone(),
                 reach: Arc::default(),
@@ -173,6 +176,7 @@ impl Builder {
                 pool: whimbrel_proto::Pool::default(),
                 registry: Registry::new(config.limits()),
                 listeners: Listeners::default(),
+                deciding: Deciding::default(),
                 half_open: HalfOpen::default(),
                 closed: AtomicBool::new(false),
                 tasks: Mutex::new(Vec::new()),

@@ -1,8 +1,10 @@
-//! Whom to connect to.
+//! Whom to connect to, as programs have it at hand.
 
-use whimbrel_base::{EndpointAddr, Name, Ticket};
+use whimbrel_base::{EndpointAddr, EndpointId, Name, Ticket};
 
-/// Whom to connect to: a [`Name`], an [`EndpointAddr`] or a [`Ticket`].
+use crate::error::TargetError;
+
+/// Whom to connect to: a [`Name`], a [`Ticket`], an [`EndpointId`] or an [`EndpointAddr`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target(pub(super) Whom);
 
@@ -11,6 +13,8 @@ pub struct Target(pub(super) Whom);
 pub(super) enum Whom {
     /// Its name, to be looked up.
     Name(Name),
+    /// Its key, to be looked up.
+    Id(EndpointId),
     /// Its key and where it may be; perhaps the name that it is to be asked for.
     Addr(EndpointAddr, Option<Name>),
 }
@@ -21,9 +25,9 @@ impl From<Name> for Target {
     }
 }
 
-impl From<&Name> for Target {
-    fn from(name: &Name) -> Self {
-        name.clone().into()
+impl From<EndpointId> for Target {
+    fn from(id: EndpointId) -> Self {
+        Self(Whom::Id(id))
     }
 }
 
@@ -36,5 +40,78 @@ impl From<EndpointAddr> for Target {
 impl From<Ticket> for Target {
     fn from(ticket: Ticket) -> Self {
         Self(Whom::Addr(ticket.to_endpoint_addr(), ticket.name().cloned()))
+    }
+}
+
+/// What says whom to connect to: a [`Target`], any of what a target is made of, or a text of it.
+pub trait IntoTarget {
+    /// The target.
+    ///
+    /// # Errors
+    /// [`TargetError`] when a text is no name, no ticket and no id.
+    fn into_target(self) -> Result<Target, TargetError>;
+}
+
+impl IntoTarget for &str {
+    fn into_target(self) -> Result<Target, TargetError> {
+        let text = self.trim();
+        if text.starts_with("whimbrel:") {
+            return Ok(text.parse::<Ticket>()?.into());
+        }
+        if let Ok(id) = text.parse::<EndpointId>() {
+            return Ok(id.into());
+        }
+        let name = text.parse::<Name>();
+        name.map(Target::from).map_err(|source| TargetError::Name { text: text.to_owned(), source })
+    }
+}
+
+impl IntoTarget for String {
+    fn into_target(self) -> Result<Target, TargetError> {
+        self.as_str().into_target()
+    }
+}
+
+impl IntoTarget for &String {
+    fn into_target(self) -> Result<Target, TargetError> {
+        self.as_str().into_target()
+    }
+}
+
+macro_rules! into_target {
+    ($($kind:ty),*) => {$(
+        impl IntoTarget for $kind {
+            fn into_target(self) -> Result<Target, TargetError> {
+                Ok(self.into())
+            }
+        }
+
+        impl IntoTarget for &$kind {
+            fn into_target(self) -> Result<Target, TargetError> {
+                Ok(self.clone().into())
+            }
+        }
+    )*};
+}
+
+into_target!(Name, Ticket, EndpointId, EndpointAddr, Target);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_a_name_a_ticket_or_an_id() {
+        let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
+        let ticket = Ticket::new(id, ["192.0.2.1:4480".parse().unwrap()], None);
+        let texts = ["ssh.laptop.user@example.org".to_owned(), ticket.to_string(), format!(" {id}\n")];
+        let targets = texts.map(|text| text.into_target().unwrap().0);
+        assert!(matches!(&targets[0], Whom::Name(name) if name.local() == "ssh.laptop.user"));
+        assert_eq!(targets[1], Target::from(ticket).0);
+        assert_eq!(targets[2], Whom::Id(id));
+        let error = "nobody".into_target().unwrap_err().to_string();
+        assert!(error.starts_with("\"nobody\" is no name"), "{error}");
+        assert!(matches!("whimbrel:x".into_target(), Err(TargetError::Ticket(_))));
     }
 }

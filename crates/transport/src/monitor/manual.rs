@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
 use super::{AddressMonitor, AddressSet, LocalAddress};
+use crate::watch::{Watch, Watched};
 
 /// Reports what it is told. For demos and tests.
 ///
@@ -14,24 +13,24 @@ use super::{AddressMonitor, AddressSet, LocalAddress};
 /// let monitor = ManualMonitor::new(["127.0.0.2".parse().unwrap()]);
 /// let watch = monitor.watch();
 /// monitor.set(["127.0.0.3".parse().unwrap()]);
-/// assert!(watch.borrow().contains("127.0.0.3".parse().unwrap()));
+/// assert!(watch.current().contains("127.0.0.3".parse().unwrap()));
 /// ```
 #[derive(Debug, Clone)]
 pub struct ManualMonitor {
-    sender: Arc<watch::Sender<Arc<AddressSet>>>,
+    present: Arc<Watched<Arc<AddressSet>>>,
 }
 
 impl ManualMonitor {
     /// Starts with these addresses.
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let set = AddressSet { addresses: local(addresses), ..AddressSet::default() };
-        Self { sender: Arc::new(watch::Sender::new(Arc::new(set))) }
+        Self { present: Arc::new(Watched::new(Arc::new(set))) }
     }
 
     /// Replaces the addresses: those left out are lost at once.
     pub fn set(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         let addresses = local(addresses);
-        self.sender.send_modify(|set| {
+        self.present.update(|set| {
             *set = Arc::new(AddressSet { addresses, ..AddressSet::clone(set) });
         });
     }
@@ -40,14 +39,14 @@ impl ManualMonitor {
     /// link.
     pub fn set_local(&self, addresses: impl IntoIterator<Item = LocalAddress>) {
         let addresses: Vec<LocalAddress> = addresses.into_iter().collect();
-        self.sender.send_modify(|set| {
+        self.present.update(|set| {
             *set = Arc::new(AddressSet { addresses, ..AddressSet::clone(set) });
         });
     }
 
     /// Pretends that the host woke from sleep.
     pub fn wake(&self) {
-        self.sender.send_modify(|set| {
+        self.present.update(|set| {
             *set = Arc::new(AddressSet { wakes: set.wakes + 1, ..AddressSet::clone(set) });
         });
     }
@@ -58,8 +57,8 @@ fn local(addresses: impl IntoIterator<Item = IpAddr>) -> Vec<LocalAddress> {
 }
 
 impl AddressMonitor for ManualMonitor {
-    fn watch(&self) -> watch::Receiver<Arc<AddressSet>> {
-        self.sender.subscribe()
+    fn watch(&self) -> Watch<Arc<AddressSet>> {
+        self.present.watch()
     }
 
     fn is_exclusive(&self) -> bool {

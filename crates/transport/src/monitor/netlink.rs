@@ -19,6 +19,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::sleep::SleepDetector;
+use crate::watch::Watch;
+
 use super::{AddressMonitor, AddressSet, LocalAddress};
 
 /// New addresses often come in groups (IPv4, several IPv6), microseconds apart: report them together.
@@ -62,8 +64,8 @@ impl Drop for NetlinkMonitor {
 }
 
 impl AddressMonitor for NetlinkMonitor {
-    fn watch(&self) -> watch::Receiver<Arc<AddressSet>> {
-        self.receiver.clone()
+    fn watch(&self) -> Watch<Arc<AddressSet>> {
+        Watch::begin(&self.receiver)
     }
 }
 

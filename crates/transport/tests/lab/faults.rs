@@ -226,7 +226,7 @@ fn what_is_kept_for_a_killed_client_is_given_up_when_its_linger_time_ends() {
     // silent.
     let is_settled = || {
         let mut connections = server.endpoint.connections().into_iter();
-        connections.all(|(_, _, _, stats)| stats.paths.iter().all(|path| path.carrier == CarrierKind::Tcp))
+        connections.all(|info| info.stats.paths.iter().all(|path| path.carrier == CarrierKind::Tcp))
     };
     net.server.wait(async {
         while !is_settled() {

@@ -44,7 +44,7 @@ fn transfers(client: Carriers, server: Carriers, expected: CarrierKind) {
     up.finish(&net.client);
     Transfer::start(&net.client, &connection, &server, Way::Down, TOTAL).finish(&net.client);
     assert_eq!(carrier(&connection), expected);
-    assert_eq!(server.endpoint.connections()[0].3.paths[0].carrier, expected);
+    assert_eq!(server.endpoint.connections()[0].stats.paths[0].carrier, expected);
 }
 
 #[test]

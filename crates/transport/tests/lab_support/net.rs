@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use tokio::sync::broadcast;
 use whimbrel_lab::{Host, Lab, Link, LinkSpec, Rate, Runtime};
-use whimbrel_transport::{Builder, Connection, ConnectionEvent, Endpoint};
+use whimbrel_transport::{Builder, Connection, ConnectionEvent, Endpoint, Events};
 
 use super::{log, ms, secs};
 
@@ -288,7 +287,7 @@ impl Star {
 
 /// What happened to a connection while something was done, told from its events.
 pub(crate) struct Watch {
-    events: broadcast::Receiver<ConnectionEvent>,
+    events: Events,
 }
 
 impl Watch {
@@ -298,10 +297,9 @@ impl Watch {
 
     pub(crate) async fn next(&mut self, wanted: impl Fn(&ConnectionEvent) -> bool) -> ConnectionEvent {
         loop {
-            match self.events.recv().await {
-                Ok(event) if wanted(&event) => return event,
-                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(error) => panic!("no more events: {error}"),
+            let event = self.events.next().await.unwrap_or_else(|| panic!("no more events"));
+            if wanted(&event) {
+                return event;
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use whimbrel_base::{SecretKey, Ticket};
 use whimbrel_lab::HostChild;
-use whimbrel_transport::{Endpoint, Target};
+use whimbrel_transport::{Allow, Endpoint, ListenOptions, Target};
 
 use super::net::Node;
 use super::traffic::{Meter, serve};
@@ -66,7 +66,7 @@ fn ready(what: &str) {
 async fn run_server(key: u8, port: u16) {
     let key = SecretKey::from_bytes(&[key; 32]);
     let endpoint = Endpoint::builder().secret_key(key).port(port).bind().await.unwrap();
-    let mut listener = endpoint.listen_unnamed().await.unwrap();
+    let mut listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
     ready(&Ticket::from(endpoint.addr()).to_string());
     while let Some(connection) = listener.accept().await {
         tokio::spawn(serve(connection, Meter::default()));

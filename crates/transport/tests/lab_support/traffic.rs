@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use whimbrel_transport::{Connection, Endpoint, Listener, RecvHalf, SendHalf, Stream};
+use whimbrel_transport::{Allow, Connection, Endpoint, ListenOptions, Listener, RecvHalf, SendHalf, Stream};
 
 use super::net::{LIMIT, Node};
 
@@ -136,7 +136,7 @@ impl Drop for Server {
 impl Server {
     /// Starts on an endpoint without a name.
     pub(crate) fn start(node: &Node, endpoint: Endpoint) -> Self {
-        let listener = node.wait(endpoint.listen_unnamed()).unwrap();
+        let listener = node.wait(endpoint.listen(ListenOptions::unnamed().allow(Allow::Any))).unwrap();
         Self::with(node, endpoint, listener)
     }
 

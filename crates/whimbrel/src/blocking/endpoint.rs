@@ -1,20 +1,24 @@
 //! Endpoints for programs without an async runtime.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use whimbrel_base::{EndpointId, Ticket};
-use whimbrel_transport::{Connection, ListenOptions, Target};
+use whimbrel_base::{EndpointId, IntoName, Name, Ticket};
+use whimbrel_transport::{ConnectError, Connection, IntoTarget, ListenOptions, Target};
 
 use super::runtime;
 use super::{Listener, Stream};
-use crate::error::{ConnectError, ListenError};
-use crate::target::{IntoName, IntoTarget};
+use crate::users::{Registered, UserError};
 
 /// The environment variable that says where the name service of the [default
 /// endpoint](Endpoint::process_default) is.
 pub const NAMES_VARIABLE: &str = "WHIMBREL_NAMES";
+
+/// The environment variable that names the [file](crate::Identity::in_file) with the key of the [default
+/// endpoint](Endpoint::process_default).
+pub const IDENTITY_VARIABLE: &str = "WHIMBREL_IDENTITY";
 
 static DEFAULT: Mutex<Option<Endpoint>> = Mutex::new(None);
 
@@ -34,8 +38,9 @@ impl Endpoint {
         Ok(Self { endpoint })
     }
 
-    /// The endpoint that [`Stream::connect`] and [`Listener::bind`] use. The first use makes one: with a
-    /// fresh key, and the name service that the environment variable `WHIMBREL_NAMES` says.
+    /// The endpoint that [`Stream::connect`] and [`Listener::bind`] use. The first use makes one, with what
+    /// two environment variables say: `WHIMBREL_NAMES` the name service, `WHIMBREL_IDENTITY` the file with the
+    /// key. Without a file the key is a fresh one, and no name can be listened for.
     ///
     /// # Errors
     /// [`BindError`](crate::BindError), wrapped, when it can't be made.
@@ -47,6 +52,9 @@ impl Endpoint {
         let mut builder = crate::Endpoint::builder();
         if let Ok(names) = std::env::var(NAMES_VARIABLE) {
             builder = builder.names(names);
+        }
+        if let Some(file) = std::env::var_os(IDENTITY_VARIABLE) {
+            builder = builder.identity_file(PathBuf::from(file));
         }
         let endpoint = Self::bind(builder)?;
         *default = Some(endpoint.clone());
@@ -83,34 +91,24 @@ impl Endpoint {
         })?
     }
 
-    /// Listens under a name, for everybody.
+    /// Listens, with options that say under which name and for whom.
     ///
     /// # Errors
-    /// [`ListenError`], wrapped.
-    pub fn listen(&self, name: impl IntoName) -> io::Result<Listener> {
-        self.listen_with(name, ListenOptions::default())
-    }
-
-    /// Listens under a name, for those who are [allowed](ListenOptions::allow).
-    ///
-    /// # Errors
-    /// [`ListenError`], wrapped.
-    pub fn listen_with(&self, name: impl IntoName, options: ListenOptions) -> io::Result<Listener> {
-        let name = name.into_name().map_err(ListenError::from)?;
+    /// [`ListenError`](crate::ListenError), wrapped.
+    pub fn listen(&self, options: ListenOptions) -> io::Result<Listener> {
         let endpoint = self.endpoint.clone();
-        let listener = runtime::run(async move { endpoint.listen_with(name, options).await })??;
+        let listener = runtime::run(async move { endpoint.listen(options).await })??;
         Listener::start(self.clone(), listener)
     }
 
-    /// Listens for those who have this endpoint's [ticket](Self::ticket).
+    /// Registers a user name for this endpoint's key; see [`crate::Endpoint::register_user`].
     ///
     /// # Errors
-    /// [`ListenError`], wrapped.
-    pub fn listen_unnamed(&self) -> io::Result<Listener> {
+    /// [`UserError`], wrapped.
+    pub fn register_user(&self, user: impl IntoName) -> io::Result<Registered> {
+        let user: Name = user.into_name().map_err(UserError::from)?;
         let endpoint = self.endpoint.clone();
-        let listener =
-            runtime::run(async move { endpoint.listen_unnamed().await })?.map_err(ListenError::from)?;
-        Listener::start(self.clone(), listener)
+        Ok(runtime::run(async move { endpoint.register_user(user).await })??)
     }
 
     /// Who this is.

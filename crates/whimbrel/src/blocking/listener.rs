@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointId, Name, Ticket};
-use whimbrel_transport::{self as transport, Connection};
+use whimbrel_transport::{self as transport, Connection, ListenOptions};
 
 use super::wait::block;
 use super::{Endpoint, Stream, runtime};
-use crate::target::IntoName;
 
 /// Streams that wait to be accepted. Further ones wait with their peers.
 const BACKLOG: usize = 128;
@@ -28,12 +27,12 @@ struct Inner {
 }
 
 impl Listener {
-    /// Listens under a name with the process's [default endpoint](Endpoint::process_default).
+    /// Listens with the process's [default endpoint](Endpoint::process_default).
     ///
     /// # Errors
     /// [`ListenError`](crate::ListenError) or [`BindError`](crate::BindError), wrapped.
-    pub fn bind(name: impl IntoName) -> io::Result<Self> {
-        Endpoint::process_default()?.listen(name)
+    pub fn bind(options: ListenOptions) -> io::Result<Self> {
+        Endpoint::process_default()?.listen(options)
     }
 
     pub(super) fn start(endpoint: Endpoint, listener: transport::Listener) -> io::Result<Self> {

@@ -10,11 +10,10 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use whimbrel_base::{EndpointId, Name};
-use whimbrel_transport::{self as transport, CloseCode, Connection};
+use whimbrel_transport::{self as transport, CloseCode, Connection, IntoTarget};
 
 use super::wait::{Turns, block};
 use super::{Endpoint, runtime};
-use crate::target::IntoTarget;
 
 /// How long a drop waits for the peer to have everything, unless [told otherwise](Stream::set_linger).
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(10);

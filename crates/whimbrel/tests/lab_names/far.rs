@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use whimbrel::{Allow, ListenOptions, SecretKey};
 use whimbrel_lab::{Block, require};
 
 use super::lab_support::ms;
@@ -127,10 +128,11 @@ fn a_name_is_published_in_two_round_trips_and_a_further_one_in_one() {
     let world = far();
     let node = world.client_node();
     let service = world.names.as_ref().unwrap().service.addr();
-    let endpoint = node.wait(Endpoint::builder().names(service).bind()).unwrap();
+    let endpoint =
+        node.wait(Endpoint::builder().identity(SecretKey::generate()).names(service).bind()).unwrap();
     for (name, least) in [("first@example.org", RTT * 2), ("second@example.org", RTT)] {
         let began = Instant::now();
-        let listener = node.wait(endpoint.listen(name)).unwrap();
+        let listener = node.wait(endpoint.listen(ListenOptions::named(name).allow(Allow::Any))).unwrap();
         at_most(name, began.elapsed(), least);
         drop(listener);
     }

@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-use whimbrel::ManualMonitor;
 use whimbrel::blocking::{Endpoint, Listener, Stream};
+use whimbrel::{Allow, ListenOptions, ManualMonitor};
 
 pub fn ip(net: u8, host: u8) -> IpAddr {
     IpAddr::from([127, 0, net, host])
@@ -28,7 +28,7 @@ pub struct Pair {
 /// Both ends of a stream.
 pub fn pair(net: u8) -> Pair {
     let ((serving, server_at), (calling, client_at)) = (endpoint(net, 1), endpoint(net, 2));
-    let listener = serving.listen_unnamed().unwrap();
+    let listener = serving.listen(ListenOptions::unnamed().allow(Allow::Any)).unwrap();
     let client = calling.connect(listener.ticket()).unwrap();
     let (server, peer) = listener.accept().unwrap();
     assert_eq!((peer, client.peer_id()), (client.local_id(), server.local_id()));

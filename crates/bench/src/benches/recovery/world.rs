@@ -10,7 +10,7 @@ use whimbrel::{Endpoint, SecretKey};
 use whimbrel_base::{Name, SignedRecord};
 use whimbrel_lab::Block;
 use whimbrel_names::{Admission, Limits, MemoryStore, Service};
-use whimbrel_transport::{self as transport, Config, Resolver};
+use whimbrel_transport::{self as transport, Allow, Config, ListenOptions, Resolver};
 
 use super::{CALM, CALM_RTTS, Condition, MESSAGE_EVERY, Mover, RecordTimes, millis};
 use crate::lab::{Ears, LIMIT, Net, Node, Speakers};
@@ -42,11 +42,13 @@ impl World {
         let service = Arc::new(names.wait("start the name service", start_service())??);
         let bind = |node: &Node| -> Result<Endpoint> {
             let config = Config { carriers: condition.carriers(), ..Config::default() };
-            let builder = Endpoint::builder().config(config).names(service.addr());
+            let builder =
+                Endpoint::builder().identity(SecretKey::generate()).config(config).names(service.addr());
             Ok(node.wait("bind", builder.bind())??)
         };
         let endpoints = [bind(client)?, bind(server)?, bind(bystander)?];
-        let listener = server.wait("listen", endpoints[1].listen(NAME))??;
+        let listener =
+            server.wait("listen", endpoints[1].listen(ListenOptions::named(NAME).allow(Allow::Any)))??;
         let speakers = Speakers::start(server, listener, MESSAGE_EVERY);
         let stored = Records::stored(names, service.clone(), name.clone());
         let pushed = Records::pushed(bystander, &endpoints[2], &name)?;
@@ -152,9 +154,8 @@ impl Records {
         let mut records = endpoint.names().context("no resolver")?.watch(name);
         let (sender, receiver) = watch::channel(None);
         node.runtime.spawn(async move {
-            while records.changed().await.is_ok() {
+            while let Some(record) = records.changed().await {
                 let now = Instant::now();
-                let record = records.borrow_and_update().clone();
                 sender.send_replace(record.map(|record| (record, now)));
             }
         });

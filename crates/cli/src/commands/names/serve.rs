@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
+use whimbrel::Identity;
 use whimbrel_base::EndpointId;
 use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Rule, Service};
 
@@ -84,7 +85,7 @@ impl Serve {
         // A system's service has no home directory, and needs none.
         let own = places::config().ok().map(|directory| directory.join("identity"));
         if let Some(own) = own.filter(|own| own.exists()) {
-            admission = admission.operator(identity::load_or_create(&own)?.key.id());
+            admission = admission.operator(Identity::in_file(&own)?.key.id());
         }
         Ok(self.operator.iter().fold(admission, |admission, id| admission.operator(*id)))
     }
@@ -113,7 +114,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
         Some(file) => file.clone(),
         None => places::config()?.join("names-identity"),
     };
-    let key = identity::load_or_create(&file)?.key;
+    let key = Identity::in_file(&file)?.key;
     let listen = args.listen;
     let wish = Wish {
         config: Service::config(),
@@ -123,7 +124,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
     // A service asks no other one.
     let own = Globals { names: None, ..globals.clone() };
     let network = Network::start(&own, key, wish).await?;
-    let endpoint: &whimbrel::transport::Endpoint = &network.endpoint;
+    let endpoint = network.endpoint.transport();
     let (service, store) = if args.ephemeral {
         (Service::start(endpoint.clone(), MemoryStore::new(), admission, limits).await?, None)
     } else {

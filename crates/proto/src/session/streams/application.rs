@@ -4,13 +4,13 @@ use super::{Door, Streams};
 use crate::error::{CloseCode, StreamError};
 use crate::event::{Event, Events};
 use crate::ids::StreamId;
-use crate::stream::{Pace, RecvRead};
+use crate::stream::{Chunk, Pace, Pool, Recv, RecvRead};
 
 /// What a read found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Read {
-    /// So many bytes were copied; at least one.
-    Data(usize),
+pub enum Read<T = usize> {
+    /// Bytes, or how many were copied; at least one.
+    Data(T),
     /// Nothing now; [`Event::Readable`] will tell.
     Blocked,
     /// The stream ended here.
@@ -125,17 +125,37 @@ impl Streams {
         buf: &mut [u8],
         pace: &Pace,
     ) -> Option<Result<Read, StreamError>> {
-        let stream = self.map.get_mut(&id)?;
         if buf.is_empty() {
-            return Some(Ok(Read::Data(0)));
+            return self.map.contains_key(&id).then_some(Ok(Read::Data(0)));
         }
-        Some(match stream.recv.read(&self.limits.pool, buf) {
-            RecvRead::Data(n) => {
+        self.hand_over(id, pace, |recv, pool| recv.read(pool, buf))
+    }
+
+    /// Gives the next bytes of a stream away; `None` if it is over or was never there.
+    pub(crate) fn read_chunk(
+        &mut self,
+        id: StreamId,
+        pace: &Pace,
+    ) -> Option<Result<Read<Chunk>, StreamError>> {
+        self.hand_over(id, pace, |recv, pool| recv.read_chunk(pool))
+    }
+
+    fn hand_over<T>(
+        &mut self,
+        id: StreamId,
+        pace: &Pace,
+        take: impl FnOnce(&mut Recv, &Pool) -> RecvRead<T>,
+    ) -> Option<Result<Read<T>, StreamError>> {
+        let stream = self.map.get_mut(&id)?;
+        let before = stream.recv.consumed();
+        Some(match take(&mut stream.recv, &self.limits.pool) {
+            RecvRead::Data(data) => {
+                let taken = stream.recv.consumed() - before;
                 if stream.recv.grant(pace) {
                     self.marks.max_stream_data(id);
                 }
-                self.consume(n as u64);
-                Ok(Read::Data(n))
+                self.consume(taken);
+                Ok(Read::Data(data))
             }
             RecvRead::Blocked => Ok(Read::Blocked),
             RecvRead::Fin => {

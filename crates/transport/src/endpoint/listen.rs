@@ -1,0 +1,85 @@
+//! How to listen.
+
+use std::time::Duration;
+
+use whimbrel_base::{Delegation, IntoName, Name, NameError};
+
+use crate::listeners::Allow;
+
+/// How long a record holds without a sign of life.
+const LIFETIME: Duration = Duration::from_secs(600);
+
+/// How to listen: for a name or without one, and for whom.
+///
+/// ```
+/// use whimbrel_transport::{Allow, ListenOptions};
+/// let website = ListenOptions::named("web.desk.user@example.org").allow(Allow::Any);
+/// let by_ticket = ListenOptions::unnamed().allow(Allow::only([]));
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing listens before Endpoint::listen"]
+pub struct ListenOptions {
+    /// What was given as the name; [`Endpoint::listen`](crate::Endpoint::listen) says what is wrong with it.
+    pub(super) name: Result<Option<Name>, NameError>,
+    pub(super) allow: Allow,
+    pub(super) delegation: Option<Delegation>,
+    pub(super) lifetime: Duration,
+    pub(super) publish: bool,
+    pub(super) ask_first: bool,
+}
+
+impl ListenOptions {
+    /// Listens for a name, which is registered with the name service and kept up to date while the listener
+    /// lives.
+    pub fn named(name: impl IntoName) -> Self {
+        Self::new(name.into_name().map(Some))
+    }
+
+    /// Listens for peers that have a ticket, or know this endpoint by its id.
+    pub fn unnamed() -> Self {
+        Self::new(Ok(None))
+    }
+
+    fn new(name: Result<Option<Name>, NameError>) -> Self {
+        Self {
+            name,
+            allow: Allow::Nobody,
+            delegation: None,
+            lifetime: LIFETIME,
+            publish: true,
+            ask_first: false,
+        }
+    }
+
+    /// Who may connect. Nobody, unless it is said.
+    pub fn allow(mut self, allow: Allow) -> Self {
+        self.allow = allow;
+        self
+    }
+
+    /// The user's permission for a device's or service's name. None is needed by the user's own key.
+    pub fn delegation(mut self, delegation: Option<Delegation>) -> Self {
+        self.delegation = delegation;
+        self
+    }
+
+    /// For how long the name is found without a sign of life of this endpoint. Default: ten minutes.
+    pub fn lifetime(mut self, lifetime: Duration) -> Self {
+        self.lifetime = lifetime;
+        self
+    }
+
+    /// Tells no name service: the name only says which of the endpoint's listeners a ticket means.
+    pub fn unpublished(mut self) -> Self {
+        self.publish = false;
+        self
+    }
+
+    /// Keeps peers waiting until [`Listener::incoming`](crate::Listener::incoming) has shown them and they are
+    /// let in, or [`Listener::accept`](crate::Listener::accept) takes them: both only see peers that are
+    /// [allowed](Self::allow). By default these are let in at once, which is faster.
+    pub fn ask_first(mut self) -> Self {
+        self.ask_first = true;
+        self
+    }
+}

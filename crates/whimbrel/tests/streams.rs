@@ -1,0 +1,92 @@
+//! What a program can do with streams beyond reading and writing.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use whimbrel::{
+    Allow, CarrierKind, Carriers, CloseCode, Connection, Endpoint, ListenOptions, ManualMonitor, Stream,
+    StreamError,
+};
+
+async fn pair(net: u8, kind: CarrierKind) -> (Connection, Connection) {
+    let builder = |host| {
+        let address = ManualMonitor::new([IpAddr::from([127, 0, net, host])]);
+        Endpoint::builder().monitor(address).carriers(Carriers::Only(kind))
+    };
+    let server = builder(1).bind().await.unwrap();
+    let client = builder(2).bind().await.unwrap();
+    let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+    let (connected, accepted) = tokio::join!(client.connect(server.addr()), listener.accept());
+    (connected.unwrap(), accepted.unwrap())
+}
+
+async fn streams(client: &Connection, server: &Connection) -> (Stream, Stream) {
+    let mut opened = client.open_stream().await.unwrap();
+    opened.write_all(b"!").await.unwrap();
+    let mut accepted = server.accept_stream().await.unwrap();
+    assert_eq!(accepted.read_u8().await.unwrap(), b'!');
+    (opened, accepted)
+}
+
+fn code_of(error: &io::Error) -> Option<CloseCode> {
+    match StreamError::of(error) {
+        Some(StreamError::Reset(_, code) | StreamError::Stopped(_, code)) => Some(*code),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_bring_every_byte_in_order_and_then_the_end() {
+    const SIZE: usize = 3_000_000;
+    for (kind, net) in [(CarrierKind::Tcp, 181), (CarrierKind::Quic, 182)] {
+        let (client, server) = pair(net, kind).await;
+        let (mut opened, mut accepted) = streams(&client, &server).await;
+        let data: Vec<u8> = (0..SIZE as u32).map(|i| (i * 7 % 251) as u8).collect();
+        let sent = data.clone();
+        let sending = tokio::spawn(async move {
+            opened.write_all(&sent).await.unwrap();
+            opened.finish().unwrap();
+            opened.drained().await.unwrap();
+        });
+        let (mut got, mut chunks) = (vec![0; 1000], Vec::new());
+        accepted.read_exact(&mut got).await.unwrap();
+        while let Some(chunk) = accepted.read_chunk().await.unwrap() {
+            assert!(!chunk.is_empty());
+            // Some are kept for long: they must not change.
+            chunks.push(chunk);
+        }
+        got.extend(chunks.concat());
+        assert!(got == data, "other bytes over {kind}");
+        assert_eq!(accepted.read_chunk().await.unwrap(), None);
+        sending.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_sides_learn_the_code_with_which_the_other_gave_a_stream_up() {
+    let (client, server) = pair(183, CarrierKind::Tcp).await;
+    let (opened, mut accepted) = streams(&client, &server).await;
+    opened.reset(CloseCode::application(3));
+    let error = accepted.read_u8().await.unwrap_err();
+    assert_eq!(
+        (error.kind(), code_of(&error)),
+        (io::ErrorKind::ConnectionReset, Some(CloseCode::application(3)))
+    );
+
+    let (mut opened, accepted) = streams(&client, &server).await;
+    accepted.stop(CloseCode::application(4));
+    let error = tokio::time::timeout(Duration::from_secs(10), async {
+        loop {
+            if let Err(error) = opened.write_all(&[0; 1000]).await {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let error = error.await.expect("the other side reads on");
+    assert_eq!((error.kind(), code_of(&error)), (io::ErrorKind::BrokenPipe, Some(CloseCode::application(4))));
+    assert_eq!(code_of(&io::Error::other("something else")), None);
+}
