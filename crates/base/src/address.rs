@@ -75,6 +75,7 @@ pub struct TooManyAddresses(pub usize);
 
 /// From how far away an address can be reached, nearest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum AddressScope {
     /// No place to connect to: unspecified, multicast or broadcast.
     Unusable,

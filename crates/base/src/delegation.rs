@@ -208,6 +208,7 @@ impl FromStr for Delegation {
 
 /// Why a delegation can't be made or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DelegationError {
     /// A user name belongs to its key and can't be delegated.
     #[error("{0} is a user, and only devices and services can be delegated, as in laptop.user@example.org")]

@@ -226,6 +226,7 @@ pub struct NotEd25519Key;
 
 /// Why a text is not an endpoint id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EndpointIdError {
     /// The number of characters is wrong.
     #[error(

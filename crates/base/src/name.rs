@@ -226,6 +226,7 @@ impl<'de> Deserialize<'de> for Name {
 
 /// Why a text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NameError {
     /// There is no `@`.
     #[error("a name has an '@', as in user@example.org or ssh.laptop.user@example.org")]

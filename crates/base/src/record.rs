@@ -225,6 +225,7 @@ fn check(record: &Record, delegation: Option<&Delegation>) -> Result<(), RecordE
 
 /// Why a record can't be signed or used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecordError {
     /// The record is about another endpoint than the key is of.
     #[error(

@@ -159,6 +159,7 @@ impl<'de> Deserialize<'de> for Ticket {
 
 /// Why a text is not a ticket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TicketError {
     /// It does not begin with `whimbrel:`.
     #[error("a ticket begins with \"{SCHEME}\"; copy the whole line")]

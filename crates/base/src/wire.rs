@@ -5,6 +5,7 @@ use crate::key::{EndpointId, Signature};
 
 /// The bytes are not in the one form that they may have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// The bytes end in the middle of something.
     #[error("the bytes end too early: they were cut off on the way; get them again")]

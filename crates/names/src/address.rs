@@ -134,6 +134,7 @@ impl fmt::Display for ServiceAddress {
 
 /// Why a text does not say where a name service is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServiceAddressError {
     /// It is neither a ticket nor `ID@host:port`.
     #[error(

@@ -80,6 +80,7 @@ impl Admission {
 
 /// One entry of a list of those who may register: `any`, `@example.org`, or an endpoint id.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rule {
     /// Everybody.
     Any,

@@ -212,6 +212,9 @@ pub enum NamesError {
     /// There is no such name.
     #[error("{0} is not registered here; check the spelling, or start the endpoint that has this name")]
     NotFound(Name),
+    /// No record of the endpoint can be read that says where it is.
+    #[error("no endpoint {0} is known here; it has no name, or is not known to you")]
+    UnknownEndpoint(EndpointId),
     /// The name's record has expired.
     #[error(
         "the record of {0} has expired: its endpoint gave no sign of life; start that endpoint, which publishes a new record"
@@ -269,7 +272,7 @@ impl NamesError {
             Self::BadTerms => ErrorCode::BadTerms,
             Self::Stale { .. } => ErrorCode::Stale,
             Self::SequenceTooHigh(_) => ErrorCode::SequenceTooHigh,
-            Self::NotFound(_) => ErrorCode::NotFound,
+            Self::NotFound(_) | Self::UnknownEndpoint(_) => ErrorCode::NotFound,
             Self::Expired(_) => ErrorCode::Expired,
             Self::Revoked(_) => ErrorCode::Revoked,
             Self::TooManyNames(_) => ErrorCode::TooManyNames,

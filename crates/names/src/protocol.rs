@@ -27,6 +27,7 @@
 //! | 7 `Redeem { code }` | `Admitted` | bad invitation, too often |
 //! | 8 `Invite { domain, uses, seconds }` | `Invited` | not an operator, bad terms |
 //! | 9 `Register { record, readers }` | `Registered` | those of publishing |
+//! | 10 `Find { id }` | `Record` | not found |
 //!
 //! | reply | |
 //! | --- | --- |
@@ -54,7 +55,7 @@
 //! ([`meeting`]), until either side ends its stream or the time is over: then both streams end.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use whimbrel_base::Name;
+use whimbrel_base::{EndpointId, Name};
 
 use crate::admission::Domain;
 use crate::error::{ErrorCode, NamesError};
@@ -144,6 +145,11 @@ pub enum Request {
         record: Vec<u8>,
         /// Who may look it up.
         readers: Readers,
+    },
+    /// Say the newest record of an endpoint, under whatever name.
+    Find {
+        /// The endpoint.
+        id: EndpointId,
     },
 }
 

@@ -11,6 +11,7 @@ pub const MAX_READERS: usize = 32;
 /// Who may look a record up and watch it, beside its owner and the user whose device it is. To everybody else
 /// the name service answers as if there were no such name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Readers {
     /// Everybody.
     #[default]
@@ -21,6 +22,7 @@ pub enum Readers {
 
 /// Somebody who may look a record up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Reader {
     /// The holder of this key.
     Key(EndpointId),

@@ -184,6 +184,34 @@ impl Registry {
         }
     }
 
+    /// The newest record of an endpoint that says where it is, under whatever name, for `peer` at the time
+    /// `now`.
+    ///
+    /// # Errors
+    /// [`NamesError::UnknownEndpoint`], also if `peer` may read none of its records;
+    /// [`NamesError::Unavailable`].
+    pub async fn find(&self, id: &EndpointId, peer: EndpointId, now: UnixTime) -> Result<Found, NamesError> {
+        let mut newest: Option<Found> = None;
+        // No more than a key may register.
+        for name in self.store.names_of(id).await? {
+            let found = match self.lookup(&name, peer, now).await {
+                Ok(found) => found,
+                Err(error @ NamesError::Unavailable(_)) => return Err(error),
+                Err(_) => continue,
+            };
+            let record = found.record.record();
+            let is_newer = |newest: &Found| newest.record.record().sequence < record.sequence;
+            if record.id == *id
+                && !record.revoked
+                && !record.addrs.is_empty()
+                && newest.as_ref().is_none_or(is_newer)
+            {
+                newest = Some(found);
+            }
+        }
+        newest.ok_or(NamesError::UnknownEndpoint(*id))
+    }
+
     /// Watches a name for `peer`, whether or not it is registered yet.
     ///
     /// The watcher gets the newest record, if it is newer than the sequence number `after` that the peer saw

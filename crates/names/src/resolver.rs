@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use whimbrel_base::{MAX_LIFETIME, Name, SignedRecord, UnixTime};
+use whimbrel_base::{EndpointAddr, EndpointId, MAX_LIFETIME, Name, SignedRecord, UnixTime};
 use whimbrel_transport::{BoxFuture, Endpoint, ResolveError, Resolver, Watch};
 
 use crate::address::ServiceAddress;
@@ -145,6 +145,26 @@ impl NameResolver {
         }
     }
 
+    /// Where an endpoint is that has names, by its id alone. What the service says need not be believed: who is
+    /// dialled there proves the id. Nothing is remembered of its names.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn find_endpoint(&self, id: EndpointId) -> Result<EndpointAddr, AskError> {
+        match self.core.ask(Request::Find { id }).await? {
+            Response::Record { record, .. } => {
+                let invalid = |error: &dyn fmt::Display| AskError::Invalid(error.to_string());
+                let record = SignedRecord::decode(&record).map_err(|error| invalid(&error))?;
+                let record = record.record();
+                if record.id != id {
+                    return Err(AskError::Invalid(format!("it is about {}", record.id)));
+                }
+                Ok(EndpointAddr::new(id, record.addrs.iter().copied()))
+            }
+            _ => Err(AskError::unexpected()),
+        }
+    }
+
     /// Redeems an invitation: this endpoint may register user names then. Returns of which domain; of every
     /// one if `None`.
     ///
@@ -243,6 +263,10 @@ impl Resolver for NameResolver {
 
     fn watch(&self, name: &Name) -> Watch<Option<SignedRecord>> {
         self.core.watch(name)
+    }
+
+    fn find(&self, id: EndpointId) -> BoxFuture<'_, Result<EndpointAddr, ResolveError>> {
+        Box::pin(async move { Ok(self.find_endpoint(id).await?) })
     }
 
     fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>> {

@@ -218,6 +218,7 @@ impl Admitted {
 
 /// Why a store did not do as asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// Somebody else changed the entry meanwhile.
     #[error("somebody else changed this name's entry meanwhile; read it again and decide anew")]

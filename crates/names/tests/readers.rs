@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use whimbrel_base::{Record, SignedRecord};
+use whimbrel_base::{Record, SecretKey, SignedRecord};
 use whimbrel_names::protocol::{Decoder, Numbered, Reply, Request, Response, encode};
-use whimbrel_names::{AskError, MemoryStore, NameResolver, Reader, Readers, RedbStore};
+use whimbrel_names::{AskError, ErrorCode, MemoryStore, NameResolver, Reader, Readers, RedbStore};
 use whimbrel_transport::{Allow, ListenOptions, Resolver as _};
 
 /// As long as `hidden@example.org`, and nobody has it.
@@ -59,6 +59,25 @@ async fn a_hidden_name_looks_like_one_that_nobody_has() {
     // A sign of life leaves it hidden.
     annas.publish_record(hidden).await.unwrap();
     assert_eq!(answers(&eve, &service, HIDDEN).await, of_nobody);
+}
+
+/// Nor does its endpoint's id lead anybody else to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hidden_endpoint_is_found_by_its_readers_alone() {
+    let net = Net(156);
+    let service = service(net, MemoryStore::new()).await;
+    let (anna, annas) = named_host(net, 1, 1, &service).await;
+    let (ben, bens) = named_host(net, 2, 2, &service).await;
+    let (_, eves) = named_host(net, 3, 3, &service).await;
+    annas.set_readers(name(HIDDEN), Readers::Only(vec![Reader::Key(ben.key.id())])).unwrap();
+    let hidden = record(HIDDEN, &anna, None);
+    annas.publish_record(hidden.clone()).await.unwrap();
+    assert_eq!(bens.find_endpoint(anna.key.id()).await.unwrap().addrs, hidden.record().addrs);
+    let error = eves.find_endpoint(anna.key.id()).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NotFound), "{error}");
+    let nobody = eves.find_endpoint(key(99).id()).await.unwrap_err();
+    let without_id = |error: AskError, of| error.to_string().replace(&SecretKey::id(&of).to_string(), "");
+    assert_eq!(without_id(error, anna.key.clone()), without_id(nobody, key(99)));
 }
 
 /// What is published again to a service that forgot everything is as hidden as before.

@@ -7,6 +7,7 @@ use crate::ids::StreamId;
 
 /// Bytes from the peer that are not a frame, or not one that may stand where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// The bytes end in the middle of a field.
     #[error("the bytes end in the middle of a field")]
@@ -24,6 +25,7 @@ pub enum DecodeError {
 
 /// The peer broke the protocol; the connection is closed with [`ProtocolError::code`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProtocolError {
     /// A frame could not be decoded.
     #[error("malformed frame: {0}")]

@@ -24,6 +24,7 @@ pub(crate) use outgoing::Sent;
 
 /// Where a path stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PathState {
     /// Our OPEN or JOIN is not answered yet.
     Opening,

@@ -184,6 +184,7 @@ pub trait Scheduler: fmt::Debug + Sync {
 
 /// The schedulers there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SchedulerKind {
     /// A chunk goes where it arrives first; a path stays idle if others bring everything sooner.
     #[default]

@@ -48,6 +48,7 @@ impl fmt::Display for CarrierKind {
 /// Which carriers an endpoint dials with. It accepts TCP and QUIC whatever it dials with, and MPTCP if it
 /// dials with that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Carriers {
     /// TCP and QUIC, whichever gets through first, TCP with a head start.
     #[default]

@@ -28,6 +28,7 @@ const FEW_TICKETS: u8 = 2;
 
 /// Why a path's TLS channel failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TlsError {
     /// The handshake or a record was refused.
     #[error("TLS failed: {0}")]

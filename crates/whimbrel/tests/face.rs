@@ -70,6 +70,11 @@ async fn a_target_may_be_written_in_many_ways() {
     greet(&client.connect(server.ticket(None).to_string()).await.unwrap()).await;
     greet(&client.connect(server.addr()).await.unwrap()).await;
     greet(&client.connect_early(name).await.unwrap()).await;
+    greet(&client.connect(key.id()).await.unwrap()).await;
+    greet(&client.connect(key.id().to_string()).await.unwrap()).await;
+    let nobody = SecretKey::generate().id();
+    let wrong = client.connect(nobody).await.unwrap_err();
+    assert!(matches!(wrong, ConnectError::NoAddress(id) if id == nobody), "{wrong}");
     assert!(client.names().is_some());
 }
 

@@ -133,6 +133,7 @@ fn malformed(what: &str) -> ProtocolError {
 
 /// The other side does not speak this protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProtocolError {
     /// A message is too large.
     #[error(

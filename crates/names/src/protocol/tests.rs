@@ -36,6 +36,7 @@ fn request() -> impl Strategy<Value = Numbered> {
         any::<u64>().prop_map(|watch| Request::Unwatch { watch }),
         vec(name(), 0..=MAX_HEARTBEAT_NAMES).prop_map(|names| Request::Heartbeat { names }),
         any::<Option<u16>>().prop_map(|slot| Request::Meet { slot }),
+        any::<[u8; 32]>().prop_map(|seed| Request::Find { id: SecretKey::from_bytes(&seed).id() }),
         ".{0,50}".prop_map(|code| Request::Redeem { code }),
         (bytes(), readers()).prop_map(|(record, readers)| Request::Register { record, readers }),
         (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
@@ -152,6 +153,8 @@ fn the_bytes_of_messages() {
             b"\x01\x01\x09\x02\x07\x08\x01\x01\x01\x03a@b",
         ),
     ];
+    let (found, id) = (numbered(1, Request::Find { id: SecretKey::from_bytes(&[1; 32]).id() }), [1, 1, 10]);
+    assert_eq!((&found[4..7], found.len()), (&id[..], 4 + 3 + 32));
     for (bytes, body) in cases {
         assert_eq!(bytes[..4], (body.len() as u32).to_be_bytes());
         assert_eq!(&bytes[4..], body);

@@ -241,6 +241,13 @@ impl Shared {
                     seconds: seconds_until(found.expires),
                 })
             }
+            Request::Find { id } => {
+                self.counters.lookup();
+                self.registry.find(&id, peer, now()).await.map(|found| Response::Record {
+                    record: found.record.encode().to_vec(),
+                    seconds: seconds_until(found.expires),
+                })
+            }
             Request::Redeem { .. } if !self.turns.redeem(peer, turns::address(connection)) => {
                 Err(NamesError::TooOften)
             }

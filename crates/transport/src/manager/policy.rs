@@ -16,6 +16,7 @@ const WEIGHING: Duration = Duration::from_secs(5);
 
 /// A ready-made policy, by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Policy {
     /// All networks together.
     #[default]
@@ -89,6 +90,7 @@ pub struct Interface {
 
 /// Which interfaces a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Selector {
     /// The one with this name (or this address).
     Name(String),
@@ -112,6 +114,7 @@ pub struct InterfaceRule {
 
 /// A rule that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadRule {
     /// Nothing before `=`, or an interface's name that no system would have.
     #[error("{0:?} names no interface: write it as wlan0, usb0=cellular,metered or wifi")]

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 /// What kind of network an interface leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum InterfaceKind {
     /// A cable.
     Ethernet,

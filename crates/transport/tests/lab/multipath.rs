@@ -402,6 +402,7 @@ fn the_scheduler_that_is_set_decides_who_carries_what() {
             SchedulerKind::MinRtt | SchedulerKind::EarliestArrival => alone,
             // Both links have the same rate.
             SchedulerKind::RateProportional => slow * 2 > quick && quick * 2 > slow,
+            other => panic!("{other} has no case here"),
         };
         assert!(is_so, "{kind}: {quick} and {slow}");
     }
