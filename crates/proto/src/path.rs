@@ -90,6 +90,8 @@ pub(crate) struct Path {
     unproven: bool,
     /// Not answered when a newer path was asked to carry the data instead.
     pub(crate) passed_over: bool,
+    /// The path that is to take over from this one, although it was opened before.
+    pub(crate) successor: Option<PathId>,
     /// What may be sent before the peer answered (bytes).
     early_limit: u64,
     pub(crate) priority: Agreed<Priority>,
@@ -117,6 +119,7 @@ impl Path {
             by_open: matches!(first, First::Open | First::Accept),
             unproven: matches!(first, First::Accept | First::Joined),
             passed_over: false,
+            successor: None,
             early_limit,
             priority: Agreed::unsaid(Priority::Normal),
             ping: false,

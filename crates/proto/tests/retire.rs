@@ -90,6 +90,24 @@ fn an_idle_path_retires_within_two_round_trips() {
     assert!(gone(&sim, OLD), "{}", sim.report());
 }
 
+/// Both answers may be here before anybody looks: then it must not be the successor that retires.
+#[test]
+fn a_path_that_is_answered_behind_its_successor_gives_way_to_it() {
+    for (successor, other) in [(20, 22), (22, 20)] {
+        let mut sim = Sim::established(Options::default());
+        sim.settle();
+        sim.dial_over(Link::new(10, successor));
+        sim.dial_over(Link::new(10, other));
+        sim.client.give_way(PathId(2), PathId(1));
+        sim.advance(secs(1));
+        let is_up = |path| sim.path(Side::Client, path).is_some_and(|path| path.state == PathState::Active);
+        assert!(gone(&sim, OLD), "{}", sim.report());
+        assert!(is_up(PathId(1)), "the successor at {successor} ms retired\n{}", sim.report());
+        // If it came first, whoever opened them has it retire when its successor is there.
+        assert_eq!(is_up(PathId(2)), successor > other, "{}", sim.report());
+    }
+}
+
 /// While both send: the carrier must not be closed before the other side knows that all of its bytes have
 /// arrived.
 #[test]

@@ -8,6 +8,10 @@ mod sessions;
 mod tickets;
 mod verifier;
 
+use std::sync::Once;
+
+use aws_lc_rs::rand;
+
 pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
 pub(crate) use records::Records;
@@ -25,6 +29,16 @@ pub(crate) const TICKETS: usize = 8;
 /// Tickets that a client asks for over TCP (RFC 9149) while it has [`TICKETS`] of them: one for that which it
 /// uses, and one more. Making eight costs both sides as much as the rest of a handshake.
 const FEW_TICKETS: u8 = 2;
+
+/// Has the library gather what randomness it begins with, which takes some 20 ms once in a process: beside the
+/// caller, not in the first handshake.
+pub(crate) fn prepare() {
+    static PREPARED: Once = Once::new();
+    PREPARED.call_once(|| {
+        // Without it the first handshake is slower, and no more.
+        drop(std::thread::Builder::new().name("randomness".into()).spawn(|| rand::fill(&mut [0; 32])));
+    });
+}
 
 /// Why a path's TLS channel failed.
 #[derive(Debug, thiserror::Error)]

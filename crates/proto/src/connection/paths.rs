@@ -85,6 +85,14 @@ impl Connection {
         Some(id)
     }
 
+    /// Client: `path` gives way to `successor`, which was opened before it: if the successor is answered
+    /// first, `path` retires as soon as it is answered too, in mode `single`.
+    pub fn give_way(&mut self, path: PathId, successor: PathId) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.successor = Some(successor);
+        }
+    }
+
     /// Client: has the newest path that is opening carry what opening paths before it carry, and what
     /// follows. For use when another path was opened since and the answer to the first is overdue. What is
     /// acknowledged before it could be sent does not go again. Does nothing while a path is answered, since
@@ -363,9 +371,14 @@ impl Connection {
     }
 
     /// Handover mode `single`: the newest path that answered is the only one. The client decides;
-    /// the server follows its RETIRE or PATH_LOST. A path that is opening may be meant to take over: whoever
+    /// the server follows its RETIRE or PATH_LOST. One that [gives way](Self::give_way) to a path that is answered
+    /// already is no newer than that. A path that is opening may be meant to take over: whoever
     /// opened it gives it up, or has it do so.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
+        let successor = self.paths.get(newest).and_then(|path| path.successor);
+        if successor.is_some_and(|id| self.paths.get(id).is_some_and(Path::is_active)) {
+            return self.retire_or_lose(now, newest);
+        }
         let answered = |path: &Path| path.is_live() && !path.is_opening();
         let older = self.paths.iter().filter(|(id, path)| *id < newest && answered(path));
         for id in older.map(|(id, _)| id).collect::<Vec<_>>() {

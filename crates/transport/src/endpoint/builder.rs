@@ -25,7 +25,7 @@ use crate::monitor::AddressMonitor;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::sockets::{self, BindPlan, Bound, Sockets};
-use crate::tls::TlsIdentity;
+use crate::tls::{self, TlsIdentity};
 
 /// Tries to bind to a port that was free.
 const PORT_TRIES: usize = 5;
@@ -136,6 +136,7 @@ impl Builder {
     /// # Errors
     /// [`BindError`] when a socket cannot be bound or addresses cannot be watched.
     pub async fn bind(self) -> Result<Endpoint, BindError> {
+        tls::prepare();
         let config = self.merged();
         let is_fleeting = self.key.is_none();
         let key = self.key.unwrap_or_else(SecretKey::generate);

@@ -157,6 +157,7 @@ impl Joiner {
             }
             if let Some(successor) = purpose.successor {
                 state.takeovers.begin(successor, id);
+                engine.give_way(id, successor);
             }
             if purpose.repeats {
                 engine.repeat_opening();
