@@ -49,7 +49,7 @@ pub struct Params {
     /// The name that the client asked for (client only).
     pub target: Option<String>,
     /// Proof of a ticket's secret (client only); see [`ticket_proof`](crate::ticket_proof).
-    pub ticket_proof: Option<[u8; 32]>,
+    pub ticket_proof: Option<Box<[u8; 32]>>,
     /// Where notices of a move are heard (UDP).
     pub notice_addresses: Vec<SocketAddr>,
     /// Understands RETIRE, and that a connection may be opened over several paths at once.
@@ -113,7 +113,7 @@ impl Params {
         if let Some(proof) = &self.ticket_proof {
             varint::write(out, TICKET_PROOF);
             varint::write(out, proof.len() as u64);
-            out.extend_from_slice(proof);
+            out.extend_from_slice(&proof[..]);
         }
         for address in self.notice_addresses.iter().take(MAX_NOTICE_ADDRESSES) {
             let mut value = Vec::with_capacity(18);
@@ -142,8 +142,8 @@ impl Params {
                 LINGER => params.linger = Duration::from_secs(value.varint()?.min(u64::from(u32::MAX))),
                 TARGET => params.target = Some(target(value.rest())?),
                 TICKET_PROOF => {
-                    let proof = value.rest().try_into();
-                    params.ticket_proof = Some(proof.map_err(|_| DecodeError::Invalid("ticket proof"))?);
+                    let proof = value.rest().try_into().map_err(|_| DecodeError::Invalid("ticket proof"))?;
+                    params.ticket_proof = Some(Box::new(proof));
                 }
                 NOTICE_ADDRESS => {
                     if params.notice_addresses.len() == MAX_NOTICE_ADDRESSES {
@@ -203,7 +203,7 @@ mod tests {
     fn parameters_round_trip_and_unknown_ones_are_skipped() {
         let params = Params {
             target: Some("ssh.laptop.alice@example.org".into()),
-            ticket_proof: Some([7; 32]),
+            ticket_proof: Some([7; 32].into()),
             notice_addresses: vec!["10.0.0.1:7".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()],
             max_data: 1 << 30,
             ..Params::default()

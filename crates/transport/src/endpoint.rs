@@ -149,7 +149,7 @@ impl Endpoint {
         let random = random_bytes();
         let mut config = inner.engine_config(name.as_ref());
         let id = ConnectionId::random();
-        config.params.ticket_proof = secret.map(|secret| ticket_proof(&secret, id, inner.id));
+        config.params.ticket_proof = secret.map(|secret| ticket_proof(&secret, id, inner.id).into());
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
         let shared = inner.shared(engine, addr.addrs.into_iter().map(Locator::Direct).collect());
         inner.registry.add_dialled(&shared);
