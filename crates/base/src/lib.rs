@@ -35,6 +35,6 @@ pub use key::{BadSignature, EndpointId, SecretKey, Signature};
 pub use name::{IntoName, Name, NameError, NameKind};
 pub use random::array as random_bytes;
 pub use record::{MAX_LIFETIME, MAX_RECORD_BYTES, Record, RecordError, SignedRecord, next_sequence};
-pub use ticket::{Ticket, TicketError};
+pub use ticket::{Ticket, TicketError, TicketSecret};
 pub use time::UnixTime;
 pub use wire::DecodeError;

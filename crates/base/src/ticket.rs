@@ -1,16 +1,18 @@
 //! Tickets: all that is needed to connect to an endpoint without asking a name service, in one line of text.
 //!
 //! ```text
-//! whimbrel:bq4xkuz…o1y/192.0.2.1:4433/2001:db8::1p4433/laptop.user@example.org
-//!          endpoint id  address        address          name
+//! whimbrel:bq4xkuz…o1y/192.0.2.1:4433/2001:db8::1p4433/key-6tk…4hy/laptop.user@example.org
+//!          endpoint id  address        address          secret      name
 //! ```
 //!
 //! A URI (RFC 3986, a scheme with a rootless path) of an endpoint id and then, each behind a `/`, up to
-//! [`MAX_ADDRESSES`] addresses and at most one name, which comes last. IPv6 addresses have their
+//! [`MAX_ADDRESSES`] addresses, at most one secret behind `key-`, and at most one name, which comes last. IPv6 addresses have their
 //! port behind a `p` (RFC 5952 §6): there are no brackets, `?` or `&`, so a ticket can be pasted into a
 //! shell, a mail or a chat as it is. `[2001:db8::1]:4433` is understood too.
 //!
-//! A ticket is no secret and gives no rights. It is not signed: a wrong address in it leads nowhere, because
+//! A ticket without a secret gives no rights: whoever has it can ask to be let in, as everybody can who knows
+//! the endpoint's id. One with a [`TicketSecret`] lets its holder in, so keep it as you would a password. A
+//! ticket is not signed: a wrong address in it leads nowhere, because
 //! whoever answers must prove to hold the key that the endpoint id names. The name in it is what the ticket's
 //! maker calls the endpoint, to be shown, or to be looked up when the addresses no longer work; it proves
 //! nothing.
@@ -23,12 +25,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::address::{AddressScope, MAX_ADDRESSES, bounded, portable};
 use crate::key::EndpointIdError;
-use crate::{EndpointAddr, EndpointId, Name, NameError};
+use crate::{EndpointAddr, EndpointId, Name, NameError, z32};
 
 /// The longest ticket, in characters.
 pub const MAX_TICKET_CHARS: usize = 1100;
 
 const SCHEME: &str = "whimbrel:";
+const SECRET: &str = "key-";
 
 /// Where to find an endpoint, to be handed over by hand: an id, addresses and perhaps a name.
 ///
@@ -43,7 +46,31 @@ const SCHEME: &str = "whimbrel:";
 pub struct Ticket {
     id: EndpointId,
     addrs: Vec<SocketAddr>,
+    secret: Option<TicketSecret>,
     name: Option<Name>,
+}
+
+/// What lets the holder of a ticket in: 128 random bits that only the endpoint and those know whom the ticket
+/// was given to. It is not sent: a proof of it is. [`Debug`] does not show it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TicketSecret([u8; 16]);
+
+impl TicketSecret {
+    /// A new one, from the system's randomness.
+    pub fn generate() -> Self {
+        Self(crate::random_bytes())
+    }
+
+    /// The bytes, to be kept secret.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for TicketSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TicketSecret(..)")
+    }
 }
 
 impl Ticket {
@@ -51,7 +78,18 @@ impl Ticket {
     /// repeated ones, and those beyond [`MAX_ADDRESSES`] are left out.
     pub fn new(id: EndpointId, addrs: impl IntoIterator<Item = SocketAddr>, name: Option<Name>) -> Self {
         let addrs = addrs.into_iter().map(portable).filter(usable);
-        Self { id, addrs: bounded(addrs), name }
+        Self { id, addrs: bounded(addrs), secret: None, name }
+    }
+
+    /// The same ticket with a secret, for an endpoint that lets its holder in.
+    #[must_use]
+    pub fn with_secret(self, secret: TicketSecret) -> Self {
+        Self { secret: Some(secret), ..self }
+    }
+
+    /// What lets its holder in, if it is such a ticket.
+    pub fn secret(&self) -> Option<&TicketSecret> {
+        self.secret.as_ref()
     }
 
     /// The endpoint.
@@ -94,6 +132,9 @@ impl fmt::Display for Ticket {
                 IpAddr::V6(ip) => write!(f, "/{ip}p{}", addr.port())?,
             }
         }
+        if let Some(secret) = &self.secret {
+            write!(f, "/{SECRET}{}", z32::encode(secret.as_bytes()))?;
+        }
         match &self.name {
             Some(name) => write!(f, "/{name}"),
             None => Ok(()),
@@ -111,13 +152,15 @@ impl FromStr for Ticket {
         let text = text.strip_prefix(SCHEME).ok_or(TicketError::Scheme)?;
         let mut parts = text.split('/');
         let id = parts.next().unwrap_or_default().parse()?;
-        let (mut addrs, mut name) = (Vec::new(), None);
+        let (mut addrs, mut secret, mut name) = (Vec::new(), None, None);
         for part in parts {
             if name.is_some() {
                 return Err(TicketError::AfterName(part.to_owned()));
             }
             if part.contains('@') {
                 name = Some(part.parse()?);
+            } else if let Some(text) = part.strip_prefix(SECRET).filter(|_| secret.is_none()) {
+                secret = Some(parse_secret(text).ok_or(TicketError::Secret)?);
             } else {
                 let addr = parse_address(part).filter(usable);
                 addrs.push(addr.ok_or_else(|| TicketError::Address(part.to_owned()))?);
@@ -126,8 +169,12 @@ impl FromStr for Ticket {
         if addrs.len() > MAX_ADDRESSES {
             return Err(TicketError::TooManyAddresses(addrs.len()));
         }
-        Ok(Self::new(id, addrs, name))
+        Ok(Self { secret, ..Self::new(id, addrs, name) })
     }
+}
+
+fn parse_secret(text: &str) -> Option<TicketSecret> {
+    z32::decode(text).ok()?.try_into().ok().map(TicketSecret)
 }
 
 /// `192.0.2.1:4433`, `2001:db8::1p4433` or `[2001:db8::1]:4433`.
@@ -175,6 +222,9 @@ pub enum TicketError {
         "{0:?} in the ticket is no address; write it as 192.0.2.1:4433 or 2001:db8::1p4433, or copy the whole ticket again"
     )]
     Address(String),
+    /// What lets its holder in is damaged.
+    #[error("the secret in the ticket is damaged; copy the whole ticket again")]
+    Secret,
     /// There are too many addresses.
     #[error("a ticket has at most {MAX_ADDRESSES} addresses, this has {0}; leave some out")]
     TooManyAddresses(usize),
@@ -195,6 +245,24 @@ mod tests {
 
     fn id() -> EndpointId {
         SecretKey::from_bytes(&[7; 32]).id()
+    }
+
+    #[test]
+    fn a_secret_is_in_the_text_and_nowhere_else() {
+        let secret = TicketSecret::generate();
+        let name: Name = "laptop.user@example.org".parse().unwrap();
+        let ticket = Ticket::new(id(), ["192.0.2.1:4433".parse().unwrap()], Some(name)).with_secret(secret);
+        let text = ticket.to_string();
+        assert_eq!(text.parse::<Ticket>().unwrap(), ticket);
+        assert_eq!(text.parse::<Ticket>().unwrap().secret(), Some(&secret));
+        let spoken = text.split('/').find_map(|part| part.strip_prefix(SECRET)).unwrap();
+        assert!(!format!("{ticket:?}").contains(spoken), "{ticket:?}");
+        for damaged in ["", "y", &spoken[1..], &format!("{spoken}y"), &spoken.to_uppercase()] {
+            let rest = format!("{}/{SECRET}{damaged}", id());
+            assert_eq!(format!("{SCHEME}{rest}").parse::<Ticket>(), Err(TicketError::Secret), "{rest}");
+        }
+        let twice = format!("{SCHEME}{}/{SECRET}{spoken}/{SECRET}{spoken}", id());
+        assert!(matches!(twice.parse::<Ticket>(), Err(TicketError::Address(_))));
     }
 
     fn parse(rest: &str) -> Result<Ticket, TicketError> {

@@ -13,9 +13,9 @@ use clap::Args;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use whimbrel::Endpoint;
-use whimbrel_base::{EndpointId, Name, NameKind, UnixTime};
+use whimbrel_base::{EndpointId, Name, NameKind, TicketSecret, UnixTime};
 use whimbrel_names::{KnownPeers, Origin, Pin};
-use whimbrel_transport::{Allow, Resolver as _};
+use whimbrel_transport::{Allow, Connection, Resolver as _};
 
 use crate::failure::Failure;
 use crate::network::Network;
@@ -26,8 +26,7 @@ mod guests;
 
 pub(crate) use self::guests::Guests;
 
-const NOBODY: &str =
-    "nobody would be let in; say who may connect with --allow ID, --allow NAME=ID or --allow any";
+const NOBODY: &str = "nobody would be let in; say who may connect with --allow ID, --allow NAME=ID, --allow any, or --ticket --secret";
 
 /// Who may connect.
 #[derive(Args, Clone, Debug)]
@@ -38,12 +37,20 @@ pub(crate) struct AllowFlags {
     /// A file of such entries, one a line; removal ends connections
     #[arg(long, value_name = "FILE")]
     allow_from: Option<PathBuf>,
+    /// Let in who has the printed ticket, by a secret in it
+    #[arg(long)]
+    secret: bool,
 }
 
 impl AllowFlags {
-    /// Fails if nobody could ever be let in.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.allow.is_empty() && self.allow_from.is_none() {
+    /// Fails if nobody could ever be let in, or a secret could not be told.
+    pub(crate) fn check(&self, by_ticket: bool) -> Result<()> {
+        if self.secret && !by_ticket {
+            return Err(Failure::usage(
+                "--secret is part of a ticket, and none would be printed; see --help",
+            ));
+        }
+        if self.allow.is_empty() && self.allow_from.is_none() && !self.secret {
             return Err(Failure::usage(NOBODY));
         }
         Ok(())
@@ -98,6 +105,7 @@ pub(crate) struct Access {
 
 struct Inner {
     rules: RwLock<Rules>,
+    secret: Option<TicketSecret>,
     /// The rules, or whom they let in, changed.
     changed: Notify,
     endpoint: Endpoint,
@@ -125,8 +133,8 @@ impl Access {
     /// An entry that grants nothing: a name that nobody pinned, or that needs a name service; a file that
     /// can't be read.
     pub(crate) async fn open(flags: &AllowFlags, network: &Network, quiet: bool) -> Result<Self> {
-        flags.check()?;
-        let access = Self::nobody(network, quiet);
+        let secret = flags.secret.then(TicketSecret::generate);
+        let access = Self::nobody(network, secret, quiet);
         let mut by_flag = Vec::new();
         for entry in &flags.allow {
             by_flag.push(access.rule(entry)?);
@@ -147,15 +155,16 @@ impl Access {
 
     /// Lets one key in, and nobody else.
     pub(crate) fn only(key: EndpointId, network: &Network, quiet: bool) -> Self {
-        let access = Self::nobody(network, quiet);
+        let access = Self::nobody(network, None, quiet);
         access.put(Some(vec![Rule::Key(key)]), Vec::new());
         access
     }
 
-    fn nobody(network: &Network, quiet: bool) -> Self {
+    fn nobody(network: &Network, secret: Option<TicketSecret>, quiet: bool) -> Self {
         Self {
             inner: Arc::new(Inner {
                 rules: RwLock::default(),
+                secret,
                 changed: Notify::new(),
                 endpoint: network.endpoint.clone(),
                 known: network.known.clone(),
@@ -168,6 +177,16 @@ impl Access {
     pub(crate) fn allow(&self) -> Allow {
         let access = self.clone();
         Allow::check(move |peer| std::future::ready(access.lets_in(peer)))
+    }
+
+    /// What a ticket holds that lets its holder in.
+    pub(crate) fn secret(&self) -> Option<TicketSecret> {
+        self.inner.secret
+    }
+
+    /// Whether the peer of this connection may be here now.
+    pub(crate) fn admits(&self, connection: &Connection) -> bool {
+        connection.is_by_ticket() || self.lets_in(connection.peer_id())
     }
 
     /// Whether the rules let this key in now.

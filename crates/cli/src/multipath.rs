@@ -17,7 +17,7 @@ pub(crate) struct PathFlags {
     /// How data is shared out: earliest-arrival, min-rtt, round-robin, redundant or rate-proportional
     #[arg(long, value_name = "SCHEDULER")]
     pub(crate) scheduler: Option<SchedulerKind>,
-    /// Use only such interfaces, best first: wlan0, usb0=cellular,metered, wifi, unmetered; repeatable
+    /// Use only these, best first: wlan0, usb0=cellular, wifi; repeatable
     #[arg(long, value_name = "NAME[=WORDS]")]
     pub(crate) interface: Vec<InterfaceRule>,
     /// Open so many paths at most

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use whimbrel::Endpoint;
-use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, UnixTime};
+use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, TicketSecret, UnixTime};
 use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
 use whimbrel_transport::{Config, Connection, ConnectionEvent, Events, ManualMonitor, Target};
 
@@ -95,8 +95,12 @@ impl Network {
     }
 
     /// A ticket to this endpoint.
-    pub(crate) fn ticket(&self, name: Option<Name>) -> Ticket {
-        self.endpoint.ticket(name)
+    pub(crate) fn ticket(&self, name: Option<Name>, secret: Option<TicketSecret>) -> Ticket {
+        let ticket = self.endpoint.ticket(name);
+        match secret {
+            Some(secret) => ticket.with_secret(secret),
+            None => ticket,
+        }
     }
 
     /// Ends all connections in order.

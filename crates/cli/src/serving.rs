@@ -48,5 +48,9 @@ pub(crate) async fn listen(
         Some(name) => ListenOptions::named(name).unpublished(),
         None => ListenOptions::unnamed(),
     };
-    Ok(Guests::new(network.endpoint.listen(options.allow(access.allow())).await?, access))
+    let mut options = options.allow(access.allow());
+    if let Some(secret) = access.secret() {
+        options = options.ticket_secret(secret);
+    }
+    Ok(Guests::new(network.endpoint.listen(options).await?, access))
 }

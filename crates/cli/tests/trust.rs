@@ -172,6 +172,36 @@ fn a_ticket_does_not_change_what_is_pinned() {
     assert_eq!(world.run("bob", &["pipe", NAME]).succeeded().stdout.trim(), "honest");
 }
 
+/// The ticket is a way in, and nothing else is: not the id, not a part of the ticket, not another secret.
+#[test]
+fn a_ticket_with_a_secret_lets_its_holder_in_and_nobody_else() {
+    let (world, _names) = World::with_names();
+    let to = page("come in");
+    world.run("ada", &["expose", NAME, "--to", &to, "--secret"]).failed(2, &["--secret", "ticket"]);
+    let mut ada = world.start("ada", &["expose", NAME, "--to", &to, "--ticket", "--secret", "--json"]);
+    let said = ada.next_json();
+    let (ticket, port) = (said["ticket"].as_str().unwrap().to_owned(), said["port"].to_string());
+    assert_eq!(world.run("bob", &["pipe", &ticket]).succeeded().stdout.trim(), "come in");
+
+    let secret = ticket.split('/').find(|part| part.starts_with("key-")).unwrap();
+    let without = ticket.replace(&format!("/{secret}"), "");
+    let refused = world.run("eve", &["pipe", &without, "-q"]);
+    refused.failed(5, &["not on the list"]);
+    // Of another start of the same command, and so of a secret that was real.
+    let mut other = world.start("eve", &["expose", "--to", &to, "--ticket", "--secret", "--json"]);
+    let others = other.next_json()["ticket"].as_str().unwrap().to_owned();
+    let others = others.split('/').find(|part| part.starts_with("key-")).unwrap().to_owned();
+    let guessed = world.run("eve", &["pipe", &ticket.replace(secret, &others), "-q"]);
+    assert_eq!(guessed.stderr, refused.stderr, "a wrong secret looks like none");
+    world.run("eve", &["pipe", NAME, "-q"]).failed(5, &["not on the list"]);
+    // It ends with the command.
+    ada.kill();
+    let args = ["expose", NAME, "--to", &to, "--ticket", "--secret", "--json", "--port", &port];
+    let mut again = world.start("ada", &args);
+    again.next_json();
+    world.run("bob", &["pipe", &ticket, "-q"]).failed(5, &["not on the list"]);
+}
+
 #[test]
 fn what_is_known_is_shown_and_forgotten() {
     let (world, _names) = World::with_names();

@@ -59,6 +59,7 @@ pub mod segment;
 mod session;
 mod snapshot;
 mod stream;
+mod ticket;
 mod varint;
 
 // The engine, how it is set up, and what it says.
@@ -68,6 +69,7 @@ pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
 pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
 pub use session::Read;
 pub use stream::{Chunk, Pool};
+pub use ticket::{proves_ticket, ticket_proof};
 
 // What both sides speak of.
 pub use handover::{HandoverMode, Priority, UnknownMode};

@@ -30,6 +30,7 @@ const LINGER: u64 = 0x05;
 const TARGET: u64 = 0x06;
 const NOTICE_ADDRESS: u64 = 0x07;
 const RETIRE: u64 = 0x08;
+const TICKET_PROOF: u64 = 0x0c;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct Params {
     pub linger: Duration,
     /// The name that the client asked for (client only).
     pub target: Option<String>,
+    /// Proof of a ticket's secret (client only); see [`ticket_proof`](crate::ticket_proof).
+    pub ticket_proof: Option<Box<[u8; 32]>>,
     /// Where notices of a move are heard (UDP).
     pub notice_addresses: Vec<SocketAddr>,
     /// Understands RETIRE, and that a connection may be opened over several paths at once.
@@ -62,6 +65,7 @@ impl Default for Params {
             max_ack_delay: Duration::from_millis(25),
             linger: Duration::from_secs(24 * 3600),
             target: None,
+            ticket_proof: None,
             notice_addresses: Vec::new(),
             retire: true,
         }
@@ -106,6 +110,11 @@ impl Params {
             varint::write(out, target.len() as u64);
             out.extend_from_slice(target.as_bytes());
         }
+        if let Some(proof) = &self.ticket_proof {
+            varint::write(out, TICKET_PROOF);
+            varint::write(out, proof.len() as u64);
+            out.extend_from_slice(&proof[..]);
+        }
         for address in self.notice_addresses.iter().take(MAX_NOTICE_ADDRESSES) {
             let mut value = Vec::with_capacity(18);
             encode_address(*address, &mut value);
@@ -132,6 +141,10 @@ impl Params {
                 MAX_ACK_DELAY => params.max_ack_delay = ack_delay(value.varint()?)?,
                 LINGER => params.linger = Duration::from_secs(value.varint()?.min(u64::from(u32::MAX))),
                 TARGET => params.target = Some(target(value.rest())?),
+                TICKET_PROOF => {
+                    let proof = value.rest().try_into().map_err(|_| DecodeError::Invalid("ticket proof"))?;
+                    params.ticket_proof = Some(Box::new(proof));
+                }
                 NOTICE_ADDRESS => {
                     if params.notice_addresses.len() == MAX_NOTICE_ADDRESSES {
                         return Err(DecodeError::TooLarge("notice addresses"));
@@ -190,6 +203,7 @@ mod tests {
     fn parameters_round_trip_and_unknown_ones_are_skipped() {
         let params = Params {
             target: Some("ssh.laptop.alice@example.org".into()),
+            ticket_proof: Some([7; 32].into()),
             notice_addresses: vec!["10.0.0.1:7".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()],
             max_data: 1 << 30,
             ..Params::default()

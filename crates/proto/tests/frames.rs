@@ -40,6 +40,7 @@ fn params() -> impl Strategy<Value = Params> {
     let numbers = (number(), number(), number(), 0..=1000u64, any::<u32>());
     let target = prop::option::of("[a-z.@]{0,253}");
     (numbers, target, addresses()).prop_map(|(numbers, target, notice_addresses)| Params {
+        ticket_proof: (numbers.4 % 3 == 0).then(|| [numbers.4 as u8; 32].into()),
         max_data: numbers.0.max(EARLY_DATA_WINDOW),
         max_stream_data: numbers.1.max(EARLY_DATA_WINDOW),
         max_streams: numbers.2.max(EARLY_STREAMS),

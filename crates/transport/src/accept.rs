@@ -176,7 +176,8 @@ async fn open_connection<A: Arrival>(
         Some(Turn::First(decision)) => Some(decision),
         None => None,
     };
-    let caller = Caller { peer, name: target.clone(), remote: Some(arrival.remote().into()) };
+    let by_ticket = door.knows_ticket(open, peer);
+    let caller = Caller { peer, name: target.clone(), remote: Some(arrival.remote().into()), by_ticket };
     let slot = match door.admit(caller).await {
         Ok(slot) => slot,
         Err(refusal) => {
@@ -195,7 +196,7 @@ async fn open_connection<A: Arrival>(
     }
     // Registered before the first answer leaves, so that a second path finds it.
     attach(arrival, endpoint, &shared, open.path);
-    slot.send(Connection::new(shared.clone(), target));
+    slot.send(Connection::accepted(shared.clone(), target, by_ticket));
     Ok(Some(shared))
 }
 

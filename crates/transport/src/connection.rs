@@ -17,6 +17,7 @@ use crate::shared::{Shared, State};
 pub(crate) struct Handle {
     pub(crate) shared: Arc<Shared>,
     pub(crate) name: Option<Name>,
+    by_ticket: bool,
 }
 
 impl Drop for Handle {
@@ -43,7 +44,11 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     pub(crate) fn new(shared: Arc<Shared>, name: Option<Name>) -> Self {
-        Self { handle: Arc::new(Handle { shared, name }) }
+        Self::accepted(shared, name, false)
+    }
+
+    pub(crate) fn accepted(shared: Arc<Shared>, name: Option<Name>, by_ticket: bool) -> Self {
+        Self { handle: Arc::new(Handle { shared, name, by_ticket }) }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -66,6 +71,13 @@ impl Connection {
     #[must_use]
     pub fn name(&self) -> Option<&Name> {
         self.handle.name.as_ref()
+    }
+
+    /// Whether the peer was let in, or would have been, because it has a ticket with the listener's
+    /// [secret](crate::ListenOptions::ticket_secret).
+    #[must_use]
+    pub fn is_by_ticket(&self) -> bool {
+        self.handle.by_ticket
     }
 
     /// Which side this is.

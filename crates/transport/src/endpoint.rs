@@ -18,14 +18,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, Name, random_bytes};
-use whimbrel_proto::{CloseCode, Connection as Engine, Side};
+use whimbrel_proto::{CloseCode, Connection as Engine, Side, ticket_proof};
 
 use crate::connection::{Connection, stats};
 use crate::control::PathControl;
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::{BindError, ConnectError, ListenError, ResolveError};
 use crate::listener::Listener;
-use crate::listeners::Allow;
+use crate::listeners::{Access, Allow};
 use crate::locator::Locator;
 use crate::monitor::AddressSet;
 use crate::publisher::Publisher;
@@ -135,17 +135,21 @@ impl Endpoint {
         if inner.closed.load(Ordering::Relaxed) {
             return Err(ConnectError::EndpointClosed);
         }
-        let (addr, name) = match whom {
-            Whom::Addr(addr, name) => (addr, name),
-            Whom::Name(name) => (lookup(inner, &name).await?, Some(name)),
-            Whom::Id(id) => (find(inner, id).await?, None),
+        let (addr, name, secret) = match whom {
+            Whom::Addr(addr) => (addr, None, None),
+            Whom::Ticket(ticket) => {
+                (ticket.to_endpoint_addr(), ticket.name().cloned(), ticket.secret().copied())
+            }
+            Whom::Name(name) => (lookup(inner, &name).await?, Some(name), None),
+            Whom::Id(id) => (find(inner, id).await?, None, None),
         };
         if addr.addrs.is_empty() && inner.resolver().is_none() {
             return Err(ConnectError::NoAddress(addr.id));
         }
         let random = random_bytes();
-        let config = inner.engine_config(name.as_ref());
+        let mut config = inner.engine_config(name.as_ref());
         let id = ConnectionId::random();
+        config.params.ticket_proof = secret.map(|secret| ticket_proof(&secret, id, inner.id).into());
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
         let shared = inner.shared(engine, addr.addrs.into_iter().map(Locator::Direct).collect());
         inner.registry.add_dialled(&shared);
@@ -163,7 +167,7 @@ impl Endpoint {
             return Err(ListenError::EndpointClosed);
         }
         let name = options.name?;
-        if matches!(options.allow, Allow::Nobody) {
+        if matches!(options.allow, Allow::Nobody) && options.secret.is_none() {
             return Err(ListenError::Nobody);
         }
         let published = name.clone().filter(|_| options.publish);
@@ -178,7 +182,8 @@ impl Endpoint {
         }
         start_listening(inner)?;
         let shown = || name.as_ref().map_or("(no name)".to_owned(), ToString::to_string);
-        let arrivals = inner.listeners.add(name.clone(), options.allow, options.ask_first);
+        let access = Access { allow: options.allow, secret: options.secret };
+        let arrivals = inner.listeners.add(name.clone(), access, options.ask_first);
         let arrivals = arrivals.ok_or_else(|| ListenError::InUse(shown()))?;
         let mut listener = Listener { endpoint: inner.clone(), name, arrivals, publisher: None };
         if let (Some(name), Some(resolver)) = (published, resolver) {

@@ -15,6 +15,8 @@ pub(crate) struct Caller {
     pub(crate) name: Option<Name>,
     /// Where it dialled from.
     pub(crate) remote: Option<Locator>,
+    /// It proved that it has a ticket with the listener's secret.
+    pub(crate) by_ticket: bool,
 }
 
 /// A peer that wants to connect: its key is proved, nothing else has happened. It waits for up to ten seconds,
@@ -61,6 +63,7 @@ impl From<Connection> for Incoming {
             peer: connection.peer_id(),
             name: connection.name().cloned(),
             remote: connection.stats().paths.first().map(|path| path.remote),
+            by_ticket: connection.is_by_ticket(),
         };
         Self { caller, answer: Answer::Accepted(connection) }
     }
@@ -83,6 +86,13 @@ impl Incoming {
     #[must_use]
     pub fn remote(&self) -> Option<Locator> {
         self.caller.remote
+    }
+
+    /// Whether it proved that it has a ticket with the listener's
+    /// [secret](crate::ListenOptions::ticket_secret).
+    #[must_use]
+    pub fn is_by_ticket(&self) -> bool {
+        self.caller.by_ticket
     }
 
     /// Lets it in. `None` if it has gone meanwhile. Cancel-safe: then the connection is closed.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use whimbrel_base::{EndpointId, Name};
-use whimbrel_proto::CloseCode;
+use whimbrel_base::{EndpointId, Name, TicketSecret};
+use whimbrel_proto::{CloseCode, Open, proves_ticket};
 
 use crate::connection::Connection;
 use crate::incoming::{Asked, Caller, Verdict};
@@ -74,9 +74,15 @@ impl fmt::Debug for Allow {
     }
 }
 
+/// Who comes in: those who are allowed, and those who have a ticket with the secret.
+pub(crate) struct Access {
+    pub(crate) allow: Allow,
+    pub(crate) secret: Option<TicketSecret>,
+}
+
 /// A listener, as those see it who come in.
 pub(crate) struct Door {
-    allow: Allow,
+    access: Access,
     queue: Queue,
 }
 
@@ -117,7 +123,8 @@ impl Slot {
 impl Door {
     /// A place for `caller`, if it is let in; at once unless somebody has to be asked. Cancel-safe.
     pub(crate) async fn admit(&self, caller: Caller) -> Result<Slot, Refusal> {
-        let is_allowed = match &self.allow {
+        let is_allowed = match &self.access.allow {
+            _ if caller.by_ticket => true,
             Allow::Nobody => false,
             Allow::Any => true,
             Allow::Only(peers) => peers.contains(&caller.peer),
@@ -143,9 +150,15 @@ impl Door {
         }
     }
 
+    /// Whether an OPEN proves that its client has the ticket's secret.
+    pub(crate) fn knows_ticket(&self, open: &Open, client: EndpointId) -> bool {
+        let proof = self.access.secret.as_ref().zip(open.params.ticket_proof.as_ref());
+        proof.is_some_and(|(secret, proof)| proves_ticket(secret, open.connection, client, proof))
+    }
+
     /// Whether somebody is asked, who may take long.
     pub(crate) fn asks(&self) -> bool {
-        matches!(self.allow, Allow::Check(_)) || matches!(self.queue, Queue::Asked(_))
+        matches!(self.access.allow, Allow::Check(_)) || matches!(self.queue, Queue::Asked(_))
     }
 }
 
@@ -167,7 +180,7 @@ impl Listeners {
     }
 
     /// Adds a listener, which is asked about each peer if `ask_first`; `None` if the name is taken.
-    pub(crate) fn add(&self, name: Option<Name>, allow: Allow, ask_first: bool) -> Option<Arrivals> {
+    pub(crate) fn add(&self, name: Option<Name>, access: Access, ask_first: bool) -> Option<Arrivals> {
         let mut listeners = self.lock();
         if listeners.contains_key(&name) {
             return None;
@@ -179,7 +192,7 @@ impl Listeners {
             let (sender, receiver) = mpsc::channel(BACKLOG);
             (Queue::Accepted(sender), Arrivals::Accepted(receiver))
         };
-        listeners.insert(name, Arc::new(Door { allow, queue }));
+        listeners.insert(name, Arc::new(Door { access, queue }));
         Some(arrivals)
     }
 

@@ -73,7 +73,7 @@ pub use users::{Registered, UserError};
 
 pub use whimbrel_base::{
     ConnectionId, Delegation, EndpointAddr, EndpointId, IntoName, Name, NameError, NameKind, SecretKey,
-    Ticket, TicketError, UnixTime,
+    Ticket, TicketError, TicketSecret, UnixTime,
 };
 pub use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, ServiceAddressError};
 #[cfg(target_os = "linux")]

@@ -35,7 +35,7 @@ impl Guests {
             let connection = self.listener.accept().await?;
             self.note(connection.clone());
             // The rules may have changed while it waited; if they change now, it is in the list.
-            if self.access.lets_in(connection.peer_id()) {
+            if self.access.admits(&connection) {
                 return Some(connection);
             }
             connection.abort(CloseCode::NOT_ALLOWED, NO_LONGER);
@@ -65,7 +65,7 @@ async fn sweep(access: Access, present: Present) {
         access.changed().await;
         let mut present = present.lock().unwrap_or_else(PoisonError::into_inner);
         present.retain(|connection| {
-            let stays = access.lets_in(connection.peer_id());
+            let stays = access.admits(connection);
             if !stays {
                 tracing::info!(peer = %connection.peer_id().short(), "no longer let in");
                 connection.abort(CloseCode::NOT_ALLOWED, NO_LONGER);

@@ -35,7 +35,7 @@ static OUT_OF_FILES: Mutex<Trouble> = Mutex::const_new(Trouble::new());
 #[command(after_help = after("\
 Examples:
   whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID
-  whimbrel expose --ticket --to 127.0.0.1:8080 --allow any --port 4433"))]
+  whimbrel expose --ticket --to 127.0.0.1:8080 --secret --port 4433"))]
 pub(crate) struct Expose {
     /// The name to be reached under; not needed with --ticket
     name: Option<Name>,
@@ -44,7 +44,7 @@ pub(crate) struct Expose {
     to: String,
     #[command(flatten)]
     allow: AllowFlags,
-    /// Print a ticket, with which peers connect without a name service
+    /// Print a ticket, with which peers connect without a name service; it lets nobody in by itself
     #[arg(long)]
     ticket: bool,
     /// How long connections of peers that are out of reach are kept: a number and s, m, h or d
@@ -58,7 +58,7 @@ pub(crate) struct Expose {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
-    args.allow.check()?;
+    args.allow.check(args.ticket)?;
     if args.name.is_none() && !args.ticket {
         return Err(Failure::usage(
             "under which name? Give a NAME, or --ticket; see `whimbrel expose --help`",
@@ -73,8 +73,9 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
 
 async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()> {
     let access = Access::open(&args.allow, network, globals.quiet).await?;
+    let secret = access.secret();
     let mut guests = serving::listen(globals, network, args.name.as_ref(), args.ticket, access).await?;
-    let ticket = args.ticket.then(|| network.ticket(args.name.clone()).to_string());
+    let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
     let about = About::new("expose", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
     let name = args.name.as_ref().map_or("this ticket".to_owned(), ToString::to_string);

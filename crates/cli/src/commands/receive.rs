@@ -84,7 +84,7 @@ pub(crate) struct Receive {
 pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
     let code = match &args.code[..] {
         [] => {
-            args.allow.check()?;
+            args.allow.check(args.name.is_none())?;
             None
         }
         words => Some(invite::code(words)?),
@@ -109,7 +109,7 @@ async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<(
     let about = About::new("receive", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
     let _ready = Ready::tell("waiting for files");
-    let ticket = by_ticket.then(|| network.ticket(None).to_string());
+    let ticket = by_ticket.then(|| network.ticket(None, access.secret()).to_string());
     if args.json {
         output::json(&json!({
             "id": network.id().to_string(), "name": args.name.as_ref().map(ToString::to_string), "ticket": ticket,
@@ -134,7 +134,7 @@ async fn take_by_code(globals: &Globals, args: &Receive, code: &Code, network: &
     let access = Access::only(other.id(), network, globals.quiet);
     let mut guests = serving::listen(globals, network, None, true, access.clone()).await?;
     other.greeting(&[Purpose::File]).await?;
-    let ticket = Some(bounded(network.ticket(None)));
+    let ticket = Some(bounded(network.ticket(None, None)));
     other.say(&Message::Greeting { purpose: Purpose::File, user: None, ticket }).await?;
     other.end().await;
     let _reporter = Reporter::start(network, About::new("receive", None), globals.quiet);

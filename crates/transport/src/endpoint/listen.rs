@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use whimbrel_base::{Delegation, IntoName, Name, NameError};
+use whimbrel_base::{Delegation, IntoName, Name, NameError, TicketSecret};
 
 use crate::listeners::Allow;
 
@@ -22,6 +22,7 @@ pub struct ListenOptions {
     /// What was given as the name; [`Endpoint::listen`](crate::Endpoint::listen) says what is wrong with it.
     pub(super) name: Result<Option<Name>, NameError>,
     pub(super) allow: Allow,
+    pub(super) secret: Option<TicketSecret>,
     pub(super) delegation: Option<Delegation>,
     pub(super) lifetime: Duration,
     pub(super) publish: bool,
@@ -44,6 +45,7 @@ impl ListenOptions {
         Self {
             name,
             allow: Allow::Nobody,
+            secret: None,
             delegation: None,
             lifetime: LIFETIME,
             publish: true,
@@ -54,6 +56,15 @@ impl ListenOptions {
     /// Who may connect. Nobody, unless it is said.
     pub fn allow(mut self, allow: Allow) -> Self {
         self.allow = allow;
+        self
+    }
+
+    /// Lets those in as well who have a ticket with this secret ([`Ticket::with_secret`]): a way in beside
+    /// [`allow`](Self::allow), for as long as the listener lives.
+    ///
+    /// [`Ticket::with_secret`]: whimbrel_base::Ticket::with_secret
+    pub fn ticket_secret(mut self, secret: TicketSecret) -> Self {
+        self.secret = Some(secret);
         self
     }
 

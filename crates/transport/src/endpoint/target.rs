@@ -15,8 +15,10 @@ pub(super) enum Whom {
     Name(Name),
     /// Its key, to be looked up.
     Id(EndpointId),
-    /// Its key and where it may be; perhaps the name that it is to be asked for.
-    Addr(EndpointAddr, Option<Name>),
+    /// Its key and where it may be.
+    Addr(EndpointAddr),
+    /// The same, perhaps with the name that it is to be asked for, and with what lets its holder in.
+    Ticket(Ticket),
 }
 
 impl From<Name> for Target {
@@ -33,13 +35,13 @@ impl From<EndpointId> for Target {
 
 impl From<EndpointAddr> for Target {
     fn from(addr: EndpointAddr) -> Self {
-        Self(Whom::Addr(addr, None))
+        Self(Whom::Addr(addr))
     }
 }
 
 impl From<Ticket> for Target {
     fn from(ticket: Ticket) -> Self {
-        Self(Whom::Addr(ticket.to_endpoint_addr(), ticket.name().cloned()))
+        Self(Whom::Ticket(ticket))
     }
 }
 

@@ -142,7 +142,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
             .context("cannot open the store")??;
         (Service::start(endpoint.clone(), store, admission, limits).await?, Some(file))
     };
-    let ticket = network.ticket(None).to_string();
+    let ticket = network.ticket(None, None).to_string();
     let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet);
     let ready = Ready::tell(&format!("serving names on port {}", network.endpoint.port()));
     if is_invited_only {
