@@ -180,7 +180,7 @@ impl Answerer {
 
     fn obey(&self, request: Request) -> Result<(), String> {
         if let Some(change) = request.change {
-            change.make(&self.endpoint)?;
+            change.make(&self.endpoint, self.service)?;
         }
         if let Some(addresses) = request.addresses {
             let monitor = self.manual.as_ref().ok_or("the command was not started with --address")?;
