@@ -4,7 +4,7 @@ CARGO ?= cargo
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 20
-FUZZ_TARGETS := frame record ticket config names_protocol har
+FUZZ_TARGETS := frame record ticket config names_protocol har transfer notice status
 
 # The older program of `make interop`: the first whose bytes on the wire are still understood.
 OLD ?= 4784131
@@ -86,7 +86,8 @@ fuzz: ## Fuzz every decoder for a short while
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install cargo-fuzz --locked
 	@for target in $(FUZZ_TARGETS); do \
 		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=8192 || exit 1; \
+		mkdir -p fuzz/corpus/$$target fuzz/seeds/$$target; \
+		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=8192 || exit 1; \
 	done
 
 coverage: ## Report which lines and branches the tests of base, proto, names and transport reach (some 30 minutes)

@@ -70,6 +70,11 @@ pub mod fuzzing {
     pub fn transfer(bytes: &[u8]) {
         crate::transfer::decode_anything(bytes);
     }
+
+    /// Decodes bytes as what is asked of a running command and as its answer, and shows that.
+    pub fn status(bytes: &[u8]) {
+        crate::status::decode_anything(bytes);
+    }
 }
 
 /// Runs the program with these arguments, the first being its own name.

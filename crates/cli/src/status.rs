@@ -332,6 +332,25 @@ pub(crate) async fn ask_all() -> Result<Vec<Report>> {
     Ok(reports)
 }
 
+/// Decodes whatever comes as a request and as an answer; what is understood can be said again, and shown.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    fn again<T: Serialize + serde::de::DeserializeOwned>(understood: &T) -> serde_json::Result<()> {
+        serde_json::from_slice::<T>(&serde_json::to_vec(understood)?).map(drop)
+    }
+    if let Ok(request) = serde_json::from_slice::<Request>(bytes) {
+        assert!(again(&request).is_ok(), "a request that came can be said");
+    }
+    match serde_json::from_slice::<Answer>(bytes) {
+        Ok(Answer::Report(report)) => {
+            assert!(again(&report).is_ok(), "a report that came can be said");
+            drop(crate::commands::status::describe(&report));
+        }
+        Ok(Answer::Refusal { error }) => drop(error),
+        Err(_) => {}
+    }
+}
+
 /// Asks one command.
 async fn ask(file: &Path, request: &[u8]) -> io::Result<Report> {
     let exchange = async {
