@@ -317,11 +317,12 @@ fn mtu(interface: &str) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
     fn a_record_of_the_future_shows_a_clock_that_is_behind() {
-        let name: Name = "web.home.ada@example.org".parse().expect("a name");
+        let name: Name = "web.home.ada@example.org".parse().unwrap();
         let now = UnixTime::from_secs(2_000_000_000);
         for (ahead, bad) in [(0, false), (59_000, false), (3_600_000, true)] {
             let found = clock_beside(&name, now.as_millis() + ahead, now);
