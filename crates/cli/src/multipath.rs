@@ -3,6 +3,8 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use whimbrel::{Config, Endpoint, HandoverMode, InterfaceRule, PathControl, Policy, Priority, SchedulerKind};
+use whimbrel_base::EndpointId;
+use whimbrel_transport::Side;
 
 /// How several networks are used.
 #[derive(Args, Clone, Debug, Default)]
@@ -60,14 +62,14 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Changes connections of this endpoint. Says how many, or why not.
-    pub(crate) fn make(&self, endpoint: &Endpoint) -> Result<usize, String> {
+    /// Changes connections of this endpoint, whose name service is `service`. Says how many, or why not.
+    pub(crate) fn make(&self, endpoint: &Endpoint, service: Option<EndpointId>) -> Result<usize, String> {
         let mode = read::<HandoverMode>(self.mode.as_deref())?;
         let policy = read::<Policy>(self.policy.as_deref())?;
         let scheduler = read::<SchedulerKind>(self.scheduler.as_deref())?;
         let priorities = self.priorities.iter().map(|(path, word)| Ok((*path, priority(word)?)));
         let priorities = priorities.collect::<Result<Vec<_>, String>>()?;
-        let controls = self.chosen(endpoint)?;
+        let controls = self.chosen(endpoint, service)?;
         if !priorities.is_empty() && controls.len() > 1 {
             return Err("the command has several connections: say which with --connection".to_owned());
         }
@@ -88,9 +90,15 @@ impl Change {
         Ok(controls.len())
     }
 
-    fn chosen(&self, endpoint: &Endpoint) -> Result<Vec<PathControl>, String> {
+    fn chosen(&self, endpoint: &Endpoint, service: Option<EndpointId>) -> Result<Vec<PathControl>, String> {
         let wanted = |id: &str| self.connection.as_deref().is_none_or(|begin| id.starts_with(begin));
-        let ids = endpoint.connections().into_iter().map(|connection| connection.id);
+        // A path's number means a path to the peer, unless the connection to the service is named.
+        let peers_only = self.connection.is_none() && !self.priorities.is_empty();
+        let connections = endpoint.connections().into_iter();
+        let connections = connections.filter(|connection| {
+            !(peers_only && service == Some(connection.peer) && connection.side == Side::Client)
+        });
+        let ids = connections.map(|connection| connection.id);
         let controls: Vec<_> =
             ids.filter(|id| wanted(&id.to_string())).filter_map(|id| endpoint.path_control(id)).collect();
         match (&self.connection, controls.len()) {

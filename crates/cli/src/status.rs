@@ -180,7 +180,7 @@ impl Answerer {
 
     fn obey(&self, request: Request) -> Result<(), String> {
         if let Some(change) = request.change {
-            change.make(&self.endpoint)?;
+            change.make(&self.endpoint, self.service)?;
         }
         if let Some(addresses) = request.addresses {
             let monitor = self.manual.as_ref().ok_or("the command was not started with --address")?;
@@ -330,6 +330,25 @@ pub(crate) async fn ask_all() -> Result<Vec<Report>> {
     }
     reports.sort_by_key(|report| report.started_ms);
     Ok(reports)
+}
+
+/// Decodes whatever comes as a request and as an answer; what is understood can be said again, and shown.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    fn again<T: Serialize + serde::de::DeserializeOwned>(understood: &T) -> serde_json::Result<()> {
+        serde_json::from_slice::<T>(&serde_json::to_vec(understood)?).map(drop)
+    }
+    if let Ok(request) = serde_json::from_slice::<Request>(bytes) {
+        assert!(again(&request).is_ok(), "a request that came can be said");
+    }
+    match serde_json::from_slice::<Answer>(bytes) {
+        Ok(Answer::Report(report)) => {
+            assert!(again(&report).is_ok(), "a report that came can be said");
+            drop(crate::commands::status::describe(&report));
+        }
+        Ok(Answer::Refusal { error }) => drop(error),
+        Err(_) => {}
+    }
 }
 
 /// Asks one command.

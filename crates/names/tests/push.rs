@@ -3,10 +3,12 @@
 
 mod support;
 
-use std::future::pending;
+use std::collections::HashMap;
+use std::future::{pending, ready};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use support::*;
@@ -19,16 +21,21 @@ const FILE: &str = "WHIMBREL_TEST_PUSH_STORE";
 const HELD: &str = "WHIMBREL_TEST_PUSH_HELD";
 const NET: Net = Net(121);
 
-/// A store whose disk never answers, and keeps nothing of what it is given.
-struct Held(RedbStore);
+/// A store whose disk never answers, and keeps nothing of what it is given. Until the process ends it is there,
+/// as in every store: somebody may begin to watch only then.
+struct Held(RedbStore, Mutex<HashMap<Name, Stored>>);
 
 impl Store for Held {
     fn get<'a>(&'a self, name: &'a Name) -> Answer<'a, Option<Stored>> {
-        self.0.get(name)
+        match self.1.lock().unwrap().get(name).cloned() {
+            Some(placed) => Box::pin(ready(Ok(Some(placed)))),
+            None => self.0.get(name),
+        }
     }
 
-    fn place(&self, expected: Option<Version>, _: Entry) -> Answer<'_, Placed> {
-        let version = expected.unwrap_or(Version(1));
+    fn place(&self, expected: Option<Version>, entry: Entry) -> Answer<'_, Placed> {
+        let version = Version(expected.map_or(1, |expected| expected.0 + 1));
+        self.1.lock().unwrap().insert(entry.name().clone(), Stored { version, entry });
         Box::pin(async move { Ok(Placed { version, durable: Box::pin(pending()) }) })
     }
 
@@ -71,7 +78,7 @@ fn child() {
     runtime.block_on(async {
         let store = RedbStore::open(file).unwrap();
         let service = match std::env::var_os(HELD) {
-            Some(_) => service(NET, Held(store)).await,
+            Some(_) => service(NET, Held(store, Mutex::default())).await,
             None => service(NET, store).await,
         };
         println!("serves {}", service.addr().addrs.len());

@@ -62,6 +62,23 @@ impl NoticeKey {
         self.tag
     }
 
+    /// A key of no connection.
+    #[cfg(feature = "fuzzing")]
+    #[must_use]
+    pub const fn of_nobody() -> Self {
+        Self::new([1; 16], [2; 32])
+    }
+
+    /// A datagram with this body, authentic however senseless it is.
+    #[cfg(feature = "fuzzing")]
+    #[must_use]
+    pub fn sealed(&self, body: &[u8]) -> Vec<u8> {
+        let mut out = [&MAGIC[..], &self.tag, body].concat();
+        let mac = self.mac(&out).finalize().into_bytes();
+        out.extend_from_slice(&mac[..MAC_SIZE]);
+        out
+    }
+
     /// Encodes and authenticates a notice; at most [`MAX_NOTICE`] bytes.
     #[must_use]
     pub fn seal(&self, notice: &Notice) -> Vec<u8> {

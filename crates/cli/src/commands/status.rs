@@ -31,7 +31,7 @@ pub(crate) async fn run(_: &Globals, args: Status) -> Result<()> {
     reports.iter().try_for_each(|report| output::line(output::fit(&describe(report), width, 4)))
 }
 
-pub(super) fn describe(report: &Report) -> String {
+pub(crate) fn describe(report: &Report) -> String {
     let age = UnixTime::from(SystemTime::now()).since(UnixTime::from_millis(report.started_ms));
     let name = report.name.as_deref().unwrap_or_default();
     let mut text = format!("{} {name} (process {}, since {})", report.command, report.pid, rounded(age))

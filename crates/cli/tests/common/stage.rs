@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, Rate};
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(40);
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// The machines' addresses, as the documents write them.

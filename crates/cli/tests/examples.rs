@@ -1,0 +1,363 @@
+//! Every example in the help of every command and in README is run, as it is written there. `Play::words` says
+//! what stands for the names of others in it. An example that is not in this play fails the test, and so does one
+//! of the play that no text has any more.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/stage.rs"]
+mod stage;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Instant;
+
+use stage::{LIMIT, PROGRAM, Running, Stage};
+
+const README: &str = include_str!("../../../README.md");
+
+fn help(command: &[String]) -> String {
+    let output = Command::new(PROGRAM).args(command).arg("--help").output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// An example's line without what explains it.
+fn bare(line: &str) -> &str {
+    let line = line.trim();
+    if line.starts_with('#') {
+        return "";
+    }
+    line.split("   ").next().unwrap_or_default().split("  #").next().unwrap_or_default().trim()
+}
+
+/// The examples of all commands.
+fn of_help() -> BTreeSet<String> {
+    let (mut found, mut left) = (BTreeSet::new(), vec![Vec::new()]);
+    while let Some(command) = left.pop() {
+        let text = help(&command);
+        let below = |heading: &str| {
+            let lines = text.lines().skip_while(|line| !line.starts_with(heading)).skip(1);
+            lines.take_while(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+        };
+        for line in below("Example") {
+            let line = line.strip_prefix("then: ").unwrap_or(&line);
+            // `At home:   whimbrel …`
+            let line = line.trim().split_once(":  ").map_or(line, |(_, example)| example);
+            found.insert(bare(line).to_owned());
+        }
+        for line in below("Commands:").iter().filter(|line| !line.starts_with("   ")) {
+            let name = line.split_whitespace().next().unwrap().to_owned();
+            left.push([&command[..], &[name]].concat());
+        }
+    }
+    found
+}
+
+/// The lines of README's blocks for the shell.
+fn of_readme() -> BTreeSet<String> {
+    let blocks = README.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    blocks.flat_map(str::lines).map(|line| bare(line).to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+/// Runs examples, and remembers which.
+struct Play {
+    stage: Stage,
+    /// What a reader puts in the place of words in the examples.
+    words: Vec<(String, String)>,
+    seen: BTreeSet<String>,
+    running: Vec<(String, Running)>,
+}
+
+impl Play {
+    fn word(&mut self, word: &str, value: impl Into<String>) {
+        self.words.retain(|(known, _)| known != word);
+        self.words.push((word.to_owned(), value.into()));
+    }
+
+    fn script(&self, example: &str) -> String {
+        let mut words: Vec<_> = self.words.iter().collect();
+        // The longer first: `LAPTOP-ID` has an `ID` in it.
+        words.sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
+        words.into_iter().fold(example.to_owned(), |text, (word, value)| text.replace(word, value))
+    }
+
+    /// Runs an example that ends by itself, and returns what it says.
+    #[track_caller]
+    fn run(&mut self, host: &str, example: &str, says: &str) -> String {
+        self.seen.insert(example.to_owned());
+        self.also(host, &self.script(example), says)
+    }
+
+    /// Runs something that is no example.
+    #[track_caller]
+    fn also(&self, host: &str, script: &str, says: &str) -> String {
+        let (code, lines) = self.stage.start(host, script).finish();
+        let text = lines.join("\n");
+        assert_eq!(code, Some(0), "{host}$ {script}\n{text}");
+        assert!(text.contains(says), "{host}$ {script}\ndoes not say {says:?}:\n{text}");
+        text
+    }
+
+    /// Starts an example that goes on until it is stopped, and returns the line that has this in it.
+    #[track_caller]
+    fn start(&mut self, host: &str, example: &str, says: &str) -> String {
+        self.seen.insert(example.to_owned());
+        let script = self.script(example);
+        let running = self.stage.start(host, &script);
+        let mut said = Vec::new();
+        loop {
+            let Ok(line) = running.lines.recv_timeout(LIMIT) else {
+                panic!("{host}$ {script}\ndoes not say {says:?}:\n{}", said.join("\n"))
+            };
+            if line.contains(says) {
+                self.running.push((example.to_owned(), running));
+                return line;
+            }
+            said.push(line);
+        }
+    }
+
+    /// Waits for the end of one that was started.
+    #[track_caller]
+    fn finish(&mut self, example: &str) {
+        let at = self.running.iter().position(|(running, _)| running == example).unwrap();
+        let (code, lines) = self.running.remove(at).1.finish();
+        assert_eq!(code, Some(0), "{example}\n{}", lines.join("\n"));
+    }
+
+    /// Stops what is running on all machines but for these.
+    fn stop_all_but(&mut self, stay: &[&str]) {
+        self.running.retain(|(example, _)| stay.contains(&example.as_str()));
+    }
+
+    /// What is not run here, and where it is.
+    fn elsewhere(&mut self, example: &str, _where: &str) {
+        self.seen.insert(example.to_owned());
+    }
+}
+
+/// The last word that begins so.
+fn word(text: &str, beginning: &str) -> String {
+    let found = text.split_whitespace().rfind(|word| word.starts_with(beginning));
+    found.unwrap_or_else(|| panic!("no {beginning:?} in {text}")).to_owned()
+}
+
+#[test]
+fn every_example_of_help_and_readme_works() {
+    if !whimbrel_lab::require!() || !stage::possible() {
+        return;
+    }
+    let start = Instant::now();
+    let mut play =
+        Play { stage: Stage::new(), words: Vec::new(), seen: BTreeSet::new(), running: Vec::new() };
+    // The test's sshd lets in root.
+    play.word(" ada@ssh.", " root@ssh.");
+    play.word(" ada@home", " root@home");
+    let serve = "whimbrel names serve --allow @example.org";
+    // It takes longest, and needs none of the others.
+    let demo = "whimbrel demo --size 64 --json";
+    let mut showing = play.stage.start("vps", demo);
+    start_everything(&mut play, serve);
+    ssh(&mut play);
+    names_and_trust(&mut play);
+    tunnels(&mut play, serve);
+    play.stop_all_but(&[serve]);
+    files(&mut play);
+    introductions(&mut play);
+    play.stop_all_but(&[]);
+    services(&mut play);
+    rest(&mut play);
+    let (code, lines) = showing.finish();
+    assert!(code == Some(0) && lines.join("\n").contains("\"ok\":true"), "{demo}\n{}", lines.join("\n"));
+    play.seen.insert(demo.to_owned());
+    let texts: BTreeSet<String> = of_help().union(&of_readme()).cloned().collect();
+    assert!(texts.len() > 50, "{texts:?}");
+    let missing: Vec<_> = texts.difference(&play.seen).collect();
+    assert!(missing.is_empty(), "examples that no test runs; add them to this one: {missing:#?}");
+    let stale: Vec<_> = play.seen.difference(&texts).collect();
+    assert!(stale.is_empty(), "no text has these examples any more: {stale:#?}");
+    println!("{} examples in {:?}", texts.len(), start.elapsed());
+}
+
+/// The service, keys and configurations.
+fn start_everything(play: &mut Play, serve: &str) {
+    // The operator of the service is the user who has a key when it starts.
+    play.run("vps", "whimbrel id", "");
+    let service = word(&play.start("vps", serve, "whimbrel:"), "whimbrel:");
+    for host in ["vps", "home", "laptop"] {
+        let directory = play.stage.home(host).join(".config/whimbrel");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("config.toml"), format!("names = \"{service}\"\n")).unwrap();
+    }
+    play.word("whimbrel:<key>/192.0.2.1:4480", service.clone());
+    play.word("--names whimbrel:…", format!("--names {service}"));
+    play.word("$NAMES", service);
+    let laptop = play.run("laptop", "whimbrel id", "");
+    play.word("LAPTOP-ID", laptop.lines().last().unwrap());
+    play.word("ID", laptop.lines().last().unwrap());
+    play.run("home", "whimbrel id register ada@example.org", "ada@example.org");
+}
+
+fn ssh(play: &mut Play) {
+    let ready = "can be reached as";
+    for example in [
+        "whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID",
+        "whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID",
+    ] {
+        play.running.retain(|(running, _)| !running.starts_with("whimbrel expose"));
+        play.start("home", example, ready);
+    }
+    play.run("home", "export NAMES='whimbrel:<key>/192.0.2.1:4480'", "");
+    play.run("laptop", "whimbrel ssh ada@ssh.home.ada@example.org", "");
+    let forwarding = "whimbrel ssh -p 22 -L 8080:localhost:80 ada@ssh.home.ada@example.org uptime";
+    play.run("laptop", forwarding, "load average");
+    play.run("laptop", "ssh -o ProxyCommand='whimbrel pipe ssh.home.ada@example.org' ada@home", "");
+    let named = "ssh -o ProxyCommand=\"whimbrel pipe ssh.home.ada@example.org --names '$NAMES'\" ada@home";
+    play.run("laptop", named, "");
+    play.run("laptop", "whimbrel setup ssh --print", "ProxyCommand");
+    play.run("laptop", "whimbrel setup ssh", "has now what ssh needs");
+    play.run("laptop", "ssh ada@ssh.home.ada+example.org", "");
+    play.run("laptop", "whimbrel doctor", "name service over tcp");
+    play.run("laptop", "whimbrel doctor ssh.home.ada@example.org --json", "\"well\":true");
+}
+
+fn names_and_trust(play: &mut Play) {
+    play.run("laptop", "whimbrel names lookup ssh.home.ada@example.org --names whimbrel:…", "ssh.home.ada");
+    play.run("laptop", "whimbrel names lookup ssh.home.ada@example.org --json", "\"name\"");
+    play.start("laptop", "whimbrel names watch ssh.home.ada@example.org --json", "ssh.home.ada");
+    play.run("laptop", "whimbrel trust show", "ada@example.org");
+    play.run("laptop", "whimbrel trust show ada@example.org --json", "ada@example.org");
+    play.run("laptop", "whimbrel trust forget ada@example.org", "forgotten");
+    let laptop = play.script("ID");
+    let home = play.also("home", "whimbrel id", "");
+    play.word("ID", home.lines().last().unwrap());
+    play.run("laptop", "whimbrel trust accept ada@example.org=ID", "is pinned to");
+    play.word("ID", laptop);
+}
+
+fn tunnels(play: &mut Play, serve: &str) {
+    play.stop_all_but(&[serve]);
+    let ready = "can be reached as";
+    play.also("home", "mkdir site && echo hello > site/index.html", "");
+    // No example: what the examples bring to other places.
+    let site = play.stage.start("home", "python3 -m http.server 8080 --bind 127.0.0.1 --directory site");
+    site.lines.recv_timeout(LIMIT).unwrap();
+    let ticket =
+        play.start("home", "whimbrel expose --ticket --to 127.0.0.1:8080 --secret --port 4433", "whimbrel:");
+    play.also("laptop", &format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | whimbrel pipe {ticket}"), "hello");
+    play.start(
+        "home",
+        "whimbrel expose files.home.ada@example.org --to 127.0.0.1:8080 --allow LAPTOP-ID",
+        ready,
+    );
+    for name in ["web", "db"] {
+        let others =
+            format!("whimbrel expose {name}.home.ada@example.org --to 127.0.0.1:8080 --allow LAPTOP-ID");
+        let script = play.script(&others);
+        let running = play.stage.start("home", &script);
+        assert!(running.lines.recv_timeout(LIMIT).unwrap().contains(ready));
+        play.running.push((others, running));
+    }
+    play.start(
+        "laptop",
+        "whimbrel forward web.home.ada@example.org --listen 127.0.0.1:8080",
+        "127.0.0.1:8080 leads to",
+    );
+    play.run("laptop", "curl http://127.0.0.1:8080/", "hello");
+    play.run("laptop", "whimbrel status", "forward web.home.ada");
+    let report = play.run("laptop", "whimbrel status --json", "forward");
+    let report: serde_json::Value = serde_json::from_str(report.lines().last().unwrap()).unwrap();
+    let connections = report[0]["connections"].as_array().unwrap();
+    let path = connections.iter().find(|one| one["name"] == "web.home.ada@example.org").unwrap();
+    play.word("4711", report[0]["pid"].to_string());
+    play.word("1=backup", format!("{}=backup", path["paths"][0]["id"]));
+    play.run("laptop", "whimbrel paths", "wlan0");
+    play.run("laptop", "whimbrel paths --mode backup", "mode backup");
+    play.run("laptop", "whimbrel paths 4711 --path 1=backup --scheduler min-rtt", "");
+    let socket = play.stage.home("laptop").join("run");
+    play.word("/run/user/1000", socket.to_str().unwrap());
+    let unix = "whimbrel forward db.home.ada@example.org --listen unix:/run/user/1000/db";
+    play.start("laptop", unix, "leads to");
+    play.also("laptop", &format!("curl -sS --unix-socket {}/db http://db/", socket.display()), "hello");
+    play.start("laptop", "whimbrel forward files.home.ada@example.org --mode full", "leads to");
+}
+
+fn files(play: &mut Play) {
+    for host in ["home", "laptop"] {
+        play.also(host, "mkdir -p photos incoming; echo one > photos/one; echo holiday > holiday.tar", "");
+    }
+    let send = "whimbrel send holiday.tar";
+    let code = play.start("home", send, "-");
+    play.word("harvest-otter-violin", word(&code, ""));
+    play.also("laptop", "rm holiday.tar", "");
+    play.run("laptop", "whimbrel receive harvest-otter-violin", "holiday.tar has arrived");
+    play.finish(send);
+    // Ada was pinned above.
+    let inbox = "whimbrel receive --as inbox.laptop.bob@example.org --allow ada@example.org --dir ~/incoming";
+    play.start("laptop", inbox, "waiting for files");
+    let photos = "whimbrel send holiday.tar photos --to inbox.laptop.bob@example.org";
+    play.run("home", photos, "arrived");
+    play.run("home", "tar c . | whimbrel send - --as all.tar --to inbox.laptop.bob@example.org", "arrived");
+    play.also("laptop", "cat incoming/photos/one && tar tf incoming/all.tar", "photos/one");
+    let once = "whimbrel receive --allow any --once --yes";
+    let ticket = play.start("laptop", once, "whimbrel:");
+    play.also("home", &format!("whimbrel send photos/one --to {ticket}"), "has arrived");
+    play.finish(once);
+}
+
+fn introductions(play: &mut Play) {
+    for (invite, join, says) in [
+        (
+            "whimbrel invite --as ada@example.org",
+            "whimbrel join harvest-otter-violin --as bob@example.org",
+            "ada@example.org is",
+        ),
+        ("whimbrel invite --device laptop.ada@example.org", "whimbrel join harvest-otter-violin", ""),
+    ] {
+        let code = play.start("home", invite, "-");
+        play.word("harvest-otter-violin", word(&code, ""));
+        play.run("laptop", join, says);
+        play.finish(invite);
+    }
+    for delegate in [
+        "whimbrel id delegate laptop.ada@example.org --to ID",
+        "whimbrel id delegate laptop.ada@example.org --to ID --for 365d",
+    ] {
+        let given = play.run("home", delegate, "whimbrel-delegation:");
+        play.word("whimbrel-delegation:…", word(&given, "whimbrel-delegation:"));
+        play.run("laptop", "whimbrel id accept whimbrel-delegation:…", "");
+    }
+    play.run("home", "whimbrel id revoke laptop.ada@example.org", "laptop.ada@example.org");
+    let code = play.run("vps", "whimbrel names invite --domain example.org", "");
+    play.word("CODE", code.lines().last().unwrap());
+    play.run("home", "whimbrel id register ada@example.org --invite CODE", "ada@example.org");
+}
+
+fn services(play: &mut Play) {
+    for serve in [
+        "whimbrel names serve --listen 0.0.0.0:4480 --allow @example.org",
+        "whimbrel names serve --listen 0.0.0.0:4480 --store ~/names.redb --allow @example.org",
+    ] {
+        play.stop_all_but(&[]);
+        play.start("vps", serve, "whimbrel:");
+    }
+    play.also("home", "whimbrel id register ada@example.org", "ada@example.org");
+    let expose =
+        "whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID --names \"$NAMES\"";
+    play.start("home", expose, "can be reached as");
+}
+
+fn rest(play: &mut Play) {
+    play.elsewhere("whimbrel demo", "the same with a size that takes a minute; tests/demo.rs");
+    play.run("laptop", "whimbrel help options", "--identity");
+    play.run("laptop", "whimbrel help config", "[names-serve]");
+    play.run("laptop", "whimbrel help names serve", "--allow");
+    play.run("laptop", "whimbrel help completions bash", "_whimbrel");
+    play.also("laptop", "mkdir man", "");
+    play.word("man DIR", "man man");
+    play.run("laptop", "whimbrel help man DIR", "");
+    play.elsewhere("./demo", "scripts/test-bare-root.sh, and the continuous integration");
+    play.elsewhere("./test", "it runs this test");
+    play.elsewhere("cargo install --path crates/pageload", "the workspace's build");
+    let waterfall = "whimbrel-pageload waterfall page.har --path 20ms,6mbit --path 50ms,20mbit -o page.svg";
+    play.elsewhere(waterfall, "crates/pageload/tests/program.rs");
+}
