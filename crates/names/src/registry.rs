@@ -31,7 +31,7 @@
 //! Every decision is made on one state of an entry and holds only if the entry is still in that state when it
 //! is replaced ([`Store::place`]); otherwise it is made anew.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
@@ -147,7 +147,8 @@ pub struct Found {
 pub struct Registry {
     store: Arc<dyn Store>,
     watchers: Arc<Watchers>,
-    admission: Arc<Admission>,
+    /// Replaced as a whole when the rules change.
+    admission: Arc<RwLock<Arc<Admission>>>,
     limits: Limits,
 }
 
@@ -159,7 +160,18 @@ impl Registry {
 
     /// A registry over a store that others use too.
     pub fn with_store(store: Arc<dyn Store>, admission: Admission, limits: Limits) -> Self {
-        Self { store, watchers: Arc::new(Watchers::new(limits)), admission: Arc::new(admission), limits }
+        let admission = Arc::new(RwLock::new(Arc::new(admission)));
+        Self { store, watchers: Arc::new(Watchers::new(limits)), admission, limits }
+    }
+
+    /// Puts other rules in force about who may register new user names and who may invite, for all clones.
+    /// Names that are registered stay with their owners.
+    pub fn set_admission(&self, admission: Admission) {
+        *self.admission.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(admission);
+    }
+
+    fn admission(&self) -> Arc<Admission> {
+        self.admission.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The bounds.
@@ -247,7 +259,7 @@ impl Registry {
     /// # Errors
     /// [`NamesError::NotOperator`], [`NamesError::BadTerms`], [`NamesError::Unavailable`].
     pub async fn invite(&self, peer: EndpointId, terms: Terms, now: UnixTime) -> Result<String, NamesError> {
-        if !self.admission.is_operator(&peer) {
+        if !self.admission().is_operator(&peer) {
             return Err(NamesError::NotOperator);
         }
         admission::invite(&*self.store, terms, now).await

@@ -214,7 +214,7 @@ impl Registry {
     }
 
     async fn check_admission(&self, peer: EndpointId, user: &Name) -> Result<(), NamesError> {
-        if self.admission.admits(&peer, user) {
+        if self.admission().admits(&peer, user) {
             return Ok(());
         }
         let admissions = self.store.admissions(&peer).await?;
