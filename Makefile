@@ -12,10 +12,16 @@ OLD ?= 4784131
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 
+# What `make coverage` looks at. LLVM_COV and LLVM_PROFDATA name the tools where rustup has none.
+COVERED := -p whimbrel-base -p whimbrel-proto -p whimbrel-names -p whimbrel-transport
+# What `make mutants` breaks, and in how many ways.
+MUTATED := -p whimbrel-proto -p whimbrel-names -f crates/proto/src -f crates/names/src
+MUTANTS ?= 200
+
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak bench bench-key bench-quick bench-pageload fuzz clean
+.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +89,15 @@ fuzz: ## Fuzz every decoder for a short while
 		mkdir -p fuzz/corpus/$$target fuzz/seeds/$$target; \
 		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=8192 || exit 1; \
 	done
+
+coverage: ## Report which lines and branches the tests of base, proto, names and transport reach (some 30 minutes)
+	@command -v cargo-llvm-cov >/dev/null || $(CARGO) install cargo-llvm-cov --locked
+	RUSTC_BOOTSTRAP=1 $(CARGO) llvm-cov $(COVERED) --branch --summary-only -j $(JOBS)
+
+mutants: ## Break the cores of proto and names in MUTANTS ways, and see whether tests notice (hours)
+	@command -v cargo-mutants >/dev/null || $(CARGO) install cargo-mutants --locked
+	$(CARGO) mutants $(MUTATED) --shard 0/$$(( ($$($(CARGO) mutants $(MUTATED) --list | wc -l) + $(MUTANTS) - 1) / $(MUTANTS) )) \
+		--sharding round-robin --timeout 300 --in-place=false -o $(TARGET)
 
 clean: ## Remove what was built
 	$(CARGO) clean

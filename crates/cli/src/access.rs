@@ -153,6 +153,24 @@ impl Access {
         Ok(access)
     }
 
+    /// Puts the entries of `new` in force, and reads the file again; `old` is what the command was started
+    /// with.
+    ///
+    /// # Errors
+    /// As [`Access::open`], and when another file is named or a secret comes or goes. Nothing has changed then.
+    pub(crate) fn reload(&self, old: &AllowFlags, new: &AllowFlags) -> Result<()> {
+        if new.allow_from != old.allow_from || new.secret != old.secret {
+            return Err(Failure::usage("another --allow-from or --secret needs a restart"));
+        }
+        let by_flag = self.rules_of(new.allow.clone())?;
+        let by_file = match &new.allow_from {
+            Some(file) => self.rules_of(file::read(file)?)?,
+            None => Vec::new(),
+        };
+        self.put(Some(by_flag), by_file);
+        Ok(())
+    }
+
     /// Lets one key in, and nobody else.
     pub(crate) fn only(key: EndpointId, network: &Network, quiet: bool) -> Self {
         let access = Self::nobody(network, None, quiet);

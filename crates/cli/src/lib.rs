@@ -9,6 +9,7 @@
 //! identity, naming   who we are, and by what right we use a name
 //! logging            log lines
 //! manager            the service manager that started us
+//! reload             who is let in and pins, read again when it says so
 //! serving            commands that let peers in until they are stopped
 //! network            an endpoint set up as the flags say; how it ends
 //! access             who is let in
@@ -42,6 +43,7 @@ mod output;
 mod pages;
 mod places;
 mod progress;
+mod reload;
 mod serving;
 mod settings;
 mod shutdown;

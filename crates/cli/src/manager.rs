@@ -42,6 +42,24 @@ impl Drop for Ready {
     }
 }
 
+/// Whether a service manager is listening.
+pub(crate) fn is_there() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
+/// Tells the service manager that the configuration is being read again.
+pub(crate) fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "the service manager cannot be told of the reload"),
+    }
+}
+
+/// Tells the service manager that the configuration was read again, and what the command does.
+pub(crate) fn ready_again(status: &str) {
+    tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
 /// Does nothing where there is no service manager.
 fn tell(what: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(what) {

@@ -38,6 +38,14 @@ pub(crate) struct Wish {
     pub(crate) port: u16,
 }
 
+/// Remembers the keys that flags say.
+pub(crate) fn pin(known: &KnownPeers, globals: &Globals) -> Result<()> {
+    for Pin { name, key } in &globals.pin {
+        known.pin(name, *key, Origin::Hand, now())?;
+    }
+    Ok(())
+}
+
 impl Network {
     /// Binds. The name service is asked when it is first needed.
     pub(crate) async fn start(globals: &Globals, key: SecretKey, wish: Wish) -> Result<Self> {
@@ -55,9 +63,7 @@ impl Network {
             builder = builder.monitor(monitor.clone());
         }
         let known = known_peers(globals)?;
-        for Pin { name, key } in &globals.pin {
-            known.pin(name, *key, Origin::Hand, now())?;
-        }
+        pin(&known, globals)?;
         if let Some(service) = &globals.names {
             builder = builder.names(service.clone()).known_peers(known.clone());
         }
@@ -144,7 +150,7 @@ impl Peer {
 }
 
 impl Peer {
-    fn name(&self) -> Option<&Name> {
+    pub(crate) fn name(&self) -> Option<&Name> {
         match self {
             Self::Name(name) | Self::Pinned(Pin { name, .. }) => Some(name),
             Self::Ticket(_) => None,

@@ -253,3 +253,35 @@ fn a_service_that_is_not_there_is_told_with_code_4() {
         process.output(common::LIMIT).failed(4, &["name service"]);
     }
 }
+
+#[test]
+fn a_tunnel_needs_no_capability() {
+    let (world, _names) = World::with_names();
+    let setpriv = std::path::Path::new("setpriv");
+    // Whatever user runs this test: no capability, and none to be had.
+    let bare =
+        ["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs", common::PROGRAM];
+    let start = |user: &str, args: &[&str]| {
+        let mut command =
+            world.command_of(setpriv, user, &[&bare[if is_root() { 0 } else { 1 }..], args].concat());
+        Process::start(&mut command)
+    };
+    let to = common::shouting_server().to_string();
+    let mut expose = start("a", &["expose", "web.a@example.org", "--to", &to, "--allow", "any", "--json"]);
+    expose.next_json();
+    let mut forward = start("b", &["forward", "web.a@example.org", "--json"]);
+    let local = forward.next_json()["listening"].as_str().unwrap().to_owned();
+    let mut socket = std::net::TcpStream::connect(local).unwrap();
+    socket.set_read_timeout(Some(common::LIMIT)).unwrap();
+    std::io::Write::write_all(&mut socket, b"hello\n").unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(socket), &mut line).unwrap();
+    assert_eq!(line, "HELLO\n");
+    let status = fs::read_to_string(format!("/proc/{}/status", forward.child.id())).unwrap();
+    let effective = status.lines().find(|line| line.starts_with("CapEff:")).unwrap();
+    assert_eq!(effective.split_whitespace().last(), Some("0000000000000000"), "{status}");
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{World, shouting_server};
 use serde_json::Value;
+use whimbrel_lab::{Host, Lab, LinkSpec};
 
 fn state(report: &Value, check: &str) -> String {
     let all = report["findings"].as_array().unwrap();
@@ -26,9 +27,14 @@ fn all_is_well_where_everything_works() {
     let output = world.run("bob", &["doctor", name, "--json"]);
     let report = output.succeeded().json();
     assert_eq!(report["well"], true);
-    for check in
-        ["name service over tcp", "name service over quic", "home.ada@example.org over tcp", "identity"]
-    {
+    let checks = [
+        "name service over tcp",
+        "name service over quic",
+        "home.ada@example.org over tcp",
+        "identity",
+        "MTU to",
+    ];
+    for check in checks {
         assert_eq!(state(&report, check), "good", "{report}");
     }
     assert_eq!(state(&report, "over quic"), "good");
@@ -58,4 +64,50 @@ fn what_is_broken_is_found_in_time_with_a_remedy() {
     assert!(output.stdout.contains("chmod 600"), "{}", output.stdout);
     let bad = report["findings"].as_array().unwrap().iter().filter(|finding| finding["state"] == "bad");
     assert!(bad.into_iter().all(|finding| finding["remedy"].is_string()), "{report}");
+}
+
+/// The program on a host of the lab, with a home directory of its own.
+fn on(host: &Host, home: &std::path::Path, args: &[&str]) -> whimbrel_lab::HostCommand {
+    fs::create_dir_all(home).unwrap();
+    let command = host.command(common::PROGRAM).args(args).env("HOME", home).env("XDG_RUNTIME_DIR", home);
+    command.with(|command| {
+        command.env_remove("XDG_CONFIG_HOME").env_remove("RUST_LOG");
+    })
+}
+
+#[test]
+fn a_way_with_small_packets_is_found_with_a_remedy() {
+    if !whimbrel_lab::require!() {
+        return;
+    }
+    for (mtu, expected) in [(1500, "good"), (1200, "bad")] {
+        let lab = Lab::new().unwrap();
+        let (laptop, home) = (lab.host("laptop").unwrap(), lab.host("home").unwrap());
+        let router = lab.router("router").unwrap();
+        let near = lab.link(&laptop, &router, LinkSpec::default()).unwrap();
+        let far = lab.link(&home, &router, LinkSpec::default().mtu(mtu)).unwrap();
+        for (link, host, network) in [(&near, &laptop, 1), (&far, &home, 2)] {
+            link.end(&router).add_address(&format!("10.0.{network}.1/24")).unwrap();
+            link.end(host).add_address(&format!("10.0.{network}.2/24")).unwrap();
+            link.end(host).add_default_route(&format!("10.0.{network}.1"), 1).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let args = ["expose", "--ticket", "--to", "127.0.0.1:1", "--allow", "any", "--json"];
+        let expose = on(&home, &folder.path().join("home"), &args);
+        let expose = expose.with(|command| {
+            command.stdout(std::process::Stdio::piped());
+        });
+        let mut expose = expose.spawn().unwrap();
+        let mut line = String::new();
+        let output = expose.child().stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).unwrap();
+        let ticket = serde_json::from_str::<Value>(&line).unwrap()["ticket"].as_str().unwrap().to_owned();
+        let doctor = on(&laptop, &folder.path().join("laptop"), &["doctor", &ticket, "--json"]);
+        let output = doctor.output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(state(&report, "MTU to"), expected, "{report}");
+        if expected == "bad" {
+            assert!(report.to_string().contains("packets of 1200 bytes"), "{report}");
+        }
+    }
 }

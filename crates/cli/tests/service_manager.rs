@@ -132,6 +132,81 @@ fn who_is_watched_gives_signs_of_life() {
 }
 
 #[test]
+fn a_reload_changes_who_is_let_in_and_a_mistake_changes_nothing() {
+    let (world, _names) = World::with_names();
+    let (bob, eve) = (world.id("bob"), world.id("eve"));
+    let config = world.config("a", "config.toml");
+    let allow = |id: &str| std::fs::write(&config, format!("[expose]\nallow = [\"{id}\"]\n")).unwrap();
+    allow(&bob);
+    let to = shouting_server().to_string();
+    let manager = Manager::new(&world, "n");
+    let expose = manager.start(&mut world.command("a", &["expose", "web.a@example.org", "--to", &to]));
+    let ready = format!("READY=1\nSTATUS={to} can be reached as web.a@example.org\n");
+    assert_eq!(manager.told(), ready);
+    let reload = || {
+        expose.signal(Signal::HUP);
+        let told = manager.told();
+        let since = told.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
+        assert!(since.trim_end().parse::<u64>().unwrap() > 0);
+        assert_eq!(manager.told(), ready);
+    };
+    let mut bobs = world.start("bob", &["forward", "web.a@example.org", "--json"]);
+    let local = bobs.next_json()["listening"].as_str().unwrap().to_owned();
+    assert_eq!(ask(&local), "HELLO\n");
+    world.run("eve", &["forward", "web.a@example.org"]).failed(5, &["not allowed"]);
+
+    // A file that cannot be understood leaves everything as it is.
+    std::fs::write(&config, "[expose]\nalow = [\"any\"]\n").unwrap();
+    reload();
+    assert_eq!(ask(&local), "HELLO\n");
+
+    allow(&eve);
+    reload();
+    let mut eves = world.start("eve", &["forward", "web.a@example.org", "--json"]);
+    let local = eves.next_json()["listening"].as_str().unwrap().to_owned();
+    assert_eq!(ask(&local), "HELLO\n");
+    world.run("bob", &["pipe", "web.a@example.org"]).failed(5, &["not allowed"]);
+    manager.stop(expose);
+}
+
+#[test]
+fn a_reload_of_the_name_service_changes_who_may_register() {
+    let mut world = World::new();
+    let rules = world.path("rules");
+    std::fs::write(&rules, "").unwrap();
+    let manager = Manager::new(&world, "n");
+    let args = ["names", "serve", "--json", "--port", "0", "--ephemeral", "--allow-from"];
+    let mut names =
+        manager.start(&mut world.command("names", &[&args[..], &[rules.to_str().unwrap()]].concat()));
+    let ready = manager.told();
+    world.set_service(names.next_json()["ticket"].as_str().unwrap());
+    world.id("a");
+    let register = ["id", "register", "ada@example.org"];
+    world.run("a", &register).failed(5, &["ada@example.org"]);
+    for (text, may) in [("@example.org\n", true), ("nonsense\n", true), ("", true)] {
+        std::fs::write(&rules, text).unwrap();
+        names.signal(Signal::HUP);
+        assert!(manager.told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        assert_eq!(manager.told(), ready);
+        // Who is registered stays so.
+        assert_eq!(world.run("a", &register).status.success(), may);
+    }
+    world.id("b");
+    world.run("b", &["id", "register", "bob@example.org"]).failed(5, &["bob@example.org"]);
+    manager.stop(names);
+}
+
+#[test]
+fn without_a_service_manager_a_hangup_ends_the_command() {
+    let (world, _names) = World::with_names();
+    let args = ["expose", "web.a@example.org", "--to", "127.0.0.1:1", "--allow", "any", "--json"];
+    let mut expose = world.start("a", &args);
+    expose.next_json();
+    expose.signal(Signal::HUP);
+    assert_eq!(expose.finish(LIMIT).status.code(), None);
+}
+
+#[test]
 fn forward_serves_the_socket_that_it_is_handed() {
     let (world, _names) = World::with_names();
     let to = shouting_server().to_string();

@@ -29,8 +29,9 @@ use crate::whereabouts::is_dialable;
 const MAX_CANDIDATES: usize = 32;
 /// A round trip that is worth a second socket.
 const FAR: Duration = Duration::from_millis(5);
-/// What may be sent before the answer: TLS early data, and no more than a first TCP window.
-const EARLY_LIMIT: u64 = 14_000;
+/// What may be sent before the answer: TLS early data, and together with the ClientHello no more than a first
+/// TCP window (ten segments, RFC 6928).
+const EARLY_LIMIT: u64 = 12_500;
 /// Without early data there is no reason to hold back what the receiver must take anyway.
 const UNANSWERED_LIMIT: u64 = 64 * 1024;
 
@@ -39,6 +40,15 @@ const UNANSWERED_LIMIT: u64 = 64 * 1024;
 pub(crate) struct Candidate {
     pub(crate) local: Option<LocalAddress>,
     pub(crate) remote: Locator,
+}
+
+/// How large the packets of a carrier may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SegmentSize {
+    /// As the links at both ends say.
+    Usual,
+    /// So small that they pass everywhere.
+    Small,
 }
 
 /// Whom to dial, and as whom.
@@ -72,6 +82,7 @@ impl Dialler {
 /// A carrier that stands.
 pub(crate) struct Dialled {
     carrier: Carrier,
+    pub(crate) segments: SegmentSize,
     /// How long it took. `None` if nothing was heard from there yet: only an answer will tell that the peer
     /// can be reached on it.
     pub(crate) rtt: Option<Duration>,

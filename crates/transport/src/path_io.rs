@@ -103,6 +103,14 @@ impl PathIo {
         }
     }
 
+    /// Something that was sent has not even arrived, as far as the kernels know. False if that cannot be told.
+    pub(crate) fn is_unheard(&self) -> bool {
+        match &self.carrier {
+            Carrier::Tcp(tcp) => tcp.is_unheard(),
+            Carrier::Quic(_) => false,
+        }
+    }
+
     /// What the carrier knows of the path, if it can tell.
     pub(crate) fn stats(&self) -> Option<CarrierStats> {
         match &self.carrier {

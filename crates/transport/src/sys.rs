@@ -10,6 +10,26 @@ use crate::carrier::{CarrierStats, Extent};
 /// Reads `TCP_INFO`. It tells of the way to whoever holds the connection's other end; `extent` says how much
 /// of the path that is.
 pub(crate) fn tcp_stats(socket: &impl AsFd, extent: Extent) -> io::Result<CarrierStats> {
+    let info = tcp_info(socket)?;
+    Ok(CarrierStats {
+        extent,
+        srtt: Duration::from_micros(u64::from(info.tcpi_rtt)),
+        rttvar: Duration::from_micros(u64::from(info.tcpi_rttvar)),
+        cwnd: u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss),
+        unsent: u64::from(info.tcpi_notsent_bytes),
+        delivery_rate: info.tcpi_delivery_rate,
+        lost: u64::from(info.tcpi_total_retrans),
+        since_ack: Some(Duration::from_millis(u64::from(info.tcpi_last_ack_recv))),
+        timeouts: u32::from(info.tcpi_retransmits),
+    })
+}
+
+/// Whether the other end's kernel has yet to acknowledge something that was sent.
+pub(crate) fn has_unacknowledged(socket: &impl AsFd) -> io::Result<bool> {
+    Ok(tcp_info(socket)?.tcpi_unacked > 0)
+}
+
+fn tcp_info(socket: &impl AsFd) -> io::Result<libc::tcp_info> {
     // SAFETY: tcp_info is plain old data, for which all zeroes is a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -24,20 +44,7 @@ pub(crate) fn tcp_stats(socket: &impl AsFd, extent: Extent) -> io::Result<Carrie
             &raw mut length,
         )
     };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(CarrierStats {
-        extent,
-        srtt: Duration::from_micros(u64::from(info.tcpi_rtt)),
-        rttvar: Duration::from_micros(u64::from(info.tcpi_rttvar)),
-        cwnd: u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss),
-        unsent: u64::from(info.tcpi_notsent_bytes),
-        delivery_rate: info.tcpi_delivery_rate,
-        lost: u64::from(info.tcpi_total_retrans),
-        since_ack: Some(Duration::from_millis(u64::from(info.tcpi_last_ack_recv))),
-        timeouts: u32::from(info.tcpi_retransmits),
-    })
+    if result == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The beginning of `struct mptcp_info` (linux/mptcp.h).

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
-use whimbrel_base::{Name, SecretKey, SignedRecord};
+use whimbrel_base::{EndpointAddr, Name, SecretKey, SignedRecord};
 use whimbrel_transport::{
     Allow, BoxFuture, CarrierKind, Carriers, Connection, ConnectionEvent, Endpoint, HandoverMode,
     ListenOptions, ManualMonitor, PathInfo, ResolveError, Resolver, Watch, Watched,
@@ -390,4 +390,25 @@ async fn the_port_of_a_closed_endpoint_is_free_at_once() {
         port = Some(server.addr().addrs[0].port());
         server.close(Duration::from_secs(5)).await;
     }
+}
+
+#[tokio::test]
+async fn a_listener_that_is_slow_to_answer_is_dialled_once_more_and_not_before_a_second() {
+    let slow = tokio::net::TcpListener::bind((ip(61), 0)).await.unwrap();
+    let addr = EndpointAddr::new(SecretKey::generate().id(), [slow.local_addr().unwrap()]);
+    let monitor = ManualMonitor::new([ip(62)]);
+    let client = Endpoint::builder().carriers(Carriers::Only(CarrierKind::Tcp)).monitor(monitor);
+    let client = client.bind().await.unwrap();
+    let dial = tokio::spawn(async move { client.connect(addr).await.map(drop) });
+    let mut dials = Vec::new();
+    // Its kernel acknowledges the first flight, and nobody answers it.
+    while let Ok(dialled) = tokio::time::timeout(Duration::from_secs(3), slow.accept()).await {
+        dials.push((Instant::now(), dialled.unwrap()));
+    }
+    dial.abort();
+    assert_eq!(dials.len(), 2);
+    assert!(
+        dials[1].0 - dials[0].0 > Duration::from_millis(500),
+        "that is not sooner than a busy one answers"
+    );
 }

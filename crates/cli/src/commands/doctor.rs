@@ -1,11 +1,14 @@
 //! `whimbrel doctor`: what works from here, and what to do about the rest.
 
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use clap::Args;
+use rustix::net::sockopt;
 use serde::Serialize;
 use serde_json::json;
 use whimbrel_base::{Name, SecretKey, UnixTime};
@@ -20,6 +23,13 @@ use crate::{identity, output, places};
 const LIMIT: Duration = Duration::from_secs(6);
 /// 2025-01-01: a clock that is behind this program is wrong.
 const EARLIEST: UnixTime = UnixTime::from_secs(1_735_689_600);
+/// Clocks that differ by less do no harm.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
+/// What Ethernet carries; probing for more shows nothing that matters.
+const LARGEST_PROBE: u32 = 1500;
+/// How long a router may take to say that a packet is too large, beyond two round trips.
+const PROBE_SLACK: Duration = Duration::from_millis(50);
+const LONGEST_PROBE: Duration = Duration::from_millis(800);
 /// What every link of IPv6 carries (RFC 8200, section 5).
 const LEAST_MTU: u32 = 1280;
 
@@ -228,10 +238,66 @@ async fn to_peer(network: &Network, kind: CarrierKind, peer: &Peer) -> Vec<Findi
         check,
         format!("connected in {took} ms to {}, round trip {ms:.1} ms", path.remote.address()),
     );
+    let mut findings = vec![reached];
+    if let Some(name) = peer.name()
+        && let Ok(resolver) = network.resolver()
+        && let Ok(Ok(signed)) = tokio::time::timeout(LIMIT, resolver.lookup_record(name)).await
+    {
+        let record = signed.record();
+        findings.extend(clock_beside(name, record.sequence, SystemTime::now().into()));
+    }
     let addresses = network.endpoint.watch_addresses().current();
     let local = addresses.addresses.iter().find(|address| address.ip == path.local.ip());
     let interface = local.and_then(|address| address.interface.as_ref()).map(ToString::to_string);
-    [Some(reached), interface.and_then(|interface| mtu(&interface))].into_iter().flatten().collect()
+    findings.extend(interface.and_then(|interface| mtu(&interface)));
+    findings.push(match path_mtu(path.remote.address(), path.srtt).await {
+        Ok(mtu) => judged_path(peer, mtu),
+        Err(error) => Finding::note(format!("MTU to {peer}"), format!("cannot be probed: {error}")),
+    });
+    findings
+}
+
+/// A clock beside the one of whoever signed a record. Numbers of records are the milliseconds at which they
+/// were signed, or more: only one of the future says something.
+fn clock_beside(name: &Name, sequence: u64, now: UnixTime) -> Option<Finding> {
+    let ahead = Duration::from_millis(sequence.saturating_sub(now.as_millis()));
+    (ahead > CLOCK_TOLERANCE).then(|| {
+        let finding = format!("{} s behind that of {name}, or its is ahead", ahead.as_secs());
+        Finding::bad("clock", finding, "set both, as with `timedatectl set-ntp true`")
+    })
+}
+
+/// What the kernel knows of the way to a peer, after a packet as large as the first link carries that routers
+/// may not break up. Routers that drop it without a word are not found out. Takes less than a second.
+async fn path_mtu(peer: SocketAddr, srtt: Duration) -> io::Result<u32> {
+    let any: IpAddr =
+        if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = tokio::net::UdpSocket::bind((any, 0)).await?;
+    socket.connect(peer).await?;
+    let known = || if peer.is_ipv4() { sockopt::ip_mtu(&socket) } else { sockopt::ipv6_mtu(&socket) };
+    if peer.is_ipv4() {
+        sockopt::set_ip_mtu_discover(&socket, sockopt::Ipv4PathMtuDiscovery::DO)?;
+    } else {
+        sockopt::set_ipv6_mtu_discover(&socket, sockopt::Ipv6PathMtuDiscovery::DO)?;
+    }
+    let headers = if peer.is_ipv4() { 28 } else { 48 };
+    // The link may carry more than any datagram.
+    let size = known()?.min(LARGEST_PROBE).saturating_sub(headers);
+    // A refusal by the peer, which expects none of it, is no news.
+    let _ = socket.send(&vec![0; size as usize]).await;
+    tokio::time::sleep((2 * srtt + PROBE_SLACK).min(LONGEST_PROBE)).await;
+    Ok(known()?)
+}
+
+fn judged_path(peer: &Peer, mtu: u32) -> Finding {
+    let check = format!("MTU to {peer}");
+    if mtu < LEAST_MTU {
+        let remedy = format!(
+            "have the tunnel or link on the way carry {LEAST_MTU} bytes; until then --carrier tcp saves the trying"
+        );
+        return Finding::bad(check, format!("packets of {mtu} bytes get through, too few for QUIC"), remedy);
+    }
+    Finding::good(check, format!("{mtu} bytes, as far as routers say"))
 }
 
 /// The MTU of the path's first link. What lies behind it only the carriers' own probes know.
@@ -251,7 +317,19 @@ fn mtu(interface: &str) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_record_of_the_future_shows_a_clock_that_is_behind() {
+        let name: Name = "web.home.ada@example.org".parse().unwrap();
+        let now = UnixTime::from_secs(2_000_000_000);
+        for (ahead, bad) in [(0, false), (59_000, false), (3_600_000, true)] {
+            let found = clock_beside(&name, now.as_millis() + ahead, now);
+            assert_eq!(found.is_some_and(|finding| finding.state == State::Bad), bad, "{ahead} ms");
+        }
+        assert!(clock_beside(&name, 0, now).is_none());
+    }
 
     #[test]
     fn a_clock_that_is_years_behind_is_bad() {

@@ -18,7 +18,7 @@ use crate::network::{Network, Wish, log_events};
 use crate::options::{Globals, after, duration, host_and_port};
 use crate::sockets::Trouble;
 use crate::status::{About, Reporter};
-use crate::{files, output, serving, tunnel};
+use crate::{files, output, reload, serving, tunnel};
 
 /// How long the local service may take to accept.
 const TARGET_LIMIT: Duration = Duration::from_secs(10);
@@ -57,6 +57,13 @@ pub(crate) struct Expose {
     json: bool,
 }
 
+impl Expose {
+    /// Who is let in.
+    pub(crate) fn allow(&self) -> &AllowFlags {
+        &self.allow
+    }
+}
+
 pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
     args.allow.check(args.ticket)?;
     if args.name.is_none() && !args.ticket {
@@ -74,12 +81,14 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
 async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()> {
     let access = Access::open(&args.allow, network, globals.quiet).await?;
     let secret = access.secret();
-    let mut guests = serving::listen(globals, network, args.name.as_ref(), args.ticket, access).await?;
+    let mut guests =
+        serving::listen(globals, network, args.name.as_ref(), args.ticket, access.clone()).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
     let about = About::new("expose", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
     let name = args.name.as_ref().map_or("this ticket".to_owned(), ToString::to_string);
     let reachable = format!("{} can be reached as {name}", args.to);
+    let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;
     let _ready = Ready::tell(&reachable);
     if args.json {
         output::json(&json!({

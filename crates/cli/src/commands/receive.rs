@@ -25,7 +25,7 @@ use crate::progress::Board;
 use crate::status::{About, Reporter};
 use crate::transfer::receiving::{Arrived, Outcome, Received, receive};
 use crate::transfer::{Asker, Consent, Inbox, Limits, Trouble};
-use crate::{output, serving};
+use crate::{output, reload, serving};
 
 /// How long a sender whose code was used may take to come.
 const SENDER_LIMIT: Duration = Duration::from_secs(60);
@@ -81,6 +81,13 @@ pub(crate) struct Receive {
     json: bool,
 }
 
+impl Receive {
+    /// Who is let in.
+    pub(crate) fn allow(&self) -> &AllowFlags {
+        &self.allow
+    }
+}
+
 pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
     let code = match &args.code[..] {
         [] => {
@@ -108,6 +115,7 @@ async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<(
     let guests = serving::listen(globals, network, args.name.as_ref(), by_ticket, access.clone()).await?;
     let about = About::new("receive", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
+    let _reloading = reload::follow_access("waiting for files", &args.allow, &access, network)?;
     let _ready = Ready::tell("waiting for files");
     let ticket = by_ticket.then(|| network.ticket(None, access.secret()).to_string());
     if args.json {

@@ -21,7 +21,7 @@ use self::pace::Pace;
 pub(crate) use self::socket::{kind_of, stream_socket, tune};
 use super::segments::assemble;
 use super::{CarrierKind, CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
-use crate::sys::tcp_stats;
+use crate::sys::{has_unacknowledged, tcp_stats};
 use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
 
 /// Room for one read: many records at once.
@@ -461,6 +461,11 @@ impl TcpCarrier {
             outgoing.ended = true;
             let _ = self.write_out(&mut outgoing);
         }
+    }
+
+    /// The peer's kernel has yet to acknowledge something.
+    pub(crate) fn is_unheard(&self) -> bool {
+        has_unacknowledged(&self.socket).unwrap_or(false)
     }
 
     /// `TCP_INFO`; of MPTCP's first subflow.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quinn::{RecvStream, SendStream, TokioRuntime};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Candidate, Carrier, Dialled, Dialler, bind_device};
+use super::{Candidate, Carrier, Dialled, Dialler, SegmentSize, bind_device};
 use crate::carrier::CarrierKind;
 use crate::carrier::quic::{QuicChannel, QuicSocket};
 use crate::locator::Locator;
@@ -72,7 +72,9 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
     let rtt = early.is_none().then(|| start.elapsed());
     let (send, recv) = streams;
     let channel = QuicChannel { connection, send, recv, observed, early };
-    Ok(Some(Dialled { carrier: Carrier::Quic(Box::new(channel)), rtt, local, way: candidate.clone() }))
+    // It probes for larger ones itself.
+    let (carrier, segments) = (Carrier::Quic(Box::new(channel)), SegmentSize::Small);
+    Ok(Some(Dialled { carrier, rtt, local, way: candidate.clone(), segments }))
 }
 
 /// Another stream once early data was refused. There is none if the first one was opened after the refusal,

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::{Candidate, Dialled, Dialler, quic, tcp};
+use super::{Candidate, Dialled, Dialler, SegmentSize, quic, tcp};
 use crate::carrier::{CarrierKind, Carriers};
 use crate::locator::Locator;
 
@@ -34,6 +34,7 @@ struct Runner {
     /// Our address on the way, if there is something to choose.
     local: Option<IpAddr>,
     kind: CarrierKind,
+    segments: SegmentSize,
     alone: Duration,
 }
 
@@ -107,10 +108,12 @@ impl Race {
     fn attempt(&self, runner: Runner) -> Attempt {
         let who = self.who.clone();
         Box::pin(async move {
-            let Runner { way, local, kind, .. } = runner;
+            let Runner { way, local, kind, segments, .. } = runner;
             let remote = way.remote;
             let result = match kind {
-                CarrierKind::Tcp | CarrierKind::Mptcp => tcp::attempt(way.clone(), kind, who.clone()).await,
+                CarrierKind::Tcp | CarrierKind::Mptcp => {
+                    tcp::attempt(way.clone(), kind, segments, who.clone()).await
+                }
                 CarrierKind::Quic => quic::attempt(way.clone(), who.clone()).await,
             };
             let now = std::time::Instant::now();
@@ -120,7 +123,8 @@ impl Race {
                 Ok(dialled) if dialled.rtt.is_some() && kind == CarrierKind::Quic => {
                     who.reach.note(dialled.local.ip().to_canonical(), remote, kind, true, now);
                 }
-                Err(_) if who.carriers == Carriers::Auto => {
+                // With small segments, another one stands there.
+                Err(_) if who.carriers == Carriers::Auto && segments == SegmentSize::Usual => {
                     if let Some(local) = local.or_else(|| source(&way)) {
                         who.reach.note(local, remote, kind, false, now);
                     }
@@ -134,11 +138,21 @@ impl Race {
     fn start_next(&mut self) {
         if let Some(runner) = self.waiting.pop_front() {
             self.next_start = Instant::now() + runner.alone;
-            let (way, kind) = (runner.way.clone(), runner.kind);
-            let task = self.attempt(runner);
-            let task = self.tasks.spawn(task);
-            self.running.push(Running { way, kind, task });
+            self.spawn(runner);
         }
+    }
+
+    fn spawn(&mut self, runner: Runner) {
+        let (way, kind) = (runner.way.clone(), runner.kind);
+        let task = self.attempt(runner);
+        let task = self.tasks.spawn(task);
+        self.running.push(Running { way, kind, task });
+    }
+
+    /// Dials once more over TCP, with small segments, beside a path whose large ones may have vanished.
+    pub(crate) fn dial_small(&mut self, way: &Candidate, kind: CarrierKind) {
+        let (way, segments, alone) = (way.clone(), SegmentSize::Small, Duration::ZERO);
+        self.spawn(Runner { way, local: None, kind, segments, alone });
     }
 
     /// A carrier that stood is of no use: the next attempt need not wait any longer.
@@ -256,7 +270,7 @@ fn runners(who: &Dialler, way: Candidate, local: Option<IpAddr>) -> Vec<Runner> 
     let first_alone = if both { Duration::ZERO } else { head_start };
     let runner = |(index, kind)| {
         let alone = if index == last { STAGGER } else { first_alone };
-        Runner { way: way.clone(), local, kind, alone }
+        Runner { way: way.clone(), local, kind, segments: SegmentSize::Usual, alone }
     };
     kinds.into_iter().enumerate().map(runner).collect()
 }

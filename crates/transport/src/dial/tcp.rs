@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, SockRef};
 use tokio::net::TcpSocket;
 
-use super::{Candidate, Carrier, Dialled, Dialler, bind_device};
+use super::{Candidate, Carrier, Dialled, Dialler, SegmentSize, bind_device};
 use crate::carrier::{CarrierKind, SMALL_SEGMENT, kind_of, stream_socket, tune};
 use crate::tls::TlsChannel;
 
@@ -19,6 +19,7 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 pub(super) async fn attempt(
     candidate: Candidate,
     kind: CarrierKind,
+    segments: SegmentSize,
     who: Arc<Dialler>,
 ) -> io::Result<Dialled> {
     let remote = candidate.remote.address();
@@ -32,7 +33,8 @@ pub(super) async fn attempt(
         socket.bind(SocketAddr::new(local.ip, 0))?;
     }
     let local = candidate.local.as_ref().map(|local| local.ip);
-    if who.sizes.are_doubtful(local, remote, Instant::now()) {
+    let small = segments == SegmentSize::Small || who.sizes.are_doubtful(local, remote, Instant::now());
+    if small {
         tracing::debug!(%remote, "large packets may vanish on the way: segments are kept small");
         // If it cannot be set, the path may fall silent as the one before did.
         let _ = SockRef::from(&socket).set_tcp_mss(SMALL_SEGMENT);
@@ -46,5 +48,7 @@ pub(super) async fn attempt(
     let local = socket.local_addr()?;
     let tls = TlsChannel::client(who.tls.clone(), who.peer).map_err(io::Error::other)?;
     let kind = kind_of(&socket, kind);
-    Ok(Dialled { carrier: Carrier::Tcp(socket, Box::new(tls), kind), rtt: Some(rtt), local, way: candidate })
+    let segments = if small { SegmentSize::Small } else { SegmentSize::Usual };
+    let carrier = Carrier::Tcp(socket, Box::new(tls), kind);
+    Ok(Dialled { carrier, rtt: Some(rtt), local, way: candidate, segments })
 }

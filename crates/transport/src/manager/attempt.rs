@@ -4,6 +4,10 @@
 //! once. QUIC is answered a round trip sooner, because its first packets carry the JOIN and data. When TCP is
 //! answered too, it takes over and the path over QUIC is retired: the kernel moves the same bytes at less
 //! cost.
+//!
+//! Where large packets vanish on the way, TCP stands and its first flight is never acknowledged, because the
+//! ClientHello alone needs a large one. Then TCP is dialled once more, with small segments, beside the one that
+//! waits; the first that is answered wins.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +17,7 @@ use whimbrel_proto::{PathId, PathState};
 use super::joining::{Joiner, Openings, Purpose};
 use super::pending::{News, Pending, PendingPath};
 use crate::carrier::CarrierKind;
-use crate::dial::{Candidate, Dialled, Race};
+use crate::dial::{Candidate, Dialled, Race, SegmentSize};
 
 /// Paths of one attempt that may wait for answers at the same time.
 const MAX_PENDING: usize = 4;
@@ -184,6 +188,8 @@ impl Attempt {
         let (shared, opened) = (self.joiner.shared.clone(), self.opened.clone());
         loop {
             let turn = self.open_what_may();
+            self.dial_small_where_large_vanish();
+            let turn = turn.into_iter().chain(self.pending.ask_at()).min();
             if !self.racing && self.pending.is_empty() && self.standing.is_empty() {
                 return End::Failed;
             }
@@ -235,6 +241,14 @@ impl Attempt {
         }
     }
 
+    fn dial_small_where_large_vanish(&mut self) {
+        while let Some((way, kind)) = self.pending.next_too_large(Instant::now()) {
+            tracing::debug!(remote = %way.remote, %kind, "large packets may vanish: dialling with small segments");
+            self.race.dial_small(&way, kind);
+            self.racing = true;
+        }
+    }
+
     /// The other carrier's path between the places of `dialled`.
     fn sibling(&self, dialled: &Dialled) -> Option<&PendingPath> {
         let is_quic = |kind| kind == CarrierKind::Quic;
@@ -251,8 +265,16 @@ impl Attempt {
             stands_by: self.stands_by,
             predecessor: self.predecessor.or(sibling.filter(|_| !is_quic)),
             successor: sibling.filter(|_| is_quic),
-            repeats: (is_quic && !dialled.is_early()) || self.pending.iter().any(|path| path.early),
+            repeats: (is_quic && !dialled.is_early())
+                || self.pending.iter().any(|path| path.early || Self::is_small_twin(dialled, path)),
         }
+    }
+
+    /// Whether a carrier was dialled because another one between its places sent too large packets.
+    fn is_small_twin(dialled: &Dialled, path: &PendingPath) -> bool {
+        dialled.segments == SegmentSize::Small
+            && path.segments == SegmentSize::Usual
+            && (&dialled.way, dialled.kind()) == (&path.way, path.kind)
     }
 
     /// When a path may be opened on a carrier.
@@ -276,8 +298,14 @@ impl Attempt {
         if let Some(stats) = paths.iter().find(|stats| stats.id == path.id) {
             joiner.endpoint.reach.note_rtt(joiner.shared.peer, stats.srtt);
         }
-        let late: Vec<_> = self.pending.iter().filter(|other| other.is_late()).collect();
-        late.into_iter().for_each(|other| self.note_failure(other));
+        let is_twin = |other: &PendingPath| (&other.way, other.kind) == (&path.way, path.kind);
+        let (twins, others): (Vec<_>, Vec<_>) = self.pending.iter().partition(|other| is_twin(other));
+        others.into_iter().filter(|other| other.is_late()).for_each(|other| self.note_failure(other));
+        let is_usual = |twin: &&PendingPath| twin.segments == SegmentSize::Usual;
+        if path.segments == SegmentSize::Small && twins.iter().any(is_usual) {
+            // The carrier works there, but for its size.
+            self.joiner.endpoint.sizes.silent(path.local, path.remote().ip(), Instant::now());
+        }
     }
 
     fn failed(&mut self, path: &PendingPath) {

@@ -142,6 +142,7 @@ impl Joiner {
     /// Adds a path over a fresh carrier; its first flight leaves at once.
     pub(super) fn open_path(&self, mut dialled: Dialled, purpose: Purpose) -> Option<PendingPath> {
         let (hint, way, kind) = (dialled.peer_rtt(), dialled.way.clone(), dialled.kind());
+        let segments = dialled.segments;
         let (early, rtt) = (dialled.is_early(), hint.or_else(|| self.rtt()).unwrap_or(USUAL_RTT));
         let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {
@@ -174,7 +175,7 @@ impl Joiner {
         // The first flight leaves now; the driver sees an error if there is one.
         let _ = path.flush(&*self.shared);
         tracing::debug!(connection = %self.shared.id, path = %id, remote = %way.remote, %kind, ?hint, "path dialled");
-        let opening = Opening { id, kind, early, local, way, rtt, limit: ANSWER.max(rtt * 6) };
+        let opening = Opening { id, kind, early, local, way, segments, rtt, limit: ANSWER.max(rtt * 6) };
         Some(PendingPath::new(self.shared.clone(), opening))
     }
 }

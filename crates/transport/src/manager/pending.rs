@@ -7,12 +7,18 @@ use std::time::{Duration, Instant};
 use whimbrel_proto::{PathId, PathState};
 
 use crate::carrier::CarrierKind;
-use crate::dial::Candidate;
+use crate::dial::{Candidate, SegmentSize};
 use crate::locator::Locator;
 use crate::shared::Shared;
 
 /// An answer may take this long, or three round trips, before another carrier is tried in its place.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// Beyond three round trips, the peer's kernel may take this long to acknowledge the first flight over TCP. It
+/// does so without the peer: a busy one is not dialled twice.
+const ACKNOWLEDGED: Duration = Duration::from_millis(100);
+/// A first flight that was acknowledged may be answered this late, or after as many round trips, before the
+/// answer counts as lost for its size.
+const ANSWERED: Duration = Duration::from_secs(1);
 
 /// A path that was opened just now.
 pub(super) struct Opening {
@@ -21,6 +27,7 @@ pub(super) struct Opening {
     pub(super) early: bool,
     pub(super) local: IpAddr,
     pub(super) way: Candidate,
+    pub(super) segments: SegmentSize,
     pub(super) rtt: Duration,
     pub(super) limit: Duration,
 }
@@ -38,15 +45,20 @@ pub(super) struct PendingPath {
     pub(super) rtt: Duration,
     /// Not waited for any longer then.
     pub(super) until: Instant,
+    pub(super) segments: SegmentSize,
+    /// When to ask whether its packets are too large for the way.
+    ask_at: Option<Instant>,
     shared: Arc<Shared>,
     settled: bool,
 }
 
 impl PendingPath {
     pub(super) fn new(shared: Arc<Shared>, opening: Opening) -> Self {
-        let Opening { id, kind, early, local, way, rtt, limit } = opening;
-        let since = Instant::now();
-        Self { id, kind, early, local, way, since, rtt, until: since + limit, shared, settled: false }
+        let Opening { id, kind, early, local, way, segments, rtt, limit } = opening;
+        let (since, settled) = (Instant::now(), false);
+        let until = since + limit;
+        let ask_at = (segments == SegmentSize::Usual).then(|| since + ACKNOWLEDGED + rtt * 3);
+        Self { id, kind, early, local, way, since, rtt, until, segments, ask_at, shared, settled }
     }
 
     pub(super) fn remote(&self) -> Locator {
@@ -56,6 +68,19 @@ impl PendingPath {
     /// When another carrier should have its turn, or should have had it.
     pub(super) fn late_at(&self) -> Instant {
         self.since + PATIENCE.max(self.rtt * 3)
+    }
+
+    /// Whether its packets are likely too large for the way: they were not acknowledged in time, or not
+    /// answered for long. True once.
+    fn vanishes(&mut self, now: Instant) -> bool {
+        if self.ask_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        let answered_by = self.since + ANSWERED + self.rtt * 3;
+        let path = self.shared.lock().paths.iter().find(|path| path.id == self.id).cloned();
+        let vanishes = answered_by <= now || path.is_some_and(|path| path.is_unheard());
+        self.ask_at = (!vanishes).then_some(answered_by);
+        vanishes
     }
 
     pub(super) fn is_late(&self) -> bool {
@@ -110,6 +135,17 @@ impl Pending {
     /// Takes out those of the same carrier between the same places.
     pub(super) fn take_twins_of(&mut self, path: &PendingPath) -> Self {
         Self(self.0.extract_if(.., |other| other.way == path.way && other.kind == path.kind).collect())
+    }
+
+    /// When [`next_too_large`](Self::next_too_large) may have something to tell.
+    pub(super) fn ask_at(&self) -> Option<Instant> {
+        self.0.iter().filter_map(|path| path.ask_at).min()
+    }
+
+    /// A path whose packets are likely too large for the way. Each is told once.
+    pub(super) fn next_too_large(&mut self, now: Instant) -> Option<(Candidate, CarrierKind)> {
+        let path = self.0.iter_mut().find_map(|path| path.vanishes(now).then_some(path))?;
+        Some((path.way.clone(), path.kind))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &PendingPath> {

@@ -107,14 +107,16 @@ pub(super) fn server_name(peer: EndpointId) -> Result<ServerName<'static>, TlsEr
 }
 
 fn provider() -> Arc<CryptoProvider> {
-    use aws_lc_rs::cipher_suite as suite;
+    use aws_lc_rs::{cipher_suite as suite, kx_group as group};
     Arc::new(CryptoProvider {
         cipher_suites: vec![
             suite::TLS13_AES_128_GCM_SHA256,
             suite::TLS13_CHACHA20_POLY1305_SHA256,
             suite::TLS13_AES_256_GCM_SHA384,
         ],
-        kx_groups: vec![aws_lc_rs::kx_group::X25519, aws_lc_rs::kx_group::SECP256R1],
+        // What is recorded today stays secret once there are quantum computers. A ClientHello then needs
+        // more than one small packet: see `manager/attempt.rs` for where large ones vanish.
+        kx_groups: vec![group::X25519MLKEM768, group::X25519, group::SECP256R1],
         ..aws_lc_rs::default_provider()
     })
 }

@@ -14,10 +14,14 @@ const LIMIT: Duration = Duration::from_secs(3);
 const TOTAL: u64 = 8_000_000;
 
 fn goes_on(family: Family, way: Way, carriers: Carriers, before: bool) {
+    goes_on_where(Direction::Both, family, way, carriers, before);
+}
+
+fn goes_on_where(direction: Direction, family: Family, way: Way, carriers: Carriers, before: bool) {
     let net = Net::new(family);
     let server = Server::start(&net.server, net.server.endpoint());
     let client = net.client.endpoint_with(|builder| builder.carriers(carriers));
-    let shrink = || net.link.set_largest(Direction::Both, Some(LARGEST));
+    let shrink = || net.link.set_largest(direction, Some(LARGEST));
     if before {
         shrink();
     }
@@ -38,6 +42,8 @@ fn goes_on(family: Family, way: Way, carriers: Carriers, before: bool) {
     eprintln!("{family:?} {way:?} {carriers}, {}: {took:?}", if before { "fresh" } else { "living" });
     assert!(took < LIMIT, "{took:?}");
     transfer.finish(&net.client);
+    // However often it was dialled, the listener has one connection.
+    assert_eq!(server.endpoint.connections().len(), 1);
 }
 
 const TCP: Carriers = Carriers::Only(CarrierKind::Tcp);
@@ -67,6 +73,27 @@ fn a_fresh_connection_works_where_large_packets_vanish_while_downloading() {
 fn a_fresh_connection_works_where_large_packets_vanish_while_uploading() {
     if require!() {
         goes_on(Family::V4, Way::Up, TCP, true);
+    }
+}
+
+#[test]
+fn a_fresh_connection_works_where_large_packets_vanish_on_the_way_to_the_listener_only() {
+    if require!() {
+        goes_on_where(Direction::Forward, Family::V6, Way::Up, TCP, true);
+    }
+}
+
+#[test]
+fn a_fresh_connection_works_where_large_packets_vanish_on_the_way_back_only() {
+    if require!() {
+        goes_on_where(Direction::Backward, Family::V6, Way::Down, TCP, true);
+    }
+}
+
+#[test]
+fn a_fresh_connection_over_quic_works_where_large_packets_vanish() {
+    if require!() {
+        goes_on(Family::V4, Way::Down, Carriers::Only(CarrierKind::Quic), true);
     }
 }
 

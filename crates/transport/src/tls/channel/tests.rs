@@ -48,6 +48,18 @@ fn both_sides_learn_each_others_identity() {
 }
 
 #[test]
+fn keys_are_exchanged_in_a_way_that_quantum_computers_do_not_undo() {
+    let (_, ta, b, tb) = pair();
+    let mut client = TlsChannel::client(ta.client, b.id()).unwrap();
+    let mut server = TlsChannel::server(tb.server.admitting()).unwrap();
+    pump(&mut client, &mut server);
+    pump(&mut server, &mut client);
+    let Role::Client(rustls) = &client.role else { panic!("the handshake is not over yet") };
+    let group = rustls.negotiated_key_exchange_group().unwrap().name();
+    assert_eq!(group, rustls::NamedGroup::X25519MLKEM768);
+}
+
+#[test]
 fn a_server_with_another_key_is_refused() {
     let (_, ta, _, tb) = pair();
     let mut client = TlsChannel::client(ta.client, SecretKey::generate().id()).unwrap();

@@ -1,0 +1,85 @@
+//! `systemctl reload`: SIGHUP from a service manager has the configuration read again.
+//!
+//! What can change while a command runs: who is let in, and pins. Elsewhere SIGHUP keeps its meaning, that the
+//! terminal is gone.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::AbortHandle;
+
+use crate::access::{Access, AllowFlags};
+use crate::commandline::{self, Cli, Command};
+use crate::network::Network;
+use crate::{failure, manager, output};
+
+/// Follows the service manager's calls until it is dropped.
+pub(crate) struct Reloading(Option<AbortHandle>);
+
+impl Drop for Reloading {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// Reads the command line over the configuration file again whenever the service manager says so, and gives it
+/// to `put_in_force`; `status` is what the command says that it does. A mistake is told, and must change
+/// nothing. Needs a runtime.
+///
+/// # Errors
+/// When signals cannot be caught.
+pub(crate) fn follow(
+    status: &str,
+    put_in_force: impl Fn(&Cli) -> Result<()> + Send + Sync + 'static,
+) -> Result<Reloading> {
+    if !manager::is_there() {
+        return Ok(Reloading(None));
+    }
+    let mut hangup = signal(SignalKind::hangup()).context("cannot catch signals")?;
+    let (status, put_in_force) = (status.to_owned(), Arc::new(put_in_force));
+    let following = async move {
+        while hangup.recv().await.is_some() {
+            manager::reloading();
+            let put_in_force = put_in_force.clone();
+            // Files are read.
+            let again = tokio::task::spawn_blocking(move || put_in_force(&read_again()?));
+            if let Err(error) = again.await.context("cannot reload").flatten() {
+                output::note(false, format!("{}; nothing was changed", failure::line(&error)));
+            }
+            manager::ready_again(&status);
+        }
+    };
+    Ok(Reloading(Some(tokio::spawn(following).abort_handle())))
+}
+
+/// As [`follow`], for a command that was started with `now` and lets peers in.
+///
+/// # Errors
+/// As [`follow`].
+pub(crate) fn follow_access(
+    status: &str,
+    now: &AllowFlags,
+    access: &Access,
+    network: &Network,
+) -> Result<Reloading> {
+    let (now, access, known) = (now.clone(), access.clone(), network.known.clone());
+    follow(status, move |cli| {
+        let allow = match &cli.command {
+            Command::Expose(args) => args.allow(),
+            Command::Receive(args) => args.allow(),
+            _ => anyhow::bail!("this command lets nobody in"),
+        };
+        crate::network::pin(&known, &cli.globals)?;
+        access.reload(&now, allow)
+    })
+}
+
+/// The command line over the configuration file, as it is now.
+fn read_again() -> Result<Cli> {
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    commandline::parse(&argv)?.context("the command line only asks for help")
+}

@@ -1,0 +1,192 @@
+//! What the documents refer to is there: tests that they name, results of benches, pages, headings, files.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// What no page names, but that may be written in quotes as if it were a file here.
+const ELSEWHERE: [&str; 0] = [];
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The cells of the table below a heading row.
+fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
+    let text = read(&Path::new(ROOT).join(page));
+    let (_, table) = text.split_once(heading).unwrap_or_else(|| panic!("no {heading:?} in {page}"));
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|')).skip(1);
+    let cells = |row: &str| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+    rows.map(cells).collect()
+}
+
+/// What stands in backquotes.
+fn quoted(text: &str) -> Vec<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// All code of the workspace's crates.
+fn code(directory: &Path, into: &mut String) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            code(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push_str(&read(&path));
+        }
+    }
+}
+
+fn missing(named: &[String]) -> Vec<&String> {
+    let mut all = String::new();
+    code(&Path::new(ROOT).join("crates"), &mut all);
+    named.iter().filter(|name| !all.contains(&format!("fn {name}("))).collect()
+}
+
+#[test]
+fn the_tests_that_the_security_page_names_exist() {
+    let rows = table("docs/security.md", "| attack | test |");
+    let named: Vec<String> = rows.iter().map(|row| quoted(row.last().unwrap()).remove(0)).collect();
+    assert!(named.len() > 50, "the table is not where it was: {named:?}");
+    let missing = missing(&named);
+    assert!(missing.is_empty(), "docs/security.md names tests that are not there: {missing:?}");
+}
+
+#[test]
+fn each_claim_of_the_readme_is_there_and_so_is_what_shows_it() {
+    let readme = read(&Path::new(ROOT).join("README.md"));
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let readme = plain(&readme);
+    let rows = table("docs/claims.md", "| README says | tests | benches |");
+    assert!(rows.len() > 25, "the table is not where it was: {rows:?}");
+    let mut tests = Vec::new();
+    for row in &rows {
+        let [claim, shown, benches] = &row[..] else { panic!("not three cells: {row:?}") };
+        assert!(readme.contains(&plain(claim)), "README does not say: {claim}");
+        assert!(!shown.is_empty() || !benches.is_empty(), "nothing shows: {claim}");
+        let (files, names): (Vec<_>, Vec<_>) = quoted(shown)
+            .into_iter()
+            .filter(|name| !name.starts_with("make "))
+            .partition(|name| name.contains('/'));
+        for file in files {
+            assert!(Path::new(ROOT).join(&file).exists(), "no {file} for: {claim}");
+        }
+        tests.extend(names);
+        for bench in quoted(benches) {
+            let file = Path::new(ROOT).join(format!("bench/results/{bench}.json"));
+            assert!(file.exists(), "no results of the bench {bench} for: {claim}");
+        }
+    }
+    let missing = missing(&tests);
+    assert!(missing.is_empty(), "docs/claims.md names tests that are not there: {missing:?}");
+}
+
+/// The pages that are prose.
+fn pages() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = ["", "docs", "docs/pageload"]
+        .iter()
+        .flat_map(|directory| std::fs::read_dir(Path::new(ROOT).join(directory)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    found.sort();
+    assert!(found.len() > 10, "{found:?}");
+    found
+}
+
+/// The lines of a page that are not code, numbered.
+fn prose(text: &str) -> Vec<(usize, &str)> {
+    let mut inside = false;
+    let lines = text.lines().enumerate().filter(|(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        inside ^= fence;
+        !inside && !fence
+    });
+    lines.map(|(at, line)| (at + 1, line)).collect()
+}
+
+/// A heading as links write it.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    text.chars()
+        .filter_map(|c| match c {
+            ' ' => Some('-'),
+            c if c.is_alphanumeric() || "-_".contains(c) => Some(c),
+            _ => None,
+        })
+        .collect()
+}
+
+fn anchors(page: &Path) -> BTreeSet<String> {
+    let text = read(page);
+    prose(&text).iter().filter(|(_, line)| line.starts_with('#')).map(|(_, line)| anchor(line)).collect()
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        for (at, line) in prose(&text) {
+            for link in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                if link.contains("://") || link.starts_with("mailto:") {
+                    continue;
+                }
+                let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+                let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+                let there = target.exists() && (heading.is_empty() || anchors(&target).contains(heading));
+                if !there {
+                    wrong.push(format!("{}:{at}: {link}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "links that lead nowhere: {wrong:#?}");
+}
+
+#[test]
+fn every_file_of_the_repository_that_a_page_names_is_there() {
+    const TOPS: [&str; 6] = ["crates/", "docs/", "scripts/", "packaging/", "bench/", "fuzz/"];
+    let (mut wrong, mut named) = (Vec::new(), 0);
+    // What was is in the changelog.
+    for page in pages().into_iter().filter(|page| !page.ends_with("CHANGELOG.md")) {
+        let text = read(&page);
+        for (at, line) in prose(&text) {
+            for name in quoted(line)
+                .into_iter()
+                .flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+            {
+                let is_file =
+                    TOPS.iter().any(|top| name.starts_with(top)) && !name.contains(['*', '<', '{', '…']);
+                if !is_file || ELSEWHERE.contains(&name.as_str()) {
+                    continue;
+                }
+                named += 1;
+                let path = name.trim_end_matches([',', '.', ';']).split(':').next().unwrap();
+                if !Path::new(ROOT).join(path).exists() {
+                    wrong.push(format!("{}:{at}: {name}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(named > 20, "only {named} files are named");
+    assert!(wrong.is_empty(), "files that are not there: {wrong:#?}");
+}
+
+#[test]
+fn prose_is_wrapped() {
+    let mut wrong = Vec::new();
+    // A program writes the page of results.
+    for page in pages().into_iter().filter(|page| !page.ends_with("results.md")) {
+        let text = read(&page);
+        for (at, line) in prose(&text) {
+            // Rows of a table, and words that cannot be broken, are as long as they are.
+            let whole = line.trim_start().starts_with('|') || line.split_whitespace().count() < 3;
+            if !whole && line.chars().count() > 110 {
+                wrong.push(format!("{}:{at}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "lines of more than 110 columns: {wrong:#?}");
+}
