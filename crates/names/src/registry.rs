@@ -80,6 +80,9 @@ pub struct Limits {
     pub new_names_per_hour: u32,
     /// Requests of one key in a second, on this server: ten times as many at once. Further ones wait.
     pub requests_per_second: u32,
+    /// Requests that come from one IP address (or /64 of IPv6) in a second, on this server, whatever keys
+    /// they are made with: ten times as many at once. Further ones wait.
+    pub requests_per_address: u32,
     /// What peers may use of the meeting slots.
     pub meetings: MeetingLimits,
 }
@@ -124,6 +127,7 @@ impl Default for Limits {
             user_grace: Duration::from_secs(365 * 24 * 60 * 60),
             new_names_per_hour: 100,
             requests_per_second: 100,
+            requests_per_address: 500,
             meetings: MeetingLimits::default(),
         }
     }

@@ -60,6 +60,9 @@ pub(super) struct Serve {
     /// Requests of one key in a second; further ones wait
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
     requests_per_second: u32,
+    /// Requests from one address (IPv4, or /64 of IPv6) in a second; further ones wait
+    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_address)]
+    requests_per_address: u32,
     /// Print a JSON object once it serves
     #[arg(long)]
     json: bool,
@@ -72,6 +75,7 @@ impl Serve {
             new_names_per_hour: self.new_names_per_hour,
             watchers_per_peer: self.watches_per_key,
             requests_per_second: self.requests_per_second.max(1),
+            requests_per_address: self.requests_per_address.max(1),
             ..Limits::default()
         }
     }
