@@ -26,36 +26,28 @@ impl Drop for Reloading {
     }
 }
 
-/// Reads the configuration again whenever the service manager says so, and puts in force who is let in.
-/// `now` is what the command was started with, `status` what it says that it does. A configuration with a
-/// mistake is told, and changes nothing. Needs a runtime.
+/// Reads the command line over the configuration file again whenever the service manager says so, and gives it
+/// to `put_in_force`; `status` is what the command says that it does. A mistake is told, and must change
+/// nothing. Needs a runtime.
 ///
 /// # Errors
 /// When signals cannot be caught.
 pub(crate) fn follow(
     status: &str,
-    now: &AllowFlags,
-    access: &Access,
-    network: &Network,
+    put_in_force: impl Fn(&Cli) -> Result<()> + Send + Sync + 'static,
 ) -> Result<Reloading> {
     if !manager::is_there() {
         return Ok(Reloading(None));
     }
     let mut hangup = signal(SignalKind::hangup()).context("cannot catch signals")?;
-    let (status, now, access) = (status.to_owned(), now.clone(), access.clone());
-    let known = network.known.clone();
+    let (status, put_in_force) = (status.to_owned(), Arc::new(put_in_force));
     let following = async move {
         while hangup.recv().await.is_some() {
             manager::reloading();
-            let (now, access, known) = (now.clone(), access.clone(), known.clone());
-            let again = move || {
-                let cli = read_again()?;
-                crate::network::pin(&known, &cli.globals)?;
-                access.reload(&now, flags(&cli.command)?)
-            };
+            let put_in_force = put_in_force.clone();
             // Files are read.
-            let result = tokio::task::spawn_blocking(again).await.context("cannot reload").flatten();
-            if let Err(error) = result {
+            let again = tokio::task::spawn_blocking(move || put_in_force(&read_again()?));
+            if let Err(error) = again.await.context("cannot reload").flatten() {
                 output::note(false, format!("{}; nothing was changed", failure::line(&error)));
             }
             manager::ready_again(&status);
@@ -64,16 +56,30 @@ pub(crate) fn follow(
     Ok(Reloading(Some(tokio::spawn(following).abort_handle())))
 }
 
-/// The command line over the configuration file, as it is now.
-fn read_again() -> Result<Cli> {
-    let argv: Arc<[OsString]> = std::env::args_os().collect();
-    commandline::parse(&argv)?.context("the command line is that of another command")
+/// As [`follow`], for a command that was started with `now` and lets peers in.
+///
+/// # Errors
+/// As [`follow`].
+pub(crate) fn follow_access(
+    status: &str,
+    now: &AllowFlags,
+    access: &Access,
+    network: &Network,
+) -> Result<Reloading> {
+    let (now, access, known) = (now.clone(), access.clone(), network.known.clone());
+    follow(status, move |cli| {
+        let allow = match &cli.command {
+            Command::Expose(args) => args.allow(),
+            Command::Receive(args) => args.allow(),
+            _ => anyhow::bail!("this command lets nobody in"),
+        };
+        crate::network::pin(&known, &cli.globals)?;
+        access.reload(&now, allow)
+    })
 }
 
-fn flags(command: &Command) -> Result<&AllowFlags> {
-    match command {
-        Command::Expose(args) => Ok(args.allow()),
-        Command::Receive(args) => Ok(args.allow()),
-        _ => anyhow::bail!("this command lets nobody in"),
-    }
+/// The command line over the configuration file, as it is now.
+fn read_again() -> Result<Cli> {
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    commandline::parse(&argv)?.context("the command line only asks for help")
 }

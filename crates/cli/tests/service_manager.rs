@@ -170,6 +170,33 @@ fn a_reload_changes_who_is_let_in_and_a_mistake_changes_nothing() {
 }
 
 #[test]
+fn a_reload_of_the_name_service_changes_who_may_register() {
+    let mut world = World::new();
+    let rules = world.path("rules");
+    std::fs::write(&rules, "").unwrap();
+    let manager = Manager::new(&world, "n");
+    let args = ["names", "serve", "--json", "--port", "0", "--ephemeral", "--allow-from"];
+    let mut names =
+        manager.start(&mut world.command("names", &[&args[..], &[rules.to_str().unwrap()]].concat()));
+    let ready = manager.told();
+    world.set_service(names.next_json()["ticket"].as_str().unwrap());
+    world.id("a");
+    let register = ["id", "register", "ada@example.org"];
+    world.run("a", &register).failed(5, &["ada@example.org"]);
+    for (text, may) in [("@example.org\n", true), ("nonsense\n", true), ("", true)] {
+        std::fs::write(&rules, text).unwrap();
+        names.signal(Signal::HUP);
+        assert!(manager.told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        assert_eq!(manager.told(), ready);
+        // Who is registered stays so.
+        assert_eq!(world.run("a", &register).status.success(), may);
+    }
+    world.id("b");
+    world.run("b", &["id", "register", "bob@example.org"]).failed(5, &["bob@example.org"]);
+    manager.stop(names);
+}
+
+#[test]
 fn without_a_service_manager_a_hangup_ends_the_command() {
     let (world, _names) = World::with_names();
     let args = ["expose", "web.a@example.org", "--to", "127.0.0.1:1", "--allow", "any", "--json"];

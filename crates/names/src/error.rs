@@ -156,7 +156,7 @@ pub enum NamesError {
     UserUnknown(Name),
     /// The user's signature is missing, or is another key's than the user's.
     #[error(
-        "the record for {name} needs the signature of the key that owns {user}; have that key delegate {name} to this endpoint"
+        "the record for {name} needs the signature of the key that {user} is registered for here; have that key delegate {name} to this endpoint"
     )]
     NotTheUsers {
         /// The name of the record.

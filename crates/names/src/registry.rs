@@ -31,7 +31,7 @@
 //! Every decision is made on one state of an entry and holds only if the entry is still in that state when it
 //! is replaced ([`Store::place`]); otherwise it is made anew.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
@@ -80,6 +80,9 @@ pub struct Limits {
     pub new_names_per_hour: u32,
     /// Requests of one key in a second, on this server: ten times as many at once. Further ones wait.
     pub requests_per_second: u32,
+    /// Requests that come from one IP address (or /64 of IPv6) in a second, on this server, whatever keys
+    /// they are made with: ten times as many at once. Further ones wait.
+    pub requests_per_address: u32,
     /// What peers may use of the meeting slots.
     pub meetings: MeetingLimits,
 }
@@ -124,6 +127,7 @@ impl Default for Limits {
             user_grace: Duration::from_secs(365 * 24 * 60 * 60),
             new_names_per_hour: 100,
             requests_per_second: 100,
+            requests_per_address: 500,
             meetings: MeetingLimits::default(),
         }
     }
@@ -143,7 +147,8 @@ pub struct Found {
 pub struct Registry {
     store: Arc<dyn Store>,
     watchers: Arc<Watchers>,
-    admission: Arc<Admission>,
+    /// Replaced as a whole when the rules change.
+    admission: Arc<RwLock<Arc<Admission>>>,
     limits: Limits,
 }
 
@@ -155,7 +160,18 @@ impl Registry {
 
     /// A registry over a store that others use too.
     pub fn with_store(store: Arc<dyn Store>, admission: Admission, limits: Limits) -> Self {
-        Self { store, watchers: Arc::new(Watchers::new(limits)), admission: Arc::new(admission), limits }
+        let admission = Arc::new(RwLock::new(Arc::new(admission)));
+        Self { store, watchers: Arc::new(Watchers::new(limits)), admission, limits }
+    }
+
+    /// Puts other rules in force about who may register new user names and who may invite, for all clones.
+    /// Names that are registered stay with their owners.
+    pub fn set_admission(&self, admission: Admission) {
+        *self.admission.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(admission);
+    }
+
+    fn admission(&self) -> Arc<Admission> {
+        self.admission.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The bounds.
@@ -243,7 +259,7 @@ impl Registry {
     /// # Errors
     /// [`NamesError::NotOperator`], [`NamesError::BadTerms`], [`NamesError::Unavailable`].
     pub async fn invite(&self, peer: EndpointId, terms: Terms, now: UnixTime) -> Result<String, NamesError> {
-        if !self.admission.is_operator(&peer) {
+        if !self.admission().is_operator(&peer) {
             return Err(NamesError::NotOperator);
         }
         admission::invite(&*self.store, terms, now).await

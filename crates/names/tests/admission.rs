@@ -6,6 +6,7 @@ mod support;
 use std::time::Duration;
 
 use support::*;
+use whimbrel_base::{Record, SignedRecord};
 use whimbrel_names::protocol::{Reply, Request, Response};
 use whimbrel_names::{Admission, AskError, ErrorCode, Limits, MemoryStore, NameResolver, RedbStore, Terms};
 
@@ -69,6 +70,31 @@ async fn who_may_not_register_is_refused_alike_whether_the_name_is_taken_or_not(
         assert!(refused.to_string().contains(&expected), "{refused}");
         assert_eq!(refused.code(), Some(ErrorCode::NotAdmitted));
     }
+}
+
+/// The same with the name of a device, which only the user's key can give.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_of_a_user_is_refused_alike_whether_there_is_such_a_user_or_not() {
+    let net = Net(148);
+    let admission = Admission::invited().allow(key(1).id().to_string().parse().unwrap());
+    let service = service_for(net, MemoryStore::new(), admission, Limits::default()).await;
+    let (ada, adas) = named_host(net, 1, 1, &service).await;
+    let (eve, eves) = named_host(net, 2, 2, &service).await;
+    register(&adas, ADA, &ada).await.unwrap();
+    let attempt = async |user: &str| {
+        let text = format!("laptop.{user}");
+        let refused = register(&eves, &text, &eve).await.unwrap_err();
+        let revoked = Record::revocation(name(&text), eve.key.id(), now().as_millis(), now());
+        let revoked = SignedRecord::sign(revoked, &eve.key, None).unwrap();
+        let kept = eves.revoke(revoked).await.unwrap_err();
+        [refused, kept].map(|error| (error.code(), error.to_string().replace(user, "USER")))
+    };
+    let (taken, free) = (attempt(ADA).await, attempt("nobody@example.org").await);
+    assert_eq!(taken, free);
+    assert!(taken.iter().all(|(code, _)| *code == Some(ErrorCode::NotTheUsers)), "{taken:?}");
+    // Who could register the user is told that this is to be done first.
+    let ours = register(&adas, "laptop.nobody@example.org", &ada).await;
+    assert_eq!(refused(ours), ErrorCode::UserUnknown);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -160,6 +186,32 @@ async fn a_flood_of_requests_waits_and_others_are_served() {
     }
     let mut other = Raw::connect(&ben, &service).await;
     assert!(matches!(other.ask(lookup()).await, Response::Error { code: 30, .. }));
+    let requests = service.stats().requests;
+    assert!(requests < 50, "{requests} requests were looked at");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_with_many_keys_from_one_address_waits_and_others_are_served() {
+    let net = Net(149);
+    let limits = Limits { requests_per_address: 1, ..Limits::default() };
+    let service = service_with(net, MemoryStore::new(), limits).await;
+    let lookup = || Request::Lookup { name: name("nobody@example.org") };
+    let mut flood = Vec::new();
+    for seed in 10..20 {
+        let host = host(net, 3, seed).await;
+        let mut raw = Raw::connect(&host, &service).await;
+        for _ in 0..10 {
+            raw.send(lookup()).await;
+        }
+        flood.push((host, raw));
+    }
+    // Ten at once, of all keys together, and one a second from then on.
+    until("the flood is looked at", || service.stats().requests >= 10).await;
+    let ben = host(net, 2, 2).await;
+    let mut other = Raw::connect(&ben, &service).await;
+    for _ in 0..5 {
+        assert!(matches!(other.ask(lookup()).await, Response::Error { code: 30, .. }));
+    }
     let requests = service.stats().requests;
     assert!(requests < 50, "{requests} requests were looked at");
 }

@@ -308,6 +308,25 @@ mod tests {
         crate::sockets::listener(dialled.local, CarrierKind::Tcp).unwrap();
     }
 
+    /// The answer over QUIC and the socket of TCP come at the same instant, one round trip after both began.
+    #[tokio::test]
+    async fn tcp_that_stands_and_was_not_looked_at_yet_is_still_under_way() {
+        let remote = TcpSocket::new_v4().unwrap();
+        remote.bind("127.0.171.3:0".parse().unwrap()).unwrap();
+        let remote = remote.listen(4).unwrap();
+        let way = Candidate { local: None, remote: remote.local_addr().unwrap().into() };
+        let who = Dialler { carriers: Carriers::Auto, ..somebody() };
+        // Behind another way, so that TCP begins in a task of its own.
+        let other = Candidate { local: None, remote: at("127.0.171.4:9") };
+        let mut race = Race::new(who, vec![other, way.clone()]);
+        race.failed();
+        race.failed();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(race.narrow_to_tcp(&way));
+        assert_eq!(race.next().await.unwrap().kind(), CarrierKind::Tcp);
+        assert!(!race.narrow_to_tcp(&way), "it was given away");
+    }
+
     #[test]
     fn every_remote_gets_its_best_way_before_any_gets_its_second() {
         let local = set(&[("10.0.0.2", "a"), ("fd00::2", "b")]);

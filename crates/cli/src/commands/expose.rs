@@ -88,7 +88,7 @@ async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()
     let _reporter = Reporter::start(network, about, globals.quiet);
     let name = args.name.as_ref().map_or("this ticket".to_owned(), ToString::to_string);
     let reachable = format!("{} can be reached as {name}", args.to);
-    let _reloading = reload::follow(&reachable, &args.allow, &access, network)?;
+    let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;
     let _ready = Ready::tell(&reachable);
     if args.json {
         output::json(&json!({

@@ -27,6 +27,16 @@ pub(crate) struct Names {
     action: Action,
 }
 
+impl Names {
+    /// The flags of `names serve`, if that is the command.
+    fn serve(&self) -> Option<&serve::Serve> {
+        match &self.action {
+            Action::Serve(args) => Some(args),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Subcommand)]
 enum Action {
     Serve(serve::Serve),

@@ -115,7 +115,7 @@ async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<(
     let guests = serving::listen(globals, network, args.name.as_ref(), by_ticket, access.clone()).await?;
     let about = About::new("receive", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet);
-    let _reloading = reload::follow("waiting for files", &args.allow, &access, network)?;
+    let _reloading = reload::follow_access("waiting for files", &args.allow, &access, network)?;
     let _ready = Ready::tell("waiting for files");
     let ticket = by_ticket.then(|| network.ticket(None, access.secret()).to_string());
     if args.json {

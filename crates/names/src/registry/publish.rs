@@ -109,7 +109,10 @@ impl Registry {
         record.verify().map_err(NamesError::Forged)?;
         for _ in 0..ATTEMPTS {
             let user = self.user_of(name).await?;
-            let right = ownership::right(&record, user.as_ref(), now)?;
+            let right = match ownership::right(&record, user.as_ref(), now) {
+                Ok(right) => right,
+                Err(refusal) => return Err(self.told(refusal, peer, name).await?),
+            };
             self.check_device(&record).await?;
             let old = self.store.get(name).await?;
             let is_owner = old.as_ref().is_some_and(|old| old.entry.owner() == peer);
@@ -211,7 +214,7 @@ impl Registry {
     }
 
     async fn check_admission(&self, peer: EndpointId, user: &Name) -> Result<(), NamesError> {
-        if self.admission.admits(&peer, user) {
+        if self.admission().admits(&peer, user) {
             return Ok(());
         }
         let admissions = self.store.admissions(&peer).await?;
@@ -219,6 +222,26 @@ impl Registry {
             return Ok(());
         }
         Err(NamesError::NotAdmitted(user.clone()))
+    }
+
+    /// A refusal as `peer` may hear it. That a user is not registered learns only who could register the
+    /// name, and so find it out in any case; to others it looks like a user with another key.
+    async fn told(
+        &self,
+        refusal: NamesError,
+        peer: EndpointId,
+        name: &Name,
+    ) -> Result<NamesError, NamesError> {
+        if !matches!(refusal, NamesError::UserUnknown(_) | NamesError::NotTheUsers { .. }) {
+            return Ok(refusal);
+        }
+        // Asked in both cases, so that both take the same time.
+        let user = name.user();
+        match (self.check_admission(peer, &user).await, refusal) {
+            (Err(NamesError::NotAdmitted(_)), _) => Ok(NamesError::NotTheUsers { name: name.clone(), user }),
+            (Err(error), _) => Err(error),
+            (Ok(()), refusal) => Ok(refusal),
+        }
     }
 
     async fn check_names_of(&self, peer: EndpointId) -> Result<(), NamesError> {

@@ -151,7 +151,7 @@ impl Session {
     }
 
     async fn take(&mut self, number: u64, request: Request) -> Result<(), Broken> {
-        self.shared.turns.request(self.peer).await;
+        self.shared.turns.request(self.peer, turns::address(&self.connection)).await;
         self.shared.counters.request();
         match request {
             Request::Watch { name, after } => self.watch(number, name, after).await,

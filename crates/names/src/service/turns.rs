@@ -26,6 +26,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Turns {
     requests: Mutex<Rates<EndpointId>>,
+    requests_from: Mutex<Rates<Option<IpAddr>>>,
     redeems: Mutex<Rates<EndpointId>>,
     redeems_from: Mutex<Rates<Option<IpAddr>>>,
     joins_from: Mutex<Rates<Option<IpAddr>>>,
@@ -34,9 +35,10 @@ pub(super) struct Turns {
 
 impl Turns {
     pub(super) fn new(limits: &Limits) -> Self {
-        let requests = limits.requests_per_second.saturating_mul(BURST.as_secs() as u32);
+        let in_a_burst = |per_second: u32| per_second.saturating_mul(BURST.as_secs() as u32);
         Self {
-            requests: Mutex::new(Rates::new(requests, BURST)),
+            requests: Mutex::new(Rates::new(in_a_burst(limits.requests_per_second), BURST)),
+            requests_from: Mutex::new(Rates::new(in_a_burst(limits.requests_per_address), BURST)),
             redeems: Mutex::new(Rates::new(REDEEMS_PER_MINUTE, MINUTE)),
             redeems_from: Mutex::new(Rates::new(REDEEMS_PER_ADDRESS, MINUTE)),
             joins_from: Mutex::new(Rates::new(limits.meetings.joins_per_address, MINUTE)),
@@ -44,9 +46,13 @@ impl Turns {
         }
     }
 
-    /// Waits until the peer may ask once more.
-    pub(super) async fn request(&self, peer: EndpointId) {
+    /// Waits until the peer, and its address, may ask once more.
+    pub(super) async fn request(&self, peer: EndpointId, from: Option<IpAddr>) {
+        // First the key: what waits for its own turn takes none from others at its address.
         while !take(&self.requests, peer) {
+            tokio::time::sleep(PAUSE).await;
+        }
+        while !take(&self.requests_from, from) {
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -38,7 +38,7 @@ struct Runner {
     alone: Duration,
 }
 
-/// An attempt that runs in a task of its own.
+/// An attempt that runs in a task of its own, or has ended and was not looked at yet.
 struct Running {
     way: Candidate,
     kind: CarrierKind,
@@ -175,7 +175,7 @@ impl Race {
             if !wanted {
                 running.task.abort();
             }
-            wanted && !running.task.is_finished()
+            wanted
         });
         self.next_start = Instant::now();
         self.first.is_some() || !self.waiting.is_empty() || !self.running.is_empty()
@@ -185,7 +185,7 @@ impl Race {
     pub(crate) fn awaits_quic(&self, way: &Candidate) -> bool {
         let is_wanted = |of: &Candidate, kind: CarrierKind| of == way && kind == CarrierKind::Quic;
         self.first.as_ref().is_some_and(|first| is_wanted(&first.way, first.kind))
-            || self.running.iter().any(|r| is_wanted(&r.way, r.kind) && !r.task.is_finished())
+            || self.running.iter().any(|running| is_wanted(&running.way, running.kind))
     }
 
     /// Whether TCP is preferred to QUIC once both were answered.
@@ -210,8 +210,13 @@ impl Race {
                     self.first = None;
                     result
                 }
-                Some(result) = self.tasks.join_next() => {
-                    result.unwrap_or_else(|error| Err(io::Error::other(error)))
+                Some(ended) = self.tasks.join_next_with_id() => {
+                    let (task, result) = match ended {
+                        Ok((task, result)) => (task, result),
+                        Err(error) => (error.id(), Err(io::Error::other(error))),
+                    };
+                    self.running.retain(|running| running.task.id() != task);
+                    result
                 }
                 () = tokio::time::sleep_until(self.next_start), if !self.waiting.is_empty() => {
                     self.start_next();

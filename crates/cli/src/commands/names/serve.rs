@@ -11,13 +11,14 @@ use whimbrel::Identity;
 use whimbrel_base::EndpointId;
 use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Rule, Service};
 
+use crate::commandline::Command;
 use crate::failure::Failure;
 use crate::manager::Ready;
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{identity, output, places};
+use crate::{identity, output, places, reload};
 
 const DEFAULT_PORT: u16 = 4480;
 
@@ -59,6 +60,9 @@ pub(super) struct Serve {
     /// Requests of one key in a second; further ones wait
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_second)]
     requests_per_second: u32,
+    /// Requests from one address (IPv4, or /64 of IPv6) in a second; further ones wait
+    #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_address)]
+    requests_per_address: u32,
     /// Print a JSON object once it serves
     #[arg(long)]
     json: bool,
@@ -71,6 +75,7 @@ impl Serve {
             new_names_per_hour: self.new_names_per_hour,
             watchers_per_peer: self.watches_per_key,
             requests_per_second: self.requests_per_second.max(1),
+            requests_per_address: self.requests_per_address.max(1),
             ..Limits::default()
         }
     }
@@ -144,7 +149,14 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
     };
     let ticket = network.ticket(None, None).to_string();
     let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet);
-    let ready = Ready::tell(&format!("serving names on port {}", network.endpoint.port()));
+    let status = format!("serving names on port {}", network.endpoint.port());
+    let registry = service.registry().clone();
+    let reloading = reload::follow(&status, move |cli| {
+        let Command::Names(names) = &cli.command else { anyhow::bail!("this command serves no names") };
+        registry.set_admission(names.serve().context("this command serves no names")?.admission()?);
+        Ok(())
+    })?;
+    let ready = Ready::tell(&status);
     if is_invited_only {
         output::note(
             globals.quiet,
@@ -165,7 +177,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
         output::line(&ticket)?;
     }
     shutdown.requested().await;
-    drop(ready);
+    drop((reloading, ready));
     service.shutdown(Duration::from_secs(1)).await;
     network.close().await;
     Ok(())
