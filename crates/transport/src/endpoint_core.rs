@@ -20,6 +20,7 @@ use crate::listeners::Listeners;
 use crate::locator::Locator;
 use crate::manager::PathPolicy;
 use crate::monitor::{AddressMonitor, AddressSet, LocalAddress};
+use crate::notices::Pace;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
@@ -36,6 +37,7 @@ pub(crate) struct EndpointCore {
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) reach: Arc<Reach>,
     pub(crate) sizes: Arc<Sizes>,
+    pub(crate) notice_pace: Pace,
     pub(crate) config: Config,
     /// Of connections for which nothing else is set.
     pub(crate) policy: Arc<PathPolicy>,
@@ -134,13 +136,19 @@ impl EndpointCore {
         config
     }
 
-    /// Sends a datagram from the sockets of the target's family. What cannot be sent now is lost, as
-    /// datagrams are.
-    pub(crate) fn send_notice(&self, datagram: &[u8], target: SocketAddr) {
-        for socket in lock(&self.sockets).bound.values().map(|bound| &bound.udp) {
-            if socket.address().is_ipv4() != target.is_ipv4() {
-                continue;
-            }
+    /// Sends a datagram from the sockets of the target's family, when it is its turn among all notices. What
+    /// cannot be sent then is lost, as datagrams are.
+    pub(crate) async fn send_notice(&self, datagram: &[u8], target: SocketAddr) {
+        let of_family = || {
+            let mut sockets: Vec<_> =
+                lock(&self.sockets).bound.values().map(|bound| bound.udp.clone()).collect();
+            sockets.retain(|socket| socket.address().is_ipv4() == target.is_ipv4());
+            sockets
+        };
+        let turns = u32::try_from(of_family().len()).unwrap_or(u32::MAX);
+        self.notice_pace.turn(turns).await;
+        // It may have waited: these are the present ones.
+        for socket in of_family() {
             if let Err(error) = socket.send_to(datagram, target) {
                 tracing::debug!(%target, %error, "cannot send a notice now");
             }

@@ -1,6 +1,8 @@
 //! Sending and hearing notices: how a server that moved finds its clients again, without either
 //! waiting for the name service [msocket §III-B3].
 
+mod pace;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +15,8 @@ use crate::carrier::quic::{Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
 use crate::path_io::canonical;
 use crate::shared::Shared;
+
+pub(crate) use pace::Pace;
 
 /// The answer to a notice is given this long, or one and a half round trips, before the notice goes again.
 const FIRST_REPEAT: Duration = Duration::from_millis(100);
@@ -27,7 +31,10 @@ pub(crate) async fn hear(
     mut heard: mpsc::Receiver<Heard>,
 ) {
     while let Some((datagram, from)) = heard.recv().await {
-        if let Some(answer) = take(&endpoint, &datagram) {
+        // An answer that is left out is asked for again.
+        if let Some(answer) = take(&endpoint, &datagram)
+            && endpoint.notice_pace.is_free(Instant::now())
+        {
             let _ = socket.send_to(&answer, from);
         }
     }
@@ -89,7 +96,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
     let (key, targets, rtt, joined) = {
         let state = shared.lock();
         let joined = state.engine.stats().paths_joined;
-        (state.engine.notice_key(), state.peer_notice_addresses.clone(), state.engine.last_rtt(), joined)
+        (state.engine.notice_key(), state.notice_targets(), state.engine.last_rtt(), joined)
     };
     let Some(key) = key else { return };
     let repeat = (rtt.unwrap_or_default() * 3 / 2).clamp(FIRST_REPEAT, LONGEST_FIRST_REPEAT);
@@ -105,13 +112,16 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
         }
         let addresses = endpoint.bound_at();
         let datagram = key.seal(&Notice::Moved { sequence, addresses });
-        for target in &targets {
-            endpoint.send_notice(&datagram, *target);
-        }
+        let sent = async {
+            for target in &targets {
+                endpoint.send_notice(&datagram, *target).await;
+            }
+            tokio::time::sleep(repeat * 2u32.pow(attempt)).await;
+        };
         tokio::select! {
             () = heard => return,
             () = is_back(&shared, joined) => return,
-            () = tokio::time::sleep(repeat * 2u32.pow(attempt)) => {}
+            () = sent => {}
         }
     }
 }

@@ -9,6 +9,32 @@ use crate::locator::Locator;
 /// Places kept that the server does not know of.
 const MAX_OUTSIDE: usize = 16;
 
+/// From how near a peer was seen, which tells the addresses that it may name.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Nearness {
+    /// It is on this host, or was.
+    here: bool,
+    /// It has, or had, an address that only its own link knows.
+    on_link: bool,
+}
+
+impl Nearness {
+    /// A path between these addresses was answered.
+    pub(crate) fn met(&mut self, local: IpAddr, remote: IpAddr) {
+        self.here |= local == remote || is_loopback(remote);
+        self.on_link |= is_link_local(remote);
+    }
+
+    /// Whether the peer may be there. One elsewhere must not have us send to what listens on this host,
+    /// perhaps for us alone, or on a link of ours.
+    pub(crate) fn permits(self, place: SocketAddr) -> bool {
+        let ip = place.ip();
+        is_dialable(place)
+            && (self.here || !is_loopback(ip))
+            && (self.here || self.on_link || !is_link_local(ip))
+    }
+}
+
 /// What is known of where a server is. What it says itself is not all: behind a gateway that passes a port
 /// on, it knows its inner address only, and is reached at the gateway's.
 #[derive(Debug, Default)]
@@ -19,24 +45,26 @@ pub(crate) struct Whereabouts {
     outside: Vec<Locator>,
     /// One of these worked last, or none of the others did.
     outside_first: bool,
-    /// It is on this host, or was.
-    here: bool,
+    nearness: Nearness,
 }
 
 impl Whereabouts {
-    /// Begins with what the name service, a ticket or the user says. Beside other places, those on this host are
-    /// left out: an endpoint that others can reach names none of its own host, and they would be ours.
+    /// Begins with what the name service, a ticket or the user says. Beside other places, those on this host or
+    /// its links are left out: an endpoint that others can reach names none of its own, and they would be ours.
     pub(crate) fn given(mut places: Vec<Locator>) -> Self {
         places.retain(|place| is_dialable(place.address()));
         let here = !places.is_empty() && places.iter().all(|place| is_loopback(place.ip()));
         places.retain(|place| here || !is_loopback(place.ip()));
-        Self { stated: Vec::new(), outside: places, outside_first: false, here }
+        let on_link = !places.is_empty() && places.iter().all(|place| is_link_local(place.ip()));
+        let nearness = Nearness { here, on_link };
+        places.retain(|place| nearness.permits(place.address()));
+        Self { stated: Vec::new(), outside: places, outside_first: false, nearness }
     }
 
     /// The server, or its record, says where it is. True if that is news.
     pub(crate) fn state(&mut self, places: &[Locator]) -> bool {
         let mut stated = places.to_vec();
-        stated.retain(|place| self.may_be(place));
+        stated.retain(|place| self.nearness.permits(place.address()));
         if stated.is_empty() || stated == self.stated {
             return false;
         }
@@ -48,14 +76,9 @@ impl Whereabouts {
         before != self.list()
     }
 
-    /// A server elsewhere must not have us dial what listens on this host, perhaps for us alone.
-    fn may_be(&self, place: &Locator) -> bool {
-        is_dialable(place.address()) && (self.here || !is_loopback(place.ip()))
-    }
-
     /// A path from `local` to there was answered.
     pub(crate) fn worked(&mut self, local: IpAddr, at: Locator) {
-        self.here |= local == at.ip() || is_loopback(at.ip());
+        self.nearness.met(local, at.ip());
         self.outside_first = !self.stated.contains(&at);
         if self.outside_first {
             self.outside.retain(|place| *place != at);
@@ -84,6 +107,10 @@ impl Whereabouts {
 
 fn is_loopback(ip: IpAddr) -> bool {
     AddressScope::of(ip) == AddressScope::Loopback
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    AddressScope::of(ip) == AddressScope::LinkLocal
 }
 
 /// Whether anything can listen there. (The kernel takes the unspecified address for its own host.)
@@ -132,12 +159,36 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_was_met_on_a_link_may_name_places_there() {
+        let mut server = Whereabouts::given(vec![at("169.254.1.1:1"), at("127.0.0.1:1")]);
+        assert_eq!(server.list(), [at("169.254.1.1:1")]);
+        assert!(server.state(&[at("169.254.1.2:1"), at("127.0.0.1:1")]));
+        assert_eq!(server.list(), [at("169.254.1.2:1"), at("169.254.1.1:1")]);
+    }
+
+    #[test]
     fn a_server_elsewhere_cannot_have_us_dial_this_host() {
         let mut server = Whereabouts::given(vec![at("192.0.2.1:1")]);
-        let bad = ["127.0.0.1:22", "[::1]:22", "0.0.0.0:22", "[::]:22", "224.0.0.1:22", "192.0.2.1:0"];
+        let bad = [
+            "127.0.0.1:22",
+            "[::1]:22",
+            "169.254.169.254:80",
+            "[fe80::1]:22",
+            "0.0.0.0:22",
+            "[::]:22",
+            "224.0.0.1:22",
+            "192.0.2.1:0",
+        ];
         assert!(!server.state(&bad.map(at)));
         assert_eq!(server.list(), [at("192.0.2.1:1")]);
-        let given = ["127.0.0.1:22", "192.0.2.1:1", "0.0.0.0:22", "[::1]:22", "[::ffff:127.0.0.1]:22"];
+        let given = [
+            "127.0.0.1:22",
+            "192.0.2.1:1",
+            "169.254.169.254:80",
+            "0.0.0.0:22",
+            "[::1]:22",
+            "[::ffff:127.0.0.1]:22",
+        ];
         let first = Whereabouts::given(given.map(at).to_vec());
         assert_eq!(first.list(), [at("192.0.2.1:1")], "nor by its first record, or a ticket");
         let mut here = Whereabouts::given(vec![at("127.0.0.1:1")]);

@@ -6,7 +6,7 @@ mod raw;
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,7 +21,9 @@ use tokio::net::TcpListener;
 use whimbrel_base::{ConnectionId, EndpointAddr};
 use whimbrel_proto::fuzzing::frame::{Frame, Join, Open, PathReport};
 use whimbrel_proto::{Params, PathId};
-use whimbrel_transport::{Allow, CloseCode, Config, ConnectError, Connection, Endpoint, ListenOptions};
+use whimbrel_transport::{
+    Allow, CloseCode, Config, ConnectError, Connection, Endpoint, ListenOptions, ManualMonitor,
+};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -678,4 +680,44 @@ async fn a_greedy_peer_cannot_have_more_bytes_kept_than_its_share() {
     assert_eq!(connections_of(&server, &honest), 1);
     assert!(kept.close_reason().is_none());
     held.abort();
+}
+
+/// Datagrams that arrive within that time from the first one on.
+fn count(socket: &UdpSocket, window: Duration) -> usize {
+    let mut buffer = [0; 2000];
+    socket.set_read_timeout(Some(secs(10))).unwrap();
+    socket.recv_from(&mut buffer).unwrap();
+    let (end, mut count) = (Instant::now() + window, 1);
+    socket.set_read_timeout(Some(ms(100))).unwrap();
+    while Instant::now() < end {
+        count += usize::from(socket.recv_from(&mut buffer).is_ok());
+    }
+    count
+}
+
+#[tokio::test]
+async fn many_clients_that_name_one_victim_have_it_sent_no_more_than_a_listener_sends_at_all() {
+    let [before, after] = [1, 2].map(|last| IpAddr::from([127, 0, 93, last]));
+    let monitor = ManualMonitor::new([before]);
+    let endpoint = Endpoint::builder().monitor(monitor.clone()).bind().await.unwrap();
+    let mut listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Some(connection) = listener.accept().await {
+            kept.push(connection);
+        }
+    });
+    let victim = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+    let port = victim.local_addr().unwrap().port();
+    let named: Vec<_> = (1..=16).map(|last| SocketAddr::from(([127, 0, 94, last], port))).collect();
+    let (at, id) = (SocketAddr::new(before, endpoint.port()), endpoint.id());
+    let dial = move || RawClient::open_hearing(&Identity::new(), at, id, named.clone());
+    let clients = tokio::task::spawn_blocking(move || (0..100).map(|_| dial()).collect::<Vec<_>>());
+    let _clients = clients.await.unwrap();
+    let counting = tokio::task::spawn_blocking(move || count(&victim, secs(3)));
+    monitor.set([after]);
+    let heard = counting.await.unwrap();
+    eprintln!("{heard} notices in three seconds");
+    // Each client is told within a second and a half for the fifth time: 8000 notices.
+    assert!((1600..4500).contains(&heard), "{heard} notices in three seconds");
 }

@@ -22,6 +22,7 @@ use crate::half_open::HalfOpen;
 use crate::listeners::Listeners;
 use crate::manager::PathPolicy;
 use crate::monitor::AddressMonitor;
+use crate::notices::Pace;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::sockets::{self, BindPlan, Bound, Sockets};
@@ -163,6 +164,7 @@ impl Builder {
                 quic: quic.clone(),
                 reach: Arc::default(),
                 sizes: Arc::default(),
+                notice_pace: Pace::default(),
                 key: key.clone(),
                 policy: Arc::new(config.paths.clone()),
                 announcements: Arc::new(Announcements::default()),

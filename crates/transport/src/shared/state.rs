@@ -16,6 +16,7 @@ use super::wakers::Wakers;
 use crate::manager::Takeovers;
 use crate::path_io::PathIo;
 use crate::report::ConnectionEvent;
+use crate::whereabouts::Nearness;
 
 pub(crate) struct State {
     pub(crate) engine: Engine,
@@ -29,7 +30,10 @@ pub(crate) struct State {
     pub(super) was_up: bool,
     pub(crate) takeovers: Takeovers,
     pub(crate) pins: Pins,
-    pub(crate) peer_notice_addresses: Vec<SocketAddr>,
+    /// Server: where the client says that it hears notices.
+    pub(super) peer_notice_addresses: Vec<SocketAddr>,
+    /// Server: from how near the client was seen.
+    pub(super) nearness: Nearness,
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
     pub(super) farewell_cut: bool,
     pub(super) feed: Feed,
@@ -48,9 +52,17 @@ impl State {
             takeovers: Takeovers::default(),
             pins: Pins::default(),
             peer_notice_addresses: Vec::new(),
+            nearness: Nearness::default(),
             farewell_cut: false,
             feed: Feed::default(),
         }
+    }
+
+    /// Server: where notices may go. Only a client on this host can name places on it, and only one on a link
+    /// places on links.
+    pub(crate) fn notice_targets(&self) -> Vec<SocketAddr> {
+        let stated = self.peer_notice_addresses.iter().copied();
+        stated.filter(|place| self.nearness.permits(*place)).collect()
     }
 
     /// All paths. (Pushed one by one: cloning the vector costs ten times as much, and this is done for each

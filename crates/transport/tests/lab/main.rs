@@ -14,9 +14,12 @@ mod multipath_carriers;
 mod multipath_faults;
 mod multipath_many;
 mod multipath_promises;
+mod notices;
 mod one_round_trip;
 mod predecessors;
 mod quic;
+#[path = "../raw/mod.rs"]
+mod raw;
 mod sizes;
 
 /// Becomes a peer, if this program was started again as one.

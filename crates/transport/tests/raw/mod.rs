@@ -206,15 +206,20 @@ pub(crate) struct RawClient {
 impl RawClient {
     /// Connects.
     pub(crate) fn open(identity: &Identity, server: SocketAddr, server_id: EndpointId) -> Self {
+        Self::open_hearing(identity, server, server_id, Vec::new())
+    }
+
+    /// Connects, and says that it hears notices at these addresses.
+    pub(crate) fn open_hearing(
+        identity: &Identity,
+        server: SocketAddr,
+        server_id: EndpointId,
+        notice_addresses: Vec<SocketAddr>,
+    ) -> Self {
         let (id, random) = (ConnectionId::random(), SecretKey::generate().to_bytes());
-        let mut engine = Engine::client(
-            whimbrel_proto::Config::default(),
-            id,
-            identity.key.id(),
-            server_id,
-            random,
-            Instant::now(),
-        );
+        let mut config = whimbrel_proto::Config::default();
+        config.params.notice_addresses = notice_addresses;
+        let mut engine = Engine::client(config, id, identity.key.id(), server_id, random, Instant::now());
         let mut first = identity.dial(server).unwrap();
         let path = engine.open_path(Instant::now(), None, 64 * 1024).unwrap();
         first.send(&next_segment(&mut engine, path)).unwrap();
