@@ -43,6 +43,7 @@ mod output;
 mod pages;
 mod places;
 mod progress;
+mod readers;
 mod reload;
 mod serving;
 mod settings;

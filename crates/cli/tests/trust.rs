@@ -101,6 +101,34 @@ fn a_name_that_nobody_confirmed_grants_no_access() {
 }
 
 #[test]
+fn who_is_no_reader_can_neither_look_a_name_up_nor_watch_it() {
+    let (world, _names) = World::with_names();
+    world.run("bob", &["id", "register", "bob@example.org"]).succeeded();
+    let watch = |user: &str| world.start(user, &["names", "watch", NAME, "--json", "-q"]);
+    world.id("eve");
+    let (mut bobs, eves) = (watch("bob"), watch("eve"));
+    let to = page("hello");
+    let shown = "bob@example.org";
+    let args = ["expose", NAME, "--to", &to, "--allow", "any", "--readers", shown, "--json"];
+    let mut ada = world.start("ada", &args);
+    ada.next_json();
+    assert_eq!(world.run("bob", &["pipe", NAME]).succeeded().stdout.trim(), "hello");
+    world.run("ada", &["names", "lookup", NAME]).succeeded();
+    world.run("eve", &["names", "lookup", NAME, "-q"]).failed(3, &[NAME, "not registered"]);
+    world.run("eve", &["pipe", NAME, "-q"]).failed(3, &[NAME]);
+    assert_eq!(bobs.next_json()["revoked"], false);
+    ada.signal(Signal::TERM);
+    ada.output(LIMIT).succeeded();
+    assert_eq!(bobs.next_json()["revoked"], true);
+    // Whoever may read has heard of both by now.
+    eves.signal(Signal::INT);
+    assert_eq!(eves.output(LIMIT).succeeded().stdout, "");
+    world
+        .run("ada", &["expose", "--ticket", "--to", &to, "--allow", "any", "--readers", shown])
+        .failed(2, &["--readers", "NAME"]);
+}
+
+#[test]
 fn access_by_name_never_follows_a_new_owner() {
     let (mut world, names) = World::with_names();
     let bob = world.id("bob");

@@ -84,6 +84,7 @@ fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, 
         let is_live = state.engine.path_state(id).is_some_and(|at| at != PathState::Lost);
         if is_live {
             state.paths.push(path.clone());
+            state.nearness.met(path.local.ip(), path.remote.ip());
             if path.kind() != CarrierKind::Quic {
                 state.engine.path_proven(id);
             }

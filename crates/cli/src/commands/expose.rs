@@ -18,7 +18,7 @@ use crate::network::{Network, Wish, log_events};
 use crate::options::{Globals, after, duration, host_and_port};
 use crate::sockets::Trouble;
 use crate::status::{About, Reporter};
-use crate::{files, output, reload, serving, tunnel};
+use crate::{files, output, readers, reload, serving, tunnel};
 
 /// How long the local service may take to accept.
 const TARGET_LIMIT: Duration = Duration::from_secs(10);
@@ -44,6 +44,9 @@ pub(crate) struct Expose {
     to: String,
     #[command(flatten)]
     allow: AllowFlags,
+    /// Who may look NAME up, beside its user: ids, names of users, or `any` [default: any]
+    #[arg(long, value_name = "WHO,…", value_delimiter = ',')]
+    readers: Vec<readers::Entry>,
     /// Print a ticket, with which peers connect without a name service; it lets nobody in by itself
     #[arg(long)]
     ticket: bool,
@@ -71,6 +74,7 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
             "under which name? Give a NAME, or --ticket; see `whimbrel expose --help`",
         ));
     }
+    readers::check(&args.readers, args.name.as_ref())?;
     files::raise_limit();
     let config = args.paths.apply(Config { linger: args.linger, ..Config::default() });
     let wish = Wish { config, ..Wish::default() };
@@ -81,6 +85,9 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
 async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()> {
     let access = Access::open(&args.allow, network, globals.quiet).await?;
     let secret = access.secret();
+    if let Some(name) = &args.name {
+        readers::set(&args.readers, name, network)?;
+    }
     let mut guests =
         serving::listen(globals, network, args.name.as_ref(), args.ticket, access.clone()).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());

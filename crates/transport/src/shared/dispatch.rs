@@ -95,8 +95,6 @@ impl Shared {
         if let Some((local, remote)) = found {
             if state.engine.side() == Side::Client {
                 self.whereabouts().worked(local.ip(), remote);
-            } else {
-                state.nearness.met(local.ip(), remote.ip());
             }
             state.feed.tell(ConnectionEvent::PathUp { path: id.0, local, remote, recovery: took });
         }

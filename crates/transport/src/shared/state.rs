@@ -33,7 +33,7 @@ pub(crate) struct State {
     /// Server: where the client says that it hears notices.
     pub(super) peer_notice_addresses: Vec<SocketAddr>,
     /// Server: from how near the client was seen.
-    pub(super) nearness: Nearness,
+    pub(crate) nearness: Nearness,
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
     pub(super) farewell_cut: bool,
     pub(super) feed: Feed,
