@@ -50,7 +50,7 @@ async fn who_may_not_register_is_refused_alike_whether_the_name_is_taken_or_not(
     assert_eq!(refused(register(&adas, "ada@example.com", &ada).await), ErrorCode::NotAdmitted);
     // Of the domain everybody may, and hears that a name is taken.
     assert_eq!(refused(register(&eves, ADA, &eve).await), ErrorCode::NameTaken);
-    service.shutdown(Duration::from_secs(2)).await;
+    service.shutdown(Duration::from_secs(10)).await;
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("names.redb");
@@ -60,7 +60,7 @@ async fn who_may_not_register_is_refused_alike_whether_the_name_is_taken_or_not(
     let (ada, adas) = named_host(net, 1, 1, &open).await;
     register(&adas, ADA, &ada).await.unwrap();
     ada.endpoint.close(Duration::from_secs(2)).await;
-    open.shutdown(Duration::from_secs(2)).await;
+    open.shutdown(Duration::from_secs(10)).await;
     let store = RedbStore::open(&file).unwrap();
     let closed = service_for(net, store, Admission::invited(), Limits::default()).await;
     let (eve, eves) = named_host(net, 2, 2, &closed).await;
@@ -122,7 +122,7 @@ async fn an_invitation_admits_one_key_for_its_domain_and_survives_a_restart() {
     assert!(bens.redeem(&code).await.is_ok());
     assert_eq!(refused(eves.redeem(&code).await), ErrorCode::BadInvitation);
     assert_eq!(refused(register(&eves, "eve@example.org", &eve).await), ErrorCode::NotAdmitted);
-    service.shutdown(Duration::from_secs(2)).await;
+    service.shutdown(Duration::from_secs(10)).await;
 
     let service = start().await;
     assert_eq!(refused(eves.redeem(&code).await), ErrorCode::BadInvitation);
