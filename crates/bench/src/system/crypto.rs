@@ -1,4 +1,4 @@
-//! The same cryptography for every peer that encrypts: TLS 1.3 with AES-128-GCM and X25519 by
+//! The same cryptography for every peer that encrypts: TLS 1.3 with AES-128-GCM and X25519MLKEM768 by
 //! aws-lc-rs, which is what whimbrel's endpoints agree on among themselves.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) const ALPN: &[u8] = b"bench";
 pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256],
-        kx_groups: vec![aws_lc_rs::kx_group::X25519],
+        kx_groups: vec![aws_lc_rs::kx_group::X25519MLKEM768, aws_lc_rs::kx_group::X25519],
         ..aws_lc_rs::default_provider()
     })
 }

@@ -250,7 +250,8 @@ fn a_slow_link_is_not_buried_under_the_first_flight() {
     let running = Running::new(net, |builder| builder.carriers(QUIC));
     let transfer = running.start(Way::Up, SOME);
     let (began, mut most) = (Instant::now(), 0);
-    while transfer.meter.get() < SOME / 2 {
+    // Later the queue overflows, and what waits behind a loss counts as in flight, too.
+    while transfer.meter.get() < SOME / 8 {
         assert!(began.elapsed() < secs(20), "{} bytes arrived", transfer.meter.get());
         most = most.max(running.paths().iter().map(|path| path.in_flight).sum());
         std::thread::sleep(ms(1));
