@@ -104,8 +104,10 @@ impl Play {
         let script = self.script(example);
         let running = self.stage.start(host, &script);
         let mut said = Vec::new();
+        let end = Instant::now() + LIMIT;
         loop {
-            let Ok(line) = running.lines.recv_timeout(LIMIT) else {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(line) = running.lines.recv_timeout(left) else {
                 panic!("{host}$ {script}\ndoes not say {says:?}:\n{}", said.join("\n"))
             };
             if line.contains(says) {

@@ -14,7 +14,7 @@ mod stage;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stage::{LIMIT, Running, Stage};
 
@@ -132,13 +132,15 @@ fn expect(running: &mut Running, shown: &[String], known: &mut Known, what: &str
     let mut said: Vec<String> = Vec::new();
     let mut left = shown.iter().map(String::as_str).filter(|line| !line.is_empty()).peekable();
     let mut skips = false;
+    // A command that goes on saying something else must not be listened to forever.
+    let end = Instant::now() + LIMIT;
     while let Some(wanted) = left.peek().copied() {
         if wanted == "…" {
             skips = true;
             left.next();
             continue;
         }
-        match running.lines.recv_timeout(LIMIT) {
+        match running.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(line) if line.is_empty() => {}
             Ok(line) => {
                 let fits = is_as_shown(wanted, &line, known);
@@ -228,7 +230,7 @@ fn every_step_of_the_guide_works_as_it_is_written() {
 /// Waits for what a reader would find a moment later.
 #[track_caller]
 fn until_status_has(stage: &Stage, text: &str) {
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     loop {
         let (_, lines) = stage.start("laptop", "whimbrel status").finish();
         if lines.iter().any(|line| line.contains(text)) {
