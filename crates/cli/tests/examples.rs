@@ -60,11 +60,12 @@ fn of_readme() -> BTreeSet<String> {
 
 /// Runs examples, and remembers which.
 struct Play {
+    /// Before the stage, so that they are stopped while their machines are there.
+    running: Vec<(String, Running)>,
     stage: Stage,
     /// What a reader puts in the place of words in the examples.
     words: Vec<(String, String)>,
     seen: BTreeSet<String>,
-    running: Vec<(String, Running)>,
 }
 
 impl Play {
