@@ -57,8 +57,9 @@
 //! | [`Name`], [`Ticket`], [`EndpointId`], [`EndpointAddr`] | whom to [connect](Endpoint::connect) to |
 //! | [`SecretKey`], [`Identity`] | who somebody is: an Ed25519 key pair, which can live in a file |
 //!
-//! What is not named here is in [`base`], [`names`] and [`transport`], whose items the ones here are. Enums
-//! and structs that may grow are `#[non_exhaustive]`; [`Config`] may grow too: write `..Config::default()`.
+//! What is not named here is in [`base`], [`names`] and [`transport`], whose items the ones here are. Most
+//! enums and structs that may grow are `#[non_exhaustive]`; [`Config`] may grow too: write
+//! `..Config::default()`.
 
 pub mod blocking;
 mod endpoint;

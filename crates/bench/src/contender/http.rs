@@ -38,20 +38,21 @@ impl Client {
 
     /// Gets a file of so many bytes, over whatever address is there.
     pub(super) async fn download(&mut self, size: u64, notes: &Notes) -> io::Result<()> {
+        let unwatched = || io::Error::other("the addresses are not watched any more");
         let mut received = 0;
         while received < size {
             let known = self.host.current();
             let Some(&from) = self.addresses.iter().find(|ip| known.contains(**ip)) else {
                 let addresses = self.addresses;
                 let back = self.host.wait_for(|set| addresses.iter().any(|ip| set.contains(*ip))).await;
-                back.ok_or_else(|| io::Error::other("the addresses are not watched any more"))?;
+                back.ok_or_else(unwatched)?;
                 continue;
             };
             let mut host = self.host.clone();
             let gone = host.wait_for(|set| !set.contains(from));
             tokio::select! {
                 ended = get(self.server, from, size, &mut received, notes) => ended?,
-                gone = gone => drop(gone.ok_or_else(|| io::Error::other("the addresses are not watched any more"))?),
+                gone = gone => drop(gone.ok_or_else(unwatched)?),
             }
         }
         Ok(())

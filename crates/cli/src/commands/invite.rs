@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde_json::json;
 use whimbrel::{Registered, UserError};
-use whimbrel_base::{Delegation, Name, NameKind, UnixTime};
+use whimbrel_base::{Name, NameKind};
 use whimbrel_names::{Code, Origin};
 
 use crate::failure::Failure;
@@ -107,10 +107,7 @@ async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<(
     let theirs = other.greeting(&[Purpose::Users, Purpose::Device]).await?;
     let met = remember(network, &mut other, theirs.user).await?;
     if let Some(device) = &args.device {
-        let now = UnixTime::from(SystemTime::now());
-        let end = now.saturating_add(args.duration);
-        let delegation = Delegation::sign(device.clone(), other.id(), now, end, &network.key)
-            .map_err(|error| Failure::usage(error.to_string()))?;
+        let delegation = network.endpoint.delegate(device, other.id(), args.duration)?;
         other.say(&Message::Delegation(delegation.to_string())).await?;
     }
     other.say(&Message::Done).await?;
