@@ -128,6 +128,7 @@ impl Attempt {
             return;
         }
         let joiner = self.joiner.clone();
+        joiner.shared.with(|state| twins.iter().for_each(|twin| state.engine.give_way(twin.id, path.id)));
         tokio::spawn(async move {
             while !twins.is_empty() {
                 match twins.news(&joiner.shared).await {

@@ -81,7 +81,7 @@ impl Shared {
             state.engine.retire_path(Instant::now(), predecessor);
         }
         // A path beside others is no move, nor is another carrier between the same places.
-        let alone = paths.iter().filter(|p| p.state == PathState::Active).count() == 1;
+        let alone = paths.iter().all(|p| (p.state == PathState::Active) == (p.id == id));
         state.moves += u64::from(state.was_up && alone && takes_over.is_none());
         state.was_up = true;
         self.path_works(state, id);
