@@ -154,6 +154,8 @@ async fn names_that_lead_elsewhere_or_mean_something_are_refused() {
     assert!(stage.refused(file(&long, 1)).await.contains("too long"));
     assert_eq!(stage.inbox(), BTreeSet::new());
     assert!(!stage.world.path("x").exists());
+    // The sender hears it first.
+    stage.receive.until_said("is refused", names.len() + 1);
     let told = stage.end();
     assert_eq!(told.matches("is refused").count(), names.len() + 1, "{told}");
     assert!(!told.contains('\u{1b}') && !told.contains('\u{202e}'), "{told:?}");

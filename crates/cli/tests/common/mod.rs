@@ -1,11 +1,12 @@
 //! Runs the real program as real processes, with a home directory of its own for each user.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -152,29 +153,34 @@ impl World {
 pub struct Process {
     pub child: Child,
     lines: Receiver<String>,
-    stderr: Option<JoinHandle<String>>,
-    readers: Option<JoinHandle<()>>,
+    /// What it has said so far to its user.
+    stderr: Arc<Mutex<String>>,
+    readers: Option<[JoinHandle<()>; 2]>,
 }
 
 impl Process {
     pub fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        let mut errors = child.stderr.take().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = channel();
-        let readers = std::thread::spawn(move || {
+        let output = std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
                     return;
                 }
             }
         });
-        let stderr = std::thread::spawn(move || {
-            let mut text = String::new();
-            let _ = errors.read_to_string(&mut text);
-            text
+        let stderr = Arc::<Mutex<String>>::default();
+        let said = stderr.clone();
+        let messages = std::thread::spawn(move || {
+            let mut line = String::new();
+            while errors.read_line(&mut line).is_ok_and(|length| length > 0) {
+                said.lock().unwrap().push_str(&line);
+                line.clear();
+            }
         });
-        Self { child, lines, stderr: Some(stderr), readers: Some(readers) }
+        Self { child, lines, stderr, readers: Some([output, messages]) }
     }
 
     /// The next line of output.
@@ -193,6 +199,16 @@ impl Process {
     /// The next line of output; `None` if it ended without one.
     pub fn try_line(&mut self) -> Option<String> {
         self.lines.recv_timeout(LIMIT).ok()
+    }
+
+    /// Waits until it has said this so many times to its user.
+    #[track_caller]
+    pub fn until_said(&self, text: &str, times: usize) {
+        let start = Instant::now();
+        while self.stderr.lock().unwrap().matches(text).count() < times {
+            assert!(start.elapsed() < LIMIT, "not said in time: {:?}", self.stderr.lock().unwrap());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The first line, which a command prints in JSON when it is ready.
@@ -232,9 +248,9 @@ impl Process {
             assert!(start.elapsed() < limit, "did not end in time");
             std::thread::sleep(Duration::from_millis(5));
         };
-        self.readers.take().unwrap().join().unwrap();
+        self.readers.take().unwrap().into_iter().for_each(|reader| reader.join().unwrap());
         let stdout: String = self.lines.try_iter().map(|line| line + "\n").collect();
-        let stderr = self.stderr.take().unwrap().join().unwrap();
+        let stderr = std::mem::take(&mut *self.stderr.lock().unwrap());
         Output { status, stdout, stderr }
     }
 }

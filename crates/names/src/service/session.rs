@@ -208,7 +208,10 @@ impl Session {
     }
 }
 
-async fn push(watch: u64, mut watcher: Watcher, shared: Arc<Shared>, replies: Replies) {
+async fn push(watch: u64, watcher: Watcher, shared: Arc<Shared>, replies: Replies) {
+    // It has the store, which must be free when nobody has `shared` any more: variables are dropped before
+    // parameters, and these in an order that is easy to overlook.
+    let mut watcher = watcher;
     let _counted = shared.counters.watch();
     loop {
         let record = watcher.next().await.encode().to_vec();
@@ -328,4 +331,45 @@ async fn write_replies(mut write: SendHalf, mut queue: mpsc::Receiver<Reply>) ->
         write.write_all(&bytes).await?;
     }
     write.shutdown().await
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use whimbrel_base::SecretKey;
+
+    use super::super::{Counters, Meetings, Turns};
+    use super::*;
+    use crate::admission::Admission;
+    use crate::registry::{Limits, Registry};
+    use crate::store::RedbStore;
+
+    /// A service stops while a watch of it still ends.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_watch_lets_go_of_the_store_before_it_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("names.redb");
+        let registry = Registry::new(RedbStore::open(&file).unwrap(), Admission::any(), Limits::default());
+        let peer = SecretKey::from_bytes(&[1; 32]).id();
+        let watcher = registry.watch(&"anna@example.org".parse().unwrap(), peer, None, now()).await.unwrap();
+        let (sender, mut alive) = mpsc::channel(1);
+        let shared = Arc::new(Shared {
+            counters: Counters::default(),
+            meetings: Meetings::new(registry.limits().meetings),
+            turns: Turns::new(registry.limits()),
+            peers: Default::default(),
+            registry,
+            _alive: sender,
+        });
+        let (replies, _queue) = mpsc::channel(1);
+        let mut pushes = Box::pin(push(1, watcher, shared, replies));
+        let waiting = tokio::time::timeout(std::time::Duration::from_millis(10), &mut pushes).await;
+        assert!(waiting.is_err(), "there is nothing to push");
+        let next = std::thread::spawn(move || {
+            alive.blocking_recv();
+            RedbStore::open(&file).map(drop)
+        });
+        drop(pushes);
+        next.join().unwrap().unwrap();
+    }
 }

@@ -260,3 +260,45 @@ fn a_slow_link_is_not_buried_under_the_first_flight() {
     // The link holds 60 kB, its queue included.
     assert!((1..=SOME / 3).contains(&most), "{most} bytes in flight");
 }
+
+/// News of a route has an attempt dial again, so that QUIC is answered twice, one path behind the other, while
+/// TCP is on its way.
+#[test]
+fn news_of_a_route_during_a_move_does_not_keep_a_connection_on_quic() {
+    if !require!() {
+        return;
+    }
+    let net = Net::with(Family::V4, LinkSpec::default().delay(ms(20)).rate(Rate::mbit(100)));
+    let server = Server::start(&net.server, net.server.endpoint());
+    let client = net.client.endpoint();
+    let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let mut echo = net.client.wait(Echo::open(&connection));
+    net.client.wait(echo.say(b"here"));
+    let rests_on_tcp = |what: &str| {
+        let began = Instant::now();
+        loop {
+            let paths = connection.stats().paths;
+            if paths.len() == 1 && paths[0].carrier == CarrierKind::Tcp {
+                return;
+            }
+            assert!(began.elapsed() < secs(5), "{what}: {paths:#?}");
+            std::thread::sleep(ms(5));
+        }
+    };
+    rests_on_tcp("at first");
+    // Nothing is sent another way, and yet the world has changed.
+    let spare_route = |change: &str| {
+        let route = ["route", change, "198.51.100.0/24", "via", &net.server.ip().to_string()];
+        net.client.host.command("ip").args(route).output().unwrap();
+    };
+    for later in 0..30 {
+        let moves = connection.stats().moves;
+        net.client.move_on();
+        std::thread::sleep(ms(later));
+        spare_route("add");
+        spare_route("del");
+        net.client.wait(echo.say(b"there"));
+        rests_on_tcp(&format!("news {later} ms after a move"));
+        assert_eq!(connection.stats().moves, moves + 1, "news {later} ms after a move");
+    }
+}

@@ -111,6 +111,16 @@ impl Endpoint {
         Ok(runtime::run(async move { endpoint.register_user(user).await })??)
     }
 
+    /// As [`register_user`](Self::register_user), with the code of an invitation where the service wants one.
+    ///
+    /// # Errors
+    /// [`UserError`], wrapped.
+    pub fn register_user_invited(&self, user: impl IntoName, invitation: &str) -> io::Result<Registered> {
+        let user: Name = user.into_name().map_err(UserError::from)?;
+        let (endpoint, invitation) = (self.endpoint.clone(), invitation.to_owned());
+        Ok(runtime::run(async move { endpoint.register_user_invited(user, &invitation).await })??)
+    }
+
     /// Who this is.
     pub fn id(&self) -> EndpointId {
         self.endpoint.id()
