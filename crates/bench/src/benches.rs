@@ -14,6 +14,7 @@ pub(crate) mod handover;
 pub(crate) mod idle;
 mod lanes;
 pub(crate) mod lossy;
+pub(crate) mod messages;
 pub(crate) mod ping_pong;
 pub(crate) mod recovery;
 pub(crate) mod server_move;

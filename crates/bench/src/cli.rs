@@ -76,6 +76,8 @@ enum Command {
     SmallWrites,
     /// One byte there and back.
     PingPong,
+    /// Messages of 100 bytes: how many a second, and one there and back.
+    Messages,
     /// From starting to connect to a known peer until the first byte was echoed.
     Connect,
     /// The same in the lab, at several round-trip times, of a known and of an unknown peer.
@@ -180,6 +182,7 @@ impl Cli {
                 benches::bulk::throughput(&plan, &mut output)?;
                 benches::bulk::small_writes(&plan, &mut output)?;
                 benches::ping_pong::run(&plan, &mut output)?;
+                benches::messages::run(&plan, &mut output)?;
                 benches::connect::run(&plan, &mut output)?;
                 benches::idle::run(&plan, None, &mut output)?;
                 benches::accept::run(&plan, None, &mut output)?;
@@ -188,6 +191,7 @@ impl Cli {
             Command::Throughput => benches::bulk::throughput(&plan, &mut output),
             Command::SmallWrites => benches::bulk::small_writes(&plan, &mut output),
             Command::PingPong => benches::ping_pong::run(&plan, &mut output),
+            Command::Messages => benches::messages::run(&plan, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
             Command::ConnectLab => benches::connect_lab::run(&plan, &mut output),
             Command::Accept { connections } => benches::accept::run(&plan, connections, &mut output),
@@ -239,6 +243,7 @@ impl Command {
             | Self::Throughput
             | Self::SmallWrites
             | Self::PingPong
+            | Self::Messages
             | Self::Connect
             | Self::Idle { .. }
             | Self::Accept { .. }

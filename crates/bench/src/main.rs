@@ -11,6 +11,7 @@ mod energy;
 mod flow;
 mod lab;
 mod machine;
+mod messenger;
 mod output;
 mod page;
 mod plot;

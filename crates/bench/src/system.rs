@@ -5,7 +5,7 @@ mod crypto;
 #[cfg(feature = "peers")]
 mod iroh;
 #[cfg(feature = "peers")]
-mod quinn;
+pub(crate) mod quinn;
 mod tcp;
 #[cfg(feature = "peers")]
 mod tls;

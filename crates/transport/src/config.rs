@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use whimbrel_proto::{EARLY_DATA_WINDOW, HandoverMode, Params, Pool, SchedulerKind};
+use whimbrel_proto::{EARLY_DATA_WINDOW, HandoverMode, MESSAGE_WINDOW, Params, Pool, SchedulerKind};
 
 use crate::carrier::Carriers;
 use crate::manager::PathPolicy;
@@ -47,6 +47,10 @@ pub struct Config {
     /// Bytes of all streams that the peer may have under way. Streams that the application does not read take
     /// nothing from it: they may hold 24 times as much together. Default 16 MiB.
     pub window: u64,
+    /// Bytes of messages that the peer may have under way or unread here, each with 256 bytes more than its
+    /// size; a message may have almost half of it. 0 takes no messages. Default 32 MiB and 512 bytes, with
+    /// which messages of up to 16 MiB are taken.
+    pub message_window: u64,
     /// Bytes kept for one stream until the peer has them. Default 8 MiB.
     pub stream_send_buffer: u64,
     /// Bytes kept for all streams until the peer has them. Default 16 MiB.
@@ -82,6 +86,7 @@ impl Default for Config {
             max_detached_bytes: 256 << 20,
             stream_window: 8 << 20,
             window: 16 << 20,
+            message_window: MESSAGE_WINDOW,
             stream_send_buffer: 8 << 20,
             send_buffer: 16 << 20,
             stream_unsent: 256 << 10,
@@ -111,6 +116,7 @@ impl Config {
                 max_stream_data: self.stream_window.min(EARLY_DATA_WINDOW),
                 max_streams: self.max_streams.min(FIRST_STREAMS),
                 linger: self.linger,
+                messages: self.message_window,
                 ..Params::default()
             },
             streams: self.max_streams,

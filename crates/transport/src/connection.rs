@@ -192,6 +192,7 @@ fn stats_of(state: &State) -> ConnectionStats {
         bytes_reinjected: counters.stream_bytes_reinjected,
         bytes_received: counters.stream_bytes_received,
         bytes_duplicate: counters.stream_bytes_duplicate,
+        messages: state.engine.message_stats(),
         handover: state.engine.handover(),
         scheduler: state.engine.scheduler(),
         moves: state.moves,

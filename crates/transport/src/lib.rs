@@ -20,6 +20,7 @@ mod endpoint;
 mod endpoint_core;
 mod error;
 mod events;
+mod flow;
 mod half_open;
 mod incoming;
 mod listener;
@@ -52,6 +53,7 @@ pub use error::{
     BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError, TargetError,
 };
 pub use events::Events;
+pub use flow::{Flow, Sent};
 pub use incoming::Incoming;
 pub use listener::Listener;
 pub use listeners::{Allow, Check};
@@ -66,6 +68,7 @@ pub use stream::{RecvHalf, SendHalf, Stream};
 pub use tls::TlsError;
 pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{
-    CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind, Side, StreamError, StreamId,
-    UnknownMode, UnknownScheduler,
+    Class, CloseCode, ClosedBy, FlowError, FlowId, FlowOptions, HandoverMode, MAX_MESSAGE, Message,
+    MessageId, MessageStats, Outcome, PathState, Priority, Refused, SchedulerKind, SendError, SendOptions,
+    Side, StreamError, StreamId, Tag, UnknownMode, UnknownScheduler, Urgency,
 };

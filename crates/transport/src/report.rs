@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use whimbrel_base::{ConnectionId, EndpointId};
-use whimbrel_proto::{CloseCode, ClosedBy, HandoverMode, PathState, Priority, SchedulerKind, Side};
+use whimbrel_proto::{
+    CloseCode, ClosedBy, HandoverMode, MessageStats, PathState, Priority, SchedulerKind, Side,
+};
 
 use crate::carrier::{CarrierKind, CarrierStats};
 use crate::locator::Locator;
@@ -154,6 +156,8 @@ pub struct ConnectionStats {
     pub bytes_received: u64,
     /// Stream bytes that arrived although they were there already.
     pub bytes_duplicate: u64,
+    /// What became of messages.
+    pub messages: MessageStats,
     /// How the connection uses its paths.
     pub handover: HandoverMode,
     /// How this side shares its data out among them.

@@ -5,6 +5,7 @@ mod feed;
 mod flush;
 mod news;
 mod outage;
+mod outcomes;
 mod pins;
 mod state;
 mod wakers;

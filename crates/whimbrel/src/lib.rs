@@ -53,6 +53,7 @@
 //! | [`Endpoint`] | a process's presence: a key, its sockets, its connections |
 //! | [`Connection`] | the lasting thing between two endpoints: streams, [events](Connection::events), [counters](Connection::stats) |
 //! | [`Stream`] | an ordered, reliable stream of bytes in a connection |
+//! | [`Flow`] | messages of one [`Class`] in a connection, with tags, lifetimes and replacement |
 //! | [`Listener`] | takes the connections that others make; [`Allow`] and [`Incoming`] say who may |
 //! | [`Name`], [`Ticket`], [`EndpointId`], [`EndpointAddr`] | whom to [connect](Endpoint::connect) to |
 //! | [`SecretKey`], [`Identity`] | who somebody is: an Ed25519 key pair, which can live in a file |
@@ -80,11 +81,13 @@ pub use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, 
 #[cfg(target_os = "linux")]
 pub use whimbrel_transport::NetlinkMonitor;
 pub use whimbrel_transport::{
-    AddressMonitor, Allow, CarrierKind, Carriers, CloseCode, CloseReason, Config, ConnectError, Connection,
-    ConnectionError, ConnectionEvent, ConnectionInfo, ConnectionStats, Events, HandoverMode, Incoming,
-    InterfaceKind, InterfaceRule, IntoTarget, ListenError, ListenOptions, Listener, Locator, ManualMonitor,
-    PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf, ResolveError, Resolver,
-    SchedulerKind, SendHalf, Side, Stream, StreamError, StreamId, Target, TargetError, Watch, Watched,
+    AddressMonitor, Allow, CarrierKind, Carriers, Class, CloseCode, CloseReason, Config, ConnectError,
+    Connection, ConnectionError, ConnectionEvent, ConnectionInfo, ConnectionStats, Events, Flow, FlowError,
+    FlowId, FlowOptions, HandoverMode, Incoming, InterfaceKind, InterfaceRule, IntoTarget, ListenError,
+    ListenOptions, Listener, Locator, ManualMonitor, Message, MessageId, MessageStats, Outcome, PathControl,
+    PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf, Refused, ResolveError, Resolver,
+    SchedulerKind, SendError, SendHalf, SendOptions, Sent, Side, Stream, StreamError, StreamId, Tag, Target,
+    TargetError, Urgency, Watch, Watched,
 };
 
 pub use whimbrel_base as base;

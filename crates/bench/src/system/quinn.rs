@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, Connection, Endpoint, Incoming, ServerConfig, TransportConfig};
 
@@ -40,6 +40,25 @@ async fn accept(incoming: Incoming, handler: Handler) -> Result<()> {
         tokio::spawn(handler(channel));
     }
     Ok(())
+}
+
+/// Two ends of one connection.
+pub(crate) async fn connections() -> Result<(Connection, Connection)> {
+    let (tls, identity) = crypto::server()?;
+    let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
+    config.transport_config(transport());
+    let endpoint = Endpoint::server(config, LOCALHOST)?;
+    let address = Address { socket: endpoint.local_addr()?, identity };
+    let accepted = tokio::spawn(async move {
+        let incoming = endpoint.accept().await.context("nobody came")?;
+        Ok::<_, anyhow::Error>((incoming.await?, endpoint))
+    });
+    let client = Client::new(&address)?;
+    let there = client.connection(Start::Plain).await?;
+    let (back, endpoint) = accepted.await??;
+    // They live as long as their connections.
+    drop((client, endpoint));
+    Ok((there, back))
 }
 
 pub(super) struct Client {

@@ -10,7 +10,7 @@ use crate::report::ConnectionEvent;
 
 impl Shared {
     /// Takes the events in; whoever has to hear of them is [due](State::due).
-    pub(super) fn dispatch(&self, state: &mut State) {
+    pub(crate) fn dispatch(&self, state: &mut State) {
         while let Some(event) = state.engine.poll_event() {
             self.dispatch_one(state, event);
         }
@@ -23,6 +23,9 @@ impl Shared {
             Event::Drained(id) => state.wakers.came(id, Wait::Drained),
             Event::StreamOpened(_) => state.wakers.can_accept(),
             Event::StreamsAvailable => state.wakers.can_open(),
+            Event::MessageReadable => state.wakers.can_receive(),
+            Event::FlowWritable(flow) => state.wakers.can_send(flow),
+            Event::MessageDone(id, outcome) => state.outcomes.told(id, outcome),
             Event::Established => self.news.established(),
             Event::PathUp(id) => self.path_up(state, id),
             Event::PathRevived(id) => self.path_works(state, id),
@@ -65,6 +68,7 @@ impl Shared {
             Event::Closed { code, reason, .. } => {
                 state.feed.tell(ConnectionEvent::Closed { code, reason });
                 state.wakers.all_over();
+                state.outcomes.all_over();
                 self.news.over();
                 self.mover.look();
                 state.wakers.drive();

@@ -11,6 +11,7 @@ use whimbrel_proto::{Connection as Engine, PathId};
 
 use super::feed::Feed;
 use super::outage::Outage;
+use super::outcomes::Outcomes;
 use super::pins::Pins;
 use super::wakers::Wakers;
 use crate::manager::Takeovers;
@@ -22,6 +23,7 @@ pub(crate) struct State {
     pub(crate) engine: Engine,
     pub(crate) paths: SmallVec<[Arc<PathIo>; 2]>,
     pub(crate) wakers: Wakers,
+    pub(crate) outcomes: Outcomes,
     /// When the driver's timer fires.
     pub(crate) armed: Option<Instant>,
     pub(crate) outage: Outage,
@@ -45,6 +47,7 @@ impl State {
             engine,
             paths: SmallVec::new(),
             wakers: Wakers::default(),
+            outcomes: Outcomes::default(),
             armed: None,
             outage: Outage::default(),
             moves: 0,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::task::{Context, Waker};
 
 use smallvec::SmallVec;
-use whimbrel_proto::StreamId;
+use whimbrel_proto::{FlowId, StreamId};
 
 /// What a task waits for on a stream.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +39,10 @@ pub(crate) struct Wakers {
     streams: BTreeMap<StreamId, StreamWakers>,
     accepters: Vec<Waker>,
     openers: Vec<Waker>,
+    /// Those who wait for a message.
+    receivers: Vec<Waker>,
+    /// Those who wait for room in the queue of a flow.
+    flows: BTreeMap<FlowId, Vec<Waker>>,
     driver: Option<Waker>,
     due: SmallVec<[Waker; 2]>,
 }
@@ -62,6 +66,16 @@ impl Wakers {
         note(&mut self.openers, cx);
     }
 
+    /// Notes that the task waits for a message.
+    pub(crate) fn wait_for_message(&mut self, cx: &Context<'_>) {
+        note(&mut self.receivers, cx);
+    }
+
+    /// Notes that the task waits for room in the queue of a flow.
+    pub(crate) fn wait_for_room(&mut self, flow: FlowId, cx: &Context<'_>) {
+        note(self.flows.entry(flow).or_default(), cx);
+    }
+
     /// Notes that the driver's task wants to run when there is something to do.
     pub(crate) fn wait_to_drive(&mut self, cx: &Context<'_>) {
         if !self.driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -72,6 +86,11 @@ impl Wakers {
     /// The stream is gone.
     pub(crate) fn forget(&mut self, id: StreamId) {
         self.streams.remove(&id);
+    }
+
+    /// The flow is closed.
+    pub(crate) fn forget_flow(&mut self, flow: FlowId) {
+        self.flows.remove(&flow);
     }
 
     /// What is waited for on a stream has come.
@@ -90,7 +109,17 @@ impl Wakers {
         self.due.extend(self.openers.drain(..));
     }
 
-    /// There is nothing more to wait for on any stream.
+    /// Messages arrived.
+    pub(crate) fn can_receive(&mut self) {
+        self.due.extend(self.receivers.drain(..));
+    }
+
+    /// The queue of a flow has room.
+    pub(crate) fn can_send(&mut self, flow: FlowId) {
+        self.due.extend(self.flows.remove(&flow).into_iter().flatten());
+    }
+
+    /// There is nothing more to wait for on any stream or flow.
     pub(crate) fn all_over(&mut self) {
         for wakers in self.streams.values_mut() {
             self.due.extend(
@@ -99,6 +128,8 @@ impl Wakers {
         }
         self.can_accept();
         self.can_open();
+        self.can_receive();
+        self.due.extend(std::mem::take(&mut self.flows).into_values().flatten());
     }
 
     /// The driver has something to do.

@@ -1,0 +1,284 @@
+//! Messages: flows to send them on, and one place where all of the peer's arrive [mockets].
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use whimbrel_proto::{
+    FlowError, FlowId, FlowOptions, Message, MessageId, Outcome, Refused, SendError, SendOptions, Tag,
+};
+
+use crate::connection::{Connection, Handle};
+use crate::error::ConnectionError;
+use crate::shared::State;
+
+impl Connection {
+    /// Opens a flow of messages of one class, from this side to the peer. Waits only until the connection is
+    /// established. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`FlowError::Unsupported`] if the peer takes no messages; others tell what is wrong with the options.
+    pub async fn open_flow(&self, options: FlowOptions) -> Result<Flow, FlowError> {
+        loop {
+            let settled = self.shared().news.of_connection();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            match self.shared().lock().engine.open_flow(options) {
+                Err(FlowError::NotEstablished) => {}
+                opened => return opened.map(|id| Flow::new(self.handle.clone(), id)),
+            }
+            settled.await;
+        }
+    }
+
+    /// The next message that arrived, on whichever of the peer's flows. Those that arrived before the
+    /// connection ended can still be taken. If several tasks wait, each message goes to one of them.
+    /// Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Closed`] once the connection is over and all messages are taken.
+    pub async fn recv_message(&self) -> Result<Message, ConnectionError> {
+        poll_fn(|cx| {
+            let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
+            let mut state = self.shared().lock();
+            if let Some(message) = state.engine.recv_message() {
+                // More credit for the peer goes out with the next segment; a large grant at once.
+                if state.engine.has_urgent_control() {
+                    state.wakers.drive();
+                }
+                coop.made_progress();
+                return Poll::Ready(Ok(message));
+            }
+            if state.engine.end_reason().is_some() {
+                drop(state);
+                return Poll::Ready(Err(self.closed_error()));
+            }
+            state.wakers.wait_for_message(cx);
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The largest message that the peer takes, in bytes; 0 if it takes none, or has not said so yet.
+    #[must_use]
+    pub fn largest_message(&self) -> u64 {
+        self.shared().lock().engine.largest_message()
+    }
+}
+
+/// A flow of messages to the peer. Cheap to clone. It is closed when the last clone is dropped: what was sent
+/// still goes its way.
+///
+/// ```no_run
+/// # use whimbrel_transport::{Class, Connection, FlowOptions, SendOptions, Tag};
+/// # async fn report(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// let readings = connection.open_flow(FlowOptions::new(Class::RELIABLE_SEQUENCED)).await?;
+/// let temperature = SendOptions { tag: Some(Tag(1)), ..SendOptions::default() };
+/// readings.send("20.5", temperature).await?;
+/// // What was not delivered of the old one is not worth sending any more.
+/// let told = readings.replace("21.0", temperature).await?;
+/// println!("{:?}", told.await);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Flow {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    handle: Arc<Handle>,
+    id: FlowId,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut state = self.handle.shared.lock();
+        state.engine.close_flow(self.id);
+        state.wakers.forget_flow(self.id);
+    }
+}
+
+impl fmt::Debug for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flow({})", self.inner.id.0)
+    }
+}
+
+impl Flow {
+    fn new(handle: Arc<Handle>, id: FlowId) -> Self {
+        Self { inner: Arc::new(Inner { handle, id }) }
+    }
+
+    /// The flow's number, which the peer finds in its [messages](Message::flow).
+    #[must_use]
+    pub fn id(&self) -> FlowId {
+        self.inner.id
+    }
+
+    /// The connection that the flow belongs to.
+    #[must_use]
+    pub fn connection(&self) -> Connection {
+        Connection { handle: self.inner.handle.clone() }
+    }
+
+    /// Sends a message; waits while the flow's queue is full. The message is sent although nobody waits for
+    /// what is returned. Cancel-safe: a message that still waits for room is not sent.
+    ///
+    /// # Errors
+    /// [`SendError`], but for [`SendError::Full`].
+    pub async fn send(&self, data: impl Into<Vec<u8>>, options: SendOptions) -> Result<Sent, SendError> {
+        self.put(Parcel::new(data, options)).await
+    }
+
+    /// As [`send`](Self::send), but gives up when the queue has had no room for `limit`.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] after `limit`; otherwise as [`send`](Self::send).
+    pub async fn send_timeout(
+        &self,
+        data: impl Into<Vec<u8>>,
+        options: SendOptions,
+        limit: Duration,
+    ) -> Result<Sent, SendError> {
+        let put = self.put(Parcel::new(data, options));
+        tokio::time::timeout(limit, put).await.unwrap_or(Err(SendError::Full))
+    }
+
+    /// As [`send`](Self::send), but does not wait.
+    ///
+    /// # Errors
+    /// [`Refused`] gives the message back: with [`SendError::Full`] if the queue has no room.
+    pub fn try_send(&self, data: impl Into<Vec<u8>>, options: SendOptions) -> Result<Sent, Refused> {
+        let shared = &self.inner.handle.shared;
+        let sent = self.offer(&mut shared.lock(), Parcel::new(data, options));
+        let sent = sent.map_err(|(error, parcel)| Refused { error, data: parcel.data })?;
+        shared.after_write();
+        Ok(sent)
+    }
+
+    /// Takes the place of all messages of this flow with the tag in `options` that are not delivered yet, as
+    /// far as the class allows: what did not begin to leave is dropped, what is wholly on its way may still
+    /// arrive and is not sent again. Waits and fails as [`send`](Self::send).
+    ///
+    /// # Errors
+    /// [`SendError::NoTag`] without a tag; otherwise as [`send`](Self::send).
+    pub async fn replace(&self, data: impl Into<Vec<u8>>, options: SendOptions) -> Result<Sent, SendError> {
+        self.replace_all(&[], data, options).await
+    }
+
+    /// As [`replace`](Self::replace), and cancels all messages with the tags of `drop` in the same step:
+    /// "no delta frame any more, and this key frame instead of the last".
+    ///
+    /// # Errors
+    /// As [`replace`](Self::replace).
+    pub async fn replace_all(
+        &self,
+        drop: &[(FlowId, Tag)],
+        data: impl Into<Vec<u8>>,
+        options: SendOptions,
+    ) -> Result<Sent, SendError> {
+        self.put(Parcel { replaces: Some(drop), ..Parcel::new(data, options) }).await
+    }
+
+    /// Cancels all messages of this flow with a tag, as far as they are not wholly on their way. Does not
+    /// wait.
+    pub fn cancel(&self, tag: Tag) {
+        self.inner.handle.shared.with(|state| state.engine.cancel_messages(self.inner.id, tag));
+    }
+
+    async fn put(&self, parcel: Parcel<'_>) -> Result<Sent, SendError> {
+        let mut parcel = Some(parcel);
+        poll_fn(|cx| self.poll_put(cx, &mut parcel)).await
+    }
+
+    fn poll_put(
+        &self,
+        cx: &mut Context<'_>,
+        parcel: &mut Option<Parcel<'_>>,
+    ) -> Poll<Result<Sent, SendError>> {
+        let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
+        let Some(waiting) = parcel.take() else { return Poll::Pending };
+        let shared = &self.inner.handle.shared;
+        let mut state = shared.lock();
+        let result = match self.offer(&mut state, waiting) {
+            Err((SendError::Full, back)) => {
+                *parcel = Some(back);
+                state.wakers.wait_for_room(self.inner.id, cx);
+                return Poll::Pending;
+            }
+            Err((error, _)) => Err(error),
+            Ok(sent) => Ok(sent),
+        };
+        drop(state);
+        coop.made_progress();
+        shared.after_write();
+        Poll::Ready(result)
+    }
+
+    /// Gives the parcel back if it is not taken.
+    fn offer<'a>(&self, state: &mut State, parcel: Parcel<'a>) -> Result<Sent, (SendError, Parcel<'a>)> {
+        let Parcel { data, options, replaces } = parcel;
+        let (flow, now) = (self.inner.id, Instant::now());
+        let taken = match replaces {
+            None => state.engine.send_message(now, flow, data, options),
+            Some(drop) => state.engine.replace_messages(now, drop, flow, data, options),
+        };
+        match taken {
+            Ok(id) => {
+                let outcome = (!options.silent).then(|| state.outcomes.expect(id));
+                // What it replaced has its end.
+                self.inner.handle.shared.dispatch(state);
+                Ok(Sent { id, outcome })
+            }
+            Err(Refused { error, data }) => Err((error, Parcel { data, options, replaces })),
+        }
+    }
+}
+
+/// A message that waits to be taken.
+struct Parcel<'a> {
+    data: Vec<u8>,
+    options: SendOptions,
+    /// It replaces others, and these are cancelled.
+    replaces: Option<&'a [(FlowId, Tag)]>,
+}
+
+impl Parcel<'_> {
+    fn new(data: impl Into<Vec<u8>>, options: SendOptions) -> Self {
+        Self { data: data.into(), options, replaces: None }
+    }
+}
+
+/// A message that was sent. Awaited, it tells what became of the message; dropped, it changes nothing.
+#[must_use = "await it to learn what became of the message, or drop it"]
+#[derive(Debug)]
+pub struct Sent {
+    id: MessageId,
+    outcome: Option<oneshot::Receiver<Outcome>>,
+}
+
+impl Sent {
+    /// The message's number, never used twice in a connection.
+    #[must_use]
+    pub fn id(&self) -> MessageId {
+        self.id
+    }
+}
+
+/// [`Outcome::Lost`] as well if the connection ended first, or nobody was to be told
+/// ([`silent`](SendOptions::silent)).
+impl Future for Sent {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        match &mut self.outcome {
+            Some(outcome) => Pin::new(outcome).poll(cx).map(|told| told.unwrap_or(Outcome::Lost)),
+            None => Poll::Ready(Outcome::Lost),
+        }
+    }
+}
