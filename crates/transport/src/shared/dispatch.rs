@@ -23,6 +23,8 @@ impl Shared {
             Event::Drained(id) => state.wakers.came(id, Wait::Drained),
             Event::StreamOpened(_) => state.wakers.can_accept(),
             Event::StreamsAvailable => state.wakers.can_open(),
+            // Nobody can open flows here yet.
+            Event::MessageReadable | Event::FlowWritable(_) | Event::MessageDone(..) => {}
             Event::Established => self.news.established(),
             Event::PathUp(id) => self.path_up(state, id),
             Event::PathRevived(id) => self.path_works(state, id),
