@@ -6,6 +6,7 @@ mod close;
 mod contact;
 mod handover;
 mod marks;
+mod messages;
 mod paths;
 mod receive;
 mod reinjection;
@@ -234,10 +235,10 @@ impl Connection {
         self.paths.values().map(|path| path.outgoing.in_flight()).sum()
     }
 
-    /// Streams have something to send, perhaps more than credit or the scheduler allow.
+    /// Streams or messages have something to send, perhaps more than credit or the scheduler allow.
     #[must_use]
     pub fn has_stream_data(&self) -> bool {
-        self.session.streams.want_to_send()
+        self.session.streams.want_to_send() || !self.session.messages.sender.is_idle()
     }
 
     /// Control frames wait that the peer may be blocked for.
@@ -258,10 +259,10 @@ impl Connection {
         self.contact.detached_since()
     }
 
-    /// Bytes kept in buffers: written and unacknowledged, or received and unread.
+    /// Bytes of streams and messages that are kept: written and unacknowledged, or received and unread.
     #[must_use]
     pub fn buffered(&self) -> u64 {
-        self.session.streams.buffered()
+        self.session.streams.buffered() + self.session.messages.buffered()
     }
 
     /// What this connection keeps, in numbers.
@@ -273,6 +274,7 @@ impl Connection {
             segments: self.paths.values().map(|p| p.outgoing.segments().len()).sum(),
             streams: self.session.streams.len(),
             pieces: self.session.streams.pieces(),
+            messages: self.session.messages.len(),
             events: self.events.len(),
         }
     }

@@ -14,6 +14,17 @@ pub(crate) enum Content {
         /// It was sent again on another path, whose loss would repeat it.
         elsewhere: bool,
     },
+    /// A part of a message.
+    Message {
+        id: u64,
+        range: Range<u32>,
+        reliable: bool,
+        /// As for streams.
+        elsewhere: bool,
+    },
+    /// A message will not come.
+    Skip(u64),
+    MaxMessages,
     MaxData,
     MaxStreamData(StreamId),
     MaxStreams,

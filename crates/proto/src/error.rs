@@ -48,6 +48,9 @@ pub enum ProtocolError {
     /// An acknowledgement of something never sent.
     #[error("the peer acknowledged segments that were never sent")]
     AckOfUnsent,
+    /// A message, or what is said of one, cannot be.
+    #[error("flow {0} of the peer: {1}")]
+    Message(u64, &'static str),
     /// A stream in so many pieces that storing them would cost more than the window.
     #[error("stream {0} arrived in too many pieces")]
     TooManyGaps(StreamId),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::error::CloseCode;
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, StreamId};
+use crate::message::{FlowId, MessageId, Outcome};
 use crate::path::PathState;
 
 pub(crate) use queue::Events;
@@ -34,6 +35,12 @@ pub enum Event {
     Writable(StreamId),
     /// Everything written, and the end, has reached the peer.
     Drained(StreamId),
+    /// Messages wait to be taken, where none did before.
+    MessageReadable,
+    /// A flow whose queue was full has room for messages again.
+    FlowWritable(FlowId),
+    /// What became of a message of this side.
+    MessageDone(MessageId, Outcome),
     /// A new stream may be opened again.
     StreamsAvailable,
     /// A path answered and carries data.
@@ -122,6 +129,8 @@ pub struct Footprint {
     pub streams: usize,
     /// Pieces of stream data that wait for others before them.
     pub pieces: usize,
+    /// Messages that have no end yet, or were not taken.
+    pub messages: usize,
     /// Events that were not polled.
     pub events: usize,
 }

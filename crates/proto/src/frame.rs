@@ -5,6 +5,7 @@
 
 mod decode;
 mod encode;
+mod message;
 
 use std::net::SocketAddr;
 
@@ -19,6 +20,8 @@ use crate::params::Params;
 pub use decode::decode;
 pub(crate) use decode::{Step, step};
 pub(crate) use encode::{put, put_length_prefixed};
+pub(crate) use message::put_extent;
+pub use message::{MessageHeader, Place, Skip};
 
 /// Protocol version in OPEN.
 pub const VERSION: u8 = 1;
@@ -50,6 +53,10 @@ pub(crate) mod kind {
     pub(crate) const CLOSE: u64 = 0x1c;
     pub(crate) const CLOSE_ACK: u64 = 0x1e;
     pub(crate) const RETIRE: u64 = 0x20;
+    pub(crate) const MESSAGE: u64 = 0x30;
+    pub(crate) const MESSAGE_PIECE: u64 = 0x32;
+    pub(crate) const SKIP: u64 = 0x34;
+    pub(crate) const MAX_MESSAGES: u64 = 0x36;
     pub(crate) const PING: u64 = 0x21;
     pub(crate) const ADDRESSES: u64 = 0x23;
     pub(crate) const PATH_PRIORITY: u64 = 0x25;
@@ -136,6 +143,21 @@ pub enum Frame<'a> {
         /// The stream ends behind them.
         fin: bool,
     },
+    /// A message, or a piece of one.
+    Message {
+        /// Which one.
+        header: MessageHeader,
+        /// Bytes of the whole message.
+        size: u64,
+        /// Offset of the first byte.
+        offset: u64,
+        /// The bytes.
+        data: &'a [u8],
+    },
+    /// A message will not come.
+    Skip(Skip),
+    /// Credit for messages: total cost.
+    MaxMessages(u64),
     /// Credit over all streams: total bytes.
     MaxData(u64),
     /// Credit of one stream: total bytes.

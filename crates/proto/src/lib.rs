@@ -46,6 +46,7 @@ mod frame;
 mod handover;
 mod ids;
 mod mac;
+mod message;
 pub mod notice;
 mod params;
 mod path;
@@ -67,6 +68,10 @@ pub use config::Config;
 pub use connection::{Connection, JoinError, MAX_PATHS};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
 pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
+pub use message::{
+    Class, FlowError, FlowId, FlowOptions, MAX_BUFFERING, MAX_FLOWS, MAX_MESSAGE, MESSAGE_COST,
+    MESSAGE_WINDOW, Message, MessageId, MessageStats, Outcome, Refused, SendError, SendOptions, Tag, Urgency,
+};
 pub use session::Read;
 pub use stream::{Chunk, Pool};
 pub use ticket::{proves_ticket, ticket_proof};

@@ -30,6 +30,7 @@ const LINGER: u64 = 0x05;
 const TARGET: u64 = 0x06;
 const NOTICE_ADDRESS: u64 = 0x07;
 const RETIRE: u64 = 0x08;
+const MESSAGES: u64 = 0x0a;
 const TICKET_PROOF: u64 = 0x0c;
 
 /// What one side states about itself.
@@ -54,6 +55,9 @@ pub struct Params {
     pub notice_addresses: Vec<SocketAddr>,
     /// Understands RETIRE, and that a connection may be opened over several paths at once.
     pub retire: bool,
+    /// Credit for messages (see [`MESSAGE_WINDOW`](crate::MESSAGE_WINDOW)); half of it is the largest message
+    /// that is taken. 0: messages are not understood, or not wanted.
+    pub messages: u64,
 }
 
 impl Default for Params {
@@ -68,6 +72,7 @@ impl Default for Params {
             ticket_proof: None,
             notice_addresses: Vec::new(),
             retire: true,
+            messages: 0,
         }
     }
 }
@@ -90,6 +95,9 @@ impl Params {
         self.max_data = self.max_data.clamp(EARLY_DATA_WINDOW, MAX_GRANT);
         self.max_stream_data = self.max_stream_data.clamp(EARLY_DATA_WINDOW, MAX_GRANT);
         self.max_streams = self.max_streams.clamp(EARLY_STREAMS, MAX_GRANT);
+        if self.messages > 0 {
+            self.messages = self.messages.clamp(EARLY_DATA_WINDOW, MAX_GRANT);
+        }
         self.max_ack_delay = self.max_ack_delay.min(LONGEST_ACK_DELAY);
     }
 
@@ -126,6 +134,9 @@ impl Params {
             varint::write(out, RETIRE);
             varint::write(out, 0);
         }
+        if self.messages > 0 {
+            number(out, MESSAGES, self.messages);
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -152,6 +163,7 @@ impl Params {
                     params.notice_addresses.push(decode_address(&mut value)?);
                 }
                 RETIRE => params.retire = true,
+                MESSAGES => params.messages = value.varint()?,
                 _ => {}
             }
         }

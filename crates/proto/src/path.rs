@@ -99,6 +99,8 @@ pub(crate) struct Path {
     pub(crate) ping: bool,
     /// CLOSE_ACK is to be said here too: nobody knows which path works, and no later word will tell.
     pub(crate) last_word: bool,
+    /// What the carrier is given goes on the wire at once, as far as the driver knows.
+    pub(crate) takes_now: bool,
     /// Mode `redundant`: what other paths carried and this one has not.
     pub(crate) copies: VecDeque<Content>,
     pub(crate) outgoing: Outgoing,
@@ -124,6 +126,7 @@ impl Path {
             priority: Agreed::unsaid(Priority::Normal),
             ping: false,
             last_word: false,
+            takes_now: true,
             copies: VecDeque::new(),
             outgoing: Outgoing::new(now),
             incoming: Incoming::new(now),

@@ -12,6 +12,15 @@ impl RangeSet {
         self.0.first_key_value().map(|(&start, &end)| start..end)
     }
 
+    /// How many ranges there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.0.iter().map(|(start, end)| *start..*end)
+    }
+
     /// Adds a range, merging with its neighbours.
     pub(crate) fn insert(&mut self, range: Range<u64>) {
         let Range { mut start, mut end } = range;

@@ -9,6 +9,7 @@ pub(crate) mod addresses;
 pub(crate) mod credit;
 pub(crate) mod ending;
 mod identity;
+pub(crate) mod messages;
 mod mode;
 mod notices;
 pub(crate) mod send_memory;
@@ -28,6 +29,7 @@ use addresses::{Addresses, NoticeAddresses};
 use credit::Credit;
 use ending::Ending;
 use identity::Identity;
+use messages::{Messages, Mixing};
 use mode::Mode;
 use notices::Notices;
 use send_memory::SendMemory;
@@ -42,6 +44,8 @@ pub use streams::Read;
 pub(crate) struct Session {
     pub(crate) identity: Identity,
     pub(crate) streams: Streams,
+    pub(crate) messages: Messages,
+    mixing: Mixing,
     pub(crate) mode: Mode,
     pub(crate) notice_addresses: NoticeAddresses,
     /// What this side announces, and what the peer does.
@@ -67,6 +71,8 @@ impl Session {
         Self {
             identity: Identity::new(side, id, local, peer, params.clone(), random),
             streams: Streams::new(side, limits(config, params), numbers, credit, memory(config)),
+            messages: Messages::new(params.messages),
+            mixing: Mixing::default(),
             mode: Mode::wanted(config.handover, side),
             notice_addresses: NoticeAddresses::new(params.notice_addresses.clone()),
             addresses: Addresses::default(),
@@ -80,6 +86,7 @@ impl Session {
     pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
         self.identity.write_down(out);
         self.streams.write_down(out);
+        self.messages.write_down(out);
         self.mode.write_down(out);
         self.notice_addresses.write_down(out);
         self.addresses.write_down(out);
@@ -98,8 +105,11 @@ impl Session {
         let (side, peer) = (identity.side(), identity.peer_params());
         let limits = limits(config, identity.params());
         let streams = Streams::read_back(reader, side, peer, limits, memory(config), events)?;
+        let messages = Messages::read_back(reader, identity.params().messages, events)?;
         let mut this = Self {
             streams,
+            messages,
+            mixing: Mixing::default(),
             mode: Mode::read_back(reader, side)?,
             notice_addresses: NoticeAddresses::read_back(reader)?,
             addresses: Addresses::read_back(reader)?,
@@ -123,6 +133,7 @@ impl Session {
             events.push(Event::PeerAddresses(params.notice_addresses.clone()));
         }
         self.streams.learn_params(&params, events);
+        self.messages.sender.open(params.messages);
         self.identity.learn_params(params);
     }
 
@@ -136,6 +147,7 @@ impl Session {
     pub(crate) fn finish(&mut self, by: ClosedBy, code: CloseCode, reason: &str, events: &mut Events) {
         if self.ending.finish(by, code, reason) {
             self.streams.close(events);
+            self.messages.sender.close(events);
             events.push(Event::Closed { by, code, reason: reason.to_owned() });
         }
     }
@@ -152,6 +164,7 @@ impl Session {
     /// Something has to be told besides streams' data.
     pub(crate) fn has_control(&self) -> bool {
         self.streams.have_control()
+            || self.messages.have_control()
             || self.mode.waits()
             || self.notice_addresses.waits()
             || self.addresses.waits()
@@ -166,6 +179,7 @@ impl Session {
             Content::Handover => self.mode.mark(),
             Content::Close => self.ending.mark_close(),
             Content::CloseAck => self.ending.mark_close_ack(),
+            Content::Skip(_) | Content::MaxMessages => self.messages.mark(content),
             content => self.streams.mark(content),
         }
     }

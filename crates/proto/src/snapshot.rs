@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 
 use crate::error::{CloseCode, DecodeError};
 use crate::handover::Priority;
+use crate::message::Urgency;
 use crate::params::{decode_address, encode_address};
 use crate::varint::{self, Reader};
 
 /// Version of what [`Connection::snapshot`](crate::Connection::snapshot) writes.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 pub(crate) fn number(out: &mut Vec<u8>, value: u64) {
     varint::write(out, value.min(varint::MAX));
@@ -69,6 +70,10 @@ pub(crate) fn address(out: &mut Vec<u8>, value: SocketAddr) {
 
 pub(crate) fn read_address(reader: &mut Reader<'_>) -> Result<SocketAddr, DecodeError> {
     decode_address(&mut Reader::new(reader.prefixed()?))
+}
+
+pub(crate) fn read_urgency(reader: &mut Reader<'_>) -> Result<Urgency, DecodeError> {
+    Urgency::new(reader.byte()?).ok_or(DecodeError::Invalid("urgency"))
 }
 
 pub(crate) fn read_priority(reader: &mut Reader<'_>) -> Result<Priority, DecodeError> {

@@ -7,12 +7,14 @@ mod send;
 mod window;
 
 pub use pool::{Chunk, Pool};
-pub(crate) use queue::SendQueue;
+pub(crate) use queue::SendQueues;
 pub(crate) use recv::{Recv, RecvRead};
 pub(crate) use send::Send;
 pub(crate) use window::Pace;
 #[cfg(doc)]
 pub(crate) use window::Window;
+
+use crate::message::Urgency;
 
 /// Both halves of a stream, plus the credit bookkeeping between them.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Stream {
     pub(crate) announce: bool,
     /// The writer had more than we took, and will go on as soon as it may.
     pub(crate) pressing: bool,
+    /// Level of urgency at which it sends.
+    pub(crate) level: u8,
 }
 
 impl Stream {
@@ -35,6 +39,7 @@ impl Stream {
             queued: false,
             announce: false,
             pressing: false,
+            level: Urgency::default().level(),
         }
     }
 

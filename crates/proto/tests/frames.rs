@@ -49,6 +49,7 @@ fn params() -> impl Strategy<Value = Params> {
         target,
         notice_addresses,
         retire: numbers.4 % 2 == 0,
+        messages: numbers.0,
     })
 }
 

@@ -35,16 +35,18 @@ impl Connection {
         if self.is_established() || self.paths.values().any(Path::is_live) {
             return;
         }
-        let streams = &self.session.streams;
-        if let Some((code, reason)) = self.session.ending.own_word(|| streams.are_drained()) {
+        let (streams, sender) = (&self.session.streams, &self.session.messages.sender);
+        let drained = || streams.are_drained() && sender.is_drained();
+        if let Some((code, reason)) = self.session.ending.own_word(drained) {
             self.finish_close(ClosedBy::Local, code, &reason);
         }
     }
 
     /// Decides whether CLOSE may go now.
     pub(super) fn update_close(&mut self, now: Instant) {
-        let streams = &self.session.streams;
-        self.session.ending.update(self.clock.since_begin(now), || streams.are_drained());
+        let (streams, sender) = (&self.session.streams, &self.session.messages.sender);
+        let drained = || streams.are_drained() && sender.is_drained();
+        self.session.ending.update(self.clock.since_begin(now), drained);
     }
 
     /// All was said, CLOSE included, and the peer has not answered in all this time.

@@ -283,6 +283,11 @@ impl Connection {
                 Content::Stream { id, range, fin, .. } => {
                     bytes += self.session.streams.put_back(id, range, fin);
                 }
+                Content::Message { elsewhere: true, .. } => {}
+                Content::Message { id, range, .. } => {
+                    let range = range.start.into()..range.end.into();
+                    self.session.messages.sender.come_back(id, range, &mut self.events);
+                }
                 content => self.mark(&content),
             }
         }

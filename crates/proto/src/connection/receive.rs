@@ -70,7 +70,10 @@ impl Connection {
                 Step::Skipped => eliciting = true,
                 Step::Frame(frame) => {
                     eliciting |= !matches!(frame, Frame::Ack(_) | Frame::Refuse { .. });
-                    flowing |= matches!(&frame, Frame::Stream { data, .. } if !data.is_empty());
+                    flowing |= matches!(
+                        &frame,
+                        Frame::Stream { data, .. } | Frame::Message { data, .. } if !data.is_empty()
+                    );
                     self.take_frame(now, id, frame, first && position == 0)?;
                     position += 1;
                 }
@@ -173,6 +176,9 @@ impl Connection {
                 self.handover_heard(now, mode, sequence);
                 Ok(())
             }
+            Frame::Message { .. } | Frame::Skip(_) | Frame::MaxMessages(_) => {
+                self.session.messages.take(&frame, &mut self.events)
+            }
             frame => {
                 let pace = self.pace();
                 self.session.streams.take(frame, &pace, &mut self.events)
@@ -225,7 +231,8 @@ impl Connection {
         if let Heard::Timely(delay) = heard {
             path.measure(now, &acknowledged, delay);
         }
-        let is_stream = |content: &Content| matches!(content, Content::Stream { .. });
+        let is_stream =
+            |content: &Content| matches!(content, Content::Stream { .. } | Content::Message { .. });
         if acknowledged.segments.iter().flat_map(|segment| &segment.contents).any(is_stream) {
             path.liveness.expect_answer();
         }
@@ -247,6 +254,11 @@ impl Connection {
             Content::Stream { id, range, fin, .. } => {
                 self.session.streams.data_delivered(id, range, fin, &mut self.events);
             }
+            Content::Message { id, range, .. } => {
+                let range = range.start.into()..range.end.into();
+                self.session.messages.sender.delivered(id, range, &mut self.events);
+            }
+            Content::Skip(id) => self.session.messages.sender.skip_delivered(id, &mut self.events),
             Content::PathLost(path) => self.final_was_told(now, path),
             Content::Accept => self.session.identity.confirm(),
             Content::CloseAck => self.session.ending.settle_farewell(),

@@ -21,6 +21,8 @@ pub(super) struct Plan {
     pub(super) chunk: u64,
     /// When there is no such data: what other paths carry, and this one would bring sooner.
     pub(super) again: bool,
+    /// Parts of messages that shall go on two paths.
+    pub(super) copies: bool,
     /// Control frames, and acknowledgements for other paths.
     pub(super) trusted: bool,
     /// An acknowledgement is due.
@@ -30,31 +32,37 @@ pub(super) struct Plan {
 impl Connection {
     /// What may go on `path` now; `None` if that is nothing.
     pub(super) fn plan(&mut self, now: Instant, id: PathId) -> Option<Plan> {
+        self.run_messages(now);
         self.update_close(now);
         let path = self.paths.get_mut(id).filter(|p| p.stays())?;
         path.figures.set_room(true);
         let (active, opening) = (path.is_active(), path.is_opening());
         let starts = path.first() != First::Done;
+        let takes_now = path.takes_now;
         let asked = path.ping || (path.last_word && active);
         if active {
             self.reinject_suspects();
         }
-        let waiting = self.session.streams.waiting();
+        let waiting =
+            self.session.streams.waiting().saturating_add(self.session.messages.sender.waiting(takes_now));
         let chunk = self.stream_chunk(now, id, waiting);
         let trusted = self.is_trusted(now, id);
         let again = (waiting == 0 || chunk > 0) && self.may_send_again(id);
         if opening && !starts {
             let room = self.segment_limit(id) > crate::draft::MIN_PIECE as u64;
-            return (room && chunk > 0).then_some(Plan { chunk, again: false, trusted, acks: false });
+            let plan = Plan { chunk, again: false, copies: false, trusted, acks: false };
+            return (room && chunk > 0).then_some(plan);
         }
+        let copies = self.has_copies(id);
         let acks = self.acks_wait(now, id, trusted);
         let any = starts
             || asked
             || chunk > 0
             || again
+            || copies
             || acks
             || (trusted && self.has_urgent_control() && self.is_quick(now, id));
-        any.then_some(Plan { chunk, again, trusted, acks })
+        any.then_some(Plan { chunk, again, copies, trusted, acks })
     }
 
     /// Several paths may carry data.

@@ -106,6 +106,7 @@ impl Connection {
         }
         if draft.room() >= 3 * SMALL_FRAME {
             self.session.streams.put_limits(draft);
+            self.session.messages.put_control(draft);
             self.session.mode.put(draft);
         }
         self.session.notice_addresses.put(draft);
@@ -145,8 +146,12 @@ impl Connection {
         if plan.again && self.sharing.is_redundant() && self.put_again(now, path, draft) {
             return true;
         }
+        if plan.copies {
+            let chance = self.chance(path);
+            self.session.messages.sender.put_copy(chance, draft);
+        }
         if plan.chunk > 0 {
-            self.put_new(path, plan.chunk, draft);
+            self.put_new(now, path, plan.chunk, draft);
         }
         if draft.len() == before && plan.again {
             self.put_again(now, path, draft);
@@ -154,9 +159,10 @@ impl Connection {
         draft.len() > before
     }
 
-    fn put_new(&mut self, path: PathId, chunk: u64, draft: &mut Draft<'_>) {
+    fn put_new(&mut self, now: Instant, path: PathId, chunk: u64, draft: &mut Draft<'_>) {
         let first = draft.contents.len();
-        self.session.streams.put_new(chunk, draft, &mut self.events);
+        let (now, chance) = (self.clock.since_begin(now), self.chance(path));
+        self.session.put_new(chunk, now, chance, draft, &mut self.events);
         if draft.contents.len() > first {
             let chunk = self.sharing.count_chunk();
             if let Some(path) = self.paths.get_mut(path) {

@@ -2,7 +2,9 @@
 
 use whimbrel_base::ConnectionId;
 
-use super::{Acks, Frame, Join, MAX_ADDRESSES, MAX_REASON, MAX_REPORTS, Open, PathReport, VERSION, kind};
+use super::{
+    Acks, Frame, Join, MAX_ADDRESSES, MAX_REASON, MAX_REPORTS, Open, PathReport, VERSION, kind, message,
+};
 use crate::error::{CloseCode, DecodeError};
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, StreamId};
@@ -49,6 +51,8 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
             data: b.rest(),
             fin: kind == kind::STREAM_FIN,
         },
+        kind::MESSAGE | kind::MESSAGE_PIECE | kind::SKIP => message::decode(kind, b)?,
+        kind::MAX_MESSAGES => Frame::MaxMessages(b.varint()?),
         kind::ACK => Frame::Ack(decode_acks(b)?),
         kind::OPEN => Frame::Open(decode_open(b)?),
         kind::ACCEPT => {

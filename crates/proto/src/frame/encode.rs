@@ -1,6 +1,6 @@
 //! Frames to bytes.
 
-use super::{Frame, MAX_REASON, PathReport, VERSION, kind};
+use super::{Frame, MAX_REASON, PathReport, VERSION, kind, put_extent};
 use crate::error::CloseCode;
 use crate::params::{MAX_NOTICE_ADDRESSES, encode_address};
 use crate::varint;
@@ -79,6 +79,21 @@ impl Frame<'_> {
                     b.extend_from_slice(data);
                 });
             }
+            Self::Message { header, size, offset, data } => {
+                let whole = *size == data.len() as u64;
+                put(out, if whole { kind::MESSAGE } else { kind::MESSAGE_PIECE }, |b| {
+                    header.encode(b);
+                    if !whole {
+                        put_extent(b, *size, *offset);
+                    }
+                    b.extend_from_slice(data);
+                });
+            }
+            Self::Skip(skip) => put(out, kind::SKIP, |b| {
+                skip.header.encode(b);
+                varint::write(b, skip.size);
+            }),
+            Self::MaxMessages(max) => put(out, kind::MAX_MESSAGES, |b| varint::write(b, *max)),
             Self::MaxData(max) => put(out, kind::MAX_DATA, |b| varint::write(b, *max)),
             Self::MaxStreamData(id, max) => put(out, kind::MAX_STREAM_DATA, |b| {
                 varint::write(b, id.0);

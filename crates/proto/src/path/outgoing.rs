@@ -205,7 +205,18 @@ impl Outgoing {
         self.repeated = self.count;
         for segment in &mut self.sent {
             segment.contents.retain(|content| match content {
-                Content::Stream { elsewhere: true, .. } | Content::Accept => true,
+                Content::Stream { elsewhere: true, .. }
+                | Content::Message { elsewhere: true, .. }
+                | Content::Accept => true,
+                // It arrives here or not at all.
+                Content::Message { reliable: false, .. } => true,
+                Content::Message { .. } => {
+                    repeated.push(content.clone());
+                    if let Content::Message { elsewhere, .. } = content {
+                        *elsewhere = true;
+                    }
+                    true
+                }
                 Content::Stream { .. } => {
                     repeated.push(content.clone());
                     if let Content::Stream { elsewhere, .. } = content {

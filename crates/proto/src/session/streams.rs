@@ -15,7 +15,7 @@ use super::stream_numbers::StreamNumbers;
 use crate::event::{Event, Events};
 use crate::ids::{Side, StreamId};
 use crate::params::Params;
-use crate::stream::{Pace, Pool, SendQueue, Stream};
+use crate::stream::{Pace, Pool, SendQueues, Stream};
 use marks::Marks;
 
 pub use application::Read;
@@ -68,7 +68,7 @@ pub(crate) struct Streams {
     door: Door,
     map: BTreeMap<StreamId, Stream>,
     /// Streams with something to send, in turn.
-    queue: SendQueue,
+    queue: SendQueues,
     /// Streams whose writer found no room.
     blocked_writers: BTreeSet<StreamId>,
     /// Somebody wanted to open a stream, and the peer allowed no more.
@@ -97,7 +97,7 @@ impl Streams {
             side,
             door: Door::Open,
             map: BTreeMap::new(),
-            queue: SendQueue::default(),
+            queue: SendQueues::default(),
             blocked_writers: BTreeSet::new(),
             open_blocked: false,
             numbers,
@@ -214,34 +214,34 @@ impl Streams {
     /// Puts a stream in the send queue if it has something to send and is not in it.
     fn enqueue(&mut self, id: StreamId) {
         let is_brief = |stream: &Stream| stream.send.unsent() + stream.send.to_repeat() <= BRIEF;
-        if self.queue_up(id) {
+        if let Some(level) = self.queue_up(id) {
             match self.map.get(&id).is_some_and(is_brief) {
-                true => self.queue.push_brief(id),
-                false => self.queue.push(id),
+                true => self.queue.push_brief(level, id),
+                false => self.queue.push(level, id),
             }
         }
     }
 
     /// After its turn: puts a stream behind all others if it has more to send. True if it has.
     fn enqueue_again(&mut self, id: StreamId) -> bool {
-        let has_more = self.queue_up(id);
-        if has_more {
-            self.queue.push(id);
+        let level = self.queue_up(id);
+        if let Some(level) = level {
+            self.queue.push(level, id);
         }
-        has_more
+        level.is_some()
     }
 
-    /// Whether a stream has to be put in the send queue, which is noted.
-    fn queue_up(&mut self, id: StreamId) -> bool {
+    /// At which level a stream has to be put in the send queue, which is noted, if it has to be.
+    fn queue_up(&mut self, id: StreamId) -> Option<u8> {
         if let Some(stream) = self.map.get_mut(&id)
             && self.door != Door::Closed
             && !stream.queued
             && (stream.announce || stream.send.wants_to_send())
         {
             stream.queued = true;
-            return true;
+            return Some(stream.level);
         }
-        false
+        None
     }
 
     /// How far a writer may be ahead of the peer's credit; any distance before that is known.

@@ -3,13 +3,80 @@
 use std::collections::VecDeque;
 
 use crate::ids::StreamId;
+use crate::message::turns::Levels;
 
 /// So many that have little to say may go before the next that has much.
 const PASSING: u8 = 4;
 
-/// Streams with something to send. A stream is in it once at most, which its owner sees to.
+/// Streams with something to send, for each level of urgency. A stream is in it once at most, which its owner
+/// sees to.
 #[derive(Debug, Default)]
-pub(crate) struct SendQueue {
+pub(crate) struct SendQueues {
+    /// As many as were ever used.
+    levels: Vec<SendQueue>,
+    waiting: Levels,
+}
+
+impl SendQueues {
+    /// Levels at which streams wait.
+    pub(crate) fn waiting(&self) -> Levels {
+        self.waiting
+    }
+
+    /// Puts a stream behind all others of its level.
+    pub(crate) fn push(&mut self, level: u8, id: StreamId) {
+        self.at(level).push(id);
+    }
+
+    /// Puts a stream that had nothing to send and has little now before those that have much.
+    pub(crate) fn push_brief(&mut self, level: u8, id: StreamId) {
+        self.at(level).push_brief(id);
+    }
+
+    fn at(&mut self, level: u8) -> &mut SendQueue {
+        let level = usize::from(level);
+        if level >= self.levels.len() {
+            self.levels.resize_with(level + 1, SendQueue::default);
+        }
+        self.waiting |= 1 << level;
+        &mut self.levels[level]
+    }
+
+    /// Takes out the stream of a level whose turn it is.
+    pub(crate) fn pop(&mut self, level: u8) -> Option<StreamId> {
+        let queue = self.levels.get_mut(usize::from(level))?;
+        let id = queue.pop();
+        if queue.is_empty() {
+            self.waiting &= !(1 << level);
+        }
+        id
+    }
+
+    /// Streams that wait, the most urgent first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamId> {
+        self.levels.iter().flat_map(SendQueue::iter)
+    }
+
+    pub(crate) fn len_at(&self, level: u8) -> usize {
+        self.levels.get(usize::from(level)).map_or(0, SendQueue::len)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.levels.iter().map(SendQueue::len).sum()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// Streams of one level.
+#[derive(Debug, Default)]
+struct SendQueue {
     /// Those that had nothing to send a moment ago, and have little now: an answer beside downloads.
     brief: VecDeque<StreamId>,
     /// All others, in turn.
@@ -20,17 +87,17 @@ pub(crate) struct SendQueue {
 
 impl SendQueue {
     /// Puts a stream behind all others.
-    pub(crate) fn push(&mut self, id: StreamId) {
+    fn push(&mut self, id: StreamId) {
         self.turns.push_back(id);
     }
 
     /// Puts a stream that had nothing to send and has little now before those that have much.
-    pub(crate) fn push_brief(&mut self, id: StreamId) {
+    fn push_brief(&mut self, id: StreamId) {
         self.brief.push_back(id);
     }
 
     /// Takes out the stream whose turn it is.
-    pub(crate) fn pop(&mut self) -> Option<StreamId> {
+    fn pop(&mut self) -> Option<StreamId> {
         if (self.passed < PASSING || self.turns.is_empty())
             && let Some(id) = self.brief.pop_front()
         {
@@ -41,20 +108,16 @@ impl SendQueue {
         self.turns.pop_front()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamId> {
+    fn iter(&self) -> impl Iterator<Item = &StreamId> {
         self.brief.iter().chain(&self.turns)
     }
 
-    pub(crate) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.brief.len() + self.turns.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Door, Streams};
 use crate::error::{CloseCode, StreamError};
 use crate::event::{Event, Events};
 use crate::ids::StreamId;
+use crate::message::Urgency;
 use crate::stream::{Chunk, Pace, Pool, Recv, RecvRead};
 
 /// What a read found.
@@ -18,6 +19,12 @@ pub enum Read<T = usize> {
 }
 
 impl Streams {
+    /// How urgent a stream's data is. False if the stream is over.
+    pub(crate) fn set_urgency(&mut self, id: StreamId, urgency: Urgency) -> bool {
+        let stream = self.map.get_mut(&id);
+        stream.map(|stream| stream.level = urgency.level()).is_some()
+    }
+
     /// Opens a stream. `None` if the peer allows no more, or the connection ends.
     pub(crate) fn open(&mut self) -> Option<StreamId> {
         let Some(index) = (self.door == Door::Open).then(|| self.numbers.open()).flatten() else {

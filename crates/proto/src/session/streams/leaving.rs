@@ -8,6 +8,7 @@ use crate::draft::{Draft, MIN_PIECE};
 use crate::event::Events;
 use crate::frame::{self, kind};
 use crate::ids::StreamId;
+use crate::message::turns::Levels;
 use crate::varint;
 
 /// Streams that are looked at to tell how much waits.
@@ -53,14 +54,27 @@ impl Streams {
         fresh.min(credit).saturating_add(more).saturating_add(rest)
     }
 
-    /// Round the queue, until the segment is full, or holds `chunk` bytes, or nobody in it may send.
-    pub(crate) fn put_new(&mut self, chunk: u64, draft: &mut Draft<'_>, events: &mut Events) {
-        let limit = (draft.len() as u64).saturating_add(chunk).min(1 << 20) as usize;
-        let mut barren = 0;
+    /// Levels of urgency at which streams wait, though they may not be allowed to send.
+    pub(crate) fn levels(&self) -> Levels {
+        self.queue.waiting()
+    }
+
+    /// Round the queue of a level, until the segment is full, or `limit` bytes long, or nobody in it may
+    /// send; with `once`, until one stream has sent. False if none has.
+    pub(crate) fn put_at(
+        &mut self,
+        level: u8,
+        limit: usize,
+        once: bool,
+        draft: &mut Draft<'_>,
+        events: &mut Events,
+    ) -> bool {
+        let (mut barren, mut any) = (0, false);
         while draft.room() >= MIN_PIECE
             && draft.len() < limit
-            && barren < self.queue.len()
-            && let Some(id) = self.queue.pop()
+            && barren < self.queue.len_at(level)
+            && !(once && any)
+            && let Some(id) = self.queue.pop(level)
         {
             let most = (limit - draft.len()).max(MIN_PIECE);
             let piece = self.put_piece(id, draft.room().min(most + PIECE_HEADER), draft.out);
@@ -68,6 +82,7 @@ impl Streams {
             if sent {
                 self.wake_writer(id, events);
             }
+            any |= sent;
             draft.contents.extend(piece);
             // To the back of the queue, so that streams take turns.
             let waits = self.enqueue_again(id);
@@ -76,6 +91,7 @@ impl Streams {
                 false => barren + usize::from(waits),
             };
         }
+        any
     }
 
     fn put_piece(&mut self, id: StreamId, room: usize, out: &mut Vec<u8>) -> Option<Content> {

@@ -21,6 +21,7 @@ impl Streams {
         snapshot::number(out, self.map.len() as u64);
         for (id, stream) in &self.map {
             snapshot::number(out, id.0);
+            snapshot::number(out, stream.level.into());
             stream.send.write_down(out);
             stream.recv.write_down(out);
         }
@@ -47,6 +48,7 @@ impl Streams {
         this.counts = Counts { sent, resent, received, duplicate };
         for _ in 0..reader.varint()? {
             let id = StreamId(reader.varint()?);
+            let level = snapshot::read_urgency(reader)?.level();
             let (send, recv) = (Send::read_back(reader, &pool)?, Recv::read_back(reader, &pool)?);
             this.memory.change(0, send.held());
             this.pieces += recv.pieces();
@@ -56,7 +58,7 @@ impl Streams {
             }
             events.push(Event::Writable(id));
             this.marks.about(id, send.owes_reset(), recv.stop.is_some());
-            this.map.insert(id, Stream { send, recv, queued: false, announce, pressing: false });
+            this.map.insert(id, Stream { send, recv, queued: false, announce, pressing: false, level });
             this.enqueue(id);
         }
         this.marks.max_data_if(true);

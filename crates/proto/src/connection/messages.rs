@@ -1,0 +1,162 @@
+//! What the application does with messages.
+
+use std::time::Instant;
+
+use super::Connection;
+use crate::error::CloseCode;
+use crate::ids::{PathId, StreamId};
+use crate::message::sender::Chance;
+use crate::message::{
+    FlowError, FlowId, FlowOptions, Message, MessageId, MessageStats, Outcome, Refused, SendError,
+    SendOptions, Tag, Urgency,
+};
+
+impl Connection {
+    /// Opens a flow of messages.
+    ///
+    /// # Errors
+    /// [`FlowError`], above all [`FlowError::Unsupported`] if the peer does not take messages.
+    pub fn open_flow(&mut self, options: FlowOptions) -> Result<FlowId, FlowError> {
+        if let Some(code) = self.why_no_messages() {
+            return Err(FlowError::ConnectionClosed(code));
+        }
+        if !self.is_established() {
+            return Err(FlowError::NotEstablished);
+        }
+        self.session.messages.sender.open_flow(options)
+    }
+
+    /// Closes a flow. What was sent on it still goes its way. False if it was not open.
+    pub fn close_flow(&mut self, flow: FlowId) -> bool {
+        self.session.messages.sender.close_flow(flow)
+    }
+
+    /// Sends a message. What becomes of it is told by [`Event::MessageDone`](crate::Event::MessageDone).
+    ///
+    /// # Errors
+    /// [`Refused`], with the data, if it is not taken. [`SendError::Full`]: wait for
+    /// [`Event::FlowWritable`](crate::Event::FlowWritable), for as long as it makes sense.
+    pub fn send_message(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        data: Vec<u8>,
+        options: SendOptions,
+    ) -> Result<MessageId, Refused> {
+        self.send(now, &[], false, flow, data, options)
+    }
+
+    /// Cancels all messages of `drop`, replaces those of `flow` that have the tag in `options`, and sends the
+    /// message, as one step: if it is refused, nothing has happened. What was not begun leaves no trace; what
+    /// is wholly on its way may still arrive, but is not sent again. Where no order is promised, the message
+    /// takes the place of the first that it replaces.
+    ///
+    /// # Errors
+    /// As [`send_message`](Self::send_message); [`SendError::NoTag`] without a tag.
+    pub fn replace_messages(
+        &mut self,
+        now: Instant,
+        drop: &[(FlowId, Tag)],
+        flow: FlowId,
+        data: Vec<u8>,
+        options: SendOptions,
+    ) -> Result<MessageId, Refused> {
+        self.send(now, drop, true, flow, data, options)
+    }
+
+    fn send(
+        &mut self,
+        now: Instant,
+        drop: &[(FlowId, Tag)],
+        replace: bool,
+        flow: FlowId,
+        data: Vec<u8>,
+        options: SendOptions,
+    ) -> Result<MessageId, Refused> {
+        if let Some(code) = self.why_no_messages() {
+            return Err(Refused { error: SendError::ConnectionClosed(code), data });
+        }
+        self.clock.tell(now);
+        let age = self.clock.since_begin(now);
+        let sender = &mut self.session.messages.sender;
+        sender.send(age, drop, replace, flow, data, options, &mut self.events)
+    }
+
+    /// Cancels all messages of a flow that have a tag, as far as they are not wholly on their way.
+    pub fn cancel_messages(&mut self, flow: FlowId, tag: Tag) {
+        self.session.messages.sender.cancel(flow, tag, Outcome::Cancelled, &mut self.events);
+    }
+
+    /// Takes the next message that arrived, of whichever flow. What arrived before the connection ended can
+    /// still be taken.
+    pub fn recv_message(&mut self) -> Option<Message> {
+        self.session.messages.receiver.take()
+    }
+
+    /// The largest message that the peer takes, in bytes; 0 if it takes none, or has not said so yet.
+    #[must_use]
+    pub fn largest_message(&self) -> u64 {
+        self.session.messages.sender.largest()
+    }
+
+    /// Counters of messages.
+    #[must_use]
+    pub fn message_stats(&self) -> MessageStats {
+        self.session.messages.stats()
+    }
+
+    /// The driver's carrier for `path` would hold back what it is given, instead of putting it on the wire:
+    /// it gets no unreliable messages until it does not any more.
+    pub fn set_takes_now(&mut self, path: PathId, takes_now: bool) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.takes_now = takes_now;
+        }
+    }
+
+    /// How urgent this side's data on a stream is, among streams and flows. False if the stream is over.
+    pub fn set_stream_urgency(&mut self, id: StreamId, urgency: Urgency) -> bool {
+        self.session.streams.set_urgency(id, urgency)
+    }
+
+    /// What all messages so far have cost, and what of the peer's credit was given back. With nothing under
+    /// way or unread, the one is the other's.
+    #[cfg(feature = "fuzzing")]
+    #[must_use]
+    pub fn message_credit(&self) -> (u64, u64) {
+        (self.session.messages.sender.spent(), self.session.messages.receiver.returned())
+    }
+
+    /// Why nothing can be sent any more.
+    fn why_no_messages(&self) -> Option<CloseCode> {
+        self.session
+            .ending
+            .word()
+            .map(|(code, _)| code)
+            .or_else(|| self.end_reason().map(|(_, code, _)| code))
+    }
+
+    /// What has become stale dies, and what was held back may go.
+    pub(super) fn run_messages(&mut self, now: Instant) {
+        let sender = &mut self.session.messages.sender;
+        if sender.deadline().is_some() {
+            sender.run(self.clock.since_begin(now), &mut self.events);
+        }
+    }
+
+    /// What messages may be told of `path` when it takes a segment.
+    pub(super) fn chance(&self, path: PathId) -> Chance {
+        Chance {
+            path,
+            takes_now: self.paths.get(path).is_some_and(|p| p.takes_now),
+            second: self.shares_paths(),
+            redundant: self.sharing.is_redundant(),
+        }
+    }
+
+    /// What another path carried shall go on this one too.
+    pub(super) fn has_copies(&mut self, path: PathId) -> bool {
+        self.shares_paths()
+            && self.paths.get(path).is_some_and(crate::path::Path::is_active)
+            && self.session.messages.sender.has_copy_for(path)
+    }
+}

@@ -1,0 +1,201 @@
+//! One message on its way out.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::{FlowId, Outcome, Tag, cost};
+use crate::frame::Place;
+use crate::ranges::RangeSet;
+
+/// A message that has no end yet.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(super) flow: FlowId,
+    pub(super) tag: Option<Tag>,
+    /// Where it stands in its lane's queue.
+    pub(super) turn: u64,
+    /// From then on (since the connection began) it is not sent any more.
+    pub(super) deadline: Option<Duration>,
+    /// How often it may still be sent again; `None`: without limit.
+    pub(super) retries: Option<u32>,
+    pub(super) silent: bool,
+    /// Its number in the flow, once a part of it was sent.
+    pub(super) number: Option<u64>,
+    /// Its place in its group.
+    pub(super) place: Option<Place>,
+    /// What shall become of it instead of delivery, unless the peer turns out to have it.
+    pub(super) fate: Option<Outcome>,
+    /// The application knows what became of it.
+    pub(super) told: bool,
+    data: Vec<u8>,
+    size: u64,
+    /// The first byte that was never sent.
+    next: u64,
+    /// What was sent, came back, and goes again.
+    again: RangeSet,
+    /// What the peer has, unless that is everything.
+    acked: RangeSet,
+    /// What is on its way on a second path too.
+    copied: RangeSet,
+    /// SKIP is on its way, or has to go.
+    skipped: bool,
+}
+
+impl Outgoing {
+    pub(super) fn new(flow: FlowId, tag: Option<Tag>, turn: u64, data: Vec<u8>) -> Self {
+        Self {
+            flow,
+            tag,
+            turn,
+            deadline: None,
+            retries: None,
+            silent: false,
+            number: None,
+            place: None,
+            fate: None,
+            told: false,
+            size: data.len() as u64,
+            data,
+            next: 0,
+            again: RangeSet::default(),
+            acked: RangeSet::default(),
+            copied: RangeSet::default(),
+            skipped: false,
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What it costs in credit, and takes of its queue.
+    pub(super) fn cost(&self) -> u64 {
+        cost(self.size)
+    }
+
+    pub(super) fn is_begun(&self) -> bool {
+        self.number.is_some()
+    }
+
+    /// Every byte was sent once.
+    pub(super) fn is_wholly_sent(&self) -> bool {
+        self.is_begun() && self.next == self.size
+    }
+
+    /// Something is to be sent, for the first time or again.
+    pub(super) fn wants_to_send(&self) -> bool {
+        self.fate.is_none() && (!self.is_wholly_sent() || self.wants_again())
+    }
+
+    pub(super) fn wants_again(&self) -> bool {
+        self.fate.is_none() && self.again.first().is_some()
+    }
+
+    /// Bytes to send, at least one if there is anything.
+    pub(super) fn to_send(&self) -> u64 {
+        match self.wants_to_send() {
+            true => (self.size - self.next + self.again.total()).max(1),
+            false => 0,
+        }
+    }
+
+    /// Takes out the next piece of at most `room` bytes: what goes again comes first.
+    pub(super) fn take_piece(&mut self, room: u64) -> Range<u64> {
+        if let Some(first) = self.again.first() {
+            let piece = first.start..first.end.min(first.start + room);
+            self.again.remove(&piece);
+            return piece.start..piece.end.min(self.size);
+        }
+        let piece = self.next..self.size.min(self.next + room);
+        self.next = piece.end;
+        piece
+    }
+
+    pub(super) fn bytes(&self, range: &Range<u64>) -> &[u8] {
+        self.data.get(range.start as usize..range.end as usize).unwrap_or_default()
+    }
+
+    /// The peer has a part of it. True if it has all of it now.
+    #[must_use]
+    pub(super) fn acknowledge(&mut self, range: Range<u64>) -> bool {
+        if range.end - range.start == self.size {
+            return true;
+        }
+        self.again.remove(&range);
+        self.copied.remove(&range);
+        self.acked.insert(range);
+        !self.acked.has_gap(&(0..self.size))
+    }
+
+    /// A part goes on a second path too.
+    pub(super) fn copy(&mut self, range: Range<u64>) {
+        self.copied.insert(range);
+    }
+
+    /// Whether the peer may need a copy of this part.
+    pub(super) fn needs(&self, range: &Range<u64>) -> bool {
+        self.fate.is_none() && (self.acked.has_gap(range) || range.is_empty()) && !self.again.overlaps(range)
+    }
+
+    /// The path of a part was lost. True if no other path carries it.
+    #[must_use]
+    pub(super) fn come_back(&mut self, range: &Range<u64>) -> bool {
+        if !range.is_empty() && !self.copied.has_gap(range) {
+            self.copied.remove(range);
+            return false;
+        }
+        true
+    }
+
+    /// A part goes again, as far as the peer does not have it. True if that begins a repetition.
+    pub(super) fn repeat(&mut self, range: Range<u64>) -> bool {
+        let begins = self.again.first().is_none();
+        if self.size == 0 {
+            // Nothing but its being there was told: it is told anew.
+            self.again.insert(0..1);
+            return begins;
+        }
+        let missing = self.acked.gaps(range);
+        let any = !missing.is_empty();
+        missing.into_iter().for_each(|gap| self.again.insert(gap));
+        begins && any
+    }
+
+    /// It will not be sent any more; what it holds is freed.
+    pub(super) fn give_up(&mut self, fate: Outcome) {
+        self.fate.get_or_insert(fate);
+        self.data = Vec::new();
+        self.again = RangeSet::default();
+    }
+
+    /// True, once: the peer has to be told that it will not come.
+    #[must_use]
+    pub(super) fn skip(&mut self) -> bool {
+        !std::mem::replace(&mut self.skipped, true)
+    }
+
+    pub(super) fn is_skipped(&self) -> bool {
+        self.skipped
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn held(&self) -> u64 {
+        self.data.len() as u64
+    }
+
+    /// What the peer is known to have.
+    pub(super) fn acked(&self) -> impl Iterator<Item = Range<u64>> {
+        self.acked.iter()
+    }
+
+    /// Takes back what was written down.
+    pub(super) fn restore(&mut self, size: u64, next: u64, data: Vec<u8>, acked: Vec<Range<u64>>) {
+        (self.size, self.next, self.data) = (size, next, data);
+        acked.into_iter().for_each(|range| self.acked.insert(range));
+    }
+
+    /// The first byte that was never sent.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+}

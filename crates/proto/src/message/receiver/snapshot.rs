@@ -1,0 +1,135 @@
+//! What arrived, written down.
+
+use super::super::order::Order;
+use super::super::partial::Partial;
+use super::super::snapshot as parts;
+use super::super::{MAX_FLOWS, MAX_MESSAGE};
+use super::{Counts, Inflow, OrderOf, Receiver, RecvCredit, Whole};
+use crate::error::DecodeError;
+use crate::event::Events;
+use crate::frame::MessageHeader;
+use crate::snapshot::{bytes, flag, number, numbers, read_flag, read_numbers};
+use crate::varint::Reader;
+
+impl Receiver {
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        self.credit.write_down(out);
+        let Counts { received, discarded, duplicates } = self.counts;
+        numbers(out, [received, discarded, duplicates]);
+        number(out, self.flows.len() as u64);
+        for (flow, inflow) in &self.flows {
+            number(out, *flow);
+            parts::class(out, inflow.class);
+            parts::seen(out, &inflow.settled);
+        }
+        number(out, self.orders.len() as u64);
+        for (of, order) in &self.orders {
+            let (is_group, who) = match of {
+                OrderOf::Flow(flow) => (false, *flow),
+                OrderOf::Group(group) => (true, *group),
+            };
+            flag(out, is_group);
+            let (epoch, index) = order.place();
+            numbers(out, [who, epoch, index, order.waiting().count() as u64]);
+            for (epoch, index, whole) in order.waiting() {
+                numbers(out, [epoch, index]);
+                flag(out, whole.is_some());
+                whole.iter().for_each(|whole| whole.write_down(out));
+            }
+        }
+        number(out, self.partial.len() as u64);
+        for partial in self.partial.values() {
+            let header = &partial.header;
+            numbers(out, [header.flow, header.number]);
+            parts::class(out, header.class);
+            parts::tag(out, header.tag);
+            parts::place(out, header.place);
+            numbers(out, [partial.size(), partial.pieces() as u64]);
+            for (offset, piece) in partial.ranges() {
+                number(out, offset);
+                bytes(out, piece);
+            }
+        }
+        number(out, self.ready.len() as u64);
+        self.ready.iter().for_each(|whole| whole.write_down(out));
+    }
+
+    /// Reads itself back. An event tells that messages wait, and the peer is told what it may send.
+    pub(crate) fn read_back(
+        reader: &mut Reader<'_>,
+        window: u64,
+        events: &mut Events,
+    ) -> Result<Self, DecodeError> {
+        let mut this = Self::new(window);
+        this.credit = RecvCredit::read_back(reader)?;
+        let [received, discarded, duplicates] = read_numbers(reader)?;
+        this.counts = Counts { received, discarded, duplicates };
+        for _ in 0..reader.varint()? {
+            let flow = reader.varint()?;
+            if flow >= MAX_FLOWS {
+                return Err(DecodeError::TooLarge("flow"));
+            }
+            let inflow = Inflow { class: parts::read_class(reader)?, settled: parts::read_seen(reader)? };
+            this.flows.insert(flow, inflow);
+        }
+        for _ in 0..reader.varint()? {
+            let is_group = read_flag(reader)?;
+            let [who, epoch, index, waiting] = read_numbers(reader)?;
+            let mut order = Order::at(epoch, index);
+            for _ in 0..waiting {
+                let [epoch, index] = read_numbers(reader)?;
+                let whole = if read_flag(reader)? { Some(Whole::read_back(reader)?) } else { None };
+                this.held += whole.as_ref().map_or(0, |whole| whole.data.len() as u64);
+                order.wait(epoch, index, whole);
+            }
+            this.orders.insert(if is_group { OrderOf::Group(who) } else { OrderOf::Flow(who) }, order);
+        }
+        for _ in 0..reader.varint()? {
+            let partial = read_partial(reader)?;
+            this.held += partial.held();
+            this.pieces += partial.pieces();
+            this.partial.insert((partial.header.flow, partial.header.number), partial);
+        }
+        for _ in 0..reader.varint()? {
+            let whole = Whole::read_back(reader)?;
+            this.held += whole.data.len() as u64;
+            this.deliver(whole, events);
+        }
+        this.mark_credit();
+        Ok(this)
+    }
+}
+
+fn read_partial(reader: &mut Reader<'_>) -> Result<Partial, DecodeError> {
+    let [flow, number] = read_numbers(reader)?;
+    let (class, tag) = (parts::read_class(reader)?, parts::read_tag(reader)?);
+    let header = MessageHeader { flow, number, class, tag, place: parts::read_place(reader)? };
+    let [size, pieces] = read_numbers(reader)?;
+    let mut partial = Partial::new(header, size);
+    for _ in 0..pieces {
+        let (offset, piece) = (reader.varint()?, reader.prefixed()?);
+        let within = offset.checked_add(piece.len() as u64).is_some_and(|end| end <= size);
+        if size > MAX_MESSAGE || !within || partial.take(&header, size, offset, piece).is_err() {
+            return Err(DecodeError::Invalid("piece of a message"));
+        }
+    }
+    Ok(partial)
+}
+
+impl Whole {
+    fn write_down(&self, out: &mut Vec<u8>) {
+        number(out, self.flow);
+        parts::class(out, self.class);
+        parts::tag(out, self.tag);
+        bytes(out, &self.data);
+    }
+
+    fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            flow: reader.varint()?,
+            class: parts::read_class(reader)?,
+            tag: parts::read_tag(reader)?,
+            data: reader.prefixed()?.to_vec(),
+        })
+    }
+}

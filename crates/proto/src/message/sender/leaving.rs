@@ -1,0 +1,300 @@
+//! What messages put into segments.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::{Copy, Events, NUMBER_WINDOW, Outcome, Sender};
+use crate::content::Content;
+use crate::draft::{Draft, MIN_PIECE};
+use crate::frame::{self, Frame, MessageHeader, Place, Skip, kind};
+use crate::ids::PathId;
+
+/// What a piece takes besides its bytes, at most: type, length, flow, number, class, tag, place, size,
+/// offset.
+const HEADER: usize = 1 + 2 + 2 + 8 + 1 + 8 + 18 + 4 + 4;
+/// A message up to this size is not cut to fill a segment that has something in it.
+const SMALL: u64 = 4096;
+/// What a segment may have in it all the same, such as acknowledgements.
+const ALMOST_EMPTY: usize = 128;
+/// Messages of one flow without order that are sent in turns.
+const INTERLEAVED: usize = 16;
+/// Parts that wait to go on a second path.
+const MAX_COPIES: usize = 1024;
+
+/// A path that takes a segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chance {
+    pub(crate) path: PathId,
+    /// What it takes now goes on the wire now.
+    pub(crate) takes_now: bool,
+    /// Another path carries data too.
+    pub(crate) second: bool,
+    /// Everything goes on two paths, whatever its flow wants.
+    pub(crate) redundant: bool,
+}
+
+/// What came of a lane's turn.
+enum Turned {
+    /// It put so many bytes in.
+    Sent(u64),
+    /// Not into this segment.
+    NotNow,
+    /// It waits for something, or has nothing.
+    Left,
+}
+
+impl Sender {
+    /// Puts a piece of a message of one level of urgency in; `limit` is how long the segment should become.
+    /// False if there is none that fits.
+    pub(crate) fn put_one(
+        &mut self,
+        level: u8,
+        now: Duration,
+        chance: Chance,
+        limit: usize,
+        draft: &mut Draft<'_>,
+        events: &mut Events,
+    ) -> bool {
+        let mut passed = 0;
+        while let Some(lane) = self.turns.at(level, passed) {
+            match self.put_from(lane, now, chance, limit, draft, events) {
+                Turned::Sent(bytes) => {
+                    let turn = &mut self.lanes[lane].turn;
+                    self.turns.spend(lane, turn, bytes);
+                    if self.lanes[lane].backlog == 0 {
+                        self.activate(lane);
+                    }
+                    return true;
+                }
+                Turned::NotNow => passed += 1,
+                Turned::Left => {}
+            }
+        }
+        false
+    }
+
+    fn put_from(
+        &mut self,
+        lane: usize,
+        now: Duration,
+        chance: Chance,
+        limit: usize,
+        draft: &mut Draft<'_>,
+        events: &mut Events,
+    ) -> Turned {
+        if draft.room() < MIN_PIECE.max(HEADER + 1) {
+            return Turned::NotNow;
+        }
+        let most = (limit.saturating_sub(draft.len())).max(MIN_PIECE) as u64;
+        let room = ((draft.room() - HEADER) as u64).min(most);
+        loop {
+            let Some(id) = self.pick(lane, room) else {
+                self.lanes[lane].parked = self.lanes[lane].backlog > 0;
+                self.activate(lane);
+                return Turned::Left;
+            };
+            let Some(message) = self.messages.get(&id) else {
+                return Turned::NotNow;
+            };
+            if message.deadline.is_some_and(|at| at <= now) {
+                self.doom(id, Outcome::Expired, events);
+                continue;
+            }
+            let flow = &self.flows[message.flow.0 as usize];
+            if !flow.options.class.reliable && !chance.takes_now {
+                return Turned::NotNow;
+            }
+            let full = (draft.room() - HEADER) as u64;
+            let room = if message.is_begun() || message.size() > SMALL {
+                room
+            } else if message.size() > full && draft.len() > ALMOST_EMPTY {
+                return Turned::NotNow;
+            } else {
+                // Whole, even if the segment becomes a little longer than it should.
+                room.max(full.min(message.size()))
+            };
+            return Turned::Sent(self.put_piece(lane, id, room, chance, draft));
+        }
+    }
+
+    /// The message whose turn it is in a lane; `None` if all wait for credit, or for others to end.
+    fn pick(&self, lane: usize, room: u64) -> Option<u64> {
+        let queue = &self.lanes[lane];
+        if let Some(id) = queue.again.first() {
+            return Some(*id);
+        }
+        let begun = queue.begun.front().copied();
+        let fresh = queue.fresh.first().map(|(_, id)| *id);
+        let fresh = match begun {
+            Some(_) if queue.sequenced || queue.begun_first => None,
+            Some(_) => fresh.filter(|id| queue.begun.len() < INTERLEAVED || self.fits(*id, room)),
+            None => fresh,
+        };
+        fresh.filter(|id| self.may_begin(lane, *id)).or(begun)
+    }
+
+    fn fits(&self, id: u64, room: u64) -> bool {
+        self.messages.get(&id).is_some_and(|message| message.size() <= room)
+    }
+
+    fn may_begin(&self, lane: usize, id: u64) -> bool {
+        let Some(message) = self.messages.get(&id) else {
+            return false;
+        };
+        let (flow, queue) = (&self.flows[message.flow.0 as usize], &self.lanes[lane]);
+        let in_order = queue.group.is_none() || queue.epoch < queue.settled.lowest() + NUMBER_WINDOW - 1;
+        self.credit.affords(message.cost()) && flow.settled.admits(flow.next) && in_order
+    }
+
+    /// Gives a message its number and, in a group, its place.
+    fn begin(&mut self, lane: usize, id: u64) {
+        let Some(message) = self.messages.get_mut(&id) else {
+            return;
+        };
+        let (flow, queue) = (&mut self.flows[message.flow.0 as usize], &mut self.lanes[lane]);
+        self.credit.pay(message.cost());
+        message.number = Some(flow.next);
+        flow.next += 1;
+        if let Some(group) = queue.group {
+            message.place = Some(Place { group, epoch: queue.epoch, index: queue.index });
+            let reliable = flow.options.class.reliable;
+            (queue.epoch, queue.index) =
+                if reliable { (queue.epoch + 1, 0) } else { (queue.epoch, queue.index + 1) };
+        }
+        queue.fresh.remove(&(message.turn, id));
+        queue.begun.push_back(id);
+        self.stats.sent += 1;
+    }
+
+    /// Returns how many bytes of the segment it took.
+    fn put_piece(&mut self, lane: usize, id: u64, room: u64, chance: Chance, draft: &mut Draft<'_>) -> u64 {
+        let before = draft.len();
+        let Some(message) = self.messages.get(&id) else {
+            return 0;
+        };
+        let (fresh, to_send, again) = (!message.is_begun(), message.to_send(), message.wants_again());
+        if fresh {
+            self.begin(lane, id);
+        }
+        let Some(message) = self.messages.get_mut(&id) else {
+            return 0;
+        };
+        let queue = &mut self.lanes[lane];
+        let range = message.take_piece(room);
+        queue.backlog = queue.backlog + message.to_send() - to_send;
+        let size = range.end - range.start;
+        if again {
+            self.stats.bytes_resent += size;
+            if !message.wants_again() {
+                queue.again.remove(&id);
+            }
+        } else {
+            self.stats.bytes_sent += size;
+            // One that was begun and one that was not take turns, and so do those that were begun.
+            queue.begun_first = fresh;
+            let at_front = queue.begun.front() == Some(&id);
+            if message.is_wholly_sent() {
+                if at_front {
+                    queue.begun.pop_front();
+                } else {
+                    queue.begun.retain(|begun| *begun != id);
+                }
+            } else if at_front && !queue.sequenced {
+                queue.begun.rotate_left(1);
+            }
+        }
+        let redundant = self.flows[message.flow.0 as usize].options.redundant || chance.redundant;
+        if redundant && chance.second && self.copies.len() < MAX_COPIES {
+            self.copies.push_back(Copy { id, range: range.clone(), first: chance.path });
+        }
+        self.put_frame(id, range, draft);
+        (draft.len() - before) as u64
+    }
+
+    fn put_frame(&self, id: u64, range: Range<u64>, draft: &mut Draft<'_>) {
+        let Some((message, header)) = self.header(id) else {
+            return;
+        };
+        let whole = range.end - range.start == message.size();
+        frame::put(draft.out, if whole { kind::MESSAGE } else { kind::MESSAGE_PIECE }, |out| {
+            header.encode(out);
+            if !whole {
+                frame::put_extent(out, message.size(), range.start);
+            }
+            out.extend_from_slice(message.bytes(&range));
+        });
+        let reliable = header.class.reliable;
+        let (start, end) = (range.start as u32, range.end as u32);
+        draft.contents.push(Content::Message { id, range: start..end, reliable, elsewhere: false });
+    }
+
+    fn header(&self, id: u64) -> Option<(&super::Outgoing, MessageHeader)> {
+        let message = self.messages.get(&id)?;
+        let class = self.flows[message.flow.0 as usize].options.class;
+        let (flow, tag, place) = (message.flow.0, message.tag, message.place);
+        Some((message, MessageHeader { flow, number: message.number?, class, tag, place }))
+    }
+
+    /// Something waits to go on `path` that went on another one before.
+    pub(crate) fn has_copy_for(&mut self, path: PathId) -> bool {
+        while self.copies.front().is_some_and(|copy| !self.messages.contains_key(&copy.id)) {
+            self.copies.pop_front();
+        }
+        self.copies.iter().any(|copy| copy.first != path && self.is_needed(copy))
+    }
+
+    fn is_needed(&self, copy: &Copy) -> bool {
+        self.messages.get(&copy.id).is_some_and(|message| message.needs(&copy.range))
+    }
+
+    /// Puts in what went on another path before and shall go on two. False if there is nothing.
+    pub(crate) fn put_copy(&mut self, chance: Chance, draft: &mut Draft<'_>) -> bool {
+        if draft.room() < MIN_PIECE.max(HEADER + 1) {
+            return false;
+        }
+        while let Some(at) = self.copies.iter().position(|copy| copy.first != chance.path)
+            && let Some(copy) = self.copies.remove(at)
+        {
+            if !self.is_needed(&copy) {
+                continue;
+            }
+            let room = (draft.room() - HEADER) as u64;
+            let range = copy.range.start..copy.range.end.min(copy.range.start + room);
+            if range.end < copy.range.end {
+                let range = range.end..copy.range.end;
+                self.copies.push_front(Copy { id: copy.id, range, first: copy.first });
+            }
+            self.stats.bytes_resent += range.end - range.start;
+            if let Some(message) = self.messages.get_mut(&copy.id) {
+                message.copy(range.clone());
+            }
+            self.put_frame(copy.id, range, draft);
+            return true;
+        }
+        false
+    }
+
+    /// The peer has to be told of messages that will not come.
+    pub(crate) fn has_skips(&self) -> bool {
+        !self.skips.is_empty()
+    }
+
+    /// Tells the peer of messages that will not come, as long as there is `room`.
+    pub(crate) fn put_skips(&mut self, draft: &mut Draft<'_>, has_room: impl Fn(&Draft<'_>) -> bool) {
+        while has_room(draft)
+            && draft.room() >= HEADER
+            && let Some(id) = self.skips.pop_first()
+        {
+            if let Some((message, header)) = self.header(id) {
+                let skip = Skip { header: MessageHeader { tag: None, ..header }, size: message.size() };
+                draft.put(&Frame::Skip(skip), Some(Content::Skip(id)));
+            }
+        }
+    }
+
+    /// Whether a lane's next message may go on a path that takes nothing at once.
+    pub(super) fn has_reliable(&self, lane: usize) -> bool {
+        let next = self.pick(lane, u64::MAX).and_then(|id| self.messages.get(&id));
+        next.is_some_and(|message| self.flows[message.flow.0 as usize].options.class.reliable)
+    }
+}

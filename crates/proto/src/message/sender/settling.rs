@@ -1,0 +1,184 @@
+//! What becomes of messages: acknowledged, lost with a path, given up, settled.
+
+use std::ops::Range;
+
+use super::{Event, Events, MessageId, Outcome, Sender};
+
+impl Sender {
+    /// The peer has a part of a message.
+    pub(crate) fn delivered(&mut self, id: u64, range: Range<u64>, events: &mut Events) {
+        let Some(message) = self.messages.get_mut(&id) else {
+            return;
+        };
+        let before = message.to_send();
+        let whole = message.acknowledge(range);
+        let (after, again) = (message.to_send(), message.wants_again());
+        let (fate, message_skipped) = (message.fate, message.is_skipped());
+        let lane = self.flows[message.flow.0 as usize].lane;
+        let queue = &mut self.lanes[lane];
+        queue.backlog = queue.backlog + after - before;
+        if !again {
+            queue.again.remove(&id);
+        }
+        if whole {
+            // Once SKIP has left, what arrives behind it is acknowledged and dropped.
+            let skipped = message_skipped && !self.skips.contains(&id);
+            let outcome = fate.filter(|_| skipped).unwrap_or(Outcome::Delivered);
+            self.settle(id, outcome, events);
+        } else if queue.backlog == 0 {
+            self.activate(lane);
+        }
+    }
+
+    /// The path that carried a part of a message was lost, or fell silent: reliable ones go again, others
+    /// never.
+    pub(crate) fn come_back(&mut self, id: u64, range: Range<u64>, events: &mut Events) {
+        let Some(message) = self.messages.get_mut(&id) else {
+            return;
+        };
+        if !message.come_back(&range) {
+            return;
+        }
+        let flow = &self.flows[message.flow.0 as usize];
+        if message.fate.is_some() {
+            return self.owe_skip(id);
+        }
+        let (before, reliable, lane) = (message.to_send(), flow.options.class.reliable, flow.lane);
+        let mut worn_out = !reliable;
+        if reliable && message.repeat(range) {
+            worn_out = message.retries == Some(0);
+            message.retries = message.retries.map(|left| left.saturating_sub(1));
+        }
+        let queue = &mut self.lanes[lane];
+        queue.backlog = queue.backlog + message.to_send() - before;
+        if message.wants_again() {
+            queue.again.insert(id);
+        }
+        if worn_out {
+            self.doom(id, Outcome::Lost, events);
+            self.owe_skip(id);
+        } else {
+            self.activate(lane);
+        }
+    }
+
+    /// A message is not sent any more, neither what is left of it nor what comes back.
+    pub(super) fn doom(&mut self, id: u64, fate: Outcome, events: &mut Events) {
+        let Some(message) = self.messages.get_mut(&id) else {
+            return;
+        };
+        if message.fate.is_some() {
+            return;
+        }
+        if !message.is_begun() {
+            return self.settle(id, fate, events);
+        }
+        let (partly, returned) = (!message.is_wholly_sent(), message.wants_again());
+        let before = message.to_send();
+        self.held -= message.held();
+        message.give_up(fate);
+        if let Some(tag) = message.tag {
+            self.tags.remove(&(message.flow, tag, id));
+        }
+        if let Some(at) = message.deadline {
+            self.expiries.remove(&(at, id));
+        }
+        let (lane, silent) = (self.flows[message.flow.0 as usize].lane, message.silent);
+        let tell = partly && !std::mem::replace(&mut message.told, true);
+        let queue = &mut self.lanes[lane];
+        queue.backlog -= before;
+        queue.again.remove(&id);
+        queue.begun.retain(|begun| *begun != id);
+        if tell {
+            // The peer cannot have it.
+            self.tell(id, fate, silent, events);
+        }
+        if partly || returned {
+            self.owe_skip(id);
+        }
+        self.activate(lane);
+    }
+
+    fn owe_skip(&mut self, id: u64) {
+        if self.messages.get_mut(&id).is_some_and(|message| message.skip()) {
+            self.skips.insert(id);
+        }
+    }
+
+    /// The peer knows that a message will not come.
+    pub(crate) fn skip_delivered(&mut self, id: u64, events: &mut Events) {
+        let fate = self.messages.get(&id).and_then(|message| message.fate);
+        self.settle(id, fate.unwrap_or(Outcome::Lost), events);
+    }
+
+    /// What told the peer that a message will not come was lost with its path.
+    pub(crate) fn skip_came_back(&mut self, id: u64) {
+        if self.messages.contains_key(&id) {
+            self.skips.insert(id);
+        }
+    }
+
+    /// A message has its end: both sides know of it, or it never left.
+    pub(super) fn settle(&mut self, id: u64, outcome: Outcome, events: &mut Events) {
+        let Some(message) = self.messages.remove(&id) else {
+            return;
+        };
+        self.held -= message.held();
+        if message.fate.is_none() {
+            if let Some(tag) = message.tag {
+                self.tags.remove(&(message.flow, tag, id));
+            }
+            if let Some(at) = message.deadline {
+                self.expiries.remove(&(at, id));
+            }
+        }
+        if message.is_skipped() {
+            self.skips.remove(&id);
+        }
+        let flow = &mut self.flows[message.flow.0 as usize];
+        let lane = flow.lane;
+        flow.queued -= message.cost();
+        let queue = &mut self.lanes[lane];
+        queue.backlog -= message.to_send();
+        match message.number {
+            None => drop(queue.fresh.remove(&(message.turn, id))),
+            Some(number) => {
+                flow.settled.insert(number);
+                if let Some(place) = message.place.filter(|_| flow.options.class.reliable) {
+                    queue.settled.insert(place.epoch);
+                }
+                if message.wants_again() {
+                    queue.again.remove(&id);
+                }
+                if !message.is_wholly_sent() {
+                    queue.begun.retain(|begun| *begun != id);
+                }
+            }
+        }
+        if flow.blocked && flow.queued <= flow.options.queue / 2 {
+            flow.blocked = false;
+            events.push(Event::FlowWritable(message.flow));
+        }
+        if !message.told {
+            self.tell(id, outcome, message.silent, events);
+        }
+        let queue = &mut self.lanes[lane];
+        if queue.backlog == 0 || std::mem::take(&mut queue.parked) {
+            self.activate(lane);
+        }
+    }
+
+    fn tell(&mut self, id: u64, outcome: Outcome, silent: bool, events: &mut Events) {
+        let stats = &mut self.stats;
+        *match outcome {
+            Outcome::Delivered => &mut stats.delivered,
+            Outcome::Expired => &mut stats.expired,
+            Outcome::Replaced => &mut stats.replaced,
+            Outcome::Cancelled => &mut stats.cancelled,
+            Outcome::Lost => &mut stats.lost,
+        } += 1;
+        if !silent {
+            events.push(Event::MessageDone(MessageId(id), outcome));
+        }
+    }
+}

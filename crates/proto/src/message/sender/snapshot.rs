@@ -1,0 +1,174 @@
+//! What was sent and has no end, written down. There is no path then: whatever was on its way has come back.
+
+use super::super::outgoing::Outgoing;
+use super::super::snapshot as parts;
+use super::super::{FlowId, MAX_MESSAGE, MessageStats};
+use super::{SendCredit, Sender};
+use crate::error::DecodeError;
+use crate::event::{Event, Events};
+use crate::snapshot::{bytes, flag, number, numbers, optional, read_flag, read_numbers, read_optional};
+use crate::varint::Reader;
+
+const NO_FLOW: DecodeError = DecodeError::Invalid("flow of a message");
+
+impl Sender {
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        self.credit.write_down(out);
+        numbers(out, [self.next_id, self.next_turn]);
+        numbers(out, counts(&self.stats));
+        number(out, self.flows.len() as u64);
+        for flow in &self.flows {
+            parts::options(out, &flow.options);
+            flag(out, flow.open);
+            number(out, flow.next);
+            parts::seen(out, &flow.settled);
+        }
+        for lane in &self.lanes {
+            numbers(out, [lane.epoch, lane.index]);
+            parts::seen(out, &lane.settled);
+        }
+        number(out, self.messages.len() as u64);
+        for (id, message) in &self.messages {
+            numbers(out, [*id, message.flow.0]);
+            message.write_down(out);
+        }
+    }
+
+    /// Reads itself back. What the peer may not have waits to be sent again. Events tell that flows have
+    /// room, as far as they do.
+    pub(crate) fn read_back(reader: &mut Reader<'_>, events: &mut Events) -> Result<Self, DecodeError> {
+        let mut this = Self::new();
+        this.credit = SendCredit::read_back(reader)?;
+        [this.next_id, this.next_turn] = read_numbers(reader)?;
+        this.stats = read_counts(reader)?;
+        for index in 0..reader.varint()? {
+            let options = parts::read_options(reader)?;
+            let flow = this.add_flow(options).map_err(|_| DecodeError::Invalid("flow"))?;
+            let flow = &mut this.flows[flow.0 as usize];
+            flow.open = read_flag(reader)?;
+            flow.next = reader.varint()?;
+            flow.settled = parts::read_seen(reader)?;
+            if flow.open {
+                events.push(Event::FlowWritable(FlowId(index)));
+            }
+        }
+        for lane in &mut this.lanes {
+            [lane.epoch, lane.index] = read_numbers(reader)?;
+            lane.settled = parts::read_seen(reader)?;
+        }
+        for _ in 0..reader.varint()? {
+            let [id, flow] = read_numbers(reader)?;
+            let message = Outgoing::read_back(reader, FlowId(flow))?;
+            this.put_back_in_place(id, message)?;
+        }
+        for lane in 0..this.lanes.len() {
+            this.activate(lane);
+        }
+        Ok(this)
+    }
+
+    fn put_back_in_place(&mut self, id: u64, mut message: Outgoing) -> Result<(), DecodeError> {
+        let flow = self.flows.get_mut(message.flow.0 as usize).ok_or(NO_FLOW)?;
+        let queue = &mut self.lanes[flow.lane];
+        flow.queued += message.cost();
+        self.held += message.held();
+        if message.fate.is_some() {
+            // Whatever of it was on its way, the peer has to be told.
+            let _ = message.skip();
+            self.skips.insert(id);
+        } else {
+            if let Some(tag) = message.tag {
+                self.tags.insert((message.flow, tag, id));
+            }
+            if let Some(at) = message.deadline {
+                self.expiries.insert((at, id));
+            }
+            if !message.is_begun() {
+                queue.fresh.insert((message.turn, id));
+            } else {
+                message.repeat(0..message.next());
+                if message.wants_again() {
+                    queue.again.insert(id);
+                }
+                if !message.is_wholly_sent() {
+                    queue.begun.push_back(id);
+                }
+            }
+            queue.backlog += message.to_send();
+        }
+        self.messages.insert(id, message);
+        Ok(())
+    }
+}
+
+impl Outgoing {
+    fn write_down(&self, out: &mut Vec<u8>) {
+        parts::tag(out, self.tag);
+        number(out, self.turn);
+        parts::time(out, self.deadline);
+        optional(out, self.retries.map(u64::from));
+        flag(out, self.silent);
+        optional(out, self.number);
+        parts::place(out, self.place);
+        parts::outcome(out, self.fate);
+        flag(out, self.told);
+        numbers(out, [self.size(), self.next(), self.acked().count() as u64]);
+        self.acked().for_each(|range| numbers(out, [range.start, range.end]));
+        bytes(out, self.bytes(&(0..self.held())));
+    }
+
+    fn read_back(reader: &mut Reader<'_>, flow: FlowId) -> Result<Self, DecodeError> {
+        let (tag, turn) = (parts::read_tag(reader)?, reader.varint()?);
+        let mut this = Self::new(flow, tag, turn, Vec::new());
+        this.deadline = parts::read_time(reader)?;
+        let retries = read_optional(reader)?;
+        this.retries = retries.map(|retries| retries.min(u64::from(u32::MAX)) as u32);
+        this.silent = read_flag(reader)?;
+        this.number = read_optional(reader)?;
+        this.place = parts::read_place(reader)?;
+        this.fate = parts::read_outcome(reader)?;
+        this.told = read_flag(reader)?;
+        let [size, next, acked] = read_numbers(reader)?;
+        if size > MAX_MESSAGE || next > size || (next > 0 && this.number.is_none()) {
+            return Err(DecodeError::Invalid("size of a message"));
+        }
+        let mut ranges = Vec::new();
+        for _ in 0..acked {
+            let [start, end] = read_numbers(reader)?;
+            if start >= end || end > next {
+                return Err(DecodeError::Invalid("range of a message"));
+            }
+            ranges.push(start..end);
+        }
+        let data = reader.prefixed()?;
+        if this.fate.is_none() && data.len() as u64 != size {
+            return Err(DecodeError::Invalid("size of a message"));
+        }
+        this.restore(size, next, data.to_vec(), ranges);
+        Ok(this)
+    }
+}
+
+fn counts(stats: &MessageStats) -> [u64; 8] {
+    let MessageStats {
+        sent, bytes_sent, bytes_resent, delivered, expired, replaced, cancelled, lost, ..
+    } = *stats;
+    [sent, bytes_sent, bytes_resent, delivered, expired, replaced, cancelled, lost]
+}
+
+fn read_counts(reader: &mut Reader<'_>) -> Result<MessageStats, DecodeError> {
+    let [sent, bytes_sent, bytes_resent, delivered, expired, replaced, cancelled, lost] =
+        read_numbers(reader)?;
+    let stats = MessageStats::default();
+    Ok(MessageStats {
+        sent,
+        bytes_sent,
+        bytes_resent,
+        delivered,
+        expired,
+        replaced,
+        cancelled,
+        lost,
+        ..stats
+    })
+}

@@ -1,0 +1,160 @@
+//! The messages of a connection, both ways, and whose turn it is among them and the streams.
+
+use std::time::Duration;
+
+use super::Session;
+use crate::content::Content;
+use crate::draft::{Draft, MIN_PIECE, SMALL_FRAME};
+use crate::error::{DecodeError, ProtocolError};
+use crate::event::Events;
+use crate::frame::Frame;
+use crate::message::MessageStats;
+use crate::message::receiver::Receiver;
+use crate::message::sender::{Chance, Sender};
+use crate::message::turns::{Ageing, LEVELS};
+use crate::varint::Reader;
+
+/// Room that frames about messages leave for others in one segment.
+const CONTROL_ROOM: usize = 8 * 1024;
+
+/// What is sent and received in messages.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+}
+
+impl Messages {
+    /// The peer is told that it may have so many bytes under way or unread; 0: no messages are taken.
+    pub(crate) fn new(window: u64) -> Self {
+        Self { sender: Sender::new(), receiver: Receiver::new(window) }
+    }
+
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        self.sender.write_down(out);
+        self.receiver.write_down(out);
+    }
+
+    /// `window` is what the peer was told when the connection began.
+    pub(crate) fn read_back(
+        reader: &mut Reader<'_>,
+        window: u64,
+        events: &mut Events,
+    ) -> Result<Self, DecodeError> {
+        let sender = Sender::read_back(reader, events)?;
+        Ok(Self { sender, receiver: Receiver::read_back(reader, window, events)? })
+    }
+
+    /// Takes what the peer says in a frame about messages.
+    pub(crate) fn take(&mut self, frame: &Frame<'_>, events: &mut Events) -> Result<(), ProtocolError> {
+        match *frame {
+            Frame::Message { header, size, offset, data } => {
+                self.receiver.piece(header, size, offset, data, events)
+            }
+            Frame::Skip(skip) => self.receiver.skip(skip, events),
+            Frame::MaxMessages(limit) => {
+                self.sender.allow(limit);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Something has to be told about messages, besides their content.
+    pub(crate) fn have_control(&self) -> bool {
+        self.sender.has_skips() || self.receiver.has_credit_to_tell()
+    }
+
+    /// Marks what a lost segment carried.
+    pub(crate) fn mark(&mut self, content: &Content) {
+        match content {
+            Content::Skip(id) => self.sender.skip_came_back(*id),
+            Content::MaxMessages => self.receiver.mark_credit(),
+            _ => {}
+        }
+    }
+
+    /// Puts in what is to be told.
+    pub(crate) fn put_control(&mut self, draft: &mut Draft<'_>) {
+        if draft.room() >= SMALL_FRAME
+            && let Some(limit) = self.receiver.take_credit_to_tell()
+        {
+            draft.put(&Frame::MaxMessages(limit), Some(Content::MaxMessages));
+        }
+        self.sender.put_skips(draft, |d| d.len() < CONTROL_ROOM);
+    }
+
+    /// Bytes of messages that are kept.
+    pub(crate) fn buffered(&self) -> u64 {
+        self.sender.held() + self.receiver.held()
+    }
+
+    /// Messages that are kept, on their way out or in.
+    pub(crate) fn len(&self) -> usize {
+        self.sender.len() + self.receiver.len()
+    }
+
+    pub(crate) fn stats(&self) -> MessageStats {
+        let mut stats = self.sender.stats();
+        self.receiver.add_to(&mut stats);
+        stats
+    }
+}
+
+/// Whose turn it is among streams and messages: the most urgent, with ageing; among equals whoever had less.
+#[derive(Debug, Default)]
+pub(crate) struct Mixing {
+    ageing: Ageing,
+    /// Bytes that streams had more than messages, for each level, while both waited.
+    lead: [i64; LEVELS],
+}
+
+impl Session {
+    /// Puts new data in, of streams and messages, until the segment is full, or `chunk` bytes longer, or
+    /// nothing may be sent. `now` is the time since the connection began.
+    pub(crate) fn put_new(
+        &mut self,
+        chunk: u64,
+        now: Duration,
+        chance: Chance,
+        draft: &mut Draft<'_>,
+        events: &mut Events,
+    ) {
+        let limit = (draft.len() as u64).saturating_add(chunk).min(1 << 20) as usize;
+        let levels = self.streams.levels();
+        if self.messages.sender.is_idle() && levels & levels.wrapping_sub(1) == 0 {
+            // Streams alone, all equally urgent.
+            if levels != 0 {
+                self.streams.put_at(levels.trailing_zeros() as u8, limit, false, draft, events);
+            }
+            return;
+        }
+        let (mut barren_streams, mut barren_messages) = (0, 0);
+        while draft.room() >= MIN_PIECE && draft.len() < limit {
+            let streams = self.streams.levels() & !barren_streams;
+            let messages = self.messages.sender.levels() & !barren_messages;
+            let Some(level) = self.mixing.ageing.choose(streams | messages) else {
+                return;
+            };
+            let (bit, before) = (1 << level, draft.len());
+            let lead = &mut self.mixing.lead[usize::from(level)];
+            if streams & messages & bit == 0 {
+                *lead = 0;
+            }
+            let of_stream = messages & bit == 0 || (streams & bit != 0 && *lead < 0);
+            let sent = match of_stream {
+                true => self.streams.put_at(level, limit, true, draft, events),
+                false => self.messages.sender.put_one(level, now, chance, limit, draft, events),
+            };
+            let bytes = (draft.len() - before) as u64;
+            match (sent, of_stream) {
+                (false, true) => barren_streams |= bit,
+                (false, false) => barren_messages |= bit,
+                (true, of_stream) => {
+                    *lead += if of_stream { bytes as i64 } else { -(bytes as i64) };
+                    self.mixing.ageing.note(level, bytes, streams | messages);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Random histories of messages over all classes, with moves, losses, replacement, expiry and cancelling. What
+//! comes out is held against a model of what the classes mean.
+//!
+//! `WHIMBREL_MESSAGE_OPS` sets how many operations are done in all; without it, 20 000.
+#![allow(clippy::unwrap_used)]
+
+mod simulation;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use simulation::rng::Rng;
+use simulation::{Cut, Options, Sim, ms, secs, small_config};
+use whimbrel_proto::{
+    Class, Config, Event, FlowId, FlowOptions, HandoverMode, Message, MessageId, Outcome, SchedulerKind,
+    SendOptions, Side, Tag, Urgency,
+};
+
+/// One that was sent.
+struct Sent {
+    flow: FlowId,
+    class: Class,
+    group: Option<u8>,
+    /// It may end without being delivered although its class is reliable.
+    mortal: bool,
+    outcome: Option<Outcome>,
+}
+
+/// What the classes mean: what was sent, in what order, and what has come out.
+#[derive(Default)]
+struct Model {
+    /// Messages by what is written in them.
+    sent: BTreeMap<u64, Sent>,
+    delivered: BTreeSet<u64>,
+    /// The last one delivered of each flow, and of each group.
+    last: BTreeMap<(Option<u8>, FlowId), u64>,
+}
+
+impl Model {
+    fn deliver(&mut self, stamp: u64, message: &Message) {
+        let Sent { flow, class, group, .. } = self.sent[&stamp];
+        assert_eq!((flow, class), (message.flow, message.class));
+        assert!(self.delivered.insert(stamp), "{stamp} came twice");
+        let order = (group, if group.is_some() { FlowId(0) } else { flow });
+        let last = self.last.insert(order, stamp);
+        assert!(!class.sequenced || last.is_none_or(|last| last < stamp), "{stamp} behind {last:?}");
+    }
+
+    /// Everything has come to its end.
+    fn check(&self) {
+        for (stamp, sent) in &self.sent {
+            let outcome = sent.outcome.unwrap_or_else(|| panic!("{stamp} has no outcome"));
+            let told = outcome == Outcome::Delivered;
+            assert!(told || sent.mortal || !sent.class.reliable, "{stamp} did not arrive: {outcome:?}");
+            let here = self.delivered.contains(stamp) || sent.class == Class::UNRELIABLE_SEQUENCED;
+            assert!(here || !told, "{stamp} is said to be there");
+        }
+    }
+}
+
+struct World {
+    sim: Sim,
+    rng: Rng,
+    flows: [Vec<(FlowId, Class, Option<u8>)>; 2],
+    models: [Model; 2],
+    ids: [BTreeMap<MessageId, u64>; 2],
+    seen: [usize; 2],
+    next: u64,
+}
+
+const SIDES: [Side; 2] = [Side::Client, Side::Server];
+
+fn config(rng: &mut Rng) -> Config {
+    let mut config = if rng.below(2) == 0 { Config::default() } else { small_config() };
+    config.params.messages = [64 << 10, 300 << 10, 4 << 20][rng.below(3) as usize];
+    config.handover = [HandoverMode::Single, HandoverMode::Full][rng.below(2) as usize];
+    config.scheduler = SchedulerKind::ALL[rng.below(5) as usize];
+    config
+}
+
+/// The stamp of a message is in its bytes, which depend on nothing else.
+fn content(stamp: u64, size: usize) -> Vec<u8> {
+    let mut data: Vec<u8> = (0..size as u64).map(|at| (at.wrapping_mul(stamp + 7) >> 3) as u8).collect();
+    let n = size.min(8);
+    data[..n].copy_from_slice(&stamp.to_be_bytes()[..n]);
+    data
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let options = Options {
+            client: config(&mut rng),
+            server: config(&mut rng),
+            delay: ms(rng.below(120)),
+            capacity: [16 * 1024, 100_000][rng.below(2) as usize],
+            fragment: rng.below(2) == 0,
+            redial: true,
+            seed,
+            ..Options::default()
+        };
+        let mut sim = Sim::established(options);
+        sim.keep_server = true;
+        let mut flows = [Vec::new(), Vec::new()];
+        for (at, side) in SIDES.into_iter().enumerate() {
+            for n in 0..6 {
+                let class = Class::ALL[(n % 4) as usize];
+                let options = FlowOptions {
+                    class,
+                    urgency: Urgency::new(rng.below(8) as u8).unwrap(),
+                    weight: 1 + rng.below(200) as u8,
+                    buffering: ms([0, 0, 50][rng.below(3) as usize]),
+                    group: (class.sequenced && rng.below(2) == 0).then_some(rng.below(2) as u8),
+                    redundant: rng.below(4) == 0,
+                    queue: 200_000,
+                };
+                let flow = sim.connection(side).unwrap().open_flow(options).unwrap();
+                flows[at].push((flow, class, options.group));
+            }
+        }
+        Self { sim, rng, flows, models: Default::default(), ids: Default::default(), seen: [0; 2], next: 0 }
+    }
+
+    fn step(&mut self) {
+        let dice = self.rng.below(100);
+        let at = self.rng.below(2) as usize;
+        match dice {
+            0..=49 => self.send(at, dice < 12),
+            50..=54 => {
+                let (flow, tag) = self.pick(at);
+                self.sim.connection(SIDES[at]).unwrap().cancel_messages(flow, tag);
+            }
+            55..=66 => self.take(at, usize::MAX),
+            67..=69 => self.take(at, 3),
+            70..=89 => {
+                let time = [3, 30, 300, 2000][self.rng.below(4) as usize];
+                let time = ms(self.rng.below(time));
+                self.sim.advance(time);
+            }
+            90..=91 => drop(self.sim.dial()),
+            92..=94 => {
+                let how = [Cut::Both, Cut::Silent, Cut::First(SIDES[at])][self.rng.below(3) as usize];
+                let index = self.rng.below(self.sim.carriers.len() as u64) as usize;
+                self.sim.cut(index, how);
+            }
+            95 => self.sim.cut_all(Cut::Both),
+            96 => {
+                let index = self.rng.below(self.sim.carriers.len() as u64) as usize;
+                self.sim.stall(index, true);
+            }
+            97 => (0..self.sim.carriers.len()).for_each(|index| self.sim.stall(index, false)),
+            98 => {
+                let paths = self.sim.connection(SIDES[at]).unwrap().paths();
+                let takes = self.rng.below(3) > 0;
+                for path in paths {
+                    self.sim.connection(SIDES[at]).unwrap().set_takes_now(path.id, takes);
+                }
+            }
+            _ => self.sim.resume(SIDES[at]),
+        }
+        self.sim.pump();
+        self.note(at);
+        self.note(1 - at);
+    }
+
+    fn pick(&mut self, at: usize) -> (FlowId, Tag) {
+        let flow = self.flows[at][self.rng.below(6) as usize].0;
+        (flow, Tag(self.rng.below(3)))
+    }
+
+    fn send(&mut self, at: usize, replace: bool) {
+        let (flow, tag) = self.pick(at);
+        let (_, class, group) = self.flows[at][flow.0 as usize];
+        let most = [100, 3000, 25_000][self.rng.below(3) as usize];
+        let size = 8 + self.rng.below(most) as usize;
+        let options = SendOptions {
+            tag: (replace || self.rng.below(2) == 0).then_some(tag),
+            lifetime: (self.rng.below(3) == 0).then_some(ms(self.rng.below(3000))),
+            retransmissions: (self.rng.below(6) == 0).then_some(self.rng.below(3) as u32),
+            silent: false,
+        };
+        let (now, stamp) = (self.sim.now, self.next);
+        let (also, data) = (self.pick(at), content(stamp, size));
+        let connection = self.sim.connection(SIDES[at]).unwrap();
+        let sent = match replace {
+            true => connection.replace_messages(now, &[also], flow, data, options),
+            false => connection.send_message(now, flow, data, options),
+        };
+        if let Ok(id) = sent {
+            self.next += 1;
+            let mortal = (options.tag, options.lifetime, options.retransmissions) != (None, None, None);
+            self.models[at].sent.insert(stamp, Sent { flow, class, group, mortal, outcome: None });
+            self.ids[at].insert(id, stamp);
+        }
+    }
+
+    fn take(&mut self, at: usize, most: usize) {
+        for _ in 0..most {
+            let Some(message) = self.sim.connection(SIDES[at]).unwrap().recv_message() else {
+                return;
+            };
+            let stamp = u64::from_be_bytes(message.data[..8].try_into().unwrap());
+            assert!(message.data == content(stamp, message.data.len()), "{stamp} is damaged");
+            self.models[1 - at].deliver(stamp, &message);
+        }
+    }
+
+    /// Learns what became of messages.
+    fn note(&mut self, at: usize) {
+        let events = self.sim.events(SIDES[at]);
+        for event in &events[self.seen[at]..] {
+            if let Event::MessageDone(id, outcome) = event {
+                let stamp = self.ids[at][id];
+                let known = &mut self.models[at].sent.get_mut(&stamp).unwrap().outcome;
+                assert_eq!(known.replace(*outcome), None, "{stamp} ended twice");
+            }
+        }
+        self.seen[at] = events.len();
+    }
+
+    fn finish(mut self) {
+        self.sim.heal();
+        for _ in 0..60 {
+            for at in 0..2 {
+                for path in self.sim.connection(SIDES[at]).unwrap().paths() {
+                    self.sim.connection(SIDES[at]).unwrap().set_takes_now(path.id, true);
+                }
+                self.take(at, usize::MAX);
+            }
+            self.sim.advance(secs(2));
+        }
+        for (at, side) in SIDES.into_iter().enumerate() {
+            self.take(at, usize::MAX);
+            self.note(at);
+            let report = self.sim.report();
+            let connection = self.sim.connection(side).unwrap();
+            assert!(connection.close_reason().is_none(), "{report}");
+            let (footprint, buffered) = (connection.footprint(), connection.buffered());
+            assert_eq!((footprint.messages, buffered), (0, 0), "{side:?} keeps something\n{report}");
+            self.models[at].check();
+        }
+        let (client, server) = (self.sim.client.message_credit(), self.sim.server().message_credit());
+        assert_eq!((client.0, client.1), (server.1, server.0), "credit is missing");
+    }
+}
+
+#[test]
+fn every_class_keeps_its_promise_whatever_happens() {
+    let ops = std::env::var("WHIMBREL_MESSAGE_OPS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    for round in 0..ops / 250 {
+        let seed = std::env::var("WHIMBREL_MESSAGE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(round);
+        let guard = Seed(seed);
+        let mut world = World::new(seed);
+        (0..250).for_each(|_| world.step());
+        world.finish();
+        std::mem::forget(guard);
+    }
+}
+
+/// Says which history failed.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        eprintln!("the history that failed: WHIMBREL_MESSAGE_SEED={} WHIMBREL_MESSAGE_OPS=250", self.0);
+    }
+}
