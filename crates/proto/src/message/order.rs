@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::NUMBER_WINDOW;
+use super::seen::Seen;
 
 /// What happens to a message that has arrived.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,9 +27,11 @@ pub(super) struct Order<T> {
     epoch: u64,
     /// The lowest index in it that is not stale.
     index: u64,
-    /// What has arrived before its turn, or will not come (`None`). Reliable ones stand at the end of their
-    /// epoch.
-    waiting: BTreeMap<(u64, u64), Option<T>>,
+    /// What has arrived before its turn. Reliable ones stand at the end of their epoch.
+    waiting: BTreeMap<(u64, u64), T>,
+    /// Epochs that are over, or whose reliable message will not come. A bit each: a peer may skip as many as it
+    /// likes, and pays for none.
+    over: Seen,
 }
 
 /// The place of a reliable message in its epoch.
@@ -36,14 +39,14 @@ const END: u64 = u64::MAX;
 
 impl<T> Default for Order<T> {
     fn default() -> Self {
-        Self { epoch: 0, index: 0, waiting: BTreeMap::new() }
+        Self::at(0, 0)
     }
 }
 
 impl<T> Order<T> {
     /// At this place, and with nothing waiting.
     pub(super) fn at(epoch: u64, index: u64) -> Self {
-        Self { epoch, index, waiting: BTreeMap::new() }
+        Self { epoch, index, waiting: BTreeMap::new(), over: Seen::below(epoch) }
     }
 
     /// Where it stands.
@@ -51,14 +54,23 @@ impl<T> Order<T> {
         (self.epoch, self.index)
     }
 
-    /// What waits for others: epoch, index, content.
+    /// What waits for others: epoch, index, content; without content, what will not come.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (u64, u64, Option<&T>)> {
-        self.waiting.iter().map(|((epoch, index), item)| (*epoch, *index, item.as_ref()))
+        let here = self.waiting.iter().map(|((epoch, index), item)| (*epoch, *index, Some(item)));
+        here.chain(self.over.beyond().map(|epoch| (epoch, END, None)))
+    }
+
+    /// How many messages wait for others.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Puts what has waited back.
     pub(super) fn wait(&mut self, epoch: u64, index: u64, item: Option<T>) {
-        self.waiting.insert((epoch, index), item);
+        match item {
+            Some(item) => drop(self.waiting.insert((epoch, index), item)),
+            None => drop(self.over.insert(epoch)),
+        }
     }
 
     /// Whether a place lies so close to what is due that it may be used.
@@ -73,10 +85,10 @@ impl<T> Order<T> {
             return Verdict::Stale(item);
         }
         if epoch > self.epoch {
-            return match self.waiting.insert((epoch, index), Some(item)) {
+            return match self.waiting.insert((epoch, index), item) {
                 // Two messages at one place: one of them is as good as lost.
-                Some(Some(other)) => Verdict::Stale(other),
-                _ => Verdict::Waits,
+                Some(other) => Verdict::Stale(other),
+                None => Verdict::Waits,
             };
         }
         self.pass(index);
@@ -88,30 +100,36 @@ impl<T> Order<T> {
         if epoch == self.epoch {
             self.pass(END);
         } else if epoch > self.epoch {
-            self.waiting.entry((epoch, END)).or_insert(None);
+            self.over.insert(epoch);
         }
     }
 
     fn pass(&mut self, index: u64) {
-        (self.epoch, self.index) = if index == END { (self.epoch + 1, 0) } else { (self.epoch, index + 1) };
+        if index < END {
+            self.index = index + 1;
+            return;
+        }
+        self.over.insert(self.epoch);
+        (self.epoch, self.index) = (self.epoch + 1, 0);
     }
 
     /// Returns the next one that has waited and whose turn it is now.
     pub(super) fn next(&mut self) -> Option<T> {
-        while let Some(entry) = self.waiting.first_entry() {
-            let (epoch, index) = *entry.key();
-            if epoch > self.epoch {
-                return None;
+        loop {
+            let first = self.waiting.first_entry().filter(|entry| entry.key().0 <= self.epoch);
+            let Some(entry) = first else {
+                if !self.over.contains(self.epoch) {
+                    return None;
+                }
+                self.pass(END);
+                continue;
+            };
+            let (place, item) = entry.remove_entry();
+            if place >= (self.epoch, self.index) {
+                self.pass(place.1);
             }
-            let item = entry.remove();
-            if (epoch, index) >= (self.epoch, self.index) {
-                self.pass(index);
-            }
-            if item.is_some() {
-                return item;
-            }
+            return Some(item);
         }
-        None
     }
 }
 
@@ -142,6 +160,16 @@ mod tests {
         assert_eq!(order.arrive(false, 0, 3, 3), Verdict::Deliver(3));
         assert_eq!(order.arrive(false, 0, 1, 1), Verdict::Stale(1));
         assert_eq!(order.arrive(false, 0, 4, 4), Verdict::Deliver(4));
+    }
+
+    #[test]
+    fn what_will_not_come_costs_a_bit_each() {
+        let mut order = Order::<u32>::default();
+        (1..NUMBER_WINDOW).for_each(|epoch| order.skip(epoch));
+        assert_eq!(order.len(), 0);
+        assert_eq!(order.arrive(true, 0, 0, 0), Verdict::Deliver(0));
+        assert_eq!(drain(&mut order), []);
+        assert_eq!(order.place(), (NUMBER_WINDOW, 0));
     }
 
     #[test]

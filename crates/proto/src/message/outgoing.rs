@@ -7,6 +7,17 @@ use super::{FlowId, Outcome, Tag, cost};
 use crate::frame::Place;
 use crate::ranges::RangeSet;
 
+/// How far the peer has been told that a message will not come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Skipping {
+    /// It may come.
+    No,
+    /// SKIP has to go.
+    Owed,
+    /// SKIP was sent, perhaps on a path that is lost: the peer may know, and drop what it gets of the message.
+    Sent,
+}
+
 /// A message that has no end yet.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
@@ -37,8 +48,7 @@ pub(crate) struct Outgoing {
     acked: RangeSet,
     /// What is on its way on a second path too.
     copied: RangeSet,
-    /// SKIP is on its way, or has to go.
-    skipped: bool,
+    skipping: Skipping,
 }
 
 impl Outgoing {
@@ -60,7 +70,7 @@ impl Outgoing {
             again: RangeSet::default(),
             acked: RangeSet::default(),
             copied: RangeSet::default(),
-            skipped: false,
+            skipping: Skipping::No,
         }
     }
 
@@ -171,11 +181,26 @@ impl Outgoing {
     /// True, once: the peer has to be told that it will not come.
     #[must_use]
     pub(super) fn skip(&mut self) -> bool {
-        !std::mem::replace(&mut self.skipped, true)
+        let first = self.skipping == Skipping::No;
+        if first {
+            self.skipping = Skipping::Owed;
+        }
+        first
     }
 
+    /// SKIP leaves now.
+    pub(super) fn skip_leaves(&mut self) {
+        self.skipping = Skipping::Sent;
+    }
+
+    /// SKIP is on its way, or has to go.
     pub(super) fn is_skipped(&self) -> bool {
-        self.skipped
+        self.skipping != Skipping::No
+    }
+
+    /// SKIP was on its way at some time.
+    pub(super) fn may_be_dropped(&self) -> bool {
+        self.skipping == Skipping::Sent
     }
 
     /// Bytes that it holds.

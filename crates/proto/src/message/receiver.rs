@@ -265,7 +265,7 @@ impl Receiver {
 
     /// Messages that are here in part, that wait for others, or that wait to be taken.
     pub(crate) fn len(&self) -> usize {
-        let waiting: usize = self.orders.values().map(|order| order.waiting().count()).sum();
+        let waiting: usize = self.orders.values().map(Order::len).sum();
         self.partial.len() + waiting + self.ready.len()
     }
 

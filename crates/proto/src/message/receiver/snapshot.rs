@@ -78,6 +78,9 @@ impl Receiver {
             let mut order = Order::at(epoch, index);
             for _ in 0..waiting {
                 let [epoch, index] = read_numbers(reader)?;
+                if !order.admits(epoch) {
+                    return Err(DecodeError::TooLarge("place of a message"));
+                }
                 let whole = if read_flag(reader)? { Some(Whole::read_back(reader)?) } else { None };
                 this.held += whole.as_ref().map_or(0, |whole| whole.data.len() as u64);
                 order.wait(epoch, index, whole);

@@ -289,6 +289,9 @@ impl Sender {
                 let skip = Skip { header: MessageHeader { tag: None, ..header }, size: message.size() };
                 draft.put(&Frame::Skip(skip), Some(Content::Skip(id)));
             }
+            if let Some(message) = self.messages.get_mut(&id) {
+                message.skip_leaves();
+            }
         }
     }
 

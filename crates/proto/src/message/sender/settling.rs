@@ -13,7 +13,7 @@ impl Sender {
         let before = message.to_send();
         let whole = message.acknowledge(range);
         let (after, again) = (message.to_send(), message.wants_again());
-        let (fate, message_skipped) = (message.fate, message.is_skipped());
+        let (fate, dropped) = (message.fate, message.may_be_dropped());
         let lane = self.flows[message.flow.0 as usize].lane;
         let queue = &mut self.lanes[lane];
         queue.backlog = queue.backlog + after - before;
@@ -22,8 +22,7 @@ impl Sender {
         }
         if whole {
             // Once SKIP has left, what arrives behind it is acknowledged and dropped.
-            let skipped = message_skipped && !self.skips.contains(&id);
-            let outcome = fate.filter(|_| skipped).unwrap_or(Outcome::Delivered);
+            let outcome = fate.filter(|_| dropped).unwrap_or(Outcome::Delivered);
             self.settle(id, outcome, events);
         } else if queue.backlog == 0 {
             self.activate(lane);
