@@ -259,9 +259,9 @@ fn every_class_keeps_its_promise_whatever_happens() {
     }
 }
 
-/// SKIP was lost with its path after it had arrived, and what arrived behind it was acknowledged.
+/// A reliable message waited for one before it while its receiver was written down and read again.
 #[test]
-fn a_message_that_the_peer_was_told_to_drop_is_never_said_to_be_there() {
+fn what_waits_for_its_turn_keeps_its_place_in_a_snapshot() {
     run(1116);
 }
 

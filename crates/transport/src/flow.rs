@@ -255,7 +255,6 @@ impl Parcel<'_> {
 }
 
 /// A message that was sent. Awaited, it tells what became of the message; dropped, it changes nothing.
-#[must_use = "await it to learn what became of the message, or drop it"]
 #[derive(Debug)]
 pub struct Sent {
     id: MessageId,

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::NUMBER_WINDOW;
 use super::seen::Seen;
+use crate::varint;
 
 /// What happens to a message that has arrived.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,8 +35,8 @@ pub(super) struct Order<T> {
     over: Seen,
 }
 
-/// The place of a reliable message in its epoch.
-const END: u64 = u64::MAX;
+/// The place of a reliable message in its epoch: the highest that can be written down.
+const END: u64 = varint::MAX;
 
 impl<T> Default for Order<T> {
     fn default() -> Self {
