@@ -98,11 +98,13 @@ impl Connection {
     }
 
     /// Ends the connection at once; what was not delivered yet is dropped. Does not wait: whoever reads,
-    /// writes, opens or accepts streams fails now, though the peer may be out of reach and be told later.
+    /// writes, opens or accepts streams fails now, and so do senders and receivers of messages, though the peer
+    /// may be out of reach and be told later.
     pub fn abort(&self, code: CloseCode, reason: &str) {
         self.shared().with(|state| {
             state.engine.abort(code, reason);
             state.wakers.all_over();
+            state.outcomes.all_over();
         });
     }
 

@@ -25,7 +25,7 @@ impl Outcomes {
     }
 
     /// The connection is over: nothing more will be known.
-    pub(super) fn all_over(&mut self) {
+    pub(crate) fn all_over(&mut self) {
         self.0.clear();
     }
 }
