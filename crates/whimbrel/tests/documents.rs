@@ -54,6 +54,15 @@ fn the_tests_that_the_security_page_names_exist() {
 }
 
 #[test]
+fn the_tests_that_the_page_of_messages_names_exist() {
+    let rows = table("docs/messages.md", "| promise | test |");
+    let named: Vec<String> = rows.iter().flat_map(|row| quoted(row.last().unwrap())).collect();
+    assert!(named.len() > 20, "the table is not where it was: {named:?}");
+    let missing = missing(&named);
+    assert!(missing.is_empty(), "docs/messages.md names tests that are not there: {missing:?}");
+}
+
+#[test]
 fn each_claim_of_the_readme_is_there_and_so_is_what_shows_it() {
     let readme = read(&Path::new(ROOT).join("README.md"));
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -32,7 +32,8 @@ fn host() -> Result<Host<UdpSocket>> {
 impl Side {
     fn send(&mut self) -> Result<()> {
         let message = [7; SIZE];
-        let packet = if self.reliable { Packet::reliable(message) } else { Packet::unreliable(message) };
+        let packet =
+            if self.reliable { Packet::reliable(&message[..]) } else { Packet::unreliable(&message[..]) };
         self.host.peer_mut(self.peer).send(0, &packet).map_err(|error| anyhow!("ENet: {error:?}"))
     }
 
