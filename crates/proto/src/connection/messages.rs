@@ -43,7 +43,7 @@ impl Connection {
         data: Vec<u8>,
         options: SendOptions,
     ) -> Result<MessageId, Refused> {
-        self.send(now, &[], false, flow, data, options)
+        self.send(now, None, flow, data, options)
     }
 
     /// Cancels all messages of `drop`, replaces those of `flow` that have the tag in `options`, and sends the
@@ -61,14 +61,13 @@ impl Connection {
         data: Vec<u8>,
         options: SendOptions,
     ) -> Result<MessageId, Refused> {
-        self.send(now, drop, true, flow, data, options)
+        self.send(now, Some(drop), flow, data, options)
     }
 
     fn send(
         &mut self,
         now: Instant,
-        drop: &[(FlowId, Tag)],
-        replace: bool,
+        replaces: Option<&[(FlowId, Tag)]>,
         flow: FlowId,
         data: Vec<u8>,
         options: SendOptions,
@@ -79,7 +78,7 @@ impl Connection {
         self.clock.tell(now);
         let age = self.clock.since_begin(now);
         let sender = &mut self.session.messages.sender;
-        sender.send(age, drop, replace, flow, data, options, &mut self.events)
+        sender.send(age, replaces, flow, data, options, &mut self.events)
     }
 
     /// Cancels all messages of a flow that have a tag, as far as they are not wholly on their way.

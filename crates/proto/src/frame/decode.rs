@@ -12,6 +12,10 @@ use crate::params::{MAX_NOTICE_ADDRESSES, Params, decode_address};
 use crate::varint::Reader;
 
 /// What stands next in a segment.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart at once; a box would cost more for each frame"
+)]
 pub(crate) enum Step<'a> {
     Frame(Frame<'a>),
     /// An optional frame of an unknown type, stepped over.

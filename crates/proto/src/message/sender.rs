@@ -127,18 +127,18 @@ impl Sender {
         }
     }
 
-    /// Takes a message. Those with the tags `drop` are cancelled and, with `replace`, those with the
+    /// Takes a message. If it `replaces` others, those with the tags said are cancelled and those with the
     /// message's own tag replaced, all at once or, if the message is refused, not at all.
     pub(crate) fn send(
         &mut self,
         now: Duration,
-        drop: &[(FlowId, Tag)],
-        replace: bool,
+        replaces: Option<&[(FlowId, Tag)]>,
         id: FlowId,
         data: Vec<u8>,
         options: SendOptions,
         events: &mut Events,
     ) -> Result<MessageId, Refused> {
+        let (drop, replace) = (replaces.unwrap_or_default(), replaces.is_some());
         let replaced = if replace { options.tag.map(|tag| (id, tag)) } else { None };
         let room = drop.iter().copied().chain(replaced);
         if let Err(error) = self.check(id, data.len() as u64, replace, options, room) {
