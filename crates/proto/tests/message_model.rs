@@ -220,9 +220,9 @@ impl World {
     fn finish(mut self) {
         self.sim.heal();
         for _ in 0..60 {
-            for at in 0..2 {
-                for path in self.sim.connection(SIDES[at]).unwrap().paths() {
-                    self.sim.connection(SIDES[at]).unwrap().set_takes_now(path.id, true);
+            for (at, side) in SIDES.into_iter().enumerate() {
+                for path in self.sim.connection(side).unwrap().paths() {
+                    self.sim.connection(side).unwrap().set_takes_now(path.id, true);
                 }
                 self.take(at, usize::MAX);
             }
