@@ -78,7 +78,8 @@ impl Messenger {
     }
 
     /// Whether every message arrives.
-    pub(crate) fn is_reliable(self) -> bool {
+    #[cfg(feature = "peers")]
+    fn is_reliable(self) -> bool {
         !matches!(self, Self::WhimbrelUnreliable | Self::QuinnDatagrams | Self::EnetUnreliable)
     }
 
