@@ -8,9 +8,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use whimbrel::Identity;
-use whimbrel_base::{Delegation, Name, NameKind, SecretKey, UnixTime};
+use whimbrel_base::{Delegation, EndpointId, Name, NameKind, SecretKey, UnixTime};
 
 use crate::options::Globals;
 use crate::{output, places};
@@ -56,7 +56,8 @@ pub(crate) fn store_delegation(config: &Path, delegation: &Delegation) -> Result
     Ok(file)
 }
 
-/// The accepted delegation by which `key` may use `name`: for the name itself, or for its device.
+/// The accepted delegation by which `key` may use `name`: for the name itself, or for its device. One that has
+/// expired only if there is no other: it may have been renewed meanwhile.
 pub(crate) fn delegation_for(config: &Path, name: &Name, key: &SecretKey) -> Result<Option<Delegation>> {
     let now = UnixTime::from(SystemTime::now());
     let mut lapsed = None;
@@ -64,32 +65,47 @@ pub(crate) fn delegation_for(config: &Path, name: &Name, key: &SecretKey) -> Res
         if candidate.kind() == NameKind::User {
             continue;
         }
-        let file = config.join("delegations").join(candidate.as_str());
-        let text = match fs::read_to_string(&file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+        let Some(delegation) = read_delegation(&config.join("delegations").join(candidate.as_str()))? else {
+            continue;
         };
-        let delegation: Delegation =
-            text.trim().parse().with_context(|| format!("{} is damaged; accept it again", file.display()))?;
         if delegation.id() != key.id() || !delegation.covers(name) {
             continue;
         }
-        if delegation.is_expired(now) {
-            lapsed = Some(delegation);
-            continue;
+        if !delegation.is_expired(now) {
+            return Ok(Some(delegation));
         }
-        return Ok(Some(delegation));
+        lapsed = lapsed.or(Some(delegation));
     }
-    match lapsed {
-        Some(old) => bail!(
-            "the delegation of {} has expired; have its user run `whimbrel id delegate {} --to {}`",
-            old.name(),
-            old.name(),
-            key.id()
-        ),
-        None => Ok(None),
+    Ok(lapsed)
+}
+
+/// All delegations that were accepted for this key, by name.
+pub(crate) fn held(config: &Path, id: EndpointId) -> Result<Vec<Delegation>> {
+    let directory = config.join("delegations");
+    let failed = || format!("cannot read {}", directory.display());
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(failed)?,
+    };
+    let mut held = Vec::new();
+    for entry in entries {
+        let entry = entry.with_context(failed)?;
+        // What was not written to its end begins with a dot.
+        if !entry.file_name().to_string_lossy().starts_with('.') {
+            held.extend(read_delegation(&entry.path())?.filter(|delegation| delegation.id() == id));
+        }
     }
+    held.sort_by(|one, other| one.name().as_str().cmp(other.name().as_str()));
+    Ok(held)
+}
+
+fn read_delegation(file: &Path) -> Result<Option<Delegation>> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+    };
+    text.trim().parse().map(Some).with_context(|| format!("{} is damaged; accept it again", file.display()))
 }
 
 #[cfg(test)]
@@ -117,6 +133,7 @@ mod tests {
         let other: Name = "ssh.phone.user@example.org".parse().unwrap();
         assert_eq!(delegation_for(dir.path(), &other, &laptop).unwrap(), None);
         store_delegation(dir.path(), &sign(UnixTime::from_secs(1), UnixTime::from_secs(2))).unwrap();
-        assert!(delegation_for(dir.path(), &service, &laptop).is_err());
+        let lapsed = delegation_for(dir.path(), &service, &laptop).unwrap().unwrap();
+        assert!(lapsed.is_expired(now), "it may have been renewed");
     }
 }

@@ -7,6 +7,7 @@
 //! settings, usage    what the configuration file says; what is said of a wrong command line
 //! options            flags that all commands have
 //! identity, naming   who we are, and by what right we use a name
+//! devices, renewer   whom the user gave names to, and how they keep them
 //! logging            log lines
 //! manager            the service manager that started us
 //! reload             who is let in and pins, read again when it says so
@@ -27,6 +28,7 @@ mod access;
 mod commandline;
 mod commands;
 mod demo;
+mod devices;
 mod failure;
 mod files;
 mod identity;
@@ -45,6 +47,7 @@ mod places;
 mod progress;
 mod readers;
 mod reload;
+mod renewer;
 mod serving;
 mod settings;
 mod shutdown;

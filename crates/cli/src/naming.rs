@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use whimbrel::{Registered, UserError};
 use whimbrel_base::{Delegation, Name, NameKind, Record, SignedRecord, UnixTime, next_sequence};
 
@@ -20,7 +20,7 @@ pub(crate) async fn permission(network: &Network, name: &Name, quiet: bool) -> R
         return Ok(None);
     }
     if let Some(delegation) = identity::delegation_for(&places::config()?, name, &network.key)? {
-        return Ok(Some(delegation));
+        return living(network, delegation).await.map(Some);
     }
     let user = name.user();
     match network.endpoint.register_user(&user).await {
@@ -41,6 +41,37 @@ pub(crate) async fn permission(network: &Network, name: &Name, quiet: bool) -> R
         Err(error) => return Err(error).with_context(|| format!("cannot register {user}")),
     }
     Ok(None)
+}
+
+/// The delegation, or the one by which the user renewed it since it expired.
+async fn living(network: &Network, delegation: Delegation) -> Result<Delegation> {
+    if !delegation.is_expired(SystemTime::now().into()) {
+        return Ok(delegation);
+    }
+    let expired = || {
+        let (name, id) = (delegation.name(), network.id());
+        format!(
+            "the delegation of {name} has expired, and was not renewed; have its user run `whimbrel id delegate \
+             {name} --to {id}`"
+        )
+    };
+    match network.resolver()?.renewed(&delegation).await {
+        Ok(Some(new)) if !new.is_expired(SystemTime::now().into()) => {
+            identity::store_delegation(&places::config()?, &new)?;
+            Ok(new)
+        }
+        Ok(_) => bail!(expired()),
+        Err(error) if error.code().is_some() => bail!("{} ({error})", expired()),
+        Err(error) => Err(error).with_context(expired),
+    }
+}
+
+/// Keeps a delegation that the user renewed, for the next start.
+pub(crate) fn keep(delegation: &Delegation) {
+    let kept = places::config().and_then(|config| identity::store_delegation(&config, delegation));
+    if let Err(error) = kept {
+        tracing::warn!(name = %delegation.name(), %error, "cannot keep the renewed delegation");
+    }
 }
 
 /// Withdraws a name whose endpoint ends, so that nobody waits for it. Another process may have taken

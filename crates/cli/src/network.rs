@@ -9,6 +9,7 @@ use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, TicketSecret, UnixTime}
 use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
 use whimbrel_transport::{Config, Connection, ConnectionEvent, Events, ManualMonitor, Target};
 
+use crate::devices::Devices;
 use crate::failure::Failure;
 use crate::options::Globals;
 use crate::{identity, output, places};
@@ -25,6 +26,8 @@ pub(crate) struct Network {
     /// Moves the endpoint by hand, with `--address`.
     pub(crate) manual: Option<ManualMonitor>,
     pub(crate) key: SecretKey,
+    /// Whom the user gave names to, if the key is the user's.
+    pub(crate) devices: Option<Devices>,
     quiet: bool,
 }
 
@@ -47,6 +50,13 @@ pub(crate) fn pin(known: &KnownPeers, globals: &Globals) -> Result<()> {
 }
 
 impl Network {
+    /// Binds, with this user's key.
+    pub(crate) async fn of_user(globals: &Globals, wish: Wish) -> Result<Self> {
+        let identity = identity::of_user(globals)?;
+        let devices = Some(Devices::beside(&identity.file));
+        Ok(Self { devices, ..Self::start(globals, identity.key, wish).await? })
+    }
+
     /// Binds. The name service is asked when it is first needed.
     pub(crate) async fn start(globals: &Globals, key: SecretKey, wish: Wish) -> Result<Self> {
         let carriers = globals.carrier.unwrap_or(wish.config.carriers);
@@ -73,6 +83,7 @@ impl Network {
             known,
             manual,
             key,
+            devices: None,
             quiet: globals.quiet,
         })
     }

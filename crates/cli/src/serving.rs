@@ -8,7 +8,7 @@ use crate::access::{Access, Guests};
 use crate::network::{Network, Wish};
 use crate::options::Globals;
 use crate::shutdown::Shutdown;
-use crate::{identity, naming};
+use crate::{naming, renewer};
 
 /// Serves on an endpoint of this user's until that ends or the command is stopped; then the name is
 /// taken back, unless serving failed, and the endpoint is closed.
@@ -19,9 +19,10 @@ pub(crate) async fn until_stopped(
     serve: impl AsyncFnOnce(&Network) -> Result<()>,
 ) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let network = Network::start(globals, identity::of_user(globals)?.key, wish).await?;
+    let network = Network::of_user(globals, wish).await?;
     let result = tokio::select! {
         result = serve(&network) => result,
+        never = renewer::run(&network) => match never {},
         _ = shutdown.requested() => Ok(()),
     };
     if let Some(name) = name.filter(|_| result.is_ok()) {
@@ -43,7 +44,7 @@ pub(crate) async fn listen(
         Some(name) if network.has_names() || !by_ticket => {
             network.resolver()?;
             let permission = naming::permission(network, name, globals.quiet).await?;
-            ListenOptions::named(name).delegation(permission)
+            ListenOptions::named(name).delegation(permission).on_renewal(naming::keep)
         }
         Some(name) => ListenOptions::named(name).unpublished(),
         None => ListenOptions::unnamed(),

@@ -329,6 +329,8 @@ fn introductions(play: &mut Play) {
         play.word("whimbrel-delegation:…", word(&given, "whimbrel-delegation:"));
         play.run("laptop", "whimbrel id accept whimbrel-delegation:…", "");
     }
+    play.run("home", "whimbrel id devices", "laptop.ada@example.org");
+    play.run("home", "whimbrel id renew", "nothing is due");
     play.run("home", "whimbrel id revoke laptop.ada@example.org", "laptop.ada@example.org");
     let code = play.run("vps", "whimbrel names invite --domain example.org", "");
     play.word("CODE", code.lines().last().unwrap());

@@ -28,6 +28,8 @@
 //! | 8 `Invite { domain, uses, seconds }` | `Invited` | not an operator, bad terms |
 //! | 9 `Register { record, readers }` | `Registered` | those of publishing |
 //! | 10 `Find { id }` | `Record` | not found |
+//! | 11 `Renew { delegation }` | `Accepted` | those of delegations, revoked, too many names |
+//! | 12 `Renewed { name }` | `Delegation` | not found, revoked |
 //!
 //! | reply | |
 //! | --- | --- |
@@ -46,6 +48,7 @@
 //! | 7 `Admitted { domain }` | the key may register user names, of the domain if one is named |
 //! | 8 `Invited { code }` | the code of a new invitation |
 //! | 9 `Registered { seconds, lease }` | for how long the record counts from now, and its user's name is held |
+//! | 10 `Delegation { delegation }` | an encoded delegation |
 //!
 //! Whoever resumes a watch says which sequence number it saw last, and gets what is newer.
 //!
@@ -151,6 +154,17 @@ pub enum Request {
         /// The endpoint.
         id: EndpointId,
     },
+    /// Keep this delegation for the key that has the name already: only more time, so it is refused once the
+    /// name was revoked. From the user's key only.
+    Renew {
+        /// An encoded [`Delegation`](whimbrel_base::Delegation).
+        delegation: Vec<u8>,
+    },
+    /// Say the newest delegation of a name that was renewed for this key.
+    Renewed {
+        /// The device's or service's name.
+        name: Name,
+    },
 }
 
 /// What the service says.
@@ -227,6 +241,11 @@ pub enum Response {
         seconds: u32,
         /// For how many seconds from now the user's name is held for its owner without a further sign of life.
         lease: u32,
+    },
+    /// What the user renewed.
+    Delegation {
+        /// An encoded [`Delegation`](whimbrel_base::Delegation).
+        delegation: Vec<u8>,
     },
 }
 

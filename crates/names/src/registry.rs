@@ -45,6 +45,7 @@ mod access;
 mod devices;
 mod ownership;
 mod publish;
+mod renewals;
 #[cfg(test)]
 mod tests;
 mod watchers;
@@ -286,6 +287,7 @@ impl Registry {
     /// # Errors
     /// [`NamesError::Unavailable`].
     pub async fn sweep(&self, now: UnixTime) -> Result<usize, NamesError> {
+        self.store.forget_renewals(now).await?;
         let mut removed = 0;
         loop {
             let due = self.store.due(now, BATCH).await?;

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use whimbrel_base::{EndpointAddr, EndpointId, MAX_LIFETIME, Name, SignedRecord, UnixTime};
+use whimbrel_base::{Delegation, EndpointAddr, EndpointId, MAX_LIFETIME, Name, SignedRecord, UnixTime};
 use whimbrel_transport::{BoxFuture, Endpoint, ResolveError, Resolver, Watch};
 
 use crate::address::ServiceAddress;
@@ -108,6 +108,40 @@ impl NameResolver {
     /// [`AskError`] says why it is not withdrawn, or not known to be.
     pub async fn revoke(&self, record: SignedRecord) -> Result<Duration, AskError> {
         accepted(self.core.ask(Request::Revoke { record: record.encode().to_vec() }).await?)
+    }
+
+    /// Gives the service a delegation with which the user's key, this endpoint's, renews that of a device: more
+    /// time for the same key. Returns for how long it counts.
+    ///
+    /// # Errors
+    /// [`AskError::Refused`] with [`ErrorCode::Revoked`] or [`ErrorCode::DelegationSuperseded`] when the user
+    /// took the name back since; [`AskError::Unsupported`] by an older service.
+    pub async fn renew(&self, delegation: &Delegation) -> Result<Duration, AskError> {
+        accepted(self.core.ask(Request::Renew { delegation: delegation.encode() }).await?)
+    }
+
+    /// The newest delegation that the user renewed for this endpoint, in place of `present`: made by the same
+    /// key, for the same name, and ending later. `None` if there is none.
+    ///
+    /// # Errors
+    /// [`AskError`]; [`AskError::Unsupported`] by an older service.
+    pub async fn renewed(&self, present: &Delegation) -> Result<Option<Delegation>, AskError> {
+        let name = present.name().clone();
+        match self.core.ask(Request::Renewed { name }).await {
+            Ok(Response::Delegation { delegation }) => {
+                let invalid = |why: String| AskError::Invalid(why);
+                let new = Delegation::decode(&delegation).map_err(|error| invalid(error.to_string()))?;
+                new.verify().map_err(|error| invalid(error.to_string()))?;
+                let same = |it: &Delegation| (it.name().clone(), it.id(), it.issuer());
+                if same(&new) != same(present) {
+                    return Err(invalid("it is another delegation than the one to renew".to_owned()));
+                }
+                Ok((new.expires() > present.expires()).then_some(new))
+            }
+            Ok(_) => Err(AskError::unexpected()),
+            Err(error) if error.code() == Some(ErrorCode::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// What is known of who owns names.
@@ -267,6 +301,13 @@ impl Resolver for NameResolver {
 
     fn find(&self, id: EndpointId) -> BoxFuture<'_, Result<EndpointAddr, ResolveError>> {
         Box::pin(async move { Ok(self.find_endpoint(id).await?) })
+    }
+
+    fn renewed<'a>(
+        &'a self,
+        present: &'a Delegation,
+    ) -> BoxFuture<'a, Result<Option<Delegation>, ResolveError>> {
+        Box::pin(async move { Ok(NameResolver::renewed(self, present).await?) })
     }
 
     fn publish(&self, record: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>> {

@@ -11,7 +11,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 
-use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
+use whimbrel_base::{Delegation, EndpointId, Name, SignedRecord, UnixTime};
 
 use crate::admission::{CodeHash, Domain, Invitation};
 use crate::readers::Readers;
@@ -197,7 +197,30 @@ pub trait Store: Send + Sync + 'static {
         let _ = key;
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
+
+    /// Keeps a renewed delegation in place of its issuer's last one of that name, durably, and forgets those of
+    /// the issuer that have ended at `now`. False if it has [`MAX_RENEWALS`] others of this issuer, or keeps
+    /// none at all.
+    fn renew(&self, delegation: Delegation, now: UnixTime) -> Answer<'_, bool> {
+        let _ = (delegation, now);
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// The renewed delegation of a name by this issuer.
+    fn renewed<'a>(&'a self, issuer: &'a EndpointId, name: &'a Name) -> Answer<'a, Option<Delegation>> {
+        let _ = (issuer, name);
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Forgets all renewed delegations that have ended at `now`.
+    fn forget_renewals(&self, now: UnixTime) -> Answer<'_, ()> {
+        let _ = now;
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
+
+/// The most renewed delegations that a store keeps for one user's key.
+pub const MAX_RENEWALS: usize = 64;
 
 /// The most invitations that a store keeps at once.
 pub const MAX_INVITATIONS: usize = 10_000;

@@ -10,6 +10,7 @@ use self::follow::bind_error;
 use self::target::Whom;
 pub use builder::Builder;
 pub use listen::ListenOptions;
+pub(crate) use listen::OnRenewal;
 pub use target::{IntoTarget, Target};
 
 use std::fmt;
@@ -28,7 +29,7 @@ use crate::listener::Listener;
 use crate::listeners::{Access, Allow};
 use crate::locator::Locator;
 use crate::monitor::AddressSet;
-use crate::publisher::Publisher;
+use crate::publisher::{Permission, Publisher};
 use crate::report::ConnectionInfo;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
@@ -186,9 +187,9 @@ impl Endpoint {
         let arrivals = inner.listeners.add(name.clone(), access, options.ask_first);
         let arrivals = arrivals.ok_or_else(|| ListenError::InUse(shown()))?;
         let mut listener = Listener { endpoint: inner.clone(), name, arrivals, publisher: None };
+        let permission = Permission::new(options.delegation, options.renewals);
         if let (Some(name), Some(resolver)) = (published, resolver) {
-            let publisher =
-                Publisher::new(inner.clone(), resolver, name, options.delegation, options.lifetime);
+            let publisher = Publisher::new(inner.clone(), resolver, name, permission, options.lifetime);
             listener.publisher = Some(publisher.start().await?);
         }
         Ok(listener)

@@ -2,16 +2,20 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use whimbrel_base::{Delegation, MAX_LIFETIME, Name, Record, SignedRecord, UnixTime, next_sequence};
+use whimbrel_base::{MAX_LIFETIME, Name, Record, SignedRecord, UnixTime, next_sequence};
 
 use crate::endpoint_core::EndpointCore;
 use crate::error::{ListenError, ResolveError};
 use crate::monitor::AddressSet;
 use crate::resolver::Resolver;
+
+mod permission;
+
+pub(crate) use self::permission::Permission;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -25,7 +29,7 @@ pub(crate) struct Publisher {
     endpoint: Arc<EndpointCore>,
     resolver: Arc<dyn Resolver>,
     name: Name,
-    delegation: Option<Delegation>,
+    permission: Permission,
     lifetime: Duration,
     sequence: Option<u64>,
     addresses: watch::Receiver<Arc<AddressSet>>,
@@ -36,11 +40,11 @@ impl Publisher {
         endpoint: Arc<EndpointCore>,
         resolver: Arc<dyn Resolver>,
         name: Name,
-        delegation: Option<Delegation>,
+        permission: Permission,
         lifetime: Duration,
     ) -> Self {
         let addresses = endpoint.bound_watch();
-        Self { endpoint, resolver, name, delegation, lifetime, sequence: None, addresses }
+        Self { endpoint, resolver, name, permission, lifetime, sequence: None, addresses }
     }
 
     /// Publishes once, and goes on in a task of its own.
@@ -55,7 +59,7 @@ impl Publisher {
     }
 
     fn sign(&mut self) -> Result<SignedRecord, ListenError> {
-        let now = UnixTime::from(std::time::SystemTime::now());
+        let now = UnixTime::from(SystemTime::now());
         let sequence = next_sequence(self.sequence, now.as_millis());
         self.sequence = Some(sequence);
         let record = Record {
@@ -67,7 +71,7 @@ impl Publisher {
             lifetime: self.lifetime,
             revoked: false,
         };
-        Ok(SignedRecord::sign(record, &self.endpoint.key, self.delegation.clone())?)
+        Ok(SignedRecord::sign(record, &self.endpoint.key, self.permission.delegation().cloned())?)
     }
 
     /// Where the endpoint is now, as a record tells it.
@@ -88,7 +92,7 @@ impl Publisher {
         let mut told = true;
         let mut pause = FIRST_PAUSE;
         loop {
-            let wait = if told { self.lifetime / 3 } else { pause };
+            let wait = if told { self.permission.next_look(self.lifetime / 3) } else { pause };
             tokio::select! {
                 changed = self.addresses.changed() => {
                     if changed.is_err() {
@@ -112,7 +116,8 @@ impl Publisher {
                 }
                 () = tokio::time::sleep(wait) => {}
             }
-            if ends_soon(&record, self.lifetime, std::time::SystemTime::now().into()) {
+            let renewed = self.permission.renew(&*self.resolver).await;
+            if renewed || ends_soon(&record, self.lifetime, SystemTime::now().into()) {
                 match self.sign() {
                     Ok(fresh) => record = fresh,
                     Err(error) => tracing::warn!(name = %self.name, %error, "cannot sign a new record"),

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use whimbrel_base::{EndpointAddr, EndpointId, Name, SignedRecord};
+use whimbrel_base::{Delegation, EndpointAddr, EndpointId, Name, SignedRecord};
 
 use crate::error::ResolveError;
 use crate::watch::Watch;
@@ -27,5 +27,15 @@ pub trait Resolver: Send + Sync + 'static {
     /// needs no signature. By default nobody knows.
     fn find(&self, _id: EndpointId) -> BoxFuture<'_, Result<EndpointAddr, ResolveError>> {
         Box::pin(std::future::ready(Err(ResolveError::NotFound)))
+    }
+
+    /// A delegation that the user of this endpoint's name made in place of `present`, if there is one: for the
+    /// same name and key, by the same issuer, verified, and ending later. By default there is none.
+    fn renewed<'a>(
+        &'a self,
+        present: &'a Delegation,
+    ) -> BoxFuture<'a, Result<Option<Delegation>, ResolveError>> {
+        let _ = present;
+        Box::pin(std::future::ready(Ok(None)))
     }
 }

@@ -146,6 +146,25 @@ impl Endpoint {
         Ok(Delegation::sign(name.into_name()?, to, now(), now().saturating_add(lifetime), key)?)
     }
 
+    /// Gives a key that has a device's or service's name already more time, by the name service, from which the
+    /// device [takes it](crate::ListenOptions::on_renewal). Unlike a [delegation](Self::delegate) made by hand,
+    /// this never undoes a revocation: a service that knows of one refuses. Returns what was given.
+    ///
+    /// # Errors
+    /// [`UserError::Names`] with [`ErrorCode::Revoked`] or [`ErrorCode::DelegationSuperseded`] when the user took
+    /// the name back, perhaps on another machine; otherwise as [`delegate`](Self::delegate).
+    pub async fn renew(
+        &self,
+        name: impl IntoName,
+        to: EndpointId,
+        lifetime: Duration,
+    ) -> Result<Delegation, UserError> {
+        let delegation = self.delegate(name, to, lifetime)?;
+        let (names, _) = self.user_tools(delegation.name())?;
+        names.renew(&delegation).await?;
+        Ok(delegation)
+    }
+
     /// Takes a device's or service's name back from the key that has it, with the user's key, and the names of
     /// the services on a device that were met here. The name service refuses what was delegated before.
     /// Returns what was taken back.

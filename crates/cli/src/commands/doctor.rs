@@ -93,6 +93,7 @@ pub(crate) async fn run(globals: &Globals, args: Doctor) -> Result<()> {
         let how = "none is configured; names can be used with --names SERVICE, tickets without";
         findings.push(Finding::note("name service", how));
     }
+    findings.extend(delegations(globals));
     findings.push(Finding::note("relay", "none is configured; peers are reached directly"));
     let well = findings.iter().all(|finding| finding.state != State::Bad);
     if args.json {
@@ -143,6 +144,20 @@ fn file(check: &str, file: &Path, others: u32, absent: &str) -> Finding {
             Finding::note(check, format!("{shown}: {absent}"))
         }
         Err(error) => Finding::bad(check, format!("cannot look at {shown}: {error}"), "check who owns it"),
+    }
+}
+
+/// Delegations, of this user's devices and to this key, that end soon.
+fn delegations(globals: &Globals) -> Vec<Finding> {
+    // What is wrong with the key itself is a finding already.
+    let Ok(identity) = identity::of_user(globals) else { return Vec::new() };
+    let found = |text: String| match text.split_once("; ") {
+        Some((finding, remedy)) => Finding::bad("delegation", finding, remedy),
+        None => Finding::note("delegation", text),
+    };
+    match crate::commands::id::devices::warnings(&identity) {
+        Ok(warnings) => warnings.into_iter().map(found).collect(),
+        Err(error) => vec![Finding::bad("delegations", failure::line(&error), "restore that file")],
     }
 }
 

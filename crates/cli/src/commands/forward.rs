@@ -17,7 +17,7 @@ use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::sockets::{Sockets, Trouble};
 use crate::status::{About, Reporter};
-use crate::{files, identity, output, tunnel};
+use crate::{files, output, renewer, tunnel};
 
 /// After an error of accept(2), such as too many open files; earlier if a socket ends.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
@@ -55,9 +55,10 @@ pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let listener = listen(&args.listen, args.socket_mode).await?;
     let wish = Wish { config: args.paths.config(), ..Wish::default() };
-    let network = Arc::new(Network::start(globals, identity::of_user(globals)?.key, wish).await?);
+    let network = Arc::new(Network::of_user(globals, wish).await?);
     let result = tokio::select! {
         result = serve(globals, args, &network, listener) => result,
+        never = renewer::run(&network) => match never {},
         _ = shutdown.requested() => Ok(()),
     };
     network.close().await;

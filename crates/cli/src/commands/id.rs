@@ -8,10 +8,14 @@ use serde_json::json;
 use whimbrel::{Registered, UserError};
 use whimbrel_base::{Delegation, EndpointId, Name, NameKind, UnixTime};
 
+use crate::devices::Devices;
 use crate::failure::Failure;
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration};
 use crate::{identity, output, places};
+
+/// The longest time that a delegation holds.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Print this user's endpoint id; register and hand out names
 ///
@@ -23,7 +27,8 @@ Examples:
   whimbrel id
   whimbrel id register ada@example.org
   whimbrel id delegate laptop.ada@example.org --to ID   (where ada's key is)
-  whimbrel id accept whimbrel-delegation:…              (on the laptop)"))]
+  whimbrel id accept whimbrel-delegation:…              (on the laptop)
+  whimbrel id devices"))]
 pub(crate) struct Id {
     #[command(subcommand)]
     action: Option<Action>,
@@ -71,11 +76,31 @@ enum Action {
     ///
     /// For a machine that was lost. The name is withdrawn at once, and so are the services on the device;
     /// delegations that were made before no longer count. Those who let the name in with --allow lose its
-    /// connections within a second. Run it where the user's key is.
+    /// connections within a second. Run it where the user's key is; if that is on several machines, where the
+    /// name was delegated. It is remembered, and said again to a service that lost it.
     #[command(after_help = after("Example:\n  whimbrel id revoke laptop.ada@example.org"))]
     Revoke {
         /// The device's or service's name
         name: Name,
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the devices that have names of this user, and the names that this key was given
+    #[command(after_help = after("Example:\n  whimbrel id devices"))]
+    Devices {
+        /// Print a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Renew the delegations of this user's devices, once
+    ///
+    /// Gives the name service a new delegation for each device that was delegated on this machine and has less
+    /// than half of its time left; the device takes it from there. `expose`, `receive` and `forward` do so all
+    /// the time: this is for a timer where none of them runs. What was revoked is revoked again if the service
+    /// lost it.
+    #[command(after_help = after("Example:\n  whimbrel id renew"))]
+    Renew {
         /// Print a JSON object
         #[arg(long)]
         json: bool,
@@ -93,6 +118,8 @@ enum Action {
     },
 }
 
+pub(crate) mod devices;
+
 pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
     if let Some(Action::Register { user, .. }) = &args.action
         && user.kind() != NameKind::User
@@ -106,7 +133,21 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
         None if args.json => output::json(&json!({
             "id": id.to_string(), "file": identity.file, "created": identity.is_new,
         })),
-        None => output::line(id.to_string()),
+        None => {
+            output::line(id.to_string())?;
+            for warning in devices::warnings(&identity)? {
+                output::note(globals.quiet, format!("warning: {warning}"));
+            }
+            Ok(())
+        }
+        Some(Action::Devices { json }) => {
+            devices::show(&identity, json)?;
+            for warning in devices::warnings(&identity)? {
+                output::note(globals.quiet, format!("warning: {warning}"));
+            }
+            Ok(())
+        }
+        Some(Action::Renew { json }) => devices::renew(globals, identity, json).await,
         Some(Action::Register { user, invite, json }) => {
             let network = Network::start(globals, identity.key, Wish::default()).await?;
             network.resolver()?;
@@ -131,9 +172,13 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
             output::line(format!("{user} {how} {id}"))
         }
         Some(Action::Delegate { name, to, duration, json }) => {
+            if duration > LONGEST {
+                return Err(Failure::usage("a delegation holds for 365 days at most; give a shorter time"));
+            }
             let now = UnixTime::from(SystemTime::now());
             let delegation = Delegation::sign(name, to, now, now.saturating_add(duration), &identity.key)
                 .map_err(|error| Failure::usage(error.to_string()))?;
+            Devices::beside(&identity.file).delegated(&delegation)?;
             if json {
                 return output::json(&json!({
                     "delegation": delegation.to_string(), "name": delegation.name().to_string(),
@@ -148,11 +193,32 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
                     "{name} is a user's name; name the device, as in laptop.{name}"
                 )));
             }
+            let devices = Devices::beside(&identity.file);
             let network = Network::start(globals, identity.key, Wish::default()).await?;
             network.resolver()?;
+            // Before the service is asked, which may not answer. A registry that is damaged keeps nobody from
+            // revoking.
+            let noted = devices.revoke(&name);
             let revoked = network.endpoint.revoke(&name).await;
             network.close().await;
-            let revoked = revoked.with_context(|| format!("cannot revoke {name}"))?;
+            let is_known = matches!(noted, Ok(true));
+            let revoked = revoked.with_context(|| match is_known {
+                true => format!(
+                    "cannot revoke {name} yet; it is renewed no more, and `whimbrel id renew` tries again"
+                ),
+                false => format!("cannot revoke {name}"),
+            })?;
+            let noted = noted.and_then(|is_known| if is_known { Ok(()) } else { devices.remember(&name) });
+            noted.with_context(|| format!("{name} is revoked, but this could not be noted here"))?;
+            if !is_known {
+                output::note(
+                    globals.quiet,
+                    format!(
+                        "{name} was not delegated on this machine; run the same where it was, if another machine \
+                         has your key: it must not renew it"
+                    ),
+                );
+            }
             let revoked: Vec<String> = revoked.iter().map(ToString::to_string).collect();
             if json {
                 return output::json(&json!({ "revoked": revoked }));

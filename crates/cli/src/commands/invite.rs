@@ -81,7 +81,7 @@ pub(crate) async fn run_join(globals: &Globals, args: Join) -> Result<()> {
 /// Runs until done or interrupted, and closes the endpoint in order.
 async fn with_network(globals: &Globals, work: impl AsyncFnOnce(&Network) -> Result<()>) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let network = Network::start(globals, identity::of_user(globals)?.key, Wish::default()).await?;
+    let network = Network::of_user(globals, Wish::default()).await?;
     let result = tokio::select! {
         result = work(&network) => result,
         request = shutdown.requested() => Err(request.error()),
@@ -108,6 +108,9 @@ async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<(
     let met = remember(network, &mut other, theirs.user).await?;
     if let Some(device) = &args.device {
         let delegation = network.endpoint.delegate(device, other.id(), args.duration)?;
+        if let Some(devices) = &network.devices {
+            devices.delegated(&delegation)?;
+        }
         other.say(&Message::Delegation(delegation.to_string())).await?;
     }
     other.say(&Message::Done).await?;

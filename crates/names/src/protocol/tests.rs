@@ -38,6 +38,8 @@ fn request() -> impl Strategy<Value = Numbered> {
         any::<Option<u16>>().prop_map(|slot| Request::Meet { slot }),
         any::<[u8; 32]>().prop_map(|seed| Request::Find { id: SecretKey::from_bytes(&seed).id() }),
         ".{0,50}".prop_map(|code| Request::Redeem { code }),
+        bytes().prop_map(|delegation| Request::Renew { delegation }),
+        name().prop_map(|name| Request::Renewed { name }),
         (bytes(), readers()).prop_map(|(record, readers)| Request::Register { record, readers }),
         (domain(), any::<(u16, u32)>()).prop_map(|(domain, (uses, seconds))| Request::Invite {
             domain,
@@ -60,6 +62,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         domain().prop_map(|domain| Response::Admitted { domain }),
         ".{0,50}".prop_map(|code| Response::Invited { code }),
         any::<(u32, u32)>().prop_map(|(seconds, lease)| Response::Registered { seconds, lease }),
+        bytes().prop_map(|delegation| Response::Delegation { delegation }),
     ];
     prop_oneof![
         (any::<u64>(), response).prop_map(|(request, response)| Reply::Response { request, response }),

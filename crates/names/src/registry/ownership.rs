@@ -9,7 +9,7 @@ use crate::readers::Readers;
 use crate::store::{Entry, Stored};
 
 /// How far a delegation may begin in the future: clocks differ.
-const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
+pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
 /// How far a sequence number may be ahead of the clock.
 const MAX_SEQUENCE_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);

@@ -122,7 +122,10 @@ impl Registry {
             }
             let before = old.as_ref().map(|old| old.entry.readers.clone());
             let readers = readers.clone().or(before).unwrap_or_default();
-            let terms = ownership::Terms { grace: self.grace_of(name), readers: readers.clone() };
+            // What a user took back stays so for a year: machines that have not heard of it may renew it.
+            let is_taken_back = right == Right::User && record.record().revoked;
+            let grace = if is_taken_back { self.limits.user_grace } else { self.grace_of(name) };
+            let terms = ownership::Terms { grace, readers: readers.clone() };
             let new = match &old {
                 Some(old) if old.entry.record == record => {
                     Entry { readers, ..self.renewed(&old.entry, right, now) }
@@ -206,7 +209,7 @@ impl Registry {
     }
 
     /// The entry of the user of a device or service.
-    async fn user_of(&self, name: &Name) -> Result<Option<Stored>, NamesError> {
+    pub(super) async fn user_of(&self, name: &Name) -> Result<Option<Stored>, NamesError> {
         if name.kind() == NameKind::User {
             return Ok(None);
         }

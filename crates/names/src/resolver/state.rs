@@ -351,7 +351,13 @@ impl State {
             watched.begin(name, self);
         }
         self.watches = watches;
-        for (_, Asked { request, waiters, .. }) in asked {
+        for (_, Asked { request, waiters, sent }) in asked {
+            // An older service ends the connection over a request that it does not know: asked once, and no more.
+            if sent && matches!(request, Request::Renew { .. } | Request::Renewed { .. }) {
+                let unsupported = Err(AskError::Unsupported("renewal of delegations"));
+                Asked { request, waiters, sent }.answer(&unsupported);
+                continue;
+            }
             let number = self.enqueue(request);
             if let Some(asked) = self.asked.get_mut(&number) {
                 asked.waiters = waiters;

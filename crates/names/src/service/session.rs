@@ -262,6 +262,13 @@ impl Shared {
                 let terms = Terms { domain, uses, valid: Duration::from_secs(seconds.into()) };
                 self.registry.invite(peer, terms, now()).await.map(|code| Response::Invited { code })
             }
+            Request::Renew { delegation } => {
+                self.registry.renew(peer, &delegation, now()).await.map(accepted)
+            }
+            Request::Renewed { name } => {
+                let renewed = self.registry.renewal(&name, peer, now()).await;
+                renewed.map(|delegation| Response::Delegation { delegation: delegation.encode() })
+            }
             Request::Heartbeat { names } => Ok(self.heartbeat(peer, &names).await),
             // These belong to the stream, which handles them.
             Request::Watch { .. } | Request::Unwatch { .. } | Request::Meet { .. } => Ok(Response::Unwatched),

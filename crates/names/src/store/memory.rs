@@ -5,10 +5,11 @@ use std::future::ready;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
-use whimbrel_base::{EndpointId, Name, UnixTime};
+use whimbrel_base::{Delegation, EndpointId, Name, UnixTime};
 
 use super::{
-    Admitted, Answer, Changes, Cursor, Entry, MAX_INVITATIONS, Placed, Store, StoreError, Stored, Version,
+    Admitted, Answer, Changes, Cursor, Entry, MAX_INVITATIONS, MAX_RENEWALS, Placed, Store, StoreError,
+    Stored, Version,
 };
 use crate::admission::{CodeHash, Invitation};
 
@@ -29,6 +30,8 @@ struct State {
     head: u64,
     invitations: HashMap<CodeHash, Invitation>,
     admitted: HashMap<EndpointId, Vec<Admitted>>,
+    /// By issuer and name.
+    renewals: BTreeMap<(EndpointId, Name), Delegation>,
 }
 
 impl MemoryStore {
@@ -175,6 +178,28 @@ impl Store for MemoryStore {
 
     fn admissions<'a>(&'a self, key: &'a EndpointId) -> Answer<'a, Vec<Admitted>> {
         answer(Ok(self.state().admitted.get(key).cloned().unwrap_or_default()))
+    }
+
+    fn renew(&self, delegation: Delegation, now: UnixTime) -> Answer<'_, bool> {
+        let renewals = &mut self.state().renewals;
+        let issuer = delegation.issuer();
+        renewals.retain(|(of, _), known| *of != issuer || !known.is_expired(now));
+        let place = (issuer, delegation.name().clone());
+        let others = renewals.keys().filter(|key| key.0 == issuer && **key != place).count();
+        if others >= MAX_RENEWALS {
+            return answer(Ok(false));
+        }
+        renewals.insert(place, delegation);
+        answer(Ok(true))
+    }
+
+    fn renewed<'a>(&'a self, issuer: &'a EndpointId, name: &'a Name) -> Answer<'a, Option<Delegation>> {
+        answer(Ok(self.state().renewals.get(&(*issuer, name.clone())).cloned()))
+    }
+
+    fn forget_renewals(&self, now: UnixTime) -> Answer<'_, ()> {
+        self.state().renewals.retain(|_, known| !known.is_expired(now));
+        answer(Ok(()))
     }
 }
 

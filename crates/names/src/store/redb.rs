@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use redb::{Database, DatabaseError, ReadableDatabase as _};
 use tokio::sync::{mpsc, oneshot, watch};
-use whimbrel_base::{EndpointId, Name, UnixTime};
+use whimbrel_base::{Delegation, EndpointId, Name, UnixTime};
 
 use self::ahead::Ahead;
 use self::change::Change;
@@ -30,6 +30,7 @@ mod change;
 mod creation;
 mod failure;
 mod invitations;
+mod renewals;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -320,5 +321,20 @@ impl Store for RedbStore {
     fn admissions<'a>(&'a self, key: &'a EndpointId) -> Answer<'a, Vec<Admitted>> {
         let key = *key;
         self.read(move |txn| invitations::admissions(txn, &key))
+    }
+
+    fn renew(&self, delegation: Delegation, now: UnixTime) -> Answer<'_, bool> {
+        let shared = self.shared.clone();
+        blocking(move || shared.change(|txn| renewals::keep(txn, &delegation, now)))
+    }
+
+    fn renewed<'a>(&'a self, issuer: &'a EndpointId, name: &'a Name) -> Answer<'a, Option<Delegation>> {
+        let (issuer, name) = (*issuer, name.clone());
+        self.read(move |txn| renewals::find(txn, &issuer, &name))
+    }
+
+    fn forget_renewals(&self, now: UnixTime) -> Answer<'_, ()> {
+        let shared = self.shared.clone();
+        blocking(move || shared.change(|txn| renewals::forget_ended(txn, now)))
     }
 }

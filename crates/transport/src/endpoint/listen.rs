@@ -1,5 +1,7 @@
 //! How to listen.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use whimbrel_base::{Delegation, IntoName, Name, NameError, TicketSecret};
@@ -8,6 +10,22 @@ use crate::listeners::Allow;
 
 /// How long a record holds without a sign of life.
 const LIFETIME: Duration = Duration::from_secs(600);
+
+/// What is called with a delegation that was renewed.
+#[derive(Clone)]
+pub(crate) struct OnRenewal(Arc<dyn Fn(&Delegation) + Send + Sync>);
+
+impl OnRenewal {
+    pub(crate) fn call(&self, delegation: &Delegation) {
+        (self.0)(delegation);
+    }
+}
+
+impl fmt::Debug for OnRenewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnRenewal").finish_non_exhaustive()
+    }
+}
 
 /// How to listen: for a name or without one, and for whom.
 ///
@@ -24,6 +42,7 @@ pub struct ListenOptions {
     pub(super) allow: Allow,
     pub(super) secret: Option<TicketSecret>,
     pub(super) delegation: Option<Delegation>,
+    pub(super) renewals: Option<OnRenewal>,
     pub(super) lifetime: Duration,
     pub(super) publish: bool,
     pub(super) ask_first: bool,
@@ -47,6 +66,7 @@ impl ListenOptions {
             allow: Allow::Nobody,
             secret: None,
             delegation: None,
+            renewals: None,
             lifetime: LIFETIME,
             publish: true,
             ask_first: false,
@@ -71,6 +91,14 @@ impl ListenOptions {
     /// The user's permission for a device's or service's name. None is needed by the user's own key.
     pub fn delegation(mut self, delegation: Option<Delegation>) -> Self {
         self.delegation = delegation;
+        self
+    }
+
+    /// Has `keep` called with each delegation that the user made in place of the
+    /// [present](Self::delegation) one: the listener uses it from then on, and a program that is started again
+    /// needs it. `keep` must not block for long.
+    pub fn on_renewal(mut self, keep: impl Fn(&Delegation) + Send + Sync + 'static) -> Self {
+        self.renewals = Some(OnRenewal(Arc::new(keep)));
         self
     }
 

@@ -1,0 +1,136 @@
+//! `whimbrel id devices` and `whimbrel id renew`: the machines that have this user's names.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use serde_json::json;
+use whimbrel::Identity;
+use whimbrel_base::UnixTime;
+
+use crate::devices::{Device, Devices, State};
+use crate::failure::Failure;
+use crate::network::{Network, Wish};
+use crate::options::Globals;
+use crate::renewer::{self, Done, Outcome};
+use crate::{identity, output, places};
+
+/// A delegation that ends sooner should have been renewed.
+const NEAR: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+
+/// Prints the devices that were given names here, and the names that this key was given.
+pub(super) fn show(identity: &Identity, as_json: bool) -> Result<()> {
+    let now = UnixTime::from(SystemTime::now());
+    let devices = Devices::beside(&identity.file).all()?;
+    let held = identity::held(&places::config()?, identity.key.id())?;
+    if as_json {
+        let devices: Vec<_> = devices
+            .iter()
+            .map(|device| {
+                let renewed_by = (device.state == State::Renewed).then_some("this machine");
+                json!({
+                    "name": device.name.to_string(), "id": device.id.map(|id| id.to_string()),
+                    "since": device.since().as_secs(), "until": device.until().as_secs(),
+                    "lifetime": device.lifetime().as_secs(), "state": device.state,
+                    "revoked": device.state != State::Renewed, "renewed_by": renewed_by,
+                })
+            })
+            .collect();
+        let held: Vec<_> = held
+            .iter()
+            .map(|it| {
+                json!({
+                    "name": it.name().to_string(), "until": it.expires().as_secs(),
+                    "renewed_by": it.issuer().to_string(),
+                })
+            })
+            .collect();
+        return output::json(&json!({ "devices": devices, "held": held }));
+    }
+    for device in &devices {
+        let id = device.id.map_or("a key that is not known here".to_owned(), |id| id.to_string());
+        output::line(format!("{}  {id}\n      {}", device.name, state(device, now)))?;
+    }
+    for it in &held {
+        let (name, issuer) = (it.name(), it.issuer());
+        output::line(format!("{name}  this key\n      {}, renewed by {issuer}", until(it.expires(), now)))?;
+    }
+    if devices.is_empty() && held.is_empty() {
+        output::line("no device has a name of this key; give one with `whimbrel id delegate`")?;
+    }
+    Ok(())
+}
+
+fn state(device: &Device, now: UnixTime) -> String {
+    match device.state {
+        State::Renewed => format!("{}, renewed by this machine", until(device.until(), now)),
+        State::Revoked => "revoked".to_owned(),
+        State::RevokedElsewhere => "revoked on another machine, and not renewed".to_owned(),
+    }
+}
+
+/// Until when a delegation counts, in words.
+fn until(end: UnixTime, now: UnixTime) -> String {
+    let left = end.since(now).as_secs();
+    match left {
+        0 => "ended".to_owned(),
+        1..120 => format!("delegated for {left} seconds more"),
+        120..7200 => format!("delegated for {} minutes more", left / 60),
+        7200..172_800 => format!("delegated for {} hours more", left / 3600),
+        _ => format!("delegated for {} days more", left / 86_400),
+    }
+}
+
+/// What ends within two days, or has ended, each with what to do about it.
+pub(crate) fn warnings(identity: &Identity) -> Result<Vec<String>> {
+    let now = UnixTime::from(SystemTime::now());
+    let ends_soon = |end: UnixTime, lifetime: Duration| end.since(now) < NEAR.min(lifetime / 4);
+    let mut found = Vec::new();
+    for device in Devices::beside(&identity.file).all()? {
+        if device.state == State::Renewed && ends_soon(device.until(), device.lifetime()) {
+            let (name, until) = (&device.name, until(device.until(), now));
+            found.push(format!("{name} is {until}; run `whimbrel id renew`, or `whimbrel id revoke {name}`"));
+        }
+    }
+    for it in identity::held(&places::config()?, identity.key.id())? {
+        if ends_soon(it.expires(), it.expires().since(it.issued())) {
+            let (name, until) = (it.name(), until(it.expires(), now));
+            found.push(format!(
+                "{name} is {until} to this key; run `whimbrel id renew` where the user's key is"
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// Renews once what is due.
+pub(super) async fn renew(globals: &Globals, identity: Identity, as_json: bool) -> Result<()> {
+    let devices = Devices::beside(&identity.file);
+    devices.all()?;
+    let network = Network::start(globals, identity.key, Wish::default()).await?;
+    network.resolver()?;
+    let done = renewer::run_once(&network.endpoint, &devices).await;
+    network.close().await;
+    let done = done?;
+    if as_json {
+        output::json(&json!({ "done": done }))?;
+    } else {
+        done.iter().try_for_each(|done| output::line(describe(done)))?;
+        if done.is_empty() {
+            output::line("nothing is due")?;
+        }
+    }
+    if done.iter().any(|done| matches!(done.outcome, Outcome::Failed { .. })) {
+        return Err(Failure::silent(Failure::UNREACHABLE));
+    }
+    Ok(())
+}
+
+fn describe(done: &Done) -> String {
+    let name = &done.name;
+    match &done.outcome {
+        Outcome::Renewed { .. } => format!("{name}: renewed"),
+        Outcome::RevokedAgain => format!("{name}: the name service had lost its revocation; revoked again"),
+        Outcome::RevokedElsewhere => format!("{name}: revoked on another machine; not renewed any more"),
+        Outcome::Failed { error } => format!("{name}: {error}"),
+    }
+}

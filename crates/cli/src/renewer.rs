@@ -1,0 +1,150 @@
+//! Renews the delegations of this user's devices, where the user's key is.
+//!
+//! A name service that withholds a revocation keeps a lost device alive until its delegation ends, and no
+//! longer: so delegations are short, and those of devices that are not lost are renewed.
+
+use std::convert::Infallible;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use serde::Serialize;
+use whimbrel::{Endpoint, UserError};
+use whimbrel_base::{Name, UnixTime};
+use whimbrel_names::ErrorCode;
+
+use crate::devices::{Device, Devices, State};
+use crate::network::Network;
+
+/// The longest time between two looks at the registry, which other commands change.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// The shortest.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// A device whose delegation ended longer ago than this is not renewed any more: it is to be delegated by hand.
+const FORGOTTEN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// What was done about a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// The service has a new delegation for it, until then (unix seconds).
+    Renewed { until: u64 },
+    /// The service had lost its revocation, and was told again.
+    RevokedAgain,
+    /// It was revoked, or given to another key, on another machine: it is renewed no more.
+    RevokedElsewhere,
+    /// It could not be done.
+    Failed { error: String },
+}
+
+/// A device for which something was done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Done {
+    pub(crate) name: Name,
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome,
+}
+
+/// Renews what is due, and says again what was revoked if the service has forgotten it. Returns the devices
+/// for which something was done.
+///
+/// # Errors
+/// If the registry cannot be used.
+pub(crate) async fn run_once(endpoint: &Endpoint, devices: &Devices) -> Result<Vec<Done>> {
+    let mut done = Vec::new();
+    for device in devices.all()? {
+        let outcome = match device.state {
+            State::Renewed if is_due(&device, now()) => renew(endpoint, devices, &device).await?,
+            State::Revoked => revoke_again(endpoint, &device).await,
+            State::Renewed | State::RevokedElsewhere => None,
+        };
+        done.extend(outcome.map(|outcome| Done { name: device.name, outcome }));
+    }
+    Ok(done)
+}
+
+/// Renews in the background, for as long as it is polled.
+pub(crate) async fn run(network: &Network) -> Infallible {
+    let Ok(_) = network.resolver() else { return std::future::pending().await };
+    let Some(devices) = &network.devices else { return std::future::pending().await };
+    let mut told = None;
+    loop {
+        match run_once(&network.endpoint, devices).await {
+            Ok(done) => {
+                told = None;
+                done.iter().for_each(log);
+            }
+            Err(error) => {
+                let text = crate::failure::line(&error);
+                if told.as_ref() != Some(&text) {
+                    tracing::warn!(error = %text, "no device is renewed");
+                    told = Some(text);
+                }
+            }
+        }
+        let next = devices.all().unwrap_or_default().iter().map(|device| next_look(device, now())).min();
+        tokio::time::sleep(next.unwrap_or(LONGEST)).await;
+    }
+}
+
+fn log(done: &Done) {
+    let name = &done.name;
+    match &done.outcome {
+        Outcome::Renewed { until } => tracing::info!(%name, until, "renewed the delegation"),
+        Outcome::RevokedAgain => {
+            tracing::warn!(%name, "the name service had lost the revocation of this name; revoked again");
+        }
+        Outcome::RevokedElsewhere => {
+            tracing::warn!(%name, "the name was revoked on another machine; it is renewed no more");
+        }
+        Outcome::Failed { error } => tracing::warn!(%name, error, "cannot renew the delegation yet"),
+    }
+}
+
+async fn renew(endpoint: &Endpoint, devices: &Devices, device: &Device) -> Result<Option<Outcome>> {
+    let Some(id) = device.id else { return Ok(None) };
+    match endpoint.renew(&device.name, id, device.lifetime()).await {
+        Ok(delegation) => {
+            let until = delegation.expires().as_secs();
+            Ok(devices.renewed(&delegation)?.then_some(Outcome::Renewed { until }))
+        }
+        Err(UserError::Names(error))
+            if matches!(error.code(), Some(ErrorCode::Revoked | ErrorCode::DelegationSuperseded)) =>
+        {
+            devices.revoked_elsewhere(device)?;
+            Ok(Some(Outcome::RevokedElsewhere))
+        }
+        Err(error) => Ok(Some(Outcome::Failed { error: error.to_string() })),
+    }
+}
+
+async fn revoke_again(endpoint: &Endpoint, device: &Device) -> Option<Outcome> {
+    let known = endpoint.names()?.lookup_record(&device.name).await;
+    if known.is_err_and(|error| error.code() == Some(ErrorCode::Revoked)) {
+        return None;
+    }
+    Some(match endpoint.revoke(&device.name).await {
+        Ok(_) => Outcome::RevokedAgain,
+        Err(error) => Outcome::Failed { error: error.to_string() },
+    })
+}
+
+/// Whether less than half of the delegation's time is left.
+fn is_due(device: &Device, now: UnixTime) -> bool {
+    let is_forgotten = now.since(device.until()) > FORGOTTEN;
+    device.until().since(now) < device.lifetime() / 2 && !is_forgotten
+}
+
+/// How long to wait for the next look, as far as this device goes.
+fn next_look(device: &Device, now: UnixTime) -> Duration {
+    if device.state != State::Renewed || now.since(device.until()) > FORGOTTEN {
+        return LONGEST;
+    }
+    let (left, half) = (device.until().since(now), device.lifetime() / 2);
+    // If it is due already, the service was not reached.
+    let next = if left > half { left.saturating_sub(half) } else { left / 8 };
+    next.clamp(SHORTEST, LONGEST)
+}
+
+fn now() -> UnixTime {
+    SystemTime::now().into()
+}
