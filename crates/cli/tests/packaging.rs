@@ -121,6 +121,8 @@ fn the_debian_package_holds_the_program_and_all_that_belongs_to_it() {
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-expose@.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-forward@.service"),
+        ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-renew.service"),
+        ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-renew.timer"),
         ("-rw-r--r--", "./usr/share/man/man1/whimbrel.1.gz"),
         ("-rw-r--r--", "./usr/share/man/man1/whimbrel-names-serve.1.gz"),
         ("-rw-r--r--", "./usr/share/bash-completion/completions/whimbrel"),

@@ -92,6 +92,7 @@ impl Publisher {
         let mut told = true;
         let mut pause = FIRST_PAUSE;
         loop {
+            let mut renewed = false;
             let wait = if told { self.permission.next_look(self.lifetime / 3) } else { pause };
             tokio::select! {
                 changed = self.addresses.changed() => {
@@ -114,9 +115,15 @@ impl Publisher {
                         continue;
                     }
                 }
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(wait) => {
+                    let mut addresses = self.addresses.clone();
+                    tokio::select! {
+                        new = self.permission.renew(&*self.resolver) => renewed = new,
+                        // That cannot wait for an answer.
+                        _ = addresses.changed() => continue,
+                    }
+                }
             }
-            let renewed = self.permission.renew(&*self.resolver).await;
             if renewed || ends_soon(&record, self.lifetime, SystemTime::now().into()) {
                 match self.sign() {
                     Ok(fresh) => record = fresh,

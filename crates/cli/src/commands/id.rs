@@ -9,13 +9,21 @@ use whimbrel::{Registered, UserError};
 use whimbrel_base::{Delegation, EndpointId, Name, NameKind, UnixTime};
 
 use crate::devices::Devices;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration};
 use crate::{identity, output, places};
 
 /// The longest time that a delegation holds.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Refuses to delegate for longer than [`LONGEST`].
+pub(crate) fn check_time(duration: Duration) -> Result<()> {
+    if duration > LONGEST {
+        return Err(Failure::usage("a delegation holds for 365 days at most; give a shorter time"));
+    }
+    Ok(())
+}
 
 /// Print this user's endpoint id; register and hand out names
 ///
@@ -65,8 +73,10 @@ enum Action {
         /// The other machine's endpoint id, as `whimbrel id` prints it there
         #[arg(long, value_name = "ID")]
         to: EndpointId,
-        /// How long it holds: a number and s, m, h or d
-        #[arg(long = "for", value_name = "TIME", default_value = "365d", value_parser = duration)]
+        /// How long it holds, 365d at most: a number and s, m, h or d
+        ///
+        /// Commands that run where the user's key is renew it (`whimbrel id renew`). Give it longer if none does.
+        #[arg(long = "for", value_name = "TIME", default_value = "7d", value_parser = duration)]
         duration: Duration,
         /// Print a JSON object
         #[arg(long)]
@@ -135,7 +145,9 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
         })),
         None => {
             output::line(id.to_string())?;
-            for warning in devices::warnings(&identity)? {
+            // The id is said whatever is wrong beside it.
+            let warnings = devices::warnings(&identity).unwrap_or_else(|error| vec![failure::line(&error)]);
+            for warning in warnings {
                 output::note(globals.quiet, format!("warning: {warning}"));
             }
             Ok(())
@@ -172,9 +184,7 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
             output::line(format!("{user} {how} {id}"))
         }
         Some(Action::Delegate { name, to, duration, json }) => {
-            if duration > LONGEST {
-                return Err(Failure::usage("a delegation holds for 365 days at most; give a shorter time"));
-            }
+            check_time(duration)?;
             let now = UnixTime::from(SystemTime::now());
             let delegation = Delegation::sign(name, to, now, now.saturating_add(duration), &identity.key)
                 .map_err(|error| Failure::usage(error.to_string()))?;

@@ -9,6 +9,7 @@ use whimbrel::{Registered, UserError};
 use whimbrel_base::{Name, NameKind};
 use whimbrel_names::{Code, Origin};
 
+use crate::commands::id::check_time;
 use crate::failure::Failure;
 use crate::meeting::{self, Acquaintance, Message, Purpose};
 use crate::network::{Network, Wish};
@@ -33,8 +34,8 @@ pub(crate) struct Invite {
     /// Give the other machine this device's or service's name
     #[arg(long, value_name = "NAME", conflicts_with = "as")]
     device: Option<Name>,
-    /// How long the other machine may use the name: a number and s, m, h or d
-    #[arg(long = "for", value_name = "TIME", default_value = "365d", value_parser = duration, requires = "device")]
+    /// How long the other machine may use the name unless it is renewed: a number and s, m, h or d
+    #[arg(long = "for", value_name = "TIME", default_value = "7d", value_parser = duration, requires = "device")]
     duration: Duration,
     /// Print JSON objects: one with the code, one with the result
     #[arg(long)]
@@ -70,6 +71,7 @@ pub(crate) async fn run(globals: &Globals, args: Invite) -> Result<()> {
             "{device} is a user's name; name a device, as in laptop.{device}"
         )));
     }
+    check_time(args.duration)?;
     with_network(globals, async |network| invite(globals, &args, network).await).await
 }
 

@@ -85,6 +85,8 @@ pub(super) struct Terms {
     /// How long the name stays its owner's after the record expired.
     pub(super) grace: Duration,
     pub(super) readers: Readers,
+    /// When the last delegation was made that the service handed out itself.
+    pub(super) renewed: UnixTime,
 }
 
 /// The entry of a record that was accepted at `now`.
@@ -98,7 +100,7 @@ pub(super) fn entry(
     let before = old.map_or(UnixTime::default(), |old| old.granted);
     let granted = match right {
         Right::Own => UnixTime::default(),
-        Right::User => before.max(now),
+        Right::User => before.max(now).max(terms.renewed),
         Right::Delegated { issued, .. } => before.max(issued),
     };
     let expires = expiry(&record, right, now);

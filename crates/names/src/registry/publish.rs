@@ -13,6 +13,9 @@ use crate::store::{Entry, Stored};
 /// How often the lease of a user's name is written anew.
 const KEEP_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// What was given at a time is taken back just after it.
+const INSTANT: Duration = Duration::from_millis(1);
+
 /// What is to be taken in.
 pub struct Publication<'a> {
     /// The encoded record.
@@ -125,7 +128,17 @@ impl Registry {
             // What a user took back stays so for a year: machines that have not heard of it may renew it.
             let is_taken_back = right == Right::User && record.record().revoked;
             let grace = if is_taken_back { self.limits.user_grace } else { self.grace_of(name) };
-            let terms = ownership::Terms { grace, readers: readers.clone() };
+            // What was renewed ahead of our clock is taken back with the rest.
+            let renewed = match right {
+                Right::User => self
+                    .store
+                    .renewed(&peer, name)
+                    .await?
+                    .map(|renewed| renewed.issued().saturating_add(INSTANT)),
+                Right::Own | Right::Delegated { .. } => None,
+            };
+            let terms =
+                ownership::Terms { grace, readers: readers.clone(), renewed: renewed.unwrap_or_default() };
             let new = match &old {
                 Some(old) if old.entry.record == record => {
                     Entry { readers, ..self.renewed(&old.entry, right, now) }

@@ -11,6 +11,7 @@ mod bounds;
 mod devices;
 mod lifetimes;
 mod readers;
+mod renewals;
 mod watching;
 
 /// 2023-11-14.
