@@ -148,3 +148,54 @@ fn next_look(device: &Device, now: UnixTime) -> Duration {
 fn now() -> UnixTime {
     SystemTime::now().into()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use whimbrel_base::{Delegation, SecretKey};
+
+    use super::*;
+
+    const WEEK: u64 = 604_800;
+    const START: u64 = 1_700_000_000;
+
+    /// A device that was delegated for a week.
+    fn device(revoked: bool) -> Device {
+        let folder = tempfile::tempdir().unwrap();
+        let devices = Devices::beside(&folder.path().join("identity"));
+        let (key, name) =
+            (SecretKey::from_bytes(&[1; 32]), "laptop.ada@example.org".parse::<Name>().unwrap());
+        let (from, to) = (UnixTime::from_secs(START), UnixTime::from_secs(START + WEEK));
+        devices.delegated(&Delegation::sign(name.clone(), key.id(), from, to, &key).unwrap()).unwrap();
+        if revoked {
+            devices.revoke(&name).unwrap();
+        }
+        devices.all().unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_delegation_is_due_in_its_second_half_and_for_a_month_behind_its_end() {
+        let device = device(false);
+        let month = 30 * 86_400;
+        for (after, due) in [
+            (0, false),
+            (WEEK / 2, false),
+            (WEEK / 2 + 1, true),
+            (WEEK, true),
+            (WEEK + month, true),
+            (WEEK + month + 1, false),
+        ] {
+            assert_eq!(is_due(&device, UnixTime::from_secs(START + after)), due, "{after}");
+        }
+    }
+
+    #[test]
+    fn the_next_look_is_when_it_is_due_and_within_an_hour() {
+        let look = |device: &Device, after| next_look(device, UnixTime::from_secs(START + after)).as_secs();
+        let (renewed, revoked) = (device(false), device(true));
+        let after = [0, WEEK / 2 - 100, WEEK / 2, WEEK - 800, WEEK - 1, WEEK + 86_400 * 31];
+        let looks: Vec<_> = after.into_iter().map(|after| look(&renewed, after)).collect();
+        assert_eq!(looks, [3600, 100, 3600, 100, 1, 3600]);
+        assert_eq!(look(&revoked, WEEK - 1), 3600);
+    }
+}

@@ -104,6 +104,9 @@ impl Link {
             Ok(outcome) => outcome,
             Err(error) => {
                 let reason = session.connection.close_reason();
+                if reason.as_ref().is_some_and(|reason| reason.code == CloseCode::PROTOCOL) {
+                    self.core.broken_off();
+                }
                 let why = reason.map_or_else(|| error.to_string(), |reason| reason.to_string());
                 Outcome::Lost { why, answered: session.answered }
             }

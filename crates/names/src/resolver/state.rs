@@ -245,6 +245,17 @@ impl Core {
         self.state().begin_session();
     }
 
+    /// The service ended the connection over something that it does not know: it is of an older version. What it
+    /// may not know is not asked again.
+    pub(super) fn broken_off(&self) {
+        let mut state = self.state();
+        let unknown = state.asked.extract_if(.., |_, asked| {
+            asked.sent && matches!(asked.request, Request::Renew { .. } | Request::Renewed { .. })
+        });
+        let unsupported = Err(AskError::Unsupported("renewal of delegations"));
+        unknown.for_each(|(_, asked)| asked.answer(&unsupported));
+    }
+
     /// Appends what is to be written, if `bytes` is empty; true if it isn't then.
     pub(super) fn fill(&self, bytes: &mut Vec<u8>) -> bool {
         if bytes.is_empty() {
@@ -351,13 +362,7 @@ impl State {
             watched.begin(name, self);
         }
         self.watches = watches;
-        for (_, Asked { request, waiters, sent }) in asked {
-            // An older service ends the connection over a request that it does not know: asked once, and no more.
-            if sent && matches!(request, Request::Renew { .. } | Request::Renewed { .. }) {
-                let unsupported = Err(AskError::Unsupported("renewal of delegations"));
-                Asked { request, waiters, sent }.answer(&unsupported);
-                continue;
-            }
+        for (_, Asked { request, waiters, .. }) in asked {
             let number = self.enqueue(request);
             if let Some(asked) = self.asked.get_mut(&number) {
                 asked.waiters = waiters;

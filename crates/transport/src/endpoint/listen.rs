@@ -16,6 +16,10 @@ const LIFETIME: Duration = Duration::from_secs(600);
 pub(crate) struct OnRenewal(Arc<dyn Fn(&Delegation) + Send + Sync>);
 
 impl OnRenewal {
+    pub(crate) fn new(keep: impl Fn(&Delegation) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(keep))
+    }
+
     pub(crate) fn call(&self, delegation: &Delegation) {
         (self.0)(delegation);
     }
@@ -98,7 +102,7 @@ impl ListenOptions {
     /// [present](Self::delegation) one: the listener uses it from then on, and a program that is started again
     /// needs it. `keep` must not block for long.
     pub fn on_renewal(mut self, keep: impl Fn(&Delegation) + Send + Sync + 'static) -> Self {
-        self.renewals = Some(OnRenewal(Arc::new(keep)));
+        self.renewals = Some(OnRenewal::new(keep));
         self
     }
 

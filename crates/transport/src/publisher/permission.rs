@@ -97,3 +97,105 @@ fn lifetime(delegation: &Delegation) -> Duration {
 fn now() -> UnixTime {
     SystemTime::now().into()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use whimbrel_base::{Name, SecretKey, SignedRecord};
+
+    use super::*;
+    use crate::error::ResolveError;
+    use crate::resolver::BoxFuture;
+    use crate::watch::Watch;
+
+    fn delegation(begun: u64, left: u64) -> Delegation {
+        let (user, device) = (SecretKey::from_bytes(&[1; 32]), SecretKey::from_bytes(&[2; 32]).id());
+        let now = now().as_secs();
+        let (from, to) = (UnixTime::from_secs(now - begun), UnixTime::from_secs(now + left));
+        Delegation::sign("laptop.ada@example.org".parse().unwrap(), device, from, to, &user).unwrap()
+    }
+
+    /// Knows one renewed delegation, if any, and counts who asks.
+    #[derive(Default)]
+    struct Service {
+        new: Option<Delegation>,
+        asked: AtomicUsize,
+    }
+
+    impl Resolver for Service {
+        fn lookup<'a>(&'a self, _: &'a Name) -> BoxFuture<'a, Result<SignedRecord, ResolveError>> {
+            Box::pin(std::future::ready(Err(ResolveError::NotFound)))
+        }
+
+        fn watch(&self, _: &Name) -> Watch<Option<SignedRecord>> {
+            unimplemented!("nobody watches here")
+        }
+
+        fn publish(&self, _: SignedRecord) -> BoxFuture<'_, Result<(), ResolveError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn renewed<'a>(
+            &'a self,
+            _: &'a Delegation,
+        ) -> BoxFuture<'a, Result<Option<Delegation>, ResolveError>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            Box::pin(std::future::ready(Ok(self.new.clone())))
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_is_asked_while_more_than_half_of_the_time_is_left() {
+        let service = Service::default();
+        let mut permission = Permission::new(Some(delegation(100, 200)), None);
+        assert!(!permission.renew(&service).await);
+        assert!(!Permission::new(None, None).renew(&service).await);
+        assert_eq!(service.asked.load(Ordering::Relaxed), 0);
+        let next = permission.next_look(Duration::from_secs(200));
+        assert!((49..=50).contains(&next.as_secs()), "{next:?}");
+        let idle = Duration::from_secs(10);
+        assert_eq!(permission.next_look(idle), idle);
+        assert_eq!(Permission::new(None, None).next_look(idle), idle);
+    }
+
+    #[tokio::test]
+    async fn a_newer_delegation_is_used_and_kept() {
+        let new = delegation(0, 604_800);
+        let service = Service { new: Some(new.clone()), ..Service::default() };
+        let kept = Arc::new(AtomicUsize::new(0));
+        let counted = kept.clone();
+        let keep = OnRenewal::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let mut permission = Permission::new(Some(delegation(200, 100)), Some(keep));
+        assert!(permission.renew(&service).await);
+        assert_eq!(permission.delegation(), Some(&new));
+        assert_eq!(kept.load(Ordering::Relaxed), 1);
+        assert!(!permission.renew(&service).await, "the new one has time");
+        assert_eq!(service.asked.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_service_without_a_newer_one_is_asked_now_and_then_and_a_near_end_is_said() {
+        let service = Service::default();
+        let mut permission = Permission::new(Some(delegation(604_800, 86_400)), None);
+        for _ in 0..3 {
+            assert!(!permission.renew(&service).await);
+        }
+        assert_eq!(service.asked.load(Ordering::Relaxed), 1);
+        assert!(permission.warned.is_some());
+        let mut far = Permission::new(Some(delegation(604_800, 4 * 86_400)), None);
+        assert!(!far.renew(&service).await);
+        assert!(far.looked.is_some() && far.warned.is_none());
+    }
+
+    #[test]
+    fn pauses_shrink_towards_the_end() {
+        for (left, expected) in [(1_000_000, 3600), (800, 100), (4, 1), (0, 1)] {
+            assert_eq!(pause(Duration::from_secs(left)), Duration::from_secs(expected));
+        }
+    }
+}
