@@ -141,6 +141,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_mode_is_read_by_its_name_and_by_no_other() {
+        for mode in [HandoverMode::Full, HandoverMode::Backup, HandoverMode::Single] {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        for name in ["", "Full", "singl", "backup "] {
+            assert_eq!(name.parse::<HandoverMode>(), Err(UnknownMode(name.to_owned())));
+        }
+    }
+
+    #[test]
     fn both_sides_agree_in_whatever_order_they_hear() {
         let (mut client, mut server) = (Agreed::unsaid(0), Agreed::unsaid(0));
         client.state(1, Side::Client);

@@ -9,7 +9,9 @@ use simulation::carrier::End;
 use simulation::rng::Rng;
 use simulation::tcp::Link;
 use simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
-use whimbrel_proto::{Config, Event, HandoverMode, PathId, PathState, Priority, SchedulerKind, Side};
+use whimbrel_proto::{
+    Config, Event, HandoverMode, PathId, PathState, Priority, SchedulerKind, Side, StreamId,
+};
 
 fn full() -> Options {
     with(HandoverMode::Full, SchedulerKind::EarliestArrival)
@@ -450,4 +452,49 @@ fn join_over_a_link_that_fails_towards_the_client(handover: HandoverMode, from: 
         assert!(!sim.events(side).contains(&suspect), "{side:?} gave up what works");
     }
     gap.max(sim.now - last)
+}
+
+/// A connection with a stream, over one path. The client opens a second one, over which nothing comes from
+/// the server: it has heard the JOIN, and nothing of its own was acknowledged there.
+fn beside_a_path_not_answered(options: Options, priority: Priority) -> (Sim, StreamId) {
+    let link = Link::new(10, 100);
+    let mut sim = Sim::over(options, &[link]);
+    sim.client.set_priority(PathId(0), priority);
+    let id = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, id, 1000);
+    sim.advance(secs(1));
+    sim.server_accepts();
+    sim.dial_over(link);
+    sim.cut_direction(1, Side::Server);
+    sim.advance(ms(80));
+    assert_eq!(sim.server().paths().len(), 2, "{}", sim.report());
+    (sim, id)
+}
+
+/// A backup path that works carries control frames until the normal path beside it has shown that it does.
+#[test]
+fn control_frames_stay_on_a_backup_path_that_works_until_the_new_path_is_answered() {
+    let (mut sim, id) = beside_a_path_not_answered(full(), Priority::Backup);
+    sim.reset(Side::Server, id);
+    let start = sim.now;
+    assert!(sim.run_until(secs(20), |sim| {
+        sim.read(Side::Client, id, 1000);
+        sim.client_app.streams[&id].saw_reset
+    }));
+    assert!(sim.now - start < ms(100), "half a round trip, and not {:?}", sim.now - start);
+}
+
+/// In mode `single` the newest path is meant to take over: control frames may go on it before anything was
+/// acknowledged there.
+#[test]
+fn control_frames_go_on_the_newest_path_of_mode_single_before_it_is_answered() {
+    let single = with(HandoverMode::Single, SchedulerKind::EarliestArrival);
+    let (mut sim, id) = beside_a_path_not_answered(single, Priority::Normal);
+    let (now, newest) = (sim.now, PathId(1));
+    let mut out = Vec::new();
+    sim.server().poll_transmit(now, newest, &mut out);
+    assert!(out.is_empty(), "nothing is to be said yet");
+    sim.reset(Side::Server, id);
+    sim.server().poll_transmit(now, newest, &mut out);
+    assert!(!out.is_empty());
 }

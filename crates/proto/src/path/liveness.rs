@@ -146,6 +146,18 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_fell_silent_in_the_first_half_of_the_wait_is_not_heard_any_more() {
+        let start = Instant::now();
+        let mut liveness = Liveness::new(start);
+        liveness.hear(start + ms(50));
+        liveness.note_direction(ms(100));
+        assert!(liveness.revives_by_hearing(), "half of the wait is not more than half");
+        liveness.hear(start + ms(51));
+        liveness.note_direction(ms(100));
+        assert!(!liveness.revives_by_hearing());
+    }
+
+    #[test]
     fn a_path_that_retires_is_waited_for_longer_when_only_the_peer_has_to_finish() {
         let start = Instant::now();
         let mut liveness = Liveness::new(start);
