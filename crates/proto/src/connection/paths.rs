@@ -132,7 +132,7 @@ impl Connection {
     pub(super) fn accept_open(&mut self, open: &Open, now: Instant) {
         self.paths.insert(open.path, Path::new(First::Accept, now, None, u64::MAX));
         self.contact.attached();
-        self.contact.made();
+        self.note_reached(now);
         for report in &open.lost {
             // Nothing can have been received from paths that came before the connection.
             self.answer_unseen(report.path);
@@ -194,7 +194,7 @@ impl Connection {
     fn add_server_path(&mut self, now: Instant, id: PathId, first: First, lost: &[PathReport]) {
         self.paths.insert(id, Path::new(first, now, None, u64::MAX));
         self.contact.attached();
-        self.contact.made();
+        self.note_reached(now);
         let live = self.paths.iter().filter(|(_, p)| p.is_live());
         let mut live: Vec<PathId> = live.map(|(id, _)| id).collect();
         live.truncate(live.len().saturating_sub(MAX_PATHS));
@@ -271,8 +271,9 @@ impl Connection {
     fn requeue(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.copies.clear();
-            let contents = path.outgoing.give_back();
+            let (contents, flying) = (path.outgoing.give_back(), path.datagrams.give_up());
             self.put_back(contents);
+            self.datagrams_lost(&flying);
         }
     }
 
@@ -298,6 +299,11 @@ impl Connection {
 
     /// Has what a lost segment said be said again. Stream data is left alone.
     fn mark(&mut self, content: &Content) {
+        if let Content::Datagrams(id) = content
+            && let Some(path) = self.paths.get_mut(*id).filter(|path| path.is_live())
+        {
+            path.datagrams.owe_now();
+        }
         self.path_marks.mark(content);
         self.session.mark(content);
     }
@@ -366,7 +372,7 @@ impl Connection {
         if !path.answer(now) {
             return Err(ProtocolError::Unexpected("second answer"));
         }
-        self.contact.made();
+        self.note_reached(now);
         for report in lost {
             self.learn_final(now, *report);
         }
@@ -421,7 +427,7 @@ impl Connection {
     /// A path stopped working.
     fn note_contact(&mut self, now: Instant) {
         if !self.has_active_path() {
-            self.contact.lost(now);
+            self.note_out_of_reach(now);
         }
     }
 
