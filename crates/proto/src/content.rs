@@ -40,6 +40,9 @@ pub(crate) enum Content {
     Handover,
     Close,
     CloseAck,
+    Suspend,
+    /// The claim of a server that was read back.
+    Resumed,
     /// The answer to OPEN: its acknowledgement shows that the client knows the secret.
     Accept,
 }

@@ -106,6 +106,10 @@ impl CloseCode {
     pub const VERSION: Self = Self(0xe);
     /// The stream's handle was dropped before its end.
     pub const STREAM_DROPPED: Self = Self(0xf);
+    /// Another copy of this side was read back, and has the connection.
+    pub const SUPERSEDED: Self = Self(0x10);
+    /// This side was written down, to go on elsewhere.
+    pub const SUSPENDED: Self = Self(0x11);
     /// The first code that belongs to the application.
     pub const APPLICATION: Self = Self(0x100);
 
@@ -133,6 +137,8 @@ impl CloseCode {
             Self::EVICTED => "given up to make room",
             Self::VERSION => "no common protocol version",
             Self::STREAM_DROPPED => "stream dropped before its end",
+            Self::SUPERSEDED => "superseded: another copy of this side has the connection",
+            Self::SUSPENDED => "suspended, to go on elsewhere",
             _ => return None,
         })
     }

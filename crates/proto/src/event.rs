@@ -76,6 +76,12 @@ pub enum Event {
     HandoverChanged(HandoverMode),
     /// A path's priority changed by the peer's word.
     PriorityChanged(PathId, Priority),
+    /// The peer was written down: it has no path, and is not missing, until it is read back.
+    PeerSuspended,
+    /// The peer is back, perhaps as another copy somewhere else.
+    PeerResumed,
+    /// The peer knows that this side leaves.
+    SuspendHeard,
     /// The connection is over.
     Closed {
         /// By whom.

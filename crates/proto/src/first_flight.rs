@@ -1,7 +1,7 @@
 //! The first frame on a fresh path, read before it is known which connection the path belongs to.
 
 use crate::error::{CloseCode, DecodeError};
-use crate::frame::{self, Frame, Join, Open};
+use crate::frame::{self, Frame, Join, Open, Resume};
 use crate::varint::Reader;
 
 /// What a client wants with a fresh path.
@@ -11,17 +11,20 @@ pub enum FirstFlight {
     Open(Open),
     /// One more path for a connection that exists.
     Join(Join),
+    /// The same, from a client that was written down and read back.
+    Resume(Resume),
 }
 
 impl FirstFlight {
     /// Reads the first frame of a path's first segment (without its length).
     ///
     /// # Errors
-    /// [`DecodeError`] if it is malformed or neither OPEN nor JOIN.
+    /// [`DecodeError`] if it is malformed or neither OPEN, JOIN nor RESUME.
     pub fn decode(segment: &[u8]) -> Result<Self, DecodeError> {
         match frame::decode(&mut Reader::new(segment))? {
             Some(Frame::Open(open)) => Ok(Self::Open(open)),
             Some(Frame::Join(join)) => Ok(Self::Join(join)),
+            Some(Frame::Resume(resume)) => Ok(Self::Resume(resume)),
             _ => Err(DecodeError::Invalid("first frame")),
         }
     }

@@ -15,8 +15,9 @@ use whimbrel_base::ConnectionId;
 
 use crate::error::CloseCode;
 use crate::handover::{HandoverMode, Priority};
-use crate::ids::{PathId, StreamId};
+use crate::ids::{PathId, Side, StreamId};
 use crate::params::Params;
+use crate::secret::Claim;
 
 pub use decode::decode;
 pub(crate) use decode::{Step, step};
@@ -63,6 +64,9 @@ pub(crate) mod kind {
     pub(crate) const SKIP: u64 = 0x34;
     pub(crate) const MAX_MESSAGES: u64 = 0x36;
     pub(crate) const DATAGRAMS: u64 = 0x40;
+    pub(crate) const SUSPEND: u64 = 0x38;
+    pub(crate) const RESUME: u64 = 0x3a;
+    pub(crate) const RESUMED: u64 = 0x3c;
     pub(crate) const PING: u64 = 0x21;
     pub(crate) const ADDRESSES: u64 = 0x23;
     pub(crate) const PATH_PRIORITY: u64 = 0x25;
@@ -108,6 +112,42 @@ pub struct Join {
     pub lost: Vec<PathReport>,
 }
 
+/// The first frame of a path of a client that was written down and read back: JOIN, and a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resume {
+    /// The connection that the path belongs to.
+    pub connection: ConnectionId,
+    /// The path's number, never used before.
+    pub path: PathId,
+    /// How often this client was read back.
+    pub generation: u64,
+    /// What tells this copy of the client from others.
+    pub nonce: [u8; 32],
+    /// Proof of the connection secret.
+    pub proof: [u8; 32],
+    /// What was received on paths that are gone.
+    pub lost: Vec<PathReport>,
+}
+
+impl Resume {
+    pub(crate) fn claim(&self) -> Claim {
+        Claim { side: Side::Client, generation: self.generation, nonce: self.nonce }
+    }
+}
+
+/// The answer of a server that was written down and read back: JOINED, and a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resumed {
+    /// How often this server was read back.
+    pub generation: u64,
+    /// What tells this copy of the server from others.
+    pub nonce: [u8; 32],
+    /// Proof of the connection secret.
+    pub proof: [u8; 32],
+    /// What was received on paths that are gone.
+    pub lost: Vec<PathReport>,
+}
+
 /// One decoded frame; byte strings borrow from the segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'a> {
@@ -129,6 +169,12 @@ pub enum Frame<'a> {
         /// What was received on paths that are gone.
         lost: Vec<PathReport>,
     },
+    /// Adds a path, and claims the connection for this copy of the client.
+    Resume(Resume),
+    /// Answers JOIN or RESUME, and claims the connection for this copy of the server.
+    Resumed(Resumed),
+    /// The sender, of this generation, will have no path until it is read back.
+    Suspend(u64),
     /// Answers OPEN or JOIN: no.
     Refuse {
         /// Why.

@@ -89,7 +89,7 @@ pub use scheduler::{SchedulerKind, UnknownScheduler};
 
 // What stands before a connection is found or made.
 pub use first_flight::{FirstFlight, refusal};
-pub use frame::{Join, Open, PathReport};
+pub use frame::{Join, Open, PathReport, Resume, Resumed};
 
 /// The protocol's inner parts, for fuzzers and for tests that speak it by hand. What is here may change at
 /// any time.

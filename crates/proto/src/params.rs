@@ -32,6 +32,7 @@ const NOTICE_ADDRESS: u64 = 0x07;
 const RETIRE: u64 = 0x08;
 const MESSAGES: u64 = 0x0a;
 const TICKET_PROOF: u64 = 0x0c;
+const SUSPEND: u64 = 0x0e;
 const DATAGRAMS: u64 = 0x10;
 
 /// What one side states about itself.
@@ -56,6 +57,8 @@ pub struct Params {
     pub notice_addresses: Vec<SocketAddr>,
     /// Understands RETIRE, and that a connection may be opened over several paths at once.
     pub retire: bool,
+    /// Understands SUSPEND, and knows the copies of a side that was written down and read back from each other.
+    pub suspend: bool,
     /// Credit for messages (see [`MESSAGE_WINDOW`](crate::MESSAGE_WINDOW)); half of it is the largest message
     /// that is taken. 0: messages are not understood, or not wanted.
     pub messages: u64,
@@ -75,6 +78,7 @@ impl Default for Params {
             ticket_proof: None,
             notice_addresses: Vec::new(),
             retire: true,
+            suspend: true,
             messages: 0,
             datagrams: true,
         }
@@ -90,6 +94,7 @@ impl Params {
             max_stream_data: EARLY_DATA_WINDOW,
             max_streams: EARLY_STREAMS,
             retire: false,
+            suspend: false,
             datagrams: false,
             ..Self::default()
         }
@@ -144,6 +149,10 @@ impl Params {
             varint::write(out, RETIRE);
             varint::write(out, 0);
         }
+        if self.suspend {
+            varint::write(out, SUSPEND);
+            varint::write(out, 0);
+        }
         if self.messages > 0 {
             number(out, MESSAGES, self.messages);
         }
@@ -177,6 +186,7 @@ impl Params {
                     params.notice_addresses.push(decode_address(&mut value)?);
                 }
                 RETIRE => params.retire = true,
+                SUSPEND => params.suspend = true,
                 MESSAGES => params.messages = value.varint()?,
                 DATAGRAMS => params.datagrams = true,
                 _ => {}

@@ -62,6 +62,8 @@ pub(crate) enum First {
     Accept,
     Join,
     Joined,
+    /// As `Joined`, with the claim of a server that was read back.
+    Resumed,
     Done,
 }
 
@@ -124,7 +126,7 @@ impl Path {
             stage,
             first,
             by_open: matches!(first, First::Open | First::Accept),
-            unproven: matches!(first, First::Accept | First::Joined),
+            unproven: matches!(first, First::Accept | First::Joined | First::Resumed),
             passed_over: false,
             gives_way_to: SmallVec::new(),
             early_limit,

@@ -8,13 +8,26 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use whimbrel_base::{ConnectionId, EndpointId};
 
-use crate::ids::PathId;
+use crate::error::DecodeError;
+use crate::ids::{PathId, Side};
 use crate::mac;
 use crate::notice::NoticeKey;
+use crate::varint::Reader;
 
 /// Shared by the two ends of one connection, never sent after the first path's handshake.
 #[derive(Clone)]
 pub(crate) struct Secret([u8; 32]);
+
+/// One end was read back, and claims the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// Which end.
+    pub(crate) side: Side,
+    /// How often that end was read back, this time included.
+    pub(crate) generation: u64,
+    /// Fresh and unpredictable.
+    pub(crate) nonce: [u8; 32],
+}
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -36,6 +49,51 @@ impl Secret {
             &[connection.as_bytes(), client.as_bytes(), server.as_bytes(), client_random, server_random],
         );
         Self(mac.finalize().into_bytes().into())
+    }
+
+    fn claim_mac(&self, connection: ConnectionId, path: PathId, claim: &Claim) -> Hmac<Sha256> {
+        let (path, generation) = (path.0.to_be_bytes(), claim.generation.to_be_bytes());
+        let label: &[u8] = match claim.side {
+            Side::Client => b"whimbrel resume v1",
+            Side::Server => b"whimbrel resumed v1",
+        };
+        mac::over(&self.0, &[label, connection.as_bytes(), &path, &generation, &claim.nonce])
+    }
+
+    /// The proof that RESUME or RESUMED carries on a path.
+    pub(crate) fn claim_proof(&self, connection: ConnectionId, path: PathId, claim: &Claim) -> [u8; 32] {
+        self.claim_mac(connection, path, claim).finalize().into_bytes().into()
+    }
+
+    /// Checks the proof of a claim in constant time.
+    pub(crate) fn proves_claim(
+        &self,
+        connection: ConnectionId,
+        path: PathId,
+        claim: &Claim,
+        proof: &[u8; 32],
+    ) -> bool {
+        self.claim_mac(connection, path, claim).verify_slice(proof).is_ok()
+    }
+
+    /// The secret once a claim was taken.
+    pub(crate) fn claimed(&self, claim: &Claim) -> Self {
+        let side: &[u8] = match claim.side {
+            Side::Client => &[0],
+            Side::Server => &[1],
+        };
+        let generation = claim.generation.to_be_bytes();
+        let label: &[u8] = b"whimbrel resumed secret v1";
+        Self(mac::over(&self.0, &[label, side, &generation, &claim.nonce]).finalize().into_bytes().into())
+    }
+
+    /// Writes itself down, for a snapshot that is encrypted.
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self(reader.array()?))
     }
 
     fn join_mac(&self, connection: ConnectionId, path: PathId) -> Hmac<Sha256> {

@@ -15,6 +15,7 @@ mod notices;
 pub(crate) mod send_memory;
 pub(crate) mod stream_numbers;
 pub(crate) mod streams;
+pub(crate) mod tenure;
 
 use whimbrel_base::{ConnectionId, EndpointId};
 
@@ -169,6 +170,7 @@ impl Session {
             || self.notice_addresses.waits()
             || self.addresses.waits()
             || self.ending.waits()
+            || self.identity.tenure.waits()
     }
 
     /// Has what a lost segment carried said again. What is about paths, and stream data, is left alone.
@@ -179,6 +181,7 @@ impl Session {
             Content::Handover => self.mode.mark(),
             Content::Close => self.ending.mark_close(),
             Content::CloseAck => self.ending.mark_close_ack(),
+            Content::Suspend => self.identity.tenure.mark(),
             Content::Skip(_) | Content::MaxMessages => self.messages.mark(content),
             content => self.streams.mark(content),
         }

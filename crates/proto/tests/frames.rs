@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::fuzzing::frame::{Frame, Join, MAX_REASON, Open, PathReport, decode};
+use whimbrel_proto::fuzzing::frame::{Frame, Join, MAX_REASON, Open, PathReport, Resume, Resumed, decode};
 use whimbrel_proto::fuzzing::varint::{self, Reader};
 use whimbrel_proto::{
     CloseCode, EARLY_DATA_WINDOW, EARLY_STREAMS, FirstFlight, Params, PathId, StreamId, refusal, segment,
@@ -49,6 +49,7 @@ fn params() -> impl Strategy<Value = Params> {
         target,
         notice_addresses,
         retire: numbers.4 % 2 == 0,
+        suspend: numbers.4 % 7 < 3,
         messages: numbers.0,
         datagrams: numbers.4 % 5 == 0 && numbers.0 > 0,
     })
@@ -94,6 +95,17 @@ proptest! {
         prop_assert_eq!(FirstFlight::decode(&bytes), Ok(FirstFlight::Join(join.clone())));
         round_trip(&Frame::Join(join))?;
         round_trip(&Frame::Joined { lost })?;
+    }
+
+    #[test]
+    fn suspend_resume_and_resumed(id in any::<[u8; 16]>(), path in number(), generation in number(), nonce in any::<[u8; 32]>(), proof in any::<[u8; 32]>(), lost in reports()) {
+        let resume = Resume { connection: ConnectionId::from_bytes(&id), path: PathId(path), generation, nonce, proof, lost: lost.clone() };
+        let mut bytes = Vec::new();
+        Frame::Resume(resume.clone()).encode(&mut bytes);
+        prop_assert_eq!(FirstFlight::decode(&bytes), Ok(FirstFlight::Resume(resume.clone())));
+        round_trip(&Frame::Resume(resume))?;
+        round_trip(&Frame::Resumed(Resumed { generation, nonce, proof, lost }))?;
+        round_trip(&Frame::Suspend(generation))?;
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod simulation;
 
 use simulation::{Cut, Options, Sim, ms, secs, small_config};
-use whimbrel_proto::{Config, Connection, DecodeError, Side};
+use whimbrel_proto::{CloseCode, Config, Connection, DecodeError, Event, Side};
 
 const BOTH: [Side; 2] = [Side::Client, Side::Server];
 
@@ -54,6 +54,114 @@ fn what_both_sides_agreed_on_is_still_agreed() {
     assert_eq!(sim.client.notice_key().unwrap().tag(), key.tag());
 }
 
+/// What one side has to say until `done`, with everything read.
+fn run(sim: &mut Sim, done: impl Fn(&Sim) -> bool) {
+    let done = sim.run_until(secs(20), |sim| {
+        for side in BOTH {
+            sim.read_all(side);
+        }
+        done(sim)
+    });
+    assert!(done, "{}", sim.report());
+}
+
+fn all_is_here(sim: &Sim) -> bool {
+    sim.client_app.bytes_missing_at(&sim.server_app).is_none()
+        && sim.server_app.bytes_missing_at(&sim.client_app).is_none()
+}
+
+#[test]
+fn a_peer_that_leaves_says_so_and_is_waited_for() {
+    for leaves in BOTH {
+        let stays = if leaves == Side::Client { Side::Server } else { Side::Client };
+        let mut sim = Sim::established(Options::default());
+        let stream = sim.open(Side::Client).unwrap();
+        sim.advance(ms(100));
+        sim.server_accepts();
+        sim.send(leaves, stream, 30_000);
+        sim.connection(leaves).unwrap().suspend();
+        assert!(!sim.connection(leaves).unwrap().may_detach());
+        run(&mut sim, |sim| sim.events(leaves).contains(&Event::SuspendHeard));
+        assert!(sim.events(stays).contains(&Event::PeerSuspended));
+        assert!(sim.connection(leaves).unwrap().may_detach());
+        let now = sim.now;
+        sim.connection(leaves).unwrap().detach(now);
+        sim.advance(ms(200));
+        assert!(sim.connection(stays).unwrap().is_peer_suspended());
+        sim.send(stays, stream, 30_000);
+        sim.resume(leaves);
+        assert!(sim.connection(leaves).unwrap().is_claiming());
+        sim.dial();
+        run(&mut sim, all_is_here);
+        assert!(sim.events(stays).contains(&Event::PeerResumed));
+        assert!(!sim.connection(stays).unwrap().is_peer_suspended());
+        assert!(!sim.connection(leaves).unwrap().is_claiming());
+    }
+}
+
+/// Two copies of a client: the second that comes is told, and the first goes on.
+#[test]
+fn of_two_copies_the_first_has_the_connection_and_the_other_is_told() {
+    let mut sim = cut_off(&Config::default());
+    let bytes = sim.client.snapshot().unwrap();
+    let read = |nonce: u8, now| Connection::restore(Config::default(), &bytes, [nonce; 32], now).unwrap();
+    let app = sim.client_app.clone();
+    sim.client = read(1, sim.now);
+    sim.dial();
+    sim.advance(secs(1));
+    let first = std::mem::replace(&mut sim.client, read(2, sim.now));
+    let first_app = std::mem::replace(&mut sim.client_app, app);
+    sim.cut_all(Cut::Both);
+    for _ in 0..2 {
+        sim.dial();
+        sim.advance(secs(1));
+    }
+    let reason = sim.client.close_reason().map(|reason| reason.1);
+    assert_eq!(reason, Some(CloseCode::SUPERSEDED), "{}", sim.report());
+    // The other one goes on.
+    (sim.client, sim.client_app) = (first, first_app);
+    sim.cut_all(Cut::Both);
+    sim.dial();
+    run(&mut sim, all_is_here);
+}
+
+/// The copy that was written down goes on as if nothing had happened, and has nothing to say any more.
+#[test]
+fn the_copy_that_was_written_down_is_superseded_too() {
+    let mut sim = cut_off(&Config::default());
+    let bytes = sim.client.snapshot().unwrap();
+    let copy = Connection::restore(Config::default(), &bytes, [1; 32], sim.now).unwrap();
+    let old = std::mem::replace(&mut sim.client, copy);
+    sim.dial();
+    sim.advance(secs(1));
+    sim.cut_all(Cut::Both);
+    sim.client = old;
+    for _ in 0..3 {
+        // Path ids that the copy has used are refused for that alone.
+        sim.dial();
+        sim.advance(secs(1));
+    }
+    assert_eq!(sim.client.close_reason().unwrap().1, CloseCode::SUPERSEDED, "{}", sim.report());
+}
+
+/// A server that does not know SUSPEND is not told, and goes on by JOIN.
+#[test]
+fn a_peer_that_does_not_know_suspend_is_joined_as_ever() {
+    let mut server = Config::default();
+    server.params.suspend = false;
+    let mut sim = Sim::established(Options { server, ..Options::default() });
+    let stream = sim.open(Side::Client).unwrap();
+    sim.send(Side::Client, stream, 30_000);
+    sim.client.suspend();
+    assert!(sim.client.may_detach());
+    sim.client.detach(sim.now);
+    sim.resume(Side::Client);
+    assert!(!sim.client.is_claiming());
+    sim.dial();
+    run(&mut sim, all_is_here);
+    assert!(!sim.events(Side::Server).contains(&Event::PeerSuspended));
+}
+
 #[test]
 fn a_connection_with_a_path_or_without_an_answer_is_not_written_down() {
     let sim = Sim::established(Options::default());
@@ -65,7 +173,7 @@ fn a_connection_with_a_path_or_without_an_answer_is_not_written_down() {
 fn a_damaged_snapshot_is_one_clear_error() {
     let sim = cut_off(&Config::default());
     let bytes = sim.client.snapshot().unwrap();
-    let restore = |bytes: &[u8]| Connection::restore(Config::default(), bytes, sim.now).err();
+    let restore = |bytes: &[u8]| Connection::restore(Config::default(), bytes, [0; 32], sim.now).err();
     for length in 0..bytes.len() {
         assert!(restore(&bytes[..length]).is_some(), "{length} of {} bytes", bytes.len());
     }

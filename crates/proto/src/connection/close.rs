@@ -79,6 +79,12 @@ impl Connection {
         if self.was_opened_by_open(id) && (self.is_established() || others) {
             return self.path_lost(now, id);
         }
+        // Where the peer was before it moved to another process, others may answer for it.
+        let is_elsewhere = self.session.identity.tenure.may_be_elsewhere()
+            && matches!(code, CloseCode::UNKNOWN_CONNECTION | CloseCode::BAD_PROOF);
+        if is_elsewhere && self.session.ending.said().is_none() {
+            return self.path_lost(now, id);
+        }
         if code != CloseCode::PATH_ID_REUSED {
             self.session.ending.settle_farewell();
         }

@@ -7,10 +7,11 @@ use super::receive::Heard;
 use crate::content::Content;
 use crate::error::{CloseCode, ProtocolError};
 use crate::event::Event;
-use crate::frame::{Join, MAX_REPORTS, Open, PathReport};
+use crate::frame::{Join, MAX_REPORTS, Open, PathReport, Resume};
 use crate::handover::HandoverMode;
 use crate::ids::{PathId, Side};
 use crate::path::{First, Path};
+use crate::session::tenure::{Judgement, Verdict};
 
 /// Lost paths that are not settled yet; a client that has this many opens further ones without
 /// sending data early, so that they leave nothing behind when they fail.
@@ -36,6 +37,9 @@ pub enum JoinError {
     /// answer.
     #[error("the connection is open already")]
     AlreadyOpen,
+    /// Another copy of this client was read back, and has the connection.
+    #[error("another copy of this client has the connection")]
+    Superseded,
     /// The connection is over.
     #[error("the connection is over")]
     Closed,
@@ -48,6 +52,7 @@ impl JoinError {
         match self {
             Self::BadProof | Self::AlreadyOpen => CloseCode::BAD_PROOF,
             Self::PathIdReused => CloseCode::PATH_ID_REUSED,
+            Self::Superseded => CloseCode::SUPERSEDED,
             Self::Closed => CloseCode::UNKNOWN_CONNECTION,
         }
     }
@@ -174,16 +179,45 @@ impl Connection {
     /// # Errors
     /// [`JoinError`] if the proof or the path id is wrong.
     pub fn join(&mut self, now: Instant, join: &Join) -> Result<(), JoinError> {
-        if !self.session.identity.is_proved_by(join) {
+        let judgement = self.session.identity.hear_join(join);
+        self.let_in(now, judgement, join.path, &join.lost)
+    }
+
+    /// Server: as [`join`](Self::join), for a client that was written down and read back. The first copy of it
+    /// that comes has the connection, and what the one before it has is over.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join); [`JoinError::Superseded`] for any other copy.
+    pub fn resume(&mut self, now: Instant, resume: &Resume) -> Result<(), JoinError> {
+        if !self.session.identity.both_suspend() {
             return Err(JoinError::BadProof);
         }
-        self.check_path_id(join.path)?;
+        let judgement = self.session.identity.hear_resume(resume);
+        self.let_in(now, judgement, resume.path, &resume.lost)
+    }
+
+    fn let_in(
+        &mut self,
+        now: Instant,
+        judgement: Judgement,
+        path: PathId,
+        lost: &[PathReport],
+    ) -> Result<(), JoinError> {
+        match judgement.verdict {
+            Verdict::Current => {}
+            Verdict::New => self.lose_all_but(now, path),
+            Verdict::Superseded => return Err(JoinError::Superseded),
+            Verdict::Wrong => return Err(JoinError::BadProof),
+        }
+        self.check_path_id(path)?;
         if self.is_over() {
             return Err(JoinError::Closed);
         }
         self.session.identity.confirm();
+        self.note_peer_back();
         self.joined += 1;
-        self.add_server_path(now, join.path, First::Joined, &join.lost);
+        let first = if judgement.tells_claim { First::Resumed } else { First::Joined };
+        self.add_server_path(now, path, first, lost);
         Ok(())
     }
 
@@ -259,7 +293,7 @@ impl Connection {
         }
     }
 
-    fn lose_all_but(&mut self, now: Instant, keep: PathId) {
+    pub(super) fn lose_all_but(&mut self, now: Instant, keep: PathId) {
         let others: Vec<PathId> =
             self.paths.iter().filter(|(id, path)| *id != keep && path.is_live()).map(|(id, _)| id).collect();
         for id in others {
@@ -440,5 +474,5 @@ impl Connection {
 
 /// Content that belongs to the opening of a path alone, or is repeated anyway.
 fn is_first_flight(content: &Content) -> bool {
-    matches!(content, Content::PathLost(_) | Content::Accept)
+    matches!(content, Content::PathLost(_) | Content::Accept | Content::Resumed)
 }

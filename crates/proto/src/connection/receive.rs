@@ -102,15 +102,21 @@ impl Connection {
         frame: Frame<'_>,
         first: bool,
     ) -> Result<(), ProtocolError> {
-        let answer = matches!(frame, Frame::Accept { .. } | Frame::Joined { .. } | Frame::Refuse { .. });
+        let answer = matches!(
+            frame,
+            Frame::Accept { .. } | Frame::Joined { .. } | Frame::Resumed(_) | Frame::Refuse { .. }
+        );
         if self.side() == Side::Client && answer != first {
             return Err(ProtocolError::Unexpected("answer"));
         }
         match frame {
             // The driver has dealt with these when it added the path.
-            Frame::Open(_) | Frame::Join(_) if first && self.side() == Side::Server => Ok(()),
+            Frame::Open(_) | Frame::Join(_) | Frame::Resume(_) if first && self.side() == Side::Server => {
+                Ok(())
+            }
             Frame::Open(_) => Err(ProtocolError::Unexpected("OPEN")),
             Frame::Join(_) => Err(ProtocolError::Unexpected("JOIN")),
+            Frame::Resume(_) => Err(ProtocolError::Unexpected("RESUME")),
             _ if first && self.side() == Side::Server => Err(ProtocolError::Unexpected("first")),
             Frame::Accept { random, lost, params } => {
                 if self.side() == Side::Server || !self.was_opened_by_open(path) {
@@ -127,10 +133,14 @@ impl Connection {
                 self.path_answered(now, path, &lost)
             }
             Frame::Joined { lost } if self.side() == Side::Client && !self.was_opened_by_open(path) => {
+                self.session.identity.claim_heard();
+                self.note_peer_back();
                 self.path_answered(now, path, &lost)?;
                 self.joined += 1;
                 Ok(())
             }
+            Frame::Resumed(resumed) => self.resumed_heard(now, path, &resumed),
+            Frame::Suspend(generation) => self.suspend_heard(generation),
             Frame::Joined { .. } => Err(ProtocolError::Unexpected("JOINED")),
             Frame::Refuse { code, reason } if self.side() == Side::Client => {
                 self.path_refused(now, path, code, reason);
@@ -269,6 +279,8 @@ impl Connection {
             Content::PathLost(path) => self.final_was_told(now, path),
             Content::Accept => self.session.identity.confirm(),
             Content::CloseAck => self.session.ending.settle_farewell(),
+            Content::Suspend => self.leave_heard(),
+            Content::Resumed => self.session.identity.tenure.own_heard(),
             Content::Reset(id) => self.session.streams.reset_delivered(id, &mut self.events),
             _ => {}
         }

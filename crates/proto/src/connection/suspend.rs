@@ -4,11 +4,16 @@ use std::time::{Duration, Instant};
 
 use super::Connection;
 use crate::config::Config;
-use crate::error::DecodeError;
-use crate::event::Events;
+use crate::content::Content;
+use crate::draft::{Draft, SMALL_FRAME};
+use crate::error::{DecodeError, ProtocolError};
+use crate::event::{Event, Events};
+use crate::frame::{Frame, Resumed};
+use crate::ids::{PathId, Side};
 use crate::path::Path;
 use crate::path_table::PathTable;
 use crate::session::Session;
+use crate::session::tenure::Verdict;
 use crate::snapshot::{self, VERSION};
 use crate::varint::Reader;
 
@@ -31,11 +36,17 @@ impl Connection {
     }
 
     /// Reads a connection back that was written down, without a path. Events tell the application which
-    /// streams it has to look at.
+    /// streams it has to look at. If the peer knows how, this copy claims the connection with `nonce`, which
+    /// must be fresh, unpredictable bytes: of several copies the peer takes the first that comes.
     ///
     /// # Errors
     /// [`DecodeError`] if these are not the bytes of a snapshot, or of another version.
-    pub fn restore(mut config: Config, bytes: &[u8], now: Instant) -> Result<Self, DecodeError> {
+    pub fn restore(
+        mut config: Config,
+        bytes: &[u8],
+        nonce: [u8; 32],
+        now: Instant,
+    ) -> Result<Self, DecodeError> {
         config.keep_promises();
         let mut reader = Reader::new(bytes);
         if reader.byte()? != VERSION {
@@ -43,7 +54,8 @@ impl Connection {
         }
         let age = Duration::from_micros(reader.varint()?);
         let mut events = Events::default();
-        let session = Session::read_back(&mut reader, &config, &mut events)?;
+        let mut session = Session::read_back(&mut reader, &config, &mut events)?;
+        session.identity.claim(nonce);
         let paths = PathTable::read_back(&mut reader)?;
         if !reader.is_empty() {
             return Err(DecodeError::Invalid("end of a snapshot"));
@@ -54,5 +66,94 @@ impl Connection {
         }
         (this.paths, this.events) = (paths, events);
         Ok(this)
+    }
+
+    /// Tells the peer that this side leaves, to be written down: [`Event::SuspendHeard`] says that it knows.
+    /// Then [`detach`](Self::detach). Does nothing if the peer does not know SUSPEND.
+    pub fn suspend(&mut self) {
+        if self.session.identity.both_suspend() {
+            self.session.identity.tenure.leave();
+        }
+    }
+
+    /// Whether the peer knows that this side leaves, or cannot be told.
+    #[must_use]
+    pub fn may_detach(&self) -> bool {
+        let identity = &self.session.identity;
+        identity.tenure.is_leave_heard() || !identity.both_suspend() || !self.has_active_path()
+    }
+
+    /// Gives all paths up, so that [`snapshot`](Self::snapshot) can write the connection down.
+    pub fn detach(&mut self, now: Instant) {
+        let live: Vec<_> = self.paths.iter().filter(|(_, path)| path.is_live()).map(|(id, _)| id).collect();
+        live.into_iter().for_each(|id| self.path_lost(now, id));
+    }
+
+    /// The peer was written down, and has not come back.
+    #[must_use]
+    pub fn is_peer_suspended(&self) -> bool {
+        self.session.identity.tenure.is_peer_away()
+    }
+
+    /// This side was read back, and the peer has not confirmed that it goes on with this copy.
+    #[must_use]
+    pub fn is_claiming(&self) -> bool {
+        self.session.identity.tenure.is_claiming()
+    }
+
+    pub(super) fn put_suspend(&mut self, draft: &mut Draft<'_>) {
+        if draft.room() >= SMALL_FRAME
+            && let Some(generation) = self.session.identity.tenure.take_leave()
+        {
+            draft.put(&Frame::Suspend(generation), Some(Content::Suspend));
+        }
+    }
+
+    pub(super) fn suspend_heard(&mut self, generation: u64) -> Result<(), ProtocolError> {
+        if !self.session.identity.both_suspend() {
+            return Err(ProtocolError::Unexpected("SUSPEND"));
+        }
+        if self.session.identity.tenure.peer_leaves(generation) {
+            self.events.push(Event::PeerSuspended);
+        }
+        Ok(())
+    }
+
+    pub(super) fn leave_heard(&mut self) {
+        self.session.identity.tenure.leave_heard();
+        self.events.push(Event::SuspendHeard);
+    }
+
+    /// The peer's present copy has a path again.
+    pub(super) fn note_peer_back(&mut self) {
+        if self.session.identity.tenure.peer_is_back() {
+            self.events.push(Event::PeerResumed);
+        }
+    }
+
+    /// Client: the server that answered was read back.
+    pub(super) fn resumed_heard(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        resumed: &Resumed,
+    ) -> Result<(), ProtocolError> {
+        let knows = self.session.identity.both_suspend();
+        if self.side() == Side::Server || self.was_opened_by_open(path) || !knows {
+            return Err(ProtocolError::Unexpected("RESUMED"));
+        }
+        match self.session.identity.hear_resumed(path, resumed) {
+            Verdict::Current => {}
+            Verdict::New => self.lose_all_but(now, path),
+            // Another copy of the server has the connection, whatever this one says.
+            Verdict::Superseded | Verdict::Wrong => {
+                self.path_lost(now, path);
+                return Ok(());
+            }
+        }
+        self.note_peer_back();
+        self.path_answered(now, path, &resumed.lost)?;
+        self.joined += 1;
+        Ok(())
     }
 }

@@ -74,7 +74,11 @@ impl Connection {
             self.path_marks.lost_told(report.path);
             draft.contents.push(Content::PathLost(report.path));
         }
-        let content = (first == First::Accept).then_some(Content::Accept);
+        let content = match first {
+            First::Accept => Some(Content::Accept),
+            First::Resumed => Some(Content::Resumed),
+            _ => None,
+        };
         draft.put(&self.first_frame(first, id, lost), content);
         self.put_priority(id, draft);
         if let Some(path) = self.paths.get_mut(id) {
@@ -91,7 +95,8 @@ impl Connection {
             First::Open => self.session.identity.open(path, lost),
             First::Accept => self.session.identity.accept(lost),
             First::Join => self.session.identity.join(path, lost),
-            First::Joined | First::Done => Frame::Joined { lost },
+            First::Joined | First::Done => self.session.identity.joined(path, false, lost),
+            First::Resumed => self.session.identity.joined(path, true, lost),
         }
     }
 
@@ -117,6 +122,7 @@ impl Connection {
         self.session.notice_addresses.put(draft);
         self.put_priorities(path, draft, |d| d.room() >= SMALL_FRAME);
         self.session.addresses.put(draft);
+        self.put_suspend(draft);
         self.put_retires(draft);
         self.put_lost_paths(draft);
         self.session.streams.put_control(draft);

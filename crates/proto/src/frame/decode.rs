@@ -5,8 +5,8 @@ use std::ops::Range;
 use whimbrel_base::ConnectionId;
 
 use super::{
-    Acks, Frame, Join, MAX_ADDRESSES, MAX_DATAGRAM_RANGES, MAX_REASON, MAX_REPORTS, Open, PathReport,
-    VERSION, kind, message,
+    Acks, Frame, Join, MAX_ADDRESSES, MAX_DATAGRAM_RANGES, MAX_REASON, MAX_REPORTS, Open, PathReport, Resume,
+    Resumed, VERSION, kind, message,
 };
 use crate::error::{CloseCode, DecodeError};
 use crate::handover::{HandoverMode, Priority};
@@ -73,6 +73,21 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
             lost: reports(b)?,
         }),
         kind::JOINED => Frame::Joined { lost: reports(b)? },
+        kind::RESUME => Frame::Resume(Resume {
+            connection: ConnectionId::from_bytes(&b.array()?),
+            path: PathId(b.varint()?),
+            generation: b.varint()?,
+            nonce: b.array()?,
+            proof: b.array()?,
+            lost: reports(b)?,
+        }),
+        kind::RESUMED => Frame::Resumed(Resumed {
+            generation: b.varint()?,
+            nonce: b.array()?,
+            proof: b.array()?,
+            lost: reports(b)?,
+        }),
+        kind::SUSPEND => Frame::Suspend(b.varint()?),
         kind::REFUSE => {
             let (code, reason) = reason(b)?;
             Frame::Refuse { code, reason }

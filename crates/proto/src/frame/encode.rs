@@ -61,6 +61,21 @@ impl Frame<'_> {
                 b.extend_from_slice(&join.proof);
                 put_reports(b, &join.lost);
             }),
+            Self::Resume(resume) => put(out, kind::RESUME, |b| {
+                b.extend_from_slice(resume.connection.as_bytes());
+                varint::write(b, resume.path.0);
+                varint::write(b, resume.generation);
+                b.extend_from_slice(&resume.nonce);
+                b.extend_from_slice(&resume.proof);
+                put_reports(b, &resume.lost);
+            }),
+            Self::Resumed(resumed) => put(out, kind::RESUMED, |b| {
+                varint::write(b, resumed.generation);
+                b.extend_from_slice(&resumed.nonce);
+                b.extend_from_slice(&resumed.proof);
+                put_reports(b, &resumed.lost);
+            }),
+            Self::Suspend(generation) => put(out, kind::SUSPEND, |b| varint::write(b, *generation)),
             Self::Joined { lost } => put(out, kind::JOINED, |b| put_reports(b, lost)),
             Self::Refuse { code, reason } => put(out, kind::REFUSE, |b| put_reason(b, *code, reason)),
             Self::Ack(acks) => put(out, kind::ACK, |b| {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use whimbrel_base::{ConnectionId, EndpointId};
 
+use super::tenure::{Judgement, Tenure, Verdict};
 use crate::error::DecodeError;
-use crate::frame::{Frame, Join, Open, PathReport};
+use crate::frame::{Frame, Join, Open, PathReport, Resume, Resumed};
 use crate::ids::{PathId, Side};
 use crate::notice::NoticeKey;
 use crate::params::Params;
@@ -29,6 +30,7 @@ pub(crate) struct Identity {
     secret: Option<Secret>,
     /// Server: the client has shown that it knows the secret.
     confirmed: bool,
+    pub(crate) tenure: Tenure,
 }
 
 impl Identity {
@@ -51,6 +53,7 @@ impl Identity {
             peer_random: None,
             secret: None,
             confirmed: false,
+            tenure: Tenure::default(),
         }
     }
 
@@ -145,13 +148,56 @@ impl Identity {
         self.secret.as_ref().map(Secret::notice_key)
     }
 
-    /// A JOIN names this connection and proves that its sender knows the secret.
-    pub(crate) fn is_proved_by(&self, join: &Join) -> bool {
-        let proves = |secret: &Secret| secret.proves_join(self.id, join.path, &join.proof);
-        join.connection == self.id && self.secret.as_ref().is_some_and(proves)
+    /// Both sides have said that they know SUSPEND.
+    pub(crate) fn both_suspend(&self) -> bool {
+        self.params.suspend && self.peer_params.as_ref().is_some_and(|p| p.suspend)
     }
 
-    /// Writes itself down. The secret follows from the rest.
+    /// Server: what to think of a JOIN.
+    pub(crate) fn hear_join(&mut self, join: &Join) -> Judgement {
+        let id = self.id;
+        self.judge(join.connection, |tenure, secret| {
+            tenure.hear_join(secret, |secret| secret.proves_join(id, join.path, &join.proof))
+        })
+    }
+
+    /// Server: what to think of a RESUME.
+    pub(crate) fn hear_resume(&mut self, resume: &Resume) -> Judgement {
+        self.judge(resume.connection, |tenure, secret| tenure.hear_resume(secret, resume))
+    }
+
+    fn judge(
+        &mut self,
+        connection: ConnectionId,
+        judge: impl FnOnce(&mut Tenure, &mut Secret) -> Judgement,
+    ) -> Judgement {
+        match &mut self.secret {
+            Some(secret) if connection == self.id => judge(&mut self.tenure, secret),
+            _ => Judgement { verdict: Verdict::Wrong, tells_claim: false },
+        }
+    }
+
+    /// Client: what to think of the claim in an answer.
+    pub(crate) fn hear_resumed(&mut self, path: PathId, resumed: &Resumed) -> Verdict {
+        let (id, tenure) = (self.id, &mut self.tenure);
+        self.secret.as_mut().map_or(Verdict::Wrong, |secret| tenure.hear_resumed(secret, id, path, resumed))
+    }
+
+    /// Client: the server has let this copy in.
+    pub(crate) fn claim_heard(&mut self) {
+        if let Some(secret) = &mut self.secret {
+            self.tenure.claim_heard(secret);
+        }
+    }
+
+    /// This end was read back: it claims the connection, if the peer knows what that is.
+    pub(crate) fn claim(&mut self, nonce: [u8; 32]) {
+        if self.both_suspend() {
+            self.tenure.claim(nonce);
+        }
+    }
+
+    /// Writes itself down.
     pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
         snapshot::flag(out, self.side == Side::Server);
         out.extend_from_slice(self.id.as_bytes());
@@ -162,7 +208,9 @@ impl Identity {
         write_params(out, self.peer_params.as_ref());
         snapshot::flag(out, self.peer_random.is_some());
         out.extend(self.peer_random.iter().flatten());
+        self.secret.iter().for_each(|secret| secret.write_down(out));
         snapshot::flag(out, self.confirmed);
+        self.tenure.write_down(out);
     }
 
     pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -176,8 +224,10 @@ impl Identity {
         this.peer_params = read_params(reader)?;
         if snapshot::read_flag(reader)? {
             this.learn_random(reader.array()?);
+            this.secret = Some(Secret::read_back(reader)?);
         }
         this.confirmed = snapshot::read_flag(reader)?;
+        this.tenure = Tenure::read_back(reader)?;
         Ok(this)
     }
 
@@ -190,10 +240,21 @@ impl Identity {
         Frame::Accept { random: self.random, lost, params: self.params.clone() }
     }
 
+    /// The answer to a JOIN or RESUME, with this end's claim if that has to be told.
+    pub(crate) fn joined(&self, path: PathId, tells_claim: bool, lost: Vec<PathReport>) -> Frame<'static> {
+        match self.tenure.resumed(self.id, path).filter(|_| tells_claim) {
+            Some(resumed) => Frame::Resumed(Resumed { lost, ..resumed }),
+            None => Frame::Joined { lost },
+        }
+    }
+
     pub(crate) fn join(&self, path: PathId, lost: Vec<PathReport>) -> Frame<'static> {
         let Some(secret) = &self.secret else {
             unreachable!("a client joins once ACCEPT told it the secret");
         };
+        if let Some(resume) = self.tenure.resume(secret, self.id, path) {
+            return Frame::Resume(Resume { lost, ..resume });
+        }
         let proof = secret.join_proof(self.id, path);
         Frame::Join(Join { connection: self.id, path, proof, lost })
     }
@@ -235,9 +296,9 @@ mod tests {
             Frame::Join(join) => join,
             _ => unreachable!("it is a JOIN"),
         };
-        assert!(server.is_proved_by(&join(&client, 7)));
+        assert_eq!(server.hear_join(&join(&client, 7)).verdict, Verdict::Current);
         let elsewhere = Join { path: PathId(8), ..join(&client, 7) };
-        assert!(!server.is_proved_by(&elsewhere));
+        assert_eq!(server.hear_join(&elsewhere).verdict, Verdict::Wrong);
     }
 
     #[test]

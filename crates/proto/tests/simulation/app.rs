@@ -34,7 +34,7 @@ impl Half {
 }
 
 /// One application.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct App {
     side: Side,
     pub(crate) streams: BTreeMap<StreamId, Half>,

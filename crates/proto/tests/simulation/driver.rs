@@ -292,6 +292,10 @@ impl Sim {
                     Ok(())
                 }
             },
+            FirstFlight::Resume(resume) => match self.server.as_mut() {
+                Some(server) if !self.server_was_over => server.resume(now, &resume).map_err(|e| e.code()),
+                _ => Err(CloseCode::UNKNOWN_CONNECTION),
+            },
             FirstFlight::Join(join) => {
                 assert_eq!(join.connection, ConnectionId::from_bytes(&super::CONNECTION));
                 match self.server.as_mut() {

@@ -144,6 +144,8 @@ pub(crate) struct Sim {
     pub(crate) rng: Rng,
     pub(crate) peak_buffered: u64,
     pub(crate) steps: u64,
+    /// Nonces of sides that were read back.
+    nonces: u8,
 }
 
 impl Sim {
@@ -177,6 +179,7 @@ impl Sim {
             rng,
             peak_buffered: 0,
             steps: 0,
+            nonces: 0,
         }
     }
 
@@ -287,7 +290,8 @@ impl Sim {
 
     /// Writes a side down and reads it again, if it can be: it is established and has no path.
     pub(crate) fn resume(&mut self, side: Side) {
-        let now = self.now;
+        self.nonces = self.nonces.wrapping_add(1);
+        let (now, nonce) = (self.now, [self.nonces; 32]);
         let config = match side {
             Side::Client => self.options.client.clone(),
             Side::Server => self.options.server.clone(),
@@ -295,7 +299,7 @@ impl Sim {
         if let Some(connection) = self.connection(side)
             && let Some(bytes) = connection.snapshot()
         {
-            *connection = Connection::restore(config, &bytes, now).unwrap();
+            *connection = Connection::restore(config, &bytes, nonce, now).unwrap();
         }
     }
 
