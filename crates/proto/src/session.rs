@@ -24,6 +24,7 @@ use crate::content::Content;
 use crate::error::{CloseCode, DecodeError, StreamError};
 use crate::event::{ClosedBy, Event, Events};
 use crate::ids::Side;
+use crate::message::receiver::Receiver;
 use crate::params::Params;
 use crate::varint::Reader;
 use addresses::{Addresses, NoticeAddresses};
@@ -151,6 +152,12 @@ impl Session {
             self.messages.sender.close(events);
             events.push(Event::Closed { by, code, reason: reason.to_owned() });
         }
+    }
+
+    /// Drops what arrived and was not read: somebody else has it.
+    pub(crate) fn let_go(&mut self) {
+        self.streams.let_go();
+        self.messages.receiver = Receiver::new(0);
     }
 
     /// # Errors

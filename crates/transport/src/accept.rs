@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use whimbrel_base::{EndpointId, Name, random_bytes};
+use whimbrel_base::{ConnectionId, EndpointId, Name, random_bytes};
 use whimbrel_proto::{
-    CloseCode, Connection as Engine, FirstFlight, Join, JoinError, Open, PathId, PathState, segment,
+    CloseCode, Connection as Engine, FirstFlight, JoinError, Open, PathId, PathState, segment,
 };
 
 pub(crate) use quic::accept_quic;
@@ -118,7 +118,14 @@ async fn dispatch<A: Arrival>(
     };
     match first {
         Ok(FirstFlight::Open(open)) => open_connection(endpoint, arrival, &open, peer).await,
-        Ok(FirstFlight::Join(join)) => join_connection(endpoint, arrival, &join, peer),
+        Ok(FirstFlight::Join(join)) => {
+            let join_it = |engine: &mut Engine| engine.join(Instant::now(), &join);
+            join_connection(endpoint, arrival, join.connection, join.path, peer, join_it)
+        }
+        Ok(FirstFlight::Resume(resume)) => {
+            let resume_it = |engine: &mut Engine| engine.resume(Instant::now(), &resume);
+            join_connection(endpoint, arrival, resume.connection, resume.path, peer, resume_it)
+        }
         Err(error) => {
             tracing::debug!(%error, peer = %peer.short(), "malformed first flight");
             Err(refused(arrival, CloseCode::VERSION, "malformed first flight, or another version"))
@@ -129,19 +136,21 @@ async fn dispatch<A: Arrival>(
 fn join_connection<A: Arrival>(
     endpoint: &Arc<EndpointCore>,
     arrival: A,
-    join: &Join,
+    connection: ConnectionId,
+    path: PathId,
     peer: EndpointId,
+    join: impl FnOnce(&mut Engine) -> Result<(), JoinError>,
 ) -> Result<Option<Arc<Shared>>, Refused<A>> {
-    let found = endpoint.registry.find_accepted(&join.connection);
+    let found = endpoint.registry.find_accepted(&connection);
     // Another peer learns no more than that it does not have this connection.
     let Some(shared) = found.filter(|shared| shared.peer == peer) else {
         return Err(refused(arrival, CloseCode::UNKNOWN_CONNECTION, ""));
     };
-    let joined = shared.with(|state| state.engine.join(Instant::now(), join));
+    let joined = shared.with(|state| join(&mut state.engine));
     if let Err(error) = joined {
         return Err(refuse_join(arrival, error));
     }
-    attach(arrival, endpoint, &shared, join.path);
+    attach(arrival, endpoint, &shared, path);
     Ok(None)
 }
 

@@ -106,7 +106,7 @@ mod tests {
         let (ours, theirs) = (SecretKey::generate().id(), SecretKey::generate().id());
         let engine =
             Engine::client(Config::default(), ConnectionId::random(), ours, theirs, [1; 32], Instant::now());
-        let shared = Shared::new(engine, Vec::new(), Arc::default(), Arc::default());
+        let shared = Shared::new(engine, SecretKey::generate(), Vec::new(), Arc::default(), Arc::default());
         let connection = Connection::new(shared.clone(), None);
         let reader = tokio::spawn({
             let connection = connection.clone();

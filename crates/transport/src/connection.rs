@@ -221,8 +221,10 @@ mod tests {
         let (client, server) = (SecretKey::generate().id(), SecretKey::generate().id());
         let (id, now) = (ConnectionId::random(), Instant::now());
         let engine = Engine::client(Config::default(), id, client, server, [1; 32], now);
-        let connection =
-            Connection::new(Shared::new(engine, Vec::new(), Arc::default(), Arc::default()), None);
+        let connection = Connection::new(
+            Shared::new(engine, SecretKey::generate(), Vec::new(), Arc::default(), Arc::default()),
+            None,
+        );
         let mut cx = Context::from_waker(Waker::noop());
         let mut opened = Vec::new();
         let mut waits = 0;

@@ -205,7 +205,7 @@ mod tests {
         let mut engine =
             Engine::client(Config::default(), ConnectionId::random(), ours.id(), theirs.id(), [1; 32], now);
         let id = engine.open_path(now, None, u64::MAX).unwrap();
-        let shared = Shared::new(engine, Vec::new(), Arc::default(), Arc::default());
+        let shared = Shared::new(engine, SecretKey::generate(), Vec::new(), Arc::default(), Arc::default());
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let remote = listener.local_addr().unwrap();

@@ -281,7 +281,7 @@ async fn find(core: &EndpointCore, id: EndpointId) -> Result<EndpointAddr, Conne
 }
 
 /// Adds TCP listeners to the sockets, once.
-fn start_listening(core: &Arc<EndpointCore>) -> Result<(), BindError> {
+pub(crate) fn start_listening(core: &Arc<EndpointCore>) -> Result<(), BindError> {
     let kind = core.config.carriers.listens_to();
     lock(&core.sockets).listen(core, &core.quic, core.plan.port, kind).map_err(bind_error)
 }

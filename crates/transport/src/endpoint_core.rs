@@ -121,7 +121,7 @@ impl EndpointCore {
 
     /// What a new connection's tasks and handles will share.
     pub(crate) fn shared(&self, engine: whimbrel_proto::Connection, remote: Vec<Locator>) -> Arc<Shared> {
-        Shared::new(engine, remote, self.policy.clone(), self.announcements.clone())
+        Shared::new(engine, self.key.clone(), remote, self.policy.clone(), self.announcements.clone())
     }
 
     pub(crate) fn update_announcements(&self, set: &AddressSet) {
@@ -158,6 +158,10 @@ impl EndpointCore {
     /// The port of the sockets.
     pub(crate) fn port(&self) -> u16 {
         self.plan.port
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn shut(&self) {

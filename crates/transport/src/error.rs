@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use whimbrel_base::{EndpointId, Name, NameError, TicketError};
-use whimbrel_proto::CloseCode;
+use whimbrel_base::{ConnectionId, EndpointId, Name, NameError, TicketError};
+use whimbrel_proto::{CloseCode, DecodeError};
 
 use crate::report::CloseReason;
 
@@ -51,6 +51,53 @@ pub enum TargetError {
     /// It begins like a ticket and is none.
     #[error(transparent)]
     Ticket(#[from] TicketError),
+}
+
+/// A connection that could not be put to sleep.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SuspendError {
+    /// The peer has not accepted the connection yet.
+    #[error("the peer has not accepted the connection yet; wait until it is connected")]
+    NotEstablished,
+    /// The connection is over.
+    #[error("the connection is over: {0}")]
+    Closed(CloseReason),
+}
+
+/// A suspended connection that could not be woken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResumeError {
+    /// The bytes are something else.
+    #[error("these bytes are not a suspended connection, or one of another version")]
+    NotSuspended,
+    /// The connection belongs to another identity.
+    #[error("the connection belongs to {owner}, and this endpoint is {here}: resume it with that key")]
+    OtherOwner {
+        /// Whose it is.
+        owner: EndpointId,
+        /// Who wants it.
+        here: EndpointId,
+    },
+    /// The bytes were changed or cut off.
+    #[error("the suspended connection was changed or cut off since it was written")]
+    Damaged,
+    /// The engine cannot read its part.
+    #[error("the suspended connection cannot be read: {0}")]
+    Snapshot(#[source] DecodeError),
+    /// This endpoint has the connection.
+    #[error("connection {0} is in use at this endpoint already")]
+    InUse(ConnectionId),
+    /// There is no room for another connection.
+    #[error("this endpoint has as many connections as it may have; close some, or raise the limit")]
+    Full,
+    /// The sockets cannot be bound.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The endpoint was closed.
+    #[error("the endpoint is closed")]
+    EndpointClosed,
 }
 
 /// A connection that could not be made.

@@ -40,6 +40,7 @@ mod shared;
 mod sockets;
 mod stream;
 mod supply;
+mod suspend;
 mod sys;
 mod tls;
 mod watch;
@@ -51,7 +52,8 @@ pub use connection::Connection;
 pub use control::PathControl;
 pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, Target};
 pub use error::{
-    BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError, TargetError,
+    BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError, ResumeError,
+    SuspendError, TargetError,
 };
 pub use events::Events;
 pub use flow::{Flow, Sent};
@@ -66,6 +68,7 @@ pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, Manua
 pub use report::{CloseReason, ConnectionEvent, ConnectionInfo, ConnectionStats, PathInfo};
 pub use resolver::{BoxFuture, Resolver};
 pub use stream::{RecvHalf, SendHalf, Stream};
+pub use suspend::Suspended;
 pub use tls::TlsError;
 pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{

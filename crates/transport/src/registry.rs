@@ -267,7 +267,7 @@ mod tests {
         }
         assert_eq!(accepted.is_confirmed(), confirmed);
         accepted.path_lost(now, PATH);
-        Shared::new(accepted, Vec::new(), Arc::default(), Arc::default())
+        Shared::new(accepted, SecretKey::generate(), Vec::new(), Arc::default(), Arc::default())
     }
 
     fn registry(limits: impl FnOnce(&mut Limits)) -> Registry {
@@ -355,7 +355,7 @@ mod tests {
         if detached {
             engine.path_lost(now, PATH);
         }
-        Shared::new(engine, Vec::new(), Arc::default(), Arc::default())
+        Shared::new(engine, SecretKey::generate(), Vec::new(), Arc::default(), Arc::default())
     }
 
     /// The time to accept a connection in a full registry, where each takes the place of a detached one.

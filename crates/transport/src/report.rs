@@ -85,6 +85,10 @@ pub enum ConnectionEvent {
         /// For how long none did.
         after: Duration,
     },
+    /// The peer was put to sleep: it has no path, and is not missing, until it is woken.
+    PeerSuspended,
+    /// The peer is awake again, perhaps on another host.
+    PeerResumed,
     /// The peer set another handover mode, which holds for both.
     HandoverChanged(HandoverMode),
     /// The peer set a path's priority, which holds for both.

@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use whimbrel_base::{ConnectionId, EndpointId};
+use whimbrel_base::{ConnectionId, EndpointId, SecretKey};
 use whimbrel_proto::{CloseCode, Connection as Engine, HandoverMode, PathId, PathState, Priority, Side};
 
 use self::news::{MoverSignals, News};
@@ -33,6 +33,8 @@ use crate::whereabouts::Whereabouts;
 pub(crate) struct Shared {
     pub(crate) id: ConnectionId,
     pub(crate) peer: EndpointId,
+    /// This end's own.
+    pub(crate) key: SecretKey,
     state: Mutex<State>,
     /// For whoever waits for a path, or for the connection's beginning or end.
     pub(crate) news: News,
@@ -48,6 +50,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         engine: Engine,
+        key: SecretKey,
         remote: Vec<Locator>,
         policy: Arc<PathPolicy>,
         announcements: Arc<Announcements>,
@@ -55,6 +58,7 @@ impl Shared {
         let shared = Arc::new(Self {
             id: engine.id(),
             peer: engine.peer(),
+            key,
             state: Mutex::new(State::new(engine)),
             news: News::default(),
             mover: MoverSignals::default(),
@@ -233,7 +237,7 @@ mod tests {
         let (client, server) = (SecretKey::generate().id(), SecretKey::generate().id());
         let (id, now) = (ConnectionId::random(), Instant::now());
         let engine = Engine::client(Config::default(), id, client, server, [1; 32], now);
-        Shared::new(engine, Vec::new(), Arc::default(), Arc::default())
+        Shared::new(engine, SecretKey::generate(), Vec::new(), Arc::default(), Arc::default())
     }
 
     /// Notes whether the lock was free when it was woken.

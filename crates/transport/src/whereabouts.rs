@@ -25,6 +25,15 @@ impl Nearness {
         self.on_link |= is_link_local(remote);
     }
 
+    /// To be written down.
+    pub(crate) fn flags(self) -> u8 {
+        u8::from(self.here) | u8::from(self.on_link) << 1
+    }
+
+    pub(crate) fn from_flags(flags: u8) -> Self {
+        Self { here: flags & 1 != 0, on_link: flags & 2 != 0 }
+    }
+
     /// Whether the peer may be there. One elsewhere must not have us send to what listens on this host,
     /// perhaps for us alone, or on a link of ours.
     pub(crate) fn permits(self, place: SocketAddr) -> bool {

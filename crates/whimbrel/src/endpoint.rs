@@ -11,7 +11,7 @@ use whimbrel_names::{KnownPeers, NameResolver, ServiceAddress, ServiceAddressErr
 use whimbrel_transport::{
     self as transport, AddressMonitor, AddressSet, Carriers, Config, ConnectError, Connection,
     ConnectionInfo, HandoverMode, IntoTarget, ListenError, ListenOptions, Listener, PathControl, PathPolicy,
-    Resolver, SchedulerKind, Watch,
+    Resolver, ResumeError, SchedulerKind, Suspended, Watch,
 };
 
 use crate::error::BindError;
@@ -210,6 +210,17 @@ impl Endpoint {
     /// [`ListenError`] says what to do.
     pub async fn listen(&self, options: ListenOptions) -> Result<Listener, ListenError> {
         self.transport.listen(options).await
+    }
+
+    /// Wakes a connection that [`Connection::suspend`] put to sleep, in this process or another one, here or on
+    /// another host, under the same key. It goes on at the exact byte; [`Connection::streams`] has its streams.
+    /// Returns at once, and looks for the peer from then on. If another copy was quicker, the connection ends
+    /// with [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
+    ///
+    /// # Errors
+    /// [`ResumeError`] if these are not the bytes of a connection of this identity, or there is no room.
+    pub async fn resume(&self, suspended: &Suspended) -> Result<Connection, ResumeError> {
+        self.transport.resume(suspended).await
     }
 
     /// Who this is.

@@ -86,8 +86,9 @@ pub use whimbrel_transport::{
     Flow, FlowError, FlowId, FlowOptions, HandoverMode, Incoming, InterfaceKind, InterfaceRule, IntoTarget,
     ListenError, ListenOptions, Listener, Locator, ManualMonitor, Message, MessageId, MessageStats, Outcome,
     PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RateLimit, RecvHalf, Refused,
-    ResolveError, Resolver, SchedulerKind, SendError, SendHalf, SendOptions, Sent, Side, Stream, StreamError,
-    StreamId, Tag, Target, TargetError, Timeouts, Urgency, Watch, Watched,
+    ResolveError, Resolver, ResumeError, SchedulerKind, SendError, SendHalf, SendOptions, Sent, Side, Stream,
+    StreamError, StreamId, SuspendError, Suspended, Tag, Target, TargetError, Timeouts, Urgency, Watch,
+    Watched,
 };
 
 pub use whimbrel_base as base;

@@ -22,6 +22,12 @@ impl Connection {
         self.session.streams.accept()
     }
 
+    /// The streams that this side has opened or accepted, as far as they are not over.
+    #[must_use]
+    pub fn known_streams(&self) -> Vec<StreamId> {
+        self.session.streams.known()
+    }
+
     /// Takes as much of `data` as there is room for; `Ok(0)` means: wait for
     /// [`Event::Writable`](crate::Event::Writable).
     ///

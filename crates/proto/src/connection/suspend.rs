@@ -6,7 +6,7 @@ use super::Connection;
 use crate::config::Config;
 use crate::content::Content;
 use crate::draft::{Draft, SMALL_FRAME};
-use crate::error::{DecodeError, ProtocolError};
+use crate::error::{CloseCode, DecodeError, ProtocolError};
 use crate::event::{Event, Events};
 use crate::frame::{Frame, Resumed};
 use crate::ids::{PathId, Side};
@@ -81,6 +81,17 @@ impl Connection {
     pub fn may_detach(&self) -> bool {
         let identity = &self.session.identity;
         identity.tenure.is_leave_heard() || !identity.both_suspend() || !self.has_active_path()
+    }
+
+    /// Gives all paths up, writes the connection down, and ends it on this side with
+    /// [`CloseCode::SUSPENDED`]: what arrived and was not read is in the snapshot, and nowhere else. `None`, and
+    /// it goes on without paths, if there is nothing to write down yet or any more.
+    pub fn put_to_sleep(&mut self, now: Instant) -> Option<Vec<u8>> {
+        self.detach(now);
+        let snapshot = self.snapshot()?;
+        self.give_up(CloseCode::SUSPENDED, "");
+        self.session.let_go();
+        Some(snapshot)
     }
 
     /// Gives all paths up, so that [`snapshot`](Self::snapshot) can write the connection down.

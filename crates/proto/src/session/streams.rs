@@ -144,6 +144,13 @@ impl Streams {
         }
     }
 
+    /// Drops all streams, and what arrived on them.
+    pub(crate) fn let_go(&mut self) {
+        while self.accept().is_some() {}
+        self.map.clear();
+        self.pieces = 0;
+    }
+
     /// Everything written so far has reached the peer, on all streams.
     pub(crate) fn are_drained(&self) -> bool {
         self.map.values().all(|s| s.send.is_drained())

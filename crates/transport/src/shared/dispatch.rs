@@ -60,6 +60,9 @@ impl Shared {
             Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
             // Paths to what is withdrawn are told lost by the peer itself.
             Event::PeerAddress { .. } => self.mover.peer_called(),
+            Event::PeerSuspended => drop(state.feed.tell(ConnectionEvent::PeerSuspended)),
+            Event::PeerResumed => drop(state.feed.tell(ConnectionEvent::PeerResumed)),
+            Event::SuspendHeard => self.news.path_came_or_went(),
             Event::HandoverChanged(mode) => {
                 state.pins.clear();
                 self.announcements.tell(&mut state.engine);

@@ -67,6 +67,15 @@ impl State {
         stated.filter(|place| self.nearness.permits(*place)).collect()
     }
 
+    /// Server: where the client says that it hears notices.
+    pub(crate) fn notice_addresses(&self) -> Vec<SocketAddr> {
+        self.peer_notice_addresses.clone()
+    }
+
+    pub(crate) fn set_notice_addresses(&mut self, addresses: Vec<SocketAddr>) {
+        self.peer_notice_addresses = addresses;
+    }
+
     /// All paths. (Pushed one by one: cloning the vector costs ten times as much, and this is done for each
     /// wake-up.)
     pub(crate) fn paths(&self) -> SmallVec<[Arc<PathIo>; 2]> {

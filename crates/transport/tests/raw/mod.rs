@@ -237,7 +237,7 @@ impl RawClient {
         let (body, _) = segment::split(&bytes).unwrap().unwrap();
         match FirstFlight::decode(body).unwrap() {
             FirstFlight::Join(join) => join,
-            FirstFlight::Open(_) => panic!("the connection is not established"),
+            other => panic!("{other:?} instead of a JOIN"),
         }
     }
 

@@ -47,6 +47,13 @@ impl Streams {
         self.numbers.accept().map(|index| StreamId::new(self.side.peer(), index))
     }
 
+    /// The streams that this side has opened or accepted, as far as they are not over.
+    pub(crate) fn known(&self) -> Vec<StreamId> {
+        let waiting = self.numbers.waiting();
+        let is_waiting = |id: &StreamId| id.opener() != self.side && waiting.contains(&id.index());
+        self.map.keys().filter(|id| !is_waiting(id)).copied().collect()
+    }
+
     /// Takes as much of `data` as there is room for. Without a path that works (`flowing`) more may wait.
     pub(crate) fn write(&mut self, id: StreamId, data: &[u8], flowing: bool) -> Result<usize, StreamError> {
         let ahead = self.ahead();
