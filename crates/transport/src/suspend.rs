@@ -64,8 +64,8 @@ impl fmt::Debug for Suspended {
 impl Connection {
     /// Puts the connection to sleep: tells the peer, gives all paths up, and returns the connection as a value.
     /// Every handle of it here fails from then on, with [`CloseCode::SUSPENDED`](crate::CloseCode::SUSPENDED); the peer's go on, and what
-    /// the peer writes waits. If the peer can't be told within `limit`, it finds out by itself. Cancel-safe:
-    /// until this returns nothing but the telling has happened, and the connection goes on.
+    /// the peer writes waits. If the peer can't be told within `limit`, it finds out by itself. If this is dropped
+    /// before it returns the connection goes on, though the peer may have been told that it sleeps.
     ///
     /// # Errors
     /// [`SuspendError`] if the peer has not accepted yet, or the connection is over.

@@ -55,8 +55,9 @@ async fn both_sides_sleep_at_once_and_find_each_other_by_name_on_other_hosts() {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
         server = endpoint(&ada, &service, host).await;
-        listener = listen(&server).await;
         theirs = server.resume(&their_bytes).await.unwrap();
+        // Its name tells where it is: a client that comes then finds it awake.
+        listener = listen(&server).await;
         if !client_wakes_first {
             ours = client.resume(&our_bytes).await.unwrap();
         }
