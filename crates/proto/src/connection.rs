@@ -28,6 +28,7 @@ use crate::event::{Event, Events, Footprint, PathStats, Stats};
 use crate::frame::Open;
 use crate::ids::{PathId, Side};
 use crate::notice::NoticeKey;
+use crate::pacing::Pacing;
 use crate::path::{Path, PathState};
 use crate::path_table::PathTable;
 use crate::session::Session;
@@ -46,6 +47,7 @@ pub struct Connection {
     /// What the peer has to be told about paths.
     path_marks: PathMarks,
     sharing: Sharing,
+    pacing: Pacing,
     contact: Contact,
     /// A client asks for a sign of life after this much silence, a server after twice as much.
     keepalive: Duration,
@@ -108,6 +110,7 @@ impl Connection {
             paths: PathTable::default(),
             path_marks: PathMarks::default(),
             sharing: Sharing::new(config.scheduler),
+            pacing: Pacing::default(),
             contact: Contact::none(now),
             keepalive: config.keepalive,
             joined: 0,

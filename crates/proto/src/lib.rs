@@ -48,6 +48,7 @@ mod ids;
 mod mac;
 mod message;
 pub mod notice;
+mod pacing;
 mod params;
 mod path;
 mod path_table;
@@ -79,6 +80,7 @@ pub use ticket::{proves_ticket, ticket_proof};
 // What both sides speak of.
 pub use handover::{HandoverMode, Priority, UnknownMode};
 pub use ids::{PathId, Side, StreamId};
+pub use pacing::RateLimit;
 pub use params::{EARLY_DATA_WINDOW, EARLY_STREAMS, MAX_NOTICE_ADDRESSES, MAX_TARGET, Params};
 pub use path::{CarrierReport, PathState};
 pub use scheduler::{SchedulerKind, UnknownScheduler};

@@ -23,6 +23,7 @@ mod events;
 mod flow;
 mod half_open;
 mod incoming;
+mod limits;
 mod listener;
 mod listeners;
 mod locator;
@@ -69,6 +70,6 @@ pub use tls::TlsError;
 pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{
     Class, CloseCode, ClosedBy, FlowError, FlowId, FlowOptions, HandoverMode, MAX_MESSAGE, Message,
-    MessageId, MessageStats, Outcome, PathState, Priority, Refused, SchedulerKind, SendError, SendOptions,
-    Side, StreamError, StreamId, Tag, UnknownMode, UnknownScheduler, Urgency,
+    MessageId, MessageStats, Outcome, PathState, Priority, RateLimit, Refused, SchedulerKind, SendError,
+    SendOptions, Side, StreamError, StreamId, Tag, UnknownMode, UnknownScheduler, Urgency,
 };

@@ -85,7 +85,7 @@ pub use whimbrel_transport::{
     Connection, ConnectionError, ConnectionEvent, ConnectionInfo, ConnectionStats, Events, Flow, FlowError,
     FlowId, FlowOptions, HandoverMode, Incoming, InterfaceKind, InterfaceRule, IntoTarget, ListenError,
     ListenOptions, Listener, Locator, ManualMonitor, Message, MessageId, MessageStats, Outcome, PathControl,
-    PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf, Refused, ResolveError, Resolver,
+    PathInfo, PathPolicy, PathState, Policy, Priority, RateLimit, RecvHalf, Refused, ResolveError, Resolver,
     SchedulerKind, SendError, SendHalf, SendOptions, Sent, Side, Stream, StreamError, StreamId, Tag, Target,
     TargetError, Urgency, Watch, Watched,
 };

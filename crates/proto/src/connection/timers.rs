@@ -19,6 +19,7 @@ impl Connection {
             return next;
         }
         let ack_delay = self.session.identity.peer_ack_delay();
+        next = sooner(next, self.pacing.deadline());
         next = sooner(next, self.session.messages.sender.deadline().and_then(|at| self.clock.at(at)));
         for path in self.paths.values().filter(|p| p.is_live()) {
             next = sooner(next, path.incoming.deadline());
@@ -42,6 +43,7 @@ impl Connection {
         if self.is_closed() && !self.session.ending.owes_farewell() {
             return;
         }
+        self.pacing.run(now);
         self.run_messages(now);
         self.update_close(now);
         for (id, action) in self.due_actions(now) {
