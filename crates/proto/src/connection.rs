@@ -8,6 +8,7 @@ mod handover;
 mod marks;
 mod messages;
 mod paths;
+mod reach;
 mod receive;
 mod reinjection;
 mod retire;
@@ -32,8 +33,10 @@ use crate::pacing::Pacing;
 use crate::path::{Path, PathState};
 use crate::path_table::PathTable;
 use crate::session::Session;
+use crate::timeouts::Timeouts;
 use contact::Contact;
 use marks::PathMarks;
+use reach::Reach;
 use sharing::Sharing;
 
 pub use paths::{JoinError, MAX_PATHS};
@@ -49,8 +52,8 @@ pub struct Connection {
     sharing: Sharing,
     pacing: Pacing,
     contact: Contact,
-    /// A client asks for a sign of life after this much silence, a server after twice as much.
-    keepalive: Duration,
+    reach: Reach,
+    timeouts: Timeouts,
     /// Paths that were added after the first.
     joined: u64,
     events: Events,
@@ -112,7 +115,8 @@ impl Connection {
             sharing: Sharing::new(config.scheduler),
             pacing: Pacing::default(),
             contact: Contact::none(now),
-            keepalive: config.keepalive,
+            reach: Reach::new(now),
+            timeouts: config.timeouts,
             joined: 0,
             events: Events::default(),
             clock: Clock::new(now, age),

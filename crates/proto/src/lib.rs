@@ -62,6 +62,7 @@ mod session;
 mod snapshot;
 mod stream;
 mod ticket;
+mod timeouts;
 mod varint;
 
 // The engine, how it is set up, and what it says.
@@ -76,6 +77,7 @@ pub use message::{
 pub use session::Read;
 pub use stream::{Chunk, Pool};
 pub use ticket::{proves_ticket, ticket_proof};
+pub use timeouts::{BadTimeout, Timeouts};
 
 // What both sides speak of.
 pub use handover::{HandoverMode, Priority, UnknownMode};

@@ -69,7 +69,8 @@ pub use stream::{RecvHalf, SendHalf, Stream};
 pub use tls::TlsError;
 pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{
-    Class, CloseCode, ClosedBy, FlowError, FlowId, FlowOptions, HandoverMode, MAX_MESSAGE, Message,
-    MessageId, MessageStats, Outcome, PathState, Priority, RateLimit, Refused, SchedulerKind, SendError,
-    SendOptions, Side, StreamError, StreamId, Tag, UnknownMode, UnknownScheduler, Urgency,
+    BadTimeout, Class, CloseCode, ClosedBy, FlowError, FlowId, FlowOptions, HandoverMode, MAX_MESSAGE,
+    Message, MessageId, MessageStats, Outcome, PathState, Priority, RateLimit, Refused, SchedulerKind,
+    SendError, SendOptions, Side, StreamError, StreamId, Tag, Timeouts, UnknownMode, UnknownScheduler,
+    Urgency,
 };

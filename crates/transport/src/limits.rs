@@ -1,8 +1,8 @@
-//! How fast a living connection may send.
+//! How fast a living connection may send, and how long it waits.
 
 use std::time::Instant;
 
-use whimbrel_proto::{RateLimit, Urgency};
+use whimbrel_proto::{BadTimeout, RateLimit, Timeouts, Urgency};
 
 use crate::connection::Connection;
 
@@ -25,6 +25,21 @@ impl Connection {
     /// limit. Otherwise as [`set_rate_limit`](Self::set_rate_limit), beside which it holds.
     pub fn set_urgency_limit(&self, urgency: Urgency, limit: Option<RateLimit>) {
         self.shared().with(|state| state.engine.set_urgency_limit(Instant::now(), urgency, limit));
+    }
+
+    /// Sets how long this side waits for what, from now on. Does not wait. An endpoint's connections begin with
+    /// [`Config::timeouts`](crate::Config::timeouts).
+    ///
+    /// # Errors
+    /// [`BadTimeout`] if one lies outside of its range; nothing is changed then.
+    pub fn set_timeouts(&self, timeouts: Timeouts) -> Result<(), BadTimeout> {
+        self.shared().with(|state| state.engine.set_timeouts(timeouts))
+    }
+
+    /// How long this side waits for what.
+    #[must_use]
+    pub fn timeouts(&self) -> Timeouts {
+        self.shared().lock().engine.timeouts()
     }
 
     /// The limit of what this side sends, if there is one.

@@ -22,14 +22,12 @@ impl Feed {
     }
 
     /// Tells who listens, unless they were told already that the connection is over: nothing follows that.
-    pub(super) fn tell(&mut self, event: ConnectionEvent) {
+    /// False if nobody listens.
+    pub(super) fn tell(&mut self, event: ConnectionEvent) -> bool {
         if self.ended {
-            return;
+            return false;
         }
         self.ended = matches!(event, ConnectionEvent::Closed { .. });
-        if let Some(sender) = &self.sender {
-            // Nobody may listen any more.
-            let _ = sender.send(event);
-        }
+        self.sender.as_ref().is_some_and(|sender| sender.send(event).is_ok())
     }
 }
