@@ -271,8 +271,9 @@ impl Connection {
     fn requeue(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.copies.clear();
-            let contents = path.outgoing.give_back();
+            let (contents, flying) = (path.outgoing.give_back(), path.datagrams.give_up());
             self.put_back(contents);
+            self.datagrams_lost(&flying);
         }
     }
 
@@ -298,6 +299,11 @@ impl Connection {
 
     /// Has what a lost segment said be said again. Stream data is left alone.
     fn mark(&mut self, content: &Content) {
+        if let Content::Datagrams(id) = content
+            && let Some(path) = self.paths.get_mut(*id).filter(|path| path.is_live())
+        {
+            path.datagrams.owe_now();
+        }
         self.path_marks.mark(content);
         self.session.mark(content);
     }
