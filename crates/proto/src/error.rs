@@ -110,6 +110,8 @@ impl CloseCode {
     pub const SUPERSEDED: Self = Self(0x10);
     /// This side was written down, to go on elsewhere.
     pub const SUSPENDED: Self = Self(0x11);
+    /// In STOP: the stream goes one way, from its opener to the other side.
+    pub const ONE_WAY: Self = Self(0x20);
     /// The first code that belongs to the application.
     pub const APPLICATION: Self = Self(0x100);
 
@@ -139,6 +141,7 @@ impl CloseCode {
             Self::STREAM_DROPPED => "stream dropped before its end",
             Self::SUPERSEDED => "superseded: another copy of this side has the connection",
             Self::SUSPENDED => "suspended, to go on elsewhere",
+            Self::ONE_WAY => "the stream goes one way",
             _ => return None,
         })
     }
