@@ -94,7 +94,10 @@ impl NameResolver {
         self.core.lease(user)
     }
 
-    /// Says who may look up what is published under `name` from now on; everybody, unless it was said.
+    /// Says who may look up what is published under `name` from now on; everybody, unless it was said. What is
+    /// published already is published again for them: the service hears of it as soon as it can be reached. A
+    /// watch of somebody who may read it now brings it, and one of somebody who no longer may brings nothing
+    /// newer.
     ///
     /// # Errors
     /// [`AskError::Busy`] when 256 other names have readers.

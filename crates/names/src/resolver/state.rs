@@ -126,8 +126,24 @@ impl Core {
         self.ask(request).await
     }
 
-    pub(super) fn set_readers(&self, name: Name, readers: Readers) -> Result<(), AskError> {
-        self.state().published.set_readers(name, readers)
+    pub(super) fn set_readers(self: &Arc<Self>, name: Name, readers: Readers) -> Result<(), AskError> {
+        let request = self.state().published.set_readers(name, readers)?;
+        if let Some(request) = request {
+            self.say(request);
+        }
+        Ok(())
+    }
+
+    /// Asks, for as long as [`ask`](Self::ask) would wait. After that, the next session says it.
+    fn say(self: &Arc<Self>, request: Request) {
+        // Not one that is under way already: what was asked in between may be taken in behind it.
+        let Ok(answer) = self.state().ask_anew(request) else { return };
+        self.work.notify_one();
+        self.runtime.spawn(async move {
+            if let Ok(Ok(Err(error))) = tokio::time::timeout(ANSWER_LIMIT, answer).await {
+                tracing::warn!(%error, "the name service does not take in who may look a name up");
+            }
+        });
     }
 
     pub(super) fn set_lease(&self, user: Name, lease: Duration) {
@@ -279,9 +295,14 @@ impl Core {
     }
 
     /// Takes in what the service says.
-    pub(super) async fn take(&self, reply: Reply) {
+    pub(super) async fn take(self: &Arc<Self>, reply: Reply) {
         match reply {
-            Reply::Response { request, response } => self.state().answered(request, response),
+            Reply::Response { request, response } => {
+                let correction = self.state().answered(request, response);
+                if let Some(request) = correction {
+                    self.say(request);
+                }
+            }
             Reply::Update { watch, record } => self.pushed(watch, &record).await,
         }
     }
@@ -301,20 +322,27 @@ impl Core {
 
 impl State {
     fn ask(&mut self, request: Request) -> Result<oneshot::Receiver<Answer>, AskError> {
+        if let Some(asked) = self.asked.values_mut().find(|asked| asked.request == request) {
+            let (waiter, answer) = oneshot::channel();
+            asked.waiters.retain(|waiter| !waiter.is_closed());
+            asked.waiters.push(waiter);
+            self.used = Instant::now();
+            return Ok(answer);
+        }
+        self.ask_anew(request)
+    }
+
+    /// As [`ask`](Self::ask), even if the same is asked already.
+    fn ask_anew(&mut self, request: Request) -> Result<oneshot::Receiver<Answer>, AskError> {
         if self.ended {
             return Err(AskError::Closed);
         }
         self.used = Instant::now();
-        let (waiter, answer) = oneshot::channel();
-        if let Some(asked) = self.asked.values_mut().find(|asked| asked.request == request) {
-            asked.waiters.retain(|waiter| !waiter.is_closed());
-            asked.waiters.push(waiter);
-            return Ok(answer);
-        }
         self.prune();
         if self.asked.len() >= MAX_ASKED {
             return Err(AskError::Busy);
         }
+        let (waiter, answer) = oneshot::channel();
         let number = self.enqueue(request);
         if let Some(asked) = self.asked.get_mut(&number) {
             asked.waiters.push(waiter);
@@ -419,18 +447,24 @@ impl State {
         }
     }
 
-    fn answered(&mut self, number: u64, response: Response) {
-        let Some(asked) = self.asked.remove(&number) else { return };
+    /// Returns what has to be said again.
+    fn answered(&mut self, number: u64, response: Response) -> Option<Request> {
+        let asked = self.asked.remove(&number)?;
         let answer = match response {
             Response::Error { code, message } => {
                 Err(AskError::Refused { code: ErrorCode::from_number(code), message })
             }
             response => Ok(response),
         };
-        if let Err(error) = &answer {
-            self.refused(number, &asked.request, error);
-        }
+        let correction = match &answer {
+            Ok(_) => self.published.correction(&asked.request),
+            Err(error) => {
+                self.refused(number, &asked.request, error);
+                None
+            }
+        };
         asked.answer(&answer);
+        correction
     }
 
     fn refused(&mut self, number: u64, request: &Request, error: &AskError) {
