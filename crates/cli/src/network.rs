@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use whimbrel::Endpoint;
+use whimbrel::{Endpoint, OpenSockets};
 use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, TicketSecret, UnixTime};
 use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
 use whimbrel_transport::{Config, Connection, ConnectionEvent, Events, ManualMonitor, Target};
@@ -39,6 +39,8 @@ pub(crate) struct Wish {
     pub(crate) ip: Option<IpAddr>,
     /// Used if `--port` is not given.
     pub(crate) port: u16,
+    /// Used instead of others.
+    pub(crate) sockets: Option<OpenSockets>,
 }
 
 /// Remembers the keys that flags say.
@@ -66,6 +68,9 @@ impl Network {
             .config(Config { carriers, ..wish.config });
         if let Some(ip) = wish.ip {
             builder = builder.ip(ip);
+        }
+        if let Some(sockets) = wish.sockets {
+            builder = builder.sockets(sockets);
         }
         let manual =
             (!globals.address.is_empty()).then(|| ManualMonitor::new(globals.address.iter().copied()));

@@ -70,7 +70,7 @@ mod users;
 
 pub use endpoint::{Builder, Endpoint};
 pub use error::BindError;
-pub use identity::{Identity, IdentityError};
+pub use identity::{Identity, IdentityError, private_directory};
 pub use users::{Registered, UserError};
 
 pub use whimbrel_base::{
@@ -84,10 +84,10 @@ pub use whimbrel_transport::{
     AddressMonitor, Allow, CarrierKind, Carriers, Class, CloseCode, CloseReason, Config, ConnectError,
     Connection, ConnectionError, ConnectionEvent, ConnectionInfo, ConnectionStats, Events, Flow, FlowError,
     FlowId, FlowOptions, HandoverMode, Incoming, InterfaceKind, InterfaceRule, IntoTarget, ListenError,
-    ListenOptions, Listener, Locator, ManualMonitor, Message, MessageId, MessageStats, Outcome, PathControl,
-    PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf, Refused, ResolveError, Resolver,
-    SchedulerKind, SendError, SendHalf, SendOptions, Sent, Side, Stream, StreamError, StreamId, Tag, Target,
-    TargetError, Urgency, Watch, Watched,
+    ListenOptions, Listener, Locator, ManualMonitor, Message, MessageId, MessageStats, OpenSockets,
+    OpenSocketsError, Outcome, PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RecvHalf,
+    Refused, ResolveError, Resolver, SchedulerKind, SendError, SendHalf, SendOptions, Sent, Side, Stream,
+    StreamError, StreamId, Tag, Target, TargetError, Urgency, Watch, Watched,
 };
 
 pub use whimbrel_base as base;
