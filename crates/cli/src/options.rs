@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use whimbrel_base::{Name, NameError, NameKind};
 use whimbrel_names::{Pin, ServiceAddress};
 use whimbrel_transport::Carriers;
 
@@ -68,6 +69,15 @@ pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
         .rsplit_once(':')
         .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0));
     if fits { Ok(text.to_owned()) } else { Err("write it as HOST:PORT, as in 127.0.0.1:22".to_owned()) }
+}
+
+/// A user's name, and no device's or service's.
+pub(crate) fn user_name(text: &str) -> Result<Name, String> {
+    let name: Name = text.parse().map_err(|error: NameError| error.to_string())?;
+    if name.kind() == NameKind::User {
+        return Ok(name);
+    }
+    Err(format!("this is a {}'s name; that of its user is {}", name.kind(), name.user()))
 }
 
 /// A number and a unit.
