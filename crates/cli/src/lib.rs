@@ -15,6 +15,7 @@
 //! network            an endpoint set up as the flags say; how it ends
 //! access, readers    who is let in, and who may look the published name up
 //! who                everybody, a key or a name, as flags and files say it
+//! dns                what a domain's owner says of its name service
 //! meeting            two machines that learn each other's keys by a code
 //! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
 //! local              where `forward` listens
@@ -30,6 +31,7 @@ mod commandline;
 mod commands;
 mod demo;
 mod devices;
+mod dns;
 mod failure;
 mod files;
 mod identity;

@@ -10,6 +10,7 @@ use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, Trus
 use whimbrel_transport::{Config, Connection, ConnectionEvent, Events, ManualMonitor, Target};
 
 use crate::devices::Devices;
+use crate::dns::Dns;
 use crate::failure::Failure;
 use crate::options::Globals;
 use crate::{identity, output, places};
@@ -82,8 +83,13 @@ impl Network {
         if let Some(service) = &globals.names {
             builder = builder.names(service.clone()).known_peers(known.clone());
         }
+        let proof = Dns::proof(&globals.prove_domain, globals.dns)?;
+        let endpoint = builder.bind().await?;
+        if let (Some(resolver), Some(proof)) = (endpoint.names(), proof) {
+            resolver.require_proof(proof);
+        }
         Ok(Self {
-            endpoint: builder.bind().await?,
+            endpoint,
             service: globals.names.clone(),
             known,
             manual,

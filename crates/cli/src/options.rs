@@ -1,6 +1,6 @@
 //! Flags that all commands have, and what commands read and say in the same way.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use whimbrel_base::{Name, NameError, NameKind};
 use whimbrel_names::{Pin, ServiceAddress};
 use whimbrel_transport::Carriers;
 
+use crate::dns::WhichDomain;
 use crate::logging::LogFormat;
 
 /// Flags of every command.
@@ -23,6 +24,18 @@ pub(crate) struct Globals {
     /// Name service: its ticket, or ID@HOST:PORT
     #[arg(long, global = true, value_name = "SERVICE", help_heading = GLOBAL)]
     pub(crate) names: Option<ServiceAddress>,
+    /// Use names of this domain (or `any`) only from the service that its owner names in DNS; repeatable
+    #[arg(
+        long,
+        global = true,
+        value_name = "DOMAIN",
+        hide_short_help = true,
+        help_heading = GLOBAL
+    )]
+    pub(crate) prove_domain: Vec<WhichDomain>,
+    /// Ask this DNS server for --prove-domain [default: the system's]
+    #[arg(long, global = true, value_name = "IP:PORT", hide_short_help = true, help_heading = GLOBAL)]
+    pub(crate) dns: Option<SocketAddr>,
     /// The key that a name stands for, which the name service cannot change; repeatable
     #[arg(
         long,
