@@ -154,24 +154,10 @@ impl Core {
         self.ask(request).await
     }
 
-    pub(super) fn set_readers(self: &Arc<Self>, name: Name, readers: Readers) -> Result<(), AskError> {
-        let request = self.state().published.set_readers(name, readers)?;
-        if let Some(request) = request {
-            self.say(request);
-        }
-        Ok(())
-    }
-
-    /// Asks, for as long as [`ask`](Self::ask) would wait. After that, the next session says it.
-    fn say(self: &Arc<Self>, request: Request) {
-        // Not one that is under way already: what was asked in between may be taken in behind it.
-        let Ok(answer) = self.state().ask_anew(request) else { return };
+    pub(super) fn set_readers(&self, name: Name, readers: Readers) -> Result<(), AskError> {
+        self.state().set_readers(name, readers)?;
         self.work.notify_one();
-        self.runtime.spawn(async move {
-            if let Ok(Ok(Err(error))) = tokio::time::timeout(ANSWER_LIMIT, answer).await {
-                tracing::warn!(%error, "it is said with the next sign of life who may look a name up");
-            }
-        });
+        Ok(())
     }
 
     pub(super) fn set_lease(&self, user: Name, lease: Duration) {
@@ -313,24 +299,21 @@ impl Core {
         self.state().asked.values().any(|asked| asked.sent)
     }
 
-    /// When a watch that was refused is to be tried again.
+    /// When what was refused, a watch or a publication, is to be tried again.
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        self.state().watches.values().filter_map(|watched| watched.retry).min()
+        let state = self.state();
+        let watches = state.watches.values().filter_map(|watched| watched.retry);
+        watches.chain(state.published.retry_at()).min()
     }
 
-    pub(super) fn retry_watches(&self) {
-        self.state().retry_watches();
+    pub(super) fn retry(&self) {
+        self.state().retry();
     }
 
     /// Takes in what the service says.
-    pub(super) async fn take(self: &Arc<Self>, reply: Reply) {
+    pub(super) async fn take(&self, reply: Reply) {
         match reply {
-            Reply::Response { request, response } => {
-                let correction = self.state().answered(request, response);
-                if let Some(request) = correction {
-                    self.say(request);
-                }
-            }
+            Reply::Response { request, response } => self.state().answered(request, response),
             Reply::Update { watch, record } => self.pushed(watch, &record).await,
         }
     }
@@ -350,27 +333,20 @@ impl Core {
 
 impl State {
     fn ask(&mut self, request: Request) -> Result<oneshot::Receiver<Answer>, AskError> {
-        if let Some(asked) = self.asked.values_mut().find(|asked| asked.request == request) {
-            let (waiter, answer) = oneshot::channel();
-            asked.waiters.retain(|waiter| !waiter.is_closed());
-            asked.waiters.push(waiter);
-            self.used = Instant::now();
-            return Ok(answer);
-        }
-        self.ask_anew(request)
-    }
-
-    /// As [`ask`](Self::ask), even if the same is asked already.
-    fn ask_anew(&mut self, request: Request) -> Result<oneshot::Receiver<Answer>, AskError> {
         if self.ended {
             return Err(AskError::Closed);
         }
         self.used = Instant::now();
+        let (waiter, answer) = oneshot::channel();
+        if let Some(asked) = self.asked.values_mut().find(|asked| asked.request == request) {
+            asked.waiters.retain(|waiter| !waiter.is_closed());
+            asked.waiters.push(waiter);
+            return Ok(answer);
+        }
         self.prune();
         if self.asked.len() >= MAX_ASKED {
             return Err(AskError::Busy);
         }
-        let (waiter, answer) = oneshot::channel();
         let number = self.enqueue(request);
         if let Some(asked) = self.asked.get_mut(&number) {
             asked.waiters.push(waiter);
@@ -378,12 +354,27 @@ impl State {
         Ok(answer)
     }
 
+    fn set_readers(&mut self, name: Name, readers: Readers) -> Result<(), AskError> {
+        if let Some(request) = self.published.set_readers(name, readers)? {
+            self.say_standing(request);
+        }
+        Ok(())
+    }
+
     fn enqueue(&mut self, request: Request) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
-        self.asked.insert(number, Asked { request, waiters: Vec::new(), sent: false });
+        self.asked.insert(number, Asked { request, waiters: Vec::new(), sent: false, is_standing: false });
         self.queue.push_back(number);
         number
+    }
+
+    /// Asks whether or not anybody waits for the answer.
+    fn enqueue_standing(&mut self, request: Request, waiters: Vec<oneshot::Sender<Answer>>) {
+        let number = self.enqueue(request);
+        if let Some(asked) = self.asked.get_mut(&number) {
+            (asked.waiters, asked.is_standing) = (waiters, true);
+        }
     }
 
     /// Forgets what nobody waits for: what was not written yet, and when there is much of it the rest too.
@@ -408,10 +399,7 @@ impl State {
                 .find(|(_, asked)| is_same_record(&asked.request, &request))
                 .map(|(number, _)| *number);
             let waiters = waiting.and_then(|number| asked.remove(&number)).map(|asked| asked.waiters);
-            let number = self.enqueue(request);
-            if let (Some(asked), Some(waiters)) = (self.asked.get_mut(&number), waiters) {
-                asked.waiters = waiters;
-            }
+            self.enqueue_standing(request, waiters.unwrap_or_default());
         }
         let mut watches = std::mem::take(&mut self.watches);
         for (name, watched) in &mut watches {
@@ -439,7 +427,7 @@ impl State {
         }
     }
 
-    fn retry_watches(&mut self) {
+    fn retry(&mut self) {
         let now = Instant::now();
         let mut watches = std::mem::take(&mut self.watches);
         for (name, watched) in &mut watches {
@@ -448,6 +436,9 @@ impl State {
             }
         }
         self.watches = watches;
+        for request in self.published.retries(now) {
+            self.enqueue_standing(request, Vec::new());
+        }
     }
 
     fn take_frames(&mut self, bytes: &mut Vec<u8>) {
@@ -475,27 +466,43 @@ impl State {
         }
     }
 
-    /// Returns what has to be said again.
-    fn answered(&mut self, number: u64, response: Response) -> Option<Request> {
-        let asked = self.asked.remove(&number)?;
+    fn answered(&mut self, number: u64, response: Response) {
+        let Some(mut asked) = self.asked.remove(&number) else { return };
         let answer = match response {
             Response::Error { code, message } => {
                 Err(AskError::Refused { code: ErrorCode::from_number(code), message })
             }
             response => Ok(response),
         };
-        let correction = match &answer {
-            Ok(_) => self.published.correction(&asked.request),
+        match &answer {
+            Ok(_) => self.accepted(&asked.request),
             Err(error) => {
-                self.refused(number, &asked.request, error);
-                None
+                let is_waited_for = asked.has_waiters();
+                self.refused(number, &asked.request, is_waited_for, error);
             }
-        };
+        }
         asked.answer(&answer);
-        correction
     }
 
-    fn refused(&mut self, number: u64, request: &Request, error: &AskError) {
+    fn accepted(&mut self, request: &Request) {
+        if let Request::Register { record, .. } = request {
+            self.published.accepted(record);
+        }
+        if let Some(correction) = self.published.correction(request) {
+            self.say_standing(correction);
+        }
+    }
+
+    /// Publishes a record again, for other readers. What is under way for others is followed by a correction.
+    fn say_standing(&mut self, request: Request) {
+        match self.asked.values_mut().find(|asked| is_same_record(&asked.request, &request)) {
+            Some(asked) if !asked.sent => (asked.request, asked.is_standing) = (request, true),
+            Some(_) => {}
+            None => self.enqueue_standing(request, Vec::new()),
+        }
+    }
+
+    fn refused(&mut self, number: u64, request: &Request, is_waited_for: bool, error: &AskError) {
         match request {
             Request::Watch { name, .. } => {
                 tracing::warn!(%name, %error, "not watched for now");
@@ -503,6 +510,10 @@ impl State {
                     watched.number = None;
                     watched.retry = Some(Instant::now() + WATCH_PAUSE);
                 }
+            }
+            Request::Register { record, .. } if !is_waited_for => {
+                tracing::warn!(%error, "the name service refuses what it was told again; asking once more");
+                self.published.refused_again(record, Instant::now());
             }
             Request::Register { record, .. } if !error.code().is_some_and(ErrorCode::is_temporary) => {
                 self.published.refused(record);
