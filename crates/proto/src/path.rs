@@ -90,8 +90,8 @@ pub(crate) struct Path {
     unproven: bool,
     /// Not answered when a newer path was asked to carry the data instead.
     pub(crate) passed_over: bool,
-    /// The path that is to take over from this one, although it was opened before.
-    pub(crate) successor: Option<PathId>,
+    /// Paths that were opened before, and stay in its place if they are answered before it.
+    pub(crate) gives_way_to: SmallVec<[PathId; 2]>,
     /// What may be sent before the peer answered (bytes).
     early_limit: u64,
     pub(crate) priority: Agreed<Priority>,
@@ -121,7 +121,7 @@ impl Path {
             by_open: matches!(first, First::Open | First::Accept),
             unproven: matches!(first, First::Accept | First::Joined),
             passed_over: false,
-            successor: None,
+            gives_way_to: SmallVec::new(),
             early_limit,
             priority: Agreed::unsaid(Priority::Normal),
             ping: false,

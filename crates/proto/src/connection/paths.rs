@@ -85,11 +85,13 @@ impl Connection {
         Some(id)
     }
 
-    /// Client: `path` gives way to `successor`, which was opened before it: if the successor is answered
-    /// first, `path` retires as soon as it is answered too, in mode `single`.
-    pub fn give_way(&mut self, path: PathId, successor: PathId) {
-        if let Some(path) = self.paths.get_mut(path) {
-            path.successor = Some(successor);
+    /// Client: `path` gives way to `other`, which was opened before it: if the other one is answered first,
+    /// `path` retires as soon as it is answered too, in mode `single`. It may give way to several.
+    pub fn give_way(&mut self, path: PathId, other: PathId) {
+        if let Some(path) = self.paths.get_mut(path)
+            && !path.gives_way_to.contains(&other)
+        {
+            path.gives_way_to.push(other);
         }
     }
 
@@ -380,8 +382,8 @@ impl Connection {
     /// already is no newer than that. A path that is opening may be meant to take over: whoever
     /// opened it gives it up, or has it do so.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
-        let successor = self.paths.get(newest).and_then(|path| path.successor);
-        if successor.is_some_and(|id| self.paths.get(id).is_some_and(Path::is_active)) {
+        let is_active = |id: &PathId| self.paths.get(*id).is_some_and(Path::is_active);
+        if self.paths.get(newest).is_some_and(|path| path.gives_way_to.iter().any(is_active)) {
             return self.retire_or_lose(now, newest);
         }
         let answered = |path: &Path| path.is_live() && !path.is_opening();
