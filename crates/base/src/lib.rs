@@ -25,6 +25,7 @@ pub mod ticket;
 pub mod time;
 
 mod random;
+mod texts;
 mod wire;
 mod z32;
 

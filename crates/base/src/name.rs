@@ -181,17 +181,7 @@ impl IntoName for &str {
     }
 }
 
-impl IntoName for String {
-    fn into_name(self) -> Result<Name, NameError> {
-        self.as_str().into_name()
-    }
-}
-
-impl IntoName for &String {
-    fn into_name(self) -> Result<Name, NameError> {
-        self.as_str().into_name()
-    }
-}
+crate::as_its_text!(IntoName, into_name, Result<Name, NameError>, String, &String);
 
 fn check_label(label: &str) -> Result<(), NameError> {
     if label.is_empty() {

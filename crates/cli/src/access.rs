@@ -1,4 +1,5 @@
-//! Who is let in: the entries of `--allow` and of the file of `--allow-from`, as they are just now.
+//! Who is let in: the entries of `--allow` and of the file of `--allow-from`, as they are just now. The
+//! published name is shown to them, unless `--readers` says to whom.
 //!
 //! A name grants access only through a key that more than the name service speaks for: one that was pinned by
 //! hand, by ticket or by a meeting ([`whimbrel_names::trust`]).
@@ -6,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -14,12 +15,14 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use whimbrel::Endpoint;
 use whimbrel_base::{EndpointId, Name, NameKind, TicketSecret, UnixTime};
-use whimbrel_names::{KnownPeers, Origin, Pin};
+use whimbrel_names::readers::MAX_READERS;
+use whimbrel_names::{KnownPeers, Origin, Pin, Readers};
 use whimbrel_transport::{Allow, Connection, Resolver as _};
 
 use crate::failure::Failure;
 use crate::network::Network;
-use crate::output;
+use crate::who::Who;
+use crate::{output, readers};
 
 mod file;
 mod guests;
@@ -40,11 +43,17 @@ pub(crate) struct AllowFlags {
     /// Let in who has the printed ticket, by a secret in it
     #[arg(long)]
     secret: bool,
+    /// Who may look NAME up: ids, users, `any` [default: who is let in]
+    #[arg(long, value_name = "WHO,…", value_delimiter = ',')]
+    readers: Vec<Who>,
 }
 
 impl AllowFlags {
-    /// Fails if nobody could ever be let in, or a secret could not be told.
-    pub(crate) fn check(&self, by_ticket: bool) -> Result<()> {
+    /// Fails if nobody could ever be let in, a secret could not be told, or readers have nothing to read.
+    pub(crate) fn check(&self, by_ticket: bool, name: Option<&Name>) -> Result<()> {
+        if name.is_none() && !self.readers.is_empty() {
+            return Err(Failure::usage("--readers is about the NAME to be reached under, and none is given"));
+        }
         if self.secret && !by_ticket {
             return Err(Failure::usage(
                 "--secret is part of a ticket, and none would be printed; see --help",
@@ -59,10 +68,8 @@ impl AllowFlags {
 
 /// One entry of `--allow`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    Any,
-    Id(EndpointId),
-    Name(Name),
+enum Entry {
+    Who(Who),
     Pinned(Pin),
 }
 
@@ -70,21 +77,14 @@ impl FromStr for Entry {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == "any" {
-            return Ok(Self::Any);
-        }
+        // No id, and no name without a key, has this character.
         if text.contains('=') {
             return text
                 .parse()
                 .map(Self::Pinned)
                 .map_err(|error: whimbrel_names::PinError| error.to_string());
         }
-        if text.contains('@') {
-            return text.parse().map(Self::Name).map_err(|error: whimbrel_base::NameError| error.to_string());
-        }
-        text.parse().map(Self::Id).map_err(|error: whimbrel_base::key::EndpointIdError| {
-            format!("neither `any` nor a name (which has an '@') nor an endpoint id: {error}")
-        })
+        text.parse().map(Self::Who)
     }
 }
 
@@ -97,6 +97,24 @@ enum Rule {
     Follow(Name),
 }
 
+impl Rule {
+    fn who(&self) -> Who {
+        match self {
+            Self::Any => Who::Any,
+            Self::Key(key) => Who::Id(*key),
+            Self::Follow(name) => Who::Name(name.clone()),
+        }
+    }
+}
+
+/// What the flags say.
+#[derive(Default)]
+struct ByFlag {
+    rules: Vec<Rule>,
+    /// Empty: those who are let in.
+    readers: Vec<Who>,
+}
+
 /// The rules in force. Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub(crate) struct Access {
@@ -106,6 +124,8 @@ pub(crate) struct Access {
 struct Inner {
     rules: RwLock<Rules>,
     secret: Option<TicketSecret>,
+    /// The name to be reached under.
+    name: Option<Name>,
     /// The rules, or whom they let in, changed.
     changed: Notify,
     endpoint: Endpoint,
@@ -115,7 +135,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Rules {
-    by_flag: Vec<Rule>,
+    by_flag: ByFlag,
     by_file: Vec<Rule>,
     followed: HashMap<Name, Followed>,
 }
@@ -127,26 +147,29 @@ struct Followed {
 }
 
 impl Access {
-    /// Reads the flags, and follows names and the file from then on.
+    /// Reads the flags, and follows names and the file from then on. What is published under `name` is for those
+    /// who may look it up.
     ///
     /// # Errors
     /// An entry that grants nothing: a name that nobody pinned, or that needs a name service; a file that
-    /// can't be read.
-    pub(crate) async fn open(flags: &AllowFlags, network: &Network, quiet: bool) -> Result<Self> {
+    /// can't be read; more readers than a record may have.
+    pub(crate) async fn open(
+        flags: &AllowFlags,
+        name: Option<&Name>,
+        network: &Network,
+        quiet: bool,
+    ) -> Result<Self> {
         let secret = flags.secret.then(TicketSecret::generate);
-        let access = Self::nobody(network, secret, quiet);
-        let mut by_flag = Vec::new();
-        for entry in &flags.allow {
-            by_flag.push(access.rule(entry)?);
-        }
+        let access = Self::nobody(network, name, secret, quiet);
+        let by_flag = access.by_flag(flags)?;
         let by_file = match &flags.allow_from {
-            Some(file) => access.rules_of(file::read(file)?)?,
+            Some(file) => access.rules_of(&file::read(file)?)?,
             None => Vec::new(),
         };
-        for name in names(by_flag.iter().chain(&by_file)) {
+        for name in names(by_flag.rules.iter().chain(&by_file)) {
             access.tell_if_unknown(network, name).await?;
         }
-        access.put(Some(by_flag), by_file);
+        access.put(Some(by_flag), by_file)?;
         if let Some(file) = &flags.allow_from {
             tokio::spawn(file::watch(access.clone(), file.clone()));
         }
@@ -162,27 +185,27 @@ impl Access {
         if new.allow_from != old.allow_from || new.secret != old.secret {
             return Err(Failure::usage("another --allow-from or --secret needs a restart"));
         }
-        let by_flag = self.rules_of(new.allow.clone())?;
+        let by_flag = self.by_flag(new)?;
         let by_file = match &new.allow_from {
-            Some(file) => self.rules_of(file::read(file)?)?,
+            Some(file) => self.rules_of(&file::read(file)?)?,
             None => Vec::new(),
         };
-        self.put(Some(by_flag), by_file);
-        Ok(())
+        self.put(Some(by_flag), by_file)
     }
 
     /// Lets one key in, and nobody else.
     pub(crate) fn only(key: EndpointId, network: &Network, quiet: bool) -> Self {
-        let access = Self::nobody(network, None, quiet);
-        access.put(Some(vec![Rule::Key(key)]), Vec::new());
+        let access = Self::nobody(network, None, None, quiet);
+        access.rules_to_change().by_flag.rules.push(Rule::Key(key));
         access
     }
 
-    fn nobody(network: &Network, secret: Option<TicketSecret>, quiet: bool) -> Self {
+    fn nobody(network: &Network, name: Option<&Name>, secret: Option<TicketSecret>, quiet: bool) -> Self {
         Self {
             inner: Arc::new(Inner {
                 rules: RwLock::default(),
                 secret,
+                name: name.cloned(),
                 changed: Notify::new(),
                 endpoint: network.endpoint.clone(),
                 known: network.known.clone(),
@@ -214,7 +237,7 @@ impl Access {
 
     fn any_rule(&self, peer: EndpointId, anybody: bool) -> bool {
         let rules = self.inner.rules.read().unwrap_or_else(PoisonError::into_inner);
-        rules.by_flag.iter().chain(&rules.by_file).any(|rule| match rule {
+        rules.by_flag.rules.iter().chain(&rules.by_file).any(|rule| match rule {
             Rule::Any => anybody,
             Rule::Key(key) => *key == peer,
             Rule::Follow(name) => rules.followed.get(name).is_some_and(|known| known.key == Some(peer)),
@@ -234,8 +257,9 @@ impl Access {
     /// By what rule an entry lets somebody in.
     fn rule(&self, entry: &Entry) -> Result<Rule> {
         match entry {
-            Entry::Any => Ok(Rule::Any),
-            Entry::Id(id) => Ok(Rule::Key(*id)),
+            Entry::Who(Who::Any) => Ok(Rule::Any),
+            Entry::Who(Who::Id(id)) => Ok(Rule::Key(*id)),
+            Entry::Who(Who::Name(name)) => self.rule_of_name(name),
             Entry::Pinned(Pin { name, key }) => {
                 self.inner.known.pin(
                     name,
@@ -245,7 +269,6 @@ impl Access {
                 )?;
                 Ok(Rule::Key(*key))
             }
-            Entry::Name(name) => self.rule_of_name(name),
         }
     }
 
@@ -269,7 +292,12 @@ impl Access {
         }
     }
 
-    fn rules_of(&self, entries: Vec<Entry>) -> Result<Vec<Rule>> {
+    fn by_flag(&self, flags: &AllowFlags) -> Result<ByFlag> {
+        let rules = self.rules_of(&flags.allow)?;
+        Ok(ByFlag { rules, readers: flags.readers.clone() })
+    }
+
+    fn rules_of(&self, entries: &[Entry]) -> Result<Vec<Rule>> {
         entries.iter().map(|entry| self.rule(entry)).collect()
     }
 
@@ -283,13 +311,21 @@ impl Access {
     }
 
     /// Puts new rules in force. Names that none of them has are no longer followed.
-    fn put(&self, by_flag: Option<Vec<Rule>>, by_file: Vec<Rule>) {
-        let mut rules = self.inner.rules.write().unwrap_or_else(PoisonError::into_inner);
+    ///
+    /// # Errors
+    /// When a record could not have so many readers. Nothing has changed then.
+    fn put(&self, by_flag: Option<ByFlag>, by_file: Vec<Rule>) -> Result<()> {
+        let mut rules = self.rules_to_change();
+        let resolver = self.inner.endpoint.names();
+        if let (Some(resolver), Some(name)) = (resolver, &self.inner.name) {
+            let readers = self.readers(name, by_flag.as_ref().unwrap_or(&rules.by_flag), &by_file)?;
+            resolver.set_readers(name.clone(), readers)?;
+        }
         if let Some(by_flag) = by_flag {
             rules.by_flag = by_flag;
         }
         rules.by_file = by_file;
-        let wanted: Vec<Name> = names(rules.by_flag.iter().chain(&rules.by_file)).cloned().collect();
+        let wanted: Vec<Name> = names(rules.by_flag.rules.iter().chain(&rules.by_file)).cloned().collect();
         rules.followed.retain(|name, followed| {
             let keep = wanted.contains(name);
             if !keep {
@@ -306,6 +342,29 @@ impl Access {
         }
         drop(rules);
         self.inner.changed.notify_one();
+        Ok(())
+    }
+
+    /// Who may look the published name up: without a word about it, those who are let in. They may find it again
+    /// once both sides have moved. Nobody knows whom a secret lets in.
+    fn readers(&self, name: &Name, by_flag: &ByFlag, by_file: &[Rule]) -> Result<Readers> {
+        let shown_to = if by_flag.readers.is_empty() {
+            let by_secret = self.inner.secret.map(|_| Who::Any);
+            by_flag.rules.iter().chain(by_file).map(Rule::who).chain(by_secret).collect()
+        } else {
+            by_flag.readers.clone()
+        };
+        readers::of(shown_to, name).map_err(|readers::TooMany| {
+            let beside = MAX_READERS - 1;
+            Failure::usage(format!(
+                "more than {beside} could look {name} up, and its record can name no more beside its own user; name \
+                 users instead of their keys, or say --readers any"
+            ))
+        })
+    }
+
+    fn rules_to_change(&self) -> RwLockWriteGuard<'_, Rules> {
+        self.inner.rules.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches a name's record. Its owner was pinned: a record in another one's name never arrives here.
@@ -321,7 +380,7 @@ impl Access {
                 // Nothing is known before the first answer.
                 let Some(key) = key else { continue };
                 tracing::info!(%name, ?key, "a name in --allow changed");
-                let mut rules = access.inner.rules.write().unwrap_or_else(PoisonError::into_inner);
+                let mut rules = access.rules_to_change();
                 if let Some(followed) = rules.followed.get_mut(&name) {
                     followed.key = key;
                 }
@@ -342,11 +401,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries() {
-        assert_eq!("any".parse(), Ok(Entry::Any));
+    fn an_entry_may_say_the_key_of_a_name() {
         let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
-        assert_eq!(id.to_string().parse(), Ok(Entry::Id(id)));
-        assert!(matches!("Ada@example.org".parse(), Ok(Entry::Name(_))));
+        assert_eq!("any".parse(), Ok(Entry::Who(Who::Any)));
+        assert_eq!(id.to_string().parse(), Ok(Entry::Who(Who::Id(id))));
         assert!(matches!(format!("Ada@example.org={id}").parse(), Ok(Entry::Pinned(pin)) if pin.key == id));
         for wrong in ["", "everybody", "a@", "any ", "ada@example.org=", "=x"] {
             assert!(wrong.parse::<Entry>().is_err(), "{wrong}");

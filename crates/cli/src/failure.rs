@@ -3,7 +3,7 @@
 use std::io;
 
 use whimbrel::UserError;
-use whimbrel_names::{AskError, ErrorCode, KnownPeersError, TrustError};
+use whimbrel_names::{AskError, ErrorCode, KnownPeersError, ProofError, TrustError};
 use whimbrel_transport::{CloseCode, ConnectError, ListenError, ResolveError};
 
 /// What the exit codes mean: `whimbrel help exit-codes`.
@@ -15,7 +15,8 @@ Exit codes:
   3    no such name
   4    the peer or the name service can't be reached
   5    refused: this key is not allowed, or the name belongs to another key
-  6    not trusted: the name service says another key than the known one (`whimbrel trust`)
+  6    not trusted: the name service says another key than the known one (`whimbrel trust`), or is not the one that
+       --prove-domain finds
   130  interrupted (Ctrl-C), for commands that end by themselves; 143 after SIGTERM";
 
 /// An error with an exit code of its own.
@@ -97,7 +98,8 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
             }
             (AskError::Refused { .. }, _) => Some(Failure::REFUSED),
             (AskError::Unreachable(_), _) => Some(Failure::UNREACHABLE),
-            (AskError::Untrusted(_), _) => Some(Failure::UNTRUSTED),
+            (AskError::Unproven(ProofError::Unreachable { .. }), _) => Some(Failure::UNREACHABLE),
+            (AskError::Untrusted(_) | AskError::Unproven(_), _) => Some(Failure::UNTRUSTED),
             _ => None,
         };
     }

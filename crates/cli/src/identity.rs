@@ -2,9 +2,9 @@
 //!
 //! Both are in the configuration directory: `identity`, and one file a delegation in `delegations/`.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -30,10 +30,7 @@ pub(crate) fn of_user(globals: &Globals) -> Result<Identity> {
 
 /// Makes a directory that only this user can look into, if there is none.
 pub(crate) fn private_directory(directory: &Path) -> Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
+    whimbrel::private_directory(directory)
         .with_context(|| format!("cannot make the directory {}", directory.display()))
 }
 

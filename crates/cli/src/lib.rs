@@ -13,7 +13,9 @@
 //! reload             who is let in and pins, read again when it says so
 //! serving            commands that let peers in until they are stopped
 //! network            an endpoint set up as the flags say; how it ends
-//! access             who is let in
+//! access, readers    who is let in, and who may look the published name up
+//! who                everybody, a key or a name, as flags and files say it
+//! dns                what a domain's owner says of its name service
 //! meeting            two machines that learn each other's keys by a code
 //! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
 //! local              where `forward` listens
@@ -29,6 +31,7 @@ mod commandline;
 mod commands;
 mod demo;
 mod devices;
+mod dns;
 mod failure;
 mod files;
 mod identity;
@@ -56,6 +59,7 @@ mod status;
 mod transfer;
 mod tunnel;
 mod usage;
+mod who;
 
 use std::ffi::OsString;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! The service manager that started this program, if one did: what it is told (`sd_notify(3)`), and the socket
+//! The service manager that started this program, if one did: what it is told (`sd_notify(3)`), and the sockets
 //! that it hands over (`sd_listen_fds(3)`).
 
 use std::net::TcpListener;
@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use tokio::task::AbortHandle;
+use whimbrel::OpenSockets;
 
 /// A command that does its work. When dropped, the service manager is told that the command is ending.
 pub(crate) struct Ready {
@@ -80,4 +81,27 @@ pub(crate) fn tcp_socket() -> Result<Option<TcpListener>> {
             .context("the socket of the service manager is no TCP socket that listens"),
         count => anyhow::bail!("the service manager handed over {count} sockets; one is needed"),
     }
+}
+
+/// The TCP and UDP sockets that the service manager opened for an endpoint, if it did.
+///
+/// # Errors
+/// When it handed over something else, or not one of each kind at each address.
+pub(crate) fn endpoint_sockets() -> Result<Option<OpenSockets>> {
+    let mut sockets = ListenFd::from_env();
+    let count = sockets.len();
+    if count == 0 {
+        return Ok(None);
+    }
+    let (mut tcp, mut udp) = (Vec::new(), Vec::new());
+    for at in 0..count {
+        match sockets.take_tcp_listener(at) {
+            Ok(socket) => tcp.extend(socket),
+            Err(_) => {
+                let socket = sockets.take_udp_socket(at);
+                udp.extend(socket.context("a socket of the service manager is neither for TCP nor for UDP")?);
+            }
+        }
+    }
+    Ok(Some(OpenSockets::new(tcp, udp).context("cannot use the sockets of the service manager")?))
 }

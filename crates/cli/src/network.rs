@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use whimbrel::Endpoint;
+use whimbrel::{Endpoint, OpenSockets};
 use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, TicketSecret, UnixTime};
 use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
 use whimbrel_transport::{Config, Connection, ConnectionEvent, Events, ManualMonitor, Target, Timeouts};
 
 use crate::devices::Devices;
+use crate::dns::Dns;
 use crate::failure::Failure;
 use crate::options::Globals;
 use crate::{identity, output, places};
@@ -41,6 +42,8 @@ pub(crate) struct Wish {
     pub(crate) ip: Option<IpAddr>,
     /// Used if `--port` is not given.
     pub(crate) port: u16,
+    /// Used instead of others.
+    pub(crate) sockets: Option<OpenSockets>,
 }
 
 /// Remembers the keys that flags say.
@@ -71,6 +74,9 @@ impl Network {
         if let Some(ip) = wish.ip {
             builder = builder.ip(ip);
         }
+        if let Some(sockets) = wish.sockets {
+            builder = builder.sockets(sockets);
+        }
         let manual =
             (!globals.address.is_empty()).then(|| ManualMonitor::new(globals.address.iter().copied()));
         if let Some(monitor) = &manual {
@@ -81,8 +87,13 @@ impl Network {
         if let Some(service) = &globals.names {
             builder = builder.names(service.clone()).known_peers(known.clone());
         }
+        let proof = Dns::proof(&globals.prove_domain, globals.dns)?;
+        let endpoint = builder.bind().await?;
+        if let (Some(resolver), Some(proof)) = (endpoint.names(), proof) {
+            resolver.require_proof(proof);
+        }
         Ok(Self {
-            endpoint: builder.bind().await?,
+            endpoint,
             service: globals.names.clone(),
             known,
             manual,

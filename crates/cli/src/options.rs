@@ -1,13 +1,15 @@
 //! Flags that all commands have, and what commands read and say in the same way.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use whimbrel_base::{Name, NameError, NameKind};
 use whimbrel_names::{Pin, ServiceAddress};
 use whimbrel_transport::Carriers;
 
+use crate::dns::WhichDomain;
 use crate::logging::LogFormat;
 
 /// Flags of every command.
@@ -22,6 +24,18 @@ pub(crate) struct Globals {
     /// Name service: its ticket, or ID@HOST:PORT
     #[arg(long, global = true, value_name = "SERVICE", help_heading = GLOBAL)]
     pub(crate) names: Option<ServiceAddress>,
+    /// Use names of this domain (or `any`) only from the service that its owner names in DNS; repeatable
+    #[arg(
+        long,
+        global = true,
+        value_name = "DOMAIN",
+        hide_short_help = true,
+        help_heading = GLOBAL
+    )]
+    pub(crate) prove_domain: Vec<WhichDomain>,
+    /// Ask this DNS server for --prove-domain [default: the system's]
+    #[arg(long, global = true, value_name = "IP:PORT", hide_short_help = true, help_heading = GLOBAL)]
+    pub(crate) dns: Option<SocketAddr>,
     /// The key that a name stands for, which the name service cannot change; repeatable
     #[arg(
         long,
@@ -68,6 +82,15 @@ pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
         .rsplit_once(':')
         .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0));
     if fits { Ok(text.to_owned()) } else { Err("write it as HOST:PORT, as in 127.0.0.1:22".to_owned()) }
+}
+
+/// A user's name, and no device's or service's.
+pub(crate) fn user_name(text: &str) -> Result<Name, String> {
+    let name: Name = text.parse().map_err(|error: NameError| error.to_string())?;
+    if name.kind() == NameKind::User {
+        return Ok(name);
+    }
+    Err(format!("this is a {}'s name; that of its user is {}", name.kind(), name.user()))
 }
 
 /// A number and a unit.

@@ -75,7 +75,7 @@ fn two_users_who_meet_by_code_may_let_each_other_in_by_name() {
     let mut expose = world.start("ada", &args);
     expose.next_json();
     assert_eq!(world.run("bob", &["pipe", "web.ada@example.org"]).succeeded().stdout.trim(), "page");
-    world.run("eve", &["pipe", "web.ada@example.org", "-q"]).failed(5, &[]);
+    world.run("eve", &["pipe", "web.ada@example.org", "-q"]).failed(3, &[]);
 }
 
 #[test]

@@ -119,6 +119,7 @@ fn the_debian_package_holds_the_program_and_all_that_belongs_to_it() {
     for (mode, file) in [
         ("-rwxr-xr-x", "./usr/bin/whimbrel"),
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.service"),
+        ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.socket"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-expose@.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-forward@.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-renew.service"),
@@ -155,12 +156,11 @@ fn systemd_accepts_every_unit() {
             // systemd looks whether the program is there.
             let copy = folder.path().join(unit.file_name().unwrap());
             let said = fs::read_to_string(&unit).unwrap();
-            // A timer starts the service of its name.
-            let (service, timer) =
-                (unit.with_extension("service"), unit.extension() == Some("timer".as_ref()));
-            let started = fs::read_to_string(if timer { &service } else { &unit }).unwrap();
+            // A timer or socket starts the service of its name.
+            let service = unit.with_extension("service");
+            let started = fs::read_to_string(&service).unwrap();
             assert!(started.contains("ExecStart=/usr/bin/whimbrel "), "{}", unit.display());
-            if timer {
+            if unit != service {
                 let beside = folder.path().join(service.file_name().unwrap());
                 fs::write(beside, started.replace("/usr/bin/whimbrel", PROGRAM)).unwrap();
             }

@@ -4,11 +4,12 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::{LIMIT, PROGRAM, Process, World, dead_port, shouting_server};
 use rustix::process::Signal;
@@ -153,7 +154,7 @@ fn a_reload_changes_who_is_let_in_and_a_mistake_changes_nothing() {
     let mut bobs = world.start("bob", &["forward", "web.a@example.org", "--json"]);
     let local = bobs.next_json()["listening"].as_str().unwrap().to_owned();
     assert_eq!(ask(&local), "HELLO\n");
-    world.run("eve", &["forward", "web.a@example.org"]).failed(5, &["not allowed"]);
+    world.run("eve", &["forward", "web.a@example.org"]).failed(3, &["web.a@example.org"]);
 
     // A file that cannot be understood leaves everything as it is.
     std::fs::write(&config, "[expose]\nalow = [\"any\"]\n").unwrap();
@@ -162,10 +163,13 @@ fn a_reload_changes_who_is_let_in_and_a_mistake_changes_nothing() {
 
     allow(&eve);
     reload();
+    // The name service hears of it on its own time.
+    let shown = || world.run("eve", &["names", "lookup", "web.a@example.org"]).status.success().then_some(());
+    common::wait_for("the name to be shown", shown);
     let mut eves = world.start("eve", &["forward", "web.a@example.org", "--json"]);
     let local = eves.next_json()["listening"].as_str().unwrap().to_owned();
     assert_eq!(ask(&local), "HELLO\n");
-    world.run("bob", &["pipe", "web.a@example.org"]).failed(5, &["not allowed"]);
+    world.run("bob", &["pipe", "web.a@example.org"]).failed(3, &["web.a@example.org"]);
     manager.stop(expose);
 }
 
@@ -217,7 +221,7 @@ fn forward_serves_the_socket_that_it_is_handed() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();
     // As systemd does it: the socket is descriptor 3, and a variable holds the process's own number.
-    let script = format!("exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec {PROGRAM} \"$@\"");
+    let script = handing(1);
     let mut forward = world.command_of(
         "sh".as_ref(),
         "b",
@@ -227,11 +231,91 @@ fn forward_serves_the_socket_that_it_is_handed() {
     assert_eq!(forward.next_json()["listening"], *address);
     assert_eq!(ask(&address), "HELLO\n");
 
-    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut command =
         world.command_of("sh".as_ref(), "b", &["-c", &script, "sh", "forward", "web.a@example.org"]);
     command.stdin(Stdio::from(OwnedFd::from(datagrams)));
     Process::start(&mut command).output(LIMIT).failed(1, &["service manager", "TCP"]);
+}
+
+/// A script that hands over standard input, and for a second socket standard output, of which a copy is the new one.
+fn handing(sockets: u8) -> String {
+    let second = if sockets == 2 { "4>&1 >&2" } else { "" };
+    format!("exec 3<&0 </dev/null {second}; LISTEN_PID=$$ LISTEN_FDS={sockets} exec {PROGRAM} \"$@\"")
+}
+
+/// A TCP and a UDP socket on one port of the name service's address.
+fn pair(world: &World) -> (TcpListener, UdpSocket) {
+    loop {
+        let tcp = TcpListener::bind((world.address("names"), 0)).unwrap();
+        if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()) {
+            return (tcp, udp);
+        }
+    }
+}
+
+/// `names serve` with these sockets.
+fn serve_on(world: &World, first: OwnedFd, second: OwnedFd, args: &[&str]) -> std::process::Child {
+    let script = handing(2);
+    let serve = ["-c", &script, "sh", "names", "serve", "--ephemeral", "--allow", "any"];
+    let mut command = world.command_of("sh".as_ref(), "names", &[&serve[..], args].concat());
+    command.stdin(first).stdout(second).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// One line that it says.
+fn says(serving: &mut std::process::Child, what: &str) -> String {
+    let mut lines = BufReader::new(serving.stderr.as_mut().unwrap()).lines();
+    lines.find_map(|line| line.ok().filter(|line| line.contains(what))).unwrap()
+}
+
+#[test]
+fn a_name_service_serves_the_sockets_that_it_is_handed() {
+    let mut world = World::new();
+    let (tcp, udp) = pair(&world);
+    let (address, port) = (tcp.local_addr().unwrap(), tcp.local_addr().unwrap().port());
+    let mut id = world.command("names", &["id"]);
+    id.args(["--identity", world.config("names", "names-identity").to_str().unwrap()]);
+    let id = Process::start(&mut id).output(LIMIT).succeeded().stdout.trim().to_owned();
+    world.set_service(&format!("{id}@{address}"));
+    // Here it outlives the service, as in systemd: whoever comes meanwhile waits.
+    let (kept, kept_udp) = (tcp.try_clone().unwrap(), udp.try_clone().unwrap());
+    let mut serving = serve_on(&world, tcp.into(), udp.into(), &[]);
+    says(&mut serving, &format!("serving names on port {port}"));
+    for (carrier, user) in [("tcp", "ada"), ("quic", "bob")] {
+        let name = format!("{user}@example.org");
+        world.run(user, &["id", "register", &name, "--carrier", carrier]).succeeded();
+        world.run(user, &["names", "lookup", &name, "--carrier", carrier]).succeeded();
+    }
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    let waiting = world.start("ada", &["id", "register", "ada@example.org", "--carrier", "tcp"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut serving = serve_on(&world, kept.into(), kept_udp.into(), &[]);
+    waiting.output(LIMIT).succeeded();
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+}
+
+#[test]
+fn sockets_that_a_name_service_cannot_serve_are_refused_in_one_line() {
+    let world = World::new();
+    world.id("names");
+    let refused = |first: OwnedFd, second: OwnedFd, args: &[&str], code: i32, why: &str| {
+        let output = serve_on(&world, first, second, args).wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let line = said.lines().last().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(line.starts_with("whimbrel: ") && line.contains(why), "{said}");
+    };
+    let ((tcp, udp), (_, other)) = (pair(&world), pair(&world));
+    refused(tcp.into(), other.into(), &[], 1, "one port");
+    refused(pair(&world).0.into(), pair(&world).0.into(), &[], 1, "one port");
+    let (tcp, _kept) = pair(&world);
+    refused(tcp.try_clone().unwrap().into(), tcp.into(), &[], 1, "two sockets of one kind");
+    let unix = std::os::unix::net::UnixListener::bind(world.path("socket")).unwrap();
+    refused(udp.into(), unix.into(), &[], 1, "neither for TCP nor for UDP");
+    let (tcp, udp) = pair(&world);
+    refused(tcp.into(), udp.into(), &["--port", "1"], 2, "--port");
 }
 
 /// What `forward -v` logs while it connects.

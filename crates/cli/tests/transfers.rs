@@ -168,9 +168,14 @@ fn nothing_is_replaced_unless_asked_for() {
 fn a_sender_that_is_not_allowed_is_refused() {
     let (world, _names) = World::with_names();
     let path = file(&world, "f", 10);
-    let _receive = receive(&world, &[]);
+    let mut hidden = receive(&world, &[]);
     world.id("eve");
+    world.run("eve", &["send", path.to_str().unwrap(), "--to", INBOX, "-q"]).failed(3, &[INBOX]);
+    hidden.kill();
+    // Nor where the name is shown to everybody.
+    let mut shown = receive(&world, &["--readers", "any"]);
     world.run("eve", &["send", path.to_str().unwrap(), "--to", INBOX, "-q"]).failed(5, &["not allowed"]);
+    shown.kill();
     assert!(!world.path("inbox/f").exists());
 }
 

@@ -13,6 +13,7 @@ use common::{LIMIT, Process, World, dead_port, shouting_server, tcp_server, wait
 use rustix::process::Signal;
 
 const NAME: &str = "shout.home.ada@example.org";
+const OTHER: &str = "whisper.home.ada@example.org";
 
 /// Exposes `to` for bob.
 fn expose(world: &World, to: SocketAddr) -> Process {
@@ -101,8 +102,14 @@ fn a_key_that_is_not_allowed_is_refused() {
     let (world, _names) = World::with_names();
     let _expose = expose(&world, shouting_server());
     world.id("eve");
-    world.run("eve", &["pipe", NAME]).failed(5, &["not allowed"]);
-    world.run("eve", &["forward", NAME]).failed(5, &["not allowed"]);
+    world.run("eve", &["pipe", NAME]).failed(3, &["registered or shown"]);
+    world.run("eve", &["forward", NAME]).failed(3, &["registered or shown"]);
+    // Nor where it is shown to everybody.
+    let (to, bob) = (shouting_server().to_string(), world.id("bob"));
+    let shown = ["expose", OTHER, "--to", &to, "--allow", &bob, "--readers", "any", "--json"];
+    let mut shown = world.start("ada", &shown);
+    shown.next_json();
+    world.run("eve", &["pipe", OTHER, "-q"]).failed(5, &["not allowed"]);
     // The one who is allowed is let in all the same.
     let (_forward, port) = forward(&world);
     assert_eq!(talk(port, "x\n").unwrap(), "X\nTHE END\n");
@@ -116,11 +123,11 @@ fn a_name_can_be_allowed_and_is_followed() {
     let args = ["expose", NAME, "--to", &to, "--allow", phone, "--pin", &owner, "--json", "-q"];
     let mut expose = world.start("ada", &args);
     expose.next_json();
-    world.run("bob", &["pipe", NAME, "-q"]).failed(5, &["not allowed"]);
+    world.run("bob", &["pipe", NAME, "-q"]).failed(3, &[NAME]);
     let _phone = world.start("bob", &["receive", "--as", phone, "--allow", "any", "-q"]);
     wait_for("bob to be let in", || world.run("bob", &["pipe", NAME]).status.success().then_some(()));
     world.id("eve");
-    world.run("eve", &["pipe", NAME]).failed(5, &["not allowed"]);
+    world.run("eve", &["pipe", NAME]).failed(3, &[NAME]);
 }
 
 #[test]

@@ -210,7 +210,9 @@ pub enum NamesError {
     )]
     SequenceTooHigh(Name),
     /// There is no such name.
-    #[error("{0} is not registered here; check the spelling, or start the endpoint that has this name")]
+    #[error(
+        "{0} is not registered here, or not shown to this key; check the spelling, and whether its owner runs it and lets this key in"
+    )]
     NotFound(Name),
     /// No record of the endpoint can be read that says where it is.
     #[error("no endpoint {0} is known here; it has no name, or is not known to you")]

@@ -20,6 +20,7 @@ use whimbrel_transport::{BoxFuture, Endpoint, ResolveError, Resolver, Watch};
 use crate::address::ServiceAddress;
 use crate::admission::{Domain, Terms};
 use crate::error::ErrorCode;
+use crate::proof::{DomainProof, ProofError};
 use crate::protocol::{Request, Response};
 use crate::readers::Readers;
 use crate::service::now;
@@ -62,9 +63,16 @@ impl NameResolver {
         service: impl Into<ServiceAddress>,
         known: KnownPeers,
     ) -> Self {
-        let core = Arc::new(Core::new(tokio::runtime::Handle::current(), known));
-        tokio::spawn(link::run(core.clone(), endpoint, service.into()));
+        let service = service.into();
+        let core = Arc::new(Core::new(tokio::runtime::Handle::current(), known, service.id()));
+        tokio::spawn(link::run(core.clone(), endpoint, service));
         Self { core }
+    }
+
+    /// From now on uses records, and publishes any, only if the owner of their domain wants this service: what
+    /// `proof` finds out. To be called before anything is asked, once; the first proof stays.
+    pub fn require_proof(&self, proof: impl DomainProof) {
+        self.core.require_proof(Box::new(proof));
     }
 
     /// Publishes a record of this endpoint, and says for how long it counts. The same record again is a sign
@@ -94,7 +102,10 @@ impl NameResolver {
         self.core.lease(user)
     }
 
-    /// Says who may look up what is published under `name` from now on; everybody, unless it was said.
+    /// Says who may look up what is published under `name` from now on; everybody, unless it was said. What is
+    /// published already is published again for them: the service hears of it as soon as it can be reached. A
+    /// watch of somebody who may read it now brings it, and one of somebody who no longer may brings nothing
+    /// newer.
     ///
     /// # Errors
     /// [`AskError::Busy`] when 256 other names have readers.
@@ -339,6 +350,9 @@ pub enum AskError {
     /// It contradicts what is known of the name's owner.
     #[error(transparent)]
     Untrusted(#[from] TrustError),
+    /// The owner of the name's domain does not want this service, or did not say so.
+    #[error(transparent)]
+    Unproven(#[from] ProofError),
     /// The service is of an older version.
     #[error("this name service knows no {0}; update it, or use another one")]
     Unsupported(&'static str),
@@ -382,6 +396,10 @@ impl From<AskError> for ResolveError {
             AskError::Closed => Self::Unreachable("the endpoint is closed".to_owned()),
             AskError::Invalid(what) => Self::Invalid(what),
             AskError::Untrusted(error) => Self::Untrusted(error.to_string()),
+            AskError::Unproven(error @ ProofError::Unreachable { .. }) => {
+                Self::Unreachable(error.to_string())
+            }
+            AskError::Unproven(error) => Self::Untrusted(error.to_string()),
             error @ AskError::Unsupported(_) => Self::Refused(error.to_string()),
         }
     }

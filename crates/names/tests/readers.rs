@@ -80,6 +80,47 @@ async fn a_hidden_endpoint_is_found_by_its_readers_alone() {
     assert_eq!(without_id(error, anna.key.clone()), without_id(nobody, key(99)));
 }
 
+/// Readers may change while the record stays: with each change, lookups and watches follow it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_may_change_while_a_name_is_published() {
+    let net = Net(157);
+    let service = service(net, MemoryStore::new()).await;
+    let (anna, annas) = named_host(net, 1, 1, &service).await;
+    let (ben, bens) = named_host(net, 2, 2, &service).await;
+    let shown_to = |readers| annas.set_readers(name(HIDDEN), Readers::Only(readers)).unwrap();
+    let bens_key = Reader::Key(ben.key.id());
+    shown_to(vec![]);
+    let hidden = record(HIDDEN, &anna, None);
+    annas.publish_record(hidden.clone()).await.unwrap();
+    let mut watch = bens.watch(&name(HIDDEN));
+    let error = bens.lookup_record(&name(HIDDEN)).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::NotFound), "{error}");
+
+    shown_to(vec![bens_key.clone()]);
+    assert_eq!(next(&mut watch).await, hidden);
+    assert_eq!(bens.lookup_record(&name(HIDDEN)).await.unwrap(), hidden);
+    // However quickly they change, and in whatever order the service takes that in, the last one counts.
+    for _ in 0..200 {
+        shown_to(vec![]);
+        shown_to(vec![bens_key.clone()]);
+    }
+    shown_to(vec![]);
+    let start = std::time::Instant::now();
+    let mut since = None;
+    while since.is_none_or(|since: std::time::Instant| since.elapsed() < Duration::from_millis(300)) {
+        assert!(start.elapsed() < PATIENCE, "the name is still shown");
+        match bens.lookup_record(&name(HIDDEN)).await {
+            Ok(_) => since = None,
+            Err(_) => drop(since.get_or_insert_with(std::time::Instant::now)),
+        }
+    }
+    // The watch hears nothing of where it goes now.
+    let moved = record(HIDDEN, &anna, Some(hidden.record().sequence + 1));
+    annas.publish_record(moved).await.unwrap();
+    let more = tokio::time::timeout(Duration::from_millis(300), watch.changed()).await;
+    assert!(more.is_err(), "{more:?}");
+}
+
 /// What is published again to a service that forgot everything is as hidden as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hidden_name_stays_hidden_when_the_service_is_reset() {

@@ -69,17 +69,19 @@ impl EndpointCore {
     /// The addresses to dial from, and whether no others may be used.
     pub(crate) fn sources(&self) -> (Arc<AddressSet>, bool) {
         let set = self.addresses();
-        match self.plan.ip {
-            Some(ip) if !ip.is_unspecified() => (Arc::new(self.only(&set, ip)), true),
-            _ => (set, self.is_exclusive()),
+        match self.plan.only() {
+            Some(ips) => (Arc::new(self.only(&set, ips)), true),
+            None => (set, self.is_exclusive()),
         }
     }
 
-    fn only(&self, set: &AddressSet, ip: IpAddr) -> AddressSet {
+    fn only(&self, set: &AddressSet, ips: &[IpAddr]) -> AddressSet {
         let mut addresses: Vec<LocalAddress> =
-            set.addresses.iter().filter(|address| address.ip == ip).cloned().collect();
-        if addresses.is_empty() && self.has(set, ip) {
-            addresses.push(LocalAddress { ip, interface: None });
+            set.addresses.iter().filter(|address| ips.contains(&address.ip)).cloned().collect();
+        for &ip in ips {
+            if !addresses.iter().any(|address| address.ip == ip) && self.has(set, ip) {
+                addresses.push(LocalAddress { ip, interface: None });
+            }
         }
         AddressSet { addresses, ..*set }
     }
@@ -108,15 +110,16 @@ impl EndpointCore {
     }
 
     pub(crate) fn reachable_in(&self, set: &AddressSet) -> Vec<SocketAddr> {
-        let ips = match self.plan.ip {
-            Some(ip) if !ip.is_unspecified() => vec![ip],
-            _ => set.reachable(),
-        };
         let permitted = |ip: &IpAddr| {
             let mut same = set.addresses.iter().filter(|address| address.ip == *ip);
             self.policy.interfaces.is_empty() || same.any(|a| self.policy.permits(&self.policy.interface(a)))
         };
-        ips.into_iter().filter(permitted).map(|ip| SocketAddr::new(ip, self.plan.port)).collect()
+        self.plan
+            .reachable(set)
+            .into_iter()
+            .filter(permitted)
+            .map(|ip| SocketAddr::new(ip, self.plan.port))
+            .collect()
     }
 
     /// What a new connection's tasks and handles will share.

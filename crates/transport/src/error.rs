@@ -107,8 +107,8 @@ pub enum ConnectError {
     /// It is not clear to whom.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The name is known to nobody, or its record has expired.
-    #[error("{0}: no such name is registered, or its owner has not been heard of for too long")]
+    /// The name is known to nobody, its record has expired, or its owner does not show it to this key.
+    #[error("{0}: no such name is registered or shown to this key, or it was not heard of for too long")]
     NotFound(Name),
     /// Names cannot be resolved.
     #[error("cannot look up {name}: {source}")]
@@ -204,8 +204,8 @@ pub enum ListenError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveError {
-    /// Nobody has registered it, or its record has expired.
-    #[error("no such name is registered")]
+    /// Nobody has registered it, its record has expired, or its owner does not show it to this key.
+    #[error("no such name is registered, or shown to this key")]
     NotFound,
     /// The name service cannot be reached.
     #[error("the name service does not answer: {0}")]

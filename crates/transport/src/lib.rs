@@ -67,6 +67,7 @@ pub use monitor::NetlinkMonitor;
 pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, ManualMonitor, UnknownKind};
 pub use report::{CloseReason, ConnectionEvent, ConnectionInfo, ConnectionStats, PathInfo};
 pub use resolver::{BoxFuture, Resolver};
+pub use sockets::{OpenSockets, OpenSocketsError};
 pub use stream::{RecvHalf, SendHalf, Stream};
 pub use suspend::Suspended;
 pub use tls::TlsError;

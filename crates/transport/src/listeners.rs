@@ -144,7 +144,7 @@ impl Door {
                 match within_limit(decided).await? {
                     Ok(Verdict::Accept(reply)) => Ok(Slot::Awaited(reply)),
                     Ok(Verdict::Refuse(code, reason)) => Err((code, reason)),
-                    Err(_) => Err((CloseCode::NOT_ALLOWED, String::new())),
+                    Err(_) => Err((CloseCode::NOT_ALLOWED, NO_ANSWER.to_owned())),
                 }
             }
         }
@@ -161,6 +161,9 @@ impl Door {
         matches!(self.access.allow, Allow::Check(_)) || matches!(self.queue, Queue::Asked(_))
     }
 }
+
+/// What a peer hears that the application was shown, and did not answer.
+const NO_ANSWER: &str = "the application that was asked let nobody in";
 
 async fn within_limit<T>(decision: impl Future<Output = T>) -> Result<T, Refusal> {
     tokio::time::timeout(DECISION_LIMIT, decision).await.map_err(|_| busy())

@@ -15,26 +15,46 @@ use crate::carrier::quic::{Heard, QuicConfig, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::monitor::AddressSet;
 
+mod open;
+
+pub use self::open::{OpenSockets, OpenSocketsError};
+
 const BACKLOG: i32 = 4096;
 /// Tries to find one port that is free for all sockets.
 const PORT_TRIES: usize = 20;
 
 /// Where an endpoint's sockets are bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BindPlan {
-    /// `None`: all addresses.
-    pub(crate) ip: Option<IpAddr>,
+    /// Empty: all addresses.
+    pub(crate) ips: Vec<IpAddr>,
     pub(crate) port: u16,
 }
 
 impl BindPlan {
     /// The addresses to bind for the current set.
     pub(crate) fn addresses(&self, set: &AddressSet, exclusive: bool) -> Vec<IpAddr> {
-        match self.ip {
-            Some(ip) => vec![ip],
-            None if exclusive => set.addresses.iter().map(|a| a.ip).collect(),
-            None => vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
+        match &self.ips[..] {
+            [] if exclusive => set.addresses.iter().map(|a| a.ip).collect(),
+            [] => vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
+            ips => ips.to_vec(),
         }
+    }
+
+    /// The chosen addresses, if no others are used.
+    pub(crate) fn only(&self) -> Option<&[IpAddr]> {
+        (!self.ips.is_empty() && !self.ips.iter().any(IpAddr::is_unspecified)).then_some(&self.ips)
+    }
+
+    /// The addresses at which others may reach the sockets.
+    pub(crate) fn reachable(&self, set: &AddressSet) -> Vec<IpAddr> {
+        let is_heard = |ip: &IpAddr| {
+            let all = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            self.ips.is_empty() || self.ips.contains(&all)
+        };
+        let chosen = self.ips.iter().copied().filter(|ip| !ip.is_unspecified());
+        let others = set.reachable().into_iter().filter(|ip| is_heard(ip) && !self.ips.contains(ip));
+        chosen.chain(others).collect()
     }
 }
 
@@ -57,8 +77,13 @@ fn bound(socket: Socket, address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// Listens at an address.
+#[cfg(test)]
 pub(crate) fn listener(address: SocketAddr, kind: CarrierKind) -> io::Result<TcpListener> {
-    let socket = tcp_socket(address, kind)?;
+    tcp_socket(address, kind).and_then(listening)
+}
+
+fn listening(socket: Socket) -> io::Result<TcpListener> {
     tune(SockRef::from(&socket))?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
@@ -109,9 +134,16 @@ pub(crate) struct Sockets {
     pub(crate) bound: HashMap<IpAddr, Bound>,
     /// The kind of stream sockets that are listened on.
     listening: Option<CarrierKind>,
+    /// Used before others are opened.
+    open: Option<OpenSockets>,
 }
 
 impl Sockets {
+    /// None but these, which are open already, so far.
+    pub(crate) fn with(open: Option<OpenSockets>) -> Self {
+        Self { open, ..Self::default() }
+    }
+
     /// Binds what is missing of `ips`. Families that the host does not have are left out, unless
     /// nothing else is there. One address that fails does not keep the others from being bound.
     pub(crate) fn bind(
@@ -128,7 +160,9 @@ impl Sockets {
                 continue;
             }
             let address = SocketAddr::new(ip, port);
-            match udp_socket(address).and_then(|socket| self.add(serve, quic, ip, socket)) {
+            let open = self.open.as_mut().and_then(|open| open.take_udp(ip));
+            let socket = open.map_or_else(|| udp_socket(address), Ok);
+            match socket.and_then(|socket| self.add(serve, quic, ip, socket)) {
                 Ok(()) => {}
                 Err(error) if is_missing(&error) => missing = Some((address, error)),
                 Err(error) => taken = Some((address, error)),
@@ -160,7 +194,8 @@ impl Sockets {
         let mut failure = None;
         for (&ip, bound) in self.bound.iter_mut().filter(|(_, bound)| !bound.listener) {
             let address = SocketAddr::new(ip, port);
-            match listener(address, kind) {
+            let open = self.open.as_mut().and_then(|open| open.take_tcp(ip));
+            match open.map_or_else(|| tcp_socket(address, kind), Ok).and_then(listening) {
                 Ok(listener) => {
                     bound.tasks.push(serve.accept_tcp(listener, kind));
                     let config = quic.server();

@@ -10,8 +10,8 @@ use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, Name, SecretKey, Tic
 use whimbrel_names::{KnownPeers, NameResolver, ServiceAddress, ServiceAddressError};
 use whimbrel_transport::{
     self as transport, AddressMonitor, AddressSet, Carriers, Config, ConnectError, Connection,
-    ConnectionInfo, HandoverMode, IntoTarget, ListenError, ListenOptions, Listener, PathControl, PathPolicy,
-    Resolver, ResumeError, SchedulerKind, Suspended, Watch,
+    ConnectionInfo, HandoverMode, IntoTarget, ListenError, ListenOptions, Listener, OpenSockets, PathControl,
+    PathPolicy, Resolver, ResumeError, SchedulerKind, Suspended, Watch,
 };
 
 use crate::error::BindError;
@@ -70,6 +70,13 @@ impl Builder {
     /// The port for TCP and UDP. By default any free one.
     pub fn port(mut self, port: u16) -> Self {
         self.transport = self.transport.port(port);
+        self
+    }
+
+    /// Uses these sockets, which are open already, and their port, instead of binding others: those that a service
+    /// manager hands over. Wins over [`port`](Self::port) and [`ip`](Self::ip).
+    pub fn sockets(mut self, open: OpenSockets) -> Self {
+        self.transport = self.transport.sockets(open);
         self
     }
 

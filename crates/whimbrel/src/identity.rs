@@ -113,7 +113,7 @@ fn read(file: &Path) -> Result<SecretKey, IdentityError> {
 fn create(file: &Path) -> Result<Identity, IdentityError> {
     let failed = |source| IdentityError::Write { file: file.to_owned(), source };
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    private_directory(directory).map_err(failed)?;
     let key = SecretKey::generate();
     let mut temporary =
         tempfile::Builder::new().prefix(".identity-").tempfile_in(directory).map_err(failed)?;
@@ -126,6 +126,15 @@ fn create(file: &Path) -> Result<Identity, IdentityError> {
         }
         Err(error) => Err(failed(error.error)),
     }
+}
+
+/// Makes a directory that only this user can look into, and those above it, if there is none: for what a program
+/// keeps beside its [`Identity`], as [known peers](crate::KnownPeers::in_file).
+///
+/// # Errors
+/// When it cannot be made, or something else is there.
+pub fn private_directory(directory: impl AsRef<Path>) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 fn hex(bytes: &[u8]) -> String {

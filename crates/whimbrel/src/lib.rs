@@ -73,7 +73,7 @@ mod users;
 pub use endpoint::{Builder, Endpoint};
 pub use error::BindError;
 pub use group::{Delivery, Group, GroupError, MAX_MEMBERS};
-pub use identity::{Identity, IdentityError};
+pub use identity::{Identity, IdentityError, private_directory};
 pub use users::{Registered, UserError};
 
 pub use whimbrel_base::{
@@ -87,11 +87,11 @@ pub use whimbrel_transport::{
     AddressMonitor, Allow, BadTimeout, CarrierKind, Carriers, Class, CloseCode, CloseReason, Config,
     ConnectError, Connection, ConnectionError, ConnectionEvent, ConnectionInfo, ConnectionStats, Events,
     Flow, FlowError, FlowId, FlowOptions, HandoverMode, Incoming, InterfaceKind, InterfaceRule, IntoTarget,
-    ListenError, ListenOptions, Listener, Locator, ManualMonitor, Message, MessageId, MessageStats, Outcome,
-    PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RateLimit, RecvHalf, Refused,
-    ResolveError, Resolver, ResumeError, SchedulerKind, SendError, SendHalf, SendOptions, Sent, Side, Stream,
-    StreamError, StreamId, SuspendError, Suspended, Tag, Target, TargetError, Timeouts, Urgency, Watch,
-    Watched,
+    ListenError, ListenOptions, Listener, Locator, ManualMonitor, Message, MessageId, MessageStats,
+    OpenSockets, OpenSocketsError, Outcome, PathControl, PathInfo, PathPolicy, PathState, Policy, Priority,
+    RateLimit, RecvHalf, Refused, ResolveError, Resolver, ResumeError, SchedulerKind, SendError, SendHalf,
+    SendOptions, Sent, Side, Stream, StreamError, StreamId, SuspendError, Suspended, Tag, Target,
+    TargetError, Timeouts, Urgency, Watch, Watched,
 };
 
 pub use whimbrel_base as base;

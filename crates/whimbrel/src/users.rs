@@ -28,7 +28,7 @@ pub enum UserError {
     #[error(transparent)]
     Name(#[from] NameError),
     /// It is a device's or a service's name.
-    #[error("{0} is no user name: give the part behind its last dot, as user@example.org")]
+    #[error("{name} is no user's name; that is {user}", name = .0, user = .0.user())]
     NotAUser(Name),
     /// It is a user's name.
     #[error("{0} is a user name: give a device or a service of it, as laptop.{0}")]

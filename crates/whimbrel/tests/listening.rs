@@ -203,6 +203,8 @@ async fn a_peer_that_is_shown_and_dropped_is_refused() {
     let mut listener = server.listen(options).await.unwrap();
     tokio::spawn(async move { drop(listener.incoming().await) });
     let error = in_time(client.connect(server.addr())).await.unwrap_err();
-    assert!(matches!(error, ConnectError::Refused { .. }), "{error}");
+    let ConnectError::Refused { code, reason, .. } = &error else { panic!("{error}") };
+    assert_eq!(*code, CloseCode::NOT_ALLOWED);
+    assert!(reason.contains("was asked"), "{error}");
     assert!(server.connections().is_empty());
 }

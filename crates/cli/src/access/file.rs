@@ -65,14 +65,11 @@ pub(super) async fn watch(access: Access, file: PathBuf) {
             output::note(quiet, format!("{} is gone: nobody in it is let in any more", file.display()));
             Ok(Vec::new())
         } else {
-            read(&file).and_then(|entries| access.rules_of(entries))
+            read(&file).and_then(|entries| access.rules_of(&entries))
         };
-        match rules {
-            Ok(rules) => access.put(None, rules),
-            Err(error) => {
-                let line = failure::line(&error);
-                output::note(false, format!("{line}; the entries from before stay in force"));
-            }
+        if let Err(error) = rules.and_then(|rules| access.put(None, rules)) {
+            let line = failure::line(&error);
+            output::note(false, format!("{line}; the entries from before stay in force"));
         }
     }
 }
@@ -89,6 +86,7 @@ fn version(file: &Path) -> Version {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::who::Who;
 
     #[test]
     fn comments_and_empty_lines_count_for_nothing_and_mistakes_are_told_with_their_line() {
@@ -96,7 +94,7 @@ mod tests {
         let file = dir.path().join("allow");
         let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
         fs::write(&file, format!("# friends\n\n{id}  # bob\nany\n")).unwrap();
-        assert_eq!(read(&file).unwrap(), [Entry::Id(id), Entry::Any]);
+        assert_eq!(read(&file).unwrap(), [Entry::Who(Who::Id(id)), Entry::Who(Who::Any)]);
         fs::write(&file, format!("{id}\nbob\n")).unwrap();
         let error = read(&file).unwrap_err().to_string();
         assert!(error.contains("allow:2:"), "{error}");

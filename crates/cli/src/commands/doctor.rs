@@ -236,7 +236,11 @@ async fn to_peer(network: &Network, kind: CarrierKind, peer: &Peer) -> Vec<Findi
         Ok(Err(error)) => {
             let remedy = match failure::code(&error) {
                 Failure::REFUSED => "have this key allowed there: `whimbrel id` prints it".to_owned(),
-                Failure::NOT_FOUND => "check the name, and that it is served there".to_owned(),
+                Failure::NOT_FOUND => {
+                    "check the name, that it is served there, and have this key allowed there: \
+                                       `whimbrel id` prints it"
+                        .to_owned()
+                }
                 _ => blocked(kind),
             };
             return vec![Finding::bad(check, failure::line(&error), remedy)];

@@ -18,7 +18,7 @@ use crate::network::{Network, Wish, log_events};
 use crate::options::{Globals, after, duration, host_and_port};
 use crate::sockets::Trouble;
 use crate::status::{About, Reporter};
-use crate::{files, output, readers, reload, serving, tunnel};
+use crate::{files, output, reload, serving, tunnel};
 
 /// How long the local service may take to accept.
 const TARGET_LIMIT: Duration = Duration::from_secs(10);
@@ -44,9 +44,6 @@ pub(crate) struct Expose {
     to: String,
     #[command(flatten)]
     allow: AllowFlags,
-    /// Who may look NAME up, beside its user: ids, names of users, or `any` [default: any]
-    #[arg(long, value_name = "WHO,…", value_delimiter = ',')]
-    readers: Vec<readers::Entry>,
     /// Print a ticket, with which peers connect without a name service; it lets nobody in by itself
     #[arg(long)]
     ticket: bool,
@@ -68,13 +65,12 @@ impl Expose {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
-    args.allow.check(args.ticket)?;
+    args.allow.check(args.ticket, args.name.as_ref())?;
     if args.name.is_none() && !args.ticket {
         return Err(Failure::usage(
             "under which name? Give a NAME, or --ticket; see `whimbrel expose --help`",
         ));
     }
-    readers::check(&args.readers, args.name.as_ref())?;
     files::raise_limit();
     let config = args.paths.apply(Config { linger: args.linger, ..Config::default() });
     let wish = Wish { config, ..Wish::default() };
@@ -83,11 +79,8 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
 }
 
 async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()> {
-    let access = Access::open(&args.allow, network, globals.quiet).await?;
+    let access = Access::open(&args.allow, args.name.as_ref(), network, globals.quiet).await?;
     let secret = access.secret();
-    if let Some(name) = &args.name {
-        readers::set(&args.readers, name, network)?;
-    }
     let mut guests =
         serving::listen(globals, network, args.name.as_ref(), args.ticket, access.clone()).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());

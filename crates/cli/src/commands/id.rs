@@ -11,7 +11,7 @@ use whimbrel_base::{Delegation, EndpointId, Name, NameKind, UnixTime};
 use crate::devices::Devices;
 use crate::failure::{self, Failure};
 use crate::network::{Network, Wish};
-use crate::options::{Globals, after, duration};
+use crate::options::{Globals, after, duration, user_name};
 use crate::{identity, output, places};
 
 /// The longest time that a delegation holds.
@@ -54,6 +54,7 @@ enum Action {
     #[command(after_help = after("Example:\n  whimbrel id register ada@example.org"))]
     Register {
         /// The user's name
+        #[arg(value_parser = user_name)]
         user: Name,
         /// A code of `whimbrel names invite`, where the service lets nobody else register
         #[arg(long, value_name = "CODE")]
@@ -131,12 +132,6 @@ enum Action {
 pub(crate) mod devices;
 
 pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
-    if let Some(Action::Register { user, .. }) = &args.action
-        && user.kind() != NameKind::User
-    {
-        let (kind, user_name) = (user.kind(), user.user());
-        return Err(Failure::usage(format!("{user} is a {kind}'s name; register the user: {user_name}")));
-    }
     let identity = identity::of_user(globals)?;
     let id = identity.key.id();
     match args.action {

@@ -13,7 +13,7 @@ use crate::commands::id::check_time;
 use crate::failure::Failure;
 use crate::meeting::{self, Acquaintance, Message, Purpose};
 use crate::network::{Network, Wish};
-use crate::options::{Globals, after, duration};
+use crate::options::{Globals, after, duration, user_name};
 use crate::shutdown::Shutdown;
 use crate::{identity, output, places};
 
@@ -29,7 +29,7 @@ Examples:
   whimbrel invite --device laptop.ada@example.org    (the other machine may use this name then)"))]
 pub(crate) struct Invite {
     /// Your user name, for the other side to remember
-    #[arg(long = "as", id = "as", value_name = "USER")]
+    #[arg(long = "as", id = "as", value_name = "USER", value_parser = user_name)]
     user: Option<Name>,
     /// Give the other machine this device's or service's name
     #[arg(long, value_name = "NAME", conflicts_with = "as")]
@@ -53,7 +53,7 @@ pub(crate) struct Join {
     #[arg(required = true, num_args = 1..=3, value_name = "CODE")]
     code: Vec<String>,
     /// Your user name, for the other side to remember
-    #[arg(long = "as", id = "as", value_name = "USER")]
+    #[arg(long = "as", id = "as", value_name = "USER", value_parser = user_name)]
     user: Option<Name>,
     /// Print a JSON object
     #[arg(long)]
@@ -149,9 +149,6 @@ async fn join(args: &Join, code: &Code, network: &Network) -> Result<()> {
 
 /// Makes sure that a user name is this key's before it is told to others.
 async fn claim(network: &Network, user: &Name) -> Result<()> {
-    if user.kind() != NameKind::User {
-        return Err(Failure::usage(format!("{user} is no user's name; that is {}", user.user())));
-    }
     match network.endpoint.register_user(user).await {
         Ok(Registered::New | Registered::Already) => Ok(()),
         Err(error @ UserError::Taken(_)) => {

@@ -38,9 +38,8 @@ const RESULTS: usize = 64;
 
 /// Take files that peers send with `whimbrel send`, until stopped
 ///
-/// Nobody may send but those let in with --allow. On a terminal you are asked about each transfer,
-/// unless --yes is given; elsewhere, who is let in only by `--allow any` needs --yes. What has arrived
-/// is kept in `.NAME.whimbrel-part`; if either side dies, the transfer goes on there.
+/// Only those let in with --allow may send. On a terminal you are asked about each transfer, unless
+/// --yes; elsewhere, `--allow any` needs --yes. What has arrived goes on from `.NAME.whimbrel-part`.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -49,7 +48,7 @@ Examples:
   whimbrel receive --allow any --once --yes"))]
 pub(crate) struct Receive {
     /// The code that `whimbrel send` printed: takes what is sent with it, and ends
-    #[arg(num_args = 0..=3, value_name = "CODE", conflicts_with_all = ["as", "allow", "allow_from"])]
+    #[arg(num_args = 0..=3, value_name = "CODE", conflicts_with_all = ["as", "allow", "allow_from", "readers"])]
     code: Vec<String>,
     /// The name to be reached under; without it, a ticket is printed
     #[arg(long = "as", id = "as", value_name = "NAME")]
@@ -91,7 +90,7 @@ impl Receive {
 pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
     let code = match &args.code[..] {
         [] => {
-            args.allow.check(args.name.is_none())?;
+            args.allow.check(args.name.is_none(), args.name.as_ref())?;
             None
         }
         words => Some(invite::code(words)?),
@@ -110,7 +109,7 @@ pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
 }
 
 async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<()> {
-    let access = Access::open(&args.allow, network, globals.quiet).await?;
+    let access = Access::open(&args.allow, args.name.as_ref(), network, globals.quiet).await?;
     let by_ticket = args.name.is_none();
     let guests = serving::listen(globals, network, args.name.as_ref(), by_ticket, access.clone()).await?;
     let about = About::new("receive", args.name.as_ref().map(ToString::to_string));

@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -83,7 +83,7 @@ fn write(file: &Path, stanza: &str) -> Result<bool> {
     if new == text {
         return Ok(false);
     }
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(failed)?;
+    whimbrel::private_directory(directory).with_context(failed)?;
     let mode = match &old {
         Some(_) => fs::metadata(&file).with_context(failed)?.permissions(),
         None => Permissions::from_mode(0o600),

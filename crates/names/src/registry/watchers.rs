@@ -72,12 +72,15 @@ impl Watchers {
         self.state().names.contains_key(name)
     }
 
-    /// Tells those who watch the entry's name, if its record is news.
+    /// Tells those who watch the entry's name, if its record is news, or may be to others than before.
     pub(super) fn tell(&self, entry: &Entry) {
         let sequence = entry.sequence();
         if let Some(sender) = self.state().names.get(entry.name()) {
             sender.send_if_modified(|newest| {
-                let news = newest.as_ref().is_none_or(|newest| newest.sequence() < sequence);
+                let news = newest.as_ref().is_none_or(|newest| {
+                    newest.sequence() < sequence
+                        || (newest.sequence() == sequence && newest.readers != entry.readers)
+                });
                 if news {
                     *newest = Some(Arc::new(entry.clone()));
                 }

@@ -1,16 +1,17 @@
 //! What was asked, is watched and is published: what outlives a connection to the service.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
-use whimbrel_base::{Name, SignedRecord};
+use whimbrel_base::{EndpointId, Name, SignedRecord};
 use whimbrel_transport::{Connection, Watch, Watched};
 
 use super::{ANSWER_LIMIT, AskError, verified};
 use crate::error::ErrorCode;
+use crate::proof::{DomainProof, ProofError};
 use crate::protocol::{Numbered, Reply, Request, Response, encode};
 use crate::readers::Readers;
 use crate::service::now;
@@ -42,6 +43,10 @@ pub(super) struct Core {
     connection: watch::Sender<Option<Connection>>,
     runtime: Handle,
     known: KnownPeers,
+    /// Whose service is asked.
+    service: EndpointId,
+    /// What has to agree before the service's word counts.
+    proof: OnceLock<Box<dyn DomainProof>>,
 }
 
 struct State {
@@ -68,7 +73,7 @@ struct Watching {
 }
 
 impl Core {
-    pub(super) fn new(runtime: Handle, known: KnownPeers) -> Self {
+    pub(super) fn new(runtime: Handle, known: KnownPeers, service: EndpointId) -> Self {
         Self {
             state: Mutex::new(State {
                 next_number: 0,
@@ -86,6 +91,8 @@ impl Core {
             connection: watch::Sender::new(None),
             runtime,
             known,
+            service,
+            proof: OnceLock::new(),
         }
     }
 
@@ -98,8 +105,28 @@ impl Core {
         &self.known
     }
 
-    /// The verified record, if it agrees with what is known of its owner. That may be in a file.
+    pub(super) fn require_proof(&self, proof: Box<dyn DomainProof>) {
+        // The first one stays.
+        let _ = self.proof.set(proof);
+    }
+
+    /// Fails if the owner of the name's domain does not want this service, where that has to be proved.
+    async fn prove(&self, name: &Name) -> Result<(), AskError> {
+        let Some(proof) = self.proof.get() else { return Ok(()) };
+        let domain = name.domain();
+        match tokio::time::timeout(ANSWER_LIMIT, proof.prove(domain, self.service)).await {
+            Ok(proved) => Ok(proved?),
+            Err(_) => {
+                let (domain, why) = (domain.to_owned(), "no answer in time".to_owned());
+                Err(ProofError::Unreachable { domain, why }.into())
+            }
+        }
+    }
+
+    /// The verified record, if its domain's owner wants this service, and it agrees with what is known of its own
+    /// owner. That may be in a file.
     pub(super) async fn judged(&self, record: SignedRecord) -> Result<SignedRecord, AskError> {
+        self.prove(&record.record().name).await?;
         if self.known.file().is_none() {
             self.known.judge(&record, now())?;
             return Ok(record);
@@ -122,12 +149,15 @@ impl Core {
     }
 
     pub(super) async fn publish(&self, record: SignedRecord) -> Answer {
+        self.prove(&record.record().name).await?;
         let request = self.state().published.want(record);
         self.ask(request).await
     }
 
     pub(super) fn set_readers(&self, name: Name, readers: Readers) -> Result<(), AskError> {
-        self.state().published.set_readers(name, readers)
+        self.state().set_readers(name, readers)?;
+        self.work.notify_one();
+        Ok(())
     }
 
     pub(super) fn set_lease(&self, user: Name, lease: Duration) {
@@ -324,6 +354,13 @@ impl State {
         Ok(answer)
     }
 
+    fn set_readers(&mut self, name: Name, readers: Readers) -> Result<(), AskError> {
+        if let Some(request) = self.published.set_readers(name, readers)? {
+            self.say_standing(request);
+        }
+        Ok(())
+    }
+
     fn enqueue(&mut self, request: Request) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
@@ -450,6 +487,18 @@ impl State {
     fn accepted(&mut self, request: &Request) {
         if let Request::Register { record, .. } = request {
             self.published.accepted(record);
+        }
+        if let Some(correction) = self.published.correction(request) {
+            self.say_standing(correction);
+        }
+    }
+
+    /// Publishes a record again, for other readers. What is under way for others is followed by a correction.
+    fn say_standing(&mut self, request: Request) {
+        match self.asked.values_mut().find(|asked| is_same_record(&asked.request, &request)) {
+            Some(asked) if !asked.sent => (asked.request, asked.is_standing) = (request, true),
+            Some(_) => {}
+            None => self.enqueue_standing(request, Vec::new()),
         }
     }
 

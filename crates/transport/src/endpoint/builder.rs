@@ -25,7 +25,7 @@ use crate::monitor::AddressMonitor;
 use crate::notices::Pace;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
-use crate::sockets::{self, BindPlan, Bound, Sockets};
+use crate::sockets::{self, BindPlan, Bound, OpenSockets, Sockets};
 use crate::tls::{self, TlsIdentity};
 
 /// Tries to bind to a port that was free.
@@ -37,6 +37,7 @@ pub struct Builder {
     key: Option<SecretKey>,
     ip: Option<IpAddr>,
     port: u16,
+    open: Option<OpenSockets>,
     monitor: Option<Arc<dyn AddressMonitor>>,
     resolver: Option<Arc<dyn Resolver>>,
     config: Config,
@@ -65,6 +66,14 @@ impl Builder {
     #[must_use]
     pub fn ip(mut self, ip: IpAddr) -> Self {
         self.ip = Some(ip);
+        self
+    }
+
+    /// Uses these sockets, which are open already, and their port, instead of binding others. Wins over
+    /// [`port`](Self::port) and [`ip`](Self::ip).
+    #[must_use]
+    pub fn sockets(mut self, open: OpenSockets) -> Self {
+        self.open = Some(open);
         self
     }
 
@@ -145,7 +154,11 @@ impl Builder {
             Some(monitor) => monitor,
             None => system_monitor().await.map_err(BindError::Monitor)?,
         };
-        let plan = BindPlan { ip: self.ip, port: self.port };
+        let mut open = self.open;
+        let plan = match &open {
+            Some(open) => BindPlan { ips: open.ips(), port: open.port() },
+            None => BindPlan { ips: self.ip.into_iter().collect(), port: self.port },
+        };
         let mut addresses = monitor.watch().0;
         let set = addresses.borrow_and_update().clone();
         let ips = plan.addresses(&set, monitor.is_exclusive());
@@ -153,7 +166,7 @@ impl Builder {
         let quic = Arc::new(QuicConfig::new(&key, &tls, self.config.timeouts.heartbeat)?);
         let mut tries = PORT_TRIES;
         loop {
-            let port = match self.port {
+            let port = match plan.port {
                 0 => sockets::free_port(&ips).map_err(bind_error)?,
                 port => port,
             };
@@ -169,12 +182,12 @@ impl Builder {
                 policy: Arc::new(config.paths.clone()),
                 announcements: Arc::new(Announcements::default()),
                 config: config.clone(),
-                plan: BindPlan { port, ..plan },
+                plan: BindPlan { port, ..plan.clone() },
                 monitor: monitor.clone(),
                 bound: watch::Sender::new(set.clone()),
                 addresses: addresses.clone(),
                 lost: Mutex::new(HashSet::new()),
-                sockets: Mutex::new(Sockets::default()),
+                sockets: Mutex::new(Sockets::with(open.take())),
                 resolver: Mutex::new(self.resolver.clone()),
                 pool: whimbrel_proto::Pool::default(),
                 registry: Registry::new(config.limits()),
@@ -195,7 +208,7 @@ impl Builder {
                 }
                 // A port that was found free can be taken meanwhile, or still be held by a child
                 // process that was just being started: any other will do.
-                Err((_, error)) if is_taken(&error) && self.port == 0 && tries > 0 => {
+                Err((_, error)) if is_taken(&error) && plan.port == 0 && tries > 0 => {
                     lock(&inner.sockets).bound.values().for_each(Bound::abort);
                 }
                 Err(error) => return Err(bind_error(error)),

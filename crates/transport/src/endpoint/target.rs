@@ -68,17 +68,7 @@ impl IntoTarget for &str {
     }
 }
 
-impl IntoTarget for String {
-    fn into_target(self) -> Result<Target, TargetError> {
-        self.as_str().into_target()
-    }
-}
-
-impl IntoTarget for &String {
-    fn into_target(self) -> Result<Target, TargetError> {
-        self.as_str().into_target()
-    }
-}
+whimbrel_base::as_its_text!(IntoTarget, into_target, Result<Target, TargetError>, String, &String);
 
 macro_rules! into_target {
     ($($kind:ty),*) => {$(

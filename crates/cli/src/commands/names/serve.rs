@@ -13,7 +13,7 @@ use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Rule, Service};
 
 use crate::commandline::Command;
 use crate::failure::Failure;
-use crate::manager::Ready;
+use crate::manager::{self, Ready};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
@@ -29,7 +29,7 @@ const DEFAULT_PORT: u16 = 4480;
 #[derive(Args)]
 #[command(after_help = after("Example:\n  whimbrel names serve --listen 0.0.0.0:4480 --allow @example.org"))]
 pub(super) struct Serve {
-    /// Where to listen [default: port 4480 of all addresses]
+    /// Where to listen [default: what a service manager opened, or port 4480 of all addresses]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
     /// Who may register new user names: an endpoint id, @DOMAIN or `any`; repeatable. Others need a
@@ -113,6 +113,12 @@ fn read_rules(file: &Path) -> Result<Vec<Rule>> {
 
 pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let sockets = manager::endpoint_sockets()?;
+    if sockets.is_some() && (args.listen.is_some() || globals.port.is_some()) {
+        return Err(Failure::usage(
+            "the service manager says where to listen; leave out --listen and --port, or disable its socket unit",
+        ));
+    }
     let (admission, limits) = (args.admission()?, args.limits());
     let is_invited_only = admission.is_invited_only();
     let file = match &globals.identity {
@@ -125,6 +131,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
         config: Service::config(),
         ip: listen.map(|listen| listen.ip()).filter(|ip| !ip.is_unspecified()),
         port: listen.map_or(DEFAULT_PORT, |listen| listen.port()),
+        sockets,
     };
     // A service asks no other one.
     let own = Globals { names: None, ..globals.clone() };

@@ -80,6 +80,26 @@ async fn a_watch_of_a_stranger_is_silent_and_a_readers_is_not() {
     assert!(silent(&mut stranger).await && silent(&mut reader).await);
 }
 
+#[tokio::test]
+async fn a_watch_hears_of_a_record_that_its_peer_may_read_from_now_on() {
+    let registry = with_laptop(Readers::Only(vec![])).await;
+    let watch = async |who: u8| registry.watch(&name(LAPTOP), key(who).id(), None, START).await.unwrap();
+    let (mut friend, mut stranger, mut owner) = (watch(5).await, watch(6).await, watch(1).await);
+    assert!(silent(&mut friend).await);
+    assert_eq!(owner.next().await.record().sequence, 1);
+    let word = delegation(&key(1), LAPTOP, &key(2), START);
+    let same = delegated(&key(2), LAPTOP, 1, &word);
+    publish(&registry, &same, Readers::Only(vec![Reader::Key(key(5).id())])).await;
+    assert_eq!(friend.next().await, same);
+    assert!(silent(&mut stranger).await);
+    assert!(silent(&mut owner).await, "a record is told once");
+    // It is hidden again, and moves.
+    publish(&registry, &same, Readers::Only(vec![])).await;
+    publish(&registry, &delegated(&key(2), LAPTOP, 2, &word), Readers::Only(vec![])).await;
+    assert!(silent(&mut friend).await);
+    assert!(!reads(&registry, 5).await);
+}
+
 /// No request tells a stranger more about a hidden name than about one that nobody registered.
 #[tokio::test]
 async fn a_hidden_name_is_refused_to_strangers_as_one_that_is_not_there() {

@@ -121,17 +121,29 @@ impl Publications {
         due.iter().map(|record| self.request(record)).collect()
     }
 
-    /// Sets who may read what is published under a name. Refuses what it could not remember: the record would
-    /// be for everybody.
-    pub(super) fn set_readers(&mut self, name: Name, readers: Readers) -> Result<(), AskError> {
+    /// Sets who may read what is published under a name. Returns the request that says so of its record, if
+    /// there is one. Refuses what it could not remember: the record would be for everybody.
+    pub(super) fn set_readers(&mut self, name: Name, readers: Readers) -> Result<Option<Request>, AskError> {
+        self.forget_ended();
+        let before = self.records.get(&name).map(|published| self.request(&published.record));
         if readers == Readers::Public {
             self.readers.remove(&name);
         } else if self.readers.len() < MAX_PUBLISHED || self.readers.contains_key(&name) {
-            self.readers.insert(name, readers);
+            self.readers.insert(name.clone(), readers);
         } else {
             return Err(AskError::Busy);
         }
-        Ok(())
+        let now = self.records.get(&name).map(|published| self.request(&published.record));
+        Ok(now.filter(|now| before.as_ref() != Some(now)))
+    }
+
+    /// What to say again once the service has taken this request in: the same record, if its readers have
+    /// changed since. Requests may be taken in in another order than they were made.
+    pub(super) fn correction(&self, taken: &Request) -> Option<Request> {
+        let Request::Register { record, .. } = taken else { return None };
+        let published = self.records.values().find(|published| published.record.encode() == record)?;
+        let now = self.request(&published.record);
+        (now != *taken).then_some(now)
     }
 
     /// Notes for how long the service holds a user name.

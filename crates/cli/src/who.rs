@@ -1,0 +1,46 @@
+//! Whom a flag or a line of a file names: everybody, a key, or a name.
+
+use std::str::FromStr;
+
+use whimbrel_base::key::EndpointIdError;
+use whimbrel_base::{EndpointId, Name, NameError};
+
+/// `any`, an id or a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Any,
+    Id(EndpointId),
+    Name(Name),
+}
+
+impl FromStr for Who {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "any" {
+            return Ok(Self::Any);
+        }
+        if text.contains('@') {
+            return text.parse().map(Self::Name).map_err(|error: NameError| error.to_string());
+        }
+        text.parse().map(Self::Id).map_err(|error: EndpointIdError| {
+            format!("neither `any` nor a name (which has an '@') nor an endpoint id: {error}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_a_key_and_a_name_are_told_apart() {
+        let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
+        assert_eq!("any".parse(), Ok(Who::Any));
+        assert_eq!(id.to_string().parse(), Ok(Who::Id(id)));
+        assert!(matches!("Phone.Ada@example.org".parse(), Ok(Who::Name(name)) if name.device().is_some()));
+        for wrong in ["", "everybody", "bob", "a@", "any "] {
+            assert!(wrong.parse::<Who>().is_err(), "{wrong}");
+        }
+    }
+}
