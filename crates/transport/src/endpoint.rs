@@ -25,12 +25,13 @@ use crate::connection::{Connection, stats};
 use crate::control::PathControl;
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::{BindError, ConnectError, ListenError, ResolveError};
+use crate::events::EndpointEvents;
 use crate::listener::Listener;
 use crate::listeners::{Access, Allow};
 use crate::locator::Locator;
 use crate::monitor::AddressSet;
 use crate::publisher::{Permission, Publisher};
-use crate::report::ConnectionInfo;
+use crate::report::{ConnectionInfo, EndpointEvent};
 use crate::resolver::Resolver;
 use crate::shared::Shared;
 use crate::supply::Supply;
@@ -131,7 +132,16 @@ impl Endpoint {
     }
 
     /// Makes a connection that nobody has dialled yet.
-    async fn begin(&self, Target(whom): Target) -> Result<(Connection, Supply), ConnectError> {
+    async fn begin(&self, target: Target) -> Result<(Connection, Supply), ConnectError> {
+        let name = target.name().cloned();
+        let begun = self.prepare(target).await;
+        begun.inspect_err(|error| {
+            let (peer, side, reason) = (None, Side::Client, error.to_string());
+            self.inner().bulletin.post(|| EndpointEvent::Failed { peer, name, side, reason });
+        })
+    }
+
+    async fn prepare(&self, Target(whom): Target) -> Result<(Connection, Supply), ConnectError> {
         let inner = self.inner();
         if inner.closed.load(Ordering::Relaxed) {
             return Err(ConnectError::EndpointClosed);
@@ -204,6 +214,20 @@ impl Endpoint {
         };
         let accepted = list(registry.accepted(), Side::Server);
         accepted.chain(list(registry.dialled(), Side::Client)).collect()
+    }
+
+    /// Reports what happens to all connections from now on, and which attempts fail.
+    #[must_use]
+    pub fn events(&self) -> EndpointEvents {
+        self.inner().bulletin.subscribe()
+    }
+
+    /// One of the connections, with its counters; `None` if it is over.
+    #[must_use]
+    pub fn connection(&self, id: ConnectionId) -> Option<ConnectionInfo> {
+        let shared = self.inner().registry.all().into_iter().find(|shared| shared.id == id)?;
+        let side = shared.lock().engine.side();
+        Some(ConnectionInfo { id, peer: shared.peer, side, stats: stats(&shared) })
     }
 
     /// Says how one of the connections uses its paths; `None` if it is over. Does not keep it alive.

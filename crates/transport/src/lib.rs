@@ -8,6 +8,7 @@
 mod accept;
 mod announce;
 mod attend;
+mod bulletin;
 mod calls;
 mod carrier;
 mod config;
@@ -52,7 +53,7 @@ pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, Target};
 pub use error::{
     BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError, TargetError,
 };
-pub use events::Events;
+pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
 pub use incoming::Incoming;
 pub use listener::Listener;
@@ -62,13 +63,13 @@ pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selecto
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;
 pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, ManualMonitor, UnknownKind};
-pub use report::{CloseReason, ConnectionEvent, ConnectionInfo, ConnectionStats, PathInfo};
+pub use report::{CloseReason, ConnectionEvent, ConnectionInfo, ConnectionStats, EndpointEvent, PathInfo};
 pub use resolver::{BoxFuture, Resolver};
 pub use stream::{RecvHalf, SendHalf, Stream};
 pub use tls::TlsError;
 pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{
-    Class, CloseCode, ClosedBy, FlowError, FlowId, FlowOptions, HandoverMode, MAX_MESSAGE, Message,
-    MessageId, MessageStats, Outcome, PathState, Priority, Refused, SchedulerKind, SendError, SendOptions,
-    Side, StreamError, StreamId, Tag, UnknownMode, UnknownScheduler, Urgency,
+    Class, CloseCode, ClosedBy, Delays, FlowError, FlowId, FlowOptions, FlowStats, HandoverMode, MAX_MESSAGE,
+    Message, MessageId, MessageStats, Outcome, PathState, Priority, Refused, SchedulerKind, SendError,
+    SendOptions, Side, StreamError, StreamId, Tag, UnknownMode, UnknownScheduler, Urgency,
 };

@@ -248,6 +248,16 @@ impl Endpoint {
         self.transport.connections()
     }
 
+    /// One of the connections, with its counters; `None` if it is over.
+    pub fn connection(&self, id: ConnectionId) -> Option<ConnectionInfo> {
+        self.transport.connection(id)
+    }
+
+    /// Reports what happens to all connections from now on, and which attempts fail.
+    pub fn events(&self) -> EndpointEvents {
+        self.transport.events()
+    }
+
     /// Says how one of the connections uses its paths; `None` if it is over. Does not keep it alive.
     pub fn path_control(&self, id: ConnectionId) -> Option<PathControl> {
         self.transport.path_control(id)

@@ -168,6 +168,7 @@ impl Builder {
                 key: key.clone(),
                 policy: Arc::new(config.paths.clone()),
                 announcements: Arc::new(Announcements::default()),
+                bulletin: Arc::default(),
                 config: config.clone(),
                 plan: BindPlan { port, ..plan },
                 monitor: monitor.clone(),
