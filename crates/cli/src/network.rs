@@ -7,7 +7,7 @@ use anyhow::Result;
 use whimbrel::Endpoint;
 use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, TicketSecret, UnixTime};
 use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
-use whimbrel_transport::{Config, Connection, ConnectionEvent, Events, ManualMonitor, Target};
+use whimbrel_transport::{Config, Connection, ConnectionEvent, Events, ManualMonitor, Target, Timeouts};
 
 use crate::devices::Devices;
 use crate::failure::Failure;
@@ -16,6 +16,8 @@ use crate::{identity, output, places};
 
 /// How long connections may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_millis(1500);
+/// So often a lasting outage is logged.
+const OUTAGE_NEWS: Duration = Duration::from_secs(3600);
 
 /// An endpoint with its name service.
 pub(crate) struct Network {
@@ -60,10 +62,12 @@ impl Network {
     /// Binds. The name service is asked when it is first needed.
     pub(crate) async fn start(globals: &Globals, key: SecretKey, wish: Wish) -> Result<Self> {
         let carriers = globals.carrier.unwrap_or(wish.config.carriers);
+        // The log says once that a peer is out of reach: no need to wake up for it again and again.
+        let timeouts = Timeouts { unreachable_every: OUTAGE_NEWS, ..wish.config.timeouts };
         let mut builder = Endpoint::builder()
             .identity(key.clone())
             .port(globals.port.unwrap_or(wish.port))
-            .config(Config { carriers, ..wish.config });
+            .config(Config { carriers, timeouts, ..wish.config });
         if let Some(ip) = wish.ip {
             builder = builder.ip(ip);
         }
@@ -267,7 +271,12 @@ pub(crate) async fn log_events(mut events: Events, peer: String) {
             ConnectionEvent::PathDown { local, remote, .. } => {
                 tracing::info!(%peer, %local, %remote, "path down");
             }
-            ConnectionEvent::Unreachable => tracing::info!(%peer, "no path works; the connection waits"),
+            ConnectionEvent::Unreachable { lasts } if lasts.is_zero() => {
+                tracing::info!(%peer, "no path works; the connection waits");
+            }
+            ConnectionEvent::Unreachable { lasts } => tracing::debug!(%peer, ?lasts, "still out of reach"),
+            // The path that came up says so.
+            ConnectionEvent::Reachable { .. } => {}
             ConnectionEvent::HandoverChanged(mode) => {
                 tracing::info!(%peer, %mode, "the peer set the mode")
             }

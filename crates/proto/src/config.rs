@@ -1,11 +1,10 @@
 //! How a connection is set up.
 
-use std::time::Duration;
-
 use crate::handover::HandoverMode;
 use crate::params::{MAX_GRANT, Params};
 use crate::scheduler::SchedulerKind;
 use crate::stream::Pool;
+use crate::timeouts::Timeouts;
 
 /// How this side wants a connection to be.
 #[derive(Debug, Clone)]
@@ -29,8 +28,8 @@ pub struct Config {
     /// Bytes of one stream that may wait to be sent for the first time while a path is up. More
     /// would not be faster: they would only grow old, and cold in the processor's caches.
     pub stream_unsent: u64,
-    /// A client asks for a sign of life after this much silence, a server after twice as much.
-    pub keepalive: Duration,
+    /// How long it waits for what.
+    pub timeouts: Timeouts,
     /// How several paths are used. Unless it is `single`, the peer is told, and does the same.
     pub handover: HandoverMode,
     /// How this side shares its data out among the paths.
@@ -49,7 +48,7 @@ impl Default for Config {
             stream_send_buffer: 8 << 20,
             send_buffer: 16 << 20,
             stream_unsent: 256 << 10,
-            keepalive: Duration::from_secs(60),
+            timeouts: Timeouts::default(),
             handover: HandoverMode::default(),
             scheduler: SchedulerKind::default(),
             pool: Pool::default(),
@@ -61,6 +60,7 @@ impl Config {
     /// Brings what an application asked for within what the protocol promises and can express.
     pub(crate) fn keep_promises(&mut self) {
         self.params.keep_promises();
+        self.timeouts.clamp();
         self.stream_window = self.stream_window.clamp(self.params.max_stream_data, MAX_GRANT);
         self.unread = self.unread.min(MAX_GRANT);
     }

@@ -8,6 +8,7 @@ mod handover;
 mod marks;
 mod messages;
 mod paths;
+mod reach;
 mod receive;
 mod reinjection;
 mod retire;
@@ -28,11 +29,14 @@ use crate::event::{Event, Events, Footprint, PathStats, Stats};
 use crate::frame::Open;
 use crate::ids::{PathId, Side};
 use crate::notice::NoticeKey;
+use crate::pacing::Pacing;
 use crate::path::{Path, PathState};
 use crate::path_table::PathTable;
 use crate::session::Session;
+use crate::timeouts::Timeouts;
 use contact::Contact;
 use marks::PathMarks;
+use reach::Reach;
 use sharing::Sharing;
 
 pub use paths::{JoinError, MAX_PATHS};
@@ -46,9 +50,10 @@ pub struct Connection {
     /// What the peer has to be told about paths.
     path_marks: PathMarks,
     sharing: Sharing,
+    pacing: Pacing,
     contact: Contact,
-    /// A client asks for a sign of life after this much silence, a server after twice as much.
-    keepalive: Duration,
+    reach: Reach,
+    timeouts: Timeouts,
     /// Paths that were added after the first.
     joined: u64,
     events: Events,
@@ -108,8 +113,10 @@ impl Connection {
             paths: PathTable::default(),
             path_marks: PathMarks::default(),
             sharing: Sharing::new(config.scheduler),
+            pacing: Pacing::default(),
             contact: Contact::none(now),
-            keepalive: config.keepalive,
+            reach: Reach::new(now),
+            timeouts: config.timeouts,
             joined: 0,
             events: Events::default(),
             clock: Clock::new(now, age),

@@ -51,6 +51,18 @@ pub enum Event {
     PathRevived(PathId),
     /// A path is given up; its carrier should be closed.
     PathDown(PathId),
+    /// No path works, and nothing was heard of the peer for as long as
+    /// [`unreachable_after`](crate::Timeouts::unreachable_after) says. Said again while it lasts, if somebody
+    /// [follows](crate::Connection::follow_outages) it.
+    Unreachable {
+        /// For how long no path has worked.
+        lasts: Duration,
+    },
+    /// A path works again, after the peer was called unreachable.
+    Reachable {
+        /// For how long none did.
+        after: Duration,
+    },
     /// The peer told where it hears notices.
     PeerAddresses(Vec<SocketAddr>),
     /// The peer announced an address where it can be reached, or withdrew it (`None`).

@@ -48,6 +48,7 @@ mod ids;
 mod mac;
 mod message;
 pub mod notice;
+mod pacing;
 mod params;
 mod path;
 mod path_table;
@@ -61,6 +62,7 @@ mod session;
 mod snapshot;
 mod stream;
 mod ticket;
+mod timeouts;
 mod varint;
 
 // The engine, how it is set up, and what it says.
@@ -76,10 +78,12 @@ pub use message::{
 pub use session::Read;
 pub use stream::{Chunk, Pool};
 pub use ticket::{proves_ticket, ticket_proof};
+pub use timeouts::{BadTimeout, Timeouts};
 
 // What both sides speak of.
 pub use handover::{HandoverMode, Priority, UnknownMode};
 pub use ids::{PathId, Side, StreamId};
+pub use pacing::RateLimit;
 pub use params::{EARLY_DATA_WINDOW, EARLY_STREAMS, MAX_NOTICE_ADDRESSES, MAX_TARGET, Params};
 pub use path::{CarrierReport, PathState};
 pub use scheduler::{SchedulerKind, UnknownScheduler};

@@ -15,6 +15,7 @@ use crate::content::Content;
 use crate::handover::{Agreed, Priority};
 use crate::ids::PathId;
 use crate::scheduler::PathSnapshot;
+use crate::timeouts::Silence;
 use figures::Figures;
 use incoming::Incoming;
 use liveness::Liveness;
@@ -349,13 +350,13 @@ impl Path {
     }
 
     /// How long a silence makes the path suspect.
-    pub(crate) fn patience(&self, max_ack_delay: Duration) -> Duration {
-        self.figures.rtt().suspect_after(max_ack_delay)
+    pub(crate) fn patience(&self, silence: Silence) -> Duration {
+        self.figures.rtt().suspect_after(silence)
     }
 
-    pub(crate) fn suspect_deadline(&self, max_ack_delay: Duration) -> Option<Instant> {
+    pub(crate) fn suspect_deadline(&self, silence: Silence) -> Option<Instant> {
         (self.is_active() && self.outgoing.in_flight() > 0)
-            .then(|| self.liveness.deadline(self.patience(max_ack_delay)))
+            .then(|| self.liveness.deadline(self.patience(silence)))
     }
 
     /// When to stop waiting for what is missing on a path that retires.

@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::timeouts::Silence;
+
 /// Used until something was measured.
 const INITIAL: Duration = Duration::from_millis(333);
-/// No silence shorter than this makes a path suspect.
-const SUSPECT_FLOOR: Duration = Duration::from_millis(100);
-/// Every silence longer than this does: a sample taken over a stall must not blind us to the next.
-const SUSPECT_CEILING: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Rtt {
@@ -51,10 +49,11 @@ impl Rtt {
         self.min
     }
 
-    /// No progress for this long makes a path suspect: 2·srtt + 4·rttvar + ack delay.
-    pub(crate) fn suspect_after(&self, max_ack_delay: Duration) -> Duration {
-        let silence = self.smoothed * 2 + self.variation * 4 + max_ack_delay;
-        silence.clamp(SUSPECT_FLOOR, SUSPECT_CEILING)
+    /// No progress for this long makes a path suspect: 2·srtt + 4·rttvar + ack delay, within limits. The upper
+    /// one is there because a sample taken over a stall must not blind us to the next.
+    pub(crate) fn suspect_after(&self, silence: Silence) -> Duration {
+        let Silence { ack_delay, least, most } = silence;
+        (self.smoothed * 2 + self.variation * 4 + ack_delay).clamp(least, most)
     }
 }
 
@@ -98,6 +97,7 @@ impl Lowest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timeouts::Timeouts;
 
     const fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
@@ -111,14 +111,14 @@ mod tests {
             rtt.sample(ms(85), ms(25));
         }
         assert!(rtt.smoothed().abs_diff(ms(60)) < ms(1));
-        assert!(rtt.suspect_after(ms(25)) < ms(155));
+        assert!(rtt.suspect_after(Timeouts::default().silence(ms(25))) < ms(155));
     }
 
     #[test]
     fn a_sample_over_a_stall_does_not_put_suspicion_off_for_minutes() {
         let mut rtt = Rtt::new(None);
         rtt.sample(Duration::from_secs(40), ms(0));
-        assert_eq!(rtt.suspect_after(ms(25)), Duration::from_secs(10));
+        assert_eq!(rtt.suspect_after(Timeouts::default().silence(ms(25))), Duration::from_secs(10));
     }
 
     #[test]
@@ -137,6 +137,6 @@ mod tests {
     fn a_fast_path_is_not_suspected_within_the_floor() {
         let mut rtt = Rtt::new(Some(ms(1)));
         rtt.sample(Duration::from_micros(50), ms(0));
-        assert_eq!(rtt.suspect_after(ms(25)), ms(100));
+        assert_eq!(rtt.suspect_after(Timeouts::default().silence(ms(25))), ms(100));
     }
 }

@@ -317,7 +317,6 @@ fn a_reliable_message_is_sent_again_no_more_often_than_it_may() {
 #[test]
 fn each_flow_counts_what_became_of_its_messages_and_how_long_they_took() {
     let mut sim = world();
-    sim.options.redial = true;
     let (orders, state) = (flow(&mut sim, Class::RELIABLE_SEQUENCED), flow(&mut sim, Class::RELIABLE));
     for _ in 0..10 {
         send(&mut sim, orders, "order");
@@ -335,6 +334,7 @@ fn each_flow_counts_what_became_of_its_messages_and_how_long_they_took() {
     let now = sim.now;
     send_with(&mut sim, state, "state", tagged(1));
     sim.client.replace_messages(now, &[], state, b"newer".to_vec(), tagged(1)).unwrap();
+    sim.dial();
     sim.advance(secs(2));
     let all = sim.client.flow_stats();
     let (orders, state) = (all[0].messages, all[1].messages);

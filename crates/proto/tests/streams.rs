@@ -129,7 +129,7 @@ fn tiny_and_huge_configurations_work() {
     huge.params.max_stream_data = u64::MAX;
     huge.params.max_streams = u64::MAX;
     huge.params.linger = std::time::Duration::MAX;
-    huge.keepalive = std::time::Duration::MAX;
+    huge.timeouts.heartbeat = std::time::Duration::MAX;
     huge.stream_send_buffer = u64::MAX;
     huge.send_buffer = u64::MAX;
     for (client, server) in [

@@ -6,7 +6,7 @@ mod simulation;
 use std::time::{Duration, Instant};
 
 use simulation::{Cut, Options, Sim, ms, secs};
-use whimbrel_proto::{Config, Event, PathId, PathState, Side};
+use whimbrel_proto::{Config, Event, PathId, PathState, Side, Timeouts};
 
 const PATH: PathId = PathId(0);
 
@@ -149,7 +149,8 @@ fn deadlines_lie_ahead_after_they_were_handled() {
     for keepalive in [Duration::ZERO, ms(1), secs(60)] {
         for scenario in 0..6 {
             for transmit in [false, true] {
-                let mut config = Config { keepalive, ..Config::default() };
+                let mut config = Config::default();
+                config.timeouts.heartbeat = keepalive;
                 config.params.linger = if scenario == 5 { Duration::ZERO } else { secs(100) };
                 let options = Options { client: config, ..Options::default() };
                 let mut sim = Sim::new(options);
@@ -281,4 +282,98 @@ fn an_answer_that_does_not_begin_is_asked_about_once() {
     sim.cut(0, Cut::Silent);
     let took = suspected_after(&mut sim);
     assert!(took < secs(1), "{took:?}");
+}
+
+fn told(sim: &Sim, side: Side) -> Vec<Event> {
+    let reach = |event: &&Event| matches!(event, Event::Unreachable { .. } | Event::Reachable { .. });
+    sim.events(side).iter().filter(reach).cloned().collect()
+}
+
+/// The setting of the paper: signs of life each second, and two seconds of silence.
+#[test]
+fn a_peer_that_falls_silent_is_called_unreachable_after_two_seconds_then_each_second_and_reachable_again() {
+    let mut config = Config::default();
+    (config.timeouts.heartbeat, config.timeouts.unreachable_after) = (secs(1), secs(2));
+    let mut sim = Sim::established(Options { client: config, ..Options::default() });
+    sim.client.follow_outages(true);
+    sim.advance(ms(2500));
+    assert!(told(&sim, Side::Client).is_empty());
+    let begin = sim.now;
+    sim.stall(0, true);
+    let mut at = Vec::new();
+    while sim.now < begin + secs(6) {
+        sim.advance(ms(10));
+        if told(&sim, Side::Client).len() > at.len() {
+            at.push(sim.now - begin);
+        }
+    }
+    // The last sign of life came at most a second before.
+    assert!(at[0] >= secs(1) && at[0] <= ms(2010), "{at:?}");
+    assert!(at.len() >= 4, "{at:?}");
+    assert!(at.windows(2).all(|pair| pair[1] - pair[0] == secs(1)), "{at:?}");
+    sim.stall(0, false);
+    sim.advance(secs(1));
+    let told = told(&sim, Side::Client);
+    let (last, during) = told.split_last().unwrap();
+    let Event::Reachable { after } = last else { panic!("{told:?}") };
+    let lasts: Vec<_> = during
+        .iter()
+        .map(|event| match event {
+            Event::Unreachable { lasts } => *lasts,
+            _ => panic!("{told:?}"),
+        })
+        .collect();
+    assert!(lasts.is_sorted() && lasts.last() < Some(after) && *after < secs(7), "{told:?}");
+}
+
+#[test]
+fn an_outage_that_nobody_follows_is_told_once_at_once_and_wakes_nobody() {
+    let mut sim = Sim::established(Options::default());
+    sim.cut_all(Cut::Both);
+    sim.advance(secs(30));
+    for side in [Side::Client, Side::Server] {
+        assert_eq!(told(&sim, side), [Event::Unreachable { lasts: ms(0) }], "{side:?}");
+        let next = sim.connection(side).unwrap().poll_timeout();
+        assert!(next.is_none_or(|at| at > sim.now + secs(3600)), "only the linger time is left");
+    }
+    sim.heal();
+    sim.advance(secs(1));
+    for side in [Side::Client, Side::Server] {
+        let last = told(&sim, side).pop();
+        assert!(matches!(last, Some(Event::Reachable { after }) if after > secs(29)), "{side:?}: {last:?}");
+    }
+}
+
+#[test]
+fn timeouts_of_a_living_connection_change_at_once_or_not_at_all() {
+    let mut sim = Sim::established(Options::default());
+    let wrong = Timeouts { suspect_least: secs(20), heartbeat: secs(3), ..Timeouts::default() };
+    assert_eq!(sim.client.set_timeouts(wrong).unwrap_err().name, "suspect_least");
+    assert_eq!(sim.client.timeouts(), Timeouts::default());
+    let patient = Timeouts { suspect_least: secs(4), heartbeat: ms(500), ..Timeouts::default() };
+    sim.client.set_timeouts(patient).unwrap();
+    let sent = sim.carriers[0].up.boundaries.len();
+    sim.advance(secs(10));
+    let signs = sim.carriers[0].up.boundaries.len() - sent;
+    assert!((15..=20).contains(&signs), "one each half second: {signs}");
+    sim.stall(0, true);
+    sim.advance(secs(4));
+    assert!(!sim.client_events.contains(&Event::PathSuspect(PATH)));
+    sim.advance(secs(1));
+    assert!(sim.client_events.contains(&Event::PathSuspect(PATH)));
+}
+
+#[test]
+fn a_close_that_cannot_be_told_is_given_up_after_the_time_that_was_set() {
+    let mut sim = Sim::established(Options::default());
+    let timeouts = Timeouts { closing: secs(5), ..Timeouts::default() };
+    sim.client.set_timeouts(timeouts).unwrap();
+    let id = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, id, 1000);
+    sim.cut_all(Cut::Both);
+    sim.client.close(whimbrel_proto::CloseCode::NONE, "");
+    sim.advance(ms(4900));
+    assert!(!sim.client.is_closed());
+    sim.advance(ms(200));
+    assert!(sim.client.is_over());
 }

@@ -120,7 +120,9 @@ async fn dispatch<A: Arrival>(
     match first {
         Ok(FirstFlight::Open(open)) => {
             let opened = open_connection(endpoint, arrival, &open, peer).await;
-            opened.inspect_err(|refused| endpoint.bulletin.post(|| refusal_of(peer, &open, refused)))
+            opened.inspect_err(|refused| {
+                endpoint.bulletin.post(|| refusal_of(peer, &open, refused));
+            })
         }
         Ok(FirstFlight::Join(join)) => join_connection(endpoint, arrival, &join, peer),
         Err(error) => {

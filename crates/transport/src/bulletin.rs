@@ -23,17 +23,14 @@ impl Bulletin {
         EndpointEvents::new(sender.get_or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe())
     }
 
-    /// Tells those who listen, if there are any.
-    pub(crate) fn post(&self, event: impl FnOnce() -> EndpointEvent) {
+    /// Tells those who listen. False if nobody does.
+    pub(crate) fn post(&self, event: impl FnOnce() -> EndpointEvent) -> bool {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         // The last listener may have left: its backlog goes too.
         if sender.as_ref().is_some_and(|sender| sender.receiver_count() == 0) {
             *sender = None;
         }
-        if let Some(sender) = &*sender {
-            // Fails only without a listener.
-            let _ = sender.send(event());
-        }
+        sender.as_ref().is_some_and(|sender| sender.send(event()).is_ok())
     }
 }
 
@@ -51,12 +48,12 @@ mod tests {
     #[tokio::test]
     async fn a_listener_that_falls_behind_learns_how_much_it_missed() {
         let bulletin = Bulletin::default();
-        bulletin.post(|| unreachable!("nobody listens"));
+        assert!(!bulletin.post(|| unreachable!("nobody listens")));
         let mut events = bulletin.subscribe();
-        (0..BACKLOG + 3).for_each(|n| bulletin.post(|| failed(&n.to_string())));
+        (0..BACKLOG + 3).for_each(|n| assert!(bulletin.post(|| failed(&n.to_string()))));
         assert_eq!(events.next().await, Some(EndpointEvent::Missed(3)));
         assert_eq!(events.next().await, Some(failed("3")));
         drop(events);
-        bulletin.post(|| unreachable!("nobody listens any more"));
+        assert!(!bulletin.post(|| unreachable!("nobody listens any more")));
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use whimbrel_proto::{EARLY_DATA_WINDOW, HandoverMode, MESSAGE_WINDOW, Params, Pool, SchedulerKind};
+use whimbrel_proto::{
+    EARLY_DATA_WINDOW, HandoverMode, MESSAGE_WINDOW, Params, Pool, SchedulerKind, Timeouts,
+};
 
 use crate::carrier::Carriers;
 use crate::manager::PathPolicy;
@@ -19,8 +21,9 @@ pub struct Config {
     /// How long a connection's state is kept without any path. Default 24 h. The shorter of both
     /// sides' counts in practice.
     pub linger: Duration,
-    /// A client asks for a sign of life after this much silence; a server after twice as much. Default 60 s.
-    pub keepalive: Duration,
+    /// How long connections wait for what; what lies outside of its range is brought within. A living
+    /// connection's can be changed ([`Connection::set_timeouts`](crate::Connection::set_timeouts)).
+    pub timeouts: Timeouts,
     /// How long `connect` tries. Default 20 s.
     pub connect_timeout: Duration,
     /// How long a peer may take from its TCP connection to its first whole segment. Default 10 s.
@@ -76,7 +79,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             linger: Duration::from_secs(24 * 3600),
-            keepalive: Duration::from_secs(60),
+            timeouts: Timeouts::default(),
             connect_timeout: Duration::from_secs(20),
             handshake_timeout: Duration::from_secs(10),
             max_half_open: 1024,
@@ -125,7 +128,7 @@ impl Config {
             stream_send_buffer: self.stream_send_buffer,
             send_buffer: self.send_buffer,
             stream_unsent: self.stream_unsent,
-            keepalive: self.keepalive,
+            timeouts: self.timeouts,
             handover: self.handover,
             scheduler: self.scheduler,
             pool: pool.clone(),

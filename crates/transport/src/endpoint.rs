@@ -26,6 +26,7 @@ use crate::control::PathControl;
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::{BindError, ConnectError, ListenError, ResolveError};
 use crate::events::EndpointEvents;
+use crate::limits::RateControl;
 use crate::listener::Listener;
 use crate::listeners::{Access, Allow};
 use crate::locator::Locator;
@@ -235,6 +236,13 @@ impl Endpoint {
     pub fn path_control(&self, id: ConnectionId) -> Option<PathControl> {
         let shared = self.inner().registry.all().into_iter().find(|shared| shared.id == id)?;
         Some(PathControl { shared })
+    }
+
+    /// Says how fast one of the connections may send; `None` if it is over. Does not keep it alive.
+    #[must_use]
+    pub fn rate_control(&self, id: ConnectionId) -> Option<RateControl> {
+        let shared = self.inner().registry.all().into_iter().find(|shared| shared.id == id)?;
+        Some(RateControl { shared })
     }
 
     /// Ends all connections in order, for at most `limit`, and stops. If they all ended, the port is free

@@ -24,6 +24,7 @@ mod events;
 mod flow;
 mod half_open;
 mod incoming;
+mod limits;
 mod listener;
 mod listeners;
 mod locator;
@@ -56,6 +57,7 @@ pub use error::{
 pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
 pub use incoming::Incoming;
+pub use limits::RateControl;
 pub use listener::Listener;
 pub use listeners::{Allow, Check};
 pub use locator::Locator;
@@ -69,7 +71,8 @@ pub use stream::{RecvHalf, SendHalf, Stream};
 pub use tls::TlsError;
 pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{
-    Class, CloseCode, ClosedBy, Delays, FlowError, FlowId, FlowOptions, FlowStats, HandoverMode, MAX_MESSAGE,
-    Message, MessageId, MessageStats, Outcome, PathState, Priority, Refused, SchedulerKind, SendError,
-    SendOptions, Side, StreamError, StreamId, Tag, UnknownMode, UnknownScheduler, Urgency,
+    BadTimeout, Class, CloseCode, ClosedBy, Delays, FlowError, FlowId, FlowOptions, FlowStats, HandoverMode,
+    MAX_MESSAGE, Message, MessageId, MessageStats, Outcome, PathState, Priority, RateLimit, Refused,
+    SchedulerKind, SendError, SendOptions, Side, StreamError, StreamId, Tag, Timeouts, UnknownMode,
+    UnknownScheduler, Urgency,
 };

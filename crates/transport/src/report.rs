@@ -74,8 +74,18 @@ pub enum ConnectionEvent {
         /// The peer's end: where it was dialled, or where it dialled from.
         remote: Locator,
     },
-    /// No path works just now.
-    Unreachable,
+    /// No path works, and nothing was heard of the peer for as long as
+    /// [`Timeouts::unreachable_after`](crate::Timeouts) says. Said again while it lasts, each second unless
+    /// [`Timeouts::unreachable_every`](crate::Timeouts) says otherwise.
+    Unreachable {
+        /// For how long no path has worked.
+        lasts: Duration,
+    },
+    /// A path works again, after the peer was called unreachable.
+    Reachable {
+        /// For how long none did.
+        after: Duration,
+    },
     /// The peer set another handover mode, which holds for both.
     HandoverChanged(HandoverMode),
     /// The peer set a path's priority, which holds for both.

@@ -166,7 +166,10 @@ impl Shared {
     }
 
     pub(crate) fn subscribe(&self) -> Events {
-        Events::new(self.lock().feed.subscribe())
+        self.with(|state| {
+            state.engine.follow_outages(true);
+            Events::new(state.feed.subscribe())
+        })
     }
 
     /// A client without a path that carries data should dial.

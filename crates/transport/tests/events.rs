@@ -49,10 +49,11 @@ async fn an_endpoint_tells_of_every_connection_from_its_beginning_through_moves_
     assert_eq!(next(&mut there).await, EndpointEvent::Established { id, peer, side: Side::Server });
 
     at.set([]);
-    until(&mut here, |event| matches!(event, ConnectionEvent::Unreachable)).await;
+    until(&mut here, |event| matches!(event, ConnectionEvent::Unreachable { .. })).await;
     at.set([ip(3)]);
     let back = |event: &ConnectionEvent| matches!(event, ConnectionEvent::PathUp { local, recovery: Some(_), .. } if local.ip() == ip(3));
     until(&mut here, back).await;
+    until(&mut here, |event| matches!(event, ConnectionEvent::Reachable { .. })).await;
 
     accepted.abort(CloseCode::application(7), "enough");
     for events in [&mut here, &mut there] {

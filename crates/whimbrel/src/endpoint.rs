@@ -10,8 +10,8 @@ use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, Name, SecretKey, Tic
 use whimbrel_names::{KnownPeers, NameResolver, ServiceAddress, ServiceAddressError};
 use whimbrel_transport::{
     self as transport, AddressMonitor, AddressSet, Carriers, Config, ConnectError, Connection,
-    ConnectionInfo, HandoverMode, IntoTarget, ListenError, ListenOptions, Listener, PathControl, PathPolicy,
-    Resolver, SchedulerKind, Watch,
+    ConnectionInfo, EndpointEvents, HandoverMode, IntoTarget, ListenError, ListenOptions, Listener,
+    PathControl, PathPolicy, RateControl, Resolver, SchedulerKind, Watch,
 };
 
 use crate::error::BindError;
@@ -261,6 +261,11 @@ impl Endpoint {
     /// Says how one of the connections uses its paths; `None` if it is over. Does not keep it alive.
     pub fn path_control(&self, id: ConnectionId) -> Option<PathControl> {
         self.transport.path_control(id)
+    }
+
+    /// Says how fast one of the connections may send; `None` if it is over. Does not keep it alive.
+    pub fn rate_control(&self, id: ConnectionId) -> Option<RateControl> {
+        self.transport.rate_control(id)
     }
 
     /// Ends all connections in order, for at most `limit`, and stops. If they all ended, the port is free

@@ -81,13 +81,14 @@ pub use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, 
 #[cfg(target_os = "linux")]
 pub use whimbrel_transport::NetlinkMonitor;
 pub use whimbrel_transport::{
-    AddressMonitor, Allow, CarrierKind, Carriers, Class, CloseCode, CloseReason, Config, ConnectError,
-    Connection, ConnectionError, ConnectionEvent, ConnectionInfo, ConnectionStats, Delays, EndpointEvent,
-    EndpointEvents, Events, Flow, FlowError, FlowId, FlowOptions, FlowStats, HandoverMode, Incoming,
-    InterfaceKind, InterfaceRule, IntoTarget, ListenError, ListenOptions, Listener, Locator, ManualMonitor,
-    Message, MessageId, MessageStats, Outcome, PathControl, PathInfo, PathPolicy, PathState, Policy,
-    Priority, RecvHalf, Refused, ResolveError, Resolver, SchedulerKind, SendError, SendHalf, SendOptions,
-    Sent, Side, Stream, StreamError, StreamId, Tag, Target, TargetError, Urgency, Watch, Watched,
+    AddressMonitor, Allow, BadTimeout, CarrierKind, Carriers, Class, CloseCode, CloseReason, Config,
+    ConnectError, Connection, ConnectionError, ConnectionEvent, ConnectionInfo, ConnectionStats, Delays,
+    EndpointEvent, EndpointEvents, Events, Flow, FlowError, FlowId, FlowOptions, FlowStats, HandoverMode,
+    Incoming, InterfaceKind, InterfaceRule, IntoTarget, ListenError, ListenOptions, Listener, Locator,
+    ManualMonitor, Message, MessageId, MessageStats, Outcome, PathControl, PathInfo, PathPolicy, PathState,
+    Policy, Priority, RateControl, RateLimit, RecvHalf, Refused, ResolveError, Resolver, SchedulerKind,
+    SendError, SendHalf, SendOptions, Sent, Side, Stream, StreamError, StreamId, Tag, Target, TargetError,
+    Timeouts, Urgency, Watch, Watched,
 };
 
 pub use whimbrel_base as base;

@@ -7,7 +7,6 @@ use crate::error::{CloseCode, ProtocolError};
 use crate::event::ClosedBy;
 use crate::ids::{PathId, Side};
 use crate::path::Path;
-use crate::session::ending::CLOSING_LINGER;
 
 impl Connection {
     /// Ends the connection in order: what was written is delivered first, over further paths if
@@ -61,7 +60,7 @@ impl Connection {
         let active = self.paths.values_mut().filter(|p| p.is_active());
         active.for_each(|path| path.last_word = true);
         if self.side() == Side::Client {
-            let wait = CLOSING_LINGER.min(self.session.identity.params().linger);
+            let wait = self.timeouts.closing.min(self.session.identity.params().linger);
             self.session.ending.owe_farewell(self.clock.since_begin(now) + wait);
         }
         self.finish_close(ClosedBy::Peer, code, reason);

@@ -10,6 +10,7 @@ use crate::message::{
     Delays, FlowError, FlowId, FlowOptions, FlowStats, Message, MessageId, MessageStats, Outcome, Refused,
     SendError, SendOptions, Tag, Urgency,
 };
+use crate::pacing::RateLimit;
 
 impl Connection {
     /// Opens a flow of messages.
@@ -127,6 +128,26 @@ impl Connection {
     /// How urgent this side's data on a stream is, among streams and flows. False if the stream is over.
     pub fn set_stream_urgency(&mut self, id: StreamId, urgency: Urgency) -> bool {
         self.session.streams.set_urgency(id, urgency)
+    }
+
+    /// Limits what this side sends, over all paths together, or lifts the limit (`None`). Holds from now on:
+    /// what goes beyond it waits, nothing is dropped but what outlives its own lifetime. The limit is kept
+    /// within 3 % over ten seconds. It is not part of a snapshot.
+    pub fn set_rate_limit(&mut self, now: Instant, limit: Option<RateLimit>) {
+        self.pacing.limit(now, limit);
+    }
+
+    /// Limits what this side sends of one level of urgency, streams and messages together, or lifts the limit
+    /// (`None`). As [`set_rate_limit`](Self::set_rate_limit), beside which it holds; what goes a second time
+    /// over another path counts for that one alone.
+    pub fn set_urgency_limit(&mut self, now: Instant, urgency: Urgency, limit: Option<RateLimit>) {
+        self.pacing.limit_level(now, urgency, limit);
+    }
+
+    /// The limit of what this side sends.
+    #[must_use]
+    pub fn rate_limit(&self) -> Option<RateLimit> {
+        self.pacing.limited_to()
     }
 
     /// What all messages so far have cost, and what of the peer's credit was given back. With nothing under

@@ -130,7 +130,7 @@ impl Connection {
     pub(super) fn accept_open(&mut self, open: &Open, now: Instant) {
         self.paths.insert(open.path, Path::new(First::Accept, now, None, u64::MAX));
         self.contact.attached();
-        self.contact.made();
+        self.note_reached(now);
         for report in &open.lost {
             // Nothing can have been received from paths that came before the connection.
             self.answer_unseen(report.path);
@@ -192,7 +192,7 @@ impl Connection {
     fn add_server_path(&mut self, now: Instant, id: PathId, first: First, lost: &[PathReport]) {
         self.paths.insert(id, Path::new(first, now, None, u64::MAX));
         self.contact.attached();
-        self.contact.made();
+        self.note_reached(now);
         let live = self.paths.iter().filter(|(_, p)| p.is_live());
         let mut live: Vec<PathId> = live.map(|(id, _)| id).collect();
         live.truncate(live.len().saturating_sub(MAX_PATHS));
@@ -364,7 +364,7 @@ impl Connection {
         if !path.answer(now) {
             return Err(ProtocolError::Unexpected("second answer"));
         }
-        self.contact.made();
+        self.note_reached(now);
         for report in lost {
             self.learn_final(now, *report);
         }
@@ -419,7 +419,7 @@ impl Connection {
     /// A path stopped working.
     fn note_contact(&mut self, now: Instant) {
         if !self.has_active_path() {
-            self.contact.lost(now);
+            self.note_out_of_reach(now);
         }
     }
 

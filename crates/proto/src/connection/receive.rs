@@ -53,6 +53,7 @@ impl Connection {
         let first = path.incoming.segments() == 0;
         path.liveness.hear(now);
         self.contact.heard(now);
+        self.reach.hear(now);
         if !path.incoming.count(segment.len()) {
             return Err(ProtocolError::Unexpected("segment behind RETIRE"));
         }

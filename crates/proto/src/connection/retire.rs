@@ -38,8 +38,8 @@ impl Connection {
 
     fn begin_retiring(&mut self, now: Instant, id: PathId) {
         // Its acknowledgements come on other paths, which may be slower.
-        let delay = self.session.identity.peer_ack_delay();
-        let patience = self.paths.values().filter(|p| p.stays()).map(|p| p.patience(delay)).max();
+        let silence = self.silence();
+        let patience = self.paths.values().filter(|p| p.stays()).map(|p| p.patience(silence)).max();
         if let Some(path) = self.paths.get_mut(id) {
             path.retire(now, patience.unwrap_or_default());
             self.path_marks.retire(id);

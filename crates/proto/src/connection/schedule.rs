@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::Connection;
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::PathId;
+use crate::message::turns::Levels;
 use crate::path::{CarrierReport, First, Path};
 use crate::scheduler::{self, Choice, PathSnapshot, SchedulerKind, Snapshots};
 
@@ -19,6 +20,8 @@ const AS_QUICK: Duration = Duration::from_millis(2);
 pub(super) struct Plan {
     /// Bytes of stream data.
     pub(super) chunk: u64,
+    /// Of which urgency it may be.
+    pub(super) levels: Levels,
     /// When there is no such data: what other paths carry, and this one would bring sooner.
     pub(super) again: bool,
     /// Parts of messages that shall go on two paths.
@@ -43,17 +46,21 @@ impl Connection {
         if active {
             self.reinject_suspects();
         }
-        let waiting =
-            self.session.streams.waiting().saturating_add(self.session.messages.sender.waiting(takes_now));
-        let chunk = self.stream_chunk(now, id, waiting);
+        let levels = self.pacing.open_levels(now, self.session.levels());
+        let waiting = self.session.waiting(levels, takes_now);
+        let copies = !opening && self.has_copies(id);
+        let again = self.may_send_again(id);
+        // What waits may go beyond a limit only later.
+        let held = waiting > 0 || copies || again;
+        let room = if held { self.pacing.room(now, waiting) } else { u64::MAX };
+        let chunk = self.stream_chunk(now, id, if room > 0 { waiting } else { 0 }).min(room);
+        let (again, copies) = (again && room > 0 && (waiting == 0 || chunk > 0), copies && room > 0);
         let trusted = self.is_trusted(now, id);
-        let again = (waiting == 0 || chunk > 0) && self.may_send_again(id);
         if opening && !starts {
             let room = self.segment_limit(id) > crate::draft::MIN_PIECE as u64;
-            let plan = Plan { chunk, again: false, copies: false, trusted, acks: false };
+            let plan = Plan { chunk, levels, again: false, copies: false, trusted, acks: false };
             return (room && chunk > 0).then_some(plan);
         }
-        let copies = self.has_copies(id);
         let acks = self.acks_wait(now, id, trusted);
         let any = starts
             || asked
@@ -62,7 +69,7 @@ impl Connection {
             || copies
             || acks
             || (trusted && self.has_urgent_control() && self.is_quick(now, id));
-        any.then_some(Plan { chunk, again, copies, trusted, acks })
+        any.then_some(Plan { chunk, levels, again, copies, trusted, acks })
     }
 
     /// Several paths may carry data.

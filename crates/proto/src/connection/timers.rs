@@ -7,7 +7,7 @@ use crate::error::CloseCode;
 use crate::event::Event;
 use crate::ids::{PathId, Side};
 use crate::path::Path;
-use crate::session::ending::{CLOSING_LINGER, Wait};
+use crate::session::ending::Wait;
 
 impl Connection {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
@@ -18,11 +18,13 @@ impl Connection {
         if self.is_closed() && !self.session.ending.owes_farewell() {
             return next;
         }
-        let ack_delay = self.session.identity.peer_ack_delay();
+        let silence = self.silence();
+        next = sooner(next, self.pacing.deadline());
+        next = sooner(next, self.reach_deadline());
         next = sooner(next, self.session.messages.sender.deadline().and_then(|at| self.clock.at(at)));
         for path in self.paths.values().filter(|p| p.is_live()) {
             next = sooner(next, path.incoming.deadline());
-            next = sooner(next, path.suspect_deadline(ack_delay));
+            next = sooner(next, path.suspect_deadline(silence));
             next = sooner(next, path.retire_deadline());
             next = sooner(next, self.keepalive_deadline(path));
         }
@@ -42,6 +44,8 @@ impl Connection {
         if self.is_closed() && !self.session.ending.owes_farewell() {
             return;
         }
+        self.pacing.run(now);
+        self.run_reach(now);
         self.run_messages(now);
         self.update_close(now);
         for (id, action) in self.due_actions(now) {
@@ -64,7 +68,7 @@ impl Connection {
 
     /// Whether a path that makes no progress still brings what the peer sends.
     fn note_direction(&mut self, id: PathId) {
-        let patience = self.session.identity.peer_ack_delay();
+        let patience = self.silence();
         if let Some(path) = self.paths.get_mut(id) {
             let patience = path.patience(patience);
             path.liveness.note_direction(patience);
@@ -77,7 +81,7 @@ impl Connection {
             .iter()
             .filter(|(_, path)| path.is_live())
             .filter_map(|(id, path)| {
-                if due(path.suspect_deadline(self.session.identity.peer_ack_delay())) {
+                if due(path.suspect_deadline(self.silence())) {
                     return Some((id, Action::Suspect));
                 }
                 if due(path.retire_deadline()) {
@@ -100,18 +104,16 @@ impl Connection {
     #[must_use]
     pub fn suspect_deadline(&self, id: PathId) -> Option<Instant> {
         let path = self.paths.get(id)?;
-        path.suspect_deadline(self.session.identity.peer_ack_delay()).or_else(|| path.retire_deadline())
+        path.suspect_deadline(self.silence()).or_else(|| path.retire_deadline())
     }
 
     fn keepalive_deadline(&self, path: &Path) -> Option<Instant> {
         let interval = match self.side() {
             // Who only receives has nothing in flight that could go unanswered; when the flow stops,
             // the side that can dial asks once whether the path still works.
-            Side::Client if path.liveness.expects_more() => {
-                path.patience(self.session.identity.peer_ack_delay()) / 2
-            }
-            Side::Client => self.keepalive,
-            Side::Server => self.keepalive.saturating_mul(2),
+            Side::Client if path.liveness.expects_more() => path.patience(self.silence()) / 2,
+            Side::Client => self.timeouts.heartbeat,
+            Side::Server => self.timeouts.heartbeat.saturating_mul(2),
         };
         (path.is_active() && path.outgoing.in_flight() == 0 && !path.ping)
             // The answer, or the suspect timer, decides; no second question meanwhile.
@@ -135,14 +137,14 @@ impl Connection {
             // Until the engine was told the time, the wait has not begun; ask for it.
             Wait::Unknown => Some(alone_since),
             Wait::Since(since) => {
-                self.clock.at(since)?.max(alone_since).checked_add(linger.min(CLOSING_LINGER))
+                self.clock.at(since)?.max(alone_since).checked_add(linger.min(self.timeouts.closing))
             }
         }
     }
 
     /// When to stop waiting for the answer to CLOSE.
     fn close_deadline(&self) -> Option<Instant> {
-        self.clock.at(self.session.ending.close_deadline()?)
+        self.clock.at(self.session.ending.close_deadline(self.timeouts.closing)?)
     }
 
     /// When to stop trying to tell the server that we have heard its CLOSE.
@@ -152,17 +154,17 @@ impl Connection {
 
     pub(super) fn note_progress(&mut self, id: PathId, now: Instant) {
         if self.paths.get_mut(id).is_some_and(|path| path.progress(now)) {
-            self.contact.made();
             self.events.push(Event::PathRevived(id));
+            self.note_reached(now);
         }
     }
 
     /// The path made progress, but `late` ago. A suspect one works again only if that is recent enough.
     pub(super) fn note_past_progress(&mut self, id: PathId, now: Instant, late: Duration) {
         let at = now.checked_sub(late).unwrap_or(now);
-        let ack_delay = self.session.identity.peer_ack_delay();
+        let silence = self.silence();
         let Some(path) = self.paths.get(id) else { return };
-        if path.is_suspect() && at + path.patience(ack_delay) <= now {
+        if path.is_suspect() && at + path.patience(silence) <= now {
             return;
         }
         self.note_progress(id, at);

@@ -9,6 +9,7 @@ use crate::draft::{Draft, SMALL_FRAME};
 use crate::frame::{Frame, PathReport};
 use crate::ids::PathId;
 use crate::path::{First, Path};
+use crate::session::messages::Portion;
 
 impl Connection {
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something for `path`. Much cheaper than
@@ -42,6 +43,9 @@ impl Connection {
             return false;
         };
         self.note_told(&told);
+        if eliciting {
+            self.pacing.spend(size as u64);
+        }
         if let Some(path) = self.paths.get_mut(path) {
             path.note_sent(now, size, eliciting, contents);
         }
@@ -151,7 +155,7 @@ impl Connection {
             self.session.messages.sender.put_copy(chance, draft);
         }
         if plan.chunk > 0 {
-            self.put_new(now, path, plan.chunk, draft);
+            self.put_new(now, path, plan, draft);
         }
         if draft.len() == before && plan.again {
             self.put_again(now, path, draft);
@@ -159,10 +163,11 @@ impl Connection {
         draft.len() > before
     }
 
-    fn put_new(&mut self, now: Instant, path: PathId, chunk: u64, draft: &mut Draft<'_>) {
+    fn put_new(&mut self, now: Instant, path: PathId, plan: &Plan, draft: &mut Draft<'_>) {
         let first = draft.contents.len();
         let (now, chance) = (self.clock.since_begin(now), self.chance(path));
-        self.session.put_new(chunk, now, chance, draft, &mut self.events);
+        let portion = Portion { chunk: plan.chunk, levels: plan.levels, now, chance };
+        self.session.put_new(portion, &mut self.pacing, draft, &mut self.events);
         if draft.contents.len() > first {
             let chunk = self.sharing.count_chunk();
             if let Some(path) = self.paths.get_mut(path) {

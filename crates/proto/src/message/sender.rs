@@ -355,12 +355,14 @@ impl Sender {
         self.turns.waiting()
     }
 
-    /// Bytes that wait to be sent. `now_only`: a path that takes nothing at once gets no unreliable ones.
-    pub(crate) fn waiting(&self, takes_now: bool) -> u64 {
+    /// Bytes of these levels of urgency that wait to be sent. A path that does not take them now gets no
+    /// unreliable ones.
+    pub(crate) fn waiting(&self, levels: Levels, takes_now: bool) -> u64 {
         if self.is_idle() {
             return 0;
         }
-        let active = self.lanes.iter().enumerate().filter(|(_, lane)| lane.turn.waits());
+        let waits = |lane: &Lane| lane.turn.waits() && levels >> lane.turn.level & 1 == 1;
+        let active = self.lanes.iter().enumerate().filter(|(_, lane)| waits(lane));
         let useful = active.filter(|(at, _)| takes_now || self.has_reliable(*at));
         useful.map(|(_, lane)| lane.backlog).sum()
     }

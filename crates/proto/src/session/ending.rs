@@ -11,10 +11,6 @@ use crate::frame::{Frame, MAX_REASON};
 use crate::snapshot;
 use crate::varint::Reader;
 
-/// A connection that is closing, but has no path left to say so, or whose peer does not answer
-/// CLOSE, is kept no longer than this.
-pub(crate) const CLOSING_LINGER: Duration = Duration::from_secs(600);
-
 /// CLOSE with the longest reason.
 const CLOSE_FRAME: usize = 3 + 8 + MAX_REASON;
 
@@ -125,10 +121,10 @@ impl Ending {
         }
     }
 
-    /// When to stop waiting for the answer to CLOSE.
-    pub(crate) fn close_deadline(&self) -> Option<Duration> {
+    /// When to stop waiting for the answer to CLOSE, if the wait has a `limit`.
+    pub(crate) fn close_deadline(&self, limit: Duration) -> Option<Duration> {
         let closing = self.closing.as_ref().filter(|c| c.sent && self.closed.is_none())?;
-        closing.since?.checked_add(CLOSING_LINGER)
+        closing.since?.checked_add(limit)
     }
 
     /// The peer closed, and is owed CLOSE_ACK.
@@ -274,9 +270,9 @@ mod tests {
         ending.begin(CloseCode::NONE, "", true);
         assert_eq!(ending.waits_since(), Wait::Unknown);
         ending.update(NOW, || false);
-        assert_eq!((ending.waits_since(), ending.close_deadline()), (Wait::Since(NOW), None));
+        assert_eq!((ending.waits_since(), ending.close_deadline(NOW)), (Wait::Since(NOW), None));
         ending.update(2 * NOW, || true);
-        assert_eq!(ending.close_deadline(), Some(2 * NOW + CLOSING_LINGER));
+        assert_eq!(ending.close_deadline(NOW), Some(3 * NOW));
     }
 
     #[test]

@@ -11,7 +11,8 @@ use crate::frame::Frame;
 use crate::message::MessageStats;
 use crate::message::receiver::Receiver;
 use crate::message::sender::{Chance, Sender};
-use crate::message::turns::{Ageing, LEVELS};
+use crate::message::turns::{Ageing, LEVELS, Levels};
+use crate::pacing::Pacing;
 use crate::varint::Reader;
 
 /// Room that frames about messages leave for others in one segment.
@@ -101,6 +102,19 @@ impl Messages {
     }
 }
 
+/// What new data may go into a segment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Portion {
+    /// So many bytes.
+    pub(crate) chunk: u64,
+    /// Of these levels of urgency.
+    pub(crate) levels: Levels,
+    /// The time since the connection began.
+    pub(crate) now: Duration,
+    /// What messages may be told of the path.
+    pub(crate) chance: Chance,
+}
+
 /// Whose turn it is among streams and messages: the most urgent, with ageing; among equals whoever had less.
 #[derive(Debug, Default)]
 pub(crate) struct Mixing {
@@ -110,29 +124,42 @@ pub(crate) struct Mixing {
 }
 
 impl Session {
-    /// Puts new data in, of streams and messages, until the segment is full, or `chunk` bytes longer, or
-    /// nothing may be sent. `now` is the time since the connection began.
+    /// Levels of urgency at which streams or messages wait.
+    pub(crate) fn levels(&self) -> Levels {
+        self.streams.levels() | self.messages.sender.levels()
+    }
+
+    /// Bytes of these levels that wait to be sent on a path, and what may be expected to follow them.
+    pub(crate) fn waiting(&self, levels: Levels, takes_now: bool) -> u64 {
+        self.streams.waiting(levels).saturating_add(self.messages.sender.waiting(levels, takes_now))
+    }
+
+    /// Puts new data in, of streams and messages, until the segment is full, or has its portion, or nothing
+    /// may be sent.
     pub(crate) fn put_new(
         &mut self,
-        chunk: u64,
-        now: Duration,
-        chance: Chance,
+        portion: Portion,
+        pacing: &mut Pacing,
         draft: &mut Draft<'_>,
         events: &mut Events,
     ) {
-        let limit = (draft.len() as u64).saturating_add(chunk).min(1 << 20) as usize;
-        let levels = self.streams.levels();
+        let Portion { chunk, levels: open, now, chance } = portion;
+        let limit = within(draft, chunk);
+        let levels = self.streams.levels() & open;
         if self.messages.sender.is_idle() && levels & levels.wrapping_sub(1) == 0 {
             // Streams alone, all equally urgent.
             if levels != 0 {
-                self.streams.put_at(levels.trailing_zeros() as u8, limit, false, draft, events);
+                let (level, before) = (levels.trailing_zeros() as u8, draft.len());
+                let limit = limit.min(within(draft, pacing.level_room(level)));
+                self.streams.put_at(level, limit, false, draft, events);
+                pacing.spend_at(level, (draft.len() - before) as u64);
             }
             return;
         }
         let (mut barren_streams, mut barren_messages) = (0, 0);
         while draft.room() >= MIN_PIECE && draft.len() < limit {
-            let streams = self.streams.levels() & !barren_streams;
-            let messages = self.messages.sender.levels() & !barren_messages;
+            let streams = self.streams.levels() & open & !barren_streams;
+            let messages = self.messages.sender.levels() & open & !barren_messages;
             let Some(level) = self.mixing.ageing.choose(streams | messages) else {
                 return;
             };
@@ -140,6 +167,11 @@ impl Session {
             let lead = &mut self.mixing.lead[usize::from(level)];
             if streams & messages & bit == 0 {
                 *lead = 0;
+            }
+            let limit = limit.min(within(draft, pacing.level_room(level)));
+            if before >= limit {
+                (barren_streams, barren_messages) = (barren_streams | bit, barren_messages | bit);
+                continue;
             }
             let of_stream = messages & bit == 0 || (streams & bit != 0 && *lead < 0);
             let sent = match of_stream {
@@ -153,8 +185,14 @@ impl Session {
                 (true, of_stream) => {
                     *lead += if of_stream { bytes as i64 } else { -(bytes as i64) };
                     self.mixing.ageing.note(level, bytes, streams | messages);
+                    pacing.spend_at(level, bytes);
                 }
             }
         }
     }
+}
+
+/// How long a segment is when `bytes` were put into it.
+fn within(draft: &Draft<'_>, bytes: u64) -> usize {
+    (draft.len() as u64).saturating_add(bytes).min(1 << 20) as usize
 }

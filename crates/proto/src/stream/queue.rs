@@ -52,17 +52,14 @@ impl SendQueues {
         id
     }
 
-    /// Streams that wait, the most urgent first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamId> {
-        self.levels.iter().flat_map(SendQueue::iter)
+    /// Streams of these levels that wait, the most urgent first.
+    pub(crate) fn iter(&self, levels: Levels) -> impl Iterator<Item = &StreamId> {
+        let wanted = move |(level, _): &(usize, &SendQueue)| levels >> level & 1 == 1;
+        self.levels.iter().enumerate().filter(wanted).flat_map(|(_, queue)| queue.iter())
     }
 
     pub(crate) fn len_at(&self, level: u8) -> usize {
         self.levels.get(usize::from(level)).map_or(0, SendQueue::len)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.levels.iter().map(SendQueue::len).sum()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -150,7 +150,7 @@ impl Builder {
         let set = addresses.borrow_and_update().clone();
         let ips = plan.addresses(&set, monitor.is_exclusive());
         let tls = TlsIdentity::new(&key)?;
-        let quic = Arc::new(QuicConfig::new(&key, &tls, self.config.keepalive)?);
+        let quic = Arc::new(QuicConfig::new(&key, &tls, self.config.timeouts.heartbeat)?);
         let mut tries = PORT_TRIES;
         loop {
             let port = match self.port {

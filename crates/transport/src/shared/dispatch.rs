@@ -34,7 +34,7 @@ impl Shared {
             Event::PathRevived(id) => self.path_works(state, id),
             Event::PathSuspect(id) => {
                 if !state.engine.has_active_path() {
-                    state.begin_outage();
+                    state.outage.begin(Instant::now());
                 }
                 state.feed.tell(ConnectionEvent::PathSuspect { path: id.0 });
                 self.mover.look();
@@ -42,7 +42,7 @@ impl Shared {
             Event::PathDown(id) => {
                 state.takeovers.path_gone(id);
                 if !state.engine.has_active_path() {
-                    state.begin_outage();
+                    state.outage.begin(Instant::now());
                 }
                 if let Some(index) = state.paths.iter().position(|p| p.id == id) {
                     let path = state.paths.remove(index);
@@ -52,6 +52,13 @@ impl Shared {
                 self.mover.look();
                 self.news.path_came_or_went();
                 state.wakers.drive();
+            }
+            Event::Unreachable { lasts } => {
+                let followed = state.feed.tell(ConnectionEvent::Unreachable { lasts });
+                state.engine.follow_outages(followed);
+            }
+            Event::Reachable { after } => {
+                state.feed.tell(ConnectionEvent::Reachable { after });
             }
             Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
             // Paths to what is withdrawn are told lost by the peer itself.

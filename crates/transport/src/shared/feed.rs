@@ -59,36 +59,31 @@ impl Feed {
     }
 
     /// Tells those who listen, unless they were told already that the connection is over: nothing follows
-    /// that.
-    pub(super) fn tell(&mut self, event: ConnectionEvent) {
+    /// that. False if nobody listens.
+    pub(super) fn tell(&mut self, event: ConnectionEvent) -> bool {
         if self.ended {
-            return;
+            return false;
         }
         self.ended = matches!(event, ConnectionEvent::Closed { .. });
-        if let Some(post) = &self.endpoint {
-            post.tell(&event);
-        }
-        if let Some(sender) = &self.sender {
-            // Nobody may listen any more.
-            let _ = sender.send(event);
-        }
+        let endpoint = self.endpoint.as_ref().is_some_and(|post| post.tell(&event));
+        self.sender.as_ref().is_some_and(|sender| sender.send(event).is_ok()) || endpoint
     }
 }
 
 impl Post {
-    fn tell(&self, event: &ConnectionEvent) {
+    fn tell(&self, event: &ConnectionEvent) -> bool {
         let (id, peer, side) = (self.id, self.peer, self.side);
         match event {
             event if self.established => {
                 let event = event.clone();
-                self.bulletin.post(|| EndpointEvent::Connection { id, peer, side, event });
+                self.bulletin.post(|| EndpointEvent::Connection { id, peer, side, event })
             }
             ConnectionEvent::Closed { code, reason } => self.bulletin.post(|| {
                 let reason = if reason.is_empty() { code.to_string() } else { format!("{code}: {reason}") };
                 EndpointEvent::Failed { peer: Some(peer), name: None, side, reason }
             }),
             // Paths of an attempt.
-            _ => {}
+            _ => false,
         }
     }
 }

@@ -10,11 +10,9 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// No path works any more. False if none did before.
-    pub(super) fn begin(&mut self, now: Instant) -> bool {
-        let begins = self.since.is_none();
+    /// No path works any more.
+    pub(super) fn begin(&mut self, now: Instant) {
         self.since.get_or_insert(now);
-        begins
     }
 
     /// A path works. Returns how long none did, if so.
@@ -44,7 +42,8 @@ mod tests {
         let (mut outage, begin) = (Outage::default(), Instant::now());
         let at = |ms| begin + Duration::from_millis(ms);
         assert_eq!(outage.end(at(0)), None);
-        assert!(outage.begin(at(0)) && !outage.begin(at(5)));
+        outage.begin(at(0));
+        outage.begin(at(5));
         assert_eq!(outage.lasts(at(7)), Some(Duration::from_millis(7)));
         assert_eq!(outage.end(at(9)), Some(Duration::from_millis(9)));
         assert_eq!((outage.end(at(10)), outage.lasts(at(10))), (None, None));

@@ -16,7 +16,6 @@ use super::pins::Pins;
 use super::wakers::Wakers;
 use crate::manager::Takeovers;
 use crate::path_io::PathIo;
-use crate::report::ConnectionEvent;
 use crate::whereabouts::Nearness;
 
 pub(crate) struct State {
@@ -99,12 +98,6 @@ impl State {
     /// The connection is over, and the peer knows or will find out by itself.
     pub(crate) fn is_settled(&self) -> bool {
         self.engine.is_closed() && !self.farewell_cut
-    }
-
-    pub(super) fn begin_outage(&mut self) {
-        if self.outage.begin(Instant::now()) {
-            self.feed.tell(ConnectionEvent::Unreachable);
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::lab_support::paths::{Running, active, link};
 use crate::lab_support::traffic::{DeafPeer, Way};
 use crate::lab_support::{ms, secs};
 use whimbrel_lab::{Block, Direction, require};
-use whimbrel_transport::{CarrierKind, Carriers, Config, HandoverMode, PathInfo, PathState};
+use whimbrel_transport::{CarrierKind, Carriers, Config, HandoverMode, PathInfo, PathState, Timeouts};
 
 const TOTAL: u64 = 3_000_000;
 const TCP: Carriers = Carriers::Only(CarrierKind::Tcp);
@@ -168,7 +168,10 @@ fn paths_outlive_a_middlebox_that_closes_idle_tcp_after_ten_seconds() {
         let net = two();
         let nat = net.lab.nat_gateway(&net.router, "wan0").unwrap();
         nat.forget_idle_tcp_after(secs(10)).unwrap();
-        let config = || Config { keepalive: secs(4), ..Config::default() };
+        let config = || Config {
+            timeouts: Timeouts { heartbeat: secs(4), ..Timeouts::default() },
+            ..Config::default()
+        };
         let running = Running::with(
             net,
             |builder| builder.config(config()).handover(mode).carriers(TCP),

@@ -8,7 +8,7 @@ use crate::lab_support::traffic::{DeafPeer, Echo, Server, Transfer, Way};
 use crate::lab_support::{heavy, ms, secs};
 use whimbrel_base::Ticket;
 use whimbrel_lab::{Direction, LinkSpec, require};
-use whimbrel_transport::{CarrierKind, Carriers, Config, Connection, ConnectionEvent};
+use whimbrel_transport::{CarrierKind, Carriers, Config, Connection, ConnectionEvent, Timeouts};
 
 /// A connection between two hosts, with these limits on both.
 fn connected(net: &Net, config: &Config) -> (Server, Connection) {
@@ -96,7 +96,7 @@ fn noticed(net: &Net, rounds: u32, lose: impl Fn(&Node), regain: impl Fn(&Node))
         let mut watch = Watch::new(&connection);
         let began = Instant::now();
         lose(&net.client);
-        net.client.wait(watch.next(|event| *event == ConnectionEvent::Unreachable));
+        net.client.wait(watch.next(|event| matches!(event, ConnectionEvent::Unreachable { .. })));
         let took = began.elapsed();
         regain(&net.client);
         net.client.wait(watch.recovery());
@@ -182,7 +182,8 @@ fn an_idle_path_survives_a_gateway_that_forgets_idle_flows() {
     let timeout = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
     net.router.run(|| std::fs::write(timeout, "3")).unwrap();
     let server = Server::start(&net.server, net.server.endpoint());
-    let config = Config { keepalive: secs(1), ..Config::default() };
+    let config =
+        Config { timeouts: Timeouts { heartbeat: secs(1), ..Timeouts::default() }, ..Config::default() };
     let only_tcp = Carriers::Only(CarrierKind::Tcp);
     let client = net.client.endpoint_with(|builder| builder.config(config).carriers(only_tcp));
     let connection = net.client.wait(client.connect(server.endpoint.addr())).unwrap();

@@ -31,15 +31,15 @@ impl Overtakable {
 }
 
 impl Streams {
-    /// Bytes that could be sent for the first time, or have to go again, and what may be expected to follow
-    /// them.
-    pub(crate) fn waiting(&self) -> u64 {
+    /// Bytes of streams of these levels of urgency that could be sent for the first time, or have to go again,
+    /// and what may be expected to follow them.
+    pub(crate) fn waiting(&self, levels: Levels) -> u64 {
         if self.door == Door::Closed {
             return 0;
         }
         let credit = self.credit.room();
         let (mut fresh, mut more, mut rest) = (0u64, 0u64, 0u64);
-        for stream in self.queue.iter().take(LOOK).filter_map(|id| self.map.get(id)) {
+        for stream in self.queue.iter(levels).take(LOOK).filter_map(|id| self.map.get(id)) {
             let unsent = stream.send.sendable();
             fresh = fresh.saturating_add(unsent);
             if stream.pressing && unsent > 0 && credit > 0 {
@@ -48,7 +48,7 @@ impl Streams {
             }
             rest += stream.send.to_repeat() + u64::from(stream.announce || stream.send.owes_end());
         }
-        if self.queue.len() > LOOK {
+        if self.queue.iter(levels).nth(LOOK).is_some() {
             rest += 1;
         }
         fresh.min(credit).saturating_add(more).saturating_add(rest)
