@@ -329,6 +329,7 @@ fn each_flow_counts_what_became_of_its_messages_and_how_long_they_took() {
     assert_eq!((sim.client.message_stats().queued, sim.client.message_stats().bytes_queued), (1, 5));
     sim.pump();
     sim.cut_all(Cut::Both);
+    sim.advance(ms(20));
     send_with(&mut sim, state, "old", SendOptions { lifetime: Some(ms(1)), ..SendOptions::default() });
     sim.advance(ms(2));
     let now = sim.now;
