@@ -7,6 +7,7 @@ pub(crate) mod forward;
 pub(crate) mod help;
 pub(crate) mod id;
 pub(crate) mod invite;
+pub(crate) mod limit;
 pub(crate) mod names;
 pub(crate) mod paths;
 pub(crate) mod pipe;

@@ -20,7 +20,9 @@
 //! sockets, files     local sockets, counted; how many files may be open
 //! transfer           files that arrive whole
 //! multipath          flags about several networks; changing how a running command uses them
-//! status             what the commands of this user are doing
+//! status             what the commands of this user are doing, asked and followed
+//! limits             what this process may send, set from outside
+//! plain              text of others, fit for a terminal
 //! demo               the parts of `whimbrel demo`
 //! ```
 
@@ -33,6 +35,7 @@ mod failure;
 mod files;
 mod identity;
 mod lasting;
+mod limits;
 mod local;
 mod logging;
 mod manager;
@@ -44,6 +47,7 @@ mod options;
 mod output;
 mod pages;
 mod places;
+mod plain;
 mod progress;
 mod readers;
 mod reload;
@@ -129,6 +133,7 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Setup(args) => commands::setup::run(globals, args),
         Command::Status(args) => commands::status::run(globals, args).await,
         Command::Paths(args) => commands::paths::run(globals, args).await,
+        Command::Limit(args) => commands::limit::run(globals, args).await,
         Command::Doctor(args) => commands::doctor::run(globals, args).await,
         Command::Demo(args) => commands::demo::run(globals, args).await,
         Command::Help(args) => commands::help::run(args, Cli::command()),

@@ -101,9 +101,13 @@ impl Play {
     /// Starts an example that goes on until it is stopped, and returns the line that has this in it.
     #[track_caller]
     fn start(&mut self, host: &str, example: &str, says: &str) -> String {
+        self.start_as(host, example, &self.script(example), says)
+    }
+
+    #[track_caller]
+    fn start_as(&mut self, host: &str, example: &str, script: &str, says: &str) -> String {
         self.seen.insert(example.to_owned());
-        let script = self.script(example);
-        let running = self.stage.start(host, &script);
+        let running = self.stage.start(host, script);
         let mut said = Vec::new();
         let end = Instant::now() + LIMIT;
         loop {
@@ -273,6 +277,12 @@ fn tunnels(play: &mut Play, serve: &str) {
     let path = connections.iter().find(|one| one["name"] == "web.home.ada@example.org").unwrap();
     play.word("4711", report[0]["pid"].to_string());
     play.word("1=backup", format!("{}=backup", path["paths"][0]["id"]));
+    play.start("laptop", "whimbrel status --watch", "forward web.home.ada");
+    play.start("laptop", "whimbrel status --events --json --interval 5s", "\"running\"");
+    play.run("laptop", "whimbrel limit", "has no limits");
+    play.run("laptop", "whimbrel limit forward --rate 2Mbit", "limited to 2 Mbit/s");
+    play.run("laptop", "whimbrel limit 4711 --urgency 7 --rate 500kbit", "500 kbit/s of urgency 7");
+    play.run("laptop", "whimbrel limit forward --rate off", "of urgency 7");
     play.run("laptop", "whimbrel paths", "wlan0");
     play.run("laptop", "whimbrel paths --mode backup", "mode backup");
     play.run("laptop", "whimbrel paths 4711 --path 1=backup --scheduler min-rtt", "");
