@@ -60,6 +60,7 @@ pub(crate) enum Command {
     Pipe(commands::pipe::Pipe),
     Send(commands::send::Send),
     Receive(commands::receive::Receive),
+    Chat(commands::chat::Chat),
     Ssh(commands::ssh::Ssh),
     Setup(commands::setup::Setup),
     Status(commands::status::Status),

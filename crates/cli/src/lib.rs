@@ -18,6 +18,7 @@
 //! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
 //! local              where `forward` listens
 //! sockets, files     local sockets, counted; how many files may be open
+//! chat               two people talk in their terminals
 //! transfer           files that arrive whole
 //! multipath          flags about several networks; changing how a running command uses them
 //! status             what the commands of this user are doing, asked and followed
@@ -27,6 +28,7 @@
 //! ```
 
 mod access;
+mod chat;
 mod commandline;
 mod commands;
 mod demo;
@@ -79,6 +81,11 @@ pub mod fuzzing {
         crate::transfer::decode_anything(bytes);
     }
 
+    /// Decodes bytes as what is said in a chat.
+    pub fn chat(bytes: &[u8]) {
+        crate::chat::decode_anything(bytes);
+    }
+
     /// Decodes bytes as what is asked of a running command and as its answer, and shows that.
     pub fn status(bytes: &[u8]) {
         crate::status::decode_anything(bytes);
@@ -129,6 +136,7 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Pipe(args) => commands::pipe::run(globals, args).await,
         Command::Send(args) => commands::send::run(globals, args).await,
         Command::Receive(args) => commands::receive::run(globals, args).await,
+        Command::Chat(args) => commands::chat::run(globals, args).await,
         Command::Ssh(args) => commands::ssh::run(globals, args),
         Command::Setup(args) => commands::setup::run(globals, args),
         Command::Status(args) => commands::status::run(globals, args).await,

@@ -18,6 +18,8 @@ pub(crate) enum Purpose {
     Users,
     /// The opener gives the joiner a device's name.
     Device,
+    /// The two chat; the opener calls the joiner.
+    Chat,
 }
 
 /// What one says to the other, after the introduction.
@@ -99,6 +101,7 @@ impl Acquaintance {
         if !wanted.contains(&purpose) {
             let hint = match purpose {
                 Purpose::File => "it is for a file: use it with `whimbrel receive CODE`",
+                Purpose::Chat => "it is for a chat: use it with `whimbrel chat CODE`",
                 Purpose::Users | Purpose::Device => "it is an invitation: use it with `whimbrel join CODE`",
             };
             self.refuse(hint).await;

@@ -104,6 +104,12 @@ impl Play {
         self.start_as(host, example, &self.script(example), says)
     }
 
+    /// The same for one that ends with its input: somebody sits there and types nothing.
+    #[track_caller]
+    fn start_chat(&mut self, host: &str, example: &str, says: &str) -> String {
+        self.start_as(host, example, &format!("sleep 30 | {}", self.script(example)), says)
+    }
+
     #[track_caller]
     fn start_as(&mut self, host: &str, example: &str, script: &str, says: &str) -> String {
         self.seen.insert(example.to_owned());
@@ -134,6 +140,11 @@ impl Play {
     /// Stops what is running on all machines but for these.
     fn stop_all_but(&mut self, stay: &[&str]) {
         self.running.retain(|(example, _)| stay.contains(&example.as_str()));
+    }
+
+    /// Ends all chats.
+    fn stop_chats(&mut self) {
+        self.running.retain(|(example, _)| !example.contains("whimbrel chat"));
     }
 
     /// What is not run here, and where it is.
@@ -169,6 +180,7 @@ fn every_example_of_help_and_readme_works() {
     tunnels(&mut play, serve);
     play.stop_all_but(&[serve]);
     files(&mut play);
+    chats(&mut play);
     introductions(&mut play);
     play.stop_all_but(&[]);
     services(&mut play);
@@ -315,6 +327,21 @@ fn files(play: &mut Play) {
     let ticket = play.start("laptop", once, "whimbrel:");
     play.also("home", &format!("whimbrel send photos/one --to {ticket}"), "has arrived");
     play.finish(once);
+}
+
+fn chats(play: &mut Play) {
+    let made = "whimbrel chat --code";
+    let code = play.start_chat("home", made, "-");
+    play.word("harvest-otter-violin", word(&code, ""));
+    let joining = play.script("whimbrel chat harvest-otter-violin < /dev/null");
+    play.also("laptop", &joining, "");
+    play.finish(made);
+    // Ada was pinned above.
+    let waits = "whimbrel chat --as chat.laptop.bob@example.org --allow ada@example.org";
+    play.start_chat("laptop", waits, "waiting for somebody");
+    play.run("home", "echo hello | whimbrel chat chat.laptop.bob@example.org --json", "\"delivered\"");
+    play.start_chat("home", "whimbrel chat chat.laptop.bob@example.org", "is here");
+    play.stop_chats();
 }
 
 fn introductions(play: &mut Play) {
