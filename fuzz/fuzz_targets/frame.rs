@@ -27,10 +27,15 @@ fuzz_target!(|data: &[u8]| {
     let now = Instant::now();
     let (a, b) = (SecretKey::from_bytes(&[1; 32]).id(), SecretKey::from_bytes(&[2; 32]).id());
     let id = ConnectionId::from_bytes(&[3; 16]);
-    let mut client = Connection::client(Config::default(), id, a, b, [4; 32], now);
+    let mut config = Config::default();
+    config.params.messages = 1 << 20;
+    let mut client = Connection::client(config, id, a, b, [4; 32], now);
     if let Some(path) = client.open_path(now, None, 14_000) {
         let mut out = Vec::new();
         client.poll_transmit(now, path, &mut out);
+        if data.first().is_some_and(|first| first % 2 == 1) {
+            let _ = client.handle_datagram(now, path, &data[1..]);
+        }
         let _ = client.handle_segment(now, path, data);
         while client.poll_event().is_some() {}
         client.poll_transmit(now, path, &mut out);

@@ -16,6 +16,7 @@ mod lanes;
 pub(crate) mod lossy;
 pub(crate) mod messages;
 pub(crate) mod ping_pong;
+pub(crate) mod rate_limit;
 pub(crate) mod recovery;
 pub(crate) mod server_move;
 mod side;

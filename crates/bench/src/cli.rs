@@ -78,6 +78,8 @@ enum Command {
     PingPong,
     /// Messages of 100 bytes: how many a second, and one there and back.
     Messages,
+    /// A limit of a connection's rate: how well it is kept.
+    RateLimit,
     /// From starting to connect to a known peer until the first byte was echoed.
     Connect,
     /// The same in the lab, at several round-trip times, of a known and of an unknown peer.
@@ -183,6 +185,7 @@ impl Cli {
                 benches::bulk::small_writes(&plan, &mut output)?;
                 benches::ping_pong::run(&plan, &mut output)?;
                 benches::messages::run(&plan, &mut output)?;
+                benches::rate_limit::run(&plan, &mut output)?;
                 benches::connect::run(&plan, &mut output)?;
                 benches::idle::run(&plan, None, &mut output)?;
                 benches::accept::run(&plan, None, &mut output)?;
@@ -192,6 +195,7 @@ impl Cli {
             Command::SmallWrites => benches::bulk::small_writes(&plan, &mut output),
             Command::PingPong => benches::ping_pong::run(&plan, &mut output),
             Command::Messages => benches::messages::run(&plan, &mut output),
+            Command::RateLimit => benches::rate_limit::run(&plan, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
             Command::ConnectLab => benches::connect_lab::run(&plan, &mut output),
             Command::Accept { connections } => benches::accept::run(&plan, connections, &mut output),
@@ -244,6 +248,7 @@ impl Command {
             | Self::SmallWrites
             | Self::PingPong
             | Self::Messages
+            | Self::RateLimit
             | Self::Connect
             | Self::Idle { .. }
             | Self::Accept { .. }

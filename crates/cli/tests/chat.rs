@@ -117,7 +117,7 @@ fn somebody_out_of_reach_is_away_and_gets_what_was_said_once_back() {
     ada.until("here");
     move_to(&world, "ada", &ada, &[]);
     let first = bob.until("away")["for_ms"].as_f64().unwrap();
-    assert!(first >= 2000.0 && first < 30_000.0, "{first}");
+    assert!((2000.0..30_000.0).contains(&first), "{first}");
     let second = bob.until("away")["for_ms"].as_f64().unwrap();
     assert!(second > first, "{first} {second}");
     bob.types("are you there?");

@@ -6,6 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::*;
+use whimbrel_base::{Delegation, SignedRecord};
 use whimbrel_names::{MemoryStore, RedbStore, Service};
 use whimbrel_transport::{Allow, Connection, ListenOptions, Listener, Resolver};
 
@@ -179,6 +180,32 @@ async fn a_forgetful_service_is_told_again() {
     let start = Instant::now();
     assert_eq!(next(&mut news).await, published);
     println!("told again after {:?}", start.elapsed());
+}
+
+/// A service whose store was reset knows no user: a device's record that it refuses is said once more, until
+/// the user is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_forgetful_service_refuses_is_said_again_until_it_is_taken() {
+    let net = Net(118);
+    let first = service(net, MemoryStore::new()).await;
+    let (anna, annas) = named_host(net, 1, 1, &first).await;
+    let (laptop, laptops) = named_host(net, 2, 2, &first).await;
+    annas.publish(record("anna@example.org", &anna, None)).await.unwrap();
+    let device = name("laptop.anna@example.org");
+    let ends = now().saturating_add(Duration::from_secs(3600));
+    let word = Delegation::sign(device.clone(), laptop.endpoint.id(), now(), ends, &anna.key).unwrap();
+    let published = record("laptop.anna@example.org", &laptop, None);
+    let published = SignedRecord::sign(published.record().clone(), &laptop.key, Some(word)).unwrap();
+    laptops.publish(published.clone()).await.unwrap();
+    anna.endpoint.close(Duration::from_secs(10)).await;
+    stop(first).await;
+
+    let second = service(net, MemoryStore::new()).await;
+    until("the device to be refused", || second.stats().refused > 0).await;
+    let (anna, annas) = named_host(net, 1, 1, &second).await;
+    annas.publish(record("anna@example.org", &anna, None)).await.unwrap();
+    let mut news = annas.watch(&device);
+    assert_eq!(next(&mut news).await, published);
 }
 
 /// The way to the service survives moves by itself: what is published from the new address needs no new

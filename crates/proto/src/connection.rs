@@ -4,6 +4,7 @@ mod acks;
 mod application;
 mod close;
 mod contact;
+mod datagrams;
 mod handover;
 mod marks;
 mod messages;
@@ -222,8 +223,8 @@ impl Connection {
             priority: path.priority.value,
             srtt: path.figures.srtt(),
             min_rtt: path.figures.rtt().min(),
-            bytes_sent: path.outgoing.bytes(),
-            bytes_received: path.incoming.bytes(),
+            bytes_sent: path.outgoing.bytes() + path.datagrams.sent_bytes(),
+            bytes_received: path.incoming.bytes() + path.datagrams.came_bytes(),
             in_flight: path.outgoing.in_flight(),
             rate: path.figures.rate(),
         })

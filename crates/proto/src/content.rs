@@ -25,6 +25,8 @@ pub(crate) enum Content {
     /// A message will not come.
     Skip(u64),
     MaxMessages,
+    /// What came on a path in datagrams.
+    Datagrams(PathId),
     MaxData,
     MaxStreamData(StreamId),
     MaxStreams,

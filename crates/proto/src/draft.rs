@@ -44,6 +44,12 @@ impl<'a> Draft<'a> {
         self.contents.extend(content);
     }
 
+    /// Takes back the last frame, and what it said: the segment was `len` bytes long before it.
+    pub(crate) fn take_back(&mut self, len: usize) {
+        self.out.truncate(self.start + len);
+        self.contents.pop();
+    }
+
     /// Leaves the buffer as it was.
     pub(crate) fn discard(self) {
         self.out.truncate(self.start);

@@ -106,6 +106,8 @@ impl CloseCode {
     pub const VERSION: Self = Self(0xe);
     /// The stream's handle was dropped before its end.
     pub const STREAM_DROPPED: Self = Self(0xf);
+    /// In STOP: the stream goes one way, from its opener to the other side.
+    pub const ONE_WAY: Self = Self(0x20);
     /// The first code that belongs to the application.
     pub const APPLICATION: Self = Self(0x100);
 
@@ -133,6 +135,7 @@ impl CloseCode {
             Self::EVICTED => "given up to make room",
             Self::VERSION => "no common protocol version",
             Self::STREAM_DROPPED => "stream dropped before its end",
+            Self::ONE_WAY => "the stream goes one way",
             _ => return None,
         })
     }

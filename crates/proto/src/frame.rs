@@ -8,6 +8,7 @@ mod encode;
 mod message;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 use whimbrel_base::ConnectionId;
@@ -31,6 +32,10 @@ pub(crate) const MAX_REPORTS: usize = 64;
 pub const MAX_ADDRESSES: u8 = 32;
 /// Longest reason in CLOSE and REFUSE, in bytes; longer ones are cut.
 pub const MAX_REASON: usize = 256;
+/// Ranges of datagrams that one frame tells of.
+pub(crate) const MAX_DATAGRAM_RANGES: usize = 32;
+/// DATAGRAMS with as many.
+pub(crate) const DATAGRAMS_SIZE: usize = 4 + 8 + 1 + MAX_DATAGRAM_RANGES * 2 * 8;
 
 /// What arrived on each path, and by how many microseconds the newest of it was held back.
 pub type Acks = SmallVec<[(PathReport, u64); 1]>;
@@ -57,6 +62,7 @@ pub(crate) mod kind {
     pub(crate) const MESSAGE_PIECE: u64 = 0x32;
     pub(crate) const SKIP: u64 = 0x34;
     pub(crate) const MAX_MESSAGES: u64 = 0x36;
+    pub(crate) const DATAGRAMS: u64 = 0x40;
     pub(crate) const PING: u64 = 0x21;
     pub(crate) const ADDRESSES: u64 = 0x23;
     pub(crate) const PATH_PRIORITY: u64 = 0x25;
@@ -156,6 +162,13 @@ pub enum Frame<'a> {
     },
     /// A message will not come.
     Skip(Skip),
+    /// Which datagrams of a path were received.
+    Datagrams {
+        /// The path.
+        path: PathId,
+        /// Ranges of their numbers, the newest at least.
+        came: Vec<Range<u64>>,
+    },
     /// Credit for messages: total cost.
     MaxMessages(u64),
     /// Credit over all streams: total bytes.

@@ -32,6 +32,7 @@ const NOTICE_ADDRESS: u64 = 0x07;
 const RETIRE: u64 = 0x08;
 const MESSAGES: u64 = 0x0a;
 const TICKET_PROOF: u64 = 0x0c;
+const DATAGRAMS: u64 = 0x10;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub struct Params {
     /// Credit for messages (see [`MESSAGE_WINDOW`](crate::MESSAGE_WINDOW)); half of it is the largest message
     /// that is taken. 0: messages are not understood, or not wanted.
     pub messages: u64,
+    /// Understands messages in datagrams of a carrier, if it understands messages.
+    pub datagrams: bool,
 }
 
 impl Default for Params {
@@ -73,6 +76,7 @@ impl Default for Params {
             notice_addresses: Vec::new(),
             retire: true,
             messages: 0,
+            datagrams: true,
         }
     }
 }
@@ -86,6 +90,7 @@ impl Params {
             max_stream_data: EARLY_DATA_WINDOW,
             max_streams: EARLY_STREAMS,
             retire: false,
+            datagrams: false,
             ..Self::default()
         }
     }
@@ -99,6 +104,11 @@ impl Params {
             self.messages = self.messages.clamp(EARLY_DATA_WINDOW, MAX_GRANT);
         }
         self.max_ack_delay = self.max_ack_delay.min(LONGEST_ACK_DELAY);
+    }
+
+    /// Messages may come in datagrams.
+    pub(crate) fn takes_datagrams(&self) -> bool {
+        self.datagrams && self.messages > 0
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -137,6 +147,10 @@ impl Params {
         if self.messages > 0 {
             number(out, MESSAGES, self.messages);
         }
+        if self.takes_datagrams() {
+            varint::write(out, DATAGRAMS);
+            varint::write(out, 0);
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -164,6 +178,7 @@ impl Params {
                 }
                 RETIRE => params.retire = true,
                 MESSAGES => params.messages = value.varint()?,
+                DATAGRAMS => params.datagrams = true,
                 _ => {}
             }
         }
@@ -218,6 +233,7 @@ mod tests {
             ticket_proof: Some([7; 32].into()),
             notice_addresses: vec!["10.0.0.1:7".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()],
             max_data: 1 << 30,
+            messages: 1 << 20,
             ..Params::default()
         };
         let mut bytes = Vec::new();

@@ -1,6 +1,7 @@
 //! What the engine knows of one path, in parts: segments on their way out, segments that came in, signs of
 //! life, measured figures, and where the path stands between its opening and its end.
 
+mod datagrams;
 mod figures;
 mod incoming;
 mod liveness;
@@ -16,11 +17,13 @@ use crate::handover::{Agreed, Priority};
 use crate::ids::PathId;
 use crate::scheduler::PathSnapshot;
 use crate::timeouts::Silence;
+use datagrams::Datagrams;
 use figures::Figures;
 use incoming::Incoming;
 use liveness::Liveness;
 use outgoing::{Acknowledged, Outgoing};
 
+pub(crate) use datagrams::Flying;
 pub(crate) use outgoing::Sent;
 
 /// Where a path stands.
@@ -91,8 +94,8 @@ pub(crate) struct Path {
     unproven: bool,
     /// Not answered when a newer path was asked to carry the data instead.
     pub(crate) passed_over: bool,
-    /// The path that is to take over from this one, although it was opened before.
-    pub(crate) successor: Option<PathId>,
+    /// Paths that were opened before, and stay in its place if they are answered before it.
+    pub(crate) gives_way_to: SmallVec<[PathId; 2]>,
     /// What may be sent before the peer answered (bytes).
     early_limit: u64,
     pub(crate) priority: Agreed<Priority>,
@@ -106,6 +109,7 @@ pub(crate) struct Path {
     pub(crate) copies: VecDeque<Content>,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
+    pub(crate) datagrams: Datagrams,
     pub(crate) liveness: Liveness,
     pub(crate) figures: Figures,
 }
@@ -122,7 +126,7 @@ impl Path {
             by_open: matches!(first, First::Open | First::Accept),
             unproven: matches!(first, First::Accept | First::Joined),
             passed_over: false,
-            successor: None,
+            gives_way_to: SmallVec::new(),
             early_limit,
             priority: Agreed::unsaid(Priority::Normal),
             ping: false,
@@ -131,6 +135,7 @@ impl Path {
             copies: VecDeque::new(),
             outgoing: Outgoing::new(now),
             incoming: Incoming::new(now),
+            datagrams: Datagrams::new(),
             liveness: Liveness::new(now),
             figures: Figures::new(now, rtt_hint),
         }
@@ -238,6 +243,7 @@ impl Path {
         if self.incoming.has_news() {
             self.incoming.owe_now();
         }
+        self.datagrams.owe_now();
     }
 
     /// Notes that nothing is missing any more on a path that retires. True the first time.
@@ -256,6 +262,7 @@ impl Path {
         let said = self.stage == Stage::Drained;
         self.stage = Stage::Lost;
         self.incoming.owe_nothing();
+        self.datagrams.owe_nothing();
         !said
     }
 

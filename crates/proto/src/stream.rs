@@ -14,6 +14,7 @@ pub(crate) use window::Pace;
 #[cfg(doc)]
 pub(crate) use window::Window;
 
+use crate::error::CloseCode;
 use crate::message::Urgency;
 
 /// Both halves of a stream, plus the credit bookkeeping between them.
@@ -41,6 +42,11 @@ impl Stream {
             pressing: false,
             level: Urgency::default().level(),
         }
+    }
+
+    /// Its opener, this side, does not read, and the other side may not know.
+    pub(crate) fn goes_one_way(&self) -> bool {
+        self.recv.stop == Some(CloseCode::ONE_WAY) && !self.recv.is_over()
     }
 
     /// Nothing more will happen on either half.

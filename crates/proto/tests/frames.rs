@@ -50,6 +50,7 @@ fn params() -> impl Strategy<Value = Params> {
         notice_addresses,
         retire: numbers.4 % 2 == 0,
         messages: numbers.0,
+        datagrams: numbers.4 % 5 == 0 && numbers.0 > 0,
     })
 }
 
@@ -130,6 +131,12 @@ proptest! {
     fn acks(acks in vec((number(), number(), number()), 0..=64)) {
         let list = acks.into_iter().map(|(path, received, delay)| (PathReport { path: PathId(path), received }, delay));
         round_trip(&Frame::Ack(list.collect()))?;
+    }
+
+    #[test]
+    fn datagrams(path in number(), came in vec((number(), 1..1000u64), 0..=32)) {
+        let came = came.into_iter().map(|(first, length)| first.min(varint::MAX - length)..first.min(varint::MAX - length) + length);
+        round_trip(&Frame::Datagrams { path: PathId(path), came: came.collect() })?;
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod simulation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use simulation::rng::Rng;
-use simulation::{Cut, Options, Sim, ms, secs, small_config};
+use simulation::{Air, Cut, Options, Sim, ms, secs, small_config};
 use whimbrel_proto::{
     Class, Config, Event, FlowId, FlowOptions, HandoverMode, Message, MessageId, Outcome, SchedulerKind,
     SendOptions, Side, Tag, Urgency,
@@ -86,7 +86,7 @@ fn content(stamp: u64, size: usize) -> Vec<u8> {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, datagrams: Option<Air>) -> Self {
         let mut rng = Rng::new(seed);
         let options = Options {
             client: config(&mut rng),
@@ -95,6 +95,7 @@ impl World {
             capacity: [16 * 1024, 100_000][rng.below(2) as usize],
             fragment: rng.below(2) == 0,
             redial: true,
+            datagrams,
             seed,
             ..Options::default()
         };
@@ -243,9 +244,17 @@ impl World {
     }
 }
 
-fn run(seed: u64) {
+/// Every second history has carriers with datagrams.
+fn air(seed: u64) -> Option<Air> {
+    let mut rng = Rng::new(seed ^ 0xa1a1);
+    let room = [200, 1200][rng.below(2) as usize];
+    let (loss, jitter) = ([0, 30, 300][rng.below(3) as usize], ms(rng.below(60)));
+    (seed % 2 == 1).then_some(Air { room, loss, jitter })
+}
+
+fn run(seed: u64, datagrams: Option<Air>) {
     let guard = Seed(seed);
-    let mut world = World::new(seed);
+    let mut world = World::new(seed, datagrams);
     (0..250).for_each(|_| world.step());
     world.finish();
     std::mem::forget(guard);
@@ -255,14 +264,15 @@ fn run(seed: u64) {
 fn every_class_keeps_its_promise_whatever_happens() {
     let ops = std::env::var("WHIMBREL_MESSAGE_OPS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
     for round in 0..ops / 250 {
-        run(std::env::var("WHIMBREL_MESSAGE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(round));
+        let seed = std::env::var("WHIMBREL_MESSAGE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(round);
+        run(seed, air(seed));
     }
 }
 
 /// A reliable message waited for one before it while its receiver was written down and read again.
 #[test]
 fn what_waits_for_its_turn_keeps_its_place_in_a_snapshot() {
-    run(1116);
+    run(1116, None);
 }
 
 /// Says which history failed.

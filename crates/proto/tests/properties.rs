@@ -434,6 +434,7 @@ fn run(scenario: &Scenario) {
         capacity: scenario.capacity,
         redial: scenario.redial,
         fragment: scenario.fragment,
+        datagrams: None,
         seed: scenario.seed,
     });
     sim.dial();

@@ -108,6 +108,26 @@ fn a_path_that_is_answered_behind_its_successor_gives_way_to_it() {
     }
 }
 
+/// A path that was dialled once more beside its twin, and beside the carrier that is to take over.
+#[test]
+fn a_path_gives_way_to_whichever_of_several_was_answered_before_it() {
+    for (first, second) in [(20, 100), (100, 20)] {
+        let mut sim = Sim::established(Options::default());
+        sim.settle();
+        for delay in [first, second, 22] {
+            sim.dial_over(Link::new(10, delay));
+        }
+        sim.client.give_way(PathId(3), PathId(1));
+        sim.client.give_way(PathId(3), PathId(2));
+        sim.client.give_way(PathId(2), PathId(1));
+        sim.advance(ms(80));
+        let is_up = |path| sim.path(Side::Client, path).is_some_and(|path| path.state == PathState::Active);
+        let answered = if first < second { PathId(1) } else { PathId(2) };
+        assert!(is_up(answered), "{}", sim.report());
+        assert!(!is_up(PathId(3)), "{}", sim.report());
+    }
+}
+
 /// While both send: the carrier must not be closed before the other side knows that all of its bytes have
 /// arrived.
 #[test]

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use whimbrel_base::{EndpointId, Name};
-use whimbrel_proto::{CloseCode, Connection as Engine, Read, StreamError, StreamId};
+use whimbrel_proto::{CloseCode, Connection as Engine, Read, StreamError, StreamId, Urgency};
 
 use crate::connection::{Connection, Handle};
 use crate::error::ConnectionError;
@@ -37,9 +37,29 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Closed`] once the connection is over.
     pub async fn open_stream(&self) -> Result<Stream, ConnectionError> {
-        let id = poll_fn(|cx| {
+        let id = self.open(Engine::open_stream).await?;
+        Ok(Stream::new(self.handle.clone(), id))
+    }
+
+    /// Opens a stream on which this side alone writes. A peer of an older version takes it for a stream of both
+    /// ways that nobody reads. Otherwise as [`open_stream`](Self::open_stream). Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Closed`] once the connection is over.
+    pub async fn open_uni(&self) -> Result<SendHalf, ConnectionError> {
+        let id = self.open(Engine::open_one_way).await?;
+        let stream = Stream::new(self.handle.clone(), id);
+        stream.inner.ended.store(true, Ordering::Relaxed);
+        Ok(SendHalf(stream))
+    }
+
+    async fn open(
+        &self,
+        open: impl Fn(&mut Engine) -> Option<StreamId>,
+    ) -> Result<StreamId, ConnectionError> {
+        poll_fn(|cx| {
             let mut state = self.shared().lock();
-            if let Some(id) = state.engine.open_stream() {
+            if let Some(id) = open(&mut state.engine) {
                 state.wakers.drive();
                 return Poll::Ready(Ok(id));
             }
@@ -50,18 +70,36 @@ impl Connection {
             state.wakers.wait_to_open(cx);
             Poll::Pending
         })
-        .await?;
-        Ok(Stream::new(self.handle.clone(), id))
+        .await
     }
 
-    /// The next stream that the peer opens. Cancel-safe.
+    /// The next stream that the peer opens for both ways. Cancel-safe.
     ///
     /// # Errors
     /// [`ConnectionError::Closed`] once the connection is over.
     pub async fn accept_stream(&self) -> Result<Stream, ConnectionError> {
-        let id = poll_fn(|cx| {
+        let id = self.accept(Engine::accept_stream).await?;
+        Ok(Stream::new(self.handle.clone(), id))
+    }
+
+    /// The next stream that the peer opens to write on it alone. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Closed`] once the connection is over.
+    pub async fn accept_uni(&self) -> Result<RecvHalf, ConnectionError> {
+        let id = self.accept(Engine::accept_one_way).await?;
+        let stream = Stream::new(self.handle.clone(), id);
+        stream.inner.finished.store(true, Ordering::Relaxed);
+        Ok(RecvHalf(stream))
+    }
+
+    async fn accept(
+        &self,
+        accept: impl Fn(&mut Engine) -> Option<StreamId>,
+    ) -> Result<StreamId, ConnectionError> {
+        poll_fn(|cx| {
             let mut state = self.shared().lock();
-            if let Some(id) = state.engine.accept_stream() {
+            if let Some(id) = accept(&mut state.engine) {
                 return Poll::Ready(Ok(id));
             }
             if state.engine.end_reason().is_some() {
@@ -71,8 +109,7 @@ impl Connection {
             state.wakers.wait_to_accept(cx);
             Poll::Pending
         })
-        .await?;
-        Ok(Stream::new(self.handle.clone(), id))
+        .await
     }
 }
 
@@ -110,6 +147,13 @@ impl Stream {
     #[must_use]
     pub fn peer_name(&self) -> Option<&Name> {
         self.inner.handle.name.as_ref()
+    }
+
+    /// Says how urgent this side's data on the stream is, among streams and flows of messages, from the next
+    /// piece on: what is more urgent goes first, and what is less urgent gets at least 2 % of the rate. The
+    /// default is 3, [`Urgency::default`]. Does nothing once the stream is over.
+    pub fn set_urgency(&self, urgency: Urgency) {
+        self.inner.handle.shared.lock().engine.set_stream_urgency(self.inner.id, urgency);
     }
 
     /// Splits the stream in halves that different tasks can own.
@@ -310,11 +354,13 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// The receiving half of a [`Stream`]. Dropping it alone asks the peer to stop sending.
+/// The receiving half of a [`Stream`], or a stream on which only the peer writes. Dropping it alone asks the peer
+/// to stop sending.
 #[derive(Debug)]
 pub struct RecvHalf(Stream);
 
-/// The sending half of a [`Stream`]. Dropping it alone ends the direction in order.
+/// The sending half of a [`Stream`], or a stream on which only this side writes. Dropping it alone ends the
+/// direction in order.
 #[derive(Debug)]
 pub struct SendHalf(Stream);
 

@@ -294,3 +294,44 @@ async fn messages_go_on_through_moves_and_none_is_doubled() {
     sender.await.unwrap();
     assert!(pair.client.stats().moves >= 3, "{}", pair.client.stats().moves);
 }
+
+/// Many small ones as quickly as they go: over QUIC in datagrams and, beyond what those hold, in segments.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unreliable_messages_over_quic_have_their_outcomes_and_give_their_credit_back() {
+    let config = Config { carriers: Carriers::Only(CarrierKind::Quic), ..Config::default() };
+    let pair = pair_with(50, &config, &Config::default()).await;
+    let flow = flow(&pair.client, Class::UNRELIABLE_SEQUENCED).await;
+    let reader = tokio::spawn({
+        let server = pair.server.clone();
+        async move {
+            let (mut came, mut last) = (0_u64, None);
+            while let Ok(Ok(message)) = timeout(Duration::from_secs(2), server.recv_message()).await {
+                let number = u32::from_be_bytes(message.data[..4].try_into().unwrap());
+                assert!(last.is_none_or(|last| last < number), "{number} behind {last:?}");
+                (came, last) = (came + 1, Some(number));
+            }
+            came
+        }
+    });
+    // Ten times the credit.
+    let total = 400_000_u32;
+    let mut told = Vec::new();
+    for number in 0..total {
+        let data = number.to_be_bytes().repeat(25);
+        let sent = flow.send(data, SendOptions { silent: number % 1000 != 0, ..SendOptions::default() });
+        told.push(sent.await.unwrap());
+    }
+    let mut outcomes = 0;
+    for (_, sent) in (0_u32..).zip(told).filter(|(number, _)| number % 1000 == 0) {
+        timeout(LIMIT, sent).await.expect("no outcome");
+        outcomes += 1;
+    }
+    assert_eq!(outcomes, 400);
+    let came = reader.await.unwrap();
+    let (here, there) = (pair.client.stats().messages, pair.server.stats().messages);
+    println!("{came} of {total} came; {here:?}; {there:?}");
+    assert_eq!(here.delivered + here.lost + here.expired, u64::from(total));
+    assert_eq!(came + there.discarded, there.received);
+    // Those in datagrams must not overtake those in segments.
+    assert!(there.discarded * 50 < u64::from(total) && came * 2 > u64::from(total), "{came}, {there:?}");
+}

@@ -204,13 +204,19 @@ async fn a_peer_that_was_let_in_cannot_send_what_nobody_reads() {
     send.write_all(&segment_of(&Frame::Open(open))).await.unwrap();
     assert!(recv.read_chunk(1, true).await.unwrap().is_some(), "it is let in");
     assert_eq!(target.endpoint.connections().len(), 1);
-    assert_eq!(connection.max_datagram_size(), None);
     for opened in [
         tokio::time::timeout(ms(500), connection.open_uni()).await.map(drop),
         tokio::time::timeout(ms(500), connection.open_bi()).await.map(drop),
     ] {
         assert!(opened.is_err(), "there is one stream, which is read");
     }
+    connection.send_datagram(vec![0x40; 10].into()).unwrap();
+    let over = async {
+        while !target.endpoint.connections().is_empty() {
+            tokio::time::sleep(ms(5)).await
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, over).await.is_ok(), "what is no message ends the connection");
 }
 
 /// Between clients and a server: passes datagrams on, and keeps those of clients.

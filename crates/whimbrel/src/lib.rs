@@ -54,6 +54,7 @@
 //! | [`Connection`] | the lasting thing between two endpoints: streams, [events](Connection::events), [counters](Connection::stats) |
 //! | [`Stream`] | an ordered, reliable stream of bytes in a connection |
 //! | [`Flow`] | messages of one [`Class`] in a connection, with tags, lifetimes and replacement |
+//! | [`Group`] | peers that get the same messages, each over its own connection |
 //! | [`Listener`] | takes the connections that others make; [`Allow`] and [`Incoming`] say who may |
 //! | [`Name`], [`Ticket`], [`EndpointId`], [`EndpointAddr`] | whom to [connect](Endpoint::connect) to |
 //! | [`SecretKey`], [`Identity`] | who somebody is: an Ed25519 key pair, which can live in a file |
@@ -65,11 +66,13 @@
 pub mod blocking;
 mod endpoint;
 mod error;
+mod group;
 mod identity;
 mod users;
 
 pub use endpoint::{Builder, Endpoint};
 pub use error::BindError;
+pub use group::{Delivery, Group, GroupError, MAX_MEMBERS};
 pub use identity::{Identity, IdentityError};
 pub use users::{Registered, UserError};
 

@@ -189,7 +189,7 @@ impl Session<'_> {
 
     async fn look_around(&mut self) -> Option<Outcome> {
         let core = &self.link.core;
-        core.retry_watches();
+        core.retry();
         if core.is_released() && core.is_idle_for(IDLE) {
             return Some(Outcome::Over);
         }

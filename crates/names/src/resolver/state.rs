@@ -269,13 +269,15 @@ impl Core {
         self.state().asked.values().any(|asked| asked.sent)
     }
 
-    /// When a watch that was refused is to be tried again.
+    /// When what was refused, a watch or a publication, is to be tried again.
     pub(super) fn retry_at(&self) -> Option<Instant> {
-        self.state().watches.values().filter_map(|watched| watched.retry).min()
+        let state = self.state();
+        let watches = state.watches.values().filter_map(|watched| watched.retry);
+        watches.chain(state.published.retry_at()).min()
     }
 
-    pub(super) fn retry_watches(&self) {
-        self.state().retry_watches();
+    pub(super) fn retry(&self) {
+        self.state().retry();
     }
 
     /// Takes in what the service says.
@@ -325,9 +327,17 @@ impl State {
     fn enqueue(&mut self, request: Request) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
-        self.asked.insert(number, Asked { request, waiters: Vec::new(), sent: false });
+        self.asked.insert(number, Asked { request, waiters: Vec::new(), sent: false, is_standing: false });
         self.queue.push_back(number);
         number
+    }
+
+    /// Asks whether or not anybody waits for the answer.
+    fn enqueue_standing(&mut self, request: Request, waiters: Vec<oneshot::Sender<Answer>>) {
+        let number = self.enqueue(request);
+        if let Some(asked) = self.asked.get_mut(&number) {
+            (asked.waiters, asked.is_standing) = (waiters, true);
+        }
     }
 
     /// Forgets what nobody waits for: what was not written yet, and when there is much of it the rest too.
@@ -352,10 +362,7 @@ impl State {
                 .find(|(_, asked)| is_same_record(&asked.request, &request))
                 .map(|(number, _)| *number);
             let waiters = waiting.and_then(|number| asked.remove(&number)).map(|asked| asked.waiters);
-            let number = self.enqueue(request);
-            if let (Some(asked), Some(waiters)) = (self.asked.get_mut(&number), waiters) {
-                asked.waiters = waiters;
-            }
+            self.enqueue_standing(request, waiters.unwrap_or_default());
         }
         let mut watches = std::mem::take(&mut self.watches);
         for (name, watched) in &mut watches {
@@ -383,7 +390,7 @@ impl State {
         }
     }
 
-    fn retry_watches(&mut self) {
+    fn retry(&mut self) {
         let now = Instant::now();
         let mut watches = std::mem::take(&mut self.watches);
         for (name, watched) in &mut watches {
@@ -392,6 +399,9 @@ impl State {
             }
         }
         self.watches = watches;
+        for request in self.published.retries(now) {
+            self.enqueue_standing(request, Vec::new());
+        }
     }
 
     fn take_frames(&mut self, bytes: &mut Vec<u8>) {
@@ -420,20 +430,30 @@ impl State {
     }
 
     fn answered(&mut self, number: u64, response: Response) {
-        let Some(asked) = self.asked.remove(&number) else { return };
+        let Some(mut asked) = self.asked.remove(&number) else { return };
         let answer = match response {
             Response::Error { code, message } => {
                 Err(AskError::Refused { code: ErrorCode::from_number(code), message })
             }
             response => Ok(response),
         };
-        if let Err(error) = &answer {
-            self.refused(number, &asked.request, error);
+        match &answer {
+            Ok(_) => self.accepted(&asked.request),
+            Err(error) => {
+                let is_waited_for = asked.has_waiters();
+                self.refused(number, &asked.request, is_waited_for, error);
+            }
         }
         asked.answer(&answer);
     }
 
-    fn refused(&mut self, number: u64, request: &Request, error: &AskError) {
+    fn accepted(&mut self, request: &Request) {
+        if let Request::Register { record, .. } = request {
+            self.published.accepted(record);
+        }
+    }
+
+    fn refused(&mut self, number: u64, request: &Request, is_waited_for: bool, error: &AskError) {
         match request {
             Request::Watch { name, .. } => {
                 tracing::warn!(%name, %error, "not watched for now");
@@ -441,6 +461,10 @@ impl State {
                     watched.number = None;
                     watched.retry = Some(Instant::now() + WATCH_PAUSE);
                 }
+            }
+            Request::Register { record, .. } if !is_waited_for => {
+                tracing::warn!(%error, "the name service refuses what it was told again; asking once more");
+                self.published.refused_again(record, Instant::now());
             }
             Request::Register { record, .. } if !error.code().is_some_and(ErrorCode::is_temporary) => {
                 self.published.refused(record);

@@ -14,12 +14,24 @@ impl Connection {
     /// Opens a stream. `None` when the peer's limit is reached; [`Event::StreamsAvailable`](crate::Event)
     /// tells when to try again.
     pub fn open_stream(&mut self) -> Option<StreamId> {
-        self.session.streams.open()
+        self.session.streams.open(false)
     }
 
-    /// The next stream that the peer opened.
+    /// Opens a stream on which this side alone writes. Reading it is [stopped](Self::stop) from the start. A peer
+    /// of an older version takes it for a stream of both ways that nobody reads. Otherwise as
+    /// [`open_stream`](Self::open_stream).
+    pub fn open_one_way(&mut self) -> Option<StreamId> {
+        self.session.streams.open(true)
+    }
+
+    /// The next stream that the peer opened, for both ways.
     pub fn accept_stream(&mut self) -> Option<StreamId> {
-        self.session.streams.accept()
+        self.session.streams.accept(false)
+    }
+
+    /// The next stream that the peer opened for itself alone to write on.
+    pub fn accept_one_way(&mut self) -> Option<StreamId> {
+        self.session.streams.accept(true)
     }
 
     /// Takes as much of `data` as there is room for; `Ok(0)` means: wait for

@@ -180,6 +180,7 @@ impl Connection {
         Chance {
             path,
             takes_now: self.paths.get(path).is_some_and(|p| p.takes_now),
+            datagram: self.datagram_room(path),
             second: self.shares_paths(),
             redundant: self.sharing.is_redundant(),
         }

@@ -85,11 +85,13 @@ impl Connection {
         Some(id)
     }
 
-    /// Client: `path` gives way to `successor`, which was opened before it: if the successor is answered
-    /// first, `path` retires as soon as it is answered too, in mode `single`.
-    pub fn give_way(&mut self, path: PathId, successor: PathId) {
-        if let Some(path) = self.paths.get_mut(path) {
-            path.successor = Some(successor);
+    /// Client: `path` gives way to `other`, which was opened before it: if the other one is answered first,
+    /// `path` retires as soon as it is answered too, in mode `single`. It may give way to several.
+    pub fn give_way(&mut self, path: PathId, other: PathId) {
+        if let Some(path) = self.paths.get_mut(path)
+            && !path.gives_way_to.contains(&other)
+        {
+            path.gives_way_to.push(other);
         }
     }
 
@@ -269,8 +271,9 @@ impl Connection {
     fn requeue(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.copies.clear();
-            let contents = path.outgoing.give_back();
+            let (contents, flying) = (path.outgoing.give_back(), path.datagrams.give_up());
             self.put_back(contents);
+            self.datagrams_lost(&flying);
         }
     }
 
@@ -296,6 +299,11 @@ impl Connection {
 
     /// Has what a lost segment said be said again. Stream data is left alone.
     fn mark(&mut self, content: &Content) {
+        if let Content::Datagrams(id) = content
+            && let Some(path) = self.paths.get_mut(*id).filter(|path| path.is_live())
+        {
+            path.datagrams.owe_now();
+        }
         self.path_marks.mark(content);
         self.session.mark(content);
     }
@@ -380,8 +388,8 @@ impl Connection {
     /// already is no newer than that. A path that is opening may be meant to take over: whoever
     /// opened it gives it up, or has it do so.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
-        let successor = self.paths.get(newest).and_then(|path| path.successor);
-        if successor.is_some_and(|id| self.paths.get(id).is_some_and(Path::is_active)) {
+        let is_active = |id: &PathId| self.paths.get(*id).is_some_and(Path::is_active);
+        if self.paths.get(newest).is_some_and(|path| path.gives_way_to.iter().any(is_active)) {
             return self.retire_or_lose(now, newest);
         }
         let answered = |path: &Path| path.is_live() && !path.is_opening();

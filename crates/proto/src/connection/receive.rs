@@ -37,12 +37,17 @@ impl Connection {
     ) -> Result<(), ProtocolError> {
         self.clock.tell(now);
         let result = self.take_segment(now, path, segment);
-        if let Err(error) = &result {
+        self.break_off(now, &result);
+        result
+    }
+
+    /// A peer that broke the protocol is told so, and the connection is over.
+    pub(super) fn break_off(&mut self, now: Instant, result: &Result<(), ProtocolError>) {
+        if let Err(error) = result {
             self.abort(error.code(), &error.to_string());
             self.update_close(now);
             self.give_up(error.code(), &error.to_string());
         }
-        result
     }
 
     fn take_segment(&mut self, now: Instant, id: PathId, segment: &[u8]) -> Result<(), ProtocolError> {
@@ -154,6 +159,7 @@ impl Connection {
                 }
                 self.close_acknowledged()
             }
+            Frame::Datagrams { path, came } => self.datagrams_came(now, path, &came),
             Frame::Ping => Ok(()),
             Frame::Addresses { sequence, addresses } => {
                 if self.session.notice_addresses.hear(sequence) {

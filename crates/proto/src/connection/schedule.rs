@@ -47,7 +47,7 @@ impl Connection {
             self.reinject_suspects();
         }
         let levels = self.pacing.open_levels(now, self.session.levels());
-        let waiting = self.session.waiting(levels, takes_now);
+        let waiting = self.session.waiting(levels, takes_now, self.datagram_room(id));
         let copies = !opening && self.has_copies(id);
         let again = self.may_send_again(id);
         // What waits may go beyond a limit only later.
@@ -68,6 +68,7 @@ impl Connection {
             || again
             || copies
             || acks
+            || (trusted && self.owes_datagrams(now))
             || (trusted && self.has_urgent_control() && self.is_quick(now, id));
         any.then_some(Plan { chunk, levels, again, copies, trusted, acks })
     }
@@ -79,7 +80,7 @@ impl Connection {
             && self.paths.values().filter(|p| p.stays()).count() > 1
     }
 
-    fn stream_chunk(&self, now: Instant, id: PathId, waiting: u64) -> u64 {
+    pub(super) fn stream_chunk(&self, now: Instant, id: PathId, waiting: u64) -> u64 {
         if waiting == 0 {
             return 0;
         }

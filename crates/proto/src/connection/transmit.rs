@@ -30,6 +30,7 @@ impl Connection {
         let told = self.put_acks(now, path, plan.trusted, &mut draft);
         if plan.trusted {
             eliciting |= self.put_control(now, path, &mut draft);
+            eliciting |= self.put_datagrams(&mut draft);
         }
         eliciting |= self.put_last_word(path, &mut draft);
         eliciting |= self.put_streams(now, path, &plan, &mut draft);

@@ -1,15 +1,18 @@
 //! Bytes to frames.
 
+use std::ops::Range;
+
 use whimbrel_base::ConnectionId;
 
 use super::{
-    Acks, Frame, Join, MAX_ADDRESSES, MAX_REASON, MAX_REPORTS, Open, PathReport, VERSION, kind, message,
+    Acks, Frame, Join, MAX_ADDRESSES, MAX_DATAGRAM_RANGES, MAX_REASON, MAX_REPORTS, Open, PathReport,
+    VERSION, kind, message,
 };
 use crate::error::{CloseCode, DecodeError};
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, StreamId};
 use crate::params::{MAX_NOTICE_ADDRESSES, Params, decode_address};
-use crate::varint::Reader;
+use crate::varint::{self, Reader};
 
 /// What stands next in a segment.
 #[expect(
@@ -56,6 +59,7 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
             fin: kind == kind::STREAM_FIN,
         },
         kind::MESSAGE | kind::MESSAGE_PIECE | kind::SKIP => message::decode(kind, b)?,
+        kind::DATAGRAMS => Frame::Datagrams { path: PathId(b.varint()?), came: datagrams(b)? },
         kind::MAX_MESSAGES => Frame::MaxMessages(b.varint()?),
         kind::ACK => Frame::Ack(decode_acks(b)?),
         kind::OPEN => Frame::Open(decode_open(b)?),
@@ -117,6 +121,19 @@ fn decode_acks(b: &mut Reader<'_>) -> Result<Acks, DecodeError> {
             Ok((report, b.varint()?))
         })
         .collect()
+}
+
+fn datagrams(b: &mut Reader<'_>) -> Result<Vec<Range<u64>>, DecodeError> {
+    let count = b.varint()?;
+    if count > MAX_DATAGRAM_RANGES as u64 {
+        return Err(DecodeError::TooLarge("ranges of datagrams"));
+    }
+    let range = |b: &mut Reader<'_>| {
+        let (first, length) = (b.varint()?, b.varint()?);
+        let end = first.checked_add(length).filter(|end| length > 0 && *end <= varint::MAX);
+        end.map(|end| first..end).ok_or(DecodeError::Invalid("range of datagrams"))
+    };
+    (0..count).map(|_| range(b)).collect()
 }
 
 fn decode_open(b: &mut Reader<'_>) -> Result<Open, DecodeError> {

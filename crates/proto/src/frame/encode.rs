@@ -1,6 +1,6 @@
 //! Frames to bytes.
 
-use super::{Frame, MAX_REASON, PathReport, VERSION, kind, put_extent};
+use super::{Frame, MAX_DATAGRAM_RANGES, MAX_REASON, PathReport, VERSION, kind, put_extent};
 use crate::error::CloseCode;
 use crate::params::{MAX_NOTICE_ADDRESSES, encode_address};
 use crate::varint;
@@ -92,6 +92,15 @@ impl Frame<'_> {
             Self::Skip(skip) => put(out, kind::SKIP, |b| {
                 skip.header.encode(b);
                 varint::write(b, skip.size);
+            }),
+            Self::Datagrams { path, came } => put(out, kind::DATAGRAMS, |b| {
+                varint::write(b, path.0);
+                let came = &came[..came.len().min(MAX_DATAGRAM_RANGES)];
+                varint::write(b, came.len() as u64);
+                for range in came {
+                    varint::write(b, range.start);
+                    varint::write(b, range.end - range.start);
+                }
             }),
             Self::MaxMessages(max) => put(out, kind::MAX_MESSAGES, |b| varint::write(b, *max)),
             Self::MaxData(max) => put(out, kind::MAX_DATA, |b| varint::write(b, *max)),

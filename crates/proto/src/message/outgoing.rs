@@ -40,6 +40,8 @@ pub(crate) struct Outgoing {
     pub(super) fate: Option<Outcome>,
     /// The application knows what became of it.
     pub(super) told: bool,
+    /// Later ones of its lane must not overtake it in datagrams.
+    pub(super) in_segments: bool,
     data: Vec<u8>,
     size: u64,
     /// The first byte that was never sent.
@@ -67,6 +69,7 @@ impl Outgoing {
             place: None,
             fate: None,
             told: false,
+            in_segments: false,
             size: data.len() as u64,
             data,
             next: 0,

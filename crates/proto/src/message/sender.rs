@@ -63,6 +63,8 @@ struct Lane {
     begun_first: bool,
     /// Bytes to send.
     backlog: u64,
+    /// Unreliable messages that are under way in segments.
+    in_segments: usize,
     /// It waits for credit, or for messages to end.
     parked: bool,
     /// Small messages are held back until then.
@@ -355,15 +357,23 @@ impl Sender {
         self.turns.waiting()
     }
 
-    /// Bytes of these levels of urgency that wait to be sent. A path that does not take them now gets no
-    /// unreliable ones.
-    pub(crate) fn waiting(&self, levels: Levels, takes_now: bool) -> u64 {
+    /// Bytes of these levels of urgency that wait to be sent in segments. A path that does not take them now
+    /// gets no unreliable ones, nor does one where they fit in a datagram.
+    pub(crate) fn waiting(&self, levels: Levels, takes_now: bool, datagram: u64) -> u64 {
         if self.is_idle() {
             return 0;
         }
         let waits = |lane: &Lane| lane.turn.waits() && levels >> lane.turn.level & 1 == 1;
         let active = self.lanes.iter().enumerate().filter(|(_, lane)| waits(lane));
-        let useful = active.filter(|(at, _)| takes_now || self.has_reliable(*at));
+        let useful = active.filter(|(at, _)| self.goes_in_segments(*at, takes_now, datagram));
+        useful.map(|(_, lane)| lane.backlog).sum()
+    }
+
+    /// Bytes of these levels of urgency that wait to be sent in datagrams of a size.
+    pub(crate) fn waiting_alone(&self, levels: Levels, datagram: u64) -> u64 {
+        let waits = |lane: &Lane| lane.turn.waits() && levels >> lane.turn.level & 1 == 1;
+        let active = self.lanes.iter().enumerate().filter(|(_, lane)| waits(lane));
+        let useful = active.filter(|(at, _)| self.goes_alone(*at, datagram));
         useful.map(|(_, lane)| lane.backlog).sum()
     }
 

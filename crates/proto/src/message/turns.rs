@@ -9,6 +9,9 @@ const SHARE: i64 = 40;
 /// A level that waits has its first turn after so many bytes.
 const FIRST_TURN: i64 = 16 * 1024;
 
+/// As much as 16 KiB, of one that has the usual weight of 16.
+const NEAR: u64 = 16 * 1024 * 256 / 16;
+
 /// A set of levels, one bit each; bit 0 is the most urgent.
 pub(crate) type Levels = u8;
 
@@ -94,6 +97,12 @@ impl Turns {
     /// Returns who is next at a level, after so many others.
     pub(crate) fn at(&self, level: u8, others: usize) -> Option<usize> {
         self.levels[usize::from(level)].queue.iter().nth(others).map(|(_, who)| *who)
+    }
+
+    /// One that waits has its turn soon: it has sent little more for its weight than the next.
+    pub(crate) fn is_near(&self, turn: &Turn) -> bool {
+        let next = self.levels[usize::from(turn.level)].queue.first();
+        next.is_none_or(|(spent, _)| turn.spent <= spent.saturating_add(NEAR))
     }
 
     pub(crate) fn join(&mut self, who: usize, turn: &mut Turn) {

@@ -129,6 +129,11 @@ impl Identity {
         self.params.retire && self.peer_params.as_ref().is_some_and(|p| p.retire)
     }
 
+    /// Both sides have said that they know messages in datagrams.
+    pub(crate) fn both_take_datagrams(&self) -> bool {
+        self.params.takes_datagrams() && self.peer_params.as_ref().is_some_and(Params::takes_datagrams)
+    }
+
     /// How long the peer may hold an acknowledgement back.
     pub(crate) fn peer_ack_delay(&self) -> Duration {
         let params = self.peer_params.as_ref();

@@ -130,8 +130,40 @@ impl Session {
     }
 
     /// Bytes of these levels that wait to be sent on a path, and what may be expected to follow them.
-    pub(crate) fn waiting(&self, levels: Levels, takes_now: bool) -> u64 {
-        self.streams.waiting(levels).saturating_add(self.messages.sender.waiting(levels, takes_now))
+    pub(crate) fn waiting(&self, levels: Levels, takes_now: bool, datagram: u64) -> u64 {
+        let messages = self.messages.sender.waiting(levels, takes_now, datagram);
+        self.streams.waiting(levels).saturating_add(messages)
+    }
+
+    /// Puts in the message that is to go next and alone, if that is not the turn of something else. Returns the
+    /// sender's name for it, and its size.
+    pub(crate) fn put_datagram(
+        &mut self,
+        portion: Portion,
+        pacing: &mut Pacing,
+        out: &mut Vec<u8>,
+        events: &mut Events,
+    ) -> Option<(u64, u64)> {
+        let Portion { chunk: room, levels: open, now, .. } = portion;
+        // What waits for credit holds nothing up.
+        let streams = if self.streams.waiting(open) > 0 { self.streams.levels() & open } else { 0 };
+        let messages = self.messages.sender.levels() & open;
+        let level = self.mixing.ageing.choose(streams | messages)?;
+        let (bit, before) = (1 << level, out.len());
+        let lead = &mut self.mixing.lead[usize::from(level)];
+        if streams & messages & bit == 0 {
+            *lead = 0;
+        }
+        // A carrier sends its datagrams first: they must not take the turn of a stream.
+        if messages & bit == 0 || *lead < 0 {
+            return None;
+        }
+        let put = self.messages.sender.put_alone(level, now, room, out, events)?;
+        let bytes = (out.len() - before) as u64;
+        *lead -= bytes as i64;
+        self.mixing.ageing.note(level, bytes, streams | messages);
+        pacing.spend_at(level, bytes);
+        Some(put)
     }
 
     /// Puts new data in, of streams and messages, until the segment is full, or has its portion, or nothing

@@ -14,7 +14,6 @@ pub(crate) struct StreamNumbers {
     opened_here: u64,
     allowed_here: u64,
     opened_by_peer: u64,
-    accepted: u64,
     closed_of_peer: u64,
     granted: u64,
     /// So many streams of the peer may be open at once; grows up to `most`.
@@ -29,7 +28,6 @@ impl StreamNumbers {
             opened_here: 0,
             allowed_here: allowed,
             opened_by_peer: 0,
-            accepted: 0,
             closed_of_peer: 0,
             granted: first,
             at_once: first,
@@ -38,33 +36,18 @@ impl StreamNumbers {
     }
 
     pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
-        let here = [self.opened_here, self.allowed_here, self.opened_by_peer, self.accepted];
-        snapshot::numbers(out, here);
+        snapshot::numbers(out, [self.opened_here, self.allowed_here, self.opened_by_peer]);
         snapshot::numbers(out, [self.closed_of_peer, self.granted, self.at_once, self.most]);
     }
 
     pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let [opened_here, allowed_here, opened_by_peer, accepted] = snapshot::read_numbers(reader)?;
+        let [opened_here, allowed_here, opened_by_peer] = snapshot::read_numbers(reader)?;
         let [closed_of_peer, granted, at_once, most] = snapshot::read_numbers(reader)?;
         let within = closed_of_peer <= opened_by_peer && opened_by_peer <= granted;
-        if !within || granted > closed_of_peer.saturating_add(at_once) || accepted > opened_by_peer {
+        if !within || granted > closed_of_peer.saturating_add(at_once) {
             return Err(DecodeError::Invalid("stream numbers"));
         }
-        Ok(Self {
-            opened_here,
-            allowed_here,
-            opened_by_peer,
-            accepted,
-            closed_of_peer,
-            granted,
-            at_once,
-            most,
-        })
-    }
-
-    /// Returns the indices of streams that the peer opened and the application has not taken.
-    pub(crate) fn waiting(&self) -> std::ops::Range<u64> {
-        self.accepted..self.opened_by_peer
+        Ok(Self { opened_here, allowed_here, opened_by_peer, closed_of_peer, granted, at_once, most })
     }
 
     /// Takes in how many streams the peer allows. Limits never shrink.
@@ -96,15 +79,6 @@ impl StreamNumbers {
         let next = self.opened_by_peer;
         (next <= index).then(|| {
             self.opened_by_peer += 1;
-            next
-        })
-    }
-
-    /// Returns the index of the next stream of the peer for the application.
-    pub(crate) fn accept(&mut self) -> Option<u64> {
-        let next = self.accepted;
-        (next < self.opened_by_peer).then(|| {
-            self.accepted += 1;
             next
         })
     }
@@ -164,14 +138,6 @@ mod tests {
         (0..4).for_each(|_| numbers.note_closed());
         assert!(numbers.raise());
         assert_eq!(numbers.granted(), 20);
-    }
-
-    #[test]
-    fn each_stream_is_accepted_once_and_in_order() {
-        let mut numbers = StreamNumbers::new(0, 16, 16);
-        while numbers.open_up_to(2).is_some() {}
-        let accepted: Vec<u64> = std::iter::from_fn(|| numbers.accept()).collect();
-        assert_eq!(accepted, [0, 1, 2]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The streams of a connection, their turns, their credit and their memory.
 
 mod application;
+mod arrivals;
 mod arriving;
 mod leaving;
 mod marks;
@@ -16,6 +17,7 @@ use crate::event::{Event, Events};
 use crate::ids::{Side, StreamId};
 use crate::params::Params;
 use crate::stream::{Pace, Pool, SendQueues, Stream};
+use arrivals::Arrivals;
 use marks::Marks;
 
 pub use application::Read;
@@ -74,6 +76,7 @@ pub(crate) struct Streams {
     /// Somebody wanted to open a stream, and the peer allowed no more.
     open_blocked: bool,
     numbers: StreamNumbers,
+    arrivals: Arrivals,
     credit: Credit,
     memory: SendMemory,
     /// Pieces of stream data that wait for others before them, over all streams.
@@ -101,6 +104,7 @@ impl Streams {
             blocked_writers: BTreeSet::new(),
             open_blocked: false,
             numbers,
+            arrivals: Arrivals::default(),
             credit,
             memory,
             pieces: 0,
@@ -199,6 +203,7 @@ impl Streams {
         let size = self.credit.opening_window(self.map.len());
         let size = size.min(LARGEST_OPENING_WINDOW).min(self.limits.window);
         if let Some(stream) = self.map.get_mut(&id)
+            && stream.recv.stop.is_none()
             && stream.recv.window.widen(size)
         {
             self.marks.max_stream_data(id);

@@ -37,6 +37,8 @@ pub(crate) struct Pipe {
     pub(crate) dead: bool,
     /// The sender closed: its last byte is followed by the end.
     closed_at: Option<Instant>,
+    /// Datagrams under way beside them.
+    pub(crate) air: Vec<(Instant, Vec<u8>)>,
     /// What limits it; without, there is only a delay.
     tcp: Option<Box<Tcp>>,
 }
@@ -97,6 +99,7 @@ impl Pipe {
     /// Drops what is under way and whatever follows.
     pub(crate) fn kill(&mut self) {
         self.queue.clear();
+        self.air.clear();
         self.dead = true;
     }
 
@@ -107,7 +110,15 @@ impl Pipe {
         let end = self.closed_at.filter(|_| self.is_flushed());
         let arrival = self.queue.front().map(|(at, _)| *at).or(end);
         let ack = self.tcp.as_ref().and_then(|tcp| tcp.next_ack());
-        [arrival, ack].into_iter().flatten().min()
+        let air = self.air.iter().map(|(at, _)| *at).min();
+        [arrival, ack, air].into_iter().flatten().min()
+    }
+
+    /// Takes out the datagrams that have arrived by `now`.
+    pub(crate) fn land(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        let mut landed: Vec<_> = self.air.extract_if(.., |(at, _)| *at <= now).collect();
+        landed.sort_by_key(|(at, _)| *at);
+        landed.into_iter().map(|(_, bytes)| bytes).collect()
     }
 
     /// Moves what has arrived by `now` into the inbox; true when the cutting point was reached.

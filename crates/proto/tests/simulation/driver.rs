@@ -166,6 +166,19 @@ impl Sim {
         let mut any = false;
         let mut buf = Vec::new();
         let mut rounds = 0;
+        if let Some(air) = self.options.datagrams {
+            connection.set_datagram_room(carrier.path, air.room);
+            while connection.poll_datagram(now, carrier.path, &mut buf) {
+                assert!(buf.len() as u64 <= air.room, "{} bytes", buf.len());
+                any = true;
+                let lost = self.rng.below(1000) < air.loss;
+                let at = now + carrier.delay + air.jitter.mul_f64(self.rng.below(1000) as f64 / 1000.0);
+                if !lost && !carrier.outgoing(side).dead {
+                    carrier.outgoing(side).air.push((at, std::mem::take(&mut buf)));
+                }
+                buf.clear();
+            }
+        }
         loop {
             carrier.outgoing(side).run(now);
             if carrier.outgoing(side).backlog() >= capacity {
@@ -204,6 +217,9 @@ impl Sim {
                 if carrier.stalled || carrier.end(side) == End::Gone {
                     continue;
                 }
+                let landed = carrier.incoming_mut(side).land(now);
+                self.take_datagrams(side, index, landed);
+                let carrier = &mut self.carriers[index];
                 let cut = carrier.incoming_mut(side).arrive(now);
                 self.take_segments(side, index);
                 if cut {
@@ -228,6 +244,19 @@ impl Sim {
         }
         inbox.drain(..at);
         self.carriers[index].incoming_mut(side).inbox = inbox;
+    }
+
+    fn take_datagrams(&mut self, side: Side, index: usize, landed: Vec<Vec<u8>>) {
+        let (now, path) = (self.now, self.carriers[index].path);
+        for datagram in landed {
+            if self.carriers[index].end(side) == End::Attached
+                && let Some(connection) = self.connection(side)
+            {
+                let result = connection.handle_datagram(now, path, &datagram);
+                assert_eq!(result, Ok(()), "{side:?} rejects an honest peer");
+                self.take_events(side);
+            }
+        }
     }
 
     fn hand_over(&mut self, side: Side, index: usize, body: &[u8]) {

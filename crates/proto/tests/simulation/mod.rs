@@ -77,6 +77,8 @@ pub(crate) struct Options {
     pub(crate) redial: bool,
     /// Segments arrive in pieces.
     pub(crate) fragment: bool,
+    /// What carriers do with datagrams; without, they have none.
+    pub(crate) datagrams: Option<Air>,
     pub(crate) seed: u64,
 }
 
@@ -90,9 +92,21 @@ impl Default for Options {
             capacity: 128 * 1024,
             redial: false,
             fragment: false,
+            datagrams: None,
             seed: 1,
         }
     }
+}
+
+/// Datagrams beside a carrier's bytes: each arrives after the carrier's delay or not at all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Air {
+    /// Bytes that fit into one.
+    pub(crate) room: u64,
+    /// Lost of each thousand.
+    pub(crate) loss: u64,
+    /// They arrive up to so much later, whatever was sent before or behind them.
+    pub(crate) jitter: Duration,
 }
 
 /// How a carrier breaks.

@@ -1,8 +1,9 @@
 //! The `quic` carrier: one QUIC connection a path, whose first bidirectional stream is the ordered byte
-//! channel. There are no other streams, and no datagrams: nobody would read them.
+//! channel, with datagrams beside it. There are no other streams: nobody would read them.
 
 mod config;
 mod congestion;
+mod datagrams;
 mod socket;
 mod window;
 
@@ -22,6 +23,7 @@ pub(crate) use config::{Accepting, NO_ERROR, QuicConfig};
 pub(crate) use congestion::Observed;
 pub(crate) use socket::{Heard, QuicSocket};
 
+use self::datagrams::Arriving;
 use self::window::{FIRST_WINDOW, Window};
 use super::segments::assemble;
 use super::{CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
@@ -76,6 +78,7 @@ struct Incoming {
     /// An incomplete segment.
     partial: Vec<u8>,
     window: Window,
+    datagrams: Arriving,
 }
 
 /// What QUIC did not take yet. The lock keeps segments in order.
@@ -103,7 +106,12 @@ impl QuicCarrier {
             connection,
             observed,
             waker: Mutex::new(Waker::noop().clone()),
-            incoming: Mutex::new(Incoming { recv, partial: Vec::new(), window: Window::new(Instant::now()) }),
+            incoming: Mutex::new(Incoming {
+                recv,
+                partial: Vec::new(),
+                window: Window::new(Instant::now()),
+                datagrams: Arriving::default(),
+            }),
             outgoing: Mutex::new(Outgoing { send, waiting: Vec::new(), early, window: 0, ended: false }),
             held: AtomicUsize::new(0),
             window: AtomicU32::new(FIRST_WINDOW),
@@ -134,6 +142,7 @@ impl QuicCarrier {
                 break;
             }
         }
+        worked.read |= lock(&self.incoming).datagrams.read(&self.connection, self.id, engine, cx)?;
         if worked.read {
             engine.announce();
         }
@@ -148,7 +157,7 @@ impl QuicCarrier {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Flow, PathError>> {
         let mut incoming = lock(&self.incoming);
-        let Incoming { recv, partial, window } = &mut *incoming;
+        let Incoming { recv, partial, window, .. } = &mut *incoming;
         let n = match std::task::ready!(recv.poll_read(cx, buffer)) {
             Ok(0) | Err(ReadError::Reset(_)) => return Poll::Ready(Err(PathError::Closed)),
             Ok(n) => n,
@@ -223,6 +232,9 @@ impl QuicCarrier {
         let batch = WRITE_BATCH.min(usize::try_from(self.observed.unsent_limit()).unwrap_or(WRITE_BATCH));
         let result = WRITE_BUFFER.with_borrow_mut(|buffer| {
             loop {
+                if outgoing.early.is_none() && !outgoing.ended {
+                    datagrams::send(&self.connection, self.id, engine, buffer)?;
+                }
                 buffer.clear();
                 // What QUIC did not take before comes first.
                 buffer.append(&mut outgoing.waiting);

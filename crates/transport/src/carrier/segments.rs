@@ -21,6 +21,19 @@ pub(crate) trait Segments {
     /// Whether there is something to send on a path.
     fn has_segment(&self, path: PathId) -> bool;
 
+    /// As [`take_segment`](Self::take_segment), for what came in a datagram of the carrier.
+    ///
+    /// # Errors
+    /// [`PathError::Protocol`] if the peer broke the protocol.
+    fn take_datagram(&self, now: Instant, path: PathId, datagram: &[u8]) -> Result<(), PathError>;
+
+    /// Whether there may be something that could go in a datagram.
+    fn may_have_datagrams(&self) -> bool;
+
+    /// Appends what goes in the next datagram of a path, whose carrier has `room` bytes for it. False if there
+    /// is nothing.
+    fn next_datagram(&self, now: Instant, path: PathId, room: u64, out: &mut Vec<u8>) -> bool;
+
     /// Appends the next segment for a path. Writers for whom that made room are woken.
     fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> Next;
 }

@@ -262,10 +262,12 @@ impl Attempt {
         // A QUIC handshake that is complete has room for data; TLS over TCP may have begun before, and is not
         // so far.
         let is_quic = dialled.kind() == CarrierKind::Quic;
+        let is_twin = |path: &&PendingPath| (&path.way, path.kind) == (&dialled.way, dialled.kind());
         Purpose {
             stands_by: self.stands_by,
             predecessor: self.predecessor.or(sibling.filter(|_| !is_quic)),
             successor: sibling.filter(|_| is_quic),
+            twins: self.pending.iter().filter(is_twin).map(|path| path.id).collect(),
             repeats: (is_quic && !dialled.is_early())
                 || self.pending.iter().any(|path| path.early || Self::is_small_twin(dialled, path)),
         }

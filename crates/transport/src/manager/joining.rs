@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use whimbrel_proto::{PathId, PathState, Priority};
 
@@ -64,7 +65,7 @@ impl Openings {
 }
 
 /// What a path that is opened is for.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Purpose {
     /// It carries nothing while others work, and says so before it carries anything.
     pub(super) stands_by: bool,
@@ -72,6 +73,8 @@ pub(super) struct Purpose {
     pub(super) predecessor: Option<PathId>,
     /// The path, opened before, that takes over from it once that is answered.
     pub(super) successor: Option<PathId>,
+    /// Paths of the same carrier between the same places, opened before: the first that is answered stays.
+    pub(super) twins: SmallVec<[PathId; 4]>,
     /// It carries what opening paths before it carry: their answers are overdue, or cannot come as soon.
     pub(super) repeats: bool,
 }
@@ -160,6 +163,7 @@ impl Joiner {
                 state.takeovers.begin(successor, id);
                 engine.give_way(id, successor);
             }
+            purpose.twins.iter().for_each(|twin| engine.give_way(id, *twin));
             if purpose.repeats {
                 engine.repeat_opening();
             }

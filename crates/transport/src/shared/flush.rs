@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use whimbrel_proto::PathId;
+use whimbrel_proto::{PathId, ProtocolError};
 
 use super::Shared;
 use crate::carrier::{Flow, Next, PathError, Segments};
@@ -12,10 +12,24 @@ use crate::path_io::PathIo;
 impl Segments for Shared {
     fn take_segment(&self, now: Instant, path: PathId, segment: &[u8]) -> Result<(), PathError> {
         let result = self.lock().engine.handle_segment(now, path, segment);
-        result.map_err(|error| {
-            tracing::warn!(connection = %self.id, %error, "the peer broke the protocol");
-            PathError::Protocol
-        })
+        result.map_err(|error| self.broken(&error))
+    }
+
+    fn take_datagram(&self, now: Instant, path: PathId, datagram: &[u8]) -> Result<(), PathError> {
+        let result = self.lock().engine.handle_datagram(now, path, datagram);
+        result.map_err(|error| self.broken(&error))
+    }
+
+    fn may_have_datagrams(&self) -> bool {
+        self.lock().engine.may_have_datagrams()
+    }
+
+    fn next_datagram(&self, now: Instant, path: PathId, room: u64, out: &mut Vec<u8>) -> bool {
+        let mut state = self.lock();
+        state.engine.set_datagram_room(path, room);
+        let any = state.engine.poll_datagram(now, path, out);
+        self.dispatch(&mut state);
+        any
     }
 
     fn announce(&self) {
@@ -39,6 +53,11 @@ impl Segments for Shared {
 }
 
 impl Shared {
+    fn broken(&self, error: &ProtocolError) -> PathError {
+        tracing::warn!(connection = %self.id, %error, "the peer broke the protocol");
+        PathError::Protocol
+    }
+
     /// After a write by the application: sends at once if nothing is under way, so that a lone write loses no
     /// time. Else the driver sends: it gathers small writes into few segments, and seals large ones while the
     /// application makes the next.
@@ -46,6 +65,10 @@ impl Shared {
         let path = {
             let mut state = self.lock();
             if state.is_stuck() {
+                if state.engine.may_have_datagrams() {
+                    // A carrier takes them although its stream is full.
+                    state.wakers.drive();
+                }
                 return;
             }
             if state.engine.in_flight() > 0 {

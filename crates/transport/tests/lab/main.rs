@@ -4,6 +4,7 @@
 
 mod answers;
 mod bulk;
+mod datagrams;
 mod faults;
 #[path = "../lab_support/mod.rs"]
 mod lab_support;

@@ -12,13 +12,20 @@ pub(super) struct Asked {
     pub(super) request: Request,
     pub(super) waiters: Vec<oneshot::Sender<Answer>>,
     pub(super) sent: bool,
+    /// It is asked although nobody waits for the answer: a publication that is said again.
+    pub(super) is_standing: bool,
 }
 
 impl Asked {
-    pub(super) fn is_abandoned(&mut self) -> bool {
+    pub(super) fn has_waiters(&mut self) -> bool {
         self.waiters.retain(|waiter| !waiter.is_closed());
+        !self.waiters.is_empty()
+    }
+
+    pub(super) fn is_abandoned(&mut self) -> bool {
         // Watches and their ends are wanted by the table of watches.
-        self.waiters.is_empty() && !matches!(self.request, Request::Watch { .. } | Request::Unwatch { .. })
+        let is_of_a_watch = matches!(self.request, Request::Watch { .. } | Request::Unwatch { .. });
+        !self.has_waiters() && !self.is_standing && !is_of_a_watch
     }
 
     pub(super) fn answer(self, answer: &Answer) {

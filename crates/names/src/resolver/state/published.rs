@@ -12,6 +12,9 @@ use crate::service::now;
 
 /// Names of this endpoint.
 const MAX_PUBLISHED: usize = 256;
+/// What the service refused when it was said again is said once more after this, and then after twice that.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The newest record of each name of this endpoint, to be said again to a service that lost it.
 #[derive(Default)]
@@ -27,6 +30,15 @@ struct Published {
     record: SignedRecord,
     /// When somebody last wanted it to be known.
     wanted: Instant,
+    refused: Option<Refused>,
+}
+
+/// The service refused what it was told once more, as one does whose store was reset until the user's name is
+/// registered again.
+#[derive(Clone, Copy)]
+struct Refused {
+    retry: Instant,
+    pause: Duration,
 }
 
 impl Published {
@@ -48,7 +60,7 @@ impl Publications {
             .get(name)
             .is_none_or(|known| known.record.record().sequence <= record.record().sequence);
         if has_room && is_newest {
-            self.records.insert(name.clone(), Published { record, wanted: Instant::now() });
+            self.records.insert(name.clone(), Published { record, wanted: Instant::now(), refused: None });
         }
         request
     }
@@ -65,9 +77,48 @@ impl Publications {
         self.records.is_empty()
     }
 
-    /// The service does not want this record.
+    /// The service does not want this record, and the one that published it knows.
     pub(super) fn refused(&mut self, record: &[u8]) {
         self.records.retain(|_, published| published.record.encode() != record);
+    }
+
+    /// The service refused this record when it was said again, of which the one that published it hears
+    /// nothing: it is said once more later.
+    pub(super) fn refused_again(&mut self, record: &[u8], now: Instant) {
+        let of_record = |published: &&mut Published| published.record.encode() == record;
+        if let Some(published) = self.records.values_mut().find(of_record) {
+            let pause =
+                published.refused.map_or(FIRST_PAUSE, |refused| (refused.pause * 2).min(LONGEST_PAUSE));
+            published.refused = Some(Refused { retry: now + pause, pause });
+        }
+    }
+
+    /// The service has taken this record in.
+    pub(super) fn accepted(&mut self, record: &[u8]) {
+        let of_record = |published: &&mut Published| published.record.encode() == record;
+        if let Some(published) = self.records.values_mut().find(of_record) {
+            published.refused = None;
+        }
+    }
+
+    /// When something that was refused is to be said once more.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        let refused = self.records.values().filter_map(|published| published.refused);
+        refused.map(|refused| refused.retry).min()
+    }
+
+    /// The requests that say once more what was refused, if it is time. Each is returned once.
+    pub(super) fn retries(&mut self, now: Instant) -> Vec<Request> {
+        self.forget_ended();
+        let mut due = Vec::new();
+        for published in self.records.values_mut() {
+            if let Some(refused) = published.refused.as_mut().filter(|refused| refused.retry <= now) {
+                // Should the answer be lost, with the connection, everything is said again.
+                refused.retry = now + LONGEST_PAUSE;
+                due.push(published.record.clone());
+            }
+        }
+        due.iter().map(|record| self.request(record)).collect()
     }
 
     /// Sets who may read what is published under a name. Refuses what it could not remember: the record would

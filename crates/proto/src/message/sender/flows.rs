@@ -112,6 +112,7 @@ impl Lane {
             fresh: BTreeSet::new(),
             begun_first: false,
             backlog: 0,
+            in_segments: 0,
             parked: false,
             wakes: None,
             epoch: 0,

@@ -27,6 +27,8 @@ pub(crate) struct Chance {
     pub(crate) path: PathId,
     /// What it takes now goes on the wire now.
     pub(crate) takes_now: bool,
+    /// How large a message's frame may be that goes in a datagram; 0: none may.
+    pub(crate) datagram: u64,
     /// Another path carries data too.
     pub(crate) second: bool,
     /// Everything goes on two paths, whatever its flow wants.
@@ -101,7 +103,7 @@ impl Sender {
                 continue;
             }
             let flow = &self.flows[message.flow.0 as usize];
-            if !flow.options.class.reliable && !chance.takes_now {
+            if !flow.options.class.reliable && (!chance.takes_now || self.fits_alone(id, chance.datagram)) {
                 return Turned::NotNow;
             }
             let full = (draft.room() - HEADER) as u64;
@@ -131,6 +133,58 @@ impl Sender {
             None => fresh,
         };
         fresh.filter(|id| self.may_begin(lane, *id)).or(begun)
+    }
+
+    /// Puts in a message of one level of urgency that goes in a datagram: its frame takes at most `room` bytes.
+    /// Returns the sender's name for it, and its size; `None` if there is none whose turn it is.
+    pub(crate) fn put_alone(
+        &mut self,
+        level: u8,
+        now: Duration,
+        room: u64,
+        out: &mut Vec<u8>,
+        events: &mut Events,
+    ) -> Option<(u64, u64)> {
+        let mut passed = 0;
+        while let Some(lane) = self.turns.at(level, passed) {
+            let Some(id) = self.pick(lane, room) else {
+                self.lanes[lane].parked = self.lanes[lane].backlog > 0;
+                self.activate(lane);
+                continue;
+            };
+            if self.messages.get(&id).and_then(|message| message.deadline).is_some_and(|at| at <= now) {
+                self.doom(id, Outcome::Expired, events);
+                continue;
+            }
+            if !self.turns.is_near(&self.lanes[lane].turn) {
+                return None;
+            }
+            if self.fits_alone(id, room) {
+                let before = out.len();
+                let range = self.take_piece(lane, id, room)?;
+                self.encode_piece(id, &range, out);
+                let turn = &mut self.lanes[lane].turn;
+                self.turns.spend(lane, turn, (out.len() - before) as u64);
+                if self.lanes[lane].backlog == 0 {
+                    self.activate(lane);
+                }
+                return Some((id, range.end - range.start));
+            }
+            passed += 1;
+        }
+        None
+    }
+
+    /// A message goes in a datagram, if one may have so many bytes: an unreliable one, whole, and once. Where
+    /// order is promised it must not overtake those that were sent before, which would be dropped.
+    fn fits_alone(&self, id: u64, room: u64) -> bool {
+        self.messages.get(&id).is_some_and(|message| {
+            let flow = &self.flows[message.flow.0 as usize];
+            let options = &flow.options;
+            let overtakes = options.class.sequenced && self.lanes[flow.lane].in_segments > 0;
+            let fits = message.size() + HEADER as u64 <= room;
+            fits && !overtakes && !options.class.reliable && !options.redundant && !message.is_begun()
+        })
     }
 
     fn fits(&self, id: u64, room: u64) -> bool {
@@ -169,17 +223,32 @@ impl Sender {
 
     /// Returns how many bytes of the segment it took.
     fn put_piece(&mut self, lane: usize, id: u64, room: u64, chance: Chance, draft: &mut Draft<'_>) -> u64 {
-        let before = draft.len();
-        let Some(message) = self.messages.get(&id) else {
+        let (before, mut redundant) = (draft.len(), chance.redundant);
+        let Some(range) = self.take_piece(lane, id, room) else {
             return 0;
         };
+        if let Some(message) = self.messages.get_mut(&id) {
+            let options = &self.flows[message.flow.0 as usize].options;
+            if !options.class.reliable && !std::mem::replace(&mut message.in_segments, true) {
+                self.lanes[lane].in_segments += 1;
+            }
+            redundant |= options.redundant;
+        }
+        if redundant && chance.second && self.copies.len() < MAX_COPIES {
+            self.copies.push_back(Copy { id, range: range.clone(), first: chance.path });
+        }
+        self.put_frame(id, range, draft);
+        (draft.len() - before) as u64
+    }
+
+    /// Takes the next piece out of a message, which is begun with it if it was not.
+    fn take_piece(&mut self, lane: usize, id: u64, room: u64) -> Option<Range<u64>> {
+        let message = self.messages.get(&id)?;
         let (fresh, to_send, again) = (!message.is_begun(), message.to_send(), message.wants_again());
         if fresh {
             self.begin(lane, id);
         }
-        let Some(message) = self.messages.get_mut(&id) else {
-            return 0;
-        };
+        let message = self.messages.get_mut(&id)?;
         let queue = &mut self.lanes[lane];
         let range = message.take_piece(room);
         queue.backlog = queue.backlog + message.to_send() - to_send;
@@ -203,33 +272,32 @@ impl Sender {
             }
         }
         let flow = message.flow;
-        let redundant = self.flows[flow.0 as usize].options.redundant || chance.redundant;
-        if redundant && chance.second && self.copies.len() < MAX_COPIES {
-            self.copies.push_back(Copy { id, range: range.clone(), first: chance.path });
-        }
         self.count(flow, |stats| match again {
             true => stats.bytes_resent += size,
             false => stats.bytes_sent += size,
         });
-        self.put_frame(id, range, draft);
-        (draft.len() - before) as u64
+        Some(range)
     }
 
     fn put_frame(&self, id: u64, range: Range<u64>, draft: &mut Draft<'_>) {
-        let Some((message, header)) = self.header(id) else {
-            return;
-        };
+        if let Some(reliable) = self.encode_piece(id, &range, draft.out) {
+            let (start, end) = (range.start as u32, range.end as u32);
+            draft.contents.push(Content::Message { id, range: start..end, reliable, elsewhere: false });
+        }
+    }
+
+    /// Appends a piece's frame. Returns whether its class is reliable.
+    fn encode_piece(&self, id: u64, range: &Range<u64>, out: &mut Vec<u8>) -> Option<bool> {
+        let (message, header) = self.header(id)?;
         let whole = range.end - range.start == message.size();
-        frame::put(draft.out, if whole { kind::MESSAGE } else { kind::MESSAGE_PIECE }, |out| {
+        frame::put(out, if whole { kind::MESSAGE } else { kind::MESSAGE_PIECE }, |out| {
             header.encode(out);
             if !whole {
                 frame::put_extent(out, message.size(), range.start);
             }
-            out.extend_from_slice(message.bytes(&range));
+            out.extend_from_slice(message.bytes(range));
         });
-        let reliable = header.class.reliable;
-        let (start, end) = (range.start as u32, range.end as u32);
-        draft.contents.push(Content::Message { id, range: start..end, reliable, elsewhere: false });
+        Some(header.class.reliable)
     }
 
     fn header(&self, id: u64) -> Option<(&super::Outgoing, MessageHeader)> {
@@ -300,9 +368,20 @@ impl Sender {
         }
     }
 
-    /// Whether a lane's next message may go on a path that takes nothing at once.
-    pub(super) fn has_reliable(&self, lane: usize) -> bool {
-        let next = self.pick(lane, u64::MAX).and_then(|id| self.messages.get(&id));
-        next.is_some_and(|message| self.flows[message.flow.0 as usize].options.class.reliable)
+    /// Whether a lane's next message goes in a segment of a path: a reliable one, or one for which the path has
+    /// no datagram, as long as it takes what it gets now.
+    pub(super) fn goes_in_segments(&self, lane: usize, takes_now: bool, datagram: u64) -> bool {
+        if takes_now && datagram == 0 {
+            return true;
+        }
+        self.pick(lane, u64::MAX).is_some_and(|id| {
+            let reliable = |m: &super::Outgoing| self.flows[m.flow.0 as usize].options.class.reliable;
+            self.messages.get(&id).is_some_and(reliable) || (takes_now && !self.fits_alone(id, datagram))
+        })
+    }
+
+    /// Whether a lane's next message goes in a datagram.
+    pub(super) fn goes_alone(&self, lane: usize, datagram: u64) -> bool {
+        self.pick(lane, datagram).is_some_and(|id| self.fits_alone(id, datagram))
     }
 }

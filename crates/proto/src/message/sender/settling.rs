@@ -149,6 +149,7 @@ impl Sender {
         let lane = flow.lane;
         flow.queued -= message.cost();
         let queue = &mut self.lanes[lane];
+        queue.in_segments -= usize::from(message.in_segments);
         queue.backlog -= message.to_send();
         match message.number {
             None => drop(queue.fresh.remove(&(message.turn, id))),

@@ -25,8 +25,9 @@ impl Streams {
         stream.map(|stream| stream.level = urgency.level()).is_some()
     }
 
-    /// Opens a stream. `None` if the peer allows no more, or the connection ends.
-    pub(crate) fn open(&mut self) -> Option<StreamId> {
+    /// Opens a stream, on which the peer may write unless it goes `one_way`. `None` if the peer allows no more,
+    /// or the connection ends.
+    pub(crate) fn open(&mut self, one_way: bool) -> Option<StreamId> {
         let Some(index) = (self.door == Door::Open).then(|| self.numbers.open()).flatten() else {
             self.open_blocked = true;
             return None;
@@ -34,6 +35,10 @@ impl Streams {
         let id = StreamId::new(self.side, index);
         let mut stream = self.new_stream();
         stream.announce = true;
+        if one_way {
+            // Said before each of its bytes, until the peer has answered; see `put_one_way`.
+            stream.recv.stop(CloseCode::ONE_WAY);
+        }
         self.map.insert(id, stream);
         if self.peer_window.is_some() {
             self.grant_at_once(id);
@@ -42,9 +47,9 @@ impl Streams {
         Some(id)
     }
 
-    /// The next stream that the peer opened.
-    pub(crate) fn accept(&mut self) -> Option<StreamId> {
-        self.numbers.accept().map(|index| StreamId::new(self.side.peer(), index))
+    /// The next stream that the peer opened, for both ways or for one.
+    pub(crate) fn accept(&mut self, one_way: bool) -> Option<StreamId> {
+        self.arrivals.accept(one_way)
     }
 
     /// Takes as much of `data` as there is room for. Without a path that works (`flowing`) more may wait.
@@ -103,6 +108,9 @@ impl Streams {
         stream.send.reset(code);
         self.memory.change(held, stream.send.held());
         self.marks.reset(id);
+        if stream.goes_one_way() {
+            self.marks.stop(id);
+        }
         // There is nothing left to wait for.
         events.push(Event::Drained(id));
         self.wake_writers(events);

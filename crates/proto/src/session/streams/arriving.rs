@@ -34,7 +34,7 @@ impl Streams {
                 Ok(())
             }
             Frame::MaxStreamData(id, max) => {
-                if self.is_known(id, events)?
+                if self.is_known(id, false, events)?
                     && let Some(stream) = self.map.get_mut(&id)
                 {
                     stream.send.max_data = stream.send.max_data.max(max);
@@ -55,8 +55,8 @@ impl Streams {
     }
 
     /// Makes sure that the peer may name `id`, creating streams that it opens. False if the stream
-    /// is over already.
-    fn is_known(&mut self, id: StreamId, events: &mut Events) -> Result<bool, ProtocolError> {
+    /// is over already. A stream goes `one_way` if the first frame that names it says so.
+    fn is_known(&mut self, id: StreamId, one_way: bool, events: &mut Events) -> Result<bool, ProtocolError> {
         if id.opener() == self.side {
             if !self.numbers.is_opened_here(id.index()) {
                 return Err(ProtocolError::Unexpected("frame for a stream never opened"));
@@ -70,11 +70,14 @@ impl Streams {
                 let new = StreamId::new(self.side.peer(), index);
                 let stream = self.new_stream();
                 self.map.insert(new, stream);
-                events.push(Event::StreamOpened(new));
+                self.arrivals.opened(new);
                 opened = true;
             }
             let raised = opened && self.numbers.raise();
             self.marks.max_streams_if(raised);
+            if self.arrivals.named(id, one_way) {
+                events.push(Event::StreamOpened(id));
+            }
         }
         Ok(self.map.contains_key(&id))
     }
@@ -88,7 +91,7 @@ impl Streams {
         pace: &Pace,
         events: &mut Events,
     ) -> Result<(), ProtocolError> {
-        if !self.is_known(id, events)? {
+        if !self.is_known(id, false, events)? {
             self.counts.duplicate += data.len() as u64;
             return Ok(());
         }
@@ -136,7 +139,7 @@ impl Streams {
         final_size: u64,
         events: &mut Events,
     ) -> Result<(), ProtocolError> {
-        if !self.is_known(id, events)? {
+        if !self.is_known(id, false, events)? {
             return Ok(());
         }
         let Some(stream) = self.map.get_mut(&id) else {
@@ -155,7 +158,7 @@ impl Streams {
     }
 
     fn take_stop(&mut self, id: StreamId, code: CloseCode, events: &mut Events) -> Result<(), ProtocolError> {
-        if !self.is_known(id, events)? {
+        if !self.is_known(id, code == CloseCode::ONE_WAY, events)? {
             return Ok(());
         }
         if let Some(stream) = self.map.get_mut(&id)

@@ -5,10 +5,12 @@ use std::ops::Range;
 use super::{Door, Streams};
 use crate::content::Content;
 use crate::draft::{Draft, MIN_PIECE};
+use crate::error::CloseCode;
 use crate::event::Events;
-use crate::frame::{self, kind};
+use crate::frame::{self, Frame, kind};
 use crate::ids::StreamId;
 use crate::message::turns::Levels;
+use crate::stream::Stream;
 use crate::varint;
 
 /// Streams that are looked at to tell how much waits.
@@ -77,8 +79,13 @@ impl Streams {
             && let Some(id) = self.queue.pop(level)
         {
             let most = (limit - draft.len()).max(MIN_PIECE);
+            let before = draft.len();
+            let one_way = self.put_one_way(id, draft);
             let piece = self.put_piece(id, draft.room().min(most + PIECE_HEADER), draft.out);
             let sent = piece.is_some();
+            if one_way && !sent {
+                draft.take_back(before);
+            }
             if sent {
                 self.wake_writer(id, events);
             }
@@ -92,6 +99,16 @@ impl Streams {
             };
         }
         any
+    }
+
+    /// Puts in that a stream goes one way, if it does and the peer may not know it: whichever frame names the
+    /// stream first, this stands before it. False if not.
+    fn put_one_way(&self, id: StreamId, draft: &mut Draft<'_>) -> bool {
+        let says = self.map.get(&id).is_some_and(Stream::goes_one_way);
+        if says {
+            draft.put(&Frame::Stop(id, CloseCode::ONE_WAY), Some(Content::Stop(id)));
+        }
+        says
     }
 
     fn put_piece(&mut self, id: StreamId, room: usize, out: &mut Vec<u8>) -> Option<Content> {
@@ -128,6 +145,7 @@ impl Streams {
 
     /// Puts in a piece that is under way on another path too.
     pub(crate) fn put_again(&mut self, piece: &Overtakable, draft: &mut Draft<'_>) {
+        self.put_one_way(piece.id, draft);
         let Some(stream) = self.map.get(&piece.id) else {
             return;
         };

@@ -44,7 +44,9 @@ impl Marks {
 
     /// Has everything said about a stream.
     pub(super) fn about(&mut self, id: StreamId, is_reset: bool, is_stopped: bool) {
-        self.max_stream_data(id);
+        if !is_stopped {
+            self.max_stream_data(id);
+        }
         if is_reset {
             self.reset(id);
         }
@@ -94,6 +96,14 @@ impl Streams {
     /// Puts in what is to be told about single streams.
     pub(crate) fn put_control(&mut self, draft: &mut Draft<'_>) {
         let has_room = |d: &Draft<'_>| d.room() >= SMALL_FRAME && d.len() < CONTROL_ROOM;
+        // First of all, because one may say what kind of stream it is.
+        while has_room(draft)
+            && let Some(id) = self.marks.stops.pop_first()
+        {
+            if let Some(code) = self.map.get(&id).and_then(|s| s.recv.stop) {
+                draft.put(&Frame::Stop(id, code), Some(Content::Stop(id)));
+            }
+        }
         while has_room(draft)
             && let Some(id) = self.marks.max_stream_data.pop_first()
         {
@@ -110,13 +120,6 @@ impl Streams {
             {
                 let frame = Frame::Reset { id, code, final_size: stream.send.next() };
                 draft.put(&frame, Some(Content::Reset(id)));
-            }
-        }
-        while has_room(draft)
-            && let Some(id) = self.marks.stops.pop_first()
-        {
-            if let Some(code) = self.map.get(&id).and_then(|s| s.recv.stop) {
-                draft.put(&Frame::Stop(id, code), Some(Content::Stop(id)));
             }
         }
     }

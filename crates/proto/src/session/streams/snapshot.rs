@@ -1,5 +1,6 @@
 //! All streams, written down.
 
+use super::arrivals::Arrivals;
 use super::{Counts, Limits, Streams};
 use crate::error::DecodeError;
 use crate::event::{Event, Events};
@@ -15,6 +16,7 @@ use crate::varint::Reader;
 impl Streams {
     pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
         self.numbers.write_down(out);
+        self.arrivals.write_down(out);
         self.credit.write_down(out);
         let Counts { sent, resent, received, duplicate } = self.counts;
         snapshot::numbers(out, [sent, resent, received, duplicate]);
@@ -37,13 +39,13 @@ impl Streams {
         events: &mut Events,
     ) -> Result<Self, DecodeError> {
         let numbers = StreamNumbers::read_back(reader)?;
+        let arrivals = Arrivals::read_back(reader, side)?;
         let credit = Credit::read_back(reader)?;
         let [sent, resent, received, duplicate] = snapshot::read_numbers(reader)?;
         let pool = limits.pool.clone();
-        for index in numbers.waiting() {
-            events.push(Event::StreamOpened(StreamId::new(side.peer(), index)));
-        }
+        arrivals.iter().for_each(|id| events.push(Event::StreamOpened(id)));
         let mut this = Self::new(side, limits, numbers, credit, memory);
+        this.arrivals = arrivals;
         this.peer_window = peer_params.map(|params| params.max_stream_data);
         this.counts = Counts { sent, resent, received, duplicate };
         for _ in 0..reader.varint()? {

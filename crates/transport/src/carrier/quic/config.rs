@@ -14,6 +14,7 @@ use sha2::Sha256;
 use whimbrel_base::SecretKey;
 
 use super::congestion::{Factory, Observed};
+use super::datagrams::{RECEIVE_BUFFER, SEND_BUFFER};
 use super::window::FIRST_WINDOW;
 use crate::tls::{ArrivingSessions, ServerTls, TlsError, TlsIdentity};
 
@@ -122,9 +123,10 @@ impl QuicConfig {
         let idle = (self.keepalive * KEEPALIVES_TO_LIVE).clamp(SHORTEST_IDLE, LONGEST_IDLE);
         let mut transport = TransportConfig::default();
         transport.max_concurrent_bidi_streams(1u32.into());
-        // Nobody reads other streams, or datagrams.
+        // Nobody reads other streams.
         transport.max_concurrent_uni_streams(0u32.into());
-        transport.datagram_receive_buffer_size(None);
+        transport.datagram_receive_buffer_size(Some(RECEIVE_BUFFER));
+        transport.datagram_send_buffer_size(SEND_BUFFER);
         transport.stream_receive_window(STREAM_WINDOW.into());
         transport.receive_window(FIRST_WINDOW.into());
         transport.max_idle_timeout(IdleTimeout::try_from(idle).ok());

@@ -1,0 +1,282 @@
+//! Unreliable messages in datagrams of their carriers, in simulated time.
+#![allow(clippy::unwrap_used)]
+
+mod simulation;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use simulation::{Air, Cut, Options, Sim, ms, secs};
+use whimbrel_proto::fuzzing::frame::{Frame, MessageHeader};
+use whimbrel_proto::fuzzing::varint;
+use whimbrel_proto::{
+    Class, Config, Event, FlowId, FlowOptions, HandoverMode, MESSAGE_WINDOW, MessageId, Outcome, PathId,
+    PathState, RateLimit, SendOptions, Side, Urgency,
+};
+
+const PATH: PathId = PathId(0);
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.params.messages = MESSAGE_WINDOW;
+    config
+}
+
+fn world(loss: u64, jitter: Duration) -> Sim {
+    let datagrams = Some(Air { room: 1200, loss, jitter });
+    Sim::established(Options { client: config(), server: config(), datagrams, ..Options::default() })
+}
+
+fn flow(sim: &mut Sim, class: Class) -> FlowId {
+    sim.client.open_flow(FlowOptions::new(class)).unwrap()
+}
+
+fn send(sim: &mut Sim, flow: FlowId, data: impl Into<Vec<u8>>) -> MessageId {
+    let now = sim.now;
+    sim.client.send_message(now, flow, data.into(), SendOptions::default()).unwrap()
+}
+
+fn received(sim: &mut Sim) -> Vec<Vec<u8>> {
+    std::iter::from_fn(|| sim.server().recv_message()).map(|message| message.data).collect()
+}
+
+fn outcomes(sim: &Sim) -> BTreeMap<MessageId, Outcome> {
+    let told = |event: &Event| match event {
+        Event::MessageDone(id, outcome) => Some((*id, *outcome)),
+        _ => None,
+    };
+    sim.client_events.iter().filter_map(told).collect()
+}
+
+/// Nothing is left of what was sent, and all credit was given back.
+fn assert_clean(sim: &mut Sim) {
+    for side in [Side::Client, Side::Server] {
+        let connection = sim.connection(side).unwrap();
+        assert_eq!((connection.footprint().messages, connection.buffered()), (0, 0), "{side:?}");
+    }
+    let (sent, returned) = (sim.client.message_credit().0, sim.server().message_credit().1);
+    assert_eq!(sent, returned, "credit");
+}
+
+#[test]
+fn a_lost_datagram_holds_nothing_up_and_each_message_has_its_outcome() {
+    let mut sim = world(100, Duration::ZERO);
+    let flow = flow(&mut sim, Class::UNRELIABLE);
+    let mut sent = BTreeMap::new();
+    let (mut late, mut came) = (Vec::new(), 0);
+    let mut at: Vec<Instant> = Vec::new();
+    for number in 0..2000_u32 {
+        let id = send(&mut sim, flow, number.to_be_bytes().repeat(250));
+        sent.insert(number, id);
+        at.push(sim.now);
+        let until = sim.now + ms(16);
+        while sim.now < until {
+            sim.advance(ms(1));
+            for data in received(&mut sim) {
+                let number = u32::from_be_bytes(data[..4].try_into().unwrap());
+                late.push(sim.now - at[number as usize]);
+                came += 1;
+            }
+        }
+    }
+    // The carrier itself is held up: what is told waits, what is sent does not.
+    sim.advance(secs(2));
+    came += received(&mut sim).len();
+    late.sort();
+    assert!(late[late.len() * 99 / 100] <= sim.options.delay + ms(1), "{:?}", late.last());
+    let outcomes = outcomes(&sim);
+    let delivered = outcomes.values().filter(|outcome| **outcome == Outcome::Delivered).count();
+    assert_eq!((outcomes.len(), delivered), (2000, came), "what is called lost did not arrive");
+    assert!((1700..1900).contains(&came), "a tenth was lost: {came}");
+    assert_eq!(sim.client.message_stats().bytes_resent, 0);
+    assert_clean(&mut sim);
+}
+
+#[test]
+fn datagrams_that_overtake_each_other_leave_only_newer_ones_where_order_was_promised() {
+    let mut sim = world(50, ms(80));
+    let ordered = flow(&mut sim, Class::UNRELIABLE_SEQUENCED);
+    let loose = flow(&mut sim, Class::UNRELIABLE);
+    for number in 0..1000_u32 {
+        send(&mut sim, ordered, number.to_be_bytes());
+        send(&mut sim, loose, number.to_be_bytes());
+        sim.advance(ms(5));
+    }
+    sim.advance(secs(2));
+    let mut came = [Vec::new(), Vec::new()];
+    while let Some(message) = sim.server().recv_message() {
+        let number = u32::from_be_bytes(message.data[..].try_into().unwrap());
+        came[usize::from(message.flow == loose)].push(number);
+    }
+    assert!(came[0].is_sorted(), "never older than the last");
+    assert!(!came[1].is_sorted() && came[1].len() > came[0].len() + 100, "all that arrive");
+    let mut all = came[1].clone();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), came[1].len(), "none twice");
+    assert_clean(&mut sim);
+}
+
+#[test]
+fn only_unreliable_messages_that_fit_go_in_datagrams() {
+    let mut sim = world(1000, Duration::ZERO);
+    let redundant = FlowOptions { redundant: true, ..FlowOptions::new(Class::UNRELIABLE) };
+    let redundant = sim.client.open_flow(redundant).unwrap();
+    let (loose, reliable) = (flow(&mut sim, Class::UNRELIABLE), flow(&mut sim, Class::RELIABLE));
+    for (flow, size) in [(reliable, 10), (redundant, 20), (loose, 1190), (loose, 30)] {
+        send(&mut sim, flow, vec![1; size]);
+    }
+    sim.advance(secs(3));
+    let mut sizes: Vec<usize> = received(&mut sim).iter().map(Vec::len).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [10, 20, 1190], "no datagram arrives");
+    assert_clean(&mut sim);
+}
+
+#[test]
+fn a_peer_that_did_not_offer_it_gets_none() {
+    for old in [Side::Client, Side::Server] {
+        let mut options = Options { client: config(), server: config(), ..Options::default() };
+        options.datagrams = Some(Air { room: 1200, loss: 1000, jitter: Duration::ZERO });
+        let config = if old == Side::Client { &mut options.client } else { &mut options.server };
+        config.params.datagrams = false;
+        let mut sim = Sim::established(options);
+        let flow = flow(&mut sim, Class::UNRELIABLE);
+        send(&mut sim, flow, "in a segment");
+        sim.advance(ms(100));
+        assert_eq!(received(&mut sim), [b"in a segment"], "{old:?}");
+    }
+}
+
+/// All that a path carries is datagrams: its failure is noticed all the same, and what was in them is lost.
+#[test]
+fn a_path_that_dies_under_datagrams_is_noticed_and_what_was_on_it_is_lost() {
+    let mut sim = world(0, Duration::ZERO);
+    sim.options.redial = true;
+    let flow = flow(&mut sim, Class::UNRELIABLE);
+    for _ in 0..50 {
+        send(&mut sim, flow, "alive");
+        sim.advance(ms(16));
+    }
+    sim.cut(0, Cut::Silent);
+    let begin = sim.now;
+    let mut last = None;
+    while !sim.client_events.contains(&Event::PathSuspect(PATH)) {
+        assert!(sim.now < begin + secs(1), "{}", sim.report());
+        last = Some(send(&mut sim, flow, "into nothing"));
+        sim.advance(ms(16));
+    }
+    sim.advance(secs(1));
+    assert_eq!(outcomes(&sim)[&last.unwrap()], Outcome::Lost);
+    let again = send(&mut sim, flow, "on a new path");
+    sim.advance(secs(1));
+    assert_eq!(outcomes(&sim)[&again], Outcome::Delivered);
+    assert!(received(&mut sim).contains(&b"on a new path".to_vec()));
+    sim.heal();
+    sim.cut(0, Cut::Both);
+    sim.advance(secs(5));
+    assert_clean(&mut sim);
+}
+
+#[test]
+fn datagrams_share_with_streams_by_urgency_and_keep_to_limits() {
+    let mut sim = Sim::over(
+        Options {
+            client: Config { handover: HandoverMode::Single, ..config() },
+            server: config(),
+            datagrams: Some(Air { room: 1200, loss: 0, jitter: Duration::ZERO }),
+            ..Options::default()
+        },
+        &[simulation::tcp::Link::new(20, 30)],
+    );
+    let now = sim.now;
+    sim.client.set_rate_limit(now, RateLimit::new(500_000));
+    let options = FlowOptions { urgency: Urgency::LAST, ..FlowOptions::new(Class::UNRELIABLE) };
+    let flood = sim.client.open_flow(options).unwrap();
+    let stream = sim.open(Side::Client).unwrap();
+    let (end, mut streamed, mut flooded) = (sim.now + secs(10), 0, 0);
+    while sim.now < end {
+        let now = sim.now;
+        sim.write(Side::Client, stream, 1 << 20);
+        while sim.client.send_message(now, flood, vec![0; 1000], SendOptions::default()).is_ok() {}
+        sim.advance(ms(20));
+        streamed += sim.read_all(Side::Server);
+        flooded += received(&mut sim).len() as u64 * 1000;
+    }
+    let all = streamed + flooded;
+    assert!(all.abs_diff(5_000_000) < 150_000, "{streamed} + {flooded}");
+    assert!(flooded * 50 >= all && flooded * 20 < all, "the least urgent has 2 %: {flooded} of {all}");
+}
+
+/// A datagram as a peer could make it.
+fn datagram(number: u64, class: Class, of: u64, size: usize) -> Vec<u8> {
+    let header = MessageHeader { flow: 0, number: of, class, tag: None, place: None };
+    let mut bytes = Vec::new();
+    varint::write(&mut bytes, number);
+    let data = vec![7; size];
+    Frame::Message { header, size: size as u64, offset: 0, data: &data }.encode(&mut bytes);
+    bytes
+}
+
+#[test]
+fn what_a_hostile_peer_puts_into_datagrams_is_bounded_by_credit_or_ends_the_connection() {
+    let small = || {
+        let mut sim = world(0, Duration::ZERO);
+        sim.options.client.params.messages = 0;
+        sim
+    };
+    // Again and again the same, and numbers without end: nothing is kept beyond the credit.
+    let mut sim = small();
+    let now = sim.now;
+    for number in 0..1000 {
+        let bytes = datagram(number * 3, Class::UNRELIABLE, number / 2, 1000);
+        sim.server().handle_datagram(now, PATH, &bytes).unwrap();
+    }
+    assert_eq!(sim.server().footprint().messages, 500);
+    let mut error = None;
+    for number in 1000..100_000 {
+        error = sim
+            .server()
+            .handle_datagram(now, PATH, &datagram(number * 3, Class::UNRELIABLE, number, 1000))
+            .err();
+        if error.is_some() {
+            break;
+        }
+    }
+    assert!(error.is_some() && sim.server().buffered() <= MESSAGE_WINDOW);
+    // What may not be in one.
+    let mut piece = Vec::new();
+    varint::write(&mut piece, 0);
+    let header = MessageHeader { flow: 0, number: 0, class: Class::UNRELIABLE, tag: None, place: None };
+    Frame::Message { header, size: 9, offset: 0, data: b"x" }.encode(&mut piece);
+    let mut two = datagram(0, Class::UNRELIABLE, 0, 1);
+    Frame::Ping.encode(&mut two);
+    let mut ping = vec![0];
+    Frame::Ping.encode(&mut ping);
+    let cases = [datagram(0, Class::RELIABLE, 0, 1), piece, two, ping, vec![], vec![0], vec![0x40]];
+    for bytes in cases {
+        let mut sim = small();
+        let now = sim.now;
+        assert!(sim.server().handle_datagram(now, PATH, &bytes).is_err(), "{bytes:?}");
+        assert!(sim.server().is_closed());
+    }
+    // What was never sent cannot have come.
+    let mut sim = small();
+    let (now, mut segment) = (sim.now, Vec::new());
+    Frame::Datagrams { path: PATH, came: vec![0..1, 3..4] }.encode(&mut segment);
+    assert!(sim.client.handle_segment(now, PATH, &segment).is_err());
+}
+
+#[test]
+fn what_carries_nothing_but_datagrams_stays_an_active_path() {
+    let mut sim = world(0, ms(5));
+    let flow = flow(&mut sim, Class::UNRELIABLE);
+    for _ in 0..2000 {
+        send(&mut sim, flow, "x");
+        sim.advance(ms(10));
+    }
+    sim.advance(ms(100));
+    assert_eq!(received(&mut sim).len(), 2000);
+    assert!(!sim.client_events.iter().chain(&sim.server_events).any(|e| matches!(e, Event::PathSuspect(_))));
+    assert_eq!(sim.path(Side::Client, PATH).unwrap().state, PathState::Active);
+}
