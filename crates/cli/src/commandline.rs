@@ -25,9 +25,7 @@ Examples:
   At home, once:       whimbrel names serve --allow @example.org
   At home:             whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID
   On the laptop:       whimbrel ssh ada@ssh.home.ada@example.org
-  See it move:         whimbrel demo
-
-`whimbrel help config` explains the configuration file.";
+  See it move:         whimbrel demo";
 
 /// Connections that survive every move.
 ///
@@ -62,10 +60,12 @@ pub(crate) enum Command {
     Pipe(commands::pipe::Pipe),
     Send(commands::send::Send),
     Receive(commands::receive::Receive),
+    Chat(commands::chat::Chat),
     Ssh(commands::ssh::Ssh),
     Setup(commands::setup::Setup),
     Status(commands::status::Status),
     Paths(commands::paths::Paths),
+    Limit(commands::limit::Limit),
     Doctor(commands::doctor::Doctor),
     Demo(commands::demo::Demo),
     Help(commands::help::Help),

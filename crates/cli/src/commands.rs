@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod chat;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod expose;
@@ -7,6 +8,7 @@ pub(crate) mod forward;
 pub(crate) mod help;
 pub(crate) mod id;
 pub(crate) mod invite;
+pub(crate) mod limit;
 pub(crate) mod names;
 pub(crate) mod paths;
 pub(crate) mod pipe;

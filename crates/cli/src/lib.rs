@@ -20,13 +20,17 @@
 //! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
 //! local              where `forward` listens
 //! sockets, files     local sockets, counted; how many files may be open
+//! chat               two people talk in their terminals
 //! transfer           files that arrive whole
 //! multipath          flags about several networks; changing how a running command uses them
-//! status             what the commands of this user are doing
+//! status             what the commands of this user are doing, asked and followed
+//! limits             what this process may send, set from outside
+//! plain              text of others, fit for a terminal
 //! demo               the parts of `whimbrel demo`
 //! ```
 
 mod access;
+mod chat;
 mod commandline;
 mod commands;
 mod demo;
@@ -36,6 +40,7 @@ mod failure;
 mod files;
 mod identity;
 mod lasting;
+mod limits;
 mod local;
 mod logging;
 mod manager;
@@ -47,6 +52,7 @@ mod options;
 mod output;
 mod pages;
 mod places;
+mod plain;
 mod progress;
 mod readers;
 mod reload;
@@ -77,6 +83,11 @@ pub mod fuzzing {
     /// Decodes bytes as the messages and the chunks of a transfer.
     pub fn transfer(bytes: &[u8]) {
         crate::transfer::decode_anything(bytes);
+    }
+
+    /// Decodes bytes as what is said in a chat.
+    pub fn chat(bytes: &[u8]) {
+        crate::chat::decode_anything(bytes);
     }
 
     /// Decodes bytes as what is asked of a running command and as its answer, and shows that.
@@ -129,10 +140,12 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Pipe(args) => commands::pipe::run(globals, args).await,
         Command::Send(args) => commands::send::run(globals, args).await,
         Command::Receive(args) => commands::receive::run(globals, args).await,
+        Command::Chat(args) => commands::chat::run(globals, args).await,
         Command::Ssh(args) => commands::ssh::run(globals, args),
         Command::Setup(args) => commands::setup::run(globals, args),
         Command::Status(args) => commands::status::run(globals, args).await,
         Command::Paths(args) => commands::paths::run(globals, args).await,
+        Command::Limit(args) => commands::limit::run(globals, args).await,
         Command::Doctor(args) => commands::doctor::run(globals, args).await,
         Command::Demo(args) => commands::demo::run(globals, args).await,
         Command::Help(args) => commands::help::run(args, Cli::command()),

@@ -7,6 +7,7 @@ use whimbrel_names::{Code, Introduced, Role, introduce};
 
 use crate::network::Network;
 use crate::output;
+use crate::plain::plain;
 
 /// What the two are to do with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub(crate) enum Purpose {
     Users,
     /// The opener gives the joiner a device's name.
     Device,
+    /// The two chat; the opener calls the joiner.
+    Chat,
 }
 
 /// What one says to the other, after the introduction.
@@ -82,7 +85,7 @@ impl Acquaintance {
     pub(crate) async fn hear(&mut self) -> Result<Message> {
         let bytes = self.introduced.recv().await?;
         match postcard::from_bytes(&bytes) {
-            Ok(Message::Refuse(reason)) => bail!("the other side refuses: {}", printable(&reason)),
+            Ok(Message::Refuse(reason)) => bail!("the other side refuses: {}", plain(&reason, 200)),
             Ok(message) => Ok(message),
             Err(_) => {
                 bail!("the other side says what this program does not understand; update the older one")
@@ -98,6 +101,7 @@ impl Acquaintance {
         if !wanted.contains(&purpose) {
             let hint = match purpose {
                 Purpose::File => "it is for a file: use it with `whimbrel receive CODE`",
+                Purpose::Chat => "it is for a chat: use it with `whimbrel chat CODE`",
                 Purpose::Users | Purpose::Device => "it is an invitation: use it with `whimbrel join CODE`",
             };
             self.refuse(hint).await;
@@ -124,11 +128,6 @@ pub(crate) struct Greeting {
     pub(crate) purpose: Purpose,
     pub(crate) user: Option<Name>,
     pub(crate) ticket: Option<Ticket>,
-}
-
-/// Text of another machine, fit for this one's terminal.
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(200).collect()
 }
 
 /// Prints a code, and says what to do with it.

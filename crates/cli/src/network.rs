@@ -1,6 +1,7 @@
 //! An endpoint as the flags ask for it, and its end.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
@@ -13,7 +14,7 @@ use crate::devices::Devices;
 use crate::dns::Dns;
 use crate::failure::Failure;
 use crate::options::Globals;
-use crate::{identity, output, places};
+use crate::{identity, limits, output, places};
 
 /// How long connections may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_millis(1500);
@@ -28,6 +29,8 @@ pub(crate) struct Network {
     pub(crate) known: KnownPeers,
     /// Moves the endpoint by hand, with `--address`.
     pub(crate) manual: Option<ManualMonitor>,
+    /// Limits of what is sent.
+    pub(crate) limits: Option<PathBuf>,
     pub(crate) key: SecretKey,
     /// Whom the user gave names to, if the key is the user's.
     pub(crate) devices: Option<Devices>,
@@ -65,8 +68,12 @@ impl Network {
     /// Binds. The name service is asked when it is first needed.
     pub(crate) async fn start(globals: &Globals, key: SecretKey, wish: Wish) -> Result<Self> {
         let carriers = globals.carrier.unwrap_or(wish.config.carriers);
-        // The log says once that a peer is out of reach: no need to wake up for it again and again.
-        let timeouts = Timeouts { unreachable_every: OUTAGE_NEWS, ..wish.config.timeouts };
+        // The log says once that a peer is out of reach: no need to wake up for it again and again, unless the
+        // command wants to.
+        let mut timeouts = wish.config.timeouts;
+        if timeouts.unreachable_every == Timeouts::default().unreachable_every {
+            timeouts.unreachable_every = OUTAGE_NEWS;
+        }
         let mut builder = Endpoint::builder()
             .identity(key.clone())
             .port(globals.port.unwrap_or(wish.port))
@@ -76,6 +83,10 @@ impl Network {
         }
         if let Some(sockets) = wish.sockets {
             builder = builder.sockets(sockets);
+        }
+        if let Some(file) = &globals.limits {
+            // A mistake is told before anything is begun.
+            limits::check(file)?;
         }
         let manual =
             (!globals.address.is_empty()).then(|| ManualMonitor::new(globals.address.iter().copied()));
@@ -97,6 +108,7 @@ impl Network {
             service: globals.names.clone(),
             known,
             manual,
+            limits: globals.limits.clone(),
             key,
             devices: None,
             quiet: globals.quiet,

@@ -51,6 +51,9 @@ pub(crate) struct Globals {
     /// Dial with auto, tcp, quic or mptcp; auto is TCP and QUIC, whichever gets through first
     #[arg(long, global = true, value_name = "CARRIER", help_heading = GLOBAL)]
     pub(crate) carrier: Option<Carriers>,
+    /// File with limits of what is sent, read again when it changes; see `whimbrel limit`
+    #[arg(long, global = true, value_name = "FILE", help_heading = GLOBAL)]
+    pub(crate) limits: Option<PathBuf>,
     /// Say more: -v what happens to connections, -vv everything. RUST_LOG has the last word
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL)]
     pub(crate) verbose: u8,

@@ -101,9 +101,19 @@ impl Play {
     /// Starts an example that goes on until it is stopped, and returns the line that has this in it.
     #[track_caller]
     fn start(&mut self, host: &str, example: &str, says: &str) -> String {
+        self.start_as(host, example, &self.script(example), says)
+    }
+
+    /// The same for one that ends with its input: somebody sits there and types nothing.
+    #[track_caller]
+    fn start_chat(&mut self, host: &str, example: &str, says: &str) -> String {
+        self.start_as(host, example, &format!("sleep 30 | {}", self.script(example)), says)
+    }
+
+    #[track_caller]
+    fn start_as(&mut self, host: &str, example: &str, script: &str, says: &str) -> String {
         self.seen.insert(example.to_owned());
-        let script = self.script(example);
-        let running = self.stage.start(host, &script);
+        let running = self.stage.start(host, script);
         let mut said = Vec::new();
         let end = Instant::now() + LIMIT;
         loop {
@@ -130,6 +140,11 @@ impl Play {
     /// Stops what is running on all machines but for these.
     fn stop_all_but(&mut self, stay: &[&str]) {
         self.running.retain(|(example, _)| stay.contains(&example.as_str()));
+    }
+
+    /// Ends all chats.
+    fn stop_chats(&mut self) {
+        self.running.retain(|(example, _)| !example.contains("whimbrel chat"));
     }
 
     /// What is not run here, and where it is.
@@ -165,6 +180,7 @@ fn every_example_of_help_and_readme_works() {
     tunnels(&mut play, serve);
     play.stop_all_but(&[serve]);
     files(&mut play);
+    chats(&mut play);
     introductions(&mut play);
     play.stop_all_but(&[]);
     services(&mut play);
@@ -273,6 +289,12 @@ fn tunnels(play: &mut Play, serve: &str) {
     let path = connections.iter().find(|one| one["name"] == "web.home.ada@example.org").unwrap();
     play.word("4711", report[0]["pid"].to_string());
     play.word("1=backup", format!("{}=backup", path["paths"][0]["id"]));
+    play.start("laptop", "whimbrel status --watch", "forward web.home.ada");
+    play.start("laptop", "whimbrel status --events --json --interval 5s", "\"running\"");
+    play.run("laptop", "whimbrel limit", "has no limits");
+    play.run("laptop", "whimbrel limit forward --rate 2Mbit", "limited to 2 Mbit/s");
+    play.run("laptop", "whimbrel limit 4711 --urgency 7 --rate 500kbit", "500 kbit/s of urgency 7");
+    play.run("laptop", "whimbrel limit forward --rate off", "of urgency 7");
     play.run("laptop", "whimbrel paths", "wlan0");
     play.run("laptop", "whimbrel paths --mode backup", "mode backup");
     play.run("laptop", "whimbrel paths 4711 --path 1=backup --scheduler min-rtt", "");
@@ -305,6 +327,21 @@ fn files(play: &mut Play) {
     let ticket = play.start("laptop", once, "whimbrel:");
     play.also("home", &format!("whimbrel send photos/one --to {ticket}"), "has arrived");
     play.finish(once);
+}
+
+fn chats(play: &mut Play) {
+    let made = "whimbrel chat --code";
+    let code = play.start_chat("home", made, "-");
+    play.word("harvest-otter-violin", word(&code, ""));
+    let joining = play.script("whimbrel chat harvest-otter-violin < /dev/null");
+    play.also("laptop", &joining, "");
+    play.finish(made);
+    // Ada was pinned above.
+    let waits = "whimbrel chat --as chat.laptop.bob@example.org --allow ada@example.org";
+    play.start_chat("laptop", waits, "waiting for somebody");
+    play.run("home", "echo hello | whimbrel chat chat.laptop.bob@example.org --json", "\"delivered\"");
+    play.start_chat("home", "whimbrel chat chat.laptop.bob@example.org", "is here");
+    play.stop_chats();
 }
 
 fn introductions(play: &mut Play) {

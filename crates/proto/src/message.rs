@@ -7,6 +7,7 @@
 //! settled by SKIP, which gives its credit back.
 
 pub(crate) mod credit;
+pub(crate) mod delays;
 pub(crate) mod order;
 pub(crate) mod outgoing;
 pub(crate) mod partial;
@@ -18,6 +19,7 @@ pub(crate) mod turns;
 
 use std::time::Duration;
 
+pub use self::delays::Delays;
 use crate::error::CloseCode;
 
 /// Largest message, in bytes.
@@ -246,13 +248,20 @@ pub struct Refused {
     pub data: Vec<u8>,
 }
 
-/// What became of a connection's messages, all 64-bit.
+/// What became of a connection's messages, or of a flow's, all 64-bit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MessageStats {
+    /// Messages that were taken and have no end yet: they wait to be sent, or to be acknowledged.
+    pub queued: u64,
+    /// Bytes of these that are held.
+    pub bytes_queued: u64,
     /// Messages of which a part was sent.
     pub sent: u64,
     /// Bytes of messages that were sent for the first time.
     pub bytes_sent: u64,
+    /// Times that a reliable message, or a part of it, had to be sent again because its path was lost or fell
+    /// silent.
+    pub retransmitted: u64,
     /// Bytes of messages that were sent again, or on a second path.
     pub bytes_resent: u64,
     /// Messages that the peer has.
@@ -271,6 +280,23 @@ pub struct MessageStats {
     pub discarded: u64,
     /// Pieces that arrived although they were there already.
     pub duplicates: u64,
+}
+
+/// What became of the messages of one of this side's flows. Counts go on when a closed flow's number is used
+/// again, and begin anew in a connection that was restored from a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlowStats {
+    /// Its number.
+    pub id: FlowId,
+    /// It was not closed.
+    pub open: bool,
+    /// Its options, as it was opened last.
+    pub options: FlowOptions,
+    /// What became of its messages. Counts of messages that arrived are 0: a flow has one direction.
+    pub messages: MessageStats,
+    /// How long those that were delivered took.
+    pub delays: Delays,
 }
 
 /// What a message of `size` bytes costs in credit.

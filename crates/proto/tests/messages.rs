@@ -315,6 +315,40 @@ fn a_reliable_message_is_sent_again_no_more_often_than_it_may() {
 }
 
 #[test]
+fn each_flow_counts_what_became_of_its_messages_and_how_long_they_took() {
+    let mut sim = world();
+    let (orders, state) = (flow(&mut sim, Class::RELIABLE_SEQUENCED), flow(&mut sim, Class::RELIABLE));
+    for _ in 0..10 {
+        send(&mut sim, orders, "order");
+    }
+    sim.advance(secs(1));
+    let quick = sim.client.message_delays().percentile(99.0).unwrap();
+    send(&mut sim, orders, "again");
+    let waiting = sim.client.flow_stats();
+    assert_eq!((waiting[0].messages.queued, waiting[1].messages.queued), (1, 0));
+    assert_eq!((sim.client.message_stats().queued, sim.client.message_stats().bytes_queued), (1, 5));
+    sim.pump();
+    sim.cut_all(Cut::Both);
+    sim.advance(ms(20));
+    send_with(&mut sim, state, "old", SendOptions { lifetime: Some(ms(1)), ..SendOptions::default() });
+    sim.advance(ms(2));
+    let now = sim.now;
+    send_with(&mut sim, state, "state", tagged(1));
+    sim.client.replace_messages(now, &[], state, b"newer".to_vec(), tagged(1)).unwrap();
+    sim.dial();
+    sim.advance(secs(2));
+    let all = sim.client.flow_stats();
+    let (orders, state) = (all[0].messages, all[1].messages);
+    assert_eq!((orders.delivered, orders.retransmitted, orders.expired, orders.replaced), (11, 1, 0, 0));
+    assert_eq!((state.delivered, state.retransmitted, state.expired, state.replaced), (1, 0, 1, 1));
+    assert_eq!((all[0].delays.count(), all[1].delays.count()), (11, 1));
+    assert!(all[0].delays.longest() > quick + ms(1), "the one that went again took longer: {all:?}");
+    let sum = sim.client.message_stats();
+    assert_eq!((sum.delivered, sum.retransmitted, sum.expired, sum.replaced), (12, 1, 1, 1));
+    assert_eq!((sum.queued, sum.bytes_queued), (0, 0));
+}
+
+#[test]
 fn after_a_long_outage_the_newest_update_arrives_first_and_hardly_anything_stale_is_sent() {
     let mut sim = world();
     let flow = flow(&mut sim, Class::RELIABLE_SEQUENCED);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_base::{ConnectionId, EndpointId, Name, random_bytes};
 use whimbrel_proto::{
-    CloseCode, Connection as Engine, FirstFlight, JoinError, Open, PathId, PathState, segment,
+    CloseCode, Connection as Engine, FirstFlight, JoinError, Open, PathId, PathState, Side, segment,
 };
 
 pub(crate) use quic::accept_quic;
@@ -24,6 +24,7 @@ use crate::endpoint_core::EndpointCore;
 use crate::incoming::Caller;
 use crate::path_io::PathIo;
 use crate::registry::Added;
+use crate::report::EndpointEvent;
 use crate::shared::Shared;
 use crate::tls::ArrivingSessions;
 
@@ -117,7 +118,12 @@ async fn dispatch<A: Arrival>(
         _ => return Err(refused(arrival, CloseCode::PROTOCOL, "no first segment")),
     };
     match first {
-        Ok(FirstFlight::Open(open)) => open_connection(endpoint, arrival, &open, peer).await,
+        Ok(FirstFlight::Open(open)) => {
+            let opened = open_connection(endpoint, arrival, &open, peer).await;
+            opened.inspect_err(|refused| {
+                endpoint.bulletin.post(|| refusal_of(peer, &open, refused));
+            })
+        }
         Ok(FirstFlight::Join(join)) => {
             let join_it = |engine: &mut Engine| engine.join(Instant::now(), &join);
             join_connection(endpoint, arrival, join.connection, join.path, peer, join_it)
@@ -131,6 +137,14 @@ async fn dispatch<A: Arrival>(
             Err(refused(arrival, CloseCode::VERSION, "malformed first flight, or another version"))
         }
     }
+}
+
+/// What this endpoint's listeners hear of a peer that was told no.
+fn refusal_of<A>(peer: EndpointId, open: &Open, refused: &Refused<A>) -> EndpointEvent {
+    let (_, code, reason) = &**refused;
+    let name = open.params.target.as_deref().and_then(|name| name.parse().ok());
+    let reason = if reason.is_empty() { code.to_string() } else { format!("{code}: {reason}") };
+    EndpointEvent::Failed { peer: Some(peer), name, side: Side::Server, reason }
 }
 
 fn join_connection<A: Arrival>(
@@ -204,6 +218,7 @@ async fn open_connection<A: Arrival>(
         Added::Exists(first) => return reopen_connection(endpoint, arrival, open, peer, &first),
         Added::Full => return Err(refused(arrival, CloseCode::BUSY, "too many connections")),
     }
+    shared.accepted();
     // Registered before the first answer leaves, so that a second path finds it.
     attach(arrival, endpoint, &shared, open.path);
     slot.send(Connection::accepted(shared.clone(), target, by_ticket));

@@ -195,6 +195,8 @@ fn stats_of(state: &State) -> ConnectionStats {
         bytes_received: counters.stream_bytes_received,
         bytes_duplicate: counters.stream_bytes_duplicate,
         messages: state.engine.message_stats(),
+        message_delays: state.engine.message_delays(),
+        flows: state.engine.flow_stats(),
         handover: state.engine.handover(),
         scheduler: state.engine.scheduler(),
         moves: state.moves,

@@ -25,12 +25,14 @@ use crate::connection::{Connection, stats};
 use crate::control::PathControl;
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::{BindError, ConnectError, ListenError, ResolveError};
+use crate::events::EndpointEvents;
+use crate::limits::RateControl;
 use crate::listener::Listener;
 use crate::listeners::{Access, Allow};
 use crate::locator::Locator;
 use crate::monitor::AddressSet;
 use crate::publisher::{Permission, Publisher};
-use crate::report::ConnectionInfo;
+use crate::report::{ConnectionInfo, EndpointEvent};
 use crate::resolver::Resolver;
 use crate::shared::Shared;
 use crate::supply::Supply;
@@ -131,7 +133,16 @@ impl Endpoint {
     }
 
     /// Makes a connection that nobody has dialled yet.
-    async fn begin(&self, Target(whom): Target) -> Result<(Connection, Supply), ConnectError> {
+    async fn begin(&self, target: Target) -> Result<(Connection, Supply), ConnectError> {
+        let name = target.name().cloned();
+        let begun = self.prepare(target).await;
+        begun.inspect_err(|error| {
+            let (peer, side, reason) = (None, Side::Client, error.to_string());
+            self.inner().bulletin.post(|| EndpointEvent::Failed { peer, name, side, reason });
+        })
+    }
+
+    async fn prepare(&self, Target(whom): Target) -> Result<(Connection, Supply), ConnectError> {
         let inner = self.inner();
         if inner.closed.load(Ordering::Relaxed) {
             return Err(ConnectError::EndpointClosed);
@@ -206,11 +217,32 @@ impl Endpoint {
         accepted.chain(list(registry.dialled(), Side::Client)).collect()
     }
 
+    /// Reports what happens to all connections from now on, and which attempts fail.
+    #[must_use]
+    pub fn events(&self) -> EndpointEvents {
+        self.inner().bulletin.subscribe()
+    }
+
+    /// One of the connections, with its counters; `None` if it is over.
+    #[must_use]
+    pub fn connection(&self, id: ConnectionId) -> Option<ConnectionInfo> {
+        let shared = self.inner().registry.all().into_iter().find(|shared| shared.id == id)?;
+        let side = shared.lock().engine.side();
+        Some(ConnectionInfo { id, peer: shared.peer, side, stats: stats(&shared) })
+    }
+
     /// Says how one of the connections uses its paths; `None` if it is over. Does not keep it alive.
     #[must_use]
     pub fn path_control(&self, id: ConnectionId) -> Option<PathControl> {
         let shared = self.inner().registry.all().into_iter().find(|shared| shared.id == id)?;
         Some(PathControl { shared })
+    }
+
+    /// Says how fast one of the connections may send; `None` if it is over. Does not keep it alive.
+    #[must_use]
+    pub fn rate_control(&self, id: ConnectionId) -> Option<RateControl> {
+        let shared = self.inner().registry.all().into_iter().find(|shared| shared.id == id)?;
+        Some(RateControl { shared })
     }
 
     /// Ends all connections in order, for at most `limit`, and stops. If they all ended, the port is free

@@ -11,6 +11,7 @@ use whimbrel_base::{EndpointId, Name, SecretKey};
 use whimbrel_proto::Pool;
 
 use crate::announce::Announcements;
+use crate::bulletin::Bulletin;
 use crate::carrier::quic::QuicConfig;
 use crate::carrier::{Reach, Sizes};
 use crate::config::Config;
@@ -42,6 +43,8 @@ pub(crate) struct EndpointCore {
     /// Of connections for which nothing else is set.
     pub(crate) policy: Arc<PathPolicy>,
     pub(crate) announcements: Arc<Announcements>,
+    /// What those hear who listen to the endpoint.
+    pub(crate) bulletin: Arc<Bulletin>,
     pub(crate) plan: BindPlan,
     pub(crate) monitor: Arc<dyn AddressMonitor>,
     pub(crate) addresses: watch::Receiver<Arc<AddressSet>>,
@@ -124,7 +127,10 @@ impl EndpointCore {
 
     /// What a new connection's tasks and handles will share.
     pub(crate) fn shared(&self, engine: whimbrel_proto::Connection, remote: Vec<Locator>) -> Arc<Shared> {
-        Shared::new(engine, self.key.clone(), remote, self.policy.clone(), self.announcements.clone())
+        let shared =
+            Shared::new(engine, self.key.clone(), remote, self.policy.clone(), self.announcements.clone());
+        shared.tell_endpoint(self.bulletin.clone());
+        shared
     }
 
     pub(crate) fn update_announcements(&self, set: &AddressSet) {

@@ -8,6 +8,7 @@
 mod accept;
 mod announce;
 mod attend;
+mod bulletin;
 mod calls;
 mod carrier;
 mod config;
@@ -55,9 +56,10 @@ pub use error::{
     BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError, ResumeError,
     SuspendError, TargetError,
 };
-pub use events::Events;
+pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
 pub use incoming::Incoming;
+pub use limits::RateControl;
 pub use listener::Listener;
 pub use listeners::{Allow, Check};
 pub use locator::Locator;
@@ -65,7 +67,7 @@ pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selecto
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;
 pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, ManualMonitor, UnknownKind};
-pub use report::{CloseReason, ConnectionEvent, ConnectionInfo, ConnectionStats, PathInfo};
+pub use report::{CloseReason, ConnectionEvent, ConnectionInfo, ConnectionStats, EndpointEvent, PathInfo};
 pub use resolver::{BoxFuture, Resolver};
 pub use sockets::{OpenSockets, OpenSocketsError};
 pub use stream::{RecvHalf, SendHalf, Stream};
@@ -73,8 +75,8 @@ pub use suspend::Suspended;
 pub use tls::TlsError;
 pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{
-    BadTimeout, Class, CloseCode, ClosedBy, FlowError, FlowId, FlowOptions, HandoverMode, MAX_MESSAGE,
-    Message, MessageId, MessageStats, Outcome, PathState, Priority, RateLimit, Refused, SchedulerKind,
-    SendError, SendOptions, Side, StreamError, StreamId, Tag, Timeouts, UnknownMode, UnknownScheduler,
-    Urgency,
+    BadTimeout, Class, CloseCode, ClosedBy, Delays, FlowError, FlowId, FlowOptions, FlowStats, HandoverMode,
+    MAX_MESSAGE, Message, MessageId, MessageStats, Outcome, PathState, Priority, RateLimit, Refused,
+    SchedulerKind, SendError, SendOptions, Side, StreamError, StreamId, Tag, Timeouts, UnknownMode,
+    UnknownScheduler, Urgency,
 };

@@ -1,10 +1,43 @@
 //! How fast a living connection may send, and how long it waits.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use whimbrel_proto::{BadTimeout, RateLimit, Timeouts, Urgency};
 
 use crate::connection::Connection;
+use crate::shared::Shared;
+
+/// Says how fast a connection may send. Does not keep the connection alive, nor wait for anything.
+#[derive(Clone)]
+pub struct RateControl {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for RateControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateControl").field("connection", &self.shared.id).finish_non_exhaustive()
+    }
+}
+
+impl RateControl {
+    /// Limits what this side sends, or lifts the limit; as [`Connection::set_rate_limit`].
+    pub fn set_rate_limit(&self, limit: Option<RateLimit>) {
+        self.shared.with(|state| state.engine.set_rate_limit(Instant::now(), limit));
+    }
+
+    /// Limits what this side sends of one level of urgency; as [`Connection::set_urgency_limit`].
+    pub fn set_urgency_limit(&self, urgency: Urgency, limit: Option<RateLimit>) {
+        self.shared.with(|state| state.engine.set_urgency_limit(Instant::now(), urgency, limit));
+    }
+
+    /// The limit of what this side sends, if there is one.
+    #[must_use]
+    pub fn rate_limit(&self) -> Option<RateLimit> {
+        self.shared.lock().engine.rate_limit()
+    }
+}
 
 impl Connection {
     /// Limits what this side sends, streams and messages over all paths together; `None` lifts the limit.
@@ -18,13 +51,13 @@ impl Connection {
     /// # }
     /// ```
     pub fn set_rate_limit(&self, limit: Option<RateLimit>) {
-        self.shared().with(|state| state.engine.set_rate_limit(Instant::now(), limit));
+        self.rate_control().set_rate_limit(limit);
     }
 
     /// Limits what this side sends of one level of urgency, streams and messages together; `None` lifts the
     /// limit. Otherwise as [`set_rate_limit`](Self::set_rate_limit), beside which it holds.
     pub fn set_urgency_limit(&self, urgency: Urgency, limit: Option<RateLimit>) {
-        self.shared().with(|state| state.engine.set_urgency_limit(Instant::now(), urgency, limit));
+        self.rate_control().set_urgency_limit(urgency, limit);
     }
 
     /// Sets how long this side waits for what, from now on. Does not wait. An endpoint's connections begin with
@@ -45,6 +78,10 @@ impl Connection {
     /// The limit of what this side sends, if there is one.
     #[must_use]
     pub fn rate_limit(&self) -> Option<RateLimit> {
-        self.shared().lock().engine.rate_limit()
+        self.rate_control().rate_limit()
+    }
+
+    fn rate_control(&self) -> RateControl {
+        RateControl { shared: self.shared().clone() }
     }
 }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use whimbrel_base::{ConnectionId, EndpointId};
+use whimbrel_base::{ConnectionId, EndpointId, Name};
 use whimbrel_proto::{
-    CloseCode, ClosedBy, HandoverMode, MessageStats, PathState, Priority, SchedulerKind, Side,
+    CloseCode, ClosedBy, Delays, FlowStats, HandoverMode, MessageStats, PathState, Priority, SchedulerKind,
+    Side,
 };
 
 use crate::carrier::{CarrierKind, CarrierStats};
@@ -109,6 +110,46 @@ pub enum ConnectionEvent {
     },
 }
 
+/// What happens to an endpoint's connections, and to attempts at one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndpointEvent {
+    /// A connection is established: the other side has accepted, or was accepted and has answered.
+    Established {
+        /// Its id, the same on both sides.
+        id: ConnectionId,
+        /// Who is at the other end.
+        peer: EndpointId,
+        /// Which side this is: the client dialled.
+        side: Side,
+    },
+    /// An attempt at a connection failed: the peer refused or was not reached, the name was not found, or this
+    /// side refused the peer.
+    Failed {
+        /// Who is, or would have been, at the other end, where known.
+        peer: Option<EndpointId>,
+        /// The name that was asked for, where one was.
+        name: Option<Name>,
+        /// Which side this is: the client dialled.
+        side: Side,
+        /// Why, in words; some of it may be the peer's.
+        reason: String,
+    },
+    /// Something happened to a connection that was established.
+    Connection {
+        /// Its id, the same on both sides.
+        id: ConnectionId,
+        /// Who is at the other end.
+        peer: EndpointId,
+        /// Which side this is: the client dialled.
+        side: Side,
+        /// What.
+        event: ConnectionEvent,
+    },
+    /// So many events were missed by a listener that fell behind.
+    Missed(u64),
+}
+
 /// Where a path stands, and how it does.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -172,6 +213,10 @@ pub struct ConnectionStats {
     pub bytes_duplicate: u64,
     /// What became of messages.
     pub messages: MessageStats,
+    /// How long the messages took that the peer has.
+    pub message_delays: Delays,
+    /// The same for each flow of this side, by number.
+    pub flows: Vec<FlowStats>,
     /// How the connection uses its paths.
     pub handover: HandoverMode,
     /// How this side shares its data out among them.

@@ -21,6 +21,7 @@ use self::news::{MoverSignals, News};
 pub(crate) use self::state::{Locked, State};
 pub(crate) use self::wakers::Wait;
 use crate::announce::Announcements;
+use crate::bulletin::Bulletin;
 use crate::carrier::PathError;
 use crate::events::Events;
 use crate::locator::Locator;
@@ -154,6 +155,18 @@ impl Shared {
     /// Tells the peer where this endpoint is now, unless paths are used one at a time.
     pub(crate) fn tell_addresses(&self) {
         self.with(|state| self.announcements.tell(&mut state.engine));
+    }
+
+    /// The endpoint's listeners hear of this connection from now on.
+    pub(crate) fn tell_endpoint(&self, bulletin: Arc<Bulletin>) {
+        let mut state = self.lock();
+        let side = state.engine.side();
+        state.feed.tell_endpoint(bulletin, self.id, self.peer, side);
+    }
+
+    /// This side accepted the connection: what happens from now on happens to one that is established.
+    pub(crate) fn accepted(&self) {
+        self.lock().feed.established();
     }
 
     pub(crate) fn subscribe(&self) -> Events {

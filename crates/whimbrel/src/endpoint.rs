@@ -10,8 +10,9 @@ use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, Name, SecretKey, Tic
 use whimbrel_names::{KnownPeers, NameResolver, ServiceAddress, ServiceAddressError};
 use whimbrel_transport::{
     self as transport, AddressMonitor, AddressSet, Carriers, Config, ConnectError, Connection,
-    ConnectionInfo, HandoverMode, IntoTarget, ListenError, ListenOptions, Listener, OpenSockets, PathControl,
-    PathPolicy, Resolver, ResumeError, SchedulerKind, Suspended, Watch,
+    ConnectionInfo, EndpointEvents, HandoverMode, IntoTarget, ListenError, ListenOptions, Listener,
+    OpenSockets, PathControl, PathPolicy, RateControl, Resolver, ResumeError, SchedulerKind, Suspended,
+    Watch,
 };
 
 use crate::error::BindError;
@@ -266,9 +267,24 @@ impl Endpoint {
         self.transport.connections()
     }
 
+    /// One of the connections, with its counters; `None` if it is over.
+    pub fn connection(&self, id: ConnectionId) -> Option<ConnectionInfo> {
+        self.transport.connection(id)
+    }
+
+    /// Reports what happens to all connections from now on, and which attempts fail.
+    pub fn events(&self) -> EndpointEvents {
+        self.transport.events()
+    }
+
     /// Says how one of the connections uses its paths; `None` if it is over. Does not keep it alive.
     pub fn path_control(&self, id: ConnectionId) -> Option<PathControl> {
         self.transport.path_control(id)
+    }
+
+    /// Says how fast one of the connections may send; `None` if it is over. Does not keep it alive.
+    pub fn rate_control(&self, id: ConnectionId) -> Option<RateControl> {
+        self.transport.rate_control(id)
     }
 
     /// Ends all connections in order, for at most `limit`, and stops. If they all ended, the port is free

@@ -85,7 +85,7 @@ async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()
         serving::listen(globals, network, args.name.as_ref(), args.ticket, access.clone()).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
     let about = About::new("expose", args.name.as_ref().map(ToString::to_string));
-    let _reporter = Reporter::start(network, about, globals.quiet);
+    let _reporter = Reporter::start(network, about, globals.quiet)?;
     let name = args.name.as_ref().map_or("this ticket".to_owned(), ToString::to_string);
     let reachable = format!("{} can be reached as {name}", args.to);
     let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;

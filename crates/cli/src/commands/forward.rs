@@ -85,7 +85,7 @@ async fn serve(
     lasting.connection().await?;
     let local_side = Arc::new(LocalSide::new(lasting, globals.quiet));
     let about = About::new("forward", Some(args.name.to_string())).counting(local_side.sockets.clone());
-    let _reporter = Reporter::start(network, about, globals.quiet);
+    let _reporter = Reporter::start(network, about, globals.quiet)?;
     let local = listener.place().context("cannot tell where it listens")?;
     if let Place::Tcp(address) = &local
         && !address.ip().is_loopback()

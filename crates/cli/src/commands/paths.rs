@@ -21,8 +21,8 @@ Examples:
   whimbrel paths --mode backup
   whimbrel paths 4711 --path 1=backup --scheduler min-rtt"))]
 pub(crate) struct Paths {
-    /// The command: its process number or its name; needed if several are running
-    #[arg(value_name = "PROCESS|NAME")]
+    /// The command: its process number, its name or what it is called; needed if several are running
+    #[arg(value_name = "PROCESS|NAME|COMMAND")]
     command: Option<String>,
     /// One of its connections: the beginning of its id
     #[arg(long, value_name = "ID")]
@@ -59,9 +59,10 @@ pub(crate) async fn run(_: &Globals, args: Paths) -> Result<()> {
 }
 
 /// The only command that this can be about.
-fn choose(reports: Vec<Report>, wanted: Option<&str>) -> Result<Report> {
+pub(super) fn choose(reports: Vec<Report>, wanted: Option<&str>) -> Result<Report> {
     let is_wanted = |report: &Report| {
         wanted.is_none_or(|wanted| report.pid.to_string() == wanted || report.name.as_deref() == Some(wanted))
+            || wanted == Some(report.command.as_str())
     };
     let mut fitting: Vec<Report> = reports.into_iter().filter(is_wanted).collect();
     match (fitting.len(), wanted) {

@@ -113,7 +113,7 @@ async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<(
     let by_ticket = args.name.is_none();
     let guests = serving::listen(globals, network, args.name.as_ref(), by_ticket, access.clone()).await?;
     let about = About::new("receive", args.name.as_ref().map(ToString::to_string));
-    let _reporter = Reporter::start(network, about, globals.quiet);
+    let _reporter = Reporter::start(network, about, globals.quiet)?;
     let _reloading = reload::follow_access("waiting for files", &args.allow, &access, network)?;
     let _ready = Ready::tell("waiting for files");
     let ticket = by_ticket.then(|| network.ticket(None, access.secret()).to_string());
@@ -144,7 +144,7 @@ async fn take_by_code(globals: &Globals, args: &Receive, code: &Code, network: &
     let ticket = Some(bounded(network.ticket(None, None)));
     other.say(&Message::Greeting { purpose: Purpose::File, user: None, ticket }).await?;
     other.end().await;
-    let _reporter = Reporter::start(network, About::new("receive", None), globals.quiet);
+    let _reporter = Reporter::start(network, About::new("receive", None), globals.quiet)?;
     let board = Board::new(globals.quiet);
     let inbox = inbox(globals, args, network, access, &board)?;
     let first = tokio::time::timeout(SENDER_LIMIT, guests.accept()).await.ok().flatten();

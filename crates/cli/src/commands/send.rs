@@ -211,7 +211,7 @@ async fn until_sent(
     to: &Peer,
 ) -> Result<Sent> {
     let about = About::new("send", Some(to.to_string()));
-    let _reporter = Reporter::start(network, about, globals.quiet);
+    let _reporter = Reporter::start(network, about, globals.quiet)?;
     let lasting = Lasting::new(network.clone(), to.clone());
     // Waits for a receiver only if it was reachable before.
     lasting.connection().await?;

@@ -1,25 +1,59 @@
 //! `whimbrel status`: what the running commands of this user do.
 
-use std::time::{Duration, SystemTime};
+mod describe;
+mod watch;
+
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use whimbrel_base::UnixTime;
 
-use crate::options::{Globals, after};
+pub(crate) use self::describe::{describe, describe_event};
+use crate::options::{Globals, after, duration};
 use crate::output;
-use crate::status::{ConnectionReport, PathReport, Report, ask_all};
+use crate::shutdown::Shutdown;
+use crate::status::{ask_all, follow_all};
 
 /// Show the live connections of this user's running commands
+///
+/// With --watch, shows them anew each second. With --events, tells what happens to them as it happens: a line
+/// for each event of each command, those included that start later.
 #[derive(Args)]
-#[command(after_help = after("Examples:\n  whimbrel status\n  whimbrel status --json"))]
+#[command(after_help = after("\
+Examples:
+  whimbrel status
+  whimbrel status --json
+  whimbrel status --watch
+  whimbrel status --events --json --interval 5s"))]
 pub(crate) struct Status {
-    /// Print a JSON array with an object a command
+    /// Show it anew each second, until stopped
+    #[arg(long)]
+    watch: bool,
+    /// Tell what happens, a line an event, until stopped
+    #[arg(long, conflicts_with = "watch")]
+    events: bool,
+    /// Time between statistics among the events: a number and s, m, h or d
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = interval)]
+    interval: Duration,
+    /// Print a JSON array with an object a command; with --events, an object an event
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) async fn run(_: &Globals, args: Status) -> Result<()> {
+fn interval(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| match time.as_secs() {
+        ..=3600 => Ok(time),
+        _ => Err("at most an hour".to_owned()),
+    })
+}
+
+pub(crate) async fn run(globals: &Globals, args: Status) -> Result<()> {
+    if args.events {
+        return events(globals, &args).await;
+    }
+    if args.watch {
+        return watch::run(globals, args.json).await;
+    }
     let reports = ask_all().await?;
     if args.json {
         return output::json(&reports);
@@ -31,77 +65,21 @@ pub(crate) async fn run(_: &Globals, args: Status) -> Result<()> {
     reports.iter().try_for_each(|report| output::line(output::fit(&describe(report), width, 4)))
 }
 
-pub(crate) fn describe(report: &Report) -> String {
-    let age = UnixTime::from(SystemTime::now()).since(UnixTime::from_millis(report.started_ms));
-    let name = report.name.as_deref().unwrap_or_default();
-    let mut text = format!("{} {name} (process {}, since {})", report.command, report.pid, rounded(age))
-        .replace("  ", " ");
-    if let Some(sockets) = report.sockets {
-        text += &format!("; {} sockets open", sockets.open);
-        if sockets.refused > 0 {
-            text += &format!(", {} refused", sockets.refused);
+/// Tells what happens until stopped.
+async fn events(globals: &Globals, args: &Status) -> Result<()> {
+    let mut shutdown = Shutdown::catch(globals.until_eof)?.with_hangup()?;
+    let mut heard = follow_all(args.interval)?;
+    loop {
+        let heard = tokio::select! {
+            heard = heard.recv() => heard,
+            _ = shutdown.requested() => return Ok(()),
+        };
+        let Some(heard) = heard else { return Ok(()) };
+        match heard.event {
+            _ if args.json => output::json(&heard.value)?,
+            Some(event) => output::line(describe_event(&event))?,
+            // What a newer program says has no words here.
+            None => {}
         }
-    }
-    if report.connections.is_empty() {
-        text.push_str("\n  no connections");
-    }
-    for connection in &report.connections {
-        text.push_str(&describe_connection(connection));
-    }
-    text
-}
-
-fn describe_connection(connection: &ConnectionReport) -> String {
-    let way = if connection.accepted { "from" } else { "to" };
-    let mut text = format!(
-        "\n  {way} {} {}: sent {}, received {}, sent again {}, sent twice {}; mode {}",
-        connection.peer.get(..8).unwrap_or(&connection.peer),
-        connection.name.as_deref().map(|name| format!("({name})")).unwrap_or_default(),
-        output::bytes(connection.bytes_sent),
-        output::bytes(connection.bytes_received),
-        output::bytes(connection.bytes_resent - connection.bytes_twice.min(connection.bytes_resent)),
-        output::bytes(connection.bytes_twice),
-        connection.mode,
-    )
-    .replace(" :", ":");
-    let times = if connection.moves == 1 { "once" } else { "times" };
-    match (connection.moves, connection.last_recovery_ms) {
-        (0, _) => {}
-        (1, Some(took)) => text += &format!("; moved {times}, in {took:.0} ms"),
-        (moves, Some(took)) => text += &format!("; moved {moves} {times}, last in {took:.0} ms"),
-        (moves, None) => text += &format!("; moved {moves} {times}"),
-    }
-    if let Some(away) = connection.unreachable_ms {
-        text += &format!("; out of reach for {}", rounded(Duration::from_secs_f64(away / 1e3)));
-    }
-    for path in &connection.paths {
-        text.push_str(&describe_path(path));
-    }
-    text
-}
-
-fn describe_path(path: &PathReport) -> String {
-    let place = path.interface.as_deref().map(|name| format!(" ({name})")).unwrap_or_default();
-    let rate = path.rate_mbit.map(|rate| format!(", {rate:.1} Mbit/s")).unwrap_or_default();
-    let priority = if path.priority == "backup" { ", backup" } else { "" };
-    format!(
-        "\n    {} {} {}{place} → {} {}{priority}, RTT {:.1} ms{rate}, sent {}, received {}",
-        path.id,
-        path.carrier,
-        path.local,
-        path.remote,
-        path.state,
-        path.rtt_ms,
-        output::bytes(path.bytes_sent),
-        output::bytes(path.bytes_received),
-    )
-}
-
-fn rounded(duration: Duration) -> String {
-    match duration.as_secs() {
-        0..60 => format!("{} s", duration.as_secs()),
-        60..3600 => format!("{} min", duration.as_secs() / 60),
-        3600..172_800 => format!("{} h", duration.as_secs() / 3600),
-        seconds => format!("{} days", seconds / 86_400),
     }
 }

@@ -294,6 +294,19 @@ pub fn dead_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
+/// A terminal of this size: its side of a person, and that of a program.
+pub fn terminal(columns: u16, rows: u16) -> (std::fs::File, std::fs::File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&person).unwrap();
+    unlockpt(&person).unwrap();
+    let name = ptsname(&person, Vec::new()).unwrap();
+    let program = std::fs::OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&person, size).unwrap();
+    (person.into(), program)
+}
+
 /// Waits until something is so.
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {

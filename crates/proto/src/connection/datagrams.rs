@@ -132,8 +132,9 @@ impl Connection {
         };
         let round_trip = path.figures.srtt();
         let answered = path.datagrams.answer(now, round_trip, came)?;
+        let age = self.clock.since_begin(now);
         for flying in &answered.arrived {
-            self.session.messages.sender.delivered(flying.id, 0..flying.size, &mut self.events);
+            self.session.messages.sender.delivered(age, flying.id, 0..flying.size, &mut self.events);
         }
         self.datagrams_lost(&answered.lost);
         Ok(())

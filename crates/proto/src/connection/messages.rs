@@ -7,8 +7,8 @@ use crate::error::CloseCode;
 use crate::ids::{PathId, StreamId};
 use crate::message::sender::Chance;
 use crate::message::{
-    FlowError, FlowId, FlowOptions, Message, MessageId, MessageStats, Outcome, Refused, SendError,
-    SendOptions, Tag, Urgency,
+    Delays, FlowError, FlowId, FlowOptions, FlowStats, Message, MessageId, MessageStats, Outcome, Refused,
+    SendError, SendOptions, Tag, Urgency,
 };
 use crate::pacing::RateLimit;
 
@@ -103,6 +103,18 @@ impl Connection {
     #[must_use]
     pub fn message_stats(&self) -> MessageStats {
         self.session.messages.stats()
+    }
+
+    /// Counters of each of this side's flows, by number.
+    #[must_use]
+    pub fn flow_stats(&self) -> Vec<FlowStats> {
+        self.session.messages.sender.flow_stats()
+    }
+
+    /// How long the messages took that the peer has.
+    #[must_use]
+    pub fn message_delays(&self) -> Delays {
+        self.session.messages.sender.delays()
     }
 
     /// The driver's carrier for `path` would hold back what it is given, instead of putting it on the wire:

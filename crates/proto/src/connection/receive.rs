@@ -273,7 +273,8 @@ impl Connection {
             }
             Content::Message { id, range, .. } => {
                 let range = range.start.into()..range.end.into();
-                self.session.messages.sender.delivered(id, range, &mut self.events);
+                let age = self.clock.since_begin(now);
+                self.session.messages.sender.delivered(age, id, range, &mut self.events);
             }
             Content::Skip(id) => self.session.messages.sender.skip_delivered(id, &mut self.events),
             Content::PathLost(path) => self.final_was_told(now, path),

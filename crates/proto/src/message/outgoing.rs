@@ -25,6 +25,8 @@ pub(crate) struct Outgoing {
     pub(super) tag: Option<Tag>,
     /// Where it stands in its lane's queue.
     pub(super) turn: u64,
+    /// When it was taken, since the connection began; `None` if that was before a snapshot.
+    pub(super) taken: Option<Duration>,
     /// From then on (since the connection began) it is not sent any more.
     pub(super) deadline: Option<Duration>,
     /// How often it may still be sent again; `None`: without limit.
@@ -59,6 +61,7 @@ impl Outgoing {
             flow,
             tag,
             turn,
+            taken: None,
             deadline: None,
             retries: None,
             silent: false,

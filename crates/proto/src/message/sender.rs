@@ -4,6 +4,7 @@ mod flows;
 mod leaving;
 mod settling;
 mod snapshot;
+mod tally;
 
 pub(crate) use leaving::Chance;
 
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
+use self::tally::Tally;
 use super::credit::SendCredit;
 use super::outgoing::Outgoing;
 use super::seen::Seen;
@@ -40,6 +42,8 @@ struct Flow {
     queued: u64,
     /// A message found no room.
     blocked: bool,
+    /// Counts of its messages, and how long they took.
+    tally: Tally,
 }
 
 /// One queue: that of a flow, or of the flows of a group, which leave in the order sent.
@@ -213,6 +217,7 @@ impl Sender {
         let turn = turn.filter(|_| !of.options.class.sequenced).unwrap_or(self.next_turn);
         let mut message = Outgoing::new(flow, options.tag, turn, data);
         let patience = (!of.options.class.reliable).then_some(UNRELIABLE_PATIENCE);
+        message.taken = Some(now);
         message.deadline = options.lifetime.or(patience).and_then(|time| now.checked_add(time));
         message.retries = options.retransmissions;
         message.silent = options.silent;
@@ -391,9 +396,5 @@ impl Sender {
     /// Messages without an end.
     pub(crate) fn len(&self) -> usize {
         self.messages.len()
-    }
-
-    pub(crate) fn stats(&self) -> MessageStats {
-        self.stats
     }
 }

@@ -181,6 +181,7 @@ impl Builder {
                 key: key.clone(),
                 policy: Arc::new(config.paths.clone()),
                 announcements: Arc::new(Announcements::default()),
+                bulletin: Arc::default(),
                 config: config.clone(),
                 plan: BindPlan { port, ..plan.clone() },
                 monitor: monitor.clone(),

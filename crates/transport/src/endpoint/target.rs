@@ -21,6 +21,17 @@ pub(super) enum Whom {
     Ticket(Ticket),
 }
 
+impl Target {
+    /// The name that is asked for, if one is.
+    pub(super) fn name(&self) -> Option<&Name> {
+        match &self.0 {
+            Whom::Name(name) => Some(name),
+            Whom::Ticket(ticket) => ticket.name(),
+            Whom::Id(_) | Whom::Addr(_) => None,
+        }
+    }
+}
+
 impl From<Name> for Target {
     fn from(name: Name) -> Self {
         Self(Whom::Name(name))

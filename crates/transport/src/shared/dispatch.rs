@@ -26,7 +26,10 @@ impl Shared {
             Event::MessageReadable => state.wakers.can_receive(),
             Event::FlowWritable(flow) => state.wakers.can_send(flow),
             Event::MessageDone(id, outcome) => state.outcomes.told(id, outcome),
-            Event::Established => self.news.established(),
+            Event::Established => {
+                state.feed.established();
+                self.news.established();
+            }
             Event::PathUp(id) => self.path_up(state, id),
             Event::PathRevived(id) => self.path_works(state, id),
             Event::PathSuspect(id) => {

@@ -1,33 +1,89 @@
 //! Events for the application.
 
-use tokio::sync::broadcast;
+use std::sync::Arc;
 
-use crate::report::ConnectionEvent;
+use tokio::sync::broadcast;
+use whimbrel_base::{ConnectionId, EndpointId};
+use whimbrel_proto::Side;
+
+use crate::bulletin::Bulletin;
+use crate::report::{ConnectionEvent, EndpointEvent};
 
 /// Events kept for a slow listener.
 const BACKLOG: usize = 64;
 
-/// Tells what happens underneath to those who listen. Costs nothing while nobody does.
+/// Tells what happens underneath to those who listen to the connection, or to all of its endpoint. Costs
+/// nothing while nobody does.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     sender: Option<broadcast::Sender<ConnectionEvent>>,
+    endpoint: Option<Post>,
     /// The end was told.
     ended: bool,
 }
 
+/// Where the endpoint's listeners are told, and of which connection.
+#[derive(Debug)]
+struct Post {
+    bulletin: Arc<Bulletin>,
+    id: ConnectionId,
+    peer: EndpointId,
+    side: Side,
+    established: bool,
+}
+
 impl Feed {
+    /// Tells the endpoint's listeners too, from now on.
+    pub(super) fn tell_endpoint(
+        &mut self,
+        bulletin: Arc<Bulletin>,
+        id: ConnectionId,
+        peer: EndpointId,
+        side: Side,
+    ) {
+        self.endpoint = Some(Post { bulletin, id, peer, side, established: false });
+    }
+
     /// Hears everything from now on.
     pub(super) fn subscribe(&mut self) -> broadcast::Receiver<ConnectionEvent> {
         self.sender.get_or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe()
     }
 
-    /// Tells who listens, unless they were told already that the connection is over: nothing follows that.
-    /// False if nobody listens.
+    /// The connection is established.
+    pub(super) fn established(&mut self) {
+        if let Some(post) = &mut self.endpoint {
+            post.established = true;
+            let (id, peer, side) = (post.id, post.peer, post.side);
+            post.bulletin.post(|| EndpointEvent::Established { id, peer, side });
+        }
+    }
+
+    /// Tells those who listen, unless they were told already that the connection is over: nothing follows
+    /// that. False if nobody listens.
     pub(super) fn tell(&mut self, event: ConnectionEvent) -> bool {
         if self.ended {
             return false;
         }
         self.ended = matches!(event, ConnectionEvent::Closed { .. });
-        self.sender.as_ref().is_some_and(|sender| sender.send(event).is_ok())
+        let endpoint = self.endpoint.as_ref().is_some_and(|post| post.tell(&event));
+        self.sender.as_ref().is_some_and(|sender| sender.send(event).is_ok()) || endpoint
+    }
+}
+
+impl Post {
+    fn tell(&self, event: &ConnectionEvent) -> bool {
+        let (id, peer, side) = (self.id, self.peer, self.side);
+        match event {
+            event if self.established => {
+                let event = event.clone();
+                self.bulletin.post(|| EndpointEvent::Connection { id, peer, side, event })
+            }
+            ConnectionEvent::Closed { code, reason } => self.bulletin.post(|| {
+                let reason = if reason.is_empty() { code.to_string() } else { format!("{code}: {reason}") };
+                EndpointEvent::Failed { peer: Some(peer), name: None, side, reason }
+            }),
+            // Paths of an attempt.
+            _ => false,
+        }
     }
 }

@@ -155,7 +155,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
         (Service::start(endpoint.clone(), store, admission, limits).await?, Some(file))
     };
     let ticket = network.ticket(None, None).to_string();
-    let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet);
+    let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet)?;
     let status = format!("serving names on port {}", network.endpoint.port());
     let registry = service.registry().clone();
     let reloading = reload::follow(&status, move |cli| {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::super::{FlowError, FlowId, FlowOptions, MAX_BUFFERING, MAX_FLOWS};
-use super::{Flow, Lane, Seen, Sender, Turn};
+use super::{Flow, Lane, Seen, Sender, Tally, Turn};
 
 impl Sender {
     /// Opens a flow.
@@ -41,7 +41,17 @@ impl Sender {
         }
         let lane = self.lane_for(&options);
         let settled = Seen::default();
-        self.flows.push(Flow { options, open: true, lane, next: 0, settled, queued: 0, blocked: false });
+        let tally = Tally::default();
+        self.flows.push(Flow {
+            options,
+            open: true,
+            lane,
+            next: 0,
+            settled,
+            queued: 0,
+            blocked: false,
+            tally,
+        });
         self.tune(lane);
         Ok(FlowId(self.flows.len() as u64 - 1))
     }

@@ -217,7 +217,8 @@ impl Sender {
         }
         queue.fresh.remove(&(message.turn, id));
         queue.begun.push_back(id);
-        self.stats.sent += 1;
+        let flow = message.flow;
+        self.count(flow, |stats| stats.sent += 1);
     }
 
     /// Returns how many bytes of the segment it took.
@@ -253,12 +254,10 @@ impl Sender {
         queue.backlog = queue.backlog + message.to_send() - to_send;
         let size = range.end - range.start;
         if again {
-            self.stats.bytes_resent += size;
             if !message.wants_again() {
                 queue.again.remove(&id);
             }
         } else {
-            self.stats.bytes_sent += size;
             // One that was begun and one that was not take turns, and so do those that were begun.
             queue.begun_first = fresh;
             let at_front = queue.begun.front() == Some(&id);
@@ -272,6 +271,11 @@ impl Sender {
                 queue.begun.rotate_left(1);
             }
         }
+        let flow = message.flow;
+        self.count(flow, |stats| match again {
+            true => stats.bytes_resent += size,
+            false => stats.bytes_sent += size,
+        });
         Some(range)
     }
 
@@ -332,9 +336,10 @@ impl Sender {
                 let range = range.end..copy.range.end;
                 self.copies.push_front(Copy { id: copy.id, range, first: copy.first });
             }
-            self.stats.bytes_resent += range.end - range.start;
             if let Some(message) = self.messages.get_mut(&copy.id) {
                 message.copy(range.clone());
+                let flow = message.flow;
+                self.count(flow, |stats| stats.bytes_resent += range.end - range.start);
             }
             self.put_frame(copy.id, range, draft);
             return true;

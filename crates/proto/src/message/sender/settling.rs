@@ -1,12 +1,13 @@
 //! What becomes of messages: acknowledged, lost with a path, given up, settled.
 
 use std::ops::Range;
+use std::time::Duration;
 
-use super::{Event, Events, MessageId, Outcome, Sender};
+use super::{Event, Events, FlowId, MessageId, Outcome, Sender};
 
 impl Sender {
-    /// The peer has a part of a message.
-    pub(crate) fn delivered(&mut self, id: u64, range: Range<u64>, events: &mut Events) {
+    /// The peer has a part of a message, as is known `now`.
+    pub(crate) fn delivered(&mut self, now: Duration, id: u64, range: Range<u64>, events: &mut Events) {
         let Some(message) = self.messages.get_mut(&id) else {
             return;
         };
@@ -14,7 +15,8 @@ impl Sender {
         let whole = message.acknowledge(range);
         let (after, again) = (message.to_send(), message.wants_again());
         let (fate, dropped) = (message.fate, message.may_be_dropped());
-        let lane = self.flows[message.flow.0 as usize].lane;
+        let (flow, taken) = (message.flow, message.taken);
+        let lane = self.flows[flow.0 as usize].lane;
         let queue = &mut self.lanes[lane];
         queue.backlog = queue.backlog + after - before;
         if !again {
@@ -23,6 +25,9 @@ impl Sender {
         if whole {
             // Once SKIP has left, what arrives behind it is acknowledged and dropped.
             let outcome = fate.filter(|_| dropped).unwrap_or(Outcome::Delivered);
+            if let Some(taken) = taken.filter(|_| outcome == Outcome::Delivered) {
+                self.flows[flow.0 as usize].tally.delays.note(now.saturating_sub(taken));
+            }
             self.settle(id, outcome, events);
         } else if queue.backlog == 0 {
             self.activate(lane);
@@ -44,7 +49,8 @@ impl Sender {
         }
         let (before, reliable, lane) = (message.to_send(), flow.options.class.reliable, flow.lane);
         let mut worn_out = !reliable;
-        if reliable && message.repeat(range) {
+        let repeats = reliable && message.repeat(range);
+        if repeats {
             worn_out = message.retries == Some(0);
             message.retries = message.retries.map(|left| left.saturating_sub(1));
         }
@@ -52,6 +58,10 @@ impl Sender {
         queue.backlog = queue.backlog + message.to_send() - before;
         if message.wants_again() {
             queue.again.insert(id);
+        }
+        if repeats && !worn_out {
+            let flow = message.flow;
+            self.count(flow, |stats| stats.retransmitted += 1);
         }
         if worn_out {
             self.doom(id, Outcome::Lost, events);
@@ -82,7 +92,8 @@ impl Sender {
         if let Some(at) = message.deadline {
             self.expiries.remove(&(at, id));
         }
-        let (lane, silent) = (self.flows[message.flow.0 as usize].lane, message.silent);
+        let (flow, silent) = (message.flow, message.silent);
+        let lane = self.flows[flow.0 as usize].lane;
         let tell = partly && !std::mem::replace(&mut message.told, true);
         let queue = &mut self.lanes[lane];
         queue.backlog -= before;
@@ -90,7 +101,7 @@ impl Sender {
         queue.begun.retain(|begun| *begun != id);
         if tell {
             // The peer cannot have it.
-            self.tell(id, fate, silent, events);
+            self.tell(id, flow, fate, silent, events);
         }
         if partly || returned {
             self.owe_skip(id);
@@ -160,7 +171,7 @@ impl Sender {
             events.push(Event::FlowWritable(message.flow));
         }
         if !message.told {
-            self.tell(id, outcome, message.silent, events);
+            self.tell(id, message.flow, outcome, message.silent, events);
         }
         let queue = &mut self.lanes[lane];
         if queue.backlog == 0 || std::mem::take(&mut queue.parked) {
@@ -168,15 +179,16 @@ impl Sender {
         }
     }
 
-    fn tell(&mut self, id: u64, outcome: Outcome, silent: bool, events: &mut Events) {
-        let stats = &mut self.stats;
-        *match outcome {
-            Outcome::Delivered => &mut stats.delivered,
-            Outcome::Expired => &mut stats.expired,
-            Outcome::Replaced => &mut stats.replaced,
-            Outcome::Cancelled => &mut stats.cancelled,
-            Outcome::Lost => &mut stats.lost,
-        } += 1;
+    fn tell(&mut self, id: u64, flow: FlowId, outcome: Outcome, silent: bool, events: &mut Events) {
+        self.count(flow, |stats| {
+            *match outcome {
+                Outcome::Delivered => &mut stats.delivered,
+                Outcome::Expired => &mut stats.expired,
+                Outcome::Replaced => &mut stats.replaced,
+                Outcome::Cancelled => &mut stats.cancelled,
+                Outcome::Lost => &mut stats.lost,
+            } += 1;
+        });
         if !silent {
             events.push(Event::MessageDone(MessageId(id), outcome));
         }

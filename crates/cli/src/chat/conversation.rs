@@ -1,0 +1,191 @@
+//! One conversation: what is typed goes out, what arrives and what happens is shown.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use whimbrel_transport::{
+    Class, CloseCode, Connection, ConnectionEvent, Events, Flow, FlowOptions, Outcome, SendError,
+    SendOptions, Sent,
+};
+
+use super::message::Message;
+use super::{MAX_LINE, News, Partner, Show, Typed};
+use crate::failure::Failure;
+use crate::plain::plain;
+
+/// How long the end may take: what was typed is delivered first.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How a conversation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The user here has ended it.
+    Here,
+    /// The other side has gone.
+    There,
+}
+
+/// A conversation on a connection.
+pub(crate) struct Conversation {
+    connection: Connection,
+    flow: Flow,
+    events: Events,
+    partner: Partner,
+    /// Lines that the other side does not have yet.
+    under_way: VecDeque<(u64, Sent)>,
+    number: u64,
+    /// It was shown that the other side is there.
+    greeted: bool,
+}
+
+impl Conversation {
+    /// Says hello.
+    ///
+    /// # Errors
+    /// When the other side takes no messages, or is gone.
+    pub(crate) async fn begin(
+        connection: Connection,
+        known_as: Option<String>,
+        nick: Option<String>,
+    ) -> Result<Self> {
+        let events = connection.events();
+        let flow = connection.open_flow(FlowOptions::new(Class::RELIABLE_SEQUENCED)).await;
+        let flow = flow.context("cannot chat with the other side")?;
+        let partner = Partner::new(connection.peer_id(), known_as);
+        let mut this =
+            Self { connection, flow, events, partner, under_way: VecDeque::new(), number: 0, greeted: false };
+        this.send(&Message::Hello { name: nick })?;
+        Ok(this)
+    }
+
+    /// Goes on until one side ends it. Dropped, it leaves the connection as it is.
+    ///
+    /// # Errors
+    /// When something cannot be shown, or lines were lost at the end.
+    pub(crate) async fn run(mut self, show: &mut impl Show) -> Result<End> {
+        loop {
+            tokio::select! {
+                typed = show.typed() => match typed {
+                    Typed::Line(text) if text.is_empty() => {}
+                    Typed::Line(text) => self.say(text, show)?,
+                    Typed::TooLong => show.show(&News::Note(format!(
+                        "a line has at most {MAX_LINE} bytes; this one was not sent"
+                    )))?,
+                    Typed::End => return self.end(show).await.map(|()| End::Here),
+                },
+                (number, outcome) = next_end(&mut self.under_way) => {
+                    if outcome == Outcome::Delivered && number > 0 {
+                        show.show(&News::Delivered(number))?;
+                    }
+                }
+                message = self.connection.recv_message() => match message {
+                    Ok(message) => self.hear(&message.data, show)?,
+                    Err(_) => return self.left(show),
+                },
+                event = self.events.next() => match event {
+                    Some(ConnectionEvent::Unreachable { lasts }) => show.show(&News::Away(lasts))?,
+                    Some(ConnectionEvent::Reachable { after }) => show.show(&News::Back(after))?,
+                    Some(_) => {}
+                    // What has arrived is heard first.
+                    None => std::future::pending().await,
+                },
+            }
+        }
+    }
+
+    fn send(&mut self, message: &Message) -> Result<bool> {
+        let sent = self.flow.try_send(serde_json::to_vec(message)?, SendOptions::default());
+        match sent {
+            Ok(sent) => {
+                self.under_way.push_back((self.number, sent));
+                Ok(true)
+            }
+            // The end is heard of elsewhere.
+            Err(refused) if matches!(refused.error, SendError::ConnectionClosed(_)) => Ok(false),
+            Err(refused) if refused.error == SendError::Full => Ok(false),
+            Err(refused) => Err(refused.error.into()),
+        }
+    }
+
+    fn say(&mut self, text: String, show: &mut impl Show) -> Result<()> {
+        self.number += 1;
+        if self.send(&Message::Line { text: text.clone() })? {
+            return show.show(&News::Sent(self.number, text));
+        }
+        self.number -= 1;
+        show.show(&News::Note("too much waits to be sent; this line was not".to_owned()))
+    }
+
+    fn hear(&mut self, data: &[u8], show: &mut impl Show) -> Result<()> {
+        match Message::decode(data) {
+            Some(Message::Hello { name }) if !self.greeted => {
+                self.partner.call(name);
+                self.greet(show)
+            }
+            Some(Message::Line { text }) => {
+                self.greet(show)?;
+                show.show(&News::Said(plain(&text, MAX_LINE)))
+            }
+            Some(Message::Hello { .. } | Message::Other) => Ok(()),
+            None => {
+                tracing::info!("the other side says what no chat says");
+                Ok(())
+            }
+        }
+    }
+
+    fn greet(&mut self, show: &mut impl Show) -> Result<()> {
+        if std::mem::replace(&mut self.greeted, true) {
+            return Ok(());
+        }
+        show.show(&News::Here(self.partner.clone()))
+    }
+
+    fn left(&self, show: &mut impl Show) -> Result<End> {
+        let reason = self.connection.close_reason();
+        let words = match reason {
+            Some(reason) if reason.code == CloseCode::NONE || reason.code == CloseCode::GOING_AWAY => {
+                String::new()
+            }
+            Some(reason) => plain(&reason.to_string(), 200),
+            None => String::new(),
+        };
+        show.show(&News::Left(words))?;
+        Ok(End::There)
+    }
+
+    /// Delivers what was typed, and ends.
+    async fn end(mut self, show: &mut impl Show) -> Result<()> {
+        let closing = self.connection.close(CloseCode::NONE, "", CLOSE_LIMIT);
+        // What was not delivered is counted, whyever.
+        let _ = closing.await;
+        let mut lost = 0;
+        for (number, sent) in self.under_way.drain(..) {
+            let outcome = tokio::time::timeout(Duration::ZERO, sent).await;
+            match outcome {
+                Ok(Outcome::Delivered) if number > 0 => show.show(&News::Delivered(number))?,
+                Ok(Outcome::Delivered) => {}
+                _ => lost += u64::from(number > 0),
+            }
+        }
+        match lost {
+            0 => Ok(()),
+            1 => Err(Failure::new(Failure::UNREACHABLE, "the last line was not delivered").into()),
+            _ => Err(Failure::new(Failure::UNREACHABLE, format!("the last {lost} lines were not delivered"))
+                .into()),
+        }
+    }
+}
+
+/// What becomes of the first line that has no end yet. Cancel-safe.
+async fn next_end(under_way: &mut VecDeque<(u64, Sent)>) -> (u64, Outcome) {
+    match under_way.front_mut() {
+        Some((number, sent)) => {
+            let ended = (*number, sent.await);
+            under_way.pop_front();
+            ended
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,223 @@
+//! What a command says of itself, in words.
+
+use std::time::{Duration, SystemTime};
+
+use whimbrel_base::UnixTime;
+
+use crate::output;
+use crate::plain::plain;
+use crate::status::{
+    ConnectionReport, Event, FlowReport, MessageCounts, MessageReport, PathReport, Report, What,
+};
+
+/// No text of a peer that is shown is longer.
+const MAX_TEXT: usize = 200;
+
+pub(crate) fn describe(report: &Report) -> String {
+    let age = UnixTime::from(SystemTime::now()).since(UnixTime::from_millis(report.started_ms));
+    let name = report.name.as_deref().unwrap_or_default();
+    let mut text = format!("{} {name} (process {}, since {})", report.command, report.pid, rounded(age))
+        .replace("  ", " ");
+    if let Some(sockets) = report.sockets {
+        text += &format!("; {} sockets open", sockets.open);
+        if sockets.refused > 0 {
+            text += &format!(", {} refused", sockets.refused);
+        }
+    }
+    for rule in &report.limits {
+        text += &format!("\n  limited to {rule}");
+    }
+    if report.connections.is_empty() {
+        text.push_str("\n  no connections");
+    }
+    for connection in &report.connections {
+        text.push_str(&describe_connection(connection));
+    }
+    text
+}
+
+fn describe_connection(connection: &ConnectionReport) -> String {
+    let way = if connection.accepted { "from" } else { "to" };
+    let mut text = format!(
+        "\n  {way} {} {}: sent {}, received {}, sent again {}, sent twice {}; mode {}",
+        connection.peer.get(..8).unwrap_or(&connection.peer),
+        connection.name.as_deref().map(|name| format!("({name})")).unwrap_or_default(),
+        output::bytes(connection.bytes_sent),
+        output::bytes(connection.bytes_received),
+        output::bytes(connection.bytes_resent - connection.bytes_twice.min(connection.bytes_resent)),
+        output::bytes(connection.bytes_twice),
+        connection.mode,
+    )
+    .replace(" :", ":");
+    let times = if connection.moves == 1 { "once" } else { "times" };
+    match (connection.moves, connection.last_recovery_ms) {
+        (0, _) => {}
+        (1, Some(took)) => text += &format!("; moved {times}, in {took:.0} ms"),
+        (moves, Some(took)) => text += &format!("; moved {moves} {times}, last in {took:.0} ms"),
+        (moves, None) => text += &format!("; moved {moves} {times}"),
+    }
+    if let Some(away) = connection.unreachable_ms {
+        text += &format!("; out of reach for {}", rounded(Duration::from_secs_f64(away / 1e3)));
+    }
+    if let Some(limit) = connection.rate_limit {
+        text += &format!("; limited to {:.2} Mbit/s", limit as f64 * 8.0 / 1e6);
+    }
+    if let Some(messages) = &connection.messages {
+        text.push_str(&describe_messages(messages));
+    }
+    for path in &connection.paths {
+        text.push_str(&describe_path(path));
+    }
+    text
+}
+
+fn describe_path(path: &PathReport) -> String {
+    let place = path.interface.as_deref().map(|name| format!(" ({name})")).unwrap_or_default();
+    let rate = path.rate_mbit.map(|rate| format!(", {rate:.1} Mbit/s")).unwrap_or_default();
+    let priority = if path.priority == "backup" { ", backup" } else { "" };
+    format!(
+        "\n    {} {} {}{place} → {} {}{priority}, RTT {:.1} ms{rate}, sent {}, received {}",
+        path.id,
+        path.carrier,
+        path.local,
+        path.remote,
+        path.state,
+        path.rtt_ms,
+        output::bytes(path.bytes_sent),
+        output::bytes(path.bytes_received),
+    )
+}
+
+fn rounded(duration: Duration) -> String {
+    match duration.as_secs() {
+        0..60 => format!("{} s", duration.as_secs()),
+        60..3600 => format!("{} min", duration.as_secs() / 60),
+        3600..172_800 => format!("{} h", duration.as_secs() / 3600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
+fn describe_messages(messages: &MessageReport) -> String {
+    let mut text = String::new();
+    if messages.counts.sent + messages.counts.queued > 0 {
+        text += &format!("\n    messages: {}", describe_counts(&messages.counts));
+    }
+    if messages.received > 0 {
+        let dropped = some(messages.discarded, "stale");
+        text += &format!("\n    messages received: {}{dropped}", messages.received);
+    }
+    if let [_, _, ..] = &messages.flows[..] {
+        for flow in messages.flows.iter().filter(|flow| flow.counts.sent + flow.counts.queued > 0) {
+            text += &format!("\n      {}: {}", describe_flow(flow), describe_counts(&flow.counts));
+        }
+    }
+    text
+}
+
+fn describe_flow(flow: &FlowReport) -> String {
+    let reliable = if flow.reliable { "reliable" } else { "unreliable" };
+    let sequenced = if flow.sequenced { " sequenced" } else { "" };
+    let closed = if flow.open { "" } else { ", closed" };
+    format!("flow {} ({reliable}{sequenced}, urgency {}{closed})", flow.id, flow.urgency)
+}
+
+fn describe_counts(counts: &MessageCounts) -> String {
+    let mut text = format!("queued {}, sent {}, delivered {}", counts.queued, counts.sent, counts.delivered);
+    for (count, word) in [
+        (counts.retransmitted, "sent again"),
+        (counts.expired, "expired"),
+        (counts.replaced, "replaced"),
+        (counts.cancelled, "cancelled"),
+        (counts.lost, "lost"),
+    ] {
+        text += &some(count, word);
+    }
+    if let (Some(half), Some(most)) = (counts.delay_p50_ms, counts.delay_p99_ms) {
+        text += &format!("; delay {half:.1} ms (p50), {most:.1} ms (p99)");
+    }
+    text
+}
+
+/// `, 3 lost`, if there are any.
+fn some(count: u64, word: &str) -> String {
+    if count == 0 { String::new() } else { format!(", {word} {count}") }
+}
+
+/// An event on one line; nothing for statistics, which would be a page.
+pub(crate) fn describe_event(event: &Event) -> String {
+    let of = |which: &crate::status::Which| {
+        let way = if which.accepted { "from" } else { "to" };
+        let purpose = which.purpose.as_deref().map(|name| format!(" ({})", plain(name, MAX_TEXT)));
+        let peer = plain(which.peer.get(..8).unwrap_or(&which.peer), MAX_TEXT);
+        format!("{way} {peer}{}", purpose.unwrap_or_default())
+    };
+    let ms = |ms: f64| match ms {
+        ..10_000.0 => format!("{ms:.0} ms"),
+        _ => rounded(Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX)),
+    };
+    let what = match &event.what {
+        What::Running { version, .. } => format!("runs (whimbrel {})", plain(version, MAX_TEXT)),
+        What::Ended => "ended".to_owned(),
+        What::Silent { for_ms } => format!("does not answer since {}", ms(*for_ms)),
+        What::Established(which) => format!("connection {} is established", of(which)),
+        What::Failed { peer, target, accepted, reason } => {
+            let way = if *accepted { "from" } else { "to" };
+            let peer = peer.as_deref().map(|peer| peer.get(..8).unwrap_or(peer));
+            let whom = target.as_deref().or(peer).unwrap_or("a peer");
+            format!("no connection {way} {}: {}", plain(whom, MAX_TEXT), plain(reason, MAX_TEXT))
+        }
+        What::PathUp { which, path, local, remote } => {
+            format!("connection {}: path {path} up, {local} → {remote}", of(which))
+        }
+        What::PathSuspect { which, path } => {
+            format!("connection {}: path {path} makes no progress", of(which))
+        }
+        What::PathDown { which, path, local, remote } => {
+            format!("connection {}: path {path} down, {local} → {remote}", of(which))
+        }
+        What::Unreachable { which, elapsed_ms } => {
+            format!("connection {}: out of reach for {}", of(which), ms(*elapsed_ms))
+        }
+        What::Reachable { which, after_ms } => {
+            format!("connection {}: in reach again after {}", of(which), ms(*after_ms))
+        }
+        What::Moved { which, took_ms, local, remote, .. } => {
+            let took = took_ms.map(|took| format!(" in {}", ms(took)));
+            format!("connection {}: moved to {local} → {remote}{}", of(which), took.unwrap_or_default())
+        }
+        What::Mode { which, mode } => {
+            format!("connection {}: the peer set the mode {}", of(which), plain(mode, MAX_TEXT))
+        }
+        What::Priority { which, path, priority } => {
+            format!("connection {}: the peer made path {path} {}", of(which), plain(priority, MAX_TEXT))
+        }
+        What::Closed { which, code, reason } => {
+            let reason =
+                if reason.is_empty() { String::new() } else { format!(": {}", plain(reason, MAX_TEXT)) };
+            format!("connection {} is over: {}{reason}", of(which), plain(code, MAX_TEXT))
+        }
+        What::Statistics { report } => {
+            let (sent, received) = report
+                .connections
+                .iter()
+                .fold((0, 0), |(sent, received), one| (sent + one.bytes_sent, received + one.bytes_received));
+            format!(
+                "{} connections, sent {}, received {}",
+                report.connections.len(),
+                output::bytes(sent),
+                output::bytes(received)
+            )
+        }
+        What::Missed { count } => format!("{count} events were missed"),
+    };
+    let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(event.time_ms));
+    // Years that have more than four digits are no times of an event.
+    let time = time.filter(|_| event.time_ms < 253_402_300_800_000).unwrap_or(SystemTime::UNIX_EPOCH);
+    let name = event.name.as_deref().map(|name| format!(" {}", plain(name, MAX_TEXT))).unwrap_or_default();
+    format!(
+        "{} {}{name} ({}): {what}",
+        humantime::format_rfc3339_seconds(time),
+        plain(&event.command, MAX_TEXT),
+        event.pid
+    )
+}

@@ -1,0 +1,212 @@
+//! A command's side of its socket.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use whimbrel::Endpoint;
+use whimbrel_base::{EndpointId, UnixTime};
+use whimbrel_transport::{ConnectionInfo, ManualMonitor, Side};
+
+use super::event::Teller;
+use super::report::{self, ConnectionReport, Report};
+use super::{About, LIMIT, MAX_REQUEST};
+use crate::limits::{Limits, Rule, Who};
+use crate::multipath::Change;
+
+/// Clients that are answered at the same time, those that follow events included.
+const MAX_CLIENTS: usize = 32;
+/// Clients that may follow events at the same time.
+const MAX_FOLLOWERS: usize = 16;
+/// So often those that follow are told of an outage while it lasts.
+const OUTAGE_NEWS: Duration = Duration::from_secs(1);
+/// Time between statistics.
+const INTERVALS: std::ops::RangeInclusive<u64> = 100..=3_600_000;
+
+/// Answers for one command.
+pub(super) struct Answerer {
+    pub(super) endpoint: Endpoint,
+    pub(super) service: Option<EndpointId>,
+    pub(super) manual: Option<ManualMonitor>,
+    pub(super) about: About,
+    pub(super) limits: Limits,
+    pub(super) started: UnixTime,
+}
+
+/// What is asked for; nothing: the state.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Request {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) addresses: Option<Vec<IpAddr>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) change: Option<Change>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<Rule>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lift: Option<Who>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) events: Option<Follow>,
+}
+
+/// A client wants to hear what happens.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Follow {
+    /// Between statistics.
+    #[serde(default = "ten_seconds")]
+    pub(super) interval_ms: u64,
+}
+
+fn ten_seconds() -> u64 {
+    10_000
+}
+
+/// What a command says to a request.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Answer {
+    Report(Box<Report>),
+    Refusal { error: String },
+}
+
+impl Answerer {
+    pub(super) fn command(&self) -> (&'static str, Option<&str>) {
+        (self.about.command, self.about.name.as_deref())
+    }
+
+    /// What a connection is for.
+    pub(super) fn name_of(&self, peer: EndpointId, side: Side) -> Option<String> {
+        let is_service = self.service == Some(peer) && side == Side::Client;
+        if is_service { Some("name service".to_owned()) } else { self.about.name.clone() }
+    }
+
+    pub(super) fn report(&self) -> Report {
+        Report {
+            command: self.about.command.to_owned(),
+            pid: std::process::id(),
+            started_ms: self.started.as_millis(),
+            id: self.endpoint.id().to_string(),
+            name: self.about.name.clone(),
+            addresses: self.endpoint.addr().addrs,
+            sockets: self.about.sockets.as_ref().map(|sockets| sockets.report()),
+            limits: self.limits.all(),
+            connections: self.endpoint.connections().into_iter().map(|one| self.connection(one)).collect(),
+        }
+    }
+
+    fn connection(&self, connection: ConnectionInfo) -> ConnectionReport {
+        let name = self.name_of(connection.peer, connection.side);
+        let limit = self.endpoint.rate_control(connection.id).and_then(|control| control.rate_limit());
+        let addresses = self.endpoint.watch_addresses().current();
+        report::connection(connection, name, limit.map(|limit| limit.bytes_per_second()), &addresses)
+    }
+
+    async fn answer(&self, socket: UnixStream, followers: &Semaphore) -> io::Result<()> {
+        let mut socket = BufReader::new(socket);
+        let mut line = String::new();
+        let mut bounded = (&mut socket).take(MAX_REQUEST);
+        let read = bounded.read_line(&mut line);
+        tokio::time::timeout(LIMIT, read).await??;
+        let request = match line.trim() {
+            "" => Ok(Request::default()),
+            line => serde_json::from_str(line).map_err(|error| format!("no request: {error}")),
+        };
+        match request.and_then(|request| self.obey(&request).map(|()| request)) {
+            Err(error) => say(socket.get_mut(), &Answer::Refusal { error }).await,
+            Ok(Request { events: Some(follow), .. }) => match followers.try_acquire() {
+                Ok(_place) => self.tell(socket.get_mut(), follow).await,
+                Err(_) => {
+                    let error = format!("{MAX_FOLLOWERS} programs follow this command already");
+                    say(socket.get_mut(), &Answer::Refusal { error }).await
+                }
+            },
+            Ok(_) => say(socket.get_mut(), &self.report()).await,
+        }
+    }
+
+    fn obey(&self, request: &Request) -> Result<(), String> {
+        if let Some(change) = &request.change {
+            change.make(&self.endpoint, self.service)?;
+        }
+        if let Some(rule) = &request.limit {
+            self.limits.set(rule.clone())?;
+        }
+        if let Some(who) = &request.lift {
+            self.limits.lift(who)?;
+        }
+        if let Some(addresses) = &request.addresses {
+            let monitor = self.manual.as_ref().ok_or("the command was not started with --address")?;
+            monitor.set(addresses.iter().copied());
+        }
+        if let Some(follow) = &request.events
+            && !INTERVALS.contains(&follow.interval_ms)
+        {
+            return Err(format!("interval_ms is {} to {}", INTERVALS.start(), INTERVALS.end()));
+        }
+        Ok(())
+    }
+
+    /// Tells a client what happens, a line for each event, until it leaves. One that falls behind is told how
+    /// much it missed: what waits for it is bounded by the endpoint's backlog.
+    async fn tell(&self, socket: &mut UnixStream, follow: Follow) -> io::Result<()> {
+        let mut events = self.endpoint.events();
+        let mut teller = Teller::new(self);
+        let mut interval = tokio::time::interval(Duration::from_millis(follow.interval_ms));
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut outages = tokio::time::interval(OUTAGE_NEWS);
+        outages.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let lines = tokio::select! {
+                event = events.next() => match event {
+                    Some(event) => teller.tell(self, event),
+                    None => return Ok(()),
+                },
+                _ = interval.tick() => teller.statistics(self),
+                _ = outages.tick(), if teller.has_outages() => teller.outages(self),
+            };
+            for line in lines {
+                let mut text = serde_json::to_vec(&line)?;
+                text.push(b'\n');
+                socket.write_all(&text).await?;
+            }
+        }
+    }
+}
+
+async fn say(socket: &mut UnixStream, answer: &impl Serialize) -> io::Result<()> {
+    let said = async {
+        socket.write_all(&serde_json::to_vec(answer)?).await?;
+        socket.shutdown().await
+    };
+    tokio::time::timeout(LIMIT, said).await?
+}
+
+pub(super) async fn serve(listener: UnixListener, answerer: Answerer) {
+    let (answerer, followers) = (Arc::new(answerer), Arc::new(Semaphore::new(MAX_FOLLOWERS)));
+    // Dropped with this: nobody is answered when the command has ended.
+    let mut clients = JoinSet::new();
+    loop {
+        while clients.len() >= MAX_CLIENTS {
+            clients.join_next().await;
+        }
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((socket, _)) => {
+                    let (answerer, followers) = (answerer.clone(), followers.clone());
+                    clients.spawn(async move {
+                        if let Err(error) = answerer.answer(socket, &followers).await {
+                            tracing::debug!(%error, "cannot answer a status question");
+                        }
+                    });
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            },
+            Some(_) = clients.join_next() => {}
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A client's side of the commands' sockets.
+
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+
+use super::answer::{Answer, Request};
+use super::{LIMIT, MAX_REPORT, Report, check};
+use crate::limits::{Rule, Who};
+use crate::multipath::Change;
+use crate::places;
+
+/// The sockets of all commands of this user, dead ones included.
+pub(super) fn sockets() -> Result<Vec<PathBuf>> {
+    let directory = places::runtime();
+    let entries = match std::fs::read_dir(&directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", directory.display())),
+    };
+    check(&directory)?;
+    let files = entries.flatten().map(|entry| entry.path());
+    Ok(files.filter(|file| file.extension().is_some_and(|extension| extension == "sock")).collect())
+}
+
+/// Asks all running commands of this user, at the same time. Removes the sockets that dead ones left.
+pub(crate) async fn ask_all() -> Result<Vec<Report>> {
+    let mut asking: JoinSet<_> =
+        sockets()?.into_iter().map(|file| async move { (ask(&file, &[]).await, file) }).collect();
+    let mut reports = Vec::new();
+    while let Some(asked) = asking.join_next().await {
+        match asked? {
+            (Ok(report), _) => reports.push(report),
+            (Err(error), file) if error.kind() == ErrorKind::ConnectionRefused => {
+                // Nobody listens any more; another `status` may have removed it too.
+                let _ = std::fs::remove_file(&file);
+            }
+            (Err(error), file) => {
+                tracing::info!(file = %file.display(), %error, "a command does not answer");
+            }
+        }
+    }
+    reports.sort_by_key(|report| (report.started_ms, report.pid));
+    Ok(reports)
+}
+
+/// Asks one command.
+async fn ask(file: &Path, request: &[u8]) -> io::Result<Report> {
+    let exchange = async {
+        let mut socket = UnixStream::connect(file).await?;
+        socket.write_all(request).await?;
+        socket.shutdown().await?;
+        let mut answer = Vec::new();
+        socket.take(MAX_REPORT).read_to_end(&mut answer).await?;
+        match serde_json::from_slice(&answer)? {
+            Answer::Report(report) => Ok(*report),
+            Answer::Refusal { error } => Err(io::Error::other(error)),
+        }
+    };
+    tokio::time::timeout(LIMIT, exchange).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+}
+
+/// Asks the command with this socket.
+pub(crate) async fn report(file: &Path) -> Result<Report> {
+    ask(file, &[]).await.with_context(|| format!("no answer on {}", file.display()))
+}
+
+/// Moves the command with this socket.
+pub(crate) async fn set_addresses(file: &Path, addresses: &[IpAddr]) -> Result<Report> {
+    let request = Request { addresses: Some(addresses.to_vec()), ..Request::default() };
+    let request = serde_json::to_vec(&request)?;
+    ask(file, &request).await.with_context(|| format!("cannot move the command of {}", file.display()))
+}
+
+/// Changes how a running command uses its paths.
+pub(crate) async fn change_paths(report: &Report, change: Change) -> Result<Report> {
+    ask_for(report, Request { change: Some(change), ..Request::default() }).await
+}
+
+/// Limits what a running command sends.
+pub(crate) async fn set_limit(report: &Report, rule: Rule) -> Result<Report> {
+    ask_for(report, Request { limit: Some(rule), ..Request::default() }).await
+}
+
+/// Lifts a limit that was set so.
+pub(crate) async fn lift_limit(report: &Report, who: Who) -> Result<Report> {
+    ask_for(report, Request { lift: Some(who), ..Request::default() }).await
+}
+
+async fn ask_for(report: &Report, request: Request) -> Result<Report> {
+    let request = serde_json::to_vec(&request)?;
+    let file = places::runtime().join(format!("{}.sock", report.pid));
+    // What the command says is the answer; that it could not be asked needs saying where.
+    ask(&file, &request).await.map_err(|error| match error.get_ref() {
+        Some(said) if error.kind() == ErrorKind::Other => anyhow!("{said}"),
+        _ => anyhow::Error::new(error).context(format!("no answer on {}", file.display())),
+    })
+}

@@ -1,0 +1,262 @@
+//! What happens to a command's connections, as it is told to those who follow. The format is described in
+//! `docs/operations.md`: fields are added, never changed.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use whimbrel_base::{ConnectionId, EndpointId, UnixTime};
+use whimbrel_transport::{ConnectionEvent, EndpointEvent, Priority, Side};
+
+use super::Report;
+use super::answer::Answerer;
+use super::report::millis;
+
+/// Something that happened to a command.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Event {
+    /// Unix time in milliseconds.
+    pub(crate) time_ms: u64,
+    pub(crate) pid: u32,
+    pub(crate) command: String,
+    pub(crate) name: Option<String>,
+    #[serde(flatten)]
+    pub(crate) what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub(crate) enum What {
+    /// The command runs: the first line about each.
+    Running { version: String, started_ms: u64 },
+    /// It ended. Said by the monitor.
+    Ended,
+    /// It has said nothing for so long although it should have. Said by the monitor.
+    Silent { for_ms: f64 },
+    /// A connection began.
+    Established(Which),
+    /// None came about.
+    Failed { peer: Option<String>, target: Option<String>, accepted: bool, reason: String },
+    /// A path carries data.
+    PathUp {
+        #[serde(flatten)]
+        which: Which,
+        path: u64,
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    /// A path makes no progress.
+    PathSuspect {
+        #[serde(flatten)]
+        which: Which,
+        path: u64,
+    },
+    /// A path is gone.
+    PathDown {
+        #[serde(flatten)]
+        which: Which,
+        path: u64,
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    /// No path works, for so long by now. Said again while it lasts.
+    Unreachable {
+        #[serde(flatten)]
+        which: Which,
+        elapsed_ms: f64,
+    },
+    /// A path works again, after so long without.
+    Reachable {
+        #[serde(flatten)]
+        which: Which,
+        after_ms: f64,
+    },
+    /// The connection went over to another path; `took_ms` is how long none worked, if that was so.
+    Moved {
+        #[serde(flatten)]
+        which: Which,
+        moves: u64,
+        took_ms: Option<f64>,
+        local: SocketAddr,
+        remote: SocketAddr,
+    },
+    /// The peer set the handover mode.
+    Mode {
+        #[serde(flatten)]
+        which: Which,
+        mode: String,
+    },
+    /// The peer set a path's priority.
+    Priority {
+        #[serde(flatten)]
+        which: Which,
+        path: u64,
+        priority: String,
+    },
+    /// The connection is over.
+    Closed {
+        #[serde(flatten)]
+        which: Which,
+        code: String,
+        reason: String,
+    },
+    /// The command's whole state.
+    Statistics { report: Box<Report> },
+    /// So many events are missing here: the one that follows fell behind.
+    Missed { count: u64 },
+}
+
+/// Which connection.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Which {
+    pub(crate) connection: String,
+    pub(crate) peer: String,
+    /// Whether the peer dialled.
+    pub(crate) accepted: bool,
+    /// What it is for.
+    #[serde(rename = "for")]
+    pub(crate) purpose: Option<String>,
+}
+
+impl Event {
+    /// Something that the monitor itself says of a command.
+    pub(super) fn about(pid: u32, command: String, name: Option<String>, what: What) -> Self {
+        Self { time_ms: UnixTime::from(SystemTime::now()).as_millis(), pid, command, name, what }
+    }
+}
+
+/// Puts what an endpoint says into the words of events, for one that follows.
+pub(super) struct Teller {
+    /// How often each connection has moved.
+    moves: HashMap<ConnectionId, u64>,
+    /// Those that are out of reach, as was told.
+    away: HashMap<ConnectionId, Which>,
+    begun: bool,
+}
+
+impl Teller {
+    pub(super) fn new(of: &Answerer) -> Self {
+        Self { moves: moves(of), away: HashMap::new(), begun: false }
+    }
+
+    /// The command's state. The first time, that it runs comes before.
+    pub(super) fn statistics(&mut self, of: &Answerer) -> Vec<Event> {
+        let mut all = Vec::new();
+        if !std::mem::replace(&mut self.begun, true) {
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            all.push(event(of, What::Running { version, started_ms: of.started.as_millis() }));
+        }
+        all.push(event(of, What::Statistics { report: Box::new(of.report()) }));
+        all
+    }
+
+    pub(super) fn has_outages(&self) -> bool {
+        !self.away.is_empty()
+    }
+
+    /// Those that are out of reach, and for how long by now.
+    pub(super) fn outages(&mut self, of: &Answerer) -> Vec<Event> {
+        let lasts = |id| of.endpoint.connection(id)?.stats.unreachable.map(millis);
+        self.away.retain(|id, _| lasts(*id).is_some());
+        let told = self.away.iter().filter_map(|(id, which)| {
+            let (which, elapsed_ms) = (which.clone(), lasts(*id)?);
+            Some(event(of, What::Unreachable { which, elapsed_ms }))
+        });
+        told.collect()
+    }
+
+    pub(super) fn tell(&mut self, of: &Answerer, told: EndpointEvent) -> Vec<Event> {
+        let what = match told {
+            EndpointEvent::Established { id, peer, side } => {
+                self.moves.insert(id, 0);
+                vec![What::Established(which(of, id, peer, side))]
+            }
+            EndpointEvent::Failed { peer, name, side, reason } => vec![What::Failed {
+                peer: peer.map(|peer| peer.to_string()),
+                target: name.map(|name| name.to_string()),
+                accepted: side == Side::Server,
+                reason,
+            }],
+            EndpointEvent::Missed(count) => {
+                self.moves = moves(of);
+                self.away.clear();
+                vec![What::Missed { count }]
+            }
+            EndpointEvent::Connection { id, peer, side, event } => {
+                self.of_connection(of, id, which(of, id, peer, side), event)
+            }
+            // What a newer transport says has no words yet.
+            _ => Vec::new(),
+        };
+        what.into_iter().map(|what| event(of, what)).collect()
+    }
+
+    fn of_connection(
+        &mut self,
+        of: &Answerer,
+        id: ConnectionId,
+        which: Which,
+        event: ConnectionEvent,
+    ) -> Vec<What> {
+        let ms = |duration: Duration| millis(duration);
+        let one = match event {
+            ConnectionEvent::PathUp { path, local, remote, recovery } => {
+                let remote = remote.address();
+                let up = What::PathUp { which: which.clone(), path, local, remote };
+                let Some(moves) = self.has_moved(of, id) else { return vec![up] };
+                return vec![up, What::Moved { which, moves, took_ms: recovery.map(ms), local, remote }];
+            }
+            ConnectionEvent::PathSuspect { path } => What::PathSuspect { which, path },
+            ConnectionEvent::PathDown { path, local, remote } => {
+                What::PathDown { which, path, local, remote: remote.address() }
+            }
+            ConnectionEvent::Unreachable { lasts } => {
+                self.away.insert(id, which.clone());
+                What::Unreachable { which, elapsed_ms: ms(lasts) }
+            }
+            ConnectionEvent::Reachable { after } => {
+                self.away.remove(&id);
+                What::Reachable { which, after_ms: ms(after) }
+            }
+            ConnectionEvent::HandoverChanged(mode) => What::Mode { which, mode: mode.to_string() },
+            ConnectionEvent::PriorityChanged { path, priority } => {
+                let priority = if priority == Priority::Backup { "backup" } else { "normal" };
+                What::Priority { which, path, priority: priority.to_owned() }
+            }
+            ConnectionEvent::Closed { code, reason } => {
+                self.moves.remove(&id);
+                self.away.remove(&id);
+                What::Closed { which, code: code.to_string(), reason }
+            }
+            _ => return Vec::new(),
+        };
+        vec![one]
+    }
+
+    /// How often a connection has moved, if that is more often than was known.
+    fn has_moved(&mut self, of: &Answerer, id: ConnectionId) -> Option<u64> {
+        let moves = of.endpoint.connection(id)?.stats.moves;
+        let known = self.moves.insert(id, moves).unwrap_or(moves);
+        (moves > known).then_some(moves)
+    }
+}
+
+fn moves(of: &Answerer) -> HashMap<ConnectionId, u64> {
+    of.endpoint.connections().into_iter().map(|one| (one.id, one.stats.moves)).collect()
+}
+
+fn event(of: &Answerer, what: What) -> Event {
+    let (command, name) = of.command();
+    Event::about(std::process::id(), command.to_owned(), name.map(str::to_owned), what)
+}
+
+fn which(of: &Answerer, id: ConnectionId, peer: EndpointId, side: Side) -> Which {
+    Which {
+        connection: id.to_string(),
+        peer: peer.to_string(),
+        accepted: side == Side::Server,
+        purpose: of.name_of(peer, side),
+    }
+}

@@ -1,0 +1,92 @@
+//! The examples about messages run as they are, one program on each side.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A running example; killed when dropped.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    fn start(program: &PathBuf, args: &[&str]) -> Self {
+        let mut child = Command::new(program).args(args).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line).ok())
+        });
+        Self { child, lines }
+    }
+
+    #[track_caller]
+    fn line(&self) -> String {
+        self.lines.recv_timeout(LIMIT).unwrap()
+    }
+
+    /// The numbers in its next lines, until they are as wanted.
+    #[track_caller]
+    fn until(&self, wanted: impl Fn(&[f64]) -> bool) -> Vec<f64> {
+        let start = Instant::now();
+        loop {
+            let line = self.line();
+            let words = line.split(|c: char| !c.is_ascii_digit() && !"-.".contains(c));
+            let numbers: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
+            if wanted(&numbers) {
+                return numbers;
+            }
+            assert!(start.elapsed() < LIMIT, "{line}");
+        }
+    }
+}
+
+/// Builds an example that fits on a page.
+fn example(name: &str) -> PathBuf {
+    let source = format!("{}/examples/{name}.rs", env!("CARGO_MANIFEST_DIR"));
+    let lines = std::fs::read_to_string(source).unwrap().lines().count();
+    assert!(lines < 80, "{name} has {lines} lines");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo).args(["build", "-q", "-p", "whimbrel", "--example", name]).status();
+    assert!(built.unwrap().success());
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().with_file_name("examples").join(name)
+}
+
+#[test]
+fn telemetry_shows_readings_that_change_and_after_a_pause_the_newest() {
+    let program = example("telemetry");
+    let watching = Running::start(&program, &[]);
+    let ticket = watching.line();
+    let measuring = Running::start(&program, &[&ticket]);
+    let first = watching.until(|values| values.len() == 8 && values.iter().all(|value| *value != 0.0));
+    let second = watching.until(|values| values.len() == 8);
+    assert!(first.iter().zip(&second).all(|(first, second)| first != second), "{first:?} {second:?}");
+    let delivered = measuring.until(|counts| counts[0] > 50.0)[0];
+    measuring.until(|counts| counts[0] > delivered + 100.0);
+}
+
+#[test]
+fn video_shows_every_frame_while_the_link_is_good() {
+    let program = example("video");
+    let showing = Running::start(&program, &[]);
+    let ticket = showing.line();
+    let _sending = Running::start(&program, &[&ticket]);
+    let numbers = showing.until(|numbers| numbers[1] > 60.0);
+    let [frame, shown, skipped] = numbers[..] else { panic!("{numbers:?}") };
+    assert_eq!(shown + skipped, frame + 1.0, "every frame is shown or skipped");
+    assert!(skipped <= 30.0, "{skipped} of {frame} skipped on loopback");
+}
