@@ -175,6 +175,9 @@ impl Mover {
                     if !self.shared().needs_path() {
                         return Ok(());
                     }
+                    // A path may have been answered and lost before anybody looked: from then on the server may
+                    // call us.
+                    self.endpoint().registry.add_tag(&self.joiner.shared);
                     continue;
                 }
                 () = self.shared().mover.anew() => opened.dial_again(),

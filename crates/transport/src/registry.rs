@@ -160,6 +160,8 @@ impl Registry {
         }
         let evicted = {
             let mut inner = self.lock();
+            // A connection that was read back has another tag than before.
+            inner.tags.retain(|_, shared| shared.strong_count() > 0);
             let mut evicted = Vec::new();
             while inner.shares.detached_bytes() > self.limits.max_detached_bytes {
                 let Some(id) = inner.shares.greediest_detached() else { break };
