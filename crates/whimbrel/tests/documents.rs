@@ -54,12 +54,14 @@ fn the_tests_that_the_security_page_names_exist() {
 }
 
 #[test]
-fn the_tests_that_the_page_of_messages_names_exist() {
-    let rows = table("docs/messages.md", "| promise | test |");
-    let named: Vec<String> = rows.iter().flat_map(|row| quoted(row.last().unwrap())).collect();
-    assert!(named.len() > 20, "the table is not where it was: {named:?}");
-    let missing = missing(&named);
-    assert!(missing.is_empty(), "docs/messages.md names tests that are not there: {missing:?}");
+fn the_tests_that_the_pages_of_messages_and_of_suspending_name_exist() {
+    for (page, least) in [("docs/messages.md", 20), ("docs/suspend.md", 10)] {
+        let rows = table(page, "| promise | test |");
+        let named: Vec<String> = rows.iter().flat_map(|row| quoted(row.last().unwrap())).collect();
+        assert!(named.len() > least, "the table is not where it was: {named:?}");
+        let missing = missing(&named);
+        assert!(missing.is_empty(), "{page} names tests that are not there: {missing:?}");
+    }
 }
 
 #[test]
