@@ -117,7 +117,8 @@ fn somebody_out_of_reach_is_away_and_gets_what_was_said_once_back() {
     ada.until("here");
     move_to(&world, "ada", &ada, &[]);
     let first = bob.until("away")["for_ms"].as_f64().unwrap();
-    assert!((2000.0..30_000.0).contains(&first), "{first}");
+    // Two seconds of silence; her last sign of life may be a second older than the loss of the path.
+    assert!((1000.0..30_000.0).contains(&first), "{first}");
     let second = bob.until("away")["for_ms"].as_f64().unwrap();
     assert!(second > first, "{first} {second}");
     bob.types("are you there?");
@@ -185,7 +186,7 @@ fn two_people_meet_by_a_code_and_by_a_name() {
     assert_eq!(ada.until("here")["name"], "chat.pc.bob@example.org");
     bob.until("here");
     world.id("eve");
-    world.run("eve", &["chat", "chat.pc.bob@example.org"]).failed(5, &["not allowed"]);
+    world.run("eve", &["chat", "chat.pc.bob@example.org"]).failed(3, &["no such name"]);
     ada.ends();
     bob.until("left");
     // He waits for the next.
