@@ -51,7 +51,11 @@ impl Conversation {
     ) -> Result<Self> {
         let events = connection.events();
         let flow = connection.open_flow(FlowOptions::new(Class::RELIABLE_SEQUENCED)).await;
-        let flow = flow.context("cannot chat with the other side")?;
+        // The other side may have said why it does not.
+        let flow = flow.with_context(|| match connection.close_reason() {
+            Some(reason) => format!("cannot chat with the other side ({})", plain(&reason.to_string(), 200)),
+            None => "cannot chat with the other side".to_owned(),
+        })?;
         let partner = Partner::new(connection.peer_id(), known_as);
         let mut this =
             Self { connection, flow, events, partner, under_way: VecDeque::new(), number: 0, greeted: false };
