@@ -120,7 +120,7 @@ fn who_is_no_reader_can_neither_look_a_name_up_nor_watch_it() {
     ada.signal(Signal::TERM);
     ada.output(LIMIT).succeeded();
     assert_eq!(bobs.next_json()["revoked"], true);
-    // Whoever may read has heard of both by now.
+    // A peer that may read has heard of both by now.
     eves.signal(Signal::INT);
     assert_eq!(eves.output(LIMIT).succeeded().stdout, "");
     world
@@ -168,7 +168,7 @@ fn a_stranger_that_is_not_let_in_can_neither_look_the_name_up_nor_watch_it() {
     ada.signal(Signal::TERM);
     ada.output(LIMIT).succeeded();
     assert_eq!(bobs.next_json()["revoked"], true);
-    // Whoever may read has heard of the end by now.
+    // A peer that may read has heard of the end by now.
     eves.signal(Signal::INT);
     assert_eq!(eves.output(LIMIT).succeeded().stdout, "");
 }

@@ -140,9 +140,15 @@ impl EndpointCore {
     pub(crate) fn engine_config(&self, target: Option<&Name>) -> whimbrel_proto::Config {
         let mut config = self.config.engine(&self.pool);
         config.params.target = target.map(ToString::to_string);
-        config.params.notice_addresses = self.reachable();
-        config.params.notice_addresses.truncate(whimbrel_proto::MAX_NOTICE_ADDRESSES);
+        config.params.notice_addresses = self.notice_addresses();
         config
+    }
+
+    /// Where notices are heard, as peers are told.
+    pub(crate) fn notice_addresses(&self) -> Vec<SocketAddr> {
+        let mut addresses = self.reachable();
+        addresses.truncate(whimbrel_proto::MAX_NOTICE_ADDRESSES);
+        addresses
     }
 
     /// Sends a datagram from the sockets of the target's family, when it is its turn among all notices. What

@@ -75,9 +75,9 @@ pub enum ResumeError {
     /// The connection belongs to another identity.
     #[error("the connection belongs to {owner}, and this endpoint is {here}: resume it with that key")]
     OtherOwner {
-        /// Whose it is.
+        /// The identity that it belongs to.
         owner: EndpointId,
-        /// Who wants it.
+        /// The identity of this endpoint.
         here: EndpointId,
     },
     /// The bytes were changed or cut off.

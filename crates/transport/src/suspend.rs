@@ -3,7 +3,6 @@
 mod sealed;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -145,7 +144,7 @@ impl Endpoint {
 fn dial_again(core: &Arc<EndpointCore>, engine: Engine, contents: Contents) -> Connection {
     let places = contents.places.into_iter().map(Locator::Direct).collect();
     let shared = core.shared(engine, places);
-    let told = told_addresses(core);
+    let told = core.notice_addresses();
     shared.with(|state| state.engine.set_notice_addresses(told));
     core.registry.add_dialled(&shared);
     // It goes on in tasks of its own.
@@ -183,10 +182,4 @@ async fn register(core: &EndpointCore, shared: &Arc<Shared>) -> Result<(), Resum
             Added::Exists(_) => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     }
-}
-
-fn told_addresses(core: &EndpointCore) -> Vec<SocketAddr> {
-    let mut told = core.reachable();
-    told.truncate(whimbrel_proto::MAX_NOTICE_ADDRESSES);
-    told
 }

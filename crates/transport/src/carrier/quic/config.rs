@@ -123,7 +123,7 @@ impl QuicConfig {
         let idle = (self.keepalive * KEEPALIVES_TO_LIVE).clamp(SHORTEST_IDLE, LONGEST_IDLE);
         let mut transport = TransportConfig::default();
         transport.max_concurrent_bidi_streams(1u32.into());
-        // Nobody reads other streams.
+        // Other streams are not read.
         transport.max_concurrent_uni_streams(0u32.into());
         transport.datagram_receive_buffer_size(Some(RECEIVE_BUFFER));
         transport.datagram_send_buffer_size(SEND_BUFFER);
