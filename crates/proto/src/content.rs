@@ -13,6 +13,8 @@ pub(crate) enum Content {
         fin: bool,
         /// It was sent again on another path, whose loss would repeat it.
         elsewhere: bool,
+        /// It was under way on another path already when it was sent.
+        again: bool,
     },
     /// A part of a message.
     Message {

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::{CloseCode, Connection, Event, FirstFlight, PathId, Side, StreamId, refusal, segment};
+use whimbrel_proto::{
+    CloseCode, Connection, Event, FirstFlight, PathId, ProtocolError, Side, StreamId, refusal, segment,
+};
 
 use super::carrier::End;
 use super::{Cut, Sim, identity, ms, secs};
@@ -11,6 +13,8 @@ use super::{Cut, Sim, identity, ms, secs};
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 /// So often may things happen at one instant of simulated time before it counts as spinning.
 const SPIN: u32 = 20_000;
+/// So often may all engines and carriers be asked at one instant whether they have something.
+const ROUNDS: u32 = 1000;
 
 impl Sim {
     /// Lets `duration` pass.
@@ -63,7 +67,8 @@ impl Sim {
 
     /// Takes events and segments out of the engines until they have none.
     pub(crate) fn pump(&mut self) {
-        loop {
+        for round in 0.. {
+            assert!(round < ROUNDS, "the sides never run dry\n{}", self.report());
             let mut busy = false;
             for side in SIDES {
                 busy |= self.take_events(side);
@@ -267,6 +272,11 @@ impl Sim {
         }
         if let Some(connection) = self.connection(side) {
             let result = connection.handle_segment(now, path, body);
+            if side == Side::Client && self.forgotten > 0 && result == Err(ProtocolError::OtherAnswer) {
+                // An answer of the server process before it was still on its way. The engine has closed itself.
+                self.close_end(side, index);
+                return;
+            }
             assert_eq!(result, Ok(()), "{side:?} rejects an honest peer");
         }
         self.take_events(side);
