@@ -195,7 +195,7 @@ impl Scan<'_> {
         let late = self.there.lateness() > Duration::ZERO;
         let helps =
             if data.again { self.still_helps(segment.at, ahead) } else { self.helps(segment.at, ahead) };
-        helps.then(|| Piece { path: self.there.id, at: (index, place), data, late })
+        helps.then_some(Piece { path: self.there.id, at: (index, place), data, late })
     }
 
     /// Whether bytes sent at `at` on `there`, `ahead` of them and before them, would arrive clearly sooner on
