@@ -566,14 +566,8 @@ fn a_farewell_that_arrived_is_not_repeated_when_another_path_is_lost() {
     });
 }
 
-/// The answer to a JOIN arrives after the server was handed over, and does not hide to whom.
-#[test]
-fn a_late_answer_of_the_owner_before_does_not_hide_the_next_one() {
-    let client = Side::Client;
-    let mut ops =
-        vec![Op::Dial(88), Op::Dial(0), Op::Open(client), Op::CutAfter(0, client, 56), Op::Advance(0)];
-    ops.extend([Op::Suspect(client), Op::Advance(88), Op::HandOver(Side::Server), Op::Dial(44)]);
-    run(&Scenario {
+fn calm(ops: Vec<Op>) -> Scenario {
+    Scenario {
         seed: 0,
         delay: 0,
         small_windows: false,
@@ -585,5 +579,26 @@ fn a_late_answer_of_the_owner_before_does_not_hide_the_next_one() {
         handover: HandoverMode::Full,
         scheduler: SchedulerKind::EarliestArrival,
         ops,
-    });
+    }
+}
+
+/// The answer to a JOIN arrives after the server was handed over, and does not hide to whom.
+#[test]
+fn a_late_answer_of_the_owner_before_does_not_hide_the_next_one() {
+    let client = Side::Client;
+    let mut ops =
+        vec![Op::Dial(88), Op::Dial(0), Op::Open(client), Op::CutAfter(0, client, 56), Op::Advance(0)];
+    ops.extend([Op::Suspect(client), Op::Advance(88), Op::HandOver(Side::Server), Op::Dial(44)]);
+    run(&calm(ops));
+}
+
+/// A client was read back, and the server that took its claim goes over before the client has heard so.
+#[test]
+fn a_client_whose_claim_was_answered_in_vain_meets_the_next_owner() {
+    let client = Side::Client;
+    let mut ops =
+        vec![Op::Dial(0), Op::Advance(0), Op::Cut(0, Cut::Both), Op::Advance(0), Op::Resume(client)];
+    ops.extend([Op::Open(client), Op::Dial(115), Op::Advance(115), Op::HandOver(Side::Server)]);
+    ops.extend([Op::LoseAll(Cut::Both), Op::Open(client)]);
+    run(&Scenario { redial: false, ..calm(ops) });
 }

@@ -52,6 +52,8 @@ enum Base {
     Present,
     /// The one before this end's own claim, which was told and may not have been heard.
     BeforeClaim(Secret),
+    /// The one before the client's own claim, which was taken and whose answer it has not heard.
+    BeforePeers(Secret),
     /// The one before the last take-over, likewise.
     BeforeAgreed(Secret),
 }
@@ -212,21 +214,28 @@ impl Tenure {
             return (Verdict::Current, None);
         }
         if self.may_take_over(meeting, known, take_over) {
-            let before =
-                self.own.as_ref().and_then(|own| own.before.as_ref()).filter(|secret| proves(secret));
-            let agreed = self.agreed.as_ref().and_then(Agreed::unheard).filter(|secret| proves(secret));
-            let base = match (before, agreed) {
-                _ if proves(secret) => Some(Base::Present),
-                (Some(before), _) => Some(Base::BeforeClaim(before.clone())),
-                (None, Some(before)) => Some(Base::BeforeAgreed(before.clone())),
-                (None, None) => None,
-            };
+            let base = if proves(secret) { Some(Base::Present) } else { self.former_base(take_over, proves) };
             if base.is_some() {
                 let is_new = take_over.generation > self.peer_generation;
                 return (if is_new { Verdict::New } else { Verdict::Current }, base);
             }
         }
         (self.refusal(proves).verdict, None)
+    }
+
+    /// A secret of before by which the client may still speak, if it proves one.
+    fn former_base(&self, take_over: &TakeOver, proves: impl Fn(&Secret) -> bool) -> Option<Base> {
+        let claim = self.own.as_ref().and_then(|own| own.before.as_ref());
+        if let Some(before) = claim.filter(|secret| proves(secret)) {
+            return Some(Base::BeforeClaim(before.clone()));
+        }
+        let is_same = take_over.generation == self.peer_generation;
+        let peers = self.peers.as_ref().filter(|peers| is_same && peers.nonce == take_over.nonce);
+        if let Some(peers) = peers.filter(|peers| proves(&peers.before)) {
+            return Some(Base::BeforePeers(peers.before.clone()));
+        }
+        let agreed = self.agreed.as_ref().and_then(Agreed::unheard).filter(|secret| proves(secret));
+        agreed.cloned().map(Base::BeforeAgreed)
     }
 
     /// Whether the client is the copy that may come now, under a key that it may have.
@@ -270,7 +279,7 @@ impl Tenure {
                     self.own_generation += 1;
                 }
                 let before = match base {
-                    Base::BeforeClaim(before) => before,
+                    Base::BeforeClaim(before) | Base::BeforePeers(before) => before,
                     Base::Present | Base::BeforeAgreed(_) => secret.clone(),
                 };
                 (before, own.and_then(|own| own.assignment))
