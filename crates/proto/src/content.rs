@@ -45,6 +45,10 @@ pub(crate) enum Content {
     Suspend,
     /// The claim of a server that was read back.
     Resumed,
+    /// This side's end is handed over.
+    Assign,
+    /// The answer to TAKE_OVER.
+    TakenOver,
     /// The answer to OPEN: its acknowledgement shows that the client knows the secret.
     Accept,
 }

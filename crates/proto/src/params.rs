@@ -34,6 +34,7 @@ const MESSAGES: u64 = 0x0a;
 const TICKET_PROOF: u64 = 0x0c;
 const SUSPEND: u64 = 0x0e;
 const DATAGRAMS: u64 = 0x10;
+const HAND_OVER: u64 = 0x12;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct Params {
     pub retire: bool,
     /// Understands SUSPEND, and knows the copies of a side that was written down and read back from each other.
     pub suspend: bool,
+    /// Understands that a side hands its end over to another key, if it understands SUSPEND.
+    pub hand_over: bool,
     /// Credit for messages (see [`MESSAGE_WINDOW`](crate::MESSAGE_WINDOW)); half of it is the largest message
     /// that is taken. 0: messages are not understood, or not wanted.
     pub messages: u64,
@@ -79,6 +82,7 @@ impl Default for Params {
             notice_addresses: Vec::new(),
             retire: true,
             suspend: true,
+            hand_over: true,
             messages: 0,
             datagrams: true,
         }
@@ -95,6 +99,7 @@ impl Params {
             max_streams: EARLY_STREAMS,
             retire: false,
             suspend: false,
+            hand_over: false,
             datagrams: false,
             ..Self::default()
         }
@@ -160,6 +165,10 @@ impl Params {
             varint::write(out, DATAGRAMS);
             varint::write(out, 0);
         }
+        if self.hand_over {
+            varint::write(out, HAND_OVER);
+            varint::write(out, 0);
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -189,6 +198,7 @@ impl Params {
                 SUSPEND => params.suspend = true,
                 MESSAGES => params.messages = value.varint()?,
                 DATAGRAMS => params.datagrams = true,
+                HAND_OVER => params.hand_over = true,
                 _ => {}
             }
         }

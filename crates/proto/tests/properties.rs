@@ -42,6 +42,7 @@ enum Op {
     Abort(Side),
     Forget,
     Resume(Side),
+    HandOver(Side),
 }
 
 fn side() -> impl Strategy<Value = Side> {
@@ -93,6 +94,7 @@ fn op(endings: bool) -> impl Strategy<Value = Op> {
         2 => (side(), 0..32u8, any::<Option<u8>>()).prop_map(|(s, i, a)| Op::Announce(s, i, a)),
         1 => (side(), scheduler()).prop_map(|(s, k)| Op::Schedule(s, k)),
         6 => side().prop_map(Op::Resume),
+        4 => side().prop_map(Op::HandOver),
     ];
     let ending = prop_oneof![side().prop_map(Op::Close), side().prop_map(Op::Abort), Just(Op::Forget),];
     (0..40u8, ordinary, ending).prop_map(
@@ -241,6 +243,7 @@ fn apply(sim: &mut Sim, op: &Op, ending: &mut Ending) {
             }
         }
         Op::Resume(side) => sim.resume(side),
+        Op::HandOver(side) => drop(sim.hand_over(side)),
         Op::RepeatOpening => sim.client.repeat_opening(),
         Op::Ping(side) => {
             let now = sim.now;
@@ -732,4 +735,41 @@ fn two_paths_do_not_send_the_same_bytes_to_and_fro() {
             Op::Finish(Side::Client, 197),
         ],
     });
+}
+
+fn calm(ops: Vec<Op>) -> Scenario {
+    Scenario {
+        seed: 0,
+        delay: 0,
+        small_windows: false,
+        redial: true,
+        fragment: false,
+        early_limit: 14_000,
+        capacity: 16 * 1024,
+        retire: [false; 2],
+        handover: HandoverMode::Full,
+        scheduler: SchedulerKind::EarliestArrival,
+        ops,
+    }
+}
+
+/// The answer to a JOIN arrives after the server was handed over, and does not hide to whom.
+#[test]
+fn a_late_answer_of_the_owner_before_does_not_hide_the_next_one() {
+    let client = Side::Client;
+    let mut ops =
+        vec![Op::Dial(88), Op::Dial(0), Op::Open(client), Op::CutAfter(0, client, 56), Op::Advance(0)];
+    ops.extend([Op::Suspect(client), Op::Advance(88), Op::HandOver(Side::Server), Op::Dial(44)]);
+    run(&calm(ops));
+}
+
+/// A client was read back, and the server that took its claim goes over before the client has heard so.
+#[test]
+fn a_client_whose_claim_was_answered_in_vain_meets_the_next_owner() {
+    let client = Side::Client;
+    let mut ops =
+        vec![Op::Dial(0), Op::Advance(0), Op::Cut(0, Cut::Both), Op::Advance(0), Op::Resume(client)];
+    ops.extend([Op::Open(client), Op::Dial(115), Op::Advance(115), Op::HandOver(Side::Server)]);
+    ops.extend([Op::LoseAll(Cut::Both), Op::Open(client)]);
+    run(&Scenario { redial: false, ..calm(ops) });
 }

@@ -53,8 +53,8 @@ pub use connection::Connection;
 pub use control::PathControl;
 pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, Target};
 pub use error::{
-    BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError, ResumeError,
-    SuspendError, TargetError,
+    BindError, ConnectError, ConnectionError, HandOverError, ListenError, NoSuchPath, ResolveError,
+    ResumeError, SuspendError, TargetError,
 };
 pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};

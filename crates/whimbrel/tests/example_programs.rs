@@ -1,4 +1,4 @@
-//! The examples about messages run as they are, one program on each side.
+//! Examples run as they are.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead as _, BufReader};
@@ -77,6 +77,12 @@ fn telemetry_shows_readings_that_change_and_after_a_pause_the_newest() {
     assert!(first.iter().zip(&second).all(|(first, second)| first != second), "{first:?} {second:?}");
     let delivered = measuring.until(|counts| counts[0] > 50.0)[0];
     measuring.until(|counts| counts[0] > delivered + 100.0);
+}
+
+#[test]
+fn the_counter_that_hops_misses_no_number() {
+    let hopping = Running::start(&example("hop"), &[]);
+    hopping.until(|numbers| numbers.first() == Some(&16.0));
 }
 
 #[test]

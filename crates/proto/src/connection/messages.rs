@@ -76,6 +76,9 @@ impl Connection {
         if let Some(code) = self.why_no_messages() {
             return Err(Refused { error: SendError::ConnectionClosed(code), data });
         }
+        if self.held {
+            return Err(Refused { error: SendError::Full, data });
+        }
         self.clock.tell(now);
         let age = self.clock.since_begin(now);
         let sender = &mut self.session.messages.sender;
@@ -90,7 +93,7 @@ impl Connection {
     /// Takes the next message that arrived, of whichever flow. What arrived before the connection ended can
     /// still be taken.
     pub fn recv_message(&mut self) -> Option<Message> {
-        self.session.messages.receiver.take()
+        if self.held { None } else { self.session.messages.receiver.take() }
     }
 
     /// The largest message that the peer takes, in bytes; 0 if it takes none, or has not said so yet.

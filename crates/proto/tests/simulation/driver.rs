@@ -244,7 +244,7 @@ impl Sim {
             match self.carriers[index].end(side) {
                 End::Gone => return,
                 End::Fresh => self.accept_carrier(index, body),
-                End::Attached => self.hand_over(side, index, body),
+                End::Attached => self.feed(side, index, body),
             }
         }
         inbox.drain(..at);
@@ -264,7 +264,7 @@ impl Sim {
         }
     }
 
-    fn hand_over(&mut self, side: Side, index: usize, body: &[u8]) {
+    fn feed(&mut self, side: Side, index: usize, body: &[u8]) {
         let now = self.now;
         let path = self.carriers[index].path;
         if side == Side::Client {
@@ -286,7 +286,25 @@ impl Sim {
     fn accept_carrier(&mut self, index: usize, body: &[u8]) {
         let now = self.now;
         self.carriers[index].server = End::Attached;
-        let verdict = match FirstFlight::decode(body).unwrap() {
+        let began = (identity(Side::Client), identity(Side::Server));
+        let (client, expected) = self.carriers[index].ids.unwrap_or(began);
+        if expected != self.key(Side::Server).id() {
+            // TLS fails.
+            return self.close_end(Side::Server, index);
+        }
+        let first = FirstFlight::decode(body).unwrap();
+        let stranger = self.server.as_ref().filter(|server| server.peer() != client);
+        let verdict = match first {
+            FirstFlight::TakeOver(take_over) => match self.server.as_mut() {
+                Some(server) if !self.server_was_over => server
+                    .take_over(now, client, &take_over, [self.rng.next() as u8; 32])
+                    .map_err(|e| e.code()),
+                _ => Err(CloseCode::UNKNOWN_CONNECTION),
+            },
+            first if stranger.is_some() => {
+                let refused = stranger.and_then(|server| server.turn_away(client, &first));
+                Err(refused.map_or(CloseCode::UNKNOWN_CONNECTION, |error| error.code()))
+            }
             FirstFlight::Open(open) => match self.server.as_mut() {
                 Some(_) if self.server_was_over => Err(CloseCode::UNKNOWN_CONNECTION),
                 Some(server) => server.reopen(now, &open).map_err(|e| e.code()),
@@ -317,7 +335,7 @@ impl Sim {
         match verdict {
             Ok(()) => {
                 self.take_events(Side::Server);
-                self.hand_over(Side::Server, index, body);
+                self.feed(Side::Server, index, body);
             }
             Err(code) => {
                 let delay = self.carriers[index].delay;

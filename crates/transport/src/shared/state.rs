@@ -7,6 +7,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use smallvec::SmallVec;
+use whimbrel_base::EndpointId;
 use whimbrel_proto::{Connection as Engine, PathId};
 
 use super::feed::Feed;
@@ -38,6 +39,10 @@ pub(crate) struct State {
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
     pub(super) farewell_cut: bool,
     pub(super) feed: Feed,
+    /// Client: the server's owner has said that its end goes to this key, which may be there.
+    pub(crate) assigned: Option<(EndpointId, Vec<SocketAddr>)>,
+    /// Client: the next attempt looks for the server under the key that it had.
+    pub(super) wants_former: bool,
 }
 
 impl State {
@@ -57,6 +62,8 @@ impl State {
             nearness: Nearness::default(),
             farewell_cut: false,
             feed: Feed::default(),
+            assigned: None,
+            wants_former: false,
         }
     }
 
