@@ -34,6 +34,7 @@ const MESSAGES: u64 = 0x0a;
 const TICKET_PROOF: u64 = 0x0c;
 const SUSPEND: u64 = 0x0e;
 const DATAGRAMS: u64 = 0x10;
+const JOURNALS: u64 = 0x14;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +65,9 @@ pub struct Params {
     pub messages: u64,
     /// Understands messages in datagrams of a carrier, if it understands messages.
     pub datagrams: bool,
+    /// Keeps journals of durable messages, if it understands messages: the first
+    /// [`JOURNAL_FLOWS`](crate::JOURNAL_FLOWS) flows of either side are theirs.
+    pub journals: bool,
 }
 
 impl Default for Params {
@@ -81,6 +85,7 @@ impl Default for Params {
             suspend: true,
             messages: 0,
             datagrams: true,
+            journals: false,
         }
     }
 }
@@ -114,6 +119,11 @@ impl Params {
     /// Messages may come in datagrams.
     pub(crate) fn takes_datagrams(&self) -> bool {
         self.datagrams && self.messages > 0
+    }
+
+    /// Journals are kept.
+    pub(crate) fn keeps_journals(&self) -> bool {
+        self.journals && self.messages > 0
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -160,6 +170,10 @@ impl Params {
             varint::write(out, DATAGRAMS);
             varint::write(out, 0);
         }
+        if self.keeps_journals() {
+            varint::write(out, JOURNALS);
+            varint::write(out, 0);
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -189,6 +203,7 @@ impl Params {
                 SUSPEND => params.suspend = true,
                 MESSAGES => params.messages = value.varint()?,
                 DATAGRAMS => params.datagrams = true,
+                JOURNALS => params.journals = true,
                 _ => {}
             }
         }
@@ -244,6 +259,7 @@ mod tests {
             notice_addresses: vec!["10.0.0.1:7".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()],
             max_data: 1 << 30,
             messages: 1 << 20,
+            journals: true,
             ..Params::default()
         };
         let mut bytes = Vec::new();

@@ -52,6 +52,7 @@ fn params() -> impl Strategy<Value = Params> {
         suspend: numbers.4 % 7 < 3,
         messages: numbers.0,
         datagrams: numbers.4 % 5 == 0 && numbers.0 > 0,
+        journals: numbers.4 % 11 == 0 && numbers.0 > 0,
     })
 }
 
