@@ -119,7 +119,7 @@ impl Connection {
 
 impl Endpoint {
     /// Wakes a connection that was put to sleep, which goes on at the exact byte; its streams are in
-    /// [`Connection::streams`]. Returns at once: a side that dialled dials again, one that listened calls its
+    /// [`Connection::streams`], its flows in [`Connection::flows`]. Returns at once: a side that dialled dials again, one that listened calls its
     /// client and waits, both for as long as the connection may be without contact. If another copy was quicker
     /// the connection ends with [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
     ///
