@@ -39,6 +39,8 @@ pub enum Event {
     Drained(StreamId),
     /// Messages wait to be taken, where none did before.
     MessageReadable,
+    /// Messages of journals wait to be taken, where none did before.
+    JournalReadable,
     /// A flow whose queue was full has room for messages again.
     FlowWritable(FlowId),
     /// What became of a message of this side.

@@ -72,9 +72,9 @@ pub use connection::{Connection, JoinError, MAX_PATHS};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
 pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
 pub use message::{
-    Class, Delays, FlowError, FlowId, FlowOptions, FlowStats, MAX_BUFFERING, MAX_FLOWS, MAX_MESSAGE,
-    MESSAGE_COST, MESSAGE_WINDOW, Message, MessageId, MessageStats, Outcome, Refused, SendError, SendOptions,
-    Tag, Urgency,
+    Class, Delays, FlowError, FlowId, FlowOptions, FlowStats, JOURNAL_FLOWS, MAX_BUFFERING, MAX_FLOWS,
+    MAX_MESSAGE, MESSAGE_COST, MESSAGE_WINDOW, Message, MessageId, MessageStats, Outcome, Refused, SendError,
+    SendOptions, Tag, Urgency,
 };
 pub use session::Read;
 pub use stream::{Chunk, Pool};

@@ -35,6 +35,7 @@ const TICKET_PROOF: u64 = 0x0c;
 const SUSPEND: u64 = 0x0e;
 const DATAGRAMS: u64 = 0x10;
 const HAND_OVER: u64 = 0x12;
+const JOURNALS: u64 = 0x14;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +68,9 @@ pub struct Params {
     pub messages: u64,
     /// Understands messages in datagrams of a carrier, if it understands messages.
     pub datagrams: bool,
+    /// Keeps journals of durable messages, if it understands messages: the first
+    /// [`JOURNAL_FLOWS`](crate::JOURNAL_FLOWS) flows of either side are theirs.
+    pub journals: bool,
 }
 
 impl Default for Params {
@@ -85,6 +89,7 @@ impl Default for Params {
             hand_over: true,
             messages: 0,
             datagrams: true,
+            journals: false,
         }
     }
 }
@@ -119,6 +124,11 @@ impl Params {
     /// Messages may come in datagrams.
     pub(crate) fn takes_datagrams(&self) -> bool {
         self.datagrams && self.messages > 0
+    }
+
+    /// Journals are kept.
+    pub(crate) fn keeps_journals(&self) -> bool {
+        self.journals && self.messages > 0
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -169,6 +179,10 @@ impl Params {
             varint::write(out, HAND_OVER);
             varint::write(out, 0);
         }
+        if self.keeps_journals() {
+            varint::write(out, JOURNALS);
+            varint::write(out, 0);
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -199,6 +213,7 @@ impl Params {
                 MESSAGES => params.messages = value.varint()?,
                 DATAGRAMS => params.datagrams = true,
                 HAND_OVER => params.hand_over = true,
+                JOURNALS => params.journals = true,
                 _ => {}
             }
         }
@@ -254,6 +269,7 @@ mod tests {
             notice_addresses: vec!["10.0.0.1:7".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()],
             max_data: 1 << 30,
             messages: 1 << 20,
+            journals: true,
             ..Params::default()
         };
         let mut bytes = Vec::new();

@@ -112,7 +112,8 @@ impl Session {
         let (side, peer) = (identity.side(), identity.peer_params());
         let limits = limits(config, identity.params());
         let streams = Streams::read_back(reader, side, peer, limits, memory(config), events)?;
-        let messages = Messages::read_back(reader, identity.params().messages, events)?;
+        let (window, journals) = (identity.params().messages, identity.both_keep_journals());
+        let messages = Messages::read_back(reader, window, journals, events)?;
         let mut this = Self {
             streams,
             messages,
@@ -143,6 +144,9 @@ impl Session {
         self.streams.learn_params(&params, events);
         self.messages.sender.open(params.messages);
         self.identity.learn_params(params);
+        if self.identity.both_keep_journals() {
+            self.messages.keep_journals();
+        }
     }
 
     /// Begins to close, in order or at once.

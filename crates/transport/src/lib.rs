@@ -24,6 +24,7 @@ mod events;
 mod flow;
 mod half_open;
 mod incoming;
+mod journal;
 mod limits;
 mod listener;
 mod listeners;
@@ -59,6 +60,7 @@ pub use error::{
 pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
 pub use incoming::Incoming;
+pub use journal::JournalChannel;
 pub use limits::RateControl;
 pub use listener::Listener;
 pub use listeners::{Allow, Check};

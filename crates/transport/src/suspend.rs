@@ -176,8 +176,8 @@ impl Connection {
 
 impl Endpoint {
     /// Wakes a connection that was put to sleep, which goes on at the exact byte; its streams are in
-    /// [`Connection::streams`]. It may have been [handed over](Connection::suspend_for) to this key by another one.
-    /// Returns at once: a side that dialled dials again, one that listened calls its
+    /// [`Connection::streams`], its flows in [`Connection::flows`]. It may have been [handed
+    /// over](Connection::suspend_for) to this key by another one. Returns at once: a side that dialled dials again, one that listened calls its
     /// client and waits, both for as long as the connection may be without contact. If another copy was quicker
     /// the connection ends with [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
     ///

@@ -145,6 +145,11 @@ impl Identity {
         self.params.takes_datagrams() && self.peer_params.as_ref().is_some_and(Params::takes_datagrams)
     }
 
+    /// Both sides have said that they keep journals.
+    pub(crate) fn both_keep_journals(&self) -> bool {
+        self.params.keeps_journals() && self.peer_params.as_ref().is_some_and(Params::keeps_journals)
+    }
+
     /// How long the peer may hold an acknowledgement back.
     pub(crate) fn peer_ack_delay(&self) -> Duration {
         let params = self.peer_params.as_ref();

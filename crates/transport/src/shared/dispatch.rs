@@ -24,6 +24,7 @@ impl Shared {
             Event::StreamOpened(_) => state.wakers.can_accept(),
             Event::StreamsAvailable => state.wakers.can_open(),
             Event::MessageReadable => state.wakers.can_receive(),
+            Event::JournalReadable => state.wakers.can_receive_journal(),
             Event::FlowWritable(flow) => state.wakers.can_send(flow),
             Event::MessageDone(id, outcome) => state.outcomes.told(id, outcome),
             Event::Established => {

@@ -1,5 +1,6 @@
 //! What one lock guards: the engine, and what goes with it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, MutexGuard};
@@ -8,7 +9,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 use whimbrel_base::EndpointId;
-use whimbrel_proto::{Connection as Engine, PathId};
+use whimbrel_proto::{Connection as Engine, FlowId, PathId};
 
 use super::feed::Feed;
 use super::outage::Outage;
@@ -24,6 +25,8 @@ pub(crate) struct State {
     pub(crate) paths: SmallVec<[Arc<PathIo>; 2]>,
     pub(crate) wakers: Wakers,
     pub(crate) outcomes: Outcomes,
+    /// How many handles of the application each flow has.
+    flows: BTreeMap<FlowId, usize>,
     /// When the driver's timer fires.
     pub(crate) armed: Option<Instant>,
     pub(crate) outage: Outage,
@@ -46,12 +49,30 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// There is one more handle of a flow.
+    pub(crate) fn hold_flow(&mut self, flow: FlowId) {
+        *self.flows.entry(flow).or_default() += 1;
+    }
+
+    /// There is one less. True if it was the last.
+    pub(crate) fn let_go_of_flow(&mut self, flow: FlowId) -> bool {
+        let left = self.flows.get_mut(&flow).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            self.flows.remove(&flow);
+        }
+        left == 0
+    }
+
     pub(super) fn new(engine: Engine) -> Self {
         Self {
             engine,
             paths: SmallVec::new(),
             wakers: Wakers::default(),
             outcomes: Outcomes::default(),
+            flows: BTreeMap::new(),
             armed: None,
             outage: Outage::default(),
             moves: 0,
