@@ -61,6 +61,8 @@ pub(crate) struct EndpointCore {
     pub(crate) deciding: Deciding,
     pub(crate) half_open: HalfOpen,
     pub(crate) closed: AtomicBool,
+    /// Another endpoint goes on with its sockets and connections: those that come in are that one's.
+    pub(crate) passed_on: AtomicBool,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
 }
 
@@ -177,6 +179,10 @@ impl EndpointCore {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.passed_on.load(Ordering::Relaxed)
     }
 
     pub(crate) fn shut(&self) {
