@@ -18,6 +18,7 @@
 //! dns                what a domain's owner says of its name service
 //! meeting            two machines that learn each other's keys by a code
 //! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
+//! halt               stopping these in the middle, to go on elsewhere
 //! local              where `forward` listens
 //! sockets, files     local sockets, counted; how many files may be open
 //! chat               two people talk in their terminals
@@ -26,6 +27,7 @@
 //! status             what the commands of this user are doing, asked and followed
 //! limits             what this process may send, set from outside
 //! plain              text of others, fit for a terminal
+//! takeover           a command that goes on in place of a running one
 //! demo               the parts of `whimbrel demo`
 //! ```
 
@@ -38,6 +40,7 @@ mod devices;
 mod dns;
 mod failure;
 mod files;
+mod halt;
 mod identity;
 mod lasting;
 mod limits;
@@ -62,6 +65,7 @@ mod settings;
 mod shutdown;
 mod sockets;
 mod status;
+mod takeover;
 mod transfer;
 mod tunnel;
 mod usage;
@@ -90,8 +94,10 @@ pub mod fuzzing {
         crate::chat::decode_anything(bytes);
     }
 
-    /// Decodes bytes as what is asked of a running command and as its answer, and shows that.
+    /// Decodes bytes as what is asked of a running command and as its answer, and shows that; and as what it hands
+    /// over.
     pub fn status(bytes: &[u8]) {
+        crate::takeover::decode_anything(bytes);
         crate::status::decode_anything(bytes);
     }
 }

@@ -8,7 +8,9 @@ use anyhow::Result;
 use whimbrel::{Endpoint, OpenSockets};
 use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, TicketSecret, UnixTime};
 use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
-use whimbrel_transport::{Config, Connection, ConnectionEvent, Events, ManualMonitor, Target, Timeouts};
+use whimbrel_transport::{
+    Config, Connection, ConnectionEvent, Events, ManualMonitor, Target, Timeouts, TlsSessions,
+};
 
 use crate::devices::Devices;
 use crate::dns::Dns;
@@ -47,6 +49,8 @@ pub(crate) struct Wish {
     pub(crate) port: u16,
     /// Used instead of others.
     pub(crate) sockets: Option<OpenSockets>,
+    /// What clients have tickets for since before.
+    pub(crate) sessions: Option<TlsSessions>,
 }
 
 /// Remembers the keys that flags say.
@@ -83,6 +87,9 @@ impl Network {
         }
         if let Some(sockets) = wish.sockets {
             builder = builder.sockets(sockets);
+        }
+        if let Some(sessions) = wish.sessions {
+            builder = builder.sessions(sessions);
         }
         if let Some(file) = &globals.limits {
             // A mistake is told before anything is begun.

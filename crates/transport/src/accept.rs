@@ -56,6 +56,10 @@ trait Arrival: Sized + Send {
 
 /// Does what the first segment asks for, or says no. Returns the connection if it is new: it needs a driver.
 async fn admit(endpoint: &Arc<EndpointCore>, arrival: impl Arrival) -> Option<Arc<Shared>> {
+    if endpoint.is_passed_on() {
+        // What it asks for is elsewhere by now. Without an answer it dials again, and is heard there.
+        return None;
+    }
     match dispatch(endpoint, arrival).await {
         Ok(opened) => opened,
         Err(refused) => {

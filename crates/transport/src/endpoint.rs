@@ -192,16 +192,20 @@ impl Endpoint {
         {
             return Err(ListenError::FleetingKey(name.clone()));
         }
-        start_listening(inner)?;
         let shown = || name.as_ref().map_or("(no name)".to_owned(), ToString::to_string);
         let access = Access { allow: options.allow, secret: options.secret };
         let arrivals = inner.listeners.add(name.clone(), access, options.ask_first);
         let arrivals = arrivals.ok_or_else(|| ListenError::InUse(shown()))?;
         let mut listener = Listener { endpoint: inner.clone(), name, arrivals, publisher: None };
+        // Those who come find the listener there.
+        start_listening(inner)?;
         let permission = Permission::new(options.delegation, options.renewals);
         if let (Some(name), Some(resolver)) = (published, resolver) {
             let publisher = Publisher::new(inner.clone(), resolver, name, permission, options.lifetime);
-            listener.publisher = Some(publisher.start().await?);
+            listener.publisher = Some(match options.goes_on {
+                true => publisher.go_on()?,
+                false => publisher.start().await?,
+            });
         }
         Ok(listener)
     }

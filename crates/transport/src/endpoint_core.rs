@@ -63,6 +63,8 @@ pub(crate) struct EndpointCore {
     pub(crate) closed: AtomicBool,
     /// New connections carry journals.
     pub(crate) journals: AtomicBool,
+    /// Another endpoint goes on with its sockets and connections: those that come in are that one's.
+    pub(crate) passed_on: AtomicBool,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
 }
 
@@ -180,6 +182,10 @@ impl EndpointCore {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.passed_on.load(Ordering::Relaxed)
     }
 
     pub(crate) fn shut(&self) {

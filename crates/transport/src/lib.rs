@@ -33,6 +33,7 @@ mod manager;
 mod monitor;
 mod mover;
 mod notices;
+mod pass_on;
 mod path_io;
 mod publisher;
 mod registry;
@@ -69,12 +70,13 @@ pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selecto
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;
 pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, ManualMonitor, UnknownKind};
+pub use pass_on::{Leaving, PassedOn};
 pub use report::{CloseReason, ConnectionEvent, ConnectionInfo, ConnectionStats, EndpointEvent, PathInfo};
 pub use resolver::{BoxFuture, Resolver};
 pub use sockets::{OpenSockets, OpenSocketsError};
 pub use stream::{RecvHalf, SendHalf, Stream};
-pub use suspend::Suspended;
-pub use tls::TlsError;
+pub use suspend::{Suspended, Waking};
+pub use tls::{TlsError, TlsSessions};
 pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{
     BadTimeout, Class, CloseCode, ClosedBy, Delays, FlowError, FlowId, FlowOptions, FlowStats, HandoverMode,

@@ -2,8 +2,10 @@
 
 mod live;
 mod sealed;
+mod waking;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use whimbrel_base::{EndpointId, random_bytes};
 use whimbrel_proto::{Assignment, Connection as Engine, Side};
 
 use self::sealed::Contents;
+pub use self::waking::Waking;
 use crate::attend::spawn_driver;
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, start_listening};
@@ -145,6 +148,11 @@ impl Connection {
         let _ = tokio::time::timeout(limit, so).await;
     }
 
+    /// Puts the connection to sleep without a word to the peer.
+    pub(crate) fn sleep_unannounced(&self) -> Result<Suspended, SuspendError> {
+        Ok(Suspended(self.write_down(Engine::put_to_sleep)?.seal(&self.shared().key)))
+    }
+
     /// Gives all paths up and writes the connection down by `write`.
     fn write_down(
         &self,
@@ -155,7 +163,8 @@ impl Connection {
         let written = shared.with(|state| {
             let snapshot = write(&mut state.engine, Instant::now())?;
             let (notice_targets, nearness) = (state.notice_addresses(), state.nearness.flags());
-            Some(Contents { name: self.name().cloned(), places, notice_targets, nearness, snapshot })
+            let (name, by_ticket) = (self.name().cloned(), self.is_by_ticket());
+            Some(Contents { name, places, notice_targets, nearness, by_ticket, snapshot })
         });
         match (written, shared.close_reason()) {
             (Some(contents), _) => Ok(contents),
@@ -199,6 +208,24 @@ async fn wake(
     if core.is_closed() {
         return Err(ResumeError::EndpointClosed);
     }
+    let engine = restored(core, &contents, assignment)?;
+    match engine.side() {
+        Side::Client => Ok(dial_again(core, engine, contents)),
+        Side::Server => call_client(core, engine, contents).await,
+    }
+}
+
+/// The engine and the rest of what the bytes hold. Nothing happens yet.
+fn read(core: &EndpointCore, suspended: &Suspended) -> Result<(Engine, Contents), ResumeError> {
+    let (contents, assignment) = Contents::open_any(&suspended.0, &core.key)?;
+    Ok((restored(core, &contents, assignment)?, contents))
+}
+
+fn restored(
+    core: &EndpointCore,
+    contents: &Contents,
+    assignment: Option<Assignment>,
+) -> Result<Engine, ResumeError> {
     let (config, now) = (core.engine_config(contents.name.as_ref()), Instant::now());
     let engine = match assignment {
         None => Engine::restore(config, &contents.snapshot, random_bytes(), now),
@@ -206,22 +233,34 @@ async fn wake(
             Engine::restore_assigned(config, &contents.snapshot, assignment, random_bytes(), now)
         }
     };
-    let engine = engine.map_err(ResumeError::Snapshot)?;
-    match engine.side() {
-        Side::Client => Ok(dial_again(core, engine, contents)),
-        Side::Server => call_client(core, engine, contents).await,
-    }
+    engine.map_err(ResumeError::Snapshot)
 }
 
 fn dial_again(core: &Arc<EndpointCore>, engine: Engine, contents: Contents) -> Connection {
-    let places = contents.places.into_iter().map(Locator::Direct).collect();
-    let shared = core.shared(engine, places);
-    let told = core.notice_addresses();
-    shared.with(|state| state.engine.set_notice_addresses(told));
+    let shared = dialling(core, engine, contents.places);
     core.registry.add_dialled(&shared);
     // It goes on in tasks of its own.
     drop(Supply::new(core, &shared, contents.name.clone()));
     Connection::new(shared, contents.name)
+}
+
+/// A connection that this side had dialled.
+fn dialling(core: &EndpointCore, engine: Engine, places: Vec<SocketAddr>) -> Arc<Shared> {
+    let shared = core.shared(engine, places.into_iter().map(Locator::Direct).collect());
+    let told = core.notice_addresses();
+    shared.with(|state| state.engine.set_notice_addresses(told));
+    shared
+}
+
+/// A connection that this side had accepted.
+fn accepted(core: &EndpointCore, engine: Engine, contents: &Contents) -> Arc<Shared> {
+    let shared = core.shared(engine, Vec::new());
+    shared.with(|state| {
+        state.nearness = Nearness::from_flags(contents.nearness);
+        state.set_notice_addresses(contents.notice_targets.clone());
+    });
+    shared.accepted();
+    shared
 }
 
 async fn call_client(
@@ -230,15 +269,11 @@ async fn call_client(
     contents: Contents,
 ) -> Result<Connection, ResumeError> {
     start_listening(core)?;
-    let shared = core.shared(engine, Vec::new());
-    shared.with(|state| {
-        state.nearness = Nearness::from_flags(contents.nearness);
-        state.set_notice_addresses(contents.notice_targets);
-    });
+    let shared = accepted(core, engine, &contents);
     register(core, &shared).await?;
     spawn_driver(core, &shared);
     tokio::spawn(notices::tell(core.clone(), shared.clone()));
-    Ok(Connection::new(shared, contents.name))
+    Ok(Connection::accepted(shared, contents.name, contents.by_ticket))
 }
 
 /// The same connection may still be leaving.

@@ -2,6 +2,7 @@
 
 mod channel;
 mod config;
+mod passed_on;
 mod records;
 mod sealed;
 mod sessions;
@@ -14,6 +15,7 @@ use aws_lc_rs::rand;
 
 pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
+pub use passed_on::TlsSessions;
 pub(crate) use records::Records;
 pub(crate) use sealed::{Opener, Sealer};
 pub(crate) use sessions::{ArrivingSessions, ServerTls};

@@ -12,7 +12,7 @@ use whimbrel_transport::{
     self as transport, AddressMonitor, AddressSet, Carriers, Config, ConnectError, Connection,
     ConnectionInfo, EndpointEvents, HandOverError, HandoverMode, IntoTarget, ListenError, ListenOptions,
     Listener, OpenSockets, PathControl, PathPolicy, RateControl, Resolver, ResumeError, SchedulerKind,
-    Suspended, Watch,
+    Suspended, TlsSessions, Watch,
 };
 
 use crate::error::BindError;
@@ -78,6 +78,13 @@ impl Builder {
     /// manager hands over. Wins over [`port`](Self::port) and [`ip`](Self::ip).
     pub fn sockets(mut self, open: OpenSockets) -> Self {
         self.transport = self.transport.sockets(open);
+        self
+    }
+
+    /// Remembers the TLS sessions of an endpoint that [passed them on](transport::Leaving::pass_on): its clients
+    /// come back with their tickets.
+    pub fn sessions(mut self, sessions: TlsSessions) -> Self {
+        self.transport = self.transport.sessions(sessions);
         self
     }
 

@@ -95,7 +95,7 @@ pub use whimbrel_transport::{
     PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RateControl, RateLimit, RecvHalf,
     Refused, ResolveError, Resolver, ResumeError, SchedulerKind, SendError, SendHalf, SendOptions, Sent,
     Side, Stream, StreamError, StreamId, SuspendError, Suspended, Tag, Target, TargetError, Timeouts,
-    Urgency, Watch, Watched,
+    TlsSessions, Urgency, Watch, Watched,
 };
 
 pub use whimbrel_base as base;

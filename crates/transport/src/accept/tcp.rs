@@ -30,7 +30,7 @@ thread_local! {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts until the listener's task is aborted.
-pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: TcpListener, kind: CarrierKind) {
+pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpListener>, kind: CarrierKind) {
     loop {
         match listener.accept().await {
             Ok((socket, remote)) => {

@@ -26,7 +26,7 @@ use crate::notices::Pace;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::sockets::{self, BindPlan, Bound, OpenSockets, Sockets};
-use crate::tls::{self, TlsIdentity};
+use crate::tls::{self, TlsIdentity, TlsSessions};
 
 /// Tries to bind to a port that was free.
 const PORT_TRIES: usize = 5;
@@ -38,6 +38,7 @@ pub struct Builder {
     ip: Option<IpAddr>,
     port: u16,
     open: Option<OpenSockets>,
+    sessions: Option<TlsSessions>,
     monitor: Option<Arc<dyn AddressMonitor>>,
     resolver: Option<Arc<dyn Resolver>>,
     config: Config,
@@ -74,6 +75,14 @@ impl Builder {
     #[must_use]
     pub fn sockets(mut self, open: OpenSockets) -> Self {
         self.open = Some(open);
+        self
+    }
+
+    /// Remembers the TLS sessions of an endpoint that [passed them on](crate::Leaving::pass_on): its clients come back
+    /// with their tickets.
+    #[must_use]
+    pub fn sessions(mut self, sessions: TlsSessions) -> Self {
+        self.sessions = Some(sessions);
         self
     }
 
@@ -156,13 +165,19 @@ impl Builder {
         };
         let mut open = self.open;
         let plan = match &open {
-            Some(open) => BindPlan { ips: open.ips(), port: open.port() },
-            None => BindPlan { ips: self.ip.into_iter().collect(), port: self.port },
+            Some(open) if open.is_fixed() => BindPlan { ips: open.ips(), port: open.port() },
+            open => BindPlan {
+                ips: self.ip.into_iter().collect(),
+                port: open.as_ref().map_or(self.port, OpenSockets::port),
+            },
         };
         let mut addresses = monitor.watch().0;
         let set = addresses.borrow_and_update().clone();
         let ips = plan.addresses(&set, monitor.is_exclusive());
         let tls = TlsIdentity::new(&key)?;
+        if let Some(sessions) = &self.sessions {
+            tls.remember(sessions);
+        }
         let quic = Arc::new(QuicConfig::new(&key, &tls, self.config.timeouts.heartbeat)?);
         let mut tries = PORT_TRIES;
         loop {
@@ -197,6 +212,7 @@ impl Builder {
                 half_open: HalfOpen::default(),
                 closed: AtomicBool::new(false),
                 journals: AtomicBool::new(false),
+                passed_on: AtomicBool::new(false),
                 tasks: Mutex::new(Vec::new()),
             });
             inner.update_announcements(&set);

@@ -42,6 +42,8 @@ pub(super) struct Contents {
     pub(super) notice_targets: Vec<SocketAddr>,
     /// From how near the peer was seen.
     pub(super) nearness: u8,
+    /// The client was let in by a ticket.
+    pub(super) by_ticket: bool,
     pub(super) snapshot: Vec<u8>,
 }
 
@@ -132,7 +134,7 @@ impl Contents {
         put(out, self.name.as_ref().map(ToString::to_string).unwrap_or_default().as_bytes());
         put(out, text(&self.places).as_bytes());
         put(out, text(&self.notice_targets).as_bytes());
-        put(out, &[self.nearness]);
+        put(out, &[self.nearness, self.by_ticket.into()]);
         put(out, &self.snapshot);
     }
 
@@ -140,12 +142,17 @@ impl Contents {
         let name = text(&mut bytes)?;
         let places = text(&mut bytes)?;
         let notice_targets = text(&mut bytes)?;
-        let &[nearness] = take(&mut bytes)? else { return None };
+        let (nearness, by_ticket) = match *take(&mut bytes)? {
+            // As programs of before wrote it.
+            [nearness] => (nearness, false),
+            [nearness, by_ticket] => (nearness, by_ticket != 0),
+            _ => return None,
+        };
         let snapshot = take(&mut bytes)?.to_vec();
         let name = if name.is_empty() { None } else { Some(name.parse().ok()?) };
         let list = |text: &str| text.split_whitespace().map(|at| at.parse().ok()).collect::<Option<Vec<_>>>();
         let (places, notice_targets) = (list(places)?, list(notice_targets)?);
-        bytes.is_empty().then_some(Self { name, places, notice_targets, nearness, snapshot })
+        bytes.is_empty().then_some(Self { name, places, notice_targets, nearness, by_ticket, snapshot })
     }
 }
 
@@ -188,6 +195,7 @@ mod tests {
             places: vec!["192.0.2.1:443".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()],
             notice_targets: Vec::new(),
             nearness: 1,
+            by_ticket: true,
             snapshot: vec![7; 1000],
         }
     }

@@ -10,6 +10,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, version};
 use whimbrel_base::{EndpointId, SecretKey};
 
+use super::passed_on::TlsSessions;
 use super::sessions::ServerTls;
 use super::tickets::Tickets;
 use super::verifier::{AnyPeer, ExpectedServer};
@@ -64,6 +65,16 @@ impl TlsIdentity {
             quic_server: ServerTls::new(quic_server),
             tickets,
         })
+    }
+
+    /// What clients have tickets for.
+    pub(crate) fn sessions(&self) -> TlsSessions {
+        TlsSessions::of([&self.server, &self.quic_server])
+    }
+
+    /// Remembers sessions of another endpoint with the same key.
+    pub(crate) fn remember(&self, sessions: &TlsSessions) {
+        sessions.put_into([&self.server, &self.quic_server]);
     }
 
     /// For a dial over TCP: asks for as many tickets as are worth their making.
