@@ -22,6 +22,7 @@ mod endpoint_core;
 mod error;
 mod events;
 mod flow;
+mod front;
 mod half_open;
 mod incoming;
 mod limits;
@@ -58,6 +59,7 @@ pub use error::{
 };
 pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
+pub use front::{Front, Fronted, Look};
 pub use incoming::Incoming;
 pub use limits::RateControl;
 pub use listener::Listener;

@@ -94,7 +94,7 @@ impl Connection {
 
     fn write_down(&self) -> Result<Suspended, SuspendError> {
         let shared = self.shared();
-        let places = shared.remote().iter().map(Locator::address).collect();
+        let places = shared.remote().into_iter().flat_map(Locator::pack).collect();
         let written = shared.with(|state| {
             let snapshot = state.engine.put_to_sleep(Instant::now())?;
             let (notice_targets, nearness) = (state.notice_addresses(), state.nearness.flags());
@@ -142,7 +142,7 @@ impl Endpoint {
 }
 
 fn dial_again(core: &Arc<EndpointCore>, engine: Engine, contents: Contents) -> Connection {
-    let places = contents.places.into_iter().map(Locator::Direct).collect();
+    let places = Locator::list(&contents.places);
     let shared = core.shared(engine, places);
     let told = core.notice_addresses();
     shared.with(|state| state.engine.set_notice_addresses(told));

@@ -3,6 +3,7 @@
 mod channel;
 mod config;
 mod records;
+mod relayed;
 mod sealed;
 mod sessions;
 mod tickets;
@@ -15,6 +16,7 @@ use aws_lc_rs::rand;
 pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
 pub(crate) use records::Records;
+pub(crate) use relayed::RelayedClients;
 pub(crate) use sealed::{Opener, Sealer};
 pub(crate) use sessions::{ArrivingSessions, ServerTls};
 

@@ -54,6 +54,8 @@ pub(crate) struct Whereabouts {
     outside: Vec<Locator>,
     /// One of these worked last, or none of the others did.
     outside_first: bool,
+    /// A place behind a relay worked last.
+    relayed_first: bool,
     nearness: Nearness,
 }
 
@@ -67,7 +69,7 @@ impl Whereabouts {
         let on_link = !places.is_empty() && places.iter().all(|place| is_link_local(place.ip()));
         let nearness = Nearness { here, on_link };
         places.retain(|place| nearness.permits(place.address()));
-        Self { stated: Vec::new(), outside: places, outside_first: false, nearness }
+        Self { stated: Vec::new(), outside: places, nearness, ..Self::default() }
     }
 
     /// The server, or its record, says where it is. True if that is news.
@@ -87,7 +89,10 @@ impl Whereabouts {
 
     /// A path from `local` to there was answered.
     pub(crate) fn worked(&mut self, local: IpAddr, at: Locator) {
-        self.nearness.met(local, at.ip());
+        if let Some(address) = at.direct() {
+            self.nearness.met(local, address.ip());
+        }
+        self.relayed_first = at.relayed().is_some();
         self.outside_first = !self.stated.contains(&at);
         if self.outside_first {
             self.outside.retain(|place| *place != at);
@@ -99,18 +104,23 @@ impl Whereabouts {
     /// Nobody answered an attempt: the other places come first in the next one.
     pub(crate) fn failed(&mut self) {
         self.outside_first = !self.outside_first;
+        self.relayed_first = false;
     }
 
     /// Whether the server says that it has this address.
     pub(crate) fn states(&self, ip: IpAddr) -> bool {
-        self.stated.iter().any(|place| place.ip() == ip)
+        self.stated.iter().any(|place| place.direct().is_some_and(|address| address.ip() == ip))
     }
 
     /// All of them, the best guess first.
     pub(crate) fn list(&self) -> Vec<Locator> {
         let (first, last) =
             if self.outside_first { (&self.outside, &self.stated) } else { (&self.stated, &self.outside) };
-        first.iter().chain(last).copied().collect()
+        let mut all: Vec<Locator> = first.iter().chain(last).copied().collect();
+        if self.relayed_first {
+            all.sort_by_key(|place| place.relayed().is_none());
+        }
+        all
     }
 }
 

@@ -102,6 +102,7 @@ impl Joiner {
         let who = Dialler {
             peer: self.shared.peer,
             tls: self.endpoint.tls.client_for(self.shared.peer),
+            relayed: self.endpoint.tls.relayed.clone(),
             quic: self.endpoint.quic.clone(),
             carriers: self.endpoint.config.carriers,
             reach: self.endpoint.reach.clone(),
