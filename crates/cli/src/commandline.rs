@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Invite(commands::invite::Invite),
     Join(commands::invite::Join),
     Names(commands::names::Names),
+    Relay(commands::relay::Relay),
+    Serve(commands::serve::ServeAll),
     Expose(commands::expose::Expose),
     Forward(commands::forward::Forward),
     Pipe(commands::pipe::Pipe),

@@ -45,6 +45,7 @@ mod local;
 mod logging;
 mod manager;
 mod meeting;
+mod metrics;
 mod multipath;
 mod naming;
 mod network;
@@ -55,6 +56,7 @@ mod places;
 mod plain;
 mod progress;
 mod readers;
+mod relaying;
 mod reload;
 mod renewer;
 mod serving;
@@ -135,6 +137,8 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Join(args) => commands::invite::run_join(globals, args).await,
         Command::Trust(args) => commands::trust::run(globals, args).await,
         Command::Names(args) => commands::names::run(globals, args).await,
+        Command::Relay(args) => commands::relay::run(globals, args).await,
+        Command::Serve(args) => commands::serve::run(globals, args).await,
         Command::Expose(args) => commands::expose::run(globals, args).await,
         Command::Forward(args) => commands::forward::run(globals, args).await,
         Command::Pipe(args) => commands::pipe::run(globals, args).await,

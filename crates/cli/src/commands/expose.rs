@@ -16,6 +16,7 @@ use crate::manager::Ready;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
 use crate::options::{Globals, after, duration, host_and_port};
+use crate::relaying::ReachFlags;
 use crate::sockets::Trouble;
 use crate::status::{About, Reporter};
 use crate::{files, output, reload, serving, tunnel};
@@ -51,6 +52,8 @@ pub(crate) struct Expose {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
     linger: Duration,
     #[command(flatten)]
+    reach: ReachFlags,
+    #[command(flatten)]
     paths: PathFlags,
     /// Print a JSON object once it can be reached
     #[arg(long)]
@@ -73,7 +76,7 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
     }
     files::raise_limit();
     let config = args.paths.apply(Config { linger: args.linger, ..Config::default() });
-    let wish = Wish { config, ..Wish::default() };
+    let wish = Wish { config, advertise: args.reach.advertised(), ..Wish::default() };
     let serve = async |network: &Network| serve(globals, &args, network).await;
     serving::until_stopped(globals, wish, args.name.as_ref(), serve).await
 }
@@ -83,6 +86,7 @@ async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()
     let secret = access.secret();
     let mut guests =
         serving::listen(globals, network, args.name.as_ref(), args.ticket, access.clone()).await?;
+    let _keeper = args.reach.start(network, globals.quiet).await;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
     let about = About::new("expose", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet)?;

@@ -10,15 +10,17 @@ use serde_json::json;
 use whimbrel::Identity;
 use whimbrel_base::EndpointId;
 use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Rule, Service};
+use whimbrel_relay::Relay;
 
 use crate::commandline::Command;
 use crate::failure::Failure;
 use crate::manager::{self, Ready};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
+use crate::relaying::{DRAIN, RelayFlags, allow_by_names};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{identity, output, places, reload};
+use crate::{files, identity, metrics, output, places, reload};
 
 const DEFAULT_PORT: u16 = 4480;
 
@@ -28,7 +30,7 @@ const DEFAULT_PORT: u16 = 4480;
 /// directory (`names-identity`), apart from yours, so that the service can move to another machine.
 #[derive(Args)]
 #[command(after_help = after("Example:\n  whimbrel names serve --listen 0.0.0.0:4480 --allow @example.org"))]
-pub(super) struct Serve {
+pub(crate) struct Serve {
     /// Where to listen [default: what a service manager opened, or port 4480 of all addresses]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
@@ -63,9 +65,19 @@ pub(super) struct Serve {
     /// Requests from one address (IPv4, or /64 of IPv6) in a second; further ones wait
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_address)]
     requests_per_address: u32,
+    /// Where to listen for GET /metrics, in Prometheus' text format
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     /// Print a JSON object once it serves
     #[arg(long)]
     json: bool,
+}
+
+/// What a name service relays beside.
+pub(crate) struct Relaying {
+    /// For whom; nothing: for those who have names here.
+    pub(crate) allow: Vec<Rule>,
+    pub(crate) flags: RelayFlags,
 }
 
 impl Serve {
@@ -111,13 +123,17 @@ fn read_rules(file: &Path) -> Result<Vec<Rule>> {
     Ok(rules)
 }
 
-pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
+/// Serves names, and relays on the same endpoint if there are rules for that.
+pub(crate) async fn run(globals: &Globals, args: Serve, relaying: Option<Relaying>) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let sockets = manager::endpoint_sockets()?;
     if sockets.is_some() && (args.listen.is_some() || globals.port.is_some()) {
         return Err(Failure::usage(
             "the service manager says where to listen; leave out --listen and --port, or disable its socket unit",
         ));
+    }
+    if relaying.is_some() {
+        files::raise_limit();
     }
     let (admission, limits) = (args.admission()?, args.limits());
     let is_invited_only = admission.is_invited_only();
@@ -132,6 +148,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
         ip: listen.map(|listen| listen.ip()).filter(|ip| !ip.is_unspecified()),
         port: listen.map_or(DEFAULT_PORT, |listen| listen.port()),
         sockets,
+        advertise: relaying.as_ref().map(|relaying| relaying.flags.advertised()).unwrap_or_default(),
     };
     // A service asks no other one.
     let own = Globals { names: None, ..globals.clone() };
@@ -154,13 +171,31 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
             .context("cannot open the store")??;
         (Service::start(endpoint.clone(), store, admission, limits).await?, Some(file))
     };
+    let relay = match &relaying {
+        Some(Relaying { allow, flags }) => {
+            let allow = allow_by_names(allow.clone(), service.registry().clone());
+            Some(flags.start(&network, allow).await?)
+        }
+        None => None,
+    };
+    let (names, relayed) = (service.stats_reader(), relay.as_ref().map(Relay::stats_reader));
+    let metrics = metrics::serve(args.metrics, move || {
+        metrics::of_names(&names())
+            + &relayed.as_ref().map_or(String::new(), |stats| metrics::of_relay(&stats()))
+    });
+    let metrics = metrics.await?;
     let ticket = network.ticket(None, None).to_string();
     let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet)?;
-    let status = format!("serving names on port {}", network.endpoint.port());
+    let what = if relay.is_some() { "serving names, and relaying," } else { "serving names" };
+    let status = format!("{what} on port {}", network.endpoint.port());
     let registry = service.registry().clone();
     let reloading = reload::follow(&status, move |cli| {
-        let Command::Names(names) = &cli.command else { anyhow::bail!("this command serves no names") };
-        registry.set_admission(names.serve().context("this command serves no names")?.admission()?);
+        let serve = match &cli.command {
+            Command::Names(names) => names.serve(),
+            Command::Serve(serve) => Some(serve.names()),
+            _ => None,
+        };
+        registry.set_admission(serve.context("this command serves no names")?.admission()?);
         Ok(())
     })?;
     let ready = Ready::tell(&status);
@@ -177,14 +212,14 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
         }))?;
     } else {
         let kept = store.map_or("in memory".to_owned(), |file| format!("in {}", file.display()));
-        output::note(
-            globals.quiet,
-            format!("serving names on port {}, kept {kept}", network.endpoint.port()),
-        );
+        output::note(globals.quiet, format!("{status}; names are kept {kept}"));
         output::line(&ticket)?;
     }
     shutdown.requested().await;
-    drop((reloading, ready));
+    drop((reloading, ready, metrics));
+    if let Some(relay) = relay {
+        relay.drain(DRAIN).await;
+    }
     service.shutdown(Duration::from_secs(1)).await;
     network.close().await;
     Ok(())
