@@ -154,7 +154,7 @@ impl RelayedAddr {
         };
         let token = RelayToken(token.try_into().ok()?);
         let usable = port != 0 && AddressScope::of(ip) != AddressScope::Unusable;
-        usable.then_some((Self { relay: SocketAddr::new(ip, port), token }, used))
+        usable.then_some((Self { relay: portable(SocketAddr::new(ip, port)), token }, used))
     }
 }
 

@@ -29,8 +29,7 @@ Examples:
 
 /// Connections that survive every move.
 ///
-/// Connects programs by name. A connection lives until somebody closes it, whatever happens to
-/// addresses, interfaces, NATs and sleep underneath.
+/// Connects programs by name. A connection lives until it is closed, whatever happens underneath.
 #[derive(Parser)]
 #[command(
     name = "whimbrel",

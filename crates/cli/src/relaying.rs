@@ -48,10 +48,10 @@ impl FromStr for Advertised {
 /// Where a command that lets peers in is reached, beside the addresses of its host.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReachFlags {
-    /// Be reached through this relay too, its ticket or ID@HOST:PORT; repeatable
+    /// Be reached through this relay too: its ticket, or ID@HOST:PORT
     #[arg(long, value_name = "RELAY")]
     relay: Vec<ServiceAddress>,
-    /// Where else this host is reached, as by a port that the router passes on; repeatable
+    /// Where else it is reached, as by a port that the router passes on
     #[arg(long, value_name = "ADDR[:PORT]")]
     advertise: Vec<Advertised>,
 }
@@ -106,7 +106,7 @@ impl Directory for At {
 /// How much a relay relays, and where it is.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RelayFlags {
-    /// Where clients reach this relay, if not at the addresses of this host; repeatable
+    /// Where clients reach it, if not at this host's addresses
     #[arg(long, value_name = "ADDR[:PORT]")]
     advertise: Vec<Advertised>,
     /// Endpoints that may be reached through it at once
@@ -115,10 +115,10 @@ pub(crate) struct RelayFlags {
     /// Connections that are passed on at once
     #[arg(long, value_name = "N", default_value_t = Limits::default().splices)]
     relayed_connections: usize,
-    /// New clients of one endpoint in a second; ten times as many at once
+    /// New clients of one endpoint in a second
     #[arg(long, value_name = "N", default_value_t = 100)]
     clients_per_second: u32,
-    /// New clients from one address in a second; ten times as many at once
+    /// New clients from one address in a second
     #[arg(long, value_name = "N", default_value_t = 20)]
     clients_per_address: u32,
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, RelayToken, RelayedAddr, SecretKey, Ticket};
 use whimbrel_transport::{
-    BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, RecvHalf, Watch, Watched,
+    BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, RecvHalf, Timeouts, Watch, Watched,
 };
 
 use self::stock::Stock;
@@ -31,6 +31,9 @@ const LASTING: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(10);
 /// A relay that cannot be reached for so long is told to nobody until it can.
 const AWAY: Duration = Duration::from_secs(5);
+/// An idle control connection is used so often: NAT gateways forget it otherwise, and a relay that has died is to
+/// be noticed.
+const HEARTBEAT: Duration = Duration::from_secs(20);
 /// How often it is looked whether the relay can be reached.
 const LOOK: Duration = Duration::from_secs(1);
 /// Clients and the name service are told within this that a relay is about to stop.
@@ -178,6 +181,8 @@ impl Relation {
         let name = control_name().map_err(io::Error::other)?;
         let connection = self.endpoint.connect(Ticket::new(addr.id, addr.addrs.clone(), Some(name))).await?;
         let connection = Ended(connection);
+        // Within its range, so it is taken.
+        let _ = connection.0.set_timeouts(Timeouts { heartbeat: HEARTBEAT, ..connection.0.timeouts() });
         let (read, mut write) = connection.0.open_stream().await.map_err(io::Error::from)?.into_split();
         write.write_all(&Message::Reserve(self.salt).encode()).await?;
         let mut messages = Messages::of(read);

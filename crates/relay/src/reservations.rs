@@ -23,6 +23,8 @@ pub struct Limits {
     pub spares: usize,
     /// Clients of one reservation that wait for spares.
     pub waiting: usize,
+    /// Clients that wait, all together: each may have sent some KiB.
+    pub waiting_in_all: usize,
     /// Spliced connections, all together.
     pub splices: usize,
     /// Spliced connections of one reservation.
@@ -41,6 +43,7 @@ impl Default for Limits {
             reservations: 10_000,
             spares: 8,
             waiting: 256,
+            waiting_in_all: 4096,
             splices: 50_000,
             splices_per_reservation: 4096,
             clients_per_second: 100.0,
@@ -164,6 +167,8 @@ pub struct Reservations<S, C> {
     by_address: Rates<[u8; 8]>,
     generations: u64,
     clients: u64,
+    /// Clients that wait.
+    waiting: usize,
     /// By token: they outlive their reservations, unless it is said otherwise.
     splices: HashMap<RelayToken, HashSet<Splice>>,
     spliced: usize,
@@ -181,6 +186,7 @@ impl<S, C> Reservations<S, C> {
             by_address: Rates::new(rate(limits.clients_per_address)),
             generations: 0,
             clients: 0,
+            waiting: 0,
             splices: HashMap::new(),
             spliced: 0,
             draining: false,
@@ -201,7 +207,7 @@ impl<S, C> Reservations<S, C> {
         RelayStats {
             reservations: self.by_token.len() as u64,
             spares: of(|reservation| reservation.spares.len()),
-            waiting: of(|reservation| reservation.clients.len()),
+            waiting: self.waiting as u64,
             splices: self.spliced as u64,
             ..self.stats
         }
@@ -239,7 +245,8 @@ impl<S, C> Reservations<S, C> {
     /// server is gone.
     pub fn release(&mut self, holding: Holding) {
         if self.by_token.get(&holding.token).is_some_and(|found| found.generation == holding.generation) {
-            self.by_token.remove(&holding.token);
+            let ended = self.by_token.remove(&holding.token);
+            self.waiting -= ended.map_or(0, |ended| ended.clients.len());
         }
     }
 
@@ -281,6 +288,7 @@ impl<S, C> Reservations<S, C> {
             return Err(Refusal::Forged);
         }
         while let Some((_, client)) = reservation.clients.pop_front() {
+            self.waiting -= 1;
             if is_open(&client) {
                 return Ok(Some(self.matched(Waiting { spare, offer }, client)));
             }
@@ -351,9 +359,10 @@ impl<S, C> Reservations<S, C> {
                 return Ok(Arrived::Matched(self.matched(waiting, client)));
             }
         }
-        if reservation.clients.len() >= self.limits.waiting {
+        if reservation.clients.len() >= self.limits.waiting || self.waiting >= self.limits.waiting_in_all {
             return Err(Refusal::TooMany);
         }
+        self.waiting += 1;
         self.clients += 1;
         reservation.clients.push_back((self.clients, client));
         Ok(Arrived::Waits(self.clients))
@@ -364,6 +373,7 @@ impl<S, C> Reservations<S, C> {
         let clients = &mut self.by_token.get_mut(&token)?.clients;
         let at = clients.iter().position(|(waiting, _)| *waiting == number)?;
         self.stats.clients_refused += 1;
+        self.waiting -= 1;
         clients.remove(at).map(|(_, client)| client)
     }
 
@@ -545,10 +555,17 @@ mod tests {
 
     #[test]
     fn a_crowd_at_one_server_waits_within_bounds() {
-        let limits = Limits { waiting: 4, ..Limits::default() };
-        let (mut table, _) = table(limits);
-        let waits = (0..10).filter(|_| arrive(&mut table, "client").is_ok()).count();
-        assert_eq!((waits, table.waiting(TOKEN)), (4, 4));
+        for (waiting, waiting_in_all) in [(4, 100), (100, 4)] {
+            let limits = Limits { waiting, waiting_in_all, ..Limits::default() };
+            let (mut table, holding) = table(limits);
+            let waits = (0..10).filter(|_| arrive(&mut table, "client").is_ok()).count();
+            assert_eq!((waits, table.waiting(TOKEN), table.stats().waiting), (4, 4, 4));
+            offer(&mut table, 0, 0).unwrap();
+            assert!(table.expire(TOKEN, 2).is_some());
+            assert_eq!(table.stats().waiting, 2);
+            table.release(holding);
+            assert_eq!(table.stats().waiting, 0);
+        }
     }
 
     #[test]

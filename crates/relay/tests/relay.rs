@@ -170,6 +170,35 @@ async fn a_relay_that_stops_sends_its_servers_and_clients_to_another_one_within_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_comes_back_is_used_again() {
+    let (key, at) = (SecretKey::generate(), ManualMonitor::new([ip(108, 1)]));
+    let start = async |port| {
+        let builder = Endpoint::builder().secret_key(key.clone()).monitor(at.clone()).port(port);
+        let endpoint = builder.config(Relay::config()).bind().await.unwrap();
+        Relay::start(endpoint, Allow::Any, Limits::default(), Vec::new()).await.unwrap()
+    };
+    let first = start(0).await;
+    let (addr, port) = (first.endpoint().addr(), first.endpoint().port());
+    let server = Served::start(108, 2, vec![Arc::new(addr)]).await;
+    server.held(1).await;
+    let token = server.token();
+    let client = endpoint(108, 3).await;
+    let connection = timeout(LIMIT, client.connect(server.behind())).await.unwrap().unwrap();
+    let stopped = first.endpoint().clone();
+    drop(first);
+    stopped.close(Duration::from_secs(1)).await;
+    drop(stopped);
+    server.held(0).await;
+    let second = start(port).await;
+    server.held(1).await;
+    assert_eq!(server.token(), token, "the same at all times");
+    round_trip(&connection, 100_000).await;
+    let again = timeout(LIMIT, endpoint(108, 4).await.connect(server.behind())).await.unwrap().unwrap();
+    round_trip(&again, 1000).await;
+    assert!(second.stats().splices > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_those_who_are_allowed_get_a_reservation() {
     let friend = SecretKey::generate();
     let relay = relay(103, 1, Allow::only([friend.id()]), Limits::default()).await;

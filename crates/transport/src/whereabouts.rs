@@ -186,6 +186,23 @@ mod tests {
     }
 
     #[test]
+    fn a_server_elsewhere_cannot_have_us_dial_this_host_for_a_relay_either() {
+        let token = whimbrel_base::RelayToken::from_bytes([7; 10]);
+        let behind = |relay: &str| {
+            Locator::Relayed(whimbrel_base::RelayedAddr { relay: relay.parse().unwrap(), token })
+        };
+        let places = vec![at("192.0.2.1:1"), behind("127.0.0.1:22"), behind("203.0.113.5:443")];
+        let mut server = Whereabouts::given(places.clone());
+        assert_eq!(server.list(), [places[0], places[2]]);
+        server.worked(US, places[2]);
+        assert_eq!(server.list(), [places[2], places[0]], "what worked comes first");
+        assert!(!server.state(&[behind("[::1]:22"), behind("169.254.169.254:80")]));
+        server.failed();
+        assert!(server.state(&[at("192.0.2.2:1"), places[2]]));
+        assert_eq!(server.list()[..2], [at("192.0.2.2:1"), places[2]]);
+    }
+
+    #[test]
     fn a_server_elsewhere_cannot_have_us_dial_this_host() {
         let mut server = Whereabouts::given(vec![at("192.0.2.1:1")]);
         let bad = [
