@@ -108,7 +108,17 @@ fn two_machines_behind_gateways_meet_by_name_through_one_server() {
     let on =
         |host: &Host, user: &str, arguments: &[&str]| whimbrel(host, folder.path(), user).args(arguments);
 
-    let serving = ["serve", "--listen", "0.0.0.0:443", "--allow", "@example.org", "--ephemeral", "--json"];
+    let serving = [
+        "serve",
+        "--listen",
+        "0.0.0.0:443",
+        "--allow",
+        "@example.org",
+        "--ephemeral",
+        "--metrics",
+        "127.0.0.1:9090",
+        "--json",
+    ];
     let (mut server, said) = started(on(&vps, "vps", &serving));
     let service = said["ticket"].as_str().unwrap().to_owned();
     let id = on(&laptop.host, "laptop", &["id"]).output().unwrap();
@@ -116,6 +126,18 @@ fn two_machines_behind_gateways_meet_by_name_through_one_server() {
 
     let sent: Vec<u8> = (0..SIZE).map(|n| (n * n % 251) as u8).collect();
     serve(home.host.run(|| TcpListener::bind("127.0.0.1:2222")).unwrap(), sent.clone());
+    // Without a relay nobody elsewhere could reach it, which is said.
+    let alone = ["expose", "--ticket", "--to", "127.0.0.1:2222", "--allow", "any"];
+    let alone = on(&home.host, "home", &alone).with(|c| {
+        c.stderr(Stdio::piped()).stdout(Stdio::null());
+    });
+    let mut alone = alone.spawn().unwrap();
+    let lines = BufReader::new(alone.child().stderr.take().unwrap()).lines();
+    let told = lines.map(Result::unwrap).find(|line| line.contains("no public address")).unwrap();
+    assert!(told.contains("--relay") && told.contains("--advertise"), "{told}");
+    alone.kill().unwrap();
+    alone.wait().unwrap();
+
     let exposing = ["expose", NAME, "--to", "127.0.0.1:2222", "--allow", &id, "--json"];
     let reach = ["--names", &service, "--relay", &service];
     let (mut exposed, _) = started(on(&home.host, "home", &[&exposing[..], &reach].concat()));
@@ -132,6 +154,20 @@ fn two_machines_behind_gateways_meet_by_name_through_one_server() {
     home.move_on();
     socket.read_exact(&mut received[2 * third..]).unwrap();
     assert!(received == sent, "wrong bytes");
+    // It was the relay that carried all this.
+    let shown = on(&laptop.host, "laptop", &["names", "lookup", NAME, "--names", &service]);
+    let shown = String::from_utf8(shown.output().unwrap().stdout).unwrap();
+    assert!(shown.contains("relay 203.0.113.5:443 for "), "{shown}");
+    let figures = vps.run(|| {
+        let mut socket = TcpStream::connect("127.0.0.1:9090").unwrap();
+        socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    let is_told = |figure: &str| figures.lines().any(|line| line == figure);
+    assert!(is_told("whimbrel_relay_reservations 1") && is_told("whimbrel_relay_splices 1"), "{figures}");
+    assert!(!is_told("whimbrel_names_published_total 0"), "{figures}");
     for child in [&mut forward, &mut exposed, &mut server] {
         child.kill().unwrap();
         child.wait().unwrap();
