@@ -90,6 +90,8 @@ pub(crate) struct Dialled {
     pub(crate) rtt: Option<Duration>,
     pub(crate) local: SocketAddr,
     pub(crate) way: Candidate,
+    /// The key that is at its other end, or nothing.
+    pub(crate) peer: EndpointId,
 }
 
 enum Carrier {

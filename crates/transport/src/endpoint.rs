@@ -117,7 +117,7 @@ impl Endpoint {
                 let shared = &connection.handle.shared;
                 shared.give_up(CloseCode::NONE, "not reached in time");
                 let addresses: Vec<String> = shared.remote().iter().map(ToString::to_string).collect();
-                Err(ConnectError::TimedOut { peer: shared.peer, addresses: addresses.join(", ") })
+                Err(ConnectError::TimedOut { peer: shared.peer(), addresses: addresses.join(", ") })
             }
         }
     }
@@ -212,7 +212,7 @@ impl Endpoint {
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         let registry = &self.inner().registry;
         let list = |all: Vec<Arc<Shared>>, side| {
-            all.into_iter().map(move |s| ConnectionInfo { id: s.id, peer: s.peer, side, stats: stats(&s) })
+            all.into_iter().map(move |s| ConnectionInfo { id: s.id, peer: s.peer(), side, stats: stats(&s) })
         };
         let accepted = list(registry.accepted(), Side::Server);
         accepted.chain(list(registry.dialled(), Side::Client)).collect()
@@ -229,7 +229,7 @@ impl Endpoint {
     pub fn connection(&self, id: ConnectionId) -> Option<ConnectionInfo> {
         let shared = self.inner().registry.all().into_iter().find(|shared| shared.id == id)?;
         let side = shared.lock().engine.side();
-        Some(ConnectionInfo { id, peer: shared.peer, side, stats: stats(&shared) })
+        Some(ConnectionInfo { id, peer: shared.peer(), side, stats: stats(&shared) })
     }
 
     /// Says how one of the connections uses its paths; `None` if it is over. Does not keep it alive.
@@ -276,7 +276,7 @@ async fn established(connection: &Connection) -> Result<(), ConnectError> {
         settled.as_mut().enable();
         if let Some(reason) = shared.close_reason() {
             return Err(ConnectError::Refused {
-                peer: shared.peer,
+                peer: shared.peer(),
                 code: reason.code,
                 reason: reason.reason,
             });

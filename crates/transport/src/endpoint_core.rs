@@ -69,6 +69,8 @@ pub(crate) struct EndpointCore {
     pub(crate) deciding: Deciding,
     pub(crate) half_open: HalfOpen,
     pub(crate) closed: AtomicBool,
+    /// New connections carry journals.
+    pub(crate) journals: AtomicBool,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
 }
 
@@ -157,6 +159,7 @@ impl EndpointCore {
         let mut config = self.config.engine(&self.pool);
         config.params.target = target.map(ToString::to_string);
         config.params.notice_addresses = self.notice_addresses();
+        config.params.journals = self.journals.load(Ordering::Relaxed);
         config
     }
 

@@ -25,6 +25,7 @@ mod flow;
 mod front;
 mod half_open;
 mod incoming;
+mod journal;
 mod limits;
 mod listener;
 mod listeners;
@@ -54,13 +55,14 @@ pub use connection::Connection;
 pub use control::PathControl;
 pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, Target};
 pub use error::{
-    BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError, ResumeError,
-    SuspendError, TargetError,
+    BindError, ConnectError, ConnectionError, HandOverError, ListenError, NoSuchPath, ResolveError,
+    ResumeError, SuspendError, TargetError,
 };
 pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
 pub use front::{Front, Fronted, Look};
 pub use incoming::Incoming;
+pub use journal::JournalChannel;
 pub use limits::RateControl;
 pub use listener::Listener;
 pub use listeners::{Allow, Check};

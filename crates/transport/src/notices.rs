@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use whimbrel_proto::Side;
 use whimbrel_proto::notice::{self, Notice};
+use whimbrel_proto::{Assignment, Side};
 
 use crate::carrier::quic::{Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
@@ -51,6 +51,10 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
     match (key.open(datagram)?, side) {
         (Notice::Moved { sequence, addresses }, Side::Client) => {
             moved(&shared, sequence, &addresses);
+            Some(key.seal(&Notice::Heard { sequence }))
+        }
+        (Notice::HandedOver { sequence, assignment, addresses }, Side::Client) => {
+            handed_over(&shared, sequence, &assignment, &addresses);
             Some(key.seal(&Notice::Heard { sequence }))
         }
         (Notice::Heard { sequence }, Side::Server) => {
@@ -95,6 +99,26 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
     shared.mover.peer_called();
 }
 
+/// Somebody else says that it has the server's end now, and where it is.
+fn handed_over(shared: &Shared, sequence: u64, assignment: &Assignment, addresses: &[SocketAddr]) {
+    {
+        let mut state = shared.lock();
+        if !state.engine.is_authentic(assignment) || !state.engine.hear_notice(sequence) {
+            return;
+        }
+        let addresses = addresses.iter().copied().map(canonical).collect();
+        state.assigned = Some((assignment.to, addresses));
+    }
+    tracing::debug!(connection = %shared.id, to = %assignment.to.short(), ?addresses, "the peer was handed over");
+    // Its owner has signed that it does not go on: what is open to it leads nowhere.
+    shared.with(|state| {
+        for path in state.engine.paths() {
+            state.engine.ping(Instant::now(), path.id);
+        }
+    });
+    shared.mover.look();
+}
+
 /// Tells one client that this endpoint moved, again and again until it answers or is back.
 pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
     let sequence = shared.lock().engine.begin_notice();
@@ -116,7 +140,11 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
             }
         }
         let addresses = endpoint.stated_at(whimbrel_proto::MAX_NOTICE_ADDRESSES);
-        let datagram = key.seal(&Notice::Moved { sequence, addresses });
+        let assignment = shared.lock().engine.own_assignment().cloned();
+        let datagram = key.seal(&match assignment {
+            Some(assignment) => Notice::HandedOver { sequence, assignment, addresses },
+            None => Notice::Moved { sequence, addresses },
+        });
         let sent = async {
             for target in &targets {
                 endpoint.send_notice(&datagram, *target).await;

@@ -10,9 +10,9 @@ use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, Name, SecretKey, Tic
 use whimbrel_names::{KnownPeers, NameResolver, ServiceAddress, ServiceAddressError};
 use whimbrel_transport::{
     self as transport, AddressMonitor, AddressSet, Carriers, Config, ConnectError, Connection,
-    ConnectionInfo, EndpointEvents, HandoverMode, IntoTarget, ListenError, ListenOptions, Listener,
-    OpenSockets, PathControl, PathPolicy, RateControl, Resolver, ResumeError, SchedulerKind, Suspended,
-    Watch,
+    ConnectionInfo, EndpointEvents, HandOverError, HandoverMode, IntoTarget, ListenError, ListenOptions,
+    Listener, OpenSockets, PathControl, PathPolicy, RateControl, Resolver, ResumeError, SchedulerKind,
+    Suspended, Watch,
 };
 
 use crate::error::BindError;
@@ -228,7 +228,7 @@ impl Endpoint {
     }
 
     /// Wakes a connection that [`Connection::suspend`] put to sleep, in this process or another one, here or on
-    /// another host, under the same key. It goes on at the exact byte; [`Connection::streams`] has its streams.
+    /// another host, under the same key; or that was [handed over](Connection::suspend_for) to this key. It goes on at the exact byte; [`Connection::streams`] has its streams.
     /// Returns at once, and looks for the peer from then on. If another copy was quicker, the connection ends
     /// with [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
     ///
@@ -236,6 +236,21 @@ impl Endpoint {
     /// [`ResumeError`] if these are not the bytes of a connection of this identity, or there is no room.
     pub async fn resume(&self, suspended: &Suspended) -> Result<Connection, ResumeError> {
         self.transport.resume(suspended).await
+    }
+
+    /// Takes the next connection that the endpoint at the other end of `over` [hands
+    /// over](Connection::hand_over), while it is used. Returns once its peer has taken this endpoint for its owner;
+    /// [`Connection::streams`] has its streams.
+    ///
+    /// # Errors
+    /// [`HandOverError`]; the connection goes on at the other endpoint then. [`HandOverError::TimedOut`] after
+    /// `limit`.
+    pub async fn accept_hand_over(
+        &self,
+        over: &Connection,
+        limit: Duration,
+    ) -> Result<Connection, HandOverError> {
+        self.transport.accept_hand_over(over, limit).await
     }
 
     /// Who this is.

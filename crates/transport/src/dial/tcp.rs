@@ -51,7 +51,7 @@ pub(super) async fn attempt(
     let kind = kind_of(&socket, kind);
     let segments = if small { SegmentSize::Small } else { SegmentSize::Usual };
     let carrier = Carrier::Tcp(socket, Box::new(tls), kind);
-    Ok(Dialled { carrier, rtt: Some(rtt), local, way: candidate, segments })
+    Ok(Dialled { carrier, rtt: Some(rtt), local, way: candidate, segments, peer: who.peer })
 }
 
 /// TLS with the peer, whose name is told to nobody but a relay.

@@ -209,6 +209,7 @@ impl Builder {
                 deciding: Deciding::default(),
                 half_open: HalfOpen::default(),
                 closed: AtomicBool::new(false),
+                journals: AtomicBool::new(false),
                 tasks: Mutex::new(Vec::new()),
             });
             inner.update_announcements(&set);
