@@ -48,6 +48,7 @@ mod local;
 mod logging;
 mod manager;
 mod meeting;
+mod metrics;
 mod multipath;
 mod naming;
 mod network;
@@ -58,6 +59,7 @@ mod places;
 mod plain;
 mod progress;
 mod readers;
+mod relaying;
 mod reload;
 mod renewer;
 mod serving;
@@ -141,6 +143,8 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Join(args) => commands::invite::run_join(globals, args).await,
         Command::Trust(args) => commands::trust::run(globals, args).await,
         Command::Names(args) => commands::names::run(globals, args).await,
+        Command::Relay(args) => commands::relay::run(globals, args).await,
+        Command::Serve(args) => commands::serve::run(globals, args).await,
         Command::Expose(args) => commands::expose::run(globals, args).await,
         Command::Forward(args) => commands::forward::run(globals, args).await,
         Command::Pipe(args) => commands::pipe::run(globals, args).await,

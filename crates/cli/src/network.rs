@@ -1,6 +1,6 @@
 //! An endpoint as the flags ask for it, and its end.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -47,6 +47,8 @@ pub(crate) struct Wish {
     pub(crate) ip: Option<IpAddr>,
     /// Used if `--port` is not given.
     pub(crate) port: u16,
+    /// Where else it is reached.
+    pub(crate) advertise: Vec<SocketAddr>,
     /// Used instead of others.
     pub(crate) sockets: Option<OpenSockets>,
     /// What clients have tickets for since before.
@@ -81,6 +83,7 @@ impl Network {
         let mut builder = Endpoint::builder()
             .identity(key.clone())
             .port(globals.port.unwrap_or(wish.port))
+            .advertise(wish.advertise)
             .config(Config { carriers, timeouts, ..wish.config });
         if let Some(ip) = wish.ip {
             builder = builder.ip(ip);

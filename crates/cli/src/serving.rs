@@ -1,5 +1,7 @@
 //! Commands that let peers in until they are stopped: how they start, and how they end.
 
+use std::net::SocketAddr;
+
 use anyhow::Result;
 use whimbrel_base::Name;
 use whimbrel_transport::{Config, ListenOptions};
@@ -40,7 +42,7 @@ pub(crate) async fn until_taken_over(
     flag: &TakeOver,
     command: &'static str,
     name: Option<&Name>,
-    config: Config,
+    (config, advertise): (Config, Vec<SocketAddr>),
     serve: impl AsyncFn(&Network, Option<Inherited>) -> Result<Served>,
 ) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
@@ -48,6 +50,7 @@ pub(crate) async fn until_taken_over(
     let running = Running { command, id, name: shown.as_deref() };
     takeover::serve(globals, flag, running, &mut shutdown, async |mut inherited, shutdown| {
         let wish = Inherited::wish(&mut inherited, config.clone());
+        let wish = Wish { advertise: advertise.clone(), ..wish };
         let network = Network::of_user(globals, wish).await?;
         let result = tokio::select! {
             result = serve(&network, inherited) => result,

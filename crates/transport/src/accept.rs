@@ -16,7 +16,7 @@ use whimbrel_proto::{
 };
 
 pub(crate) use quic::accept_quic;
-pub(crate) use tcp::accept_tcp;
+pub(crate) use tcp::{accept_relayed, accept_tcp};
 
 use crate::carrier::CarrierKind;
 use crate::connection::Connection;
@@ -90,7 +90,9 @@ fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, 
         let is_live = state.engine.path_state(id).is_some_and(|at| at != PathState::Lost);
         if is_live {
             state.paths.push(path.clone());
-            state.nearness.met(path.local.ip(), path.remote.ip());
+            if let Some(remote) = path.remote.direct() {
+                state.nearness.met(path.local.ip(), remote.ip());
+            }
             if path.kind() != CarrierKind::Quic {
                 state.engine.path_proven(id);
             }

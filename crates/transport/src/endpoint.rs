@@ -3,6 +3,7 @@
 mod builder;
 mod follow;
 mod listen;
+mod relayed;
 mod serve;
 mod target;
 
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, Name, random_bytes};
+use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, MAX_ADDRESSES, Name, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine, Side, ticket_proof};
 
 use crate::connection::{Connection, stats};
@@ -86,7 +87,7 @@ impl Endpoint {
     /// Where it can be reached now, while it listens.
     #[must_use]
     pub fn addr(&self) -> EndpointAddr {
-        EndpointAddr::new(self.id(), self.inner().reachable())
+        EndpointAddr::new(self.id(), self.inner().stated(MAX_ADDRESSES))
     }
 
     /// The addresses of this host, now and as they change.
@@ -163,7 +164,7 @@ impl Endpoint {
         let id = ConnectionId::random();
         config.params.ticket_proof = secret.map(|secret| ticket_proof(&secret, id, inner.id).into());
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
-        let shared = inner.shared(engine, addr.addrs.into_iter().map(Locator::Direct).collect());
+        let shared = inner.shared(engine, Locator::list(&addr.addrs));
         inner.registry.add_dialled(&shared);
         let supply = Supply::new(inner, &shared, name.clone());
         Ok((Connection::new(shared, name), supply))

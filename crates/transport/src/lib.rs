@@ -22,6 +22,7 @@ mod endpoint_core;
 mod error;
 mod events;
 mod flow;
+mod front;
 mod half_open;
 mod incoming;
 mod journal;
@@ -60,6 +61,7 @@ pub use error::{
 };
 pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
+pub use front::{Front, Fronted, Look};
 pub use incoming::Incoming;
 pub use journal::JournalChannel;
 pub use limits::RateControl;

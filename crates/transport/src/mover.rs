@@ -246,7 +246,8 @@ impl Mover {
         let has = |addresses: &[SocketAddr], ip: IpAddr| addresses.iter().any(|at| at.ip() == ip);
         let has_left = |ip| has(&before.addresses, ip) && !has(&record.addrs, ip);
         self.shared().with(|state| {
-            let left = state.paths.iter().filter(|path| has_left(path.remote.ip()));
+            let left =
+                state.paths.iter().filter(|path| path.remote.direct().is_some_and(|at| has_left(at.ip())));
             for path in left.map(|path| path.id).collect::<Vec<_>>() {
                 if before.notices == notices {
                     state.engine.path_lost(Instant::now(), path);

@@ -13,6 +13,7 @@ use whimbrel_proto::{Assignment, Side};
 
 use crate::carrier::quic::{Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
+use crate::locator::Locator;
 use crate::path_io::canonical;
 use crate::shared::Shared;
 
@@ -74,11 +75,15 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
     }
     tracing::debug!(connection = %shared.id, ?addresses, "the peer moved");
     let addresses: Vec<SocketAddr> = addresses.iter().copied().map(canonical).collect();
-    let paths: Vec<_> = shared.lock().paths.iter().map(|p| (p.id, p.remote.ip())).collect();
-    let elsewhere = paths.into_iter().filter(|(_, ip)| !addresses.iter().any(|a| a.ip() == *ip));
+    let paths: Vec<_> = shared.lock().paths.iter().map(|p| (p.id, p.remote)).collect();
+    let is_there = |remote: &Locator| {
+        remote.direct().is_some_and(|at| addresses.iter().any(|address| address.ip() == at.ip()))
+    };
+    let elsewhere = paths.into_iter().filter(|(_, remote)| !is_there(remote));
     let elsewhere: Vec<_> = {
         let whereabouts = shared.whereabouts();
-        elsewhere.map(|(path, ip)| (path, whereabouts.states(ip))).collect()
+        let was_its_own = |remote: Locator| remote.direct().is_some_and(|at| whereabouts.states(at.ip()));
+        elsewhere.map(|(path, remote)| (path, was_its_own(remote))).collect()
     };
     shared.set_remote(&addresses);
     shared.with(|state| {
@@ -86,7 +91,7 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
             if was_its_own {
                 state.engine.path_lost(Instant::now(), path);
             } else {
-                // The outside of a gateway, which the server does not know: it may still lead there.
+                // The outside of a gateway, which the server does not know, or a relay: it may still lead there.
                 state.engine.ping(Instant::now(), path);
             }
         }
@@ -134,7 +139,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
                 return;
             }
         }
-        let addresses = endpoint.bound_at();
+        let addresses = endpoint.stated_at(whimbrel_proto::MAX_NOTICE_ADDRESSES);
         let assignment = shared.lock().engine.own_assignment().cloned();
         let datagram = key.seal(&match assignment {
             Some(assignment) => Notice::HandedOver { sequence, assignment, addresses },

@@ -82,9 +82,7 @@ impl Publisher {
 
     /// Where the endpoint is now, as a record tells it.
     fn present(&self) -> Vec<SocketAddr> {
-        let mut addrs = self.endpoint.bound_at();
-        addrs.truncate(whimbrel_base::MAX_ADDRESSES);
-        addrs
+        self.endpoint.stated_at(whimbrel_base::MAX_ADDRESSES)
     }
 
     /// Returns once the endpoint is elsewhere. Other news of the host's addresses don't count.

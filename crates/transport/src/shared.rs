@@ -268,8 +268,7 @@ impl Shared {
 
     /// Client: the server says where it is itself. True if that is news.
     pub(crate) fn set_remote(&self, addresses: &[SocketAddr]) -> bool {
-        let places: Vec<Locator> = addresses.iter().copied().map(Locator::Direct).collect();
-        self.whereabouts().state(&places)
+        self.whereabouts().state(&Locator::list(addresses))
     }
 
     /// Client: where the server may be, the best guess first.

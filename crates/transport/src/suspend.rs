@@ -159,7 +159,7 @@ impl Connection {
         write: impl FnOnce(&mut Engine, Instant) -> Option<Vec<u8>>,
     ) -> Result<Contents, SuspendError> {
         let shared = self.shared();
-        let places = shared.remote().iter().map(Locator::address).collect();
+        let places = shared.remote().into_iter().flat_map(Locator::pack).collect();
         let written = shared.with(|state| {
             let snapshot = write(&mut state.engine, Instant::now())?;
             let (notice_targets, nearness) = (state.notice_addresses(), state.nearness.flags());
@@ -237,7 +237,7 @@ fn restored(
 }
 
 fn dial_again(core: &Arc<EndpointCore>, engine: Engine, contents: Contents) -> Connection {
-    let shared = dialling(core, engine, contents.places);
+    let shared = dialling(core, engine, &contents.places);
     core.registry.add_dialled(&shared);
     // It goes on in tasks of its own.
     drop(Supply::new(core, &shared, contents.name.clone()));
@@ -245,8 +245,8 @@ fn dial_again(core: &Arc<EndpointCore>, engine: Engine, contents: Contents) -> C
 }
 
 /// A connection that this side had dialled.
-fn dialling(core: &EndpointCore, engine: Engine, places: Vec<SocketAddr>) -> Arc<Shared> {
-    let shared = core.shared(engine, places.into_iter().map(Locator::Direct).collect());
+fn dialling(core: &EndpointCore, engine: Engine, places: &[SocketAddr]) -> Arc<Shared> {
+    let shared = core.shared(engine, Locator::list(places));
     let told = core.notice_addresses();
     shared.with(|state| state.engine.set_notice_addresses(told));
     shared

@@ -4,6 +4,7 @@ mod channel;
 mod config;
 mod passed_on;
 mod records;
+mod relayed;
 mod sealed;
 mod sessions;
 mod tickets;
@@ -17,6 +18,7 @@ pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
 pub use passed_on::TlsSessions;
 pub(crate) use records::Records;
+pub(crate) use relayed::RelayedClients;
 pub(crate) use sealed::{Opener, Sealer};
 pub(crate) use sessions::{ArrivingSessions, ServerTls};
 

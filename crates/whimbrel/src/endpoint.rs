@@ -1,7 +1,7 @@
 //! An endpoint with its name service.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,6 +97,13 @@ impl Builder {
     /// Where the host's addresses come from. By default the kernel.
     pub fn monitor(mut self, monitor: impl AddressMonitor) -> Self {
         self.transport = self.transport.monitor(monitor);
+        self
+    }
+
+    /// Where else the endpoint is reached, such as the outside of a gateway that passes its port on. It is told to
+    /// others before this host's own addresses; port 0 stands for the endpoint's own.
+    pub fn advertise(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.transport = self.transport.advertise(addresses);
         self
     }
 

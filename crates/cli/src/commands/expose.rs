@@ -18,6 +18,7 @@ use crate::manager::Ready;
 use crate::multipath::PathFlags;
 use crate::network::{Network, log_events};
 use crate::options::{Globals, after, duration, host_and_port};
+use crate::relaying::ReachFlags;
 use crate::serving::Start;
 use crate::sockets::Trouble;
 use crate::status::{About, Reporter};
@@ -58,6 +59,8 @@ pub(crate) struct Expose {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
     linger: Duration,
     #[command(flatten)]
+    reach: ReachFlags,
+    #[command(flatten)]
     take_over: TakeOver,
     #[command(flatten)]
     paths: PathFlags,
@@ -83,7 +86,16 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
     files::raise_limit();
     let config = args.paths.apply(Config { linger: args.linger, ..Config::default() });
     let serve = async |network: &Network, inherited| serve(globals, &args, network, inherited).await;
-    serving::until_taken_over(globals, &args.take_over, COMMAND, args.name.as_ref(), config, serve).await
+    let advertise = args.reach.advertised();
+    serving::until_taken_over(
+        globals,
+        &args.take_over,
+        COMMAND,
+        args.name.as_ref(),
+        (config, advertise),
+        serve,
+    )
+    .await
 }
 
 async fn serve(
@@ -109,6 +121,7 @@ async fn serve(
         let (connections, woken) = waking.begin()?;
         service.go_on(connections, woken, &guests);
     }
+    let _keeper = args.reach.start(network, globals.quiet).await;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
     let shown = name.map(ToString::to_string);
     let mut reporter = Reporter::start(network, About::new(COMMAND, shown).handing_over(), globals.quiet)?;

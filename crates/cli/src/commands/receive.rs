@@ -110,7 +110,15 @@ pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
     let Some(code) = code else {
         let serve = async |network: &Network, inherited| serve(globals, &args, network, inherited).await;
         let (name, config) = (args.name.as_ref(), args.paths.config());
-        return serving::until_taken_over(globals, &args.take_over, COMMAND, name, config, serve).await;
+        return serving::until_taken_over(
+            globals,
+            &args.take_over,
+            COMMAND,
+            name,
+            (config, Vec::new()),
+            serve,
+        )
+        .await;
     };
     let serve = async |network: &Network| take_by_code(globals, &args, &code, network).await;
     let wish = Wish { config: args.paths.config(), ..Wish::default() };

@@ -1,9 +1,9 @@
 //! How an endpoint is set up.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::watch;
 use whimbrel_base::SecretKey;
@@ -45,6 +45,7 @@ pub struct Builder {
     handover: Option<HandoverMode>,
     scheduler: Option<SchedulerKind>,
     paths: Option<PathPolicy>,
+    advertised: Vec<SocketAddr>,
 }
 
 impl Builder {
@@ -131,6 +132,14 @@ impl Builder {
         self
     }
 
+    /// Where else the endpoint is reached, such as at the outside of a gateway that passes a port on: it is told
+    /// to others before the addresses of this host. Port 0 stands for the endpoint's own port.
+    #[must_use]
+    pub fn advertise(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.advertised.extend(addresses);
+        self
+    }
+
     /// The config with what was set beside it.
     fn merged(&self) -> Config {
         let mut config = self.config.clone();
@@ -179,6 +188,7 @@ impl Builder {
             tls.remember(sessions);
         }
         let quic = Arc::new(QuicConfig::new(&key, &tls, self.config.timeouts.heartbeat)?);
+        let advertised = self.advertised;
         let mut tries = PORT_TRIES;
         loop {
             let port = match plan.port {
@@ -203,6 +213,9 @@ impl Builder {
                 bound: watch::Sender::new(set.clone()),
                 addresses: addresses.clone(),
                 lost: Mutex::new(HashSet::new()),
+                advertised: advertised.iter().map(|address| with_port(*address, port)).collect(),
+                relayed: Mutex::default(),
+                front: OnceLock::new(),
                 sockets: Mutex::new(Sockets::with(open.take())),
                 resolver: Mutex::new(self.resolver.clone()),
                 pool: whimbrel_proto::Pool::default(),
@@ -233,6 +246,10 @@ impl Builder {
             }
         }
     }
+}
+
+fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
+    if address.port() == 0 { SocketAddr::new(address.ip(), port) } else { address }
 }
 
 fn is_taken(error: &std::io::Error) -> bool {

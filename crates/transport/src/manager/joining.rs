@@ -103,6 +103,7 @@ impl Joiner {
         let who = Dialler {
             peer,
             tls: self.endpoint.tls.client_for(peer),
+            relayed: self.endpoint.tls.relayed.clone(),
             quic: self.endpoint.quic.clone(),
             carriers: self.endpoint.config.carriers,
             reach: self.endpoint.reach.clone(),

@@ -16,6 +16,7 @@ use super::outage::Outage;
 use super::outcomes::Outcomes;
 use super::pins::Pins;
 use super::wakers::Wakers;
+use crate::locator::Locator;
 use crate::manager::Takeovers;
 use crate::path_io::PathIo;
 use crate::whereabouts::Nearness;
@@ -92,7 +93,8 @@ impl State {
     /// places on links.
     pub(crate) fn notice_targets(&self) -> Vec<SocketAddr> {
         let stated = self.peer_notice_addresses.iter().copied();
-        stated.filter(|place| self.nearness.permits(*place)).collect()
+        let direct = |place: &SocketAddr| matches!(Locator::list(&[*place])[..], [Locator::Direct(_)]);
+        stated.filter(|place| direct(place) && self.nearness.permits(*place)).collect()
     }
 
     /// Server: where the client says that it hears notices.

@@ -143,7 +143,12 @@ impl Endpoint {
         if hello[20] == 1 {
             start_listening(core).map_err(ResumeError::from)?;
         }
-        let places = core.reachable().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let places = core
+            .stated(whimbrel_proto::MAX_NOTICE_ADDRESSES)
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ");
         stream.write_all(&text(&places)).await?;
         let length = stream.read_u32().await?;
         if length > MAX_STATE {

@@ -53,7 +53,7 @@ impl Endpoint {
             let (engine, contents) = read(core, asleep)?;
             let side = engine.side();
             let shared = match side {
-                Side::Client => dialling(core, engine, contents.places),
+                Side::Client => dialling(core, engine, &contents.places),
                 Side::Server => accepted(core, engine, &contents),
             };
             match side {

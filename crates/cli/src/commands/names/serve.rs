@@ -10,17 +10,19 @@ use serde_json::json;
 use whimbrel::Identity;
 use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Registry, Rule, Service};
+use whimbrel_relay::Relay;
 
 use crate::commandline::Command;
 use crate::failure::Failure;
 use crate::manager::{self, Ready};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
+use crate::relaying::{DRAIN, RelayFlags, allow_by_names};
 use crate::serving::Start;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::takeover::{self, Estate, Inherited, Running, Served, TakeOver};
-use crate::{identity, output, places, reload};
+use crate::{files, identity, metrics, output, places, reload};
 
 const COMMAND: &str = "names serve";
 const DEFAULT_PORT: u16 = 4480;
@@ -39,7 +41,7 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 Examples:
   whimbrel names serve --listen 0.0.0.0:4480 --allow @example.org
   whimbrel names serve --allow @example.org --take-over"))]
-pub(super) struct Serve {
+pub(crate) struct Serve {
     /// Where to listen [default: what a service manager opened, or port 4480 of all addresses]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
@@ -74,11 +76,21 @@ pub(super) struct Serve {
     /// Requests from one address (IPv4, or /64 of IPv6) in a second; further ones wait
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_address)]
     requests_per_address: u32,
+    /// Where to listen for GET /metrics, in Prometheus' text format
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     #[command(flatten)]
     take_over: TakeOver,
     /// Print a JSON object once it serves
     #[arg(long)]
     json: bool,
+}
+
+/// What a name service relays beside.
+pub(crate) struct Relaying {
+    /// For whom; nothing: for those who have names here.
+    pub(crate) allow: Vec<Rule>,
+    pub(crate) flags: RelayFlags,
 }
 
 impl Serve {
@@ -137,8 +149,12 @@ fn read_rules(file: &Path) -> Result<Vec<Rule>> {
     Ok(rules)
 }
 
-pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
+/// Serves names, and relays on the same endpoint if there are rules for that.
+pub(crate) async fn run(globals: &Globals, args: Serve, relaying: Option<Relaying>) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    if relaying.is_some() {
+        files::raise_limit();
+    }
     let file = match &globals.identity {
         Some(file) => file.clone(),
         None => places::config()?.join("names-identity"),
@@ -146,7 +162,7 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
     let key = Identity::in_file(&file)?.key;
     let running = Running { command: COMMAND, id: key.id(), name: None };
     takeover::serve(globals, &args.take_over, running, &mut shutdown, async |inherited, shutdown| {
-        serve(globals, &args, &key, inherited, shutdown).await
+        serve(globals, &args, &key, relaying.as_ref(), inherited, shutdown).await
     })
     .await
 }
@@ -155,6 +171,7 @@ async fn serve(
     globals: &Globals,
     args: &Serve,
     key: &SecretKey,
+    relaying: Option<&Relaying>,
     mut inherited: Option<Inherited>,
     shutdown: &mut Shutdown,
 ) -> Result<Served> {
@@ -172,6 +189,7 @@ async fn serve(
     let wish = Wish {
         ip: args.listen.map(|listen| listen.ip()).filter(|ip| !ip.is_unspecified()),
         port: args.listen.map_or(DEFAULT_PORT, |listen| listen.port()),
+        advertise: relaying.map(|relaying| relaying.flags.advertised()).unwrap_or_default(),
         sockets: handed_over.sockets.or(opened),
         ..handed_over
     };
@@ -188,19 +206,37 @@ async fn serve(
         drop(inherited.ready(&network).await?.begin()?);
     }
     let service = Service::start_with(network.endpoint.transport().clone(), registry.clone()).await?;
+    let relay = match relaying {
+        Some(Relaying { allow, flags }) => {
+            let allow = allow_by_names(allow.clone(), registry.clone());
+            Some(flags.start(&network, allow).await?)
+        }
+        None => None,
+    };
+    let (names, relayed) = (service.stats_reader(), relay.as_ref().map(Relay::stats_reader));
+    let metrics = metrics::serve(args.metrics, move || {
+        metrics::of_names(&names())
+            + &relayed.as_ref().map_or(String::new(), |stats| metrics::of_relay(&stats()))
+    });
+    let metrics = metrics.await?;
     let about = About::new(COMMAND, None);
     // What is kept in memory only would be forgotten.
     let about = if store.is_some() { about.handing_over() } else { about };
     let mut reporter = Reporter::start(&network, about, globals.quiet)?;
-    let status = format!("serving names on port {}", network.endpoint.port());
+    let what = if relay.is_some() { "serving names, and relaying," } else { "serving names" };
+    let status = format!("{what} on port {}", network.endpoint.port());
     let reloading = reload::follow(&status, move |cli| {
-        let Command::Names(names) = &cli.command else { anyhow::bail!("this command serves no names") };
-        registry.set_admission(names.serve().context("this command serves no names")?.admission()?);
+        let serve = match &cli.command {
+            Command::Names(names) => names.serve(),
+            Command::Serve(serve) => Some(serve.names()),
+            _ => None,
+        };
+        registry.set_admission(serve.context("this command serves no names")?.admission()?);
         Ok(())
     })?;
     let ready = Ready::tell(&status);
     if !is_told {
-        start.needs(tell(globals, args, &network, is_invited_only, store))?;
+        start.needs(tell(globals, args, &network, is_invited_only, &status, store))?;
     }
     let left = loop {
         tokio::select! {
@@ -211,7 +247,10 @@ async fn serve(
             },
         }
     };
-    drop(reloading);
+    drop((reloading, metrics));
+    if let Some(relay) = relay {
+        relay.drain(DRAIN).await;
+    }
     let Some((asker, leaving)) = left else {
         drop(ready);
         service.shutdown(STOP_LIMIT).await;
@@ -229,6 +268,7 @@ fn tell(
     args: &Serve,
     network: &Network,
     is_invited_only: bool,
+    status: &str,
     store: Option<PathBuf>,
 ) -> Result<()> {
     if is_invited_only {
@@ -245,7 +285,7 @@ fn tell(
         );
     }
     let kept = store.map_or("in memory".to_owned(), |file| format!("in {}", file.display()));
-    output::note(globals.quiet, format!("serving names on port {port}, kept {kept}"));
+    output::note(globals.quiet, format!("{status}; names are kept {kept}"));
     output::line(&ticket)
 }
 
