@@ -39,6 +39,9 @@ use crate::shared::Shared;
 use crate::supply::Supply;
 use crate::watch::Watch;
 
+/// How long the last connections of a closed endpoint may take to leave it.
+const LEAVING: Duration = Duration::from_secs(1);
+
 /// Closes the endpoint when the last handle is dropped.
 struct Guard(Arc<EndpointCore>);
 
@@ -267,6 +270,13 @@ impl Endpoint {
         for shared in inner.registry.all() {
             shared.give_up(CloseCode::GOING_AWAY, "the endpoint was closed");
         }
+        // Their tasks end when they next run; until then the sockets are held.
+        let _ = tokio::time::timeout(LEAVING, async {
+            while !inner.registry.is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
         inner.unbind().await;
     }
 }

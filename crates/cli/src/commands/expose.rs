@@ -55,7 +55,7 @@ pub(crate) struct Expose {
     /// Print a ticket, with which peers connect without a name service; it lets nobody in by itself
     #[arg(long)]
     ticket: bool,
-    /// How long peers out of reach are waited for, in s, m, h or d
+    /// How long to wait for absent peers: s, m, h or d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
     linger: Duration,
     #[command(flatten)]

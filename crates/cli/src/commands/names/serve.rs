@@ -285,7 +285,7 @@ fn tell(
         );
     }
     let kept = store.map_or("in memory".to_owned(), |file| format!("in {}", file.display()));
-    output::note(globals.quiet, format!("{status}; names are kept {kept}"));
+    output::note(globals.quiet, format!("{status}, kept {kept}"));
     output::line(&ticket)
 }
 
