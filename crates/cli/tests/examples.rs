@@ -422,7 +422,6 @@ fn rest(play: &mut Play) {
         "whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID --take-over",
         "whimbrel forward web.home.ada@example.org --take-over",
         "whimbrel names serve --allow @example.org --take-over",
-        "whimbrel receive --as inbox.laptop.bob@example.org --allow ada@example.org --take-over",
     ] {
         play.elsewhere(example, "tests/takeover.rs");
     }

@@ -50,7 +50,7 @@ const RESULTS: usize = 64;
 Examples:
   whimbrel receive harvest-otter-violin
   whimbrel receive --allow any --once --yes
-  whimbrel receive --as inbox.laptop.bob@example.org --allow ada@example.org --take-over"))]
+  whimbrel receive --as inbox.laptop.bob@example.org --allow ada@example.org --dir ~/incoming"))]
 pub(crate) struct Receive {
     /// The code that `whimbrel send` printed: takes what is sent with it, and ends
     #[arg(num_args = 0..=3, value_name = "CODE", conflicts_with_all = ["as", "allow", "allow_from", "readers", "take_over"])]
