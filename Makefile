@@ -70,10 +70,10 @@ interop: ## Let today's program talk with the one of an older commit (OLD=commit
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
 	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture
 
-bench: build ## Measure against the peers (some two hours; results in bench/results)
+bench: build ## Measure against the peers (some three hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)
 
-bench-key: ## Measure the key benches (some 20 minutes; results in bench/results, docs/results.md)
+bench-key: ## Measure the key benches (some 25 minutes; results in bench/results, docs/results.md)
 	@sh scripts/measure.sh
 
 bench-quick: build ## Run every bench for a moment; nothing is kept
