@@ -90,7 +90,8 @@ fn serve(
             }
         }
         let mut idle = true;
-        while let Some(event) = side.host.service()? {
+        // A socket without a route fails, and works again later.
+        while let Ok(Some(event)) = side.host.service() {
             idle = false;
             match event {
                 Event::Receive { channel_id: BULK, packet, .. } => {
