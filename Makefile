@@ -4,7 +4,7 @@ CARGO ?= cargo
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 20
-FUZZ_TARGETS := frame record ticket config names_protocol har transfer notice status
+FUZZ_TARGETS := frame record ticket config names_protocol har transfer notice status relay
 
 # The older program of `make interop`: the first whose bytes on the wire are still understood.
 OLD ?= 4784131
@@ -21,7 +21,7 @@ MUTANTS ?= 200
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
+.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak eval-durable bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,10 @@ interop: ## Let today's program talk with the one of an older commit (OLD=commit
 
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
 	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture
+
+eval-durable: ## Kill processes with durable messages 1000 times, and cut the power 20 000 times (some ten minutes)
+	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture
+	WHIMBREL_ROUNDS=20000 $(CARGO) test --release -p whimbrel --lib -j $(JOBS) -- durable::store --nocapture
 
 bench: build ## Measure against the peers (some three hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)

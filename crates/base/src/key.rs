@@ -58,6 +58,13 @@ impl SecretKey {
         Signature(self.0.sign(message).to_bytes())
     }
 
+    /// The X25519 key (RFC 7748) of this identity, with which it opens what was sealed for
+    /// [`EndpointId::to_x25519`]. As secret as [`to_bytes`](Self::to_bytes). That one key may serve both is
+    /// shown in "On using the same key pair for Ed25519 and an X25519 based KEM" (IACR ePrint 2021/509).
+    pub fn to_x25519(&self) -> [u8; 32] {
+        self.0.to_scalar_bytes()
+    }
+
     /// The key as PKCS#8 version 1 DER (RFC 8410 §7, 48 bytes), the form that TLS libraries take. As secret
     /// as [`to_bytes`](Self::to_bytes).
     pub fn to_pkcs8_der(&self) -> Vec<u8> {
@@ -112,6 +119,13 @@ impl EndpointId {
                 key.verify_strict(message, &signature)
             })
             .map_err(|_| BadSignature)
+    }
+
+    /// The X25519 public key (RFC 7748) of this identity; `None` if the bytes are no usable key. See
+    /// [`SecretKey::to_x25519`].
+    pub fn to_x25519(&self) -> Option<[u8; 32]> {
+        let key = ed25519_dalek::VerifyingKey::from_bytes(&self.0).ok()?;
+        (!key.is_weak()).then(|| key.to_montgomery().to_bytes())
     }
 
     /// The key as `SubjectPublicKeyInfo` DER (RFC 8410 §4, 44 bytes): a TLS raw public key (RFC 7250).
@@ -280,6 +294,7 @@ mod tests {
         signature[0] = 1;
         let id = EndpointId::from_bytes(&identity);
         assert_eq!(id.verify(b"anything", &Signature::from_bytes(&signature)), Err(BadSignature));
+        assert_eq!(id.to_x25519(), None);
     }
 
     #[test]

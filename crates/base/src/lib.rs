@@ -12,6 +12,7 @@
 //! | [`address`] | [`EndpointAddr`] and what an address is good for |
 //! | [`delegation`] | [`Delegation`]: a user's word that a key may speak for a device or a service |
 //! | [`record`] | [`Record`] and [`SignedRecord`]: name, id and addresses, signed by the endpoint |
+//! | [`relayed`] | [`RelayedAddr`]: a place behind a relay, and how it travels among addresses |
 //! | [`ticket`] | [`Ticket`]: the `whimbrel:` URI, for connecting without a name service |
 //! | [`time`] | [`UnixTime`], a wall-clock time that somebody else read |
 
@@ -21,6 +22,7 @@ pub mod delegation;
 pub mod key;
 pub mod name;
 pub mod record;
+pub mod relayed;
 pub mod ticket;
 pub mod time;
 
@@ -36,6 +38,7 @@ pub use key::{BadSignature, EndpointId, SecretKey, Signature};
 pub use name::{IntoName, Name, NameError, NameKind};
 pub use random::array as random_bytes;
 pub use record::{MAX_LIFETIME, MAX_RECORD_BYTES, Record, RecordError, SignedRecord, next_sequence};
+pub use relayed::{Place, RelayToken, RelayedAddr};
 pub use ticket::{Ticket, TicketError, TicketSecret};
 pub use time::UnixTime;
 pub use wire::DecodeError;

@@ -54,8 +54,8 @@ pub struct Record {
     pub name: Name,
     /// Who it is: the key that signs this record.
     pub id: EndpointId,
-    /// Where it is, best first, at most [`MAX_ADDRESSES`]. May be empty: alive, but not to be
-    /// reached directly.
+    /// Where it is, best first, at most [`MAX_ADDRESSES`]. Places behind relays are among them, written as
+    /// [`relayed`](crate::relayed) says. May be empty: alive, but not to be reached.
     pub addrs: Vec<SocketAddr>,
     /// Newer records of a name have higher numbers; make them with [`next_sequence`].
     pub sequence: u64,

@@ -61,6 +61,11 @@ impl TicketSecret {
         Self(crate::random_bytes())
     }
 
+    /// One that was kept.
+    pub fn from_bytes(bytes: &[u8; 16]) -> Self {
+        Self(*bytes)
+    }
+
     /// The bytes, to be kept secret.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0

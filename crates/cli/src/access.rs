@@ -115,6 +115,15 @@ struct ByFlag {
     readers: Vec<Who>,
 }
 
+/// What is known from before, when an instance goes on in place of another one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    /// What printed tickets let their holders in by.
+    pub(crate) secret: Option<TicketSecret>,
+    /// The keys that names in the rules stood for.
+    pub(crate) followed: HashMap<Name, EndpointId>,
+}
+
 /// The rules in force. Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub(crate) struct Access {
@@ -123,7 +132,8 @@ pub(crate) struct Access {
 
 struct Inner {
     rules: RwLock<Rules>,
-    secret: Option<TicketSecret>,
+    /// What it begins with.
+    before: Before,
     /// The name to be reached under.
     name: Option<Name>,
     /// The rules, or whom they let in, changed.
@@ -148,7 +158,7 @@ struct Followed {
 
 impl Access {
     /// Reads the flags, and follows names and the file from then on. What is published under `name` is for those
-    /// who may look it up.
+    /// who may look it up. `before` is what another instance knew, or nothing.
     ///
     /// # Errors
     /// An entry that grants nothing: a name that nobody pinned, or that needs a name service; a file that
@@ -158,9 +168,10 @@ impl Access {
         name: Option<&Name>,
         network: &Network,
         quiet: bool,
+        before: Before,
     ) -> Result<Self> {
-        let secret = flags.secret.then(TicketSecret::generate);
-        let access = Self::nobody(network, name, secret, quiet);
+        let secret = flags.secret.then(|| before.secret.unwrap_or_else(TicketSecret::generate));
+        let access = Self::nobody(network, name, Before { secret, ..before }, quiet);
         let by_flag = access.by_flag(flags)?;
         let by_file = match &flags.allow_from {
             Some(file) => access.rules_of(&file::read(file)?)?,
@@ -195,16 +206,16 @@ impl Access {
 
     /// Lets one key in, and nobody else.
     pub(crate) fn only(key: EndpointId, network: &Network, quiet: bool) -> Self {
-        let access = Self::nobody(network, None, None, quiet);
+        let access = Self::nobody(network, None, Before::default(), quiet);
         access.rules_to_change().by_flag.rules.push(Rule::Key(key));
         access
     }
 
-    fn nobody(network: &Network, name: Option<&Name>, secret: Option<TicketSecret>, quiet: bool) -> Self {
+    fn nobody(network: &Network, name: Option<&Name>, before: Before, quiet: bool) -> Self {
         Self {
             inner: Arc::new(Inner {
                 rules: RwLock::default(),
-                secret,
+                before,
                 name: name.cloned(),
                 changed: Notify::new(),
                 endpoint: network.endpoint.clone(),
@@ -222,7 +233,15 @@ impl Access {
 
     /// What a ticket holds that lets its holder in.
     pub(crate) fn secret(&self) -> Option<TicketSecret> {
-        self.inner.secret
+        self.inner.before.secret
+    }
+
+    /// What an instance that goes on has to know: a peer that is here must not be ended before its name was looked
+    /// up anew.
+    pub(crate) fn known(&self) -> Before {
+        let rules = self.inner.rules.read().unwrap_or_else(PoisonError::into_inner);
+        let followed = rules.followed.iter().filter_map(|(name, of)| Some((name.clone(), of.key?)));
+        Before { secret: self.secret(), followed: followed.collect() }
     }
 
     /// Whether the peer of this connection may be here now.
@@ -337,7 +356,8 @@ impl Access {
             if !rules.followed.contains_key(&name)
                 && let Some(task) = self.follow(&name)
             {
-                rules.followed.insert(name, Followed { key: None, task });
+                let key = self.inner.before.followed.get(&name).copied();
+                rules.followed.insert(name, Followed { key, task });
             }
         }
         drop(rules);
@@ -349,7 +369,7 @@ impl Access {
     /// once both sides have moved. Nobody knows whom a secret lets in.
     fn readers(&self, name: &Name, by_flag: &ByFlag, by_file: &[Rule]) -> Result<Readers> {
         let shown_to = if by_flag.readers.is_empty() {
-            let by_secret = self.inner.secret.map(|_| Who::Any);
+            let by_secret = self.inner.before.secret.map(|_| Who::Any);
             by_flag.rules.iter().chain(by_file).map(Rule::who).chain(by_secret).collect()
         } else {
             by_flag.readers.clone()

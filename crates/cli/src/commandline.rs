@@ -29,8 +29,7 @@ Examples:
 
 /// Connections that survive every move.
 ///
-/// Connects programs by name. A connection lives until somebody closes it, whatever happens to
-/// addresses, interfaces, NATs and sleep underneath.
+/// Connects programs by name. A connection lives until it is closed, whatever happens underneath.
 #[derive(Parser)]
 #[command(
     name = "whimbrel",
@@ -55,6 +54,8 @@ pub(crate) enum Command {
     Invite(commands::invite::Invite),
     Join(commands::invite::Join),
     Names(commands::names::Names),
+    Relay(commands::relay::Relay),
+    Serve(commands::serve::ServeAll),
     Expose(commands::expose::Expose),
     Forward(commands::forward::Forward),
     Pipe(commands::pipe::Pipe),

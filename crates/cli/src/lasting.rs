@@ -32,6 +32,16 @@ impl Lasting {
         Self { network, peer, current: Mutex::new(Vec::new()) }
     }
 
+    /// Uses connections that were made before.
+    pub(crate) async fn go_on_with(&self, connections: Vec<Connection>) {
+        self.current.lock().await.extend(connections);
+    }
+
+    /// The living connections, for another instance to go on with.
+    pub(crate) async fn leave(&self) -> Vec<Connection> {
+        std::mem::take(&mut *self.current.lock().await)
+    }
+
     /// A connection, living or made now. While it is out of reach it still lives: streams opened then are
     /// served when it is back.
     ///

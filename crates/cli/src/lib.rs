@@ -18,6 +18,7 @@
 //! dns                what a domain's owner says of its name service
 //! meeting            two machines that learn each other's keys by a code
 //! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
+//! halt               stopping these in the middle, to go on elsewhere
 //! local              where `forward` listens
 //! sockets, files     local sockets, counted; how many files may be open
 //! chat               two people talk in their terminals
@@ -26,6 +27,7 @@
 //! status             what the commands of this user are doing, asked and followed
 //! limits             what this process may send, set from outside
 //! plain              text of others, fit for a terminal
+//! takeover           a command that goes on in place of a running one
 //! demo               the parts of `whimbrel demo`
 //! ```
 
@@ -38,6 +40,7 @@ mod devices;
 mod dns;
 mod failure;
 mod files;
+mod halt;
 mod identity;
 mod lasting;
 mod limits;
@@ -45,6 +48,7 @@ mod local;
 mod logging;
 mod manager;
 mod meeting;
+mod metrics;
 mod multipath;
 mod naming;
 mod network;
@@ -55,6 +59,7 @@ mod places;
 mod plain;
 mod progress;
 mod readers;
+mod relaying;
 mod reload;
 mod renewer;
 mod serving;
@@ -62,6 +67,7 @@ mod settings;
 mod shutdown;
 mod sockets;
 mod status;
+mod takeover;
 mod transfer;
 mod tunnel;
 mod usage;
@@ -90,8 +96,10 @@ pub mod fuzzing {
         crate::chat::decode_anything(bytes);
     }
 
-    /// Decodes bytes as what is asked of a running command and as its answer, and shows that.
+    /// Decodes bytes as what is asked of a running command and as its answer, and shows that; and as what it hands
+    /// over.
     pub fn status(bytes: &[u8]) {
+        crate::takeover::decode_anything(bytes);
         crate::status::decode_anything(bytes);
     }
 }
@@ -135,6 +143,8 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Join(args) => commands::invite::run_join(globals, args).await,
         Command::Trust(args) => commands::trust::run(globals, args).await,
         Command::Names(args) => commands::names::run(globals, args).await,
+        Command::Relay(args) => commands::relay::run(globals, args).await,
+        Command::Serve(args) => commands::serve::run(globals, args).await,
         Command::Expose(args) => commands::expose::run(globals, args).await,
         Command::Forward(args) => commands::forward::run(globals, args).await,
         Command::Pipe(args) => commands::pipe::run(globals, args).await,

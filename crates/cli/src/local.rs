@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -53,7 +54,14 @@ pub(crate) fn mode(text: &str) -> Result<u32, String> {
 /// A listening socket. A Unix socket's file is removed with it.
 pub(crate) enum LocalListener {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, SocketFile),
+}
+
+/// The file of a Unix socket that listens. It is removed with this, unless it is left to another process.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    is_left: bool,
 }
 
 /// A local program's end.
@@ -75,7 +83,7 @@ impl LocalListener {
             Place::Unix(path) => {
                 let listener =
                     bind_unix(path, mode).with_context(|| format!("cannot listen on {}", path.display()))?;
-                Ok(Self::Unix(listener, path.clone()))
+                Ok(Self::Unix(listener, SocketFile { path: path.clone(), is_left: false }))
             }
         }
     }
@@ -84,7 +92,7 @@ impl LocalListener {
     pub(crate) fn place(&self) -> io::Result<Place> {
         match self {
             Self::Tcp(listener) => Ok(Place::Tcp(listener.local_addr()?)),
-            Self::Unix(_, path) => Ok(Place::Unix(path.clone())),
+            Self::Unix(_, file) => Ok(Place::Unix(file.path.clone())),
         }
     }
 
@@ -97,11 +105,88 @@ impl LocalListener {
     }
 }
 
-impl Drop for LocalListener {
+impl LocalListener {
+    /// One that another process handed over, at `place`. A Unix socket's file stays that process's until this one
+    /// [owns](Self::own) it.
+    ///
+    /// # Errors
+    /// When the system does not take it.
+    pub(crate) fn handed_over(socket: OwnedFd, place: Place) -> io::Result<Self> {
+        match place {
+            Place::Tcp(_) => {
+                let socket = std::net::TcpListener::from(socket);
+                socket.set_nonblocking(true)?;
+                TcpListener::from_std(socket).map(Self::Tcp)
+            }
+            Place::Unix(path) => {
+                let socket = std::os::unix::net::UnixListener::from(socket);
+                socket.set_nonblocking(true)?;
+                Ok(Self::Unix(UnixListener::from_std(socket)?, SocketFile { path, is_left: true }))
+            }
+        }
+    }
+
+    /// Another process goes on with it.
+    pub(crate) fn leave(mut self) {
+        self.set_left(true);
+    }
+
+    /// This process has it, and nobody else any more.
+    pub(crate) fn own(&mut self) {
+        self.set_left(false);
+    }
+
+    fn set_left(&mut self, is_left: bool) {
+        if let Self::Unix(_, file) = self {
+            file.is_left = is_left;
+        }
+    }
+}
+
+impl AsFd for LocalListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl LocalSocket {
+    /// One that another process handed over: a Unix socket if `is_unix`.
+    ///
+    /// # Errors
+    /// When the system does not take it.
+    pub(crate) fn handed_over(socket: OwnedFd, is_unix: bool) -> io::Result<Self> {
+        if is_unix {
+            let socket = std::os::unix::net::UnixStream::from(socket);
+            socket.set_nonblocking(true)?;
+            return UnixStream::from_std(socket).map(Self::Unix);
+        }
+        let socket = std::net::TcpStream::from(socket);
+        socket.set_nonblocking(true)?;
+        TcpStream::from_std(socket).map(Self::Tcp)
+    }
+
+    pub(crate) fn is_unix(&self) -> bool {
+        matches!(self, Self::Unix(_))
+    }
+}
+
+impl AsFd for LocalSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
+        if !self.is_left {
             // It may be gone already, or in another hand; then it is not ours to remove.
-            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

@@ -12,6 +12,7 @@ use whimbrel::OpenSockets;
 /// A command that does its work. When dropped, the service manager is told that the command is ending.
 pub(crate) struct Ready {
     watchdog: Option<AbortHandle>,
+    is_left: bool,
 }
 
 impl Ready {
@@ -30,7 +31,13 @@ impl Ready {
             });
             watching.abort_handle()
         });
-        Self { watchdog }
+        Self { watchdog, is_left: false }
+    }
+
+    /// Tells the service manager that another instance is about to take over, and not that the command ends.
+    pub(crate) fn leave(mut self) {
+        self.is_left = true;
+        reloading();
     }
 }
 
@@ -39,7 +46,9 @@ impl Drop for Ready {
         if let Some(watchdog) = &self.watchdog {
             watchdog.abort();
         }
-        tell(&[NotifyState::Stopping]);
+        if !self.is_left {
+            tell(&[NotifyState::Stopping]);
+        }
     }
 }
 
@@ -48,7 +57,12 @@ pub(crate) fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Tells the service manager that the configuration is being read again.
+/// Tells the service manager which process is the service from now on.
+pub(crate) fn main_process_is(pid: u32) {
+    tell(&[NotifyState::MainPid(pid)]);
+}
+
+/// Tells the service manager that the configuration is being read again, or another instance begins.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),

@@ -43,6 +43,14 @@ pub(crate) async fn permission(network: &Network, name: &Name, quiet: bool) -> R
     Ok(None)
 }
 
+/// What was needed to publish `name` when that was done last: as [`permission`], without asking anybody.
+pub(crate) fn known_permission(network: &Network, name: &Name) -> Result<Option<Delegation>> {
+    match name.kind() {
+        NameKind::User => Ok(None),
+        _ => identity::delegation_for(&places::config()?, name, &network.key),
+    }
+}
+
 /// The delegation, or the one by which the user renewed it since it expired.
 async fn living(network: &Network, delegation: Delegation) -> Result<Delegation> {
     if !delegation.is_expired(SystemTime::now().into()) {

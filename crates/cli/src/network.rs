@@ -1,6 +1,6 @@
 //! An endpoint as the flags ask for it, and its end.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,9 @@ use anyhow::Result;
 use whimbrel::{Endpoint, OpenSockets};
 use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, TicketSecret, UnixTime};
 use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
-use whimbrel_transport::{Config, Connection, ConnectionEvent, Events, ManualMonitor, Target, Timeouts};
+use whimbrel_transport::{
+    Config, Connection, ConnectionEvent, Events, ManualMonitor, Target, Timeouts, TlsSessions,
+};
 
 use crate::devices::Devices;
 use crate::dns::Dns;
@@ -45,8 +47,12 @@ pub(crate) struct Wish {
     pub(crate) ip: Option<IpAddr>,
     /// Used if `--port` is not given.
     pub(crate) port: u16,
+    /// Where else it is reached.
+    pub(crate) advertise: Vec<SocketAddr>,
     /// Used instead of others.
     pub(crate) sockets: Option<OpenSockets>,
+    /// What clients have tickets for since before.
+    pub(crate) sessions: Option<TlsSessions>,
 }
 
 /// Remembers the keys that flags say.
@@ -77,12 +83,16 @@ impl Network {
         let mut builder = Endpoint::builder()
             .identity(key.clone())
             .port(globals.port.unwrap_or(wish.port))
+            .advertise(wish.advertise)
             .config(Config { carriers, timeouts, ..wish.config });
         if let Some(ip) = wish.ip {
             builder = builder.ip(ip);
         }
         if let Some(sockets) = wish.sockets {
             builder = builder.sockets(sockets);
+        }
+        if let Some(sessions) = wish.sessions {
+            builder = builder.sessions(sessions);
         }
         if let Some(file) = &globals.limits {
             // A mistake is told before anything is begun.

@@ -1,14 +1,17 @@
 //! Commands that let peers in until they are stopped: how they start, and how they end.
 
+use std::net::SocketAddr;
+
 use anyhow::Result;
 use whimbrel_base::Name;
-use whimbrel_transport::ListenOptions;
+use whimbrel_transport::{Config, ListenOptions};
 
 use crate::access::{Access, Guests};
 use crate::network::{Network, Wish};
 use crate::options::Globals;
 use crate::shutdown::Shutdown;
-use crate::{naming, renewer};
+use crate::takeover::{self, Inherited, Running, Served, TakeOver};
+use crate::{identity, naming, renewer};
 
 /// Serves on an endpoint of this user's until that ends or the command is stopped; then the name is
 /// taken back, unless serving failed, and the endpoint is closed.
@@ -32,6 +35,60 @@ pub(crate) async fn until_stopped(
     result
 }
 
+/// As [`until_stopped`], for a command that another instance can take over from, and that can take over itself.
+/// `serve` is called again if it [left](Served::Left) and the other instance did not go on.
+pub(crate) async fn until_taken_over(
+    globals: &Globals,
+    flag: &TakeOver,
+    command: &'static str,
+    name: Option<&Name>,
+    (config, advertise): (Config, Vec<SocketAddr>),
+    serve: impl AsyncFn(&Network, Option<Inherited>) -> Result<Served>,
+) -> Result<()> {
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let (id, shown) = (identity::of_user(globals)?.key.id(), name.map(ToString::to_string));
+    let running = Running { command, id, name: shown.as_deref() };
+    takeover::serve(globals, flag, running, &mut shutdown, async |mut inherited, shutdown| {
+        let wish = Inherited::wish(&mut inherited, config.clone());
+        let wish = Wish { advertise: advertise.clone(), ..wish };
+        let network = Network::of_user(globals, wish).await?;
+        let result = tokio::select! {
+            result = serve(&network, inherited) => result,
+            never = renewer::run(&network) => match never {},
+            _ = shutdown.requested() => Ok(Served::Ended),
+        };
+        if matches!(result, Ok(Served::Left(..))) {
+            return result;
+        }
+        if let Some(name) = name.filter(|_| result.is_ok()) {
+            naming::withdraw(&network, name).await;
+        }
+        network.close().await;
+        result
+    })
+    .await
+}
+
+/// How listening begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// The name is published first.
+    Anew,
+    /// Everything was done before, by another instance or this one: nothing is waited for.
+    GoingOn,
+}
+
+impl Start {
+    /// Whether the command ends because its user could not be told that it begins. One that goes on must not: the
+    /// reader of the first instance's output may be gone for long, and connections depend on it.
+    pub(crate) fn needs(self, told: Result<()>) -> Result<()> {
+        match self {
+            Self::Anew => told,
+            Self::GoingOn => Ok(()),
+        }
+    }
+}
+
 /// Listens under a name that is published, or by ticket alone.
 pub(crate) async fn listen(
     globals: &Globals,
@@ -39,17 +96,24 @@ pub(crate) async fn listen(
     name: Option<&Name>,
     by_ticket: bool,
     access: Access,
+    start: Start,
 ) -> Result<Guests> {
     let options = match name {
         Some(name) if network.has_names() || !by_ticket => {
             network.resolver()?;
-            let permission = naming::permission(network, name, globals.quiet).await?;
+            let permission = match start {
+                Start::Anew => naming::permission(network, name, globals.quiet).await?,
+                Start::GoingOn => naming::known_permission(network, name)?,
+            };
             ListenOptions::named(name).delegation(permission).on_renewal(naming::keep)
         }
         Some(name) => ListenOptions::named(name).unpublished(),
         None => ListenOptions::unnamed(),
     };
     let mut options = options.allow(access.allow());
+    if start == Start::GoingOn {
+        options = options.going_on();
+    }
     if let Some(secret) = access.secret() {
         options = options.ticket_secret(secret);
     }

@@ -3,8 +3,8 @@
 //!
 //! A client sends at most one line, which ends with a newline or the end of its direction: nothing to ask for
 //! the state; `{"change":{…}}` to change how paths are used; `{"limit":{…}}` and `{"lift":{…}}` for limits of
-//! rates; or, to a command that was started with `--address`, `{"addresses":["127.0.0.3"]}` to move it. The
-//! answer is one [`Report`] in JSON, or `{"error":"…"}`. To `{"events":{…}}` the answer is a line for each event,
+//! rates; or, to a command that was started with `--address`, `{"addresses":["127.0.0.3"]}` to move it;
+//! `{"take_over":{…}}` to [go on in its place](crate::takeover). The answer is one [`Report`] in JSON, or `{"error":"…"}`. To `{"events":{…}}` the answer is a line for each event,
 //! until the client leaves.
 
 mod answer;
@@ -20,9 +20,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use tokio::net::UnixListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-pub(crate) use self::ask::{ask_all, change_paths, lift_limit, report, set_addresses, set_limit};
+pub(crate) use self::ask::{
+    ask_all, change_paths, lift_limit, report, set_addresses, set_limit, socket_of, take_over,
+};
 pub(crate) use self::event::{Event, What, Which};
 pub(crate) use self::monitor::follow_all;
 pub(crate) use self::report::{
@@ -33,6 +36,7 @@ use self::answer::Answerer;
 use crate::limits::Limits;
 use crate::network::Network;
 use crate::sockets::Sockets;
+use crate::takeover::Asker;
 use crate::{identity, output, places};
 
 const MAX_REQUEST: u64 = 4096;
@@ -45,11 +49,17 @@ pub(crate) struct About {
     command: &'static str,
     name: Option<String>,
     sockets: Option<Arc<Sockets>>,
+    hands_over: bool,
 }
 
 impl About {
     pub(crate) fn new(command: &'static str, name: Option<String>) -> Self {
-        Self { command, name, sockets: None }
+        Self { command, name, sockets: None, hands_over: false }
+    }
+
+    /// A newer instance may take over: the command hears of it by [`Reporter::asked`].
+    pub(crate) fn handing_over(self) -> Self {
+        Self { hands_over: true, ..self }
     }
 
     /// With the sockets that the command serves.
@@ -63,6 +73,7 @@ pub(crate) struct Reporter {
     file: Option<PathBuf>,
     /// Those that answer, and that keep limits; they end with this.
     _tasks: JoinSet<()>,
+    successors: mpsc::Receiver<Asker>,
 }
 
 impl Reporter {
@@ -75,7 +86,9 @@ impl Reporter {
         let service = network.service.as_ref().map(whimbrel_names::ServiceAddress::id);
         let (limits, mut tasks) =
             Limits::start(&network.endpoint, service, about.name.clone(), network.limits.clone())?;
+        let (sender, successors) = mpsc::channel(1);
         let answerer = Answerer {
+            successors: about.hands_over.then_some(sender),
             endpoint: network.endpoint.clone(),
             service,
             manual: network.manual.clone(),
@@ -86,13 +99,21 @@ impl Reporter {
         match listen() {
             Ok((listener, file)) => {
                 tasks.spawn(answer::serve(listener, answerer));
-                Ok(Self { file: Some(file), _tasks: tasks })
+                Ok(Self { file: Some(file), _tasks: tasks, successors })
             }
             Err(error) => {
                 let line = crate::failure::line(&error);
                 output::note(quiet, format!("`whimbrel status` will not show this command: {line}"));
-                Ok(Self { file: None, _tasks: tasks })
+                Ok(Self { file: None, _tasks: tasks, successors })
             }
+        }
+    }
+
+    /// A newer instance that wants to take over. Cancel-safe.
+    pub(crate) async fn asked(&mut self) -> Asker {
+        match self.successors.recv().await {
+            Some(asker) => asker,
+            None => std::future::pending().await,
         }
     }
 }
@@ -110,7 +131,7 @@ fn listen() -> Result<(UnixListener, PathBuf)> {
     let directory = places::runtime();
     identity::private_directory(&directory)?;
     check(&directory)?;
-    let file = directory.join(format!("{}.sock", std::process::id()));
+    let file = ask::socket_of(std::process::id());
     // A dead process that had our number may have left it.
     let _ = std::fs::remove_file(&file);
     let listener =

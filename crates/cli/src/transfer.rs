@@ -37,6 +37,7 @@ mod name;
 mod partial;
 pub(crate) mod receiving;
 pub(crate) mod sending;
+pub(crate) mod source;
 pub(crate) mod tree;
 
 pub(crate) use self::asking::Asker;

@@ -3,70 +3,110 @@
 //! An end in one direction is passed on as the end of that direction only. What breaks on one side
 //! breaks on the other too, and never looks like an end: a program that reads to the end must not
 //! take half a file for a whole one.
+//!
+//! A tunnel can be [halted](crate::halt) at any moment, and goes on later or in another process: what was read and not
+//! yet written is part of it.
+
+pub(crate) mod direction;
 
 use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use whimbrel_transport::{CloseCode, Stream};
+use whimbrel_transport::{CloseCode, RecvHalf, SendHalf, Stream};
 
+use self::direction::Direction;
+use crate::halt::Tie;
 use crate::local::LocalSocket;
-
-/// What a direction reads at once: little while little comes, so that thousands of idle ones cost little.
-const LEAST: usize = 2 * 1024;
-const MOST: usize = 64 * 1024;
 
 /// The application behind the stream broke its connection.
 pub(crate) const BROKEN: CloseCode = CloseCode::application(1);
 /// The exposed program does not accept connections.
 pub(crate) const TARGET_REFUSED: CloseCode = CloseCode::application(2);
 
-/// Joins a TCP connection and a stream until both directions have ended.
-///
-/// # Errors
-/// When either side breaks; the other is broken then too.
-pub(crate) async fn join_tcp(socket: TcpStream, stream: Stream) -> io::Result<()> {
-    // Small writes of interactive programs must not wait for one another.
-    socket.set_nodelay(true)?;
-    // A second handle, to reset the socket when the stream breaks.
-    let (mut socket_read, mut socket_write) = socket.into_split();
-    let (mut stream_read, mut stream_write) = stream.into_split();
-    let result = {
-        let out = copy(&mut socket_read, &mut stream_write);
-        let back = copy(&mut stream_read, &mut socket_write);
-        tokio::try_join!(out, back)
-    };
-    if let Err(error) = result {
-        stream_write.stream().reset(BROKEN);
-        stream_read.stream().stop(BROKEN);
-        if let Ok(socket) = socket_read.reunite(socket_write) {
-            abort(&socket);
-        }
-        return Err(error);
-    }
-    Ok(())
+/// A local socket and a stream that are joined.
+pub(crate) struct Tunnel {
+    pub(crate) socket: LocalSocket,
+    pub(crate) read: RecvHalf,
+    pub(crate) write: SendHalf,
+    /// From the socket into the stream.
+    pub(crate) out: Direction,
+    /// From the stream to the socket.
+    pub(crate) back: Direction,
 }
 
-/// Joins a local program and a stream until both directions have ended.
-///
-/// # Errors
-/// When either side breaks; the other is broken then too. A Unix socket has no reset: its program sees an end.
-pub(crate) async fn join(socket: LocalSocket, stream: Stream) -> io::Result<()> {
-    let socket = match socket {
-        LocalSocket::Tcp(socket) => return join_tcp(socket, stream).await,
-        LocalSocket::Unix(socket) => socket,
-    };
-    let (mut socket_read, mut socket_write) = socket.into_split();
-    let (mut stream_read, mut stream_write) = stream.into_split();
-    let out = copy(&mut socket_read, &mut stream_write);
-    let back = copy(&mut stream_read, &mut socket_write);
-    let result = tokio::try_join!(out, back);
-    if result.is_err() {
-        stream_write.stream().reset(BROKEN);
-        stream_read.stream().stop(BROKEN);
+/// What was halted.
+pub(crate) enum Halted {
+    Tunnel(Tunnel),
+    /// A local socket that waits for its stream.
+    Socket(LocalSocket),
+    /// A stream that waits for its local socket. It must be kept until its connection sleeps: dropping it ends it.
+    Stream(Stream),
+}
+
+/// Tunnels halt wherever they wait, so this is for a machine that is very busy.
+pub(crate) const HALT_LIMIT: Duration = Duration::from_secs(5);
+
+impl Tunnel {
+    /// One through which nothing has gone yet.
+    pub(crate) fn new(socket: LocalSocket, stream: Stream) -> Self {
+        Self::going_on(socket, stream, Direction::default(), Direction::default())
     }
-    result.map(drop)
+
+    /// One that was halted.
+    pub(crate) fn going_on(socket: LocalSocket, stream: Stream, out: Direction, back: Direction) -> Self {
+        let (read, write) = stream.into_split();
+        Self { socket, read, write, out, back }
+    }
+
+    /// Carries bytes until both directions have ended, or `tie` halts it.
+    ///
+    /// # Errors
+    /// When either side breaks; the other is broken then too. A Unix socket has no reset: its program sees an end.
+    pub(crate) async fn run(mut self, tie: &Tie<Halted>) -> io::Result<()> {
+        let result = tokio::select! {
+            result = self.carry() => result,
+            () = tie.is_to_halt() => {
+                tie.give(Halted::Tunnel(self)).await;
+                return Ok(());
+            }
+        };
+        if result.is_err() {
+            self.write.stream().reset(BROKEN);
+            self.read.stream().stop(BROKEN);
+            refuse(&self.socket);
+        }
+        result
+    }
+
+    /// Cancel-safe: what is under way is in the directions.
+    async fn carry(&mut self) -> io::Result<()> {
+        let Self { socket, read, write, out, back } = self;
+        match socket {
+            LocalSocket::Tcp(socket) => {
+                // Small writes of interactive programs must not wait for one another.
+                socket.set_nodelay(true)?;
+                let (from, to) = socket.split();
+                both(out, back, from, to, read, write).await
+            }
+            LocalSocket::Unix(socket) => {
+                let (from, to) = socket.split();
+                both(out, back, from, to, read, write).await
+            }
+        }
+    }
+}
+
+async fn both(
+    out: &mut Direction,
+    back: &mut Direction,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    read: &mut RecvHalf,
+    write: &mut SendHalf,
+) -> io::Result<()> {
+    tokio::try_join!(out.carry(&mut from, write), back.carry(read, &mut to)).map(drop)
 }
 
 /// Makes the socket's end a reset: the program there learns that bytes are missing.
@@ -75,10 +115,10 @@ fn abort(socket: &TcpStream) {
     let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
 }
 
-/// Resets a connection that cannot be served.
-pub(crate) fn refuse(socket: LocalSocket) {
+/// Has a socket that cannot be served (any more) end with a reset, when it is dropped.
+pub(crate) fn refuse(socket: &LocalSocket) {
     if let LocalSocket::Tcp(socket) = socket {
-        abort(&socket);
+        abort(socket);
     }
 }
 
@@ -87,46 +127,5 @@ pub(crate) async fn copy(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
 ) -> io::Result<()> {
-    let mut buffer = vec![0; LEAST];
-    loop {
-        let n = from.read(&mut buffer).await?;
-        if n == 0 {
-            return to.shutdown().await;
-        }
-        to.write_all(&buffer[..n]).await?;
-        to.flush().await?;
-        let fitting = fitting(buffer.len(), n);
-        if fitting != buffer.len() {
-            buffer = vec![0; fitting];
-        }
-    }
-}
-
-/// The size of the next buffer, after `n` bytes came into one of `size`.
-fn fitting(size: usize, n: usize) -> usize {
-    if n == size {
-        (size * 4).min(MOST)
-    } else if n <= LEAST {
-        // What comes in small pieces, or has just ended, needs no more.
-        LEAST
-    } else {
-        size
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_buffer_grows_with_what_comes_and_shrinks_when_little_does() {
-        let mut size = LEAST;
-        for _ in 0..8 {
-            size = fitting(size, size);
-        }
-        assert_eq!(size, MOST);
-        assert_eq!(fitting(MOST, MOST / 2), MOST);
-        assert_eq!(fitting(MOST, 100), LEAST);
-        assert_eq!(fitting(LEAST, 100), LEAST);
-    }
+    Direction::default().carry(from, to).await
 }

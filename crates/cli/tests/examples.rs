@@ -418,6 +418,22 @@ fn rest(play: &mut Play) {
     play.also("laptop", "mkdir man", "");
     play.word("man DIR", "man man");
     play.run("laptop", "whimbrel help man DIR", "");
+    for example in [
+        "whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID --take-over",
+        "whimbrel forward web.home.ada@example.org --take-over",
+        "whimbrel names serve --allow @example.org --take-over",
+    ] {
+        play.elsewhere(example, "tests/takeover.rs");
+    }
+    for example in [
+        "export NAMES='whimbrel:<key>/203.0.113.5:443'",
+        "whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID --names \"$NAMES\" --relay \"$NAMES\"",
+        "whimbrel serve --listen 0.0.0.0:443 --allow @example.org",
+        "whimbrel relay serve --allow ID",
+        "whimbrel relay serve --listen 0.0.0.0:8443 --allow any --metrics 127.0.0.1:9090",
+    ] {
+        play.elsewhere(example, "tests/lab_reach.rs");
+    }
     play.elsewhere("./demo", "scripts/test-bare-root.sh, and the continuous integration");
     play.elsewhere("./test", "it runs this test");
     play.elsewhere("cargo install --path crates/pageload", "the workspace's build");

@@ -33,5 +33,6 @@ pub use readers::{Reader, Readers};
 pub use registry::{Found, Limits, MeetingLimits, Registry, Watcher};
 pub use resolver::{AskError, Meeting, MeetingError, NameResolver};
 pub use service::{Service, ServiceStats};
+pub use store::redb::open_database;
 pub use store::{MemoryStore, Placed, RedbStore, Store, StoreError};
 pub use trust::{KnownPeers, KnownPeersError, Origin, Pin, PinError, TrustError, TrustNews};

@@ -123,6 +123,17 @@ impl Service {
         ServiceStats { meetings: self.shared.meetings.count() as u64, ..self.shared.counters.read() }
     }
 
+    /// Reads the same from elsewhere, for as long as the service runs; nothing but zeros afterwards.
+    pub fn stats_reader(&self) -> impl Fn() -> ServiceStats + Send + Sync + use<> {
+        let shared = Arc::downgrade(&self.shared);
+        move || match shared.upgrade() {
+            Some(shared) => {
+                ServiceStats { meetings: shared.meetings.count() as u64, ..shared.counters.read() }
+            }
+            None => ServiceStats::default(),
+        }
+    }
+
     /// The registry that is served.
     pub fn registry(&self) -> &Registry {
         &self.shared.registry

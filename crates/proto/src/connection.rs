@@ -2,6 +2,7 @@
 
 mod acks;
 mod application;
+mod assignment;
 mod close;
 mod contact;
 mod datagrams;
@@ -57,6 +58,8 @@ pub struct Connection {
     timeouts: Timeouts,
     /// Paths that were added after the first.
     joined: u64,
+    /// Another owner may be going on with this end: it stands still.
+    held: bool,
     events: Events,
     clock: Clock,
 }
@@ -119,6 +122,7 @@ impl Connection {
             reach: Reach::new(now),
             timeouts: config.timeouts,
             joined: 0,
+            held: false,
             events: Events::default(),
             clock: Clock::new(now, age),
         }

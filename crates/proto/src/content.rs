@@ -13,6 +13,8 @@ pub(crate) enum Content {
         fin: bool,
         /// It was sent again on another path, whose loss would repeat it.
         elsewhere: bool,
+        /// It was under way on another path already when it was sent.
+        again: bool,
     },
     /// A part of a message.
     Message {
@@ -43,6 +45,10 @@ pub(crate) enum Content {
     Suspend,
     /// The claim of a server that was read back.
     Resumed,
+    /// This side's end is handed over.
+    Assign,
+    /// The answer to TAKE_OVER.
+    TakenOver,
     /// The answer to OPEN: its acknowledgement shows that the client knows the secret.
     Accept,
 }

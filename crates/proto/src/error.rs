@@ -110,6 +110,8 @@ impl CloseCode {
     pub const SUPERSEDED: Self = Self(0x10);
     /// This side was written down, to go on elsewhere.
     pub const SUSPENDED: Self = Self(0x11);
+    /// This side handed its end over to another key.
+    pub const HANDED_OVER: Self = Self(0x12);
     /// In STOP: the stream goes one way, from its opener to the other side.
     pub const ONE_WAY: Self = Self(0x20);
     /// The first code that belongs to the application.
@@ -141,6 +143,7 @@ impl CloseCode {
             Self::STREAM_DROPPED => "stream dropped before its end",
             Self::SUPERSEDED => "superseded: another copy of this side has the connection",
             Self::SUSPENDED => "suspended, to go on elsewhere",
+            Self::HANDED_OVER => "handed over to another key",
             Self::ONE_WAY => "the stream goes one way",
             _ => return None,
         })

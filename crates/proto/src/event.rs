@@ -5,6 +5,8 @@ mod queue;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use whimbrel_base::EndpointId;
+
 use crate::error::CloseCode;
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, StreamId};
@@ -37,6 +39,8 @@ pub enum Event {
     Drained(StreamId),
     /// Messages wait to be taken, where none did before.
     MessageReadable,
+    /// Messages of journals wait to be taken, where none did before.
+    JournalReadable,
     /// A flow whose queue was full has room for messages again.
     FlowWritable(FlowId),
     /// What became of a message of this side.
@@ -82,6 +86,23 @@ pub enum Event {
     PeerResumed,
     /// The peer knows that this side leaves.
     SuspendHeard,
+    /// Client: the server's owner has signed that its end goes to another key. If that is welcome,
+    /// [`expect_peer`](crate::Connection::expect_peer) it.
+    PeerAssigned {
+        /// The new owner.
+        to: EndpointId,
+        /// Where it can be reached, if that is known.
+        addresses: Vec<SocketAddr>,
+    },
+    /// The peer knows to whom this side's end goes.
+    AssignHeard,
+    /// The peer's end went over to another key, by the word of the key before.
+    PeerHandedOver {
+        /// The peer's key until now.
+        from: EndpointId,
+        /// Its key from now on.
+        to: EndpointId,
+    },
     /// The connection is over.
     Closed {
         /// By whom.

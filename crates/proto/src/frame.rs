@@ -13,6 +13,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 use whimbrel_base::ConnectionId;
 
+use crate::assignment::Assignment;
 use crate::error::CloseCode;
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, Side, StreamId};
@@ -67,6 +68,9 @@ pub(crate) mod kind {
     pub(crate) const SUSPEND: u64 = 0x38;
     pub(crate) const RESUME: u64 = 0x3a;
     pub(crate) const RESUMED: u64 = 0x3c;
+    pub(crate) const ASSIGN: u64 = 0x42;
+    pub(crate) const TAKE_OVER: u64 = 0x44;
+    pub(crate) const TAKEN_OVER: u64 = 0x46;
     pub(crate) const PING: u64 = 0x21;
     pub(crate) const ADDRESSES: u64 = 0x23;
     pub(crate) const PATH_PRIORITY: u64 = 0x25;
@@ -148,6 +152,41 @@ pub struct Resumed {
     pub lost: Vec<PathReport>,
 }
 
+/// The first frame of a path of a client that has another key than before, or that meets a server which has:
+/// RESUME, and a random for a new secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakeOver {
+    /// The connection that the path belongs to.
+    pub connection: ConnectionId,
+    /// The path's number, never used before.
+    pub path: PathId,
+    /// How often this client was read back.
+    pub generation: u64,
+    /// The client's half of the new secret.
+    pub nonce: [u8; 32],
+    /// Proof of the connection secret.
+    pub proof: [u8; 32],
+    /// What was received on paths that are gone.
+    pub lost: Vec<PathReport>,
+    /// By which the client has this key.
+    pub assignment: Option<Assignment>,
+}
+
+/// The answer to TAKE_OVER.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenOver {
+    /// How often this server was read back.
+    pub generation: u64,
+    /// The server's half of the new secret.
+    pub nonce: [u8; 32],
+    /// Proof of the connection secret.
+    pub proof: [u8; 32],
+    /// What was received on paths that are gone.
+    pub lost: Vec<PathReport>,
+    /// By which the server has this key.
+    pub assignment: Option<Assignment>,
+}
+
 /// One decoded frame; byte strings borrow from the segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'a> {
@@ -175,6 +214,17 @@ pub enum Frame<'a> {
     Resumed(Resumed),
     /// The sender, of this generation, will have no path until it is read back.
     Suspend(u64),
+    /// The sender hands its end over.
+    Assign {
+        /// To whom.
+        assignment: Assignment,
+        /// Where the new owner can be reached, if that is known.
+        addresses: Vec<SocketAddr>,
+    },
+    /// Adds a path under another key, or to a server under another key.
+    TakeOver(TakeOver),
+    /// Answers TAKE_OVER.
+    TakenOver(TakenOver),
     /// Answers OPEN or JOIN: no.
     Refuse {
         /// Why.

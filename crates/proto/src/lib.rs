@@ -34,6 +34,7 @@
 // Without the feature nobody outside reaches the inner parts.
 #![cfg_attr(not(feature = "fuzzing"), allow(unreachable_pub))]
 
+mod assignment;
 mod clock;
 mod config;
 mod connection;
@@ -71,9 +72,9 @@ pub use connection::{Connection, JoinError, MAX_PATHS};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
 pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
 pub use message::{
-    Class, Delays, FlowError, FlowId, FlowOptions, FlowStats, MAX_BUFFERING, MAX_FLOWS, MAX_MESSAGE,
-    MESSAGE_COST, MESSAGE_WINDOW, Message, MessageId, MessageStats, Outcome, Refused, SendError, SendOptions,
-    Tag, Urgency,
+    Class, Delays, FlowError, FlowId, FlowOptions, FlowStats, JOURNAL_FLOWS, MAX_BUFFERING, MAX_FLOWS,
+    MAX_MESSAGE, MESSAGE_COST, MESSAGE_WINDOW, Message, MessageId, MessageStats, Outcome, Refused, SendError,
+    SendOptions, Tag, Urgency,
 };
 pub use session::Read;
 pub use stream::{Chunk, Pool};
@@ -81,6 +82,7 @@ pub use ticket::{proves_ticket, ticket_proof};
 pub use timeouts::{BadTimeout, Timeouts};
 
 // What both sides speak of.
+pub use assignment::Assignment;
 pub use handover::{HandoverMode, Priority, UnknownMode};
 pub use ids::{PathId, Side, StreamId};
 pub use pacing::RateLimit;
@@ -90,7 +92,7 @@ pub use scheduler::{SchedulerKind, UnknownScheduler};
 
 // What stands before a connection is found or made.
 pub use first_flight::{FirstFlight, refusal};
-pub use frame::{Join, Open, PathReport, Resume, Resumed};
+pub use frame::{Join, Open, PathReport, Resume, Resumed, TakeOver, TakenOver};
 
 /// The protocol's inner parts, for fuzzers and for tests that speak it by hand. What is here may change at
 /// any time.

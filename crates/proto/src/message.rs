@@ -29,6 +29,8 @@ pub const MAX_MESSAGE: u64 = 16 << 20;
 /// Flows that each side may have, closed ones that can be used again among them. Their numbers are below
 /// this.
 pub const MAX_FLOWS: u64 = 1024;
+/// The first flows of each side, if both keep journals: notes of their writers, and answers of their readers.
+pub const JOURNAL_FLOWS: u64 = 2;
 /// Longest that a flow may hold small messages back to send several at once.
 pub const MAX_BUFFERING: Duration = Duration::from_secs(1);
 /// What a message costs in credit and in queues beside its bytes.

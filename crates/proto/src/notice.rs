@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
+use crate::assignment::Assignment;
 use crate::error::DecodeError;
 use crate::mac;
 use crate::params::{MAX_NOTICE_ADDRESSES, decode_address, encode_address};
@@ -42,6 +43,15 @@ pub enum Notice {
         /// Grows with each move of the sender.
         sequence: u64,
         /// Where the sender listens now, its best address first.
+        addresses: Vec<SocketAddr>,
+    },
+    /// "I have the sender's end now, by this word, and am reachable there."
+    HandedOver {
+        /// As in [`Notice::Moved`], which it may follow.
+        sequence: u64,
+        /// The word of the key before.
+        assignment: Assignment,
+        /// Where the sender listens, its best address first.
         addresses: Vec<SocketAddr>,
     },
     /// "I heard the notice with this sequence number."
@@ -89,10 +99,13 @@ impl NoticeKey {
             Notice::Moved { sequence, addresses } => {
                 out.push(0);
                 out.extend_from_slice(&sequence.to_be_bytes());
-                for address in addresses.iter().take(MAX_NOTICE_ADDRESSES) {
-                    out.push(if address.is_ipv4() { 6 } else { 18 });
-                    encode_address(*address, &mut out);
-                }
+                put_addresses(&mut out, addresses);
+            }
+            Notice::HandedOver { sequence, assignment, addresses } => {
+                out.push(2);
+                out.extend_from_slice(&sequence.to_be_bytes());
+                assignment.encode(&mut out);
+                put_addresses(&mut out, addresses);
             }
             Notice::Heard { sequence } => {
                 out.push(1);
@@ -133,20 +146,33 @@ pub fn tag(datagram: &[u8]) -> Option<NoticeTag> {
     datagram.strip_prefix(MAGIC)?.first_chunk::<16>().copied()
 }
 
+fn put_addresses(out: &mut Vec<u8>, addresses: &[SocketAddr]) {
+    for address in addresses.iter().take(MAX_NOTICE_ADDRESSES) {
+        out.push(if address.is_ipv4() { 6 } else { 18 });
+        encode_address(*address, out);
+    }
+}
+
+fn take_addresses(reader: &mut Reader<'_>) -> Result<Vec<SocketAddr>, DecodeError> {
+    let mut addresses = Vec::new();
+    while !reader.is_empty() {
+        if addresses.len() == MAX_NOTICE_ADDRESSES {
+            return Err(DecodeError::TooLarge("addresses"));
+        }
+        let length = usize::from(reader.byte()?);
+        addresses.push(decode_address(&mut Reader::new(reader.bytes(length)?))?);
+    }
+    Ok(addresses)
+}
+
 fn decode(reader: &mut Reader<'_>) -> Result<Notice, DecodeError> {
     let kind = reader.byte()?;
     let sequence = u64::from_be_bytes(reader.array()?);
     match kind {
-        0 => {
-            let mut addresses = Vec::new();
-            while !reader.is_empty() {
-                if addresses.len() == MAX_NOTICE_ADDRESSES {
-                    return Err(DecodeError::TooLarge("addresses"));
-                }
-                let length = usize::from(reader.byte()?);
-                addresses.push(decode_address(&mut Reader::new(reader.bytes(length)?))?);
-            }
-            Ok(Notice::Moved { sequence, addresses })
+        0 => Ok(Notice::Moved { sequence, addresses: take_addresses(reader)? }),
+        2 => {
+            let assignment = Assignment::decode(reader)?;
+            Ok(Notice::HandedOver { sequence, assignment, addresses: take_addresses(reader)? })
         }
         1 => Ok(Notice::Heard { sequence }),
         _ => Err(DecodeError::Invalid("notice kind")),
@@ -156,7 +182,10 @@ fn decode(reader: &mut Reader<'_>) -> Result<Notice, DecodeError> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use whimbrel_base::{ConnectionId, SecretKey};
+
     use super::*;
+    use crate::ids::Side;
 
     fn moved() -> Notice {
         Notice::Moved {
@@ -168,7 +197,11 @@ mod tests {
     #[test]
     fn a_notice_round_trips_and_any_changed_bit_is_noticed() {
         let key = NoticeKey::new([1; 16], [2; 32]);
-        for notice in [moved(), Notice::Heard { sequence: 9 }] {
+        let (key_before, to) = (SecretKey::from_bytes(&[4; 32]), SecretKey::from_bytes(&[5; 32]).id());
+        let assignment = Assignment::sign(&key_before, ConnectionId::random(), Side::Server, to, 1);
+        let addresses = vec!["192.0.2.1:4480".parse().unwrap()];
+        let handed_over = Notice::HandedOver { sequence: 8, assignment, addresses };
+        for notice in [moved(), handed_over, Notice::Heard { sequence: 9 }] {
             let datagram = key.seal(&notice);
             assert_eq!(tag(&datagram), Some([1; 16]));
             assert_eq!(key.open(&datagram), Some(notice));

@@ -34,6 +34,8 @@ const MESSAGES: u64 = 0x0a;
 const TICKET_PROOF: u64 = 0x0c;
 const SUSPEND: u64 = 0x0e;
 const DATAGRAMS: u64 = 0x10;
+const HAND_OVER: u64 = 0x12;
+const JOURNALS: u64 = 0x14;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,11 +61,16 @@ pub struct Params {
     pub retire: bool,
     /// Understands SUSPEND, and knows the copies of a side that was written down and read back from each other.
     pub suspend: bool,
+    /// Understands that a side hands its end over to another key, if it understands SUSPEND.
+    pub hand_over: bool,
     /// Credit for messages (see [`MESSAGE_WINDOW`](crate::MESSAGE_WINDOW)); half of it is the largest message
     /// that is taken. 0: messages are not understood, or not wanted.
     pub messages: u64,
     /// Understands messages in datagrams of a carrier, if it understands messages.
     pub datagrams: bool,
+    /// Keeps journals of durable messages, if it understands messages: the first
+    /// [`JOURNAL_FLOWS`](crate::JOURNAL_FLOWS) flows of either side are theirs.
+    pub journals: bool,
 }
 
 impl Default for Params {
@@ -79,8 +86,10 @@ impl Default for Params {
             notice_addresses: Vec::new(),
             retire: true,
             suspend: true,
+            hand_over: true,
             messages: 0,
             datagrams: true,
+            journals: false,
         }
     }
 }
@@ -95,6 +104,7 @@ impl Params {
             max_streams: EARLY_STREAMS,
             retire: false,
             suspend: false,
+            hand_over: false,
             datagrams: false,
             ..Self::default()
         }
@@ -114,6 +124,11 @@ impl Params {
     /// Messages may come in datagrams.
     pub(crate) fn takes_datagrams(&self) -> bool {
         self.datagrams && self.messages > 0
+    }
+
+    /// Journals are kept.
+    pub(crate) fn keeps_journals(&self) -> bool {
+        self.journals && self.messages > 0
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -160,6 +175,14 @@ impl Params {
             varint::write(out, DATAGRAMS);
             varint::write(out, 0);
         }
+        if self.hand_over {
+            varint::write(out, HAND_OVER);
+            varint::write(out, 0);
+        }
+        if self.keeps_journals() {
+            varint::write(out, JOURNALS);
+            varint::write(out, 0);
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -189,6 +212,8 @@ impl Params {
                 SUSPEND => params.suspend = true,
                 MESSAGES => params.messages = value.varint()?,
                 DATAGRAMS => params.datagrams = true,
+                HAND_OVER => params.hand_over = true,
+                JOURNALS => params.journals = true,
                 _ => {}
             }
         }
@@ -244,6 +269,7 @@ mod tests {
             notice_addresses: vec!["10.0.0.1:7".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()],
             max_data: 1 << 30,
             messages: 1 << 20,
+            journals: true,
             ..Params::default()
         };
         let mut bytes = Vec::new();

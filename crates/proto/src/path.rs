@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
+use whimbrel_base::EndpointId;
 
 use crate::content::Content;
 use crate::handover::{Agreed, Priority};
@@ -64,6 +65,9 @@ pub(crate) enum First {
     Joined,
     /// As `Joined`, with the claim of a server that was read back.
     Resumed,
+    /// By TAKE_OVER, if there is a reason for it by then; else as `Join`.
+    TakeOver,
+    TakenOver,
     Done,
 }
 
@@ -96,6 +100,8 @@ pub(crate) struct Path {
     unproven: bool,
     /// Not answered when a newer path was asked to carry the data instead.
     pub(crate) passed_over: bool,
+    /// Client: the key that the server has there, if the path was begun by TAKE_OVER.
+    pub(crate) meets: Option<EndpointId>,
     /// Paths that were opened before, and stay in its place if they are answered before it.
     pub(crate) gives_way_to: SmallVec<[PathId; 2]>,
     /// What may be sent before the peer answered (bytes).
@@ -119,15 +125,16 @@ pub(crate) struct Path {
 impl Path {
     pub(crate) fn new(first: First, now: Instant, rtt_hint: Option<Duration>, early_limit: u64) -> Self {
         let stage = match first {
-            First::Open | First::Join => Stage::Opening,
+            First::Open | First::Join | First::TakeOver => Stage::Opening,
             _ => Stage::Active,
         };
         Self {
             stage,
             first,
             by_open: matches!(first, First::Open | First::Accept),
-            unproven: matches!(first, First::Accept | First::Joined | First::Resumed),
+            unproven: matches!(first, First::Accept | First::Joined | First::Resumed | First::TakenOver),
             passed_over: false,
+            meets: None,
             gives_way_to: SmallVec::new(),
             early_limit,
             priority: Agreed::unsaid(Priority::Normal),

@@ -29,6 +29,30 @@ pub(crate) struct Claim {
     pub(crate) nonce: [u8; 32],
 }
 
+/// Which copy of an end speaks in a take-over, and its half of the secret that follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stake {
+    /// How often that end was read back.
+    pub(crate) generation: u64,
+    /// Fresh and unpredictable.
+    pub(crate) nonce: [u8; 32],
+}
+
+/// A client's word in a take-over: who meets whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asking {
+    pub(crate) client: EndpointId,
+    pub(crate) server: EndpointId,
+    pub(crate) stake: Stake,
+}
+
+/// Both sides' words in a take-over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    pub(crate) asking: Asking,
+    pub(crate) answer: Stake,
+}
+
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(..)")
@@ -85,6 +109,73 @@ impl Secret {
         let generation = claim.generation.to_be_bytes();
         let label: &[u8] = b"whimbrel resumed secret v1";
         Self(mac::over(&self.0, &[label, side, &generation, &claim.nonce]).finalize().into_bytes().into())
+    }
+
+    fn take_over_mac(&self, connection: ConnectionId, path: PathId, asking: &Asking) -> Hmac<Sha256> {
+        let (path, generation) = (path.0.to_be_bytes(), asking.stake.generation.to_be_bytes());
+        let (client, server) = (asking.client.as_bytes(), asking.server.as_bytes());
+        let label: &[u8] = b"whimbrel take over v1";
+        let id = connection.as_bytes();
+        mac::over(&self.0, &[label, id, &path, client, server, &generation, &asking.stake.nonce])
+    }
+
+    /// The proof that TAKE_OVER carries on a path.
+    pub(crate) fn take_over_proof(
+        &self,
+        connection: ConnectionId,
+        path: PathId,
+        asking: &Asking,
+    ) -> [u8; 32] {
+        self.take_over_mac(connection, path, asking).finalize().into_bytes().into()
+    }
+
+    /// Checks a TAKE_OVER's proof in constant time.
+    pub(crate) fn proves_take_over(
+        &self,
+        connection: ConnectionId,
+        path: PathId,
+        asking: &Asking,
+        proof: &[u8; 32],
+    ) -> bool {
+        self.take_over_mac(connection, path, asking).verify_slice(proof).is_ok()
+    }
+
+    fn exchange_mac(&self, label: &[u8], id: ConnectionId, path: &[u8], exchange: &Exchange) -> Hmac<Sha256> {
+        let Exchange { asking, answer } = exchange;
+        let (client, server) = (asking.client.as_bytes(), asking.server.as_bytes());
+        let (theirs, ours) = (asking.stake.generation.to_be_bytes(), answer.generation.to_be_bytes());
+        let (their_nonce, our_nonce) = (&asking.stake.nonce, &answer.nonce);
+        let id = id.as_bytes();
+        mac::over(&self.0, &[label, id, path, client, server, &theirs, their_nonce, &ours, our_nonce])
+    }
+
+    /// The proof that TAKEN_OVER carries on a path.
+    pub(crate) fn taken_over_proof(&self, id: ConnectionId, path: PathId, exchange: &Exchange) -> [u8; 32] {
+        let mac = self.exchange_mac(b"whimbrel taken over v1", id, &path.0.to_be_bytes(), exchange);
+        mac.finalize().into_bytes().into()
+    }
+
+    /// Checks a TAKEN_OVER's proof in constant time.
+    pub(crate) fn proves_taken_over(
+        &self,
+        id: ConnectionId,
+        path: PathId,
+        exchange: &Exchange,
+        proof: &[u8; 32],
+    ) -> bool {
+        let mac = self.exchange_mac(b"whimbrel taken over v1", id, &path.0.to_be_bytes(), exchange);
+        mac.verify_slice(proof).is_ok()
+    }
+
+    /// The secret after a take-over, to which both sides have given a random.
+    pub(crate) fn exchanged(&self, id: ConnectionId, exchange: &Exchange) -> Self {
+        let mac = self.exchange_mac(b"whimbrel handed-over secret v1", id, &[], exchange);
+        Self(mac.finalize().into_bytes().into())
+    }
+
+    /// The other one is the same. Not for what a peer has sent.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.0 == other.0
     }
 
     /// Writes itself down, for a snapshot that is encrypted.

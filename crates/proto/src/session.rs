@@ -6,9 +6,10 @@
 //! and whoever has lost all marks may mark everything.
 
 pub(crate) mod addresses;
+mod announced;
 pub(crate) mod credit;
 pub(crate) mod ending;
-mod identity;
+pub(crate) mod identity;
 pub(crate) mod messages;
 mod mode;
 mod notices;
@@ -28,6 +29,7 @@ use crate::message::receiver::Receiver;
 use crate::params::Params;
 use crate::varint::Reader;
 use addresses::{Addresses, NoticeAddresses};
+use announced::Announced;
 use credit::Credit;
 use ending::Ending;
 use identity::Identity;
@@ -55,6 +57,8 @@ pub(crate) struct Session {
     pub(crate) peer_addresses: Addresses,
     pub(crate) notices: Notices,
     pub(crate) ending: Ending,
+    /// Who will have this end, if that is told.
+    pub(crate) announced: Announced,
 }
 
 impl Session {
@@ -81,6 +85,7 @@ impl Session {
             peer_addresses: Addresses::default(),
             notices: Notices::default(),
             ending: Ending::default(),
+            announced: Announced::default(),
         }
     }
 
@@ -107,7 +112,8 @@ impl Session {
         let (side, peer) = (identity.side(), identity.peer_params());
         let limits = limits(config, identity.params());
         let streams = Streams::read_back(reader, side, peer, limits, memory(config), events)?;
-        let messages = Messages::read_back(reader, identity.params().messages, events)?;
+        let (window, journals) = (identity.params().messages, identity.both_keep_journals());
+        let messages = Messages::read_back(reader, window, journals, events)?;
         let mut this = Self {
             streams,
             messages,
@@ -118,6 +124,7 @@ impl Session {
             peer_addresses: Addresses::read_back(reader)?,
             notices: Notices::read_back(reader)?,
             ending: Ending::read_back(reader)?,
+            announced: Announced::default(),
             identity,
         };
         if this.ending.word().is_some() {
@@ -137,6 +144,9 @@ impl Session {
         self.streams.learn_params(&params, events);
         self.messages.sender.open(params.messages);
         self.identity.learn_params(params);
+        if self.identity.both_keep_journals() {
+            self.messages.keep_journals();
+        }
     }
 
     /// Begins to close, in order or at once.
@@ -178,6 +188,7 @@ impl Session {
             || self.addresses.waits()
             || self.ending.waits()
             || self.identity.tenure.waits()
+            || self.announced.waits()
     }
 
     /// Has what a lost segment carried said again. What is about paths, and stream data, is left alone.
@@ -189,6 +200,7 @@ impl Session {
             Content::Close => self.ending.mark_close(),
             Content::CloseAck => self.ending.mark_close_ack(),
             Content::Suspend => self.identity.tenure.mark(),
+            Content::Assign => self.announced.mark(),
             Content::Skip(_) | Content::MaxMessages => self.messages.mark(content),
             content => self.streams.mark(content),
         }

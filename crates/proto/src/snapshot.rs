@@ -9,7 +9,7 @@ use crate::params::{decode_address, encode_address};
 use crate::varint::{self, Reader};
 
 /// Version of what [`Connection::snapshot`](crate::Connection::snapshot) writes.
-pub(crate) const VERSION: u8 = 3;
+pub(crate) const VERSION: u8 = 4;
 
 pub(crate) fn number(out: &mut Vec<u8>, value: u64) {
     varint::write(out, value.min(varint::MAX));

@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use whimbrel_base::ConnectionId;
-use whimbrel_proto::fuzzing::frame::{Frame, Join, MAX_REASON, Open, PathReport, Resume, Resumed, decode};
+use whimbrel_base::{ConnectionId, SecretKey};
+use whimbrel_proto::fuzzing::frame::{
+    Frame, Join, MAX_REASON, Open, PathReport, Resume, Resumed, TakeOver, TakenOver, decode,
+};
 use whimbrel_proto::fuzzing::varint::{self, Reader};
 use whimbrel_proto::{
-    CloseCode, EARLY_DATA_WINDOW, EARLY_STREAMS, FirstFlight, Params, PathId, StreamId, refusal, segment,
+    Assignment, CloseCode, EARLY_DATA_WINDOW, EARLY_STREAMS, FirstFlight, Params, PathId, Side, StreamId,
+    refusal, segment,
 };
 
 /// Numbers of every encoded size, and the edges between them.
@@ -52,6 +55,8 @@ fn params() -> impl Strategy<Value = Params> {
         suspend: numbers.4 % 7 < 3,
         messages: numbers.0,
         datagrams: numbers.4 % 5 == 0 && numbers.0 > 0,
+        hand_over: numbers.4 % 11 < 5,
+        journals: numbers.4 % 11 == 0 && numbers.0 > 0,
     })
 }
 
@@ -95,6 +100,21 @@ proptest! {
         prop_assert_eq!(FirstFlight::decode(&bytes), Ok(FirstFlight::Join(join.clone())));
         round_trip(&Frame::Join(join))?;
         round_trip(&Frame::Joined { lost })?;
+    }
+
+    #[test]
+    fn assign_take_over_and_taken_over(id in any::<[u8; 16]>(), path in number(), generation in number(), nonce in any::<[u8; 32]>(), proof in any::<[u8; 32]>(), lost in reports(), is_assigned in any::<bool>()) {
+        let (connection, to) = (ConnectionId::from_bytes(&id), SecretKey::from_bytes(&proof).id());
+        let assignment = Assignment::sign(&SecretKey::from_bytes(&nonce), connection, Side::Client, to, generation);
+        let addresses = vec!["192.0.2.1:7".parse().unwrap(), "[2001:db8::1]:9".parse().unwrap()];
+        round_trip(&Frame::Assign { assignment: assignment.clone(), addresses })?;
+        let assignment = is_assigned.then_some(assignment);
+        let take_over = TakeOver { connection, path: PathId(path), generation, nonce, proof, lost: lost.clone(), assignment: assignment.clone() };
+        let mut bytes = Vec::new();
+        Frame::TakeOver(take_over.clone()).encode(&mut bytes);
+        prop_assert_eq!(FirstFlight::decode(&bytes), Ok(FirstFlight::TakeOver(take_over.clone())));
+        round_trip(&Frame::TakeOver(take_over))?;
+        round_trip(&Frame::TakenOver(TakenOver { generation, nonce, proof, lost, assignment }))?;
     }
 
     #[test]

@@ -42,6 +42,7 @@ enum Op {
     Abort(Side),
     Forget,
     Resume(Side),
+    HandOver(Side),
 }
 
 fn side() -> impl Strategy<Value = Side> {
@@ -93,6 +94,7 @@ fn op(endings: bool) -> impl Strategy<Value = Op> {
         2 => (side(), 0..32u8, any::<Option<u8>>()).prop_map(|(s, i, a)| Op::Announce(s, i, a)),
         1 => (side(), scheduler()).prop_map(|(s, k)| Op::Schedule(s, k)),
         6 => side().prop_map(Op::Resume),
+        4 => side().prop_map(Op::HandOver),
     ];
     let ending = prop_oneof![side().prop_map(Op::Close), side().prop_map(Op::Abort), Just(Op::Forget),];
     (0..40u8, ordinary, ending).prop_map(
@@ -241,6 +243,7 @@ fn apply(sim: &mut Sim, op: &Op, ending: &mut Ending) {
             }
         }
         Op::Resume(side) => sim.resume(side),
+        Op::HandOver(side) => drop(sim.hand_over(side)),
         Op::RepeatOpening => sim.client.repeat_opening(),
         Op::Ping(side) => {
             let now = sim.now;
@@ -561,4 +564,212 @@ fn a_farewell_that_arrived_is_not_repeated_when_another_path_is_lost() {
             Op::Retire(0),
         ],
     });
+}
+/// Found by the test above: one path looked slow to the other, and the other way round, so the same bytes went to
+/// and fro between them, all at one instant.
+#[test]
+fn two_paths_do_not_send_the_same_bytes_to_and_fro() {
+    run(&Scenario {
+        seed: 10125691618053080922,
+        delay: 26,
+        small_windows: false,
+        redial: true,
+        fragment: false,
+        early_limit: 4096,
+        capacity: 200000,
+        retire: [true, true],
+        handover: HandoverMode::Full,
+        scheduler: SchedulerKind::EarliestArrival,
+        ops: vec![
+            Op::Dial(59),
+            Op::ReadAll(Side::Server),
+            Op::Advance(24),
+            Op::Advance(28),
+            Op::Advance(1865),
+            Op::Read(Side::Server, 17, 2877),
+            Op::Unstall(104),
+            Op::Dial(15),
+            Op::Open(Side::Client),
+            Op::Open(Side::Client),
+            Op::Unstall(117),
+            Op::Addresses(Side::Server, 55),
+            Op::Write(Side::Client, 163, 44),
+            Op::Resume(Side::Client),
+            Op::Unstall(184),
+            Op::ReadAll(Side::Server),
+            Op::Cut(197, Cut::First(Side::Client)),
+            Op::Stop(Side::Client, 167),
+            Op::Read(Side::Client, 187, 9),
+            Op::Open(Side::Client),
+            Op::Dial(212),
+            Op::LoseAll(Cut::Silent),
+            Op::Read(Side::Client, 208, 4193),
+            Op::Read(Side::Server, 28, 23),
+            Op::Advance(57),
+            Op::ReadAll(Side::Server),
+            Op::Advance(95),
+            Op::Write(Side::Server, 132, 20),
+            Op::Advance(233),
+            Op::Write(Side::Server, 121, 17572),
+            Op::Write(Side::Client, 238, 59640),
+            Op::Write(Side::Client, 147, 10833),
+            Op::Stop(Side::Server, 251),
+            Op::Read(Side::Client, 151, 892),
+            Op::RepeatOpening,
+            Op::Advance(667),
+            Op::Advance(497),
+            Op::Cut(70, Cut::First(Side::Server)),
+            Op::ReadAll(Side::Server),
+            Op::Resume(Side::Server),
+            Op::Addresses(Side::Client, 114),
+            Op::Offline(true),
+            Op::Open(Side::Client),
+            Op::Advance(209),
+            Op::LoseAll(Cut::First(Side::Server)),
+            Op::Advance(1513),
+            Op::Finish(Side::Server, 255),
+            Op::Write(Side::Server, 250, 4934),
+            Op::Unstall(180),
+            Op::Advance(11),
+            Op::Dial(262),
+            Op::Dial(207),
+            Op::Open(Side::Client),
+            Op::Resume(Side::Client),
+            Op::Advance(227),
+            Op::LoseAll(Cut::Both),
+            Op::Read(Side::Server, 201, 43),
+            Op::Open(Side::Server),
+            Op::Offline(false),
+            Op::Stop(Side::Server, 210),
+            Op::Resume(Side::Server),
+            Op::Cut(112, Cut::Silent),
+            Op::ReadAll(Side::Server),
+            Op::Read(Side::Client, 166, 4300),
+            Op::Dial(369),
+            Op::Open(Side::Server),
+            Op::Dial(220),
+            Op::ReadAll(Side::Client),
+            Op::Finish(Side::Client, 106),
+            Op::Priority(Side::Server, 20, Priority::Normal),
+            Op::Stall(229),
+            Op::Schedule(Side::Server, SchedulerKind::EarliestArrival),
+            Op::Stop(Side::Server, 11),
+            Op::Write(Side::Server, 45, 32303),
+            Op::Write(Side::Client, 167, 2633),
+            Op::Advance(17),
+            Op::Retire(100),
+            Op::Retire(137),
+            Op::Cut(155, Cut::First(Side::Server)),
+            Op::Addresses(Side::Server, 15),
+            Op::Write(Side::Client, 213, 2),
+            Op::Reset(Side::Client, 227),
+            Op::CutAfter(118, Side::Client, 59716),
+            Op::Read(Side::Server, 68, 18),
+            Op::Open(Side::Client),
+            Op::Advance(33788),
+            Op::Advance(6),
+            Op::Open(Side::Client),
+            Op::Open(Side::Server),
+            Op::Stall(53),
+            Op::Dial(365),
+            Op::Advance(27170),
+            Op::Write(Side::Client, 164, 14),
+            Op::Dial(273),
+            Op::Advance(2598),
+            Op::Suspect(Side::Server),
+            Op::Advance(248),
+            Op::Open(Side::Client),
+            Op::Read(Side::Server, 2, 6974),
+            Op::Write(Side::Server, 68, 1088),
+            Op::Finish(Side::Client, 90),
+            Op::Retire(101),
+            Op::Advance(3890),
+            Op::ReadAll(Side::Client),
+            Op::Addresses(Side::Client, 58),
+            Op::Stop(Side::Client, 173),
+            Op::Read(Side::Client, 185, 67695),
+            Op::Dial(16),
+            Op::Write(Side::Server, 129, 60622),
+            Op::Dial(118),
+            Op::Write(Side::Client, 236, 31),
+            Op::Advance(68478),
+            Op::Open(Side::Client),
+            Op::Resume(Side::Server),
+            Op::Write(Side::Client, 253, 11),
+            Op::Open(Side::Client),
+            Op::Stall(182),
+            Op::Read(Side::Client, 241, 37),
+            Op::Dial(91),
+            Op::Open(Side::Server),
+            Op::Finish(Side::Client, 146),
+            Op::Resume(Side::Server),
+            Op::Offline(false),
+            Op::Open(Side::Client),
+            Op::Stall(89),
+            Op::Finish(Side::Client, 229),
+            Op::Read(Side::Client, 57, 742),
+            Op::ReadAll(Side::Server),
+            Op::Dial(250),
+            Op::Offline(false),
+            Op::CutAfter(192, Side::Client, 33886),
+            Op::Priority(Side::Server, 175, Priority::Backup),
+            Op::Advance(42876),
+            Op::Reset(Side::Client, 239),
+            Op::Unstall(186),
+            Op::Open(Side::Client),
+            Op::Read(Side::Client, 51, 32593),
+            Op::ReadAll(Side::Client),
+            Op::Write(Side::Server, 59, 988),
+            Op::Advance(13),
+            Op::Open(Side::Client),
+            Op::Write(Side::Server, 98, 903),
+            Op::Finish(Side::Server, 74),
+            Op::Write(Side::Client, 229, 18),
+            Op::Finish(Side::Client, 35),
+            Op::Priority(Side::Client, 199, Priority::Normal),
+            Op::CutDirection(232, Side::Client),
+            Op::Reset(Side::Server, 47),
+            Op::Finish(Side::Server, 171),
+            Op::Write(Side::Server, 238, 20),
+            Op::ReadAll(Side::Client),
+            Op::Finish(Side::Client, 197),
+        ],
+    });
+}
+
+fn calm(ops: Vec<Op>) -> Scenario {
+    Scenario {
+        seed: 0,
+        delay: 0,
+        small_windows: false,
+        redial: true,
+        fragment: false,
+        early_limit: 14_000,
+        capacity: 16 * 1024,
+        retire: [false; 2],
+        handover: HandoverMode::Full,
+        scheduler: SchedulerKind::EarliestArrival,
+        ops,
+    }
+}
+
+/// The answer to a JOIN arrives after the server was handed over, and does not hide to whom.
+#[test]
+fn a_late_answer_of_the_owner_before_does_not_hide_the_next_one() {
+    let client = Side::Client;
+    let mut ops =
+        vec![Op::Dial(88), Op::Dial(0), Op::Open(client), Op::CutAfter(0, client, 56), Op::Advance(0)];
+    ops.extend([Op::Suspect(client), Op::Advance(88), Op::HandOver(Side::Server), Op::Dial(44)]);
+    run(&calm(ops));
+}
+
+/// A client was read back, and the server that took its claim goes over before the client has heard so.
+#[test]
+fn a_client_whose_claim_was_answered_in_vain_meets_the_next_owner() {
+    let client = Side::Client;
+    let mut ops =
+        vec![Op::Dial(0), Op::Advance(0), Op::Cut(0, Cut::Both), Op::Advance(0), Op::Resume(client)];
+    ops.extend([Op::Open(client), Op::Dial(115), Op::Advance(115), Op::HandOver(Side::Server)]);
+    ops.extend([Op::LoseAll(Cut::Both), Op::Open(client)]);
+    run(&Scenario { redial: false, ..calm(ops) });
 }

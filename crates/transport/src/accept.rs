@@ -2,6 +2,7 @@
 //! it wants, it costs bounded memory and time.
 
 mod quic;
+mod take_over;
 mod tcp;
 
 use std::io;
@@ -9,13 +10,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use whimbrel_base::{ConnectionId, EndpointId, Name, random_bytes};
+use whimbrel_base::{EndpointId, Name, random_bytes};
 use whimbrel_proto::{
     CloseCode, Connection as Engine, FirstFlight, JoinError, Open, PathId, PathState, Side, segment,
 };
 
 pub(crate) use quic::accept_quic;
-pub(crate) use tcp::accept_tcp;
+pub(crate) use tcp::{accept_relayed, accept_tcp};
 
 use crate::carrier::CarrierKind;
 use crate::connection::Connection;
@@ -55,6 +56,10 @@ trait Arrival: Sized + Send {
 
 /// Does what the first segment asks for, or says no. Returns the connection if it is new: it needs a driver.
 async fn admit(endpoint: &Arc<EndpointCore>, arrival: impl Arrival) -> Option<Arc<Shared>> {
+    if endpoint.is_passed_on() {
+        // What it asks for is elsewhere by now. Without an answer it dials again, and is heard there.
+        return None;
+    }
     match dispatch(endpoint, arrival).await {
         Ok(opened) => opened,
         Err(refused) => {
@@ -75,7 +80,7 @@ fn refused<A>(arrival: A, code: CloseCode, reason: impl Into<String>) -> Refused
 
 /// Makes the carrier a path of `shared`; the first flight goes to the engine.
 fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, id: PathId) {
-    arrival.sessions().admit(shared.peer);
+    arrival.sessions().admit(shared.peer());
     let (path, plaintext) = match arrival.into_path(id, endpoint) {
         Ok((path, plaintext)) => (Arc::new(path), plaintext),
         Err(_) => return shared.with(|state| state.engine.path_lost(Instant::now(), id)),
@@ -85,7 +90,9 @@ fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, 
         let is_live = state.engine.path_state(id).is_some_and(|at| at != PathState::Lost);
         if is_live {
             state.paths.push(path.clone());
-            state.nearness.met(path.local.ip(), path.remote.ip());
+            if let Some(remote) = path.remote.direct() {
+                state.nearness.met(path.local.ip(), remote.ip());
+            }
             if path.kind() != CarrierKind::Quic {
                 state.engine.path_proven(id);
             }
@@ -124,14 +131,10 @@ async fn dispatch<A: Arrival>(
                 endpoint.bulletin.post(|| refusal_of(peer, &open, refused));
             })
         }
-        Ok(FirstFlight::Join(join)) => {
-            let join_it = |engine: &mut Engine| engine.join(Instant::now(), &join);
-            join_connection(endpoint, arrival, join.connection, join.path, peer, join_it)
+        Ok(first @ (FirstFlight::Join(_) | FirstFlight::Resume(_))) => {
+            join_connection(endpoint, arrival, &first, peer)
         }
-        Ok(FirstFlight::Resume(resume)) => {
-            let resume_it = |engine: &mut Engine| engine.resume(Instant::now(), &resume);
-            join_connection(endpoint, arrival, resume.connection, resume.path, peer, resume_it)
-        }
+        Ok(FirstFlight::TakeOver(take_over)) => take_over::admit(endpoint, arrival, take_over, peer).await,
         Err(error) => {
             tracing::debug!(%error, peer = %peer.short(), "malformed first flight");
             Err(refused(arrival, CloseCode::VERSION, "malformed first flight, or another version"))
@@ -150,22 +153,37 @@ fn refusal_of<A>(peer: EndpointId, open: &Open, refused: &Refused<A>) -> Endpoin
 fn join_connection<A: Arrival>(
     endpoint: &Arc<EndpointCore>,
     arrival: A,
-    connection: ConnectionId,
-    path: PathId,
+    first: &FirstFlight,
     peer: EndpointId,
-    join: impl FnOnce(&mut Engine) -> Result<(), JoinError>,
 ) -> Result<Option<Arc<Shared>>, Refused<A>> {
-    let found = endpoint.registry.find_accepted(&connection);
-    // Another peer learns no more than that it does not have this connection.
-    let Some(shared) = found.filter(|shared| shared.peer == peer) else {
+    let (connection, path) = match first {
+        FirstFlight::Join(join) => (join.connection, join.path),
+        FirstFlight::Resume(resume) => (resume.connection, resume.path),
+        FirstFlight::Open(open) => (open.connection, open.path),
+        FirstFlight::TakeOver(take_over) => (take_over.connection, take_over.path),
+    };
+    let Some(shared) = endpoint.registry.find_accepted(&connection) else {
         return Err(refused(arrival, CloseCode::UNKNOWN_CONNECTION, ""));
     };
-    let joined = shared.with(|state| join(&mut state.engine));
+    if shared.peer() != peer {
+        return Err(turn_away(arrival, &shared, first, peer));
+    }
+    let joined = shared.with(|state| match first {
+        FirstFlight::Join(join) => state.engine.join(Instant::now(), join),
+        FirstFlight::Resume(resume) => state.engine.resume(Instant::now(), resume),
+        FirstFlight::Open(_) | FirstFlight::TakeOver(_) => Err(JoinError::BadProof),
+    });
     if let Err(error) = joined {
         return Err(refuse_join(arrival, error));
     }
     attach(arrival, endpoint, &shared, path);
     Ok(None)
+}
+
+/// Another peer learns no more than that it does not have this connection, unless it has had it.
+fn turn_away<A>(arrival: A, shared: &Shared, first: &FirstFlight, peer: EndpointId) -> Refused<A> {
+    let why = shared.lock().engine.turn_away(peer, first);
+    refused(arrival, why.map_or(CloseCode::UNKNOWN_CONNECTION, JoinError::code), "")
 }
 
 fn refuse_join<A>(arrival: A, error: JoinError) -> Refused<A> {
@@ -253,7 +271,7 @@ fn reopen_connection<A: Arrival>(
     shared: &Arc<Shared>,
 ) -> Result<Option<Arc<Shared>>, Refused<A>> {
     // Another peer learns no more than that it does not have this connection.
-    if shared.peer != peer {
+    if shared.peer() != peer {
         return Err(refused(arrival, CloseCode::UNKNOWN_CONNECTION, ""));
     }
     let reopened = shared.with(|state| state.engine.reopen(Instant::now(), open));

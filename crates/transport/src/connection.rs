@@ -10,6 +10,7 @@ use whimbrel_proto::{CloseCode, ClosedBy, Side};
 use crate::control::PathControl;
 use crate::error::ConnectionError;
 use crate::events::Events;
+use crate::listeners::Allow;
 use crate::report::{CloseReason, ConnectionStats, PathInfo};
 use crate::shared::{Shared, State};
 
@@ -64,7 +65,16 @@ impl Connection {
     /// The peer's identity, proved by its key.
     #[must_use]
     pub fn peer_id(&self) -> EndpointId {
-        self.shared().peer
+        self.shared().peer()
+    }
+
+    /// To whom the peer may hand its end of this connection over. Unless this is said, a peer that dialled may hand
+    /// it to whom the listener would let in, were it to connect itself ([`ListenOptions::allow`]); and one that was
+    /// dialled to any key, by its own key's signed word. With [`Allow::check`] the application is asked each time.
+    ///
+    /// [`ListenOptions::allow`]: crate::ListenOptions::allow
+    pub fn allow_hand_over(&self, to: Allow) {
+        self.shared().set_heirs(to);
     }
 
     /// The name that was dialled; on the accepting side the name that the client asked for.

@@ -22,7 +22,7 @@ use crate::carrier::{CarrierKind, Carriers, Extent, Reach, Sizes, TcpCarrier};
 use crate::locator::Locator;
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
-use crate::tls::TlsChannel;
+use crate::tls::{RelayedClients, TlsChannel};
 use crate::whereabouts::is_dialable;
 
 /// More combinations than this are not worth trying at once.
@@ -56,6 +56,8 @@ pub(crate) enum SegmentSize {
 pub(crate) struct Dialler {
     pub(crate) peer: EndpointId,
     pub(crate) tls: Arc<ClientConfig>,
+    /// For places behind relays.
+    pub(crate) relayed: Arc<RelayedClients>,
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) carriers: Carriers,
     pub(crate) reach: Arc<Reach>,
@@ -88,6 +90,8 @@ pub(crate) struct Dialled {
     pub(crate) rtt: Option<Duration>,
     pub(crate) local: SocketAddr,
     pub(crate) way: Candidate,
+    /// The key that is at its other end, or nothing.
+    pub(crate) peer: EndpointId,
 }
 
 enum Carrier {
@@ -288,6 +292,7 @@ mod tests {
         Dialler {
             peer: theirs.id(),
             tls: tls.client,
+            relayed: tls.relayed,
             quic,
             carriers,
             reach,

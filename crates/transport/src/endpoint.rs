@@ -3,6 +3,7 @@
 mod builder;
 mod follow;
 mod listen;
+mod relayed;
 mod serve;
 mod target;
 
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, Name, random_bytes};
+use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, MAX_ADDRESSES, Name, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine, Side, ticket_proof};
 
 use crate::connection::{Connection, stats};
@@ -37,6 +38,9 @@ use crate::resolver::Resolver;
 use crate::shared::Shared;
 use crate::supply::Supply;
 use crate::watch::Watch;
+
+/// How long the last connections of a closed endpoint may take to leave it.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// Closes the endpoint when the last handle is dropped.
 struct Guard(Arc<EndpointCore>);
@@ -86,7 +90,7 @@ impl Endpoint {
     /// Where it can be reached now, while it listens.
     #[must_use]
     pub fn addr(&self) -> EndpointAddr {
-        EndpointAddr::new(self.id(), self.inner().reachable())
+        EndpointAddr::new(self.id(), self.inner().stated(MAX_ADDRESSES))
     }
 
     /// The addresses of this host, now and as they change.
@@ -116,7 +120,7 @@ impl Endpoint {
                 let shared = &connection.handle.shared;
                 shared.give_up(CloseCode::NONE, "not reached in time");
                 let addresses: Vec<String> = shared.remote().iter().map(ToString::to_string).collect();
-                Err(ConnectError::TimedOut { peer: shared.peer, addresses: addresses.join(", ") })
+                Err(ConnectError::TimedOut { peer: shared.peer(), addresses: addresses.join(", ") })
             }
         }
     }
@@ -163,7 +167,7 @@ impl Endpoint {
         let id = ConnectionId::random();
         config.params.ticket_proof = secret.map(|secret| ticket_proof(&secret, id, inner.id).into());
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
-        let shared = inner.shared(engine, addr.addrs.into_iter().map(Locator::Direct).collect());
+        let shared = inner.shared(engine, Locator::list(&addr.addrs));
         inner.registry.add_dialled(&shared);
         let supply = Supply::new(inner, &shared, name.clone());
         Ok((Connection::new(shared, name), supply))
@@ -192,16 +196,20 @@ impl Endpoint {
         {
             return Err(ListenError::FleetingKey(name.clone()));
         }
-        start_listening(inner)?;
         let shown = || name.as_ref().map_or("(no name)".to_owned(), ToString::to_string);
         let access = Access { allow: options.allow, secret: options.secret };
         let arrivals = inner.listeners.add(name.clone(), access, options.ask_first);
         let arrivals = arrivals.ok_or_else(|| ListenError::InUse(shown()))?;
         let mut listener = Listener { endpoint: inner.clone(), name, arrivals, publisher: None };
+        // Those who come find the listener there.
+        start_listening(inner)?;
         let permission = Permission::new(options.delegation, options.renewals);
         if let (Some(name), Some(resolver)) = (published, resolver) {
             let publisher = Publisher::new(inner.clone(), resolver, name, permission, options.lifetime);
-            listener.publisher = Some(publisher.start().await?);
+            listener.publisher = Some(match options.goes_on {
+                true => publisher.go_on()?,
+                false => publisher.start().await?,
+            });
         }
         Ok(listener)
     }
@@ -211,7 +219,7 @@ impl Endpoint {
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         let registry = &self.inner().registry;
         let list = |all: Vec<Arc<Shared>>, side| {
-            all.into_iter().map(move |s| ConnectionInfo { id: s.id, peer: s.peer, side, stats: stats(&s) })
+            all.into_iter().map(move |s| ConnectionInfo { id: s.id, peer: s.peer(), side, stats: stats(&s) })
         };
         let accepted = list(registry.accepted(), Side::Server);
         accepted.chain(list(registry.dialled(), Side::Client)).collect()
@@ -228,7 +236,7 @@ impl Endpoint {
     pub fn connection(&self, id: ConnectionId) -> Option<ConnectionInfo> {
         let shared = self.inner().registry.all().into_iter().find(|shared| shared.id == id)?;
         let side = shared.lock().engine.side();
-        Some(ConnectionInfo { id, peer: shared.peer, side, stats: stats(&shared) })
+        Some(ConnectionInfo { id, peer: shared.peer(), side, stats: stats(&shared) })
     }
 
     /// Says how one of the connections uses its paths; `None` if it is over. Does not keep it alive.
@@ -262,6 +270,13 @@ impl Endpoint {
         for shared in inner.registry.all() {
             shared.give_up(CloseCode::GOING_AWAY, "the endpoint was closed");
         }
+        // Their tasks end when they next run; until then the sockets are held.
+        let _ = tokio::time::timeout(LEAVING, async {
+            while !inner.registry.is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
         inner.unbind().await;
     }
 }
@@ -275,7 +290,7 @@ async fn established(connection: &Connection) -> Result<(), ConnectError> {
         settled.as_mut().enable();
         if let Some(reason) = shared.close_reason() {
             return Err(ConnectError::Refused {
-                peer: shared.peer,
+                peer: shared.peer(),
                 code: reason.code,
                 reason: reason.reason,
             });

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use whimbrel_base::{EndpointId, Name, SecretKey};
+use whimbrel_base::relayed::pack;
+use whimbrel_base::{EndpointId, Name, RelayedAddr, SecretKey};
 use whimbrel_proto::Pool;
 
 use crate::announce::Announcements;
@@ -16,6 +17,7 @@ use crate::carrier::quic::QuicConfig;
 use crate::carrier::{Reach, Sizes};
 use crate::config::Config;
 use crate::deciding::Deciding;
+use crate::front::Front;
 use crate::half_open::HalfOpen;
 use crate::listeners::Listeners;
 use crate::locator::Locator;
@@ -52,6 +54,12 @@ pub(crate) struct EndpointCore {
     pub(crate) bound: watch::Sender<Arc<AddressSet>>,
     /// Addresses that this host had and lost.
     pub(crate) lost: Mutex<HashSet<IpAddr>>,
+    /// Where else this endpoint is reached, which it does not know itself.
+    pub(crate) advertised: Vec<SocketAddr>,
+    /// The relays that pass on to it.
+    pub(crate) relayed: Mutex<Vec<RelayedAddr>>,
+    /// Sees TCP connections before this endpoint does.
+    pub(crate) front: OnceLock<Arc<dyn Front>>,
     pub(crate) sockets: Mutex<Sockets>,
     pub(crate) resolver: Mutex<Option<Arc<dyn Resolver>>>,
     /// Memory for the streams of all connections.
@@ -61,6 +69,10 @@ pub(crate) struct EndpointCore {
     pub(crate) deciding: Deciding,
     pub(crate) half_open: HalfOpen,
     pub(crate) closed: AtomicBool,
+    /// New connections carry journals.
+    pub(crate) journals: AtomicBool,
+    /// Another endpoint goes on with its sockets and connections: those that come in are that one's.
+    pub(crate) passed_on: AtomicBool,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
 }
 
@@ -102,16 +114,24 @@ impl EndpointCore {
         lock(&self.resolver).clone()
     }
 
-    /// Where others may reach this endpoint's sockets.
-    pub(crate) fn reachable(&self) -> Vec<SocketAddr> {
-        self.reachable_in(&self.addresses())
+    /// Where this endpoint is, as it tells others: at most `max` addresses, places behind relays among them.
+    pub(crate) fn stated(&self, max: usize) -> Vec<SocketAddr> {
+        self.stated_in(&self.addresses(), max)
     }
 
-    /// As [`reachable`](Self::reachable), but a new address counts only from when we are heard there.
-    pub(crate) fn bound_at(&self) -> Vec<SocketAddr> {
-        self.reachable_in(&self.bound.borrow())
+    /// As [`stated`](Self::stated), but a new address counts only from when we are heard there.
+    pub(crate) fn stated_at(&self, max: usize) -> Vec<SocketAddr> {
+        self.stated_in(&self.bound.borrow(), max)
     }
 
+    fn stated_in(&self, set: &AddressSet, max: usize) -> Vec<SocketAddr> {
+        let mut direct = self.advertised.clone();
+        direct
+            .extend(self.reachable_in(set).into_iter().filter(|address| !self.advertised.contains(address)));
+        pack(&direct, &lock(&self.relayed), max)
+    }
+
+    /// Where others may reach this endpoint's sockets, if these are the host's addresses.
     pub(crate) fn reachable_in(&self, set: &AddressSet) -> Vec<SocketAddr> {
         let permitted = |ip: &IpAddr| {
             let mut same = set.addresses.iter().filter(|address| address.ip == *ip);
@@ -141,14 +161,13 @@ impl EndpointCore {
         let mut config = self.config.engine(&self.pool);
         config.params.target = target.map(ToString::to_string);
         config.params.notice_addresses = self.notice_addresses();
+        config.params.journals = self.journals.load(Ordering::Relaxed);
         config
     }
 
     /// Where notices are heard, as peers are told.
     pub(crate) fn notice_addresses(&self) -> Vec<SocketAddr> {
-        let mut addresses = self.reachable();
-        addresses.truncate(whimbrel_proto::MAX_NOTICE_ADDRESSES);
-        addresses
+        self.stated(whimbrel_proto::MAX_NOTICE_ADDRESSES)
     }
 
     /// Sends a datagram from the sockets of the target's family, when it is its turn among all notices. What
@@ -177,6 +196,10 @@ impl EndpointCore {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.passed_on.load(Ordering::Relaxed)
     }
 
     pub(crate) fn shut(&self) {

@@ -63,6 +63,45 @@ pub enum SuspendError {
     /// The connection is over.
     #[error("the connection is over: {0}")]
     Closed(CloseReason),
+    /// The peer does not know of hand-overs to another key.
+    #[error("the peer's version knows no hand-over to another key; suspend the connection for this key")]
+    Unsupported,
+    /// The peer may not know that this copy of the side has the connection.
+    #[error("the peer was not reached since the connection was resumed here; wait until it has a path")]
+    Unheard,
+    /// What was given as the next owner can't be one.
+    #[error("{0} cannot be the next owner: it is no key, or one of the connection's two ends")]
+    NotAKey(EndpointId),
+}
+
+/// A connection that was not handed over to another endpoint, or not taken over from one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandOverError {
+    /// The connection cannot be handed over; it goes on here.
+    #[error(transparent)]
+    Suspend(#[from] SuspendError),
+    /// What the other endpoint sent cannot be gone on with.
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
+    /// The connection between the two endpoints broke.
+    #[error("the connection to the other endpoint broke: {0}")]
+    Broken(#[from] io::Error),
+    /// The other endpoint cannot go on, and says why. The connection goes on here.
+    #[error("the other endpoint cannot go on: {0}")]
+    Refused(String),
+    /// The other endpoint says something else.
+    #[error(
+        "the other endpoint did not hand anything over on this stream; call both sides in the same order"
+    )]
+    Other,
+    /// The peer does not take the new owner.
+    #[error("the connection ended before its peer had taken the new owner: {0}")]
+    NotTaken(CloseReason),
+    /// It took too long. The connection goes on where it was, unless the peer has taken the new owner at the last
+    /// moment: then it ends there with [`CloseCode::SUPERSEDED`].
+    #[error("the hand-over was not done in time; is the peer in reach of the new owner?")]
+    TimedOut,
 }
 
 /// A suspended connection that could not be woken.

@@ -27,12 +27,21 @@ impl Connection {
             let settled = self.shared().news.of_connection();
             tokio::pin!(settled);
             settled.as_mut().enable();
-            match self.shared().lock().engine.open_flow(options) {
+            let opened = self.shared().lock().engine.open_flow(options);
+            match opened {
                 Err(FlowError::NotEstablished) => {}
                 opened => return opened.map(|id| Flow::new(self.handle.clone(), id)),
             }
             settled.await;
         }
+    }
+
+    /// The flows of this side that are open, by their numbers: how an application comes by them after
+    /// [`Endpoint::resume`](crate::Endpoint::resume).
+    #[must_use]
+    pub fn flows(&self) -> Vec<Flow> {
+        let ids = self.shared().lock().engine.known_flows();
+        ids.into_iter().map(|id| Flow::new(self.handle.clone(), id)).collect()
     }
 
     /// The next message that arrived, on whichever of the peer's flows. Those that arrived before the
@@ -93,11 +102,19 @@ pub struct Flow {
 struct Inner {
     handle: Arc<Handle>,
     id: FlowId,
+    /// It is open for as long as the connection lasts.
+    lasts: bool,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.lasts {
+            return;
+        }
         let mut state = self.handle.shared.lock();
+        if !state.let_go_of_flow(self.id) {
+            return;
+        }
         state.engine.close_flow(self.id);
         state.wakers.forget_flow(self.id);
     }
@@ -111,7 +128,13 @@ impl fmt::Debug for Flow {
 
 impl Flow {
     fn new(handle: Arc<Handle>, id: FlowId) -> Self {
-        Self { inner: Arc::new(Inner { handle, id }) }
+        handle.shared.lock().hold_flow(id);
+        Self { inner: Arc::new(Inner { handle, id, lasts: false }) }
+    }
+
+    /// A flow that stays open when its handles are dropped.
+    pub(crate) fn lasting(handle: Arc<Handle>, id: FlowId) -> Self {
+        Self { inner: Arc::new(Inner { handle, id, lasts: true }) }
     }
 
     /// The flow's number, which the peer finds in its [messages](Message::flow).

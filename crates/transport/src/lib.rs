@@ -22,8 +22,10 @@ mod endpoint_core;
 mod error;
 mod events;
 mod flow;
+mod front;
 mod half_open;
 mod incoming;
+mod journal;
 mod limits;
 mod listener;
 mod listeners;
@@ -32,6 +34,7 @@ mod manager;
 mod monitor;
 mod mover;
 mod notices;
+mod pass_on;
 mod path_io;
 mod publisher;
 mod registry;
@@ -53,12 +56,14 @@ pub use connection::Connection;
 pub use control::PathControl;
 pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, Target};
 pub use error::{
-    BindError, ConnectError, ConnectionError, ListenError, NoSuchPath, ResolveError, ResumeError,
-    SuspendError, TargetError,
+    BindError, ConnectError, ConnectionError, HandOverError, ListenError, NoSuchPath, ResolveError,
+    ResumeError, SuspendError, TargetError,
 };
 pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
+pub use front::{Front, Fronted, Look};
 pub use incoming::Incoming;
+pub use journal::JournalChannel;
 pub use limits::RateControl;
 pub use listener::Listener;
 pub use listeners::{Allow, Check};
@@ -67,12 +72,13 @@ pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selecto
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;
 pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, ManualMonitor, UnknownKind};
+pub use pass_on::{Leaving, PassedOn};
 pub use report::{CloseReason, ConnectionEvent, ConnectionInfo, ConnectionStats, EndpointEvent, PathInfo};
 pub use resolver::{BoxFuture, Resolver};
 pub use sockets::{OpenSockets, OpenSocketsError};
 pub use stream::{RecvHalf, SendHalf, Stream};
-pub use suspend::Suspended;
-pub use tls::TlsError;
+pub use suspend::{Suspended, Waking};
+pub use tls::{TlsError, TlsSessions};
 pub use watch::{Watch, Watched};
 pub use whimbrel_proto::{
     BadTimeout, Class, CloseCode, ClosedBy, Delays, FlowError, FlowId, FlowOptions, FlowStats, HandoverMode,

@@ -61,6 +61,24 @@ impl Allow {
     {
         Self::Check(Arc::new(move |peer| Box::pin(check(peer))))
     }
+
+    /// Whether a peer may connect; at once unless it has to be checked.
+    async fn permits(&self, peer: EndpointId) -> Result<bool, Refusal> {
+        match self {
+            Self::Nobody => Ok(false),
+            Self::Any => Ok(true),
+            Self::Only(peers) => Ok(peers.contains(&peer)),
+            Self::Check(check) => within_limit(check(peer)).await,
+        }
+    }
+
+    /// Lets a peer in, or says why not. Cancel-safe.
+    pub(crate) async fn admit(&self, peer: EndpointId) -> Result<(), Refusal> {
+        if self.permits(peer).await? {
+            return Ok(());
+        }
+        Err((CloseCode::NOT_ALLOWED, "this key is not on the list of those allowed".to_owned()))
+    }
 }
 
 impl fmt::Debug for Allow {
@@ -123,15 +141,8 @@ impl Slot {
 impl Door {
     /// A place for `caller`, if it is let in; at once unless somebody has to be asked. Cancel-safe.
     pub(crate) async fn admit(&self, caller: Caller) -> Result<Slot, Refusal> {
-        let is_allowed = match &self.access.allow {
-            _ if caller.by_ticket => true,
-            Allow::Nobody => false,
-            Allow::Any => true,
-            Allow::Only(peers) => peers.contains(&caller.peer),
-            Allow::Check(check) => within_limit(check(caller.peer)).await?,
-        };
-        if !is_allowed {
-            return Err((CloseCode::NOT_ALLOWED, "this key is not on the list of those allowed".to_owned()));
+        if !caller.by_ticket {
+            self.access.allow.admit(caller.peer).await?;
         }
         match &self.queue {
             Queue::Accepted(sender) => {
@@ -148,6 +159,11 @@ impl Door {
                 }
             }
         }
+    }
+
+    /// Who may connect without a ticket.
+    pub(crate) fn allow(&self) -> &Allow {
+        &self.access.allow
     }
 
     /// Whether an OPEN proves that its client has the ticket's secret.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use whimbrel_base::relayed::{Place, RelayedAddr, places};
+
 use crate::carrier::Extent;
 use crate::path_io::canonical;
 
@@ -15,14 +17,51 @@ use crate::path_io::canonical;
 pub enum Locator {
     /// The peer itself is there, or a gateway that passes all of it on.
     Direct(SocketAddr),
+    /// A relay is there, which passes on to the peer what comes for its token, over TCP alone.
+    Relayed(RelayedAddr),
 }
 
 impl Locator {
+    /// The places that a list of addresses means, as records, tickets and frames hold it.
+    #[must_use]
+    pub fn list(addrs: &[SocketAddr]) -> Vec<Self> {
+        let locator = |place| match place {
+            Place::Direct(address) => Self::Direct(address),
+            Place::Relayed(relayed) => Self::Relayed(relayed),
+        };
+        places(addrs).into_iter().map(locator).collect()
+    }
+
+    /// The addresses that stand for the place in such a list.
+    pub(crate) fn pack(self) -> Vec<SocketAddr> {
+        match self {
+            Self::Direct(address) => vec![address],
+            Self::Relayed(relayed) => relayed.pack(),
+        }
+    }
+
+    /// The address of the peer itself, where that is known.
+    pub(crate) fn direct(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Direct(address) => Some(*address),
+            Self::Relayed(_) => None,
+        }
+    }
+
+    /// The place behind a relay, if it is one.
+    pub(crate) fn relayed(&self) -> Option<RelayedAddr> {
+        match self {
+            Self::Direct(_) => None,
+            Self::Relayed(relayed) => Some(*relayed),
+        }
+    }
+
     /// The address that packets are sent to.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         match self {
             Self::Direct(address) => *address,
+            Self::Relayed(relayed) => relayed.relay,
         }
     }
 
@@ -36,6 +75,9 @@ impl Locator {
     pub(crate) fn canonical(self) -> Self {
         match self {
             Self::Direct(address) => Self::Direct(canonical(address)),
+            Self::Relayed(RelayedAddr { relay, token }) => {
+                Self::Relayed(RelayedAddr { relay: canonical(relay), token })
+            }
         }
     }
 
@@ -44,6 +86,7 @@ impl Locator {
     pub(crate) fn tcp_extent(&self) -> Extent {
         match self {
             Self::Direct(_) => Extent::EndToEnd,
+            Self::Relayed(_) => Extent::NextHop,
         }
     }
 }
@@ -54,11 +97,12 @@ impl From<SocketAddr> for Locator {
     }
 }
 
-/// A direct place is shown as its address.
+/// A direct place is shown as its address, one behind a relay as `relay 192.0.2.1:443 for TOKEN`.
 impl fmt::Display for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Direct(address) => address.fmt(f),
+            Self::Relayed(relayed) => relayed.fmt(f),
         }
     }
 }
@@ -73,6 +117,14 @@ mod tests {
         for text in ["192.0.2.1:443", "[2001:db8::1]:443"] {
             assert_eq!(Locator::from(text.parse::<SocketAddr>().unwrap()).to_string(), text);
         }
+    }
+
+    #[test]
+    fn the_kernels_figures_of_a_relayed_path_are_not_end_to_end() {
+        let token = whimbrel_base::RelayToken::from_bytes([7; 10]);
+        let relayed = Locator::Relayed(RelayedAddr { relay: "192.0.2.1:443".parse().unwrap(), token });
+        assert_eq!(relayed.tcp_extent(), Extent::NextHop);
+        assert_eq!(Locator::list(&relayed.pack()), [relayed]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use whimbrel_proto::HandoverMode;
 use crate::calls::Calls;
 use crate::endpoint_core::EndpointCore;
 use crate::error::ResolveError;
+use crate::listeners::Allow;
 use crate::manager::{Joiner, Joins, Openings, PathPolicy, first_ways, plan, survey};
 use crate::shared::Shared;
 
@@ -57,9 +58,10 @@ impl Mover {
         let mut joins = Joins::default();
         let mut calls = Calls::default();
         let mut pause = FIRST_PAUSE;
-        while self.shared().lock().engine.may_open_path() {
+        while self.shared().may_need_paths() {
             // Known once the connection was accepted: from then on the server can call us.
             self.endpoint().registry.add_tag(&self.joiner.shared);
+            self.weigh_new_owner();
             let policy = self.shared().policy();
             if self.is_managed(&policy) {
                 self.manage(&policy, &mut joins, &mut records, &mut calls).await;
@@ -178,6 +180,7 @@ impl Mover {
                     // A path may have been answered and lost before anybody looked: from then on the server may
                     // call us.
                     self.endpoint().registry.add_tag(&self.joiner.shared);
+                    self.weigh_new_owner();
                     continue;
                 }
                 () = self.shared().mover.anew() => opened.dial_again(),
@@ -221,7 +224,15 @@ impl Mover {
     /// elsewhere.
     fn learn(&self, record: &SignedRecord) -> bool {
         let record = record.record();
-        if record.id != self.shared().peer || record.revoked {
+        if record.revoked {
+            return false;
+        }
+        if record.id != self.shared().peer() {
+            // The name is another key's by now: the connection may be, too, if that one can show it.
+            if self.shared().lock().engine.can_hand_over() {
+                self.shared().lock().assigned = Some((record.id, record.addrs.clone()));
+                self.weigh_new_owner();
+            }
             return false;
         }
         let notices = self.shared().lock().engine.newest_notice();
@@ -235,7 +246,8 @@ impl Mover {
         let has = |addresses: &[SocketAddr], ip: IpAddr| addresses.iter().any(|at| at.ip() == ip);
         let has_left = |ip| has(&before.addresses, ip) && !has(&record.addrs, ip);
         self.shared().with(|state| {
-            let left = state.paths.iter().filter(|path| has_left(path.remote.ip()));
+            let left =
+                state.paths.iter().filter(|path| path.remote.direct().is_some_and(|at| has_left(at.ip())));
             for path in left.map(|path| path.id).collect::<Vec<_>>() {
                 if before.notices == notices {
                     state.engine.path_lost(Instant::now(), path);
@@ -247,6 +259,24 @@ impl Mover {
             }
         });
         true
+    }
+
+    /// The server's owner may have said that its end goes to another key: looks for that one from now on, if the
+    /// application lets it have the connection.
+    fn weigh_new_owner(&self) {
+        let Some((id, addresses)) = self.shared().lock().assigned.take() else { return };
+        let shared = self.joiner.shared.clone();
+        match shared.heirs() {
+            None | Some(Allow::Any) => shared.expect_peer(id, &addresses),
+            Some(heirs) => drop(tokio::spawn(async move {
+                match heirs.admit(id).await {
+                    Ok(()) => shared.expect_peer(id, &addresses),
+                    Err((_, reason)) => {
+                        tracing::info!(connection = %shared.id, peer = %id.short(), %reason, "hand-over refused");
+                    }
+                }
+            })),
+        }
     }
 
     /// After a failure: the record may have changed, and its push may have been lost.

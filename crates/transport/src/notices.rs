@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use whimbrel_proto::Side;
 use whimbrel_proto::notice::{self, Notice};
+use whimbrel_proto::{Assignment, Side};
 
 use crate::carrier::quic::{Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
+use crate::locator::Locator;
 use crate::path_io::canonical;
 use crate::shared::Shared;
 
@@ -52,6 +53,10 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
             moved(&shared, sequence, &addresses);
             Some(key.seal(&Notice::Heard { sequence }))
         }
+        (Notice::HandedOver { sequence, assignment, addresses }, Side::Client) => {
+            handed_over(&shared, sequence, &assignment, &addresses);
+            Some(key.seal(&Notice::Heard { sequence }))
+        }
         (Notice::Heard { sequence }, Side::Server) => {
             if shared.lock().engine.is_newest_notice(sequence) {
                 shared.news.notice_answered();
@@ -70,11 +75,15 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
     }
     tracing::debug!(connection = %shared.id, ?addresses, "the peer moved");
     let addresses: Vec<SocketAddr> = addresses.iter().copied().map(canonical).collect();
-    let paths: Vec<_> = shared.lock().paths.iter().map(|p| (p.id, p.remote.ip())).collect();
-    let elsewhere = paths.into_iter().filter(|(_, ip)| !addresses.iter().any(|a| a.ip() == *ip));
+    let paths: Vec<_> = shared.lock().paths.iter().map(|p| (p.id, p.remote)).collect();
+    let is_there = |remote: &Locator| {
+        remote.direct().is_some_and(|at| addresses.iter().any(|address| address.ip() == at.ip()))
+    };
+    let elsewhere = paths.into_iter().filter(|(_, remote)| !is_there(remote));
     let elsewhere: Vec<_> = {
         let whereabouts = shared.whereabouts();
-        elsewhere.map(|(path, ip)| (path, whereabouts.states(ip))).collect()
+        let was_its_own = |remote: Locator| remote.direct().is_some_and(|at| whereabouts.states(at.ip()));
+        elsewhere.map(|(path, remote)| (path, was_its_own(remote))).collect()
     };
     shared.set_remote(&addresses);
     shared.with(|state| {
@@ -82,12 +91,32 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
             if was_its_own {
                 state.engine.path_lost(Instant::now(), path);
             } else {
-                // The outside of a gateway, which the server does not know: it may still lead there.
+                // The outside of a gateway, which the server does not know, or a relay: it may still lead there.
                 state.engine.ping(Instant::now(), path);
             }
         }
     });
     shared.mover.peer_called();
+}
+
+/// Somebody else says that it has the server's end now, and where it is.
+fn handed_over(shared: &Shared, sequence: u64, assignment: &Assignment, addresses: &[SocketAddr]) {
+    {
+        let mut state = shared.lock();
+        if !state.engine.is_authentic(assignment) || !state.engine.hear_notice(sequence) {
+            return;
+        }
+        let addresses = addresses.iter().copied().map(canonical).collect();
+        state.assigned = Some((assignment.to, addresses));
+    }
+    tracing::debug!(connection = %shared.id, to = %assignment.to.short(), ?addresses, "the peer was handed over");
+    // Its owner has signed that it does not go on: what is open to it leads nowhere.
+    shared.with(|state| {
+        for path in state.engine.paths() {
+            state.engine.ping(Instant::now(), path.id);
+        }
+    });
+    shared.mover.look();
 }
 
 /// Tells one client that this endpoint moved, again and again until it answers or is back.
@@ -110,8 +139,12 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
                 return;
             }
         }
-        let addresses = endpoint.bound_at();
-        let datagram = key.seal(&Notice::Moved { sequence, addresses });
+        let addresses = endpoint.stated_at(whimbrel_proto::MAX_NOTICE_ADDRESSES);
+        let assignment = shared.lock().engine.own_assignment().cloned();
+        let datagram = key.seal(&match assignment {
+            Some(assignment) => Notice::HandedOver { sequence, assignment, addresses },
+            None => Notice::Moved { sequence, addresses },
+        });
         let sent = async {
             for target in &targets {
                 endpoint.send_notice(&datagram, *target).await;

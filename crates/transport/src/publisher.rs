@@ -55,7 +55,13 @@ impl Publisher {
         published
             .unwrap_or_else(|_| Err(late()))
             .map_err(|source| ListenError::Publish { name: self.name.clone(), source })?;
-        Ok(tokio::spawn(self.keep(record)))
+        Ok(tokio::spawn(self.keep(record, true)))
+    }
+
+    /// Publishes in a task of its own, as soon as that can be done.
+    pub(crate) fn go_on(mut self) -> Result<JoinHandle<()>, ListenError> {
+        let record = self.sign()?;
+        Ok(tokio::spawn(self.keep(record, false)))
     }
 
     fn sign(&mut self) -> Result<SignedRecord, ListenError> {
@@ -76,9 +82,7 @@ impl Publisher {
 
     /// Where the endpoint is now, as a record tells it.
     fn present(&self) -> Vec<SocketAddr> {
-        let mut addrs = self.endpoint.bound_at();
-        addrs.truncate(whimbrel_base::MAX_ADDRESSES);
-        addrs
+        self.endpoint.stated_at(whimbrel_base::MAX_ADDRESSES)
     }
 
     /// Returns once the endpoint is elsewhere. Other news of the host's addresses don't count.
@@ -87,9 +91,9 @@ impl Publisher {
         while addresses.changed().await.is_ok() && self.present() == before {}
     }
 
-    /// Publishes anew at each change of address, and as a sign of life well before the record expires.
-    async fn keep(mut self, mut record: SignedRecord) {
-        let mut told = true;
+    /// Publishes anew at each change of address, and as a sign of life well before the record expires; soon if
+    /// the record was not `told` yet.
+    async fn keep(mut self, mut record: SignedRecord, mut told: bool) {
         let mut pause = FIRST_PAUSE;
         loop {
             let mut renewed = false;

@@ -6,7 +6,7 @@ mod shares;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use whimbrel_base::ConnectionId;
+use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_proto::notice::NoticeTag;
 use whimbrel_proto::{CloseCode, Side};
 
@@ -88,13 +88,30 @@ impl Registry {
             }
             inner.shares.note(shared.id, figures);
             let mut evicted = Vec::new();
-            while inner.shares.bytes_of(&shared.peer) > self.limits.max_bytes_per_peer {
-                let Some(id) = inner.shares.greediest_of(&shared.peer) else { break };
+            while inner.shares.bytes_of(&shared.peer()) > self.limits.max_bytes_per_peer {
+                let Some(id) = inner.shares.greediest_of(&shared.peer()) else { break };
                 evicted.extend(inner.remove_accepted(&id));
             }
             evicted
         };
         give_up(evicted);
+    }
+
+    /// Whether a peer may have one more connection.
+    pub(crate) fn has_share(&self, peer: &EndpointId) -> bool {
+        self.lock().shares.connections_of(peer) < self.limits.max_connections_per_peer
+    }
+
+    /// An accepted connection's peer has another key from now on, and its notices another tag.
+    pub(crate) fn peer_changed(&self, shared: &Arc<Shared>) {
+        let (figures, tag) = (Figures::of(shared), tag_of(shared));
+        let mut inner = self.lock();
+        if inner.accepted.get(&shared.id).is_some_and(|known| Arc::ptr_eq(known, shared)) {
+            inner.shares.add(shared.id, shared.peer(), figures);
+            if let Some(tag) = tag {
+                inner.tags.insert(tag, Arc::downgrade(shared));
+            }
+        }
     }
 
     pub(crate) fn add_dialled(&self, shared: &Arc<Shared>) {
@@ -181,8 +198,8 @@ impl Inner {
         figures: Figures,
         tag: Option<NoticeTag>,
     ) -> (Added, Option<Arc<Shared>>) {
-        let victim = if self.shares.connections_of(&shared.peer) >= limits.max_connections_per_peer {
-            Some(self.shares.first_detached_of(&shared.peer))
+        let victim = if self.shares.connections_of(&shared.peer()) >= limits.max_connections_per_peer {
+            Some(self.shares.first_detached_of(&shared.peer()))
         } else if self.accepted.len() >= limits.max_connections {
             Some(self.shares.first_detached())
         } else {
@@ -194,7 +211,7 @@ impl Inner {
             None => None,
         };
         self.accepted.insert(shared.id, shared.clone());
-        self.shares.add(shared.id, shared.peer, figures);
+        self.shares.add(shared.id, shared.peer(), figures);
         if let Some(tag) = tag {
             self.tags.insert(tag, Arc::downgrade(shared));
         }
@@ -214,7 +231,7 @@ fn tag_of(shared: &Shared) -> Option<NoticeTag> {
 /// Ends connections that are registered no more. Their tasks take their tags out.
 fn give_up(evicted: impl IntoIterator<Item = Arc<Shared>>) {
     for shared in evicted {
-        tracing::info!(connection = %shared.id, peer = %shared.peer.short(), "state given up to make room");
+        tracing::info!(connection = %shared.id, peer = %shared.peer().short(), "state given up to make room");
         shared.give_up(CloseCode::EVICTED, "given up to make room");
     }
 }
@@ -224,7 +241,7 @@ fn give_up(evicted: impl IntoIterator<Item = Arc<Shared>>) {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use whimbrel_base::{EndpointId, SecretKey};
+    use whimbrel_base::SecretKey;
     use whimbrel_proto::{Config, Connection as Engine, FirstFlight, Open, Params, PathId, segment};
 
     use super::*;
@@ -334,7 +351,7 @@ mod tests {
         registry.remove(&first);
         let tag = tag_of(&first).unwrap();
         // Made anew from the same OPEN, as after an eviction: the same id and the same tag.
-        let second = detached_with(first.id, first.peer, Instant::now(), true);
+        let second = detached_with(first.id, first.peer(), Instant::now(), true);
         assert!(add(&registry, &second));
         assert_eq!(tag_of(&second), Some(tag));
         registry.remove(&first);

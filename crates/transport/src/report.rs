@@ -90,6 +90,14 @@ pub enum ConnectionEvent {
     PeerSuspended,
     /// The peer is awake again, perhaps on another host.
     PeerResumed,
+    /// The peer's end went over to another key, by the signed word of the key before. From now on the peer is known
+    /// by the new one.
+    PeerHandedOver {
+        /// The peer's key until now.
+        from: EndpointId,
+        /// Its key from now on.
+        to: EndpointId,
+    },
     /// The peer set another handover mode, which holds for both.
     HandoverChanged(HandoverMode),
     /// The peer set a path's priority, which holds for both.

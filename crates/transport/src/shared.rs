@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use whimbrel_base::{ConnectionId, EndpointId, SecretKey};
+use whimbrel_base::{ConnectionId, EndpointId, SecretKey, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine, HandoverMode, PathId, PathState, Priority, Side};
 
 use self::news::{MoverSignals, News};
@@ -24,6 +24,7 @@ use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
 use crate::carrier::PathError;
 use crate::events::Events;
+use crate::listeners::Allow;
 use crate::locator::Locator;
 use crate::manager::PathPolicy;
 use crate::path_io::PathIo;
@@ -33,7 +34,7 @@ use crate::whereabouts::Whereabouts;
 /// One connection, seen from everywhere.
 pub(crate) struct Shared {
     pub(crate) id: ConnectionId,
-    pub(crate) peer: EndpointId,
+    peer: Mutex<EndpointId>,
     /// This end's own.
     pub(crate) key: SecretKey,
     state: Mutex<State>,
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     policy: Mutex<Arc<PathPolicy>>,
     /// Where this endpoint can be reached, for the peer.
     announcements: Arc<Announcements>,
+    /// To whom the peer may hand its end over, if the application has said so.
+    heirs: Mutex<Option<Allow>>,
 }
 
 impl Shared {
@@ -58,7 +61,7 @@ impl Shared {
     ) -> Arc<Self> {
         let shared = Arc::new(Self {
             id: engine.id(),
-            peer: engine.peer(),
+            peer: Mutex::new(engine.peer()),
             key,
             state: Mutex::new(State::new(engine)),
             news: News::default(),
@@ -66,9 +69,58 @@ impl Shared {
             remote: Mutex::new(Whereabouts::given(remote)),
             policy: Mutex::new(policy),
             announcements,
+            heirs: Mutex::default(),
         });
         shared.announcements.tell(&mut shared.lock().engine);
         shared
+    }
+
+    /// The peer's present key.
+    pub(crate) fn peer(&self) -> EndpointId {
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The peer's end went over to another key.
+    fn set_peer(&self, peer: EndpointId) {
+        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = peer;
+    }
+
+    /// To whom the peer may hand its end over, if the application has said so.
+    pub(crate) fn heirs(&self) -> Option<Allow> {
+        self.heirs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_heirs(&self, heirs: Allow) {
+        *self.heirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(heirs);
+    }
+
+    /// Client: the key that the next attempt looks for. A server that may have another one by now is looked for
+    /// under both in turn, since nothing tells which of the two will come.
+    pub(crate) fn wanted_peer(&self) -> EndpointId {
+        let state = self.lock();
+        let expected = state.engine.expected_peer().filter(|_| !state.wants_former);
+        expected.unwrap_or_else(|| state.engine.peer())
+    }
+
+    /// Client: an attempt has failed.
+    pub(crate) fn want_other_peer(&self) {
+        let mut state = self.lock();
+        state.wants_former = !state.wants_former;
+    }
+
+    /// Client: the server may have this key by now, and be there.
+    pub(crate) fn expect_peer(&self, id: EndpointId, addresses: &[SocketAddr]) {
+        let mut state = self.lock();
+        let before = state.engine.expected_peer();
+        state.engine.expect_peer(id, random_bytes());
+        let is_news = state.engine.expected_peer() != before;
+        if is_news {
+            state.wants_former = false;
+        }
+        drop(state);
+        if self.set_remote(addresses) || is_news {
+            self.mover.start_anew();
+        }
     }
 
     /// Locks the engine and what goes with it. Whoever is [due](State::wakers) is woken when the lock is
@@ -161,7 +213,7 @@ impl Shared {
     pub(crate) fn tell_endpoint(&self, bulletin: Arc<Bulletin>) {
         let mut state = self.lock();
         let side = state.engine.side();
-        state.feed.tell_endpoint(bulletin, self.id, self.peer, side);
+        state.feed.tell_endpoint(bulletin, self.id, self.peer(), side);
     }
 
     /// This side accepted the connection: what happens from now on happens to one that is established.
@@ -180,6 +232,12 @@ impl Shared {
     pub(crate) fn needs_path(&self) -> bool {
         let state = self.lock();
         state.engine.may_open_path() && !state.engine.has_active_path()
+    }
+
+    /// A client is not over. While another owner tries to go on with it, it needs none, but may later.
+    pub(crate) fn may_need_paths(&self) -> bool {
+        let state = self.lock();
+        state.engine.may_open_path() || (state.engine.is_held() && !state.engine.is_closed())
     }
 
     /// A server's word on the end did not get through before it moved. A client would dial to say it.
@@ -210,8 +268,7 @@ impl Shared {
 
     /// Client: the server says where it is itself. True if that is news.
     pub(crate) fn set_remote(&self, addresses: &[SocketAddr]) -> bool {
-        let places: Vec<Locator> = addresses.iter().copied().map(Locator::Direct).collect();
-        self.whereabouts().state(&places)
+        self.whereabouts().state(&Locator::list(addresses))
     }
 
     /// Client: where the server may be, the best guess first.

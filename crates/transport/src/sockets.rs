@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Weak};
 
 use quinn::{ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -95,7 +96,7 @@ pub(crate) trait Serve {
     fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()>;
 
     /// For TCP connections that come in.
-    fn accept_tcp(&self, listener: TcpListener, kind: CarrierKind) -> JoinHandle<()>;
+    fn accept_tcp(&self, listener: Arc<TcpListener>, kind: CarrierKind) -> JoinHandle<()>;
 
     /// For QUIC connections that come in.
     fn accept_quic(&self, quic: quinn::Endpoint, config: ServerConfig) -> JoinHandle<()>;
@@ -106,15 +107,19 @@ pub(crate) trait Serve {
 pub(crate) struct Bound {
     pub(crate) udp: Arc<QuicSocket>,
     quic: quinn::Endpoint,
-    listener: bool,
-    tasks: Vec<JoinHandle<()>>,
+    /// Where TCP connections come in; the task that takes them owns it.
+    listener: Option<Weak<TcpListener>>,
+    /// Hears notices.
+    hearing: JoinHandle<()>,
+    /// Those that let connections in.
+    accepting: Vec<JoinHandle<()>>,
 }
 
 impl Bound {
     /// Stops the tasks, and returns once the sockets are closed and the port is free again.
     pub(crate) async fn close(self) {
         self.udp.close();
-        for task in self.tasks {
+        for task in self.accepting.into_iter().chain([self.hearing]) {
             task.abort();
             // An aborted task reports just that.
             let _ = task.await;
@@ -124,7 +129,13 @@ impl Bound {
     /// Stops the tasks.
     pub(crate) fn abort(&self) {
         self.udp.close();
-        self.tasks.iter().for_each(JoinHandle::abort);
+        self.hearing.abort();
+        self.stop_accepting();
+    }
+
+    /// Lets nothing in any more. Both sockets stay as they are.
+    fn stop_accepting(&self) {
+        self.accepting.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -179,7 +190,8 @@ impl Sockets {
         let quic =
             quinn::Endpoint::new_with_abstract_socket(config, None, udp.clone(), Arc::new(TokioRuntime))?;
         let task = serve.hear(udp.clone(), heard);
-        self.bound.insert(ip, Bound { udp, quic, listener: false, tasks: vec![task] });
+        let (listener, accepting) = (None, Vec::new());
+        self.bound.insert(ip, Bound { udp, quic, listener, hearing: task, accepting });
         Ok(())
     }
 
@@ -192,16 +204,17 @@ impl Sockets {
         kind: CarrierKind,
     ) -> Result<(), (SocketAddr, io::Error)> {
         let mut failure = None;
-        for (&ip, bound) in self.bound.iter_mut().filter(|(_, bound)| !bound.listener) {
+        for (&ip, bound) in self.bound.iter_mut().filter(|(_, bound)| bound.listener.is_none()) {
             let address = SocketAddr::new(ip, port);
             let open = self.open.as_mut().and_then(|open| open.take_tcp(ip));
             match open.map_or_else(|| tcp_socket(address, kind), Ok).and_then(listening) {
                 Ok(listener) => {
-                    bound.tasks.push(serve.accept_tcp(listener, kind));
+                    let listener = Arc::new(listener);
+                    bound.listener = Some(Arc::downgrade(&listener));
+                    bound.accepting.push(serve.accept_tcp(listener, kind));
                     let config = quic.server();
                     bound.quic.set_server_config(Some(config.clone()));
-                    bound.tasks.push(serve.accept_quic(bound.quic.clone(), config));
-                    bound.listener = true;
+                    bound.accepting.push(serve.accept_quic(bound.quic.clone(), config));
                 }
                 Err(error) => failure = Some((address, error)),
             }
@@ -210,6 +223,27 @@ impl Sockets {
             self.listening = Some(kind);
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// The same sockets once more, for an endpoint that goes on with them. `None` if there are none.
+    pub(crate) fn copies(&self) -> Result<Option<OpenSockets>, OpenSocketsError> {
+        let (mut tcp, mut udp) = (Vec::new(), Vec::new());
+        for bound in self.bound.values() {
+            if let Some(listener) = bound.listener.as_ref().and_then(Weak::upgrade) {
+                tcp.push(listener.as_fd().try_clone_to_owned()?.into());
+            }
+            udp.extend(bound.udp.copy()?.map(UdpSocket::from));
+        }
+        if udp.is_empty() {
+            return Ok(None);
+        }
+        let is_fixed = self.open.as_ref().is_some_and(OpenSockets::is_fixed);
+        OpenSockets::inherited(tcp, udp, is_fixed).map(Some)
+    }
+
+    /// Lets nothing in any more. Whoever comes waits in the sockets for who listens next.
+    pub(crate) fn stop_accepting(&self) {
+        self.bound.values().for_each(Bound::stop_accepting);
     }
 }
 

@@ -140,7 +140,7 @@ impl Stream {
     /// The peer's identity.
     #[must_use]
     pub fn peer_id(&self) -> EndpointId {
-        self.inner.handle.shared.peer
+        self.inner.handle.shared.peer()
     }
 
     /// The name that the connection was made to.

@@ -1,15 +1,19 @@
 //! Connections as values: put to sleep here, woken in another process or on another host.
 
+mod live;
 mod sealed;
+mod waking;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use whimbrel_base::random_bytes;
-use whimbrel_proto::{Connection as Engine, Side};
+use whimbrel_base::{EndpointId, random_bytes};
+use whimbrel_proto::{Assignment, Connection as Engine, Side};
 
 use self::sealed::Contents;
+pub use self::waking::Waking;
 use crate::attend::spawn_driver;
 use crate::connection::Connection;
 use crate::endpoint::{Endpoint, start_listening};
@@ -25,8 +29,11 @@ use crate::whereabouts::Nearness;
 
 /// How long a connection that was suspended in this process may take to leave its endpoint.
 const LEAVING: Duration = Duration::from_secs(2);
+/// How often it is looked whether the peer has acknowledged something that nothing else tells of.
+const LOOK: Duration = Duration::from_millis(10);
 
-/// A connection that was put to sleep: bytes, encrypted and authenticated for the identity that had it.
+/// A connection that was put to sleep: bytes, encrypted and authenticated for the identity that had it, or
+/// [for another one](Connection::suspend_for).
 ///
 /// They hold all that the connection is: what was written and not acknowledged, what arrived and was not read,
 /// its streams and messages, its secret. Of several copies that are [resumed](Endpoint::resume) the peer takes
@@ -69,39 +76,98 @@ impl Connection {
     /// # Errors
     /// [`SuspendError`] if the peer has not accepted yet, or the connection is over.
     pub async fn suspend(&self, limit: Duration) -> Result<Suspended, SuspendError> {
+        self.check_established()?;
+        self.leave(limit).await;
+        Ok(Suspended(self.write_down(Engine::put_to_sleep)?.seal(&self.shared().key)))
+    }
+
+    /// As [`suspend`](Self::suspend), for another key: only its owner can resume the connection, and this
+    /// endpoint can't any more, once the other has. The peer is shown that this key has handed its end over, asks
+    /// its own rules whether it is content with the other one
+    /// ([`allow_hand_over`](Self::allow_hand_over)), and knows the connection by that key from then on.
+    ///
+    /// # Errors
+    /// As [`suspend`](Self::suspend); [`SuspendError::Unsupported`] if the peer does not know of such a thing,
+    /// [`SuspendError::Unheard`] if it could not be told within `limit` that this copy has the connection, and
+    /// [`SuspendError::NotAKey`] if `to` is no key, or one of the two ends. The connection goes on then.
+    pub async fn suspend_for(&self, to: EndpointId, limit: Duration) -> Result<Suspended, SuspendError> {
+        let start = Instant::now();
+        let assignment = self.assign(to, limit).await?;
+        let shared = self.shared();
+        shared.with(|state| state.engine.announce_owner(assignment.clone(), Vec::new()));
+        self.leave(limit.saturating_sub(start.elapsed())).await;
+        let contents = self.write_down(Engine::put_to_sleep)?;
+        contents.seal_for(&shared.key, &assignment).map(Suspended).ok_or(SuspendError::NotAKey(to))
+    }
+
+    /// Signs that this end goes to another key, once the peer knows this copy of it.
+    async fn assign(&self, to: EndpointId, limit: Duration) -> Result<Assignment, SuspendError> {
+        self.check_established()?;
+        let shared = self.shared();
+        if to == shared.peer() || to == shared.key.id() || to.to_x25519().is_none() {
+            return Err(SuspendError::NotAKey(to));
+        }
+        if !shared.lock().engine.can_hand_over() {
+            return Err(SuspendError::Unsupported);
+        }
+        self.within(limit, Engine::may_assign).await;
+        self.check_established()?;
+        let assigned = shared.lock().engine.assign(&shared.key, to);
+        assigned.ok_or(SuspendError::Unheard)
+    }
+
+    fn check_established(&self) -> Result<(), SuspendError> {
         let shared = self.shared();
         if let Some(reason) = shared.close_reason() {
             return Err(SuspendError::Closed(reason));
         }
-        if !shared.lock().engine.is_established() {
-            return Err(SuspendError::NotEstablished);
-        }
-        shared.with(|state| state.engine.suspend());
-        let told = async {
+        if shared.lock().engine.is_established() { Ok(()) } else { Err(SuspendError::NotEstablished) }
+    }
+
+    /// Tells the peer that this side leaves.
+    async fn leave(&self, limit: Duration) {
+        self.shared().with(|state| state.engine.suspend());
+        self.within(limit, Engine::may_detach).await;
+    }
+
+    /// Waits until something is so, or the connection is over, or `limit` has passed.
+    async fn within(&self, limit: Duration, is_so: impl Fn(&Engine) -> bool) {
+        let shared = self.shared();
+        let so = async {
             loop {
                 let changed = shared.news.of_paths();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                if shared.with(|state| state.engine.may_detach() || state.engine.is_closed()) {
+                if shared.with(|state| is_so(&state.engine) || state.engine.is_closed()) {
                     return;
                 }
-                changed.await;
+                // What is acknowledged tells nobody.
+                let _ = tokio::time::timeout(LOOK, changed).await;
             }
         };
-        let _ = tokio::time::timeout(limit, told).await;
-        self.write_down()
+        let _ = tokio::time::timeout(limit, so).await;
     }
 
-    fn write_down(&self) -> Result<Suspended, SuspendError> {
+    /// Puts the connection to sleep without a word to the peer.
+    pub(crate) fn sleep_unannounced(&self) -> Result<Suspended, SuspendError> {
+        Ok(Suspended(self.write_down(Engine::put_to_sleep)?.seal(&self.shared().key)))
+    }
+
+    /// Gives all paths up and writes the connection down by `write`.
+    fn write_down(
+        &self,
+        write: impl FnOnce(&mut Engine, Instant) -> Option<Vec<u8>>,
+    ) -> Result<Contents, SuspendError> {
         let shared = self.shared();
-        let places = shared.remote().iter().map(Locator::address).collect();
+        let places = shared.remote().into_iter().flat_map(Locator::pack).collect();
         let written = shared.with(|state| {
-            let snapshot = state.engine.put_to_sleep(Instant::now())?;
+            let snapshot = write(&mut state.engine, Instant::now())?;
             let (notice_targets, nearness) = (state.notice_addresses(), state.nearness.flags());
-            Some(Contents { name: self.name().cloned(), places, notice_targets, nearness, snapshot })
+            let (name, by_ticket) = (self.name().cloned(), self.is_by_ticket());
+            Some(Contents { name, places, notice_targets, nearness, by_ticket, snapshot })
         });
         match (written, shared.close_reason()) {
-            (Some(contents), _) => Ok(Suspended(contents.seal(&shared.key))),
+            (Some(contents), _) => Ok(contents),
             (None, Some(reason)) => Err(SuspendError::Closed(reason)),
             (None, None) => Err(SuspendError::NotEstablished),
         }
@@ -119,7 +185,8 @@ impl Connection {
 
 impl Endpoint {
     /// Wakes a connection that was put to sleep, which goes on at the exact byte; its streams are in
-    /// [`Connection::streams`]. Returns at once: a side that dialled dials again, one that listened calls its
+    /// [`Connection::streams`], its flows in [`Connection::flows`]. It may have been [handed
+    /// over](Connection::suspend_for) to this key by another one. Returns at once: a side that dialled dials again, one that listened calls its
     /// client and waits, both for as long as the connection may be without contact. If another copy was quicker
     /// the connection ends with [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
     ///
@@ -127,29 +194,73 @@ impl Endpoint {
     /// [`ResumeError`] if these are not the bytes of a connection of this identity, or there is no room.
     pub async fn resume(&self, suspended: &Suspended) -> Result<Connection, ResumeError> {
         let core = self.inner();
-        if core.is_closed() {
-            return Err(ResumeError::EndpointClosed);
-        }
-        let contents = Contents::open(&suspended.0, &core.key)?;
-        let config = core.engine_config(contents.name.as_ref());
-        let engine = Engine::restore(config, &contents.snapshot, random_bytes(), Instant::now())
-            .map_err(ResumeError::Snapshot)?;
-        match engine.side() {
-            Side::Client => Ok(dial_again(core, engine, contents)),
-            Side::Server => call_client(core, engine, contents).await,
-        }
+        let (contents, assignment) = Contents::open_any(&suspended.0, &core.key)?;
+        wake(core, contents, assignment).await
     }
 }
 
+/// A connection that this endpoint had, or that another one handed over to it.
+async fn wake(
+    core: &Arc<EndpointCore>,
+    contents: Contents,
+    assignment: Option<Assignment>,
+) -> Result<Connection, ResumeError> {
+    if core.is_closed() {
+        return Err(ResumeError::EndpointClosed);
+    }
+    let engine = restored(core, &contents, assignment)?;
+    match engine.side() {
+        Side::Client => Ok(dial_again(core, engine, contents)),
+        Side::Server => call_client(core, engine, contents).await,
+    }
+}
+
+/// The engine and the rest of what the bytes hold. Nothing happens yet.
+fn read(core: &EndpointCore, suspended: &Suspended) -> Result<(Engine, Contents), ResumeError> {
+    let (contents, assignment) = Contents::open_any(&suspended.0, &core.key)?;
+    Ok((restored(core, &contents, assignment)?, contents))
+}
+
+fn restored(
+    core: &EndpointCore,
+    contents: &Contents,
+    assignment: Option<Assignment>,
+) -> Result<Engine, ResumeError> {
+    let (config, now) = (core.engine_config(contents.name.as_ref()), Instant::now());
+    let engine = match assignment {
+        None => Engine::restore(config, &contents.snapshot, random_bytes(), now),
+        Some(assignment) => {
+            Engine::restore_assigned(config, &contents.snapshot, assignment, random_bytes(), now)
+        }
+    };
+    engine.map_err(ResumeError::Snapshot)
+}
+
 fn dial_again(core: &Arc<EndpointCore>, engine: Engine, contents: Contents) -> Connection {
-    let places = contents.places.into_iter().map(Locator::Direct).collect();
-    let shared = core.shared(engine, places);
-    let told = core.notice_addresses();
-    shared.with(|state| state.engine.set_notice_addresses(told));
+    let shared = dialling(core, engine, &contents.places);
     core.registry.add_dialled(&shared);
     // It goes on in tasks of its own.
     drop(Supply::new(core, &shared, contents.name.clone()));
     Connection::new(shared, contents.name)
+}
+
+/// A connection that this side had dialled.
+fn dialling(core: &EndpointCore, engine: Engine, places: &[SocketAddr]) -> Arc<Shared> {
+    let shared = core.shared(engine, Locator::list(places));
+    let told = core.notice_addresses();
+    shared.with(|state| state.engine.set_notice_addresses(told));
+    shared
+}
+
+/// A connection that this side had accepted.
+fn accepted(core: &EndpointCore, engine: Engine, contents: &Contents) -> Arc<Shared> {
+    let shared = core.shared(engine, Vec::new());
+    shared.with(|state| {
+        state.nearness = Nearness::from_flags(contents.nearness);
+        state.set_notice_addresses(contents.notice_targets.clone());
+    });
+    shared.accepted();
+    shared
 }
 
 async fn call_client(
@@ -158,15 +269,11 @@ async fn call_client(
     contents: Contents,
 ) -> Result<Connection, ResumeError> {
     start_listening(core)?;
-    let shared = core.shared(engine, Vec::new());
-    shared.with(|state| {
-        state.nearness = Nearness::from_flags(contents.nearness);
-        state.set_notice_addresses(contents.notice_targets);
-    });
+    let shared = accepted(core, engine, &contents);
     register(core, &shared).await?;
     spawn_driver(core, &shared);
     tokio::spawn(notices::tell(core.clone(), shared.clone()));
-    Ok(Connection::new(shared, contents.name))
+    Ok(Connection::accepted(shared, contents.name, contents.by_ticket))
 }
 
 /// The same connection may still be leaving.

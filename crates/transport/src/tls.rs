@@ -2,7 +2,9 @@
 
 mod channel;
 mod config;
+mod passed_on;
 mod records;
+mod relayed;
 mod sealed;
 mod sessions;
 mod tickets;
@@ -14,7 +16,9 @@ use aws_lc_rs::rand;
 
 pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
+pub use passed_on::TlsSessions;
 pub(crate) use records::Records;
+pub(crate) use relayed::RelayedClients;
 pub(crate) use sealed::{Opener, Sealer};
 pub(crate) use sessions::{ArrivingSessions, ServerTls};
 

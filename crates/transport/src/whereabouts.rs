@@ -54,6 +54,8 @@ pub(crate) struct Whereabouts {
     outside: Vec<Locator>,
     /// One of these worked last, or none of the others did.
     outside_first: bool,
+    /// A place behind a relay worked last.
+    relayed_first: bool,
     nearness: Nearness,
 }
 
@@ -67,7 +69,7 @@ impl Whereabouts {
         let on_link = !places.is_empty() && places.iter().all(|place| is_link_local(place.ip()));
         let nearness = Nearness { here, on_link };
         places.retain(|place| nearness.permits(place.address()));
-        Self { stated: Vec::new(), outside: places, outside_first: false, nearness }
+        Self { stated: Vec::new(), outside: places, nearness, ..Self::default() }
     }
 
     /// The server, or its record, says where it is. True if that is news.
@@ -87,7 +89,10 @@ impl Whereabouts {
 
     /// A path from `local` to there was answered.
     pub(crate) fn worked(&mut self, local: IpAddr, at: Locator) {
-        self.nearness.met(local, at.ip());
+        if let Some(address) = at.direct() {
+            self.nearness.met(local, address.ip());
+        }
+        self.relayed_first = at.relayed().is_some();
         self.outside_first = !self.stated.contains(&at);
         if self.outside_first {
             self.outside.retain(|place| *place != at);
@@ -99,18 +104,23 @@ impl Whereabouts {
     /// Nobody answered an attempt: the other places come first in the next one.
     pub(crate) fn failed(&mut self) {
         self.outside_first = !self.outside_first;
+        self.relayed_first = false;
     }
 
     /// Whether the server says that it has this address.
     pub(crate) fn states(&self, ip: IpAddr) -> bool {
-        self.stated.iter().any(|place| place.ip() == ip)
+        self.stated.iter().any(|place| place.direct().is_some_and(|address| address.ip() == ip))
     }
 
     /// All of them, the best guess first.
     pub(crate) fn list(&self) -> Vec<Locator> {
         let (first, last) =
             if self.outside_first { (&self.outside, &self.stated) } else { (&self.stated, &self.outside) };
-        first.iter().chain(last).copied().collect()
+        let mut all: Vec<Locator> = first.iter().chain(last).copied().collect();
+        if self.relayed_first {
+            all.sort_by_key(|place| place.relayed().is_none());
+        }
+        all
     }
 }
 
@@ -173,6 +183,23 @@ mod tests {
         assert_eq!(server.list(), [at("169.254.1.1:1")]);
         assert!(server.state(&[at("169.254.1.2:1"), at("127.0.0.1:1")]));
         assert_eq!(server.list(), [at("169.254.1.2:1"), at("169.254.1.1:1")]);
+    }
+
+    #[test]
+    fn a_server_elsewhere_cannot_have_us_dial_this_host_for_a_relay_either() {
+        let token = whimbrel_base::RelayToken::from_bytes([7; 10]);
+        let behind = |relay: &str| {
+            Locator::Relayed(whimbrel_base::RelayedAddr { relay: relay.parse().unwrap(), token })
+        };
+        let places = vec![at("192.0.2.1:1"), behind("127.0.0.1:22"), behind("203.0.113.5:443")];
+        let mut server = Whereabouts::given(places.clone());
+        assert_eq!(server.list(), [places[0], places[2]]);
+        server.worked(US, places[2]);
+        assert_eq!(server.list(), [places[2], places[0]], "what worked comes first");
+        assert!(!server.state(&[behind("[::1]:22"), behind("169.254.169.254:80")]));
+        server.failed();
+        assert!(server.state(&[at("192.0.2.2:1"), places[2]]));
+        assert_eq!(server.list()[..2], [at("192.0.2.2:1"), places[2]]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use whimbrel_base::SecretKey;
 use whimbrel_transport::{
-    Allow, CloseCode, Connection, ConnectionEvent, Endpoint, Events, ListenOptions, Listener, ManualMonitor,
-    ResumeError, Stream, Suspended,
+    Allow, Class, CloseCode, Connection, ConnectionEvent, Endpoint, Events, Flow, FlowOptions, ListenOptions,
+    Listener, ManualMonitor, ResumeError, SendOptions, Stream, Suspended,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -133,6 +133,35 @@ async fn a_server_hops_and_its_client_follows() {
         told(&mut events, &ConnectionEvent::PeerResumed).await;
     }
     assert_eq!(within(its_stream.read_u64()).await.unwrap(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flows_are_there_after_waking_and_close_with_their_last_handle() {
+    let server = endpoint(&SecretKey::generate(), 81).await;
+    let mut listener = listen(&server).await;
+    let key = SecretKey::generate();
+    let client = endpoint(&key, 82).await;
+    let connection = client.connect(server.addr()).await.unwrap();
+    let accepted = within(listener.accept()).await.unwrap();
+    let [kept, closed] = [Class::RELIABLE_SEQUENCED, Class::RELIABLE].map(FlowOptions::new);
+    let kept = connection.open_flow(kept).await.unwrap();
+    drop(connection.open_flow(closed).await.unwrap());
+    kept.send("before", SendOptions::default()).await.unwrap();
+    let asleep = connection.suspend(Duration::from_secs(5)).await.unwrap();
+    client.close(Duration::from_secs(5)).await;
+
+    let client = endpoint(&key, 83).await;
+    let connection = client.resume(&asleep).await.unwrap();
+    let flows = connection.flows();
+    assert_eq!(flows.iter().map(Flow::id).collect::<Vec<_>>(), [kept.id()]);
+    // Another handle of the same flow does not close it.
+    drop(connection.flows());
+    flows[0].send("after", SendOptions::default()).await.unwrap();
+    for expected in ["before", "after"] {
+        assert_eq!(within(accepted.recv_message()).await.unwrap().data, expected.as_bytes());
+    }
+    drop(flows);
+    assert!(connection.flows().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,6 @@
-//! A counter that hops: one stream, one peer that counts on, and a client that is put to sleep and woken in three
-//! endpoints, which could as well be three processes on three hosts.
+//! A counter that hops: one peer that counts on, and a client that is put to sleep and woken in other endpoints,
+//! which could be other processes on other hosts: under its own key and, by its signed word, under another one. At
+//! last it is handed over while it is used.
 //!
 //! ```sh
 //! cargo run --example hop
@@ -9,7 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use whimbrel::{Allow, Endpoint, ListenOptions, SecretKey, Suspended};
+use whimbrel::{Allow, Endpoint, ListenOptions, SecretKey, Stream, Suspended};
+
+const LIMIT: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -26,28 +29,51 @@ async fn main() -> Result<()> {
         anyhow::Ok(())
     });
 
-    let key = SecretKey::generate();
-    let mut here = Endpoint::builder().identity(key.clone()).bind().await?;
+    let (first, second) = (SecretKey::generate(), SecretKey::generate());
+    let mut here = Endpoint::builder().identity(first.clone()).bind().await?;
     let mut connection = here.connect(server.addr()).await?;
-    let mut stream = connection.open_stream().await?;
-    let mut number = 0;
-    for hop in 1..=3 {
-        for _ in 0..3 {
-            stream.write_u64(number).await?;
-            number = stream.read_u64().await?;
-        }
-        println!("hop {hop}: {number}");
+    let (mut stream, mut number) = (connection.open_stream().await?, 0);
+    for next in [&first, &second, &second] {
+        number = count(&mut stream, number).await?;
+        println!("{number} as {}", here.id().short());
         // One number is under way while the connection sleeps.
         stream.write_u64(number).await?;
-        let asleep: Vec<u8> = connection.suspend(Duration::from_secs(5)).await?.into_bytes();
-        here.close(Duration::from_secs(5)).await;
-        println!("asleep in {} bytes", asleep.len());
-
-        here = Endpoint::builder().identity(key.clone()).bind().await?;
-        connection = here.resume(&Suspended::from_bytes(asleep)).await?;
+        let asleep = if next.id() == here.id() {
+            connection.suspend(LIMIT).await?
+        } else {
+            connection.suspend_for(next.id(), LIMIT).await?
+        };
+        here.close(LIMIT).await;
+        let bytes: Vec<u8> = asleep.into_bytes();
+        println!("asleep in {} bytes", bytes.len());
+        here = Endpoint::builder().identity(next.clone()).bind().await?;
+        connection = here.resume(&Suspended::from_bytes(bytes)).await?;
         stream = connection.streams().pop().context("its stream")?;
         number = stream.read_u64().await?;
     }
-    println!("{number} at the end");
+
+    // Live, over a connection between the two owners.
+    let there = Endpoint::builder().bind().await?;
+    let mut listener = there.listen(ListenOptions::unnamed().allow(Allow::only([here.id()]))).await?;
+    let over = here.connect(there.addr()).await?;
+    let arriving = listener.accept().await.context("a connection")?;
+    stream.write_u64(number).await?;
+    let (gone, come) =
+        tokio::join!(connection.hand_over(&over, LIMIT), there.accept_hand_over(&arriving, LIMIT));
+    gone?;
+    let connection = come?;
+    let mut stream = connection.streams().pop().context("its stream")?;
+    number = stream.read_u64().await?;
+    let number = count(&mut stream, number).await?;
+    println!("{number} at the end, as {}", there.id().short());
     Ok(())
+}
+
+/// Has the peer count on three times.
+async fn count(stream: &mut Stream, mut number: u64) -> Result<u64> {
+    for _ in 0..3 {
+        stream.write_u64(number).await?;
+        number = stream.read_u64().await?;
+    }
+    Ok(number)
 }

@@ -1,7 +1,7 @@
 //! An endpoint with its name service.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, Name, SecretKey, Tic
 use whimbrel_names::{KnownPeers, NameResolver, ServiceAddress, ServiceAddressError};
 use whimbrel_transport::{
     self as transport, AddressMonitor, AddressSet, Carriers, Config, ConnectError, Connection,
-    ConnectionInfo, EndpointEvents, HandoverMode, IntoTarget, ListenError, ListenOptions, Listener,
-    OpenSockets, PathControl, PathPolicy, RateControl, Resolver, ResumeError, SchedulerKind, Suspended,
-    Watch,
+    ConnectionInfo, EndpointEvents, HandOverError, HandoverMode, IntoTarget, ListenError, ListenOptions,
+    Listener, OpenSockets, PathControl, PathPolicy, RateControl, Resolver, ResumeError, SchedulerKind,
+    Suspended, TlsSessions, Watch,
 };
 
 use crate::error::BindError;
@@ -81,6 +81,13 @@ impl Builder {
         self
     }
 
+    /// Remembers the TLS sessions of an endpoint that [passed them on](transport::Leaving::pass_on): its clients
+    /// come back with their tickets.
+    pub fn sessions(mut self, sessions: TlsSessions) -> Self {
+        self.transport = self.transport.sessions(sessions);
+        self
+    }
+
     /// Uses one address only. By default all of the host's, so that the endpoint can move.
     pub fn ip(mut self, ip: IpAddr) -> Self {
         self.transport = self.transport.ip(ip);
@@ -90,6 +97,13 @@ impl Builder {
     /// Where the host's addresses come from. By default the kernel.
     pub fn monitor(mut self, monitor: impl AddressMonitor) -> Self {
         self.transport = self.transport.monitor(monitor);
+        self
+    }
+
+    /// Where else the endpoint is reached, such as the outside of a gateway that passes its port on. It is told to
+    /// others before this host's own addresses; port 0 stands for the endpoint's own.
+    pub fn advertise(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.transport = self.transport.advertise(addresses);
         self
     }
 
@@ -221,7 +235,7 @@ impl Endpoint {
     }
 
     /// Wakes a connection that [`Connection::suspend`] put to sleep, in this process or another one, here or on
-    /// another host, under the same key. It goes on at the exact byte; [`Connection::streams`] has its streams.
+    /// another host, under the same key; or that was [handed over](Connection::suspend_for) to this key. It goes on at the exact byte; [`Connection::streams`] has its streams.
     /// Returns at once, and looks for the peer from then on. If another copy was quicker, the connection ends
     /// with [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
     ///
@@ -229,6 +243,21 @@ impl Endpoint {
     /// [`ResumeError`] if these are not the bytes of a connection of this identity, or there is no room.
     pub async fn resume(&self, suspended: &Suspended) -> Result<Connection, ResumeError> {
         self.transport.resume(suspended).await
+    }
+
+    /// Takes the next connection that the endpoint at the other end of `over` [hands
+    /// over](Connection::hand_over), while it is used. Returns once its peer has taken this endpoint for its owner;
+    /// [`Connection::streams`] has its streams.
+    ///
+    /// # Errors
+    /// [`HandOverError`]; the connection goes on at the other endpoint then. [`HandOverError::TimedOut`] after
+    /// `limit`.
+    pub async fn accept_hand_over(
+        &self,
+        over: &Connection,
+        limit: Duration,
+    ) -> Result<Connection, HandOverError> {
+        self.transport.accept_hand_over(over, limit).await
     }
 
     /// Who this is.

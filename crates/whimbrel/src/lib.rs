@@ -55,6 +55,7 @@
 //! | [`Stream`] | an ordered, reliable stream of bytes in a connection |
 //! | [`Flow`] | messages of one [`Class`] in a connection, with tags, lifetimes and replacement |
 //! | [`Group`] | peers that get the same messages, each over its own connection |
+//! | [`State`] | durable messages: on the disk when they are sent, delivered once although either side is killed |
 //! | [`Listener`] | takes the connections that others make; [`Allow`] and [`Incoming`] say who may |
 //! | [`Name`], [`Ticket`], [`EndpointId`], [`EndpointAddr`] | whom to [connect](Endpoint::connect) to |
 //! | [`SecretKey`], [`Identity`] | who somebody is: an Ed25519 key pair, which can live in a file |
@@ -64,12 +65,14 @@
 //! `..Config::default()`.
 
 pub mod blocking;
+mod durable;
 mod endpoint;
 mod error;
 mod group;
 mod identity;
 mod users;
 
+pub use durable::{DurableFlow, DurableMessage, DurablePeer, Owed, Receipt, State, StateError, StateLimits};
 pub use endpoint::{Builder, Endpoint};
 pub use error::BindError;
 pub use group::{Delivery, Group, GroupError, MAX_MEMBERS};
@@ -86,13 +89,13 @@ pub use whimbrel_transport::NetlinkMonitor;
 pub use whimbrel_transport::{
     AddressMonitor, Allow, BadTimeout, CarrierKind, Carriers, Class, CloseCode, CloseReason, Config,
     ConnectError, Connection, ConnectionError, ConnectionEvent, ConnectionInfo, ConnectionStats, Delays,
-    EndpointEvent, EndpointEvents, Events, Flow, FlowError, FlowId, FlowOptions, FlowStats, HandoverMode,
-    Incoming, InterfaceKind, InterfaceRule, IntoTarget, ListenError, ListenOptions, Listener, Locator,
-    ManualMonitor, Message, MessageId, MessageStats, OpenSockets, OpenSocketsError, Outcome, PathControl,
-    PathInfo, PathPolicy, PathState, Policy, Priority, RateControl, RateLimit, RecvHalf, Refused,
-    ResolveError, Resolver, ResumeError, SchedulerKind, SendError, SendHalf, SendOptions, Sent, Side, Stream,
-    StreamError, StreamId, SuspendError, Suspended, Tag, Target, TargetError, Timeouts, Urgency, Watch,
-    Watched,
+    EndpointEvent, EndpointEvents, Events, Flow, FlowError, FlowId, FlowOptions, FlowStats, HandOverError,
+    HandoverMode, Incoming, InterfaceKind, InterfaceRule, IntoTarget, ListenError, ListenOptions, Listener,
+    Locator, ManualMonitor, Message, MessageId, MessageStats, OpenSockets, OpenSocketsError, Outcome,
+    PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RateControl, RateLimit, RecvHalf,
+    Refused, ResolveError, Resolver, ResumeError, SchedulerKind, SendError, SendHalf, SendOptions, Sent,
+    Side, Stream, StreamError, StreamId, SuspendError, Suspended, Tag, Target, TargetError, Timeouts,
+    TlsSessions, Urgency, Watch, Watched,
 };
 
 pub use whimbrel_base as base;

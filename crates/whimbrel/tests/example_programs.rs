@@ -1,4 +1,4 @@
-//! The examples about messages run as they are, one program on each side.
+//! Examples run as they are.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead as _, BufReader};
@@ -77,6 +77,41 @@ fn telemetry_shows_readings_that_change_and_after_a_pause_the_newest() {
     assert!(first.iter().zip(&second).all(|(first, second)| first != second), "{first:?} {second:?}");
     let delivered = measuring.until(|counts| counts[0] > 50.0)[0];
     measuring.until(|counts| counts[0] > delivered + 100.0);
+}
+
+#[test]
+fn the_counter_that_hops_misses_no_number() {
+    let hopping = Running::start(&example("hop"), &[]);
+    hopping.until(|numbers| numbers.first() == Some(&16.0));
+}
+
+#[test]
+fn a_meter_and_its_collector_are_killed_and_the_readings_go_on_in_order() {
+    let program = example("meter");
+    let folder = tempfile::tempdir().unwrap();
+    let [meter, collector] = ["meter", "collector"].map(|name| folder.path().join(name));
+    let free = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = free.local_addr().unwrap().port().to_string();
+    drop(free);
+    let collect = || Running::start(&program, &["collect", collector.to_str().unwrap(), &port]);
+    let collecting = collect();
+    let ticket = collecting.line();
+    let measure = || Running::start(&program, &["measure", meter.to_str().unwrap(), &ticket]);
+    let measuring = measure();
+    let next = |collecting: &Running| collecting.until(|numbers| numbers.len() == 2)[0];
+    assert_eq!([next(&collecting), next(&collecting)], [1.0, 2.0]);
+    drop(measuring);
+    let measuring = measure();
+    assert_eq!([3, 4, 5].map(|_| next(&collecting)), [3.0, 4.0, 5.0]);
+    drop(collecting);
+    // Some are on its disk meanwhile.
+    measuring.until(|numbers| numbers.last().is_some_and(|waiting| *waiting >= 2.0));
+    let collecting = collect();
+    collecting.line();
+    // What it had printed last it may not have acknowledged.
+    let first = next(&collecting);
+    assert!(first >= 5.0);
+    assert_eq!([1, 2, 3].map(|_| next(&collecting)), [first + 1.0, first + 2.0, first + 3.0]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Connections of those who were let in, for as long as they are.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use tokio::task::AbortHandle;
 use whimbrel_transport::{CloseCode, Connection, Listener};
@@ -40,6 +42,18 @@ impl Guests {
             }
             connection.abort(CloseCode::NOT_ALLOWED, NO_LONGER);
         }
+    }
+
+    /// Lets somebody be here who was let in before.
+    pub(crate) fn welcome(&self, connection: Connection) {
+        self.note(connection);
+    }
+
+    /// All that are here, those included that wait to be accepted; nobody ends them any more.
+    pub(crate) fn leave(mut self) -> Vec<Connection> {
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(_)) = pin!(self.accept()).poll(&mut context) {}
+        std::mem::take(&mut *self.present.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn note(&self, connection: Connection) {

@@ -9,7 +9,7 @@ use serde_json::json;
 use whimbrel_base::{Name, Ticket};
 use whimbrel_transport::{CloseCode, Config, Connection, Timeouts};
 
-use crate::access::{Access, AllowFlags, Guests};
+use crate::access::{Access, AllowFlags, Before, Guests};
 use crate::chat::{Conversation, End, Lines, News, Page, Show, Typed};
 use crate::commands::invite;
 use crate::failure::Failure;
@@ -17,6 +17,7 @@ use crate::meeting::{self, Acquaintance, Message, Purpose};
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish, connect};
 use crate::options::{Globals, after};
+use crate::serving::Start;
 use crate::status::{About, Reporter};
 use crate::{output, serving};
 
@@ -183,7 +184,7 @@ async fn join_by_code(
 ) -> Result<()> {
     let mut other = Acquaintance::join(network, code).await?;
     let access = Access::only(other.id(), network, globals.quiet);
-    let mut guests = serving::listen(globals, network, None, true, access).await?;
+    let mut guests = serving::listen(globals, network, None, true, access, Start::Anew).await?;
     other.greeting(&[Purpose::Chat]).await?;
     let ticket = network.ticket(None, None);
     let ticket = Ticket::new(ticket.id(), ticket.addrs().iter().copied().take(TICKET_ADDRESSES), None);
@@ -198,9 +199,11 @@ async fn join_by_code(
 
 /// Waits for those who are let in, and talks with one at a time.
 async fn wait(globals: &Globals, args: &Chat, network: &Network) -> Result<()> {
-    let access = Access::open(&args.allow, args.name.as_ref(), network, globals.quiet).await?;
+    let access =
+        Access::open(&args.allow, args.name.as_ref(), network, globals.quiet, Before::default()).await?;
     let by_ticket = args.name.is_none();
-    let mut guests = serving::listen(globals, network, args.name.as_ref(), by_ticket, access.clone()).await?;
+    let mut guests =
+        serving::listen(globals, network, args.name.as_ref(), by_ticket, access.clone(), Start::Anew).await?;
     let about = About::new("chat", args.name.as_ref().map(ToString::to_string));
     let _reporter = Reporter::start(network, about, globals.quiet)?;
     let ticket = by_ticket.then(|| network.ticket(None, access.secret()).to_string());

@@ -10,16 +10,23 @@ use tokio::sync::Mutex;
 use whimbrel_base::Name;
 use whimbrel_transport::{Config, Connection, Stream};
 
-use crate::access::{Access, AllowFlags};
+use crate::access::{Access, AllowFlags, Guests};
 use crate::failure::Failure;
+use crate::halt::{Halter, Tie};
+use crate::local::LocalSocket;
 use crate::manager::Ready;
 use crate::multipath::PathFlags;
-use crate::network::{Network, Wish, log_events};
+use crate::network::{Network, log_events};
 use crate::options::{Globals, after, duration, host_and_port};
+use crate::relaying::ReachFlags;
+use crate::serving::Start;
 use crate::sockets::Trouble;
 use crate::status::{About, Reporter};
+use crate::takeover::{Estate, Inherited, Served, TakeOver, Woken};
+use crate::tunnel::{HALT_LIMIT, Halted, Tunnel};
 use crate::{files, output, reload, serving, tunnel};
 
+const COMMAND: &str = "expose";
 /// How long the local service may take to accept.
 const TARGET_LIMIT: Duration = Duration::from_secs(10);
 /// Between two looks whether a socket can be opened again.
@@ -35,7 +42,8 @@ static OUT_OF_FILES: Mutex<Trouble> = Mutex::const_new(Trouble::new());
 #[command(after_help = after("\
 Examples:
   whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID
-  whimbrel expose --ticket --to 127.0.0.1:8080 --secret --port 4433"))]
+  whimbrel expose --ticket --to 127.0.0.1:8080 --secret --port 4433
+  whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID --take-over"))]
 pub(crate) struct Expose {
     /// The name to be reached under; not needed with --ticket
     name: Option<Name>,
@@ -47,9 +55,13 @@ pub(crate) struct Expose {
     /// Print a ticket, with which peers connect without a name service; it lets nobody in by itself
     #[arg(long)]
     ticket: bool,
-    /// How long connections of peers that are out of reach are kept: a number and s, m, h or d
+    /// How long to wait for absent peers: s, m, h or d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
     linger: Duration,
+    #[command(flatten)]
+    reach: ReachFlags,
+    #[command(flatten)]
+    take_over: TakeOver,
     #[command(flatten)]
     paths: PathFlags,
     /// Print a JSON object once it can be reached
@@ -73,61 +85,151 @@ pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
     }
     files::raise_limit();
     let config = args.paths.apply(Config { linger: args.linger, ..Config::default() });
-    let wish = Wish { config, ..Wish::default() };
-    let serve = async |network: &Network| serve(globals, &args, network).await;
-    serving::until_stopped(globals, wish, args.name.as_ref(), serve).await
+    let serve = async |network: &Network, inherited| serve(globals, &args, network, inherited).await;
+    let advertise = args.reach.advertised();
+    serving::until_taken_over(
+        globals,
+        &args.take_over,
+        COMMAND,
+        args.name.as_ref(),
+        (config, advertise),
+        serve,
+    )
+    .await
 }
 
-async fn serve(globals: &Globals, args: &Expose, network: &Network) -> Result<()> {
-    let access = Access::open(&args.allow, args.name.as_ref(), network, globals.quiet).await?;
+async fn serve(
+    globals: &Globals,
+    args: &Expose,
+    network: &Network,
+    inherited: Option<Inherited>,
+) -> Result<Served> {
+    let name = args.name.as_ref();
+    let before = inherited.as_ref().map(|inherited| inherited.estate.before.clone()).unwrap_or_default();
+    let is_told = inherited.as_ref().is_some_and(Inherited::is_own);
+    let access = Access::open(&args.allow, name, network, globals.quiet, before).await?;
     let secret = access.secret();
-    let mut guests =
-        serving::listen(globals, network, args.name.as_ref(), args.ticket, access.clone()).await?;
+    let waking = match inherited {
+        Some(inherited) => Some(inherited.ready(network).await?),
+        None => None,
+    };
+    let start = if waking.is_some() { Start::GoingOn } else { Start::Anew };
+    let mut guests = serving::listen(globals, network, name, args.ticket, access.clone(), start).await?;
+    let halter = Halter::new();
+    let service = Service { to: args.to.clone(), quiet: globals.quiet, tie: halter.tie() };
+    if let Some(waking) = waking {
+        let (connections, woken) = waking.begin()?;
+        service.go_on(connections, woken, &guests);
+    }
+    let _keeper = args.reach.start(network, globals.quiet).await;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
-    let about = About::new("expose", args.name.as_ref().map(ToString::to_string));
-    let _reporter = Reporter::start(network, about, globals.quiet)?;
-    let name = args.name.as_ref().map_or("this ticket".to_owned(), ToString::to_string);
+    let shown = name.map(ToString::to_string);
+    let mut reporter = Reporter::start(network, About::new(COMMAND, shown).handing_over(), globals.quiet)?;
+    let name = name.map_or("this ticket".to_owned(), ToString::to_string);
     let reachable = format!("{} can be reached as {name}", args.to);
     let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;
-    let _ready = Ready::tell(&reachable);
+    let ready = Ready::tell(&reachable);
+    if !is_told {
+        let told = tell(globals, args, network, reachable, ticket);
+        start.needs(told)?;
+    }
+    let (asker, leaving) = loop {
+        tokio::select! {
+            connection = guests.accept() => match connection {
+                Some(connection) => service.serve(connection),
+                None => return Ok(Served::Ended),
+            },
+            asker = reporter.asked() => match network.endpoint.transport().stop_listening() {
+                Ok(leaving) => break (asker, leaving),
+                Err(error) => asker.refuse(error.to_string()).await,
+            },
+        }
+    };
+    ready.leave();
+    drop(service);
+    let halted = halter.halt(HALT_LIMIT).await;
+    let estate = Estate::of(leaving, &guests.leave(), halted).await;
+    Ok(Served::Left(asker, Box::new(estate.with_access(access.known()))))
+}
+
+fn tell(
+    globals: &Globals,
+    args: &Expose,
+    network: &Network,
+    reachable: String,
+    ticket: Option<String>,
+) -> Result<()> {
     if args.json {
-        output::json(&json!({
+        return output::json(&json!({
             "id": network.id().to_string(), "name": args.name.as_ref().map(ToString::to_string),
             "ticket": ticket, "to": args.to, "port": network.endpoint.port(),
-        }))?;
-    } else {
-        output::note(globals.quiet, reachable);
-        if let Some(ticket) = ticket {
-            output::line(ticket)?;
+        }));
+    }
+    output::note(globals.quiet, reachable);
+    ticket.map_or(Ok(()), output::line)
+}
+
+/// What serves each connection.
+#[derive(Clone)]
+struct Service {
+    to: String,
+    quiet: bool,
+    tie: Tie<Halted>,
+}
+
+impl Service {
+    /// Serves connections and streams that were served before.
+    fn go_on(&self, connections: Vec<Connection>, woken: Woken, guests: &Guests) {
+        for tunnel in woken.tunnels {
+            tokio::spawn(self.clone().carry(tunnel));
+        }
+        for stream in woken.streams {
+            tokio::spawn(self.clone().serve_stream(stream));
+        }
+        for connection in connections {
+            guests.welcome(connection.clone());
+            self.serve(connection);
         }
     }
-    while let Some(connection) = guests.accept().await {
+
+    fn serve(&self, connection: Connection) {
         tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
-        tokio::spawn(serve_connection(connection, args.to.clone(), globals.quiet));
+        tokio::spawn(self.clone().serve_connection(connection));
     }
-    Ok(())
-}
 
-async fn serve_connection(connection: Connection, to: String, quiet: bool) {
-    while let Ok(stream) = connection.accept_stream().await {
-        tokio::spawn(serve_stream(stream, to.clone(), quiet));
-    }
-}
-
-async fn serve_stream(stream: Stream, to: String, quiet: bool) {
-    let problem = match tokio::time::timeout(TARGET_LIMIT, connect(&to, quiet)).await {
-        Ok(Ok(socket)) => {
-            if let Err(error) = tunnel::join_tcp(socket, stream).await {
-                tracing::info!(%error, "a stream broke");
+    async fn serve_connection(self, connection: Connection) {
+        loop {
+            tokio::select! {
+                stream = connection.accept_stream() => match stream {
+                    Ok(stream) => drop(tokio::spawn(self.clone().serve_stream(stream))),
+                    Err(_) => return,
+                },
+                () = self.tie.is_to_halt() => return,
             }
-            return;
         }
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "no answer".to_owned(),
-    };
-    output::note(quiet, format!("{to} does not accept connections: {problem}"));
-    stream.reset(tunnel::TARGET_REFUSED);
-    stream.stop(tunnel::TARGET_REFUSED);
+    }
+
+    async fn serve_stream(self, stream: Stream) {
+        let Self { to, quiet, tie } = &self;
+        let connected = tokio::select! {
+            connected = tokio::time::timeout(TARGET_LIMIT, connect(to, *quiet)) => connected,
+            () = tie.is_to_halt() => return tie.give(Halted::Stream(stream)).await,
+        };
+        let problem = match connected {
+            Ok(Ok(socket)) => return self.carry(Tunnel::new(LocalSocket::Tcp(socket), stream)).await,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        };
+        output::note(*quiet, format!("{to} does not accept connections: {problem}"));
+        stream.reset(tunnel::TARGET_REFUSED);
+        stream.stop(tunnel::TARGET_REFUSED);
+    }
+
+    async fn carry(self, tunnel: Tunnel) {
+        if let Err(error) = tunnel.run(&self.tie).await {
+            tracing::info!(%error, "a stream broke");
+        }
+    }
 }
 
 /// Connects to the local service, once there are files for it.

@@ -8,17 +8,22 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::halt::{Halter, Tie};
 use crate::lasting::Lasting;
 use crate::local::{LocalListener, LocalSocket, Place, mode};
 use crate::manager::{self, Ready};
 use crate::multipath::PathFlags;
-use crate::network::{Network, Peer, Wish};
+use crate::network::{Network, Peer, log_events};
 use crate::options::{Globals, after};
+use crate::serving::Start;
 use crate::shutdown::Shutdown;
 use crate::sockets::{Sockets, Trouble};
 use crate::status::{About, Reporter};
-use crate::{files, output, renewer, tunnel};
+use crate::takeover::{self, Estate, Inherited, Running, Served, TakeOver};
+use crate::tunnel::{HALT_LIMIT, Halted, Tunnel};
+use crate::{files, identity, output, renewer, tunnel};
 
+const COMMAND: &str = "forward";
 /// After an error of accept(2), such as too many open files; earlier if a socket ends.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -32,7 +37,8 @@ const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 Examples:
   whimbrel forward web.home.ada@example.org --listen 127.0.0.1:8080
   curl http://127.0.0.1:8080/
-  whimbrel forward db.home.ada@example.org --listen unix:/run/user/1000/db"))]
+  whimbrel forward db.home.ada@example.org --listen unix:/run/user/1000/db
+  whimbrel forward web.home.ada@example.org --take-over"))]
 pub(crate) struct Forward {
     /// The peer: a name, or a ticket
     #[arg(value_name = "NAME|TICKET")]
@@ -44,6 +50,8 @@ pub(crate) struct Forward {
     #[arg(long, value_name = "MODE", default_value = "0600", value_parser = mode)]
     socket_mode: u32,
     #[command(flatten)]
+    take_over: TakeOver,
+    #[command(flatten)]
     paths: PathFlags,
     /// Print a JSON object once it listens
     #[arg(long)]
@@ -53,16 +61,26 @@ pub(crate) struct Forward {
 pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
     files::raise_limit();
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let listener = listen(&args.listen, args.socket_mode).await?;
-    let wish = Wish { config: args.paths.config(), ..Wish::default() };
-    let network = Arc::new(Network::of_user(globals, wish).await?);
-    let result = tokio::select! {
-        result = serve(globals, args, &network, listener) => result,
-        never = renewer::run(&network) => match never {},
-        _ = shutdown.requested() => Ok(()),
-    };
-    network.close().await;
-    result
+    let (id, shown) = (identity::of_user(globals)?.key.id(), args.name.to_string());
+    let running = Running { command: COMMAND, id, name: Some(&shown) };
+    takeover::serve(globals, &args.take_over, running, &mut shutdown, async |mut inherited, shutdown| {
+        let listener = match inherited.as_mut().and_then(|inherited| inherited.estate.listener.take()) {
+            Some(listener) => listener,
+            None => listen(&args.listen, args.socket_mode).await?,
+        };
+        let wish = Inherited::wish(&mut inherited, args.paths.config());
+        let network = Arc::new(Network::of_user(globals, wish).await?);
+        let result = tokio::select! {
+            result = serve(globals, &args, &network, listener, inherited) => result,
+            never = renewer::run(&network) => match never {},
+            _ = shutdown.requested() => Ok(Served::Ended),
+        };
+        if !matches!(result, Ok(Served::Left(..))) {
+            network.close().await;
+        }
+        result
+    })
+    .await
 }
 
 /// Listens there, or on the socket that a service manager opened for us.
@@ -76,44 +94,49 @@ async fn listen(place: &Place, mode: u32) -> Result<LocalListener> {
 
 async fn serve(
     globals: &Globals,
-    args: Forward,
+    args: &Forward,
     network: &Arc<Network>,
-    listener: LocalListener,
-) -> Result<()> {
-    let lasting = Lasting::new(network.clone(), args.name.clone());
-    // A mistake in the name, or not being allowed, is told now rather than to the first client.
-    lasting.connection().await?;
-    let local_side = Arc::new(LocalSide::new(lasting, globals.quiet));
-    let about = About::new("forward", Some(args.name.to_string())).counting(local_side.sockets.clone());
-    let _reporter = Reporter::start(network, about, globals.quiet)?;
+    mut listener: LocalListener,
+    inherited: Option<Inherited>,
+) -> Result<Served> {
     let local = listener.place().context("cannot tell where it listens")?;
-    if let Place::Tcp(address) = &local
-        && !address.ip().is_loopback()
-    {
-        output::note(
-            globals.quiet,
-            format!(
-                "warning: whoever reaches {address} over the network uses {} as you; listen on 127.0.0.1 or a \
-                 Unix socket unless that is meant",
-                args.name
-            ),
-        );
-    }
-    let leads = format!("{local} leads to {}", args.name);
-    let _ready = Ready::tell(&leads);
-    if args.json {
-        output::json(
-            &json!({ "listening": local.to_string(), "name": args.name.to_string(), "id": network.id().to_string() }),
-        )?;
-    } else {
-        output::line(leads)?;
-    }
+    let is_told = inherited.as_ref().is_some_and(Inherited::is_own);
+    let start = if inherited.is_some() { Start::GoingOn } else { Start::Anew };
+    let halter = Halter::new();
+    let lasting = Lasting::new(network.clone(), args.name.clone());
+    let local_side = Arc::new(LocalSide::new(lasting, globals.quiet));
     let mut served = JoinSet::new();
-    loop {
+    match inherited {
+        Some(inherited) => {
+            let waking = inherited.ready(network).await?;
+            listener.own();
+            let (connections, woken) = waking.begin()?;
+            for connection in &connections {
+                tokio::spawn(log_events(connection.events(), args.name.to_string()));
+            }
+            local_side.lasting.go_on_with(connections).await;
+            for tunnel in woken.tunnels {
+                served.spawn(carry(tunnel, local_side.clone(), halter.tie()));
+            }
+            for socket in woken.sockets {
+                served.spawn(serve_socket(socket, local_side.clone(), halter.tie()));
+            }
+        }
+        // A mistake in the name, or not being allowed, is told now rather than to the first client.
+        None => drop(local_side.lasting.connection().await?),
+    }
+    let about = About::new(COMMAND, Some(args.name.to_string())).counting(local_side.sockets.clone());
+    let mut reporter = Reporter::start(network, about.handing_over(), globals.quiet)?;
+    let leads = format!("{local} leads to {}", args.name);
+    let ready = Ready::tell(&leads);
+    if !is_told {
+        start.needs(tell(globals, args, network, &local, leads))?;
+    }
+    let (asker, leaving) = loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(socket) => {
-                    served.spawn(serve_socket(socket, local_side.clone()));
+                    served.spawn(serve_socket(socket, local_side.clone(), halter.tie()));
                 }
                 Err(error) => {
                     local_side.tell(|| match files::are_used_up(&error) {
@@ -125,8 +148,37 @@ async fn serve(
                 }
             },
             Some(_) = served.join_next() => {}
+            asker = reporter.asked() => match network.endpoint.transport().stop_listening() {
+                Ok(leaving) => break (asker, leaving),
+                Err(error) => asker.refuse(error.to_string()).await,
+            },
         }
+    };
+    ready.leave();
+    let halted = halter.halt(HALT_LIMIT).await;
+    let estate = Estate::of(leaving, &local_side.lasting.leave().await, halted).await;
+    Ok(Served::Left(asker, Box::new(estate.with_listener(listener))))
+}
+
+fn tell(globals: &Globals, args: &Forward, network: &Network, local: &Place, leads: String) -> Result<()> {
+    if let Place::Tcp(address) = local
+        && !address.ip().is_loopback()
+    {
+        output::note(
+            globals.quiet,
+            format!(
+                "warning: whoever reaches {address} over the network uses {} as you; listen on 127.0.0.1 or a \
+                 Unix socket unless that is meant",
+                args.name
+            ),
+        );
     }
+    if args.json {
+        return output::json(
+            &json!({ "listening": local.to_string(), "name": args.name.to_string(), "id": network.id().to_string() }),
+        );
+    }
+    output::line(leads)
 }
 
 /// What all local sockets share.
@@ -151,18 +203,24 @@ impl LocalSide {
     }
 }
 
-async fn serve_socket(socket: LocalSocket, local_side: Arc<LocalSide>) {
-    match local_side.lasting.stream().await {
-        Ok(stream) => {
-            let _counted = local_side.sockets.open();
-            if let Err(error) = tunnel::join(socket, stream).await {
-                tracing::info!(%error, "a stream broke");
-            }
-        }
+async fn serve_socket(socket: LocalSocket, local_side: Arc<LocalSide>, tie: Tie<Halted>) {
+    let opened = tokio::select! {
+        opened = local_side.lasting.stream() => opened,
+        () = tie.is_to_halt() => return tie.give(Halted::Socket(socket)).await,
+    };
+    match opened {
+        Ok(stream) => carry(Tunnel::new(socket, stream), local_side, tie).await,
         Err(error) => {
             local_side.sockets.refuse();
             local_side.tell(|| crate::failure::line(&error));
-            tunnel::refuse(socket);
+            tunnel::refuse(&socket);
         }
+    }
+}
+
+async fn carry(tunnel: Tunnel, local_side: Arc<LocalSide>, tie: Tie<Halted>) {
+    let _counted = local_side.sockets.open();
+    if let Err(error) = tunnel.run(&tie).await {
+        tracing::info!(%error, "a stream broke");
     }
 }

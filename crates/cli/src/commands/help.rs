@@ -7,7 +7,7 @@ use crate::failure::{EXIT_CODES, Failure};
 use crate::options::after;
 use crate::{commandline, output, pages};
 
-/// Explain a command, options, exit codes or the configuration file; print completions and manual pages
+/// Explain commands, options and files; print completions and manual pages
 #[derive(Args)]
 #[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help config\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
 pub(crate) struct Help {

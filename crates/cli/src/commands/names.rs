@@ -3,7 +3,8 @@
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use whimbrel_base::{Name, SignedRecord};
+use whimbrel_base::relayed::places;
+use whimbrel_base::{Name, Record, SignedRecord};
 use whimbrel_transport::Resolver as _;
 
 use crate::failure::Failure;
@@ -14,7 +15,7 @@ use crate::status::{About, Reporter};
 use crate::{identity, output};
 
 mod invite;
-mod serve;
+pub(crate) mod serve;
 
 /// Run a name service, or ask one
 #[derive(Args)]
@@ -29,7 +30,7 @@ pub(crate) struct Names {
 
 impl Names {
     /// The flags of `names serve`, if that is the command.
-    fn serve(&self) -> Option<&serve::Serve> {
+    pub(crate) fn serve(&self) -> Option<&serve::Serve> {
         match &self.action {
             Action::Serve(args) => Some(args),
             _ => None,
@@ -69,7 +70,7 @@ struct Watch {
 
 pub(crate) async fn run(globals: &Globals, args: Names) -> Result<()> {
     match args.action {
-        Action::Serve(args) => serve::run(globals, args).await,
+        Action::Serve(args) => serve::run(globals, args, None).await,
         Action::Invite(args) => invite::run(globals, args).await,
         Action::Lookup(args) => lookup(globals, args).await,
         Action::Watch(args) => watch(globals, args).await,
@@ -83,6 +84,7 @@ fn describe(record: &SignedRecord) -> Value {
         "name": record.name.to_string(),
         "id": record.id.to_string(),
         "addresses": record.addrs,
+        "places": shown(record),
         "sequence": record.sequence,
         "lifetime_s": record.lifetime.as_secs(),
         "ends": record.expires.as_secs(),
@@ -91,16 +93,21 @@ fn describe(record: &SignedRecord) -> Value {
     })
 }
 
+/// Where it is, as people read it.
+fn shown(record: &Record) -> Vec<String> {
+    places(&record.addrs).iter().map(ToString::to_string).collect()
+}
+
 fn print(record: &SignedRecord, as_json: bool) -> Result<()> {
     if as_json {
         return output::json(&describe(record));
     }
     let record = record.record();
-    let addresses: Vec<String> = record.addrs.iter().map(ToString::to_string).collect();
-    let place = match (record.revoked, addresses.is_empty()) {
+    let places = shown(record);
+    let place = match (record.revoked, places.is_empty()) {
         (true, _) => "withdrawn".to_owned(),
         (false, true) => "no addresses".to_owned(),
-        (false, false) => addresses.join(" "),
+        (false, false) => places.join(" "),
     };
     output::line(format!("{} {} {place}", record.name, record.id))
 }

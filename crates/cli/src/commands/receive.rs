@@ -16,17 +16,23 @@ use whimbrel_transport::Connection;
 use crate::access::{Access, AllowFlags, Guests};
 use crate::commands::invite;
 use crate::failure;
+use crate::halt::{Halter, Tie};
 use crate::manager::Ready;
 use crate::meeting::{Acquaintance, Message, Purpose};
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
 use crate::options::{Globals, after, size};
 use crate::progress::Board;
+use crate::serving::Start;
 use crate::status::{About, Reporter};
-use crate::transfer::receiving::{Arrived, Outcome, Received, receive};
+use crate::takeover::{Estate, Inherited, Served, TakeOver, Woken};
+use crate::transfer::receiving::{Arrived, Outcome, Received, Underway, go_on, receive};
 use crate::transfer::{Asker, Consent, Inbox, Limits, Trouble};
-use crate::{output, reload, serving};
+use crate::{output, reload, serving, tunnel};
 
+const COMMAND: &str = "receive";
+/// How long a transfer that is just beginning or ending may take before it is begun again elsewhere.
+const HALT_LIMIT: Duration = Duration::from_secs(1);
 /// How long a sender whose code was used may take to come.
 const SENDER_LIMIT: Duration = Duration::from_secs(60);
 /// Addresses of a ticket that is told in a meeting.
@@ -38,17 +44,16 @@ const RESULTS: usize = 64;
 
 /// Take files that peers send with `whimbrel send`, until stopped
 ///
-/// Only those let in with --allow may send. On a terminal you are asked about each transfer, unless
-/// --yes; elsewhere, `--allow any` needs --yes. What has arrived goes on from `.NAME.whimbrel-part`.
+/// Only those let in with --allow may send. On a terminal you are asked; elsewhere `any` needs --yes.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel receive harvest-otter-violin
-  whimbrel receive --as inbox.laptop.bob@example.org --allow ada@example.org --dir ~/incoming
-  whimbrel receive --allow any --once --yes"))]
+  whimbrel receive --allow any --once --yes
+  whimbrel receive --as inbox.laptop.bob@example.org --allow ada@example.org --dir ~/incoming"))]
 pub(crate) struct Receive {
     /// The code that `whimbrel send` printed: takes what is sent with it, and ends
-    #[arg(num_args = 0..=3, value_name = "CODE", conflicts_with_all = ["as", "allow", "allow_from", "readers"])]
+    #[arg(num_args = 0..=3, value_name = "CODE", conflicts_with_all = ["as", "allow", "allow_from", "readers", "take_over"])]
     code: Vec<String>,
     /// The name to be reached under; without it, a ticket is printed
     #[arg(long = "as", id = "as", value_name = "NAME")]
@@ -73,6 +78,8 @@ pub(crate) struct Receive {
     /// End after the first transfer
     #[arg(long)]
     once: bool,
+    #[command(flatten)]
+    take_over: TakeOver,
     #[command(flatten)]
     paths: PathFlags,
     /// Print JSON once files can come, and for each that has arrived
@@ -100,46 +107,116 @@ pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
     if !directory.is_dir() {
         bail!("cannot receive into {}: it is no directory", args.dir.display());
     }
-    let serve = async |network: &Network| match &code {
-        Some(code) => take_by_code(globals, &args, code, network).await,
-        None => serve(globals, &args, network).await,
+    let Some(code) = code else {
+        let serve = async |network: &Network, inherited| serve(globals, &args, network, inherited).await;
+        let (name, config) = (args.name.as_ref(), args.paths.config());
+        return serving::until_taken_over(
+            globals,
+            &args.take_over,
+            COMMAND,
+            name,
+            (config, Vec::new()),
+            serve,
+        )
+        .await;
     };
+    let serve = async |network: &Network| take_by_code(globals, &args, &code, network).await;
     let wish = Wish { config: args.paths.config(), ..Wish::default() };
-    serving::until_stopped(globals, wish, args.name.as_ref(), serve).await
+    serving::until_stopped(globals, wish, None, serve).await
 }
 
-async fn serve(globals: &Globals, args: &Receive, network: &Network) -> Result<()> {
-    let access = Access::open(&args.allow, args.name.as_ref(), network, globals.quiet).await?;
+async fn serve(
+    globals: &Globals,
+    args: &Receive,
+    network: &Network,
+    inherited: Option<Inherited>,
+) -> Result<Served> {
+    let before = inherited.as_ref().map(|inherited| inherited.estate.before.clone()).unwrap_or_default();
+    let is_told = inherited.as_ref().is_some_and(Inherited::is_own);
+    let access = Access::open(&args.allow, args.name.as_ref(), network, globals.quiet, before).await?;
+    let board = Board::new(globals.quiet);
+    let inbox = Arc::new(inbox(globals, args, network, access.clone(), &board)?);
+    let waking = match inherited {
+        Some(inherited) => Some(inherited.ready(network).await?),
+        None => None,
+    };
     let by_ticket = args.name.is_none();
-    let guests = serving::listen(globals, network, args.name.as_ref(), by_ticket, access.clone()).await?;
-    let about = About::new("receive", args.name.as_ref().map(ToString::to_string));
-    let _reporter = Reporter::start(network, about, globals.quiet)?;
+    let start = if waking.is_some() { Start::GoingOn } else { Start::Anew };
+    let guests =
+        serving::listen(globals, network, args.name.as_ref(), by_ticket, access.clone(), start).await?;
+    let halter = Halter::new();
+    let (results, mut done) = mpsc::channel(RESULTS);
+    let taker = Taker { inbox, results, tie: halter.tie() };
+    if let Some(waking) = waking {
+        let (connections, woken) = waking.begin()?;
+        taker.go_on(connections, woken, &guests);
+    }
+    let about = About::new(COMMAND, args.name.as_ref().map(ToString::to_string));
+    let mut reporter = Reporter::start(network, about.handing_over(), globals.quiet)?;
     let _reloading = reload::follow_access("waiting for files", &args.allow, &access, network)?;
-    let _ready = Ready::tell("waiting for files");
-    let ticket = by_ticket.then(|| network.ticket(None, access.secret()).to_string());
+    let ready = Ready::tell("waiting for files");
+    if !is_told {
+        let ticket = by_ticket.then(|| network.ticket(None, access.secret()).to_string());
+        start.needs(tell(globals, args, network, ticket))?;
+    }
+    let mut guests = guests;
+    let (asker, leaving) = loop {
+        tokio::select! {
+            connection = guests.accept() => match connection {
+                Some(connection) => taker.serve(connection),
+                None => return Ok(Served::Ended),
+            },
+            // The taker has the other end.
+            Some((peer, outcome)) = done.recv() => {
+                if told(args, &peer, outcome, args.once, &board)? {
+                    return Ok(Served::Ended);
+                }
+            }
+            asker = reporter.asked() => match network.endpoint.transport().stop_listening() {
+                Ok(leaving) => break (asker, leaving),
+                Err(error) => asker.refuse(error.to_string()).await,
+            },
+        }
+    };
+    ready.leave();
+    drop(taker);
+    let halting = halter.halt(HALT_LIMIT);
+    tokio::pin!(halting);
+    let files = loop {
+        tokio::select! {
+            files = &mut halting => break files,
+            Some((peer, outcome)) = done.recv() => {
+                told(args, &peer, outcome, false, &board)?;
+            }
+        }
+    };
+    let estate = Estate::of(leaving, &guests.leave(), Vec::new()).await;
+    let estate = estate.with_access(access.known()).with_files(files);
+    Ok(Served::Left(asker, Box::new(estate)))
+}
+
+fn tell(globals: &Globals, args: &Receive, network: &Network, ticket: Option<String>) -> Result<()> {
     if args.json {
-        output::json(&json!({
+        return output::json(&json!({
             "id": network.id().to_string(), "name": args.name.as_ref().map(ToString::to_string), "ticket": ticket,
-        }))?;
-    } else if let Some(ticket) = &ticket {
+        }));
+    }
+    if let Some(ticket) = ticket {
         output::note(
             globals.quiet,
             "waiting for files; send them with `whimbrel send FILE --to` and this ticket:",
         );
-        output::line(ticket)?;
-    } else {
-        output::note(globals.quiet, "waiting for files");
+        return output::line(ticket);
     }
-    let board = Board::new(globals.quiet);
-    let inbox = inbox(globals, args, network, access, &board)?;
-    take(args, None, guests, inbox, board).await
+    output::note(globals.quiet, "waiting for files");
+    Ok(())
 }
 
 /// Takes what is sent by whoever made the code.
 async fn take_by_code(globals: &Globals, args: &Receive, code: &Code, network: &Network) -> Result<()> {
     let mut other = Acquaintance::join(network, code).await?;
     let access = Access::only(other.id(), network, globals.quiet);
-    let mut guests = serving::listen(globals, network, None, true, access.clone()).await?;
+    let mut guests = serving::listen(globals, network, None, true, access.clone(), Start::Anew).await?;
     other.greeting(&[Purpose::File]).await?;
     let ticket = Some(bounded(network.ticket(None, None)));
     other.say(&Message::Greeting { purpose: Purpose::File, user: None, ticket }).await?;
@@ -149,7 +226,7 @@ async fn take_by_code(globals: &Globals, args: &Receive, code: &Code, network: &
     let inbox = inbox(globals, args, network, access, &board)?;
     let first = tokio::time::timeout(SENDER_LIMIT, guests.accept()).await.ok().flatten();
     let first = first.context("the sender did not come; start again on both sides")?;
-    take(args, Some(first), guests, inbox, board).await
+    take_one(args, first, guests, inbox, board).await
 }
 
 /// Where files go, and who agrees to it.
@@ -175,41 +252,52 @@ fn bounded(ticket: Ticket) -> Ticket {
     Ticket::new(ticket.id(), ticket.addrs().iter().copied().take(TICKET_ADDRESSES), None)
 }
 
-/// Takes files until stopped, or until the first one is done with: with --once, and by code, where its sender is
-/// there already.
-async fn take(
+/// Takes what the one sender sends, until the first transfer is done with.
+async fn take_one(
     args: &Receive,
-    first: Option<Connection>,
-    guests: Guests,
+    sender: Connection,
+    mut guests: Guests,
     inbox: Inbox,
     board: Board,
 ) -> Result<()> {
+    let halter = Halter::new();
     let (results, mut done) = mpsc::channel(RESULTS);
-    let once = args.once || first.is_some();
-    let accepting = tokio::spawn(accept(first, guests, Arc::new(inbox), results));
-    let result = loop {
-        let Some((peer, Outcome { part, result, .. })) = done.recv().await else { break Ok(()) };
-        // A file of a batch is not the end of it.
-        let last = once && !part;
-        match result {
-            Ok(arrived) => {
-                if let Err(error) = announce(args, &arrived, &board) {
-                    break Err(error);
+    let taker = Taker { inbox: Arc::new(inbox), results, tie: halter.tie() };
+    taker.serve(sender);
+    loop {
+        tokio::select! {
+            connection = guests.accept() => match connection {
+                Some(connection) => taker.serve(connection),
+                None => return Ok(()),
+            },
+            Some((peer, outcome)) = done.recv() => {
+                if told(args, &peer, outcome, true, &board)? {
+                    return Ok(());
                 }
-                if last {
-                    break Ok(());
-                }
-            }
-            Err(Trouble::Here(error)) if last => break Err(error),
-            Err(Trouble::Here(error)) => board.note(&format!("from {peer}: {}", failure::line(&error))),
-            Err(Trouble::Refused(reason)) => board.note(&format!("from {peer}: {reason}")),
-            Err(Trouble::Lost(error)) => {
-                board.note(&format!("from {peer}: the sender is gone; what has arrived is kept ({error})"));
             }
         }
-    };
-    accepting.abort();
-    result
+    }
+}
+
+/// Tells the user of a transfer. True if nothing more is to come, because the first one that is `once` done with
+/// is the last.
+fn told(args: &Receive, peer: &str, outcome: Outcome, once: bool, board: &Board) -> Result<bool> {
+    let Outcome { part, result, .. } = outcome;
+    // A file of a batch is not the end of it.
+    let last = once && !part;
+    match result {
+        Ok(arrived) => {
+            announce(args, &arrived, board)?;
+            return Ok(last);
+        }
+        Err(Trouble::Here(error)) if last => return Err(error),
+        Err(Trouble::Here(error)) => board.note(&format!("from {peer}: {}", failure::line(&error))),
+        Err(Trouble::Refused(reason)) => board.note(&format!("from {peer}: {reason}")),
+        Err(Trouble::Lost(error)) => {
+            board.note(&format!("from {peer}: the sender is gone; what has arrived is kept ({error})"));
+        }
+    }
+    Ok(false)
 }
 
 fn announce(args: &Receive, arrived: &Arrived, board: &Board) -> Result<()> {
@@ -241,33 +329,66 @@ fn announce_all(args: &Receive, directories: &[PathBuf], board: &Board) -> Resul
 
 type Results = mpsc::Sender<(String, Outcome)>;
 
-async fn accept(first: Option<Connection>, mut guests: Guests, inbox: Arc<Inbox>, results: Results) {
-    let serve = |connection: Connection| {
-        tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
-        tokio::spawn(serve_connection(connection, inbox.clone(), results.clone()));
-    };
-    if let Some(first) = first {
-        serve(first);
-    }
-    while let Some(connection) = guests.accept().await {
-        serve(connection);
-    }
+/// Takes what comes on connections.
+#[derive(Clone)]
+struct Taker {
+    inbox: Arc<Inbox>,
+    results: Results,
+    tie: Tie<Underway>,
 }
 
-async fn serve_connection(connection: Connection, inbox: Arc<Inbox>, results: Results) {
-    let peer = connection.peer_id().short();
-    let places = Arc::new(Semaphore::new(STREAMS));
-    // Who opens more streams waits until some have ended.
-    while let Ok(place) = places.clone().acquire_owned().await {
-        let Ok(stream) = connection.accept_stream().await else { return };
-        let (inbox, results, peer) = (inbox.clone(), results.clone(), peer.clone());
-        tokio::spawn(async move {
-            let mut outcome = receive(stream, &inbox).await;
-            let confirmation = outcome.confirmation();
-            // The command may have ended meanwhile.
-            let _ = results.send((peer, outcome)).await;
-            confirmation.send().await;
-            drop(place);
-        });
+impl Taker {
+    /// Goes on with what another instance, or this one, had before.
+    fn go_on(&self, connections: Vec<Connection>, woken: Woken, guests: &Guests) {
+        for underway in woken.files {
+            let taker = self.clone();
+            tokio::spawn(async move {
+                let peer = underway.write.stream().peer_id().short();
+                let outcome = go_on(underway, &taker.inbox, &taker.tie).await;
+                taker.tell(peer, outcome).await;
+            });
+        }
+        for stream in woken.streams {
+            // The sender begins this one again.
+            stream.reset(tunnel::BROKEN);
+            stream.stop(tunnel::BROKEN);
+        }
+        for connection in connections {
+            guests.welcome(connection.clone());
+            self.serve(connection);
+        }
+    }
+
+    fn serve(&self, connection: Connection) {
+        tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
+        tokio::spawn(self.clone().serve_connection(connection));
+    }
+
+    async fn serve_connection(self, connection: Connection) {
+        let peer = connection.peer_id().short();
+        let places = Arc::new(Semaphore::new(STREAMS));
+        // Who opens more streams waits until some have ended.
+        while let Ok(place) = places.clone().acquire_owned().await {
+            let stream = tokio::select! {
+                stream = connection.accept_stream() => stream,
+                () = self.tie.is_to_halt() => return,
+            };
+            let Ok(stream) = stream else { return };
+            let (taker, peer) = (self.clone(), peer.clone());
+            tokio::spawn(async move {
+                let outcome = receive(stream, &taker.inbox, &taker.tie).await;
+                taker.tell(peer, outcome).await;
+                drop(place);
+            });
+        }
+    }
+
+    /// Tells of a transfer that has ended, and then its sender.
+    async fn tell(&self, peer: String, outcome: Option<Outcome>) {
+        let Some(mut outcome) = outcome else { return };
+        let confirmation = outcome.confirmation();
+        // The command may have ended meanwhile.
+        let _ = self.results.send((peer, outcome)).await;
+        confirmation.send().await;
     }
 }

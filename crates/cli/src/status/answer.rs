@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
 use whimbrel::Endpoint;
 use whimbrel_base::{EndpointId, UnixTime};
@@ -19,6 +20,7 @@ use super::report::{self, ConnectionReport, Report};
 use super::{About, LIMIT, MAX_REQUEST};
 use crate::limits::{Limits, Rule, Who};
 use crate::multipath::Change;
+use crate::takeover::{Asker, Question};
 
 /// Clients that are answered at the same time, those that follow events included.
 const MAX_CLIENTS: usize = 32;
@@ -37,6 +39,8 @@ pub(super) struct Answerer {
     pub(super) about: About,
     pub(super) limits: Limits,
     pub(super) started: UnixTime,
+    /// Hears of those who want to take over; `None` for a command that cannot hand over.
+    pub(super) successors: Option<mpsc::Sender<Asker>>,
 }
 
 /// What is asked for; nothing: the state.
@@ -52,6 +56,8 @@ pub(super) struct Request {
     pub(super) lift: Option<Who>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) events: Option<Follow>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) take_over: Option<Question>,
 }
 
 /// A client wants to hear what happens.
@@ -116,6 +122,9 @@ impl Answerer {
             "" => Ok(Request::default()),
             line => serde_json::from_str(line).map_err(|error| format!("no request: {error}")),
         };
+        if let Ok(Request { take_over: Some(question), .. }) = &request {
+            return self.hand_over(socket.into_inner(), question).await;
+        }
         match request.and_then(|request| self.obey(&request).map(|()| request)) {
             Err(error) => say(socket.get_mut(), &Answer::Refusal { error }).await,
             Ok(Request { events: Some(follow), .. }) => match followers.try_acquire() {
@@ -126,6 +135,25 @@ impl Answerer {
                 }
             },
             Ok(_) => say(socket.get_mut(), &self.report()).await,
+        }
+    }
+
+    /// Has the command hand over to who asks on this socket, if it may.
+    async fn hand_over(&self, mut socket: UnixStream, question: &Question) -> io::Result<()> {
+        let Some(successors) = &self.successors else {
+            let error = "this command cannot hand over; stop it, and start it again".to_owned();
+            return say(&mut socket, &Answer::Refusal { error }).await;
+        };
+        match Asker::check(socket, question) {
+            Err((mut socket, error)) => say(&mut socket, &Answer::Refusal { error }).await,
+            Ok(asker) => {
+                if let Err(TrySendError::Full(asker) | TrySendError::Closed(asker)) =
+                    successors.try_send(asker)
+                {
+                    asker.refuse("another instance takes over just now".to_owned()).await;
+                }
+                Ok(())
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use super::{LIMIT, MAX_REPORT, Report, check};
 use crate::limits::{Rule, Who};
 use crate::multipath::Change;
 use crate::places;
+use crate::takeover::Question;
 
 /// The sockets of all commands of this user, dead ones included.
 pub(super) fn sockets() -> Result<Vec<PathBuf>> {
@@ -92,9 +93,19 @@ pub(crate) async fn lift_limit(report: &Report, who: Who) -> Result<Report> {
     ask_for(report, Request { lift: Some(who), ..Request::default() }).await
 }
 
+/// The socket of the command with this process number.
+pub(crate) fn socket_of(pid: u32) -> PathBuf {
+    places::runtime().join(format!("{pid}.sock"))
+}
+
+/// The request to take over from a running command.
+pub(crate) fn take_over(question: Question) -> impl serde::Serialize {
+    Request { take_over: Some(question), ..Request::default() }
+}
+
 async fn ask_for(report: &Report, request: Request) -> Result<Report> {
     let request = serde_json::to_vec(&request)?;
-    let file = places::runtime().join(format!("{}.sock", report.pid));
+    let file = socket_of(report.pid);
     // What the command says is the answer; that it could not be asked needs saying where.
     ask(&file, &request).await.map_err(|error| match error.get_ref() {
         Some(said) if error.kind() == ErrorKind::Other => anyhow!("{said}"),

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use whimbrel_transport::{
-    AddressSet, ConnectionInfo, ConnectionStats, Delays, FlowStats, MessageStats, PathState, Priority, Side,
+    AddressSet, ConnectionInfo, ConnectionStats, Delays, FlowStats, Locator, MessageStats, PathState,
+    Priority, Side,
 };
 
 use crate::limits::Rule;
@@ -65,7 +66,11 @@ pub(crate) struct ConnectionReport {
 pub(crate) struct PathReport {
     pub(crate) id: u64,
     pub(crate) local: SocketAddr,
+    /// The peer's, or that of the relay that passes on to it.
     pub(crate) remote: SocketAddr,
+    /// Whether it goes through a relay.
+    #[serde(default)]
+    pub(crate) relayed: bool,
     /// Of the local address, where known.
     pub(crate) interface: Option<String>,
     pub(crate) state: String,
@@ -221,6 +226,7 @@ fn paths(stats: &ConnectionStats, addresses: &AddressSet) -> Vec<PathReport> {
         id: path.id,
         local: path.local,
         remote: path.remote.address(),
+        relayed: matches!(path.remote, Locator::Relayed(_)),
         interface: interface(path.local.ip()),
         state: state(path.state),
         carrier: path.carrier.to_string(),

@@ -6,17 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 use tokio::task::block_in_place;
-use whimbrel_transport::{Connection, RecvHalf, SendHalf, Stream};
+use whimbrel_transport::{Connection, SendHalf, Stream};
 
 use super::batch::{Incoming, Place};
 use super::directory::is_file;
 use super::inbox::{Inbox, Room};
 use super::message::{self, Message, ONE_FILE, Offer, VERSION};
 use super::partial::Partial;
+use super::source::Source;
 use super::{CHUNK, Trouble, chunk, hash_prefix, name, sum};
+use crate::halt::Tie;
 use crate::tunnel::BROKEN;
 
 /// How long the sender may take to hear why its file is refused.
@@ -84,18 +87,61 @@ async fn done(write: &mut SendHalf) {
     let _ = write.stream().finish();
 }
 
-/// Receives what the sender offers on one stream.
-pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>) -> Outcome {
-    let (mut read, mut write) = stream.into_split();
+/// A file that was halted on its way. The stream must be kept until its connection sleeps: dropping it ends it.
+pub(crate) struct Underway {
+    pub(crate) read: Source,
+    pub(crate) write: SendHalf,
+    pub(crate) so_far: SoFar,
+}
+
+/// How far a file is that is on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SoFar {
+    offer: Offer,
+    /// Bytes that were there before the sender began.
+    resumed_from: u64,
+    /// Bytes that are there.
+    at: u64,
+    chunks: bool,
+}
+
+/// Receives what the sender offers on one stream. `None` if it was halted.
+pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>, tie: &Tie<Underway>) -> Option<Outcome> {
+    let (read, write) = stream.into_split();
+    carry(Source::new(read), write, None, inbox, tie).await
+}
+
+/// Goes on receiving what was halted. `None` if it was halted again.
+pub(crate) async fn go_on(underway: Underway, inbox: &Arc<Inbox>, tie: &Tie<Underway>) -> Option<Outcome> {
+    let Underway { read, write, so_far } = underway;
+    carry(read, write, Some(so_far), inbox, tie).await
+}
+
+async fn carry(
+    mut read: Source,
+    mut write: SendHalf,
+    so_far: Option<SoFar>,
+    inbox: &Arc<Inbox>,
+    tie: &Tie<Underway>,
+) -> Option<Outcome> {
     let mut transfer = Transfer {
         connection: read.stream().connection(),
         read: &mut read,
         write: &mut write,
         inbox,
         part: false,
+        tie,
+        halted: None,
     };
-    let result = transfer.exchange().await;
-    let part = transfer.part;
+    let result = match so_far {
+        Some(so_far) => transfer.go_on(so_far).await,
+        None => transfer.exchange().await,
+    };
+    let (part, halted) = (transfer.part, transfer.halted.take());
+    if let Some(so_far) = halted {
+        tie.give(Underway { read, write, so_far }).await;
+        return None;
+    }
     if let Err(Trouble::Here(error)) = &result {
         // The sender is told where it is asked next; what it sends until then is dropped.
         let reason = crate::failure::line(error);
@@ -114,16 +160,19 @@ pub(crate) async fn receive(stream: Stream, inbox: &Arc<Inbox>) -> Outcome {
         }
         Err(_) => None,
     };
-    Outcome { part, result, unconfirmed }
+    Some(Outcome { part, result, unconfirmed })
 }
 
 /// One stream of a sender's.
 struct Transfer<'a> {
     connection: Connection,
-    read: &'a mut RecvHalf,
+    read: &'a mut Source,
     write: &'a mut SendHalf,
     inbox: &'a Arc<Inbox>,
     part: bool,
+    tie: &'a Tie<Underway>,
+    /// What is to go on elsewhere.
+    halted: Option<SoFar>,
 }
 
 impl Transfer<'_> {
@@ -222,7 +271,36 @@ impl Transfer<'_> {
         }
         let open = || Partial::open(&place.directory, name, place.replace, self.inbox.modes.file);
         let mut partial = claim.open(open).await?;
-        match self.fill(&mut partial, offer, &key, begun).await {
+        let filled = self.fill(&mut partial, offer, &key, begun).await;
+        Self::finish(partial, filled, batch).await
+    }
+
+    /// Goes on with a file that was halted.
+    async fn go_on(&mut self, so_far: SoFar) -> Result<Arrived, Trouble> {
+        let (offer, key) = (so_far.offer.clone(), so_far.offer.name.clone());
+        name::check(&key)?;
+        let claim = self.inbox.claim(key.clone(), &self.connection)?;
+        let (directory, replace) = (self.inbox.directory.clone(), self.inbox.overwrite);
+        let open = || Partial::open(&directory, &key, replace, self.inbox.modes.file);
+        let mut partial = claim.open(open).await?;
+        let (present, hasher) = block_in_place(|| partial.present()).map_err(Trouble::Lost)?;
+        if present != so_far.at {
+            // Somebody has changed it: the sender is asked anew.
+            return Err(lost());
+        }
+        let filled = self.pour(&mut partial, so_far, hasher, &key).await;
+        let received = Self::finish(partial, filled, None).await?;
+        self.inbox.arrived(&self.connection, &offer);
+        Ok(Arrived::File(received))
+    }
+
+    /// Gives a file its name once it is whole.
+    async fn finish(
+        partial: Partial,
+        filled: Result<(u64, u64, String), Trouble>,
+        batch: Option<&Incoming>,
+    ) -> Result<Received, Trouble> {
+        match filled {
             Ok((size, resumed_from, sha256)) => {
                 let file = block_in_place(|| partial.finish())?;
                 if let Some(batch) = batch {
@@ -280,22 +358,60 @@ impl Transfer<'_> {
             partial.clear().with_context(failed)?;
             hasher = Sha256::new();
         }
+        let so_far = SoFar { offer: offer.clone(), resumed_from: offset, at: offset, chunks };
+        self.pour(partial, so_far, hasher, shown).await
+    }
+
+    /// Receives what is missing of a file that has `hasher`'s bytes, until it is whole or halted.
+    async fn pour(
+        &mut self,
+        partial: &mut Partial,
+        so_far: SoFar,
+        hasher: Sha256,
+        shown: &str,
+    ) -> Result<(u64, u64, String), Trouble> {
+        let SoFar { offer, at, .. } = &so_far;
         let mut coming = Coming {
             size: (!offer.open_ended).then_some(offer.size),
-            at: offset,
+            at: *at,
             room: self.inbox.reserve(shown),
             partial,
             hasher,
         };
-        if offset > offer.size && !offer.open_ended {
+        if *at > offer.size && !offer.open_ended {
             return Err(Trouble::Here(unexpected()));
         }
         if !offer.open_ended {
-            coming.room.keep(offset, offer.size - offset)?;
+            coming.room.keep(*at, offer.size - at)?;
         }
-        let mut progress = self.inbox.board.file(shown, offer.size, offset);
+        let tie = self.tie;
+        let can_halt = !self.part;
+        let taken = tokio::select! {
+            taken = self.take_rest(&mut coming, &so_far, shown) => Some(taken),
+            () = tie.is_to_halt(), if can_halt => None,
+        };
+        let at = coming.at;
+        match taken {
+            Some(taken) => Ok((at, so_far.resumed_from, taken?)),
+            None => {
+                self.halted = Some(SoFar { at, ..so_far });
+                Err(lost())
+            }
+        }
+    }
+
+    /// Cancel-safe: what was taken is in `coming`, and what was not is kept by the source.
+    async fn take_rest(
+        &mut self,
+        coming: &mut Coming<'_>,
+        so_far: &SoFar,
+        shown: &str,
+    ) -> Result<String, Trouble> {
+        let chunks = so_far.chunks;
+        let mut progress = self.inbox.board.file(shown, so_far.offer.size, coming.at);
         let mut buffer = vec![0; if chunks { 0 } else { CHUNK }];
         loop {
+            self.read.mark();
             if chunks {
                 let Some(bytes) = chunk::read(self.read).await.map_err(garbled)? else { break };
                 coming.take(&bytes)?;
@@ -315,11 +431,12 @@ impl Transfer<'_> {
         if coming.size.is_some() && coming.missing()? > 0 {
             return Err(Trouble::Here(anyhow!("the sender sends less than it offered")));
         }
-        let (sha256, size) = (sum(&coming.hasher), coming.at);
+        let sha256 = sum(&coming.hasher);
         match message::read(self.read).await.map_err(garbled)? {
-            Message::End { sha256: theirs } if theirs == sha256 => Ok((size, offset, sha256)),
+            Message::End { sha256: theirs } if theirs == sha256 => Ok(sha256),
             Message::End { .. } => {
-                partial.clear().with_context(failed)?;
+                let failed = || format!("cannot clear what has arrived of {shown}");
+                coming.partial.clear().with_context(failed)?;
                 Err(Trouble::Here(anyhow!("{shown} arrived damaged and was dropped; send it again")))
             }
             _ => Err(Trouble::Here(unexpected())),

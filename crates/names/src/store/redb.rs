@@ -25,6 +25,8 @@ use super::memory::{raise, wait};
 use super::{Admitted, Answer, Changes, Cursor, Entry, Placed, Store, StoreError, Stored, Version};
 use crate::admission::{CodeHash, Invitation};
 
+pub use self::creation::open as open_database;
+
 mod ahead;
 mod change;
 mod creation;

@@ -14,24 +14,24 @@ impl Connection {
     /// Opens a stream. `None` when the peer's limit is reached; [`Event::StreamsAvailable`](crate::Event)
     /// tells when to try again.
     pub fn open_stream(&mut self) -> Option<StreamId> {
-        self.session.streams.open(false)
+        if self.held { None } else { self.session.streams.open(false) }
     }
 
     /// Opens a stream on which this side alone writes. Reading it is [stopped](Self::stop) from the start. A peer
     /// of an older version takes it for a stream of both ways that nobody reads. Otherwise as
     /// [`open_stream`](Self::open_stream).
     pub fn open_one_way(&mut self) -> Option<StreamId> {
-        self.session.streams.open(true)
+        if self.held { None } else { self.session.streams.open(true) }
     }
 
     /// The next stream that the peer opened, for both ways.
     pub fn accept_stream(&mut self) -> Option<StreamId> {
-        self.session.streams.accept(false)
+        if self.held { None } else { self.session.streams.accept(false) }
     }
 
     /// The next stream that the peer opened for itself alone to write on.
     pub fn accept_one_way(&mut self) -> Option<StreamId> {
-        self.session.streams.accept(true)
+        if self.held { None } else { self.session.streams.accept(true) }
     }
 
     /// The streams that this side has opened or accepted, as far as they are not over.
@@ -47,6 +47,9 @@ impl Connection {
     /// [`StreamError`] when the stream cannot be written to.
     pub fn write(&mut self, id: StreamId, data: &[u8]) -> Result<usize, StreamError> {
         self.session.check_open()?;
+        if self.held {
+            return Ok(0);
+        }
         let flowing = self.has_active_path();
         self.session.streams.write(id, data, flowing)
     }
@@ -84,6 +87,9 @@ impl Connection {
     /// # Errors
     /// [`StreamError`] when the stream was reset or is gone, or the connection ended before it.
     pub fn read(&mut self, id: StreamId, buf: &mut [u8]) -> Result<Read, StreamError> {
+        if self.held {
+            return self.session.check_open().map(|()| Read::Blocked);
+        }
         if !self.session.ending.is_closed() {
             self.session.check_open()?;
         }
@@ -98,6 +104,9 @@ impl Connection {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_chunk(&mut self, id: StreamId) -> Result<Read<Chunk>, StreamError> {
+        if self.held {
+            return self.session.check_open().map(|()| Read::Blocked);
+        }
         if !self.session.ending.is_closed() {
             self.session.check_open()?;
         }

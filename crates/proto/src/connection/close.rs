@@ -79,9 +79,15 @@ impl Connection {
         if self.was_opened_by_open(id) && (self.is_established() || others) {
             return self.path_lost(now, id);
         }
-        // Where the peer was before it moved to another process, others may answer for it.
-        let is_elsewhere = self.session.identity.tenure.may_be_elsewhere()
-            && matches!(code, CloseCode::UNKNOWN_CONNECTION | CloseCode::BAD_PROOF);
+        // A server that hands its end over just now will let somebody in, or another one will.
+        if self.can_hand_over() && code == CloseCode::BUSY {
+            return self.path_lost(now, id);
+        }
+        // Where the peer was before it moved to another process, others may answer for it; and one to whom it
+        // goes may not have the connection yet.
+        let is_stray = matches!(code, CloseCode::UNKNOWN_CONNECTION | CloseCode::BAD_PROOF);
+        let is_elsewhere =
+            (is_stray || self.expected_peer().is_some()) && self.session.identity.tenure.may_be_elsewhere();
         if is_elsewhere && self.session.ending.said().is_none() {
             return self.path_lost(now, id);
         }

@@ -7,8 +7,8 @@ use crate::error::CloseCode;
 use crate::ids::{PathId, StreamId};
 use crate::message::sender::Chance;
 use crate::message::{
-    Delays, FlowError, FlowId, FlowOptions, FlowStats, Message, MessageId, MessageStats, Outcome, Refused,
-    SendError, SendOptions, Tag, Urgency,
+    Delays, FlowError, FlowId, FlowOptions, FlowStats, JOURNAL_FLOWS, Message, MessageId, MessageStats,
+    Outcome, Refused, SendError, SendOptions, Tag, Urgency,
 };
 use crate::pacing::RateLimit;
 
@@ -76,6 +76,9 @@ impl Connection {
         if let Some(code) = self.why_no_messages() {
             return Err(Refused { error: SendError::ConnectionClosed(code), data });
         }
+        if self.held {
+            return Err(Refused { error: SendError::Full, data });
+        }
         self.clock.tell(now);
         let age = self.clock.since_begin(now);
         let sender = &mut self.session.messages.sender;
@@ -90,7 +93,26 @@ impl Connection {
     /// Takes the next message that arrived, of whichever flow. What arrived before the connection ended can
     /// still be taken.
     pub fn recv_message(&mut self) -> Option<Message> {
-        self.session.messages.receiver.take()
+        if self.held { None } else { self.session.messages.receiver.take() }
+    }
+
+    /// The application's flows that are open.
+    #[must_use]
+    pub fn known_flows(&self) -> Vec<FlowId> {
+        let journals = self.journal_flows().map_or(0, |flows| flows.len());
+        self.session.messages.sender.open_flows(journals)
+    }
+
+    /// The flows on which this side's journals send, notes and answers, if both sides keep journals; `None`
+    /// until the peer has accepted.
+    #[must_use]
+    pub fn journal_flows(&self) -> Option<[FlowId; JOURNAL_FLOWS as usize]> {
+        self.session.identity.both_keep_journals().then_some([FlowId(0), FlowId(1)])
+    }
+
+    /// Takes the next message that arrived on the peer's journal flows; as [`recv_message`](Self::recv_message).
+    pub fn recv_journal(&mut self) -> Option<Message> {
+        self.session.messages.receiver.take_journal()
     }
 
     /// The largest message that the peer takes, in bytes; 0 if it takes none, or has not said so yet.

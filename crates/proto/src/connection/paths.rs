@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use whimbrel_base::EndpointId;
+
 use super::Connection;
 use super::receive::Heard;
 use crate::content::Content;
@@ -43,6 +45,9 @@ pub enum JoinError {
     /// The connection is over.
     #[error("the connection is over")]
     Closed,
+    /// Another owner may be going on with this end.
+    #[error("the connection is being handed over")]
+    Held,
 }
 
 impl JoinError {
@@ -54,6 +59,7 @@ impl JoinError {
             Self::PathIdReused => CloseCode::PATH_ID_REUSED,
             Self::Superseded => CloseCode::SUPERSEDED,
             Self::Closed => CloseCode::UNKNOWN_CONNECTION,
+            Self::Held => CloseCode::BUSY,
         }
     }
 }
@@ -62,7 +68,7 @@ impl Connection {
     /// Client: the connection is not over, or the server may still wait for our word on its end.
     #[must_use]
     pub fn may_open_path(&self) -> bool {
-        !self.is_closed() || self.session.ending.owes_farewell()
+        !self.held && (!self.is_closed() || self.session.ending.owes_farewell())
     }
 
     /// Client: adds a path over a fresh carrier. `rtt` is what opening the carrier took;
@@ -73,14 +79,35 @@ impl Connection {
     /// Several paths may be opening at the same time, those of a new connection too. Until one of them is
     /// answered, stream data goes on the first of them; see [`repeat_opening`](Self::repeat_opening).
     pub fn open_path(&mut self, now: Instant, rtt: Option<Duration>, early_limit: u64) -> Option<PathId> {
+        self.open_path_to(now, self.peer(), rtt, early_limit)
+    }
+
+    /// Client: as [`open_path`](Self::open_path), over a carrier at whose other end is this key: the server's, or
+    /// the one that it [may have by now](Self::expected_peer).
+    pub fn open_path_to(
+        &mut self,
+        now: Instant,
+        server: EndpointId,
+        rtt: Option<Duration>,
+        early_limit: u64,
+    ) -> Option<PathId> {
         debug_assert_eq!(self.side(), Side::Client);
-        if !self.may_open_path() {
+        let is_server = server == self.peer() || self.expected_peer() == Some(server);
+        if !self.may_open_path() || !is_server {
             return None;
         }
         let id = self.paths.give_id();
-        let first = if self.is_established() { First::Join } else { First::Open };
-        let early_limit = if self.paths.unsettled() < MAX_UNSETTLED { early_limit } else { 0 };
+        let is_changed = server != self.peer() || self.is_untaken();
+        let first = match self.is_established() {
+            false => First::Open,
+            true if is_changed => First::TakeOver,
+            true => First::Join,
+        };
+        // Nothing goes to another key before that has shown that the server's owner meant it.
+        let may_be_early = self.paths.unsettled() < MAX_UNSETTLED && server == self.peer();
+        let early_limit = if may_be_early { early_limit } else { 0 };
         let mut path = Path::new(first, now, rtt, early_limit);
+        path.meets = is_changed.then_some(server);
         path.priority = self.opening_priority();
         if path.priority.is_by(self.side()) {
             self.path_marks.priority(id);
@@ -133,6 +160,11 @@ impl Connection {
         self.paths.get(id).is_some_and(Path::is_by_open)
     }
 
+    /// The path began with a JOIN or RESUME.
+    pub(super) fn was_joined(&self, id: PathId) -> bool {
+        self.paths.get(id).is_some_and(|path| !path.is_by_open() && path.meets.is_none())
+    }
+
     /// Server: takes the path of an OPEN into a new connection.
     pub(super) fn accept_open(&mut self, open: &Open, now: Instant) {
         self.paths.insert(open.path, Path::new(First::Accept, now, None, u64::MAX));
@@ -150,6 +182,7 @@ impl Connection {
     /// # Errors
     /// [`JoinError`] if this is not an OPEN of the same client, or one that was seen before.
     pub fn reopen(&mut self, now: Instant, open: &Open) -> Result<(), JoinError> {
+        self.check_not_held()?;
         if self.is_closed() {
             return Err(JoinError::Closed);
         }
@@ -179,8 +212,10 @@ impl Connection {
     /// # Errors
     /// [`JoinError`] if the proof or the path id is wrong.
     pub fn join(&mut self, now: Instant, join: &Join) -> Result<(), JoinError> {
-        let judgement = self.session.identity.hear_join(join);
-        self.let_in(now, judgement, join.path, &join.lost)
+        self.check_not_held()?;
+        let Judgement { verdict, tells_claim } = self.session.identity.hear_join(join);
+        let first = if tells_claim { First::Resumed } else { First::Joined };
+        self.let_in(now, verdict, join.path, first, &join.lost)
     }
 
     /// Server: as [`join`](Self::join), for a client that was written down and read back. The first copy of it
@@ -189,21 +224,24 @@ impl Connection {
     /// # Errors
     /// As [`join`](Self::join); [`JoinError::Superseded`] for any other copy.
     pub fn resume(&mut self, now: Instant, resume: &Resume) -> Result<(), JoinError> {
+        self.check_not_held()?;
         if !self.session.identity.both_suspend() {
             return Err(JoinError::BadProof);
         }
-        let judgement = self.session.identity.hear_resume(resume);
-        self.let_in(now, judgement, resume.path, &resume.lost)
+        let Judgement { verdict, tells_claim } = self.session.identity.hear_resume(resume);
+        let first = if tells_claim { First::Resumed } else { First::Joined };
+        self.let_in(now, verdict, resume.path, first, &resume.lost)
     }
 
-    fn let_in(
+    pub(super) fn let_in(
         &mut self,
         now: Instant,
-        judgement: Judgement,
+        verdict: Verdict,
         path: PathId,
+        first: First,
         lost: &[PathReport],
     ) -> Result<(), JoinError> {
-        match judgement.verdict {
+        match verdict {
             Verdict::Current => {}
             Verdict::New => self.lose_all_but(now, path),
             Verdict::Superseded => return Err(JoinError::Superseded),
@@ -216,12 +254,11 @@ impl Connection {
         self.session.identity.confirm();
         self.note_peer_back();
         self.joined += 1;
-        let first = if judgement.tells_claim { First::Resumed } else { First::Joined };
         self.add_server_path(now, path, first, lost);
         Ok(())
     }
 
-    fn check_path_id(&self, path: PathId) -> Result<(), JoinError> {
+    pub(super) fn check_path_id(&self, path: PathId) -> Result<(), JoinError> {
         if self.paths.is_fresh(path) { Ok(()) } else { Err(JoinError::PathIdReused) }
     }
 
@@ -406,6 +443,7 @@ impl Connection {
         if !path.answer(now) {
             return Err(ProtocolError::Unexpected("second answer"));
         }
+        self.session.identity.tenure.peer_answered();
         self.note_reached(now);
         for report in lost {
             self.learn_final(now, *report);
@@ -474,5 +512,5 @@ impl Connection {
 
 /// Content that belongs to the opening of a path alone, or is repeated anyway.
 fn is_first_flight(content: &Content) -> bool {
-    matches!(content, Content::PathLost(_) | Content::Accept | Content::Resumed)
+    matches!(content, Content::PathLost(_) | Content::Accept | Content::Resumed | Content::TakenOver)
 }

@@ -104,19 +104,26 @@ impl Connection {
     ) -> Result<(), ProtocolError> {
         let answer = matches!(
             frame,
-            Frame::Accept { .. } | Frame::Joined { .. } | Frame::Resumed(_) | Frame::Refuse { .. }
+            Frame::Accept { .. }
+                | Frame::Joined { .. }
+                | Frame::Resumed(_)
+                | Frame::TakenOver(_)
+                | Frame::Refuse { .. }
         );
         if self.side() == Side::Client && answer != first {
             return Err(ProtocolError::Unexpected("answer"));
         }
         match frame {
             // The driver has dealt with these when it added the path.
-            Frame::Open(_) | Frame::Join(_) | Frame::Resume(_) if first && self.side() == Side::Server => {
+            Frame::Open(_) | Frame::Join(_) | Frame::Resume(_) | Frame::TakeOver(_)
+                if first && self.side() == Side::Server =>
+            {
                 Ok(())
             }
             Frame::Open(_) => Err(ProtocolError::Unexpected("OPEN")),
             Frame::Join(_) => Err(ProtocolError::Unexpected("JOIN")),
             Frame::Resume(_) => Err(ProtocolError::Unexpected("RESUME")),
+            Frame::TakeOver(_) => Err(ProtocolError::Unexpected("TAKE_OVER")),
             _ if first && self.side() == Side::Server => Err(ProtocolError::Unexpected("first")),
             Frame::Accept { random, lost, params } => {
                 if self.side() == Side::Server || !self.was_opened_by_open(path) {
@@ -132,7 +139,7 @@ impl Connection {
                 }
                 self.path_answered(now, path, &lost)
             }
-            Frame::Joined { lost } if self.side() == Side::Client && !self.was_opened_by_open(path) => {
+            Frame::Joined { lost } if self.side() == Side::Client && self.was_joined(path) => {
                 self.session.identity.claim_heard();
                 self.note_peer_back();
                 self.path_answered(now, path, &lost)?;
@@ -140,6 +147,8 @@ impl Connection {
                 Ok(())
             }
             Frame::Resumed(resumed) => self.resumed_heard(now, path, &resumed),
+            Frame::TakenOver(taken_over) => self.taken_over_heard(now, path, &taken_over),
+            Frame::Assign { assignment, addresses } => self.assignment_heard(&assignment, addresses),
             Frame::Suspend(generation) => self.suspend_heard(generation),
             Frame::Joined { .. } => Err(ProtocolError::Unexpected("JOINED")),
             Frame::Refuse { code, reason } if self.side() == Side::Client => {
@@ -281,7 +290,8 @@ impl Connection {
             Content::Accept => self.session.identity.confirm(),
             Content::CloseAck => self.session.ending.settle_farewell(),
             Content::Suspend => self.leave_heard(),
-            Content::Resumed => self.session.identity.tenure.own_heard(),
+            Content::Resumed | Content::TakenOver => self.session.identity.tenure.own_heard(),
+            Content::Assign => self.announcement_heard(),
             Content::Reset(id) => self.session.streams.reset_delivered(id, &mut self.events),
             _ => {}
         }

@@ -119,7 +119,13 @@ impl Connection {
                 && let Some(path) = self.paths.get_mut(id)
             {
                 let range = data.range.end..range.end;
-                path.copies.push_front(Content::Stream { id: data.id, range, fin, elsewhere: false });
+                path.copies.push_front(Content::Stream {
+                    id: data.id,
+                    range,
+                    fin,
+                    elsewhere: false,
+                    again: false,
+                });
             }
             self.put_piece_again(&data, false, draft);
             // The path that carried it first repeats it if need be.
@@ -187,19 +193,34 @@ impl Scan<'_> {
         let (place, data) =
             contents.find_map(|(place, content)| Some((place, streams.overtakable(content, self.max)?)))?;
         let late = self.there.lateness() > Duration::ZERO;
-        let piece = || Piece { path: self.there.id, at: (index, place), data, late };
-        self.helps(segment.at, ahead).then(piece)
+        let helps =
+            if data.again { self.still_helps(segment.at, ahead) } else { self.helps(segment.at, ahead) };
+        helps.then_some(Piece { path: self.there.id, at: (index, place), data, late })
     }
 
     /// Whether bytes sent at `at` on `there`, `ahead` of them and before them, would arrive clearly sooner on
     /// `here`.
     fn helps(&self, at: Instant, ahead: u64) -> bool {
-        let there = self.there;
-        let by_rate = time_for(ahead, there.expected_rate());
-        let by_time = (at + there.srtt).saturating_duration_since(self.now);
-        let acknowledged = by_rate.max(by_time) + there.lateness();
-        let arrives = acknowledged.saturating_sub(there.base_rtt / 2);
-        let sooner = self.here.arrival(self.max);
-        sooner + GAIN.max(sooner / 4) < arrives
+        is_worth_it(self.here.arrival(self.max), expected_at(self.there, at, ahead, self.now))
     }
+
+    /// The same for bytes that were sent again once already. They must not go to and fro: what is expected of
+    /// `here` must be what would be said of them there.
+    fn still_helps(&self, at: Instant, ahead: u64) -> bool {
+        let here = self.here;
+        let behind_all = expected_at(here, self.now, here.in_flight + self.max, self.now);
+        is_worth_it(here.arrival(self.max).max(behind_all), expected_at(self.there, at, ahead, self.now))
+    }
+}
+
+/// When bytes sent at `at` on `path`, `ahead` of them and before them, should arrive: how long from `now`.
+fn expected_at(path: &PathSnapshot, at: Instant, ahead: u64, now: Instant) -> Duration {
+    let by_rate = time_for(ahead, path.expected_rate());
+    let by_time = (at + path.srtt).saturating_duration_since(now);
+    let acknowledged = by_rate.max(by_time) + path.lateness();
+    acknowledged.saturating_sub(path.base_rtt / 2)
+}
+
+fn is_worth_it(sooner: Duration, than: Duration) -> bool {
+    sooner + GAIN.max(sooner / 4) < than
 }

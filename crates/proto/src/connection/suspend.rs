@@ -13,6 +13,7 @@ use crate::ids::{PathId, Side};
 use crate::path::Path;
 use crate::path_table::PathTable;
 use crate::session::Session;
+use crate::session::identity::Identity;
 use crate::session::tenure::Verdict;
 use crate::snapshot::{self, VERSION};
 use crate::varint::Reader;
@@ -41,11 +42,19 @@ impl Connection {
     ///
     /// # Errors
     /// [`DecodeError`] if these are not the bytes of a snapshot, or of another version.
-    pub fn restore(
+    pub fn restore(config: Config, bytes: &[u8], nonce: [u8; 32], now: Instant) -> Result<Self, DecodeError> {
+        Self::read_back(config, bytes, now, |identity| {
+            identity.claim(nonce);
+            true
+        })
+    }
+
+    /// `claim` says whether this copy may have the connection.
+    pub(super) fn read_back(
         mut config: Config,
         bytes: &[u8],
-        nonce: [u8; 32],
         now: Instant,
+        claim: impl FnOnce(&mut Identity) -> bool,
     ) -> Result<Self, DecodeError> {
         config.keep_promises();
         let mut reader = Reader::new(bytes);
@@ -55,7 +64,9 @@ impl Connection {
         let age = Duration::from_micros(reader.varint()?);
         let mut events = Events::default();
         let mut session = Session::read_back(&mut reader, &config, &mut events)?;
-        session.identity.claim(nonce);
+        if !claim(&mut session.identity) {
+            return Err(DecodeError::Invalid("assignment"));
+        }
         let paths = PathTable::read_back(&mut reader)?;
         if !reader.is_empty() {
             return Err(DecodeError::Invalid("end of a snapshot"));
@@ -109,7 +120,7 @@ impl Connection {
     /// This side was read back, and the peer has not confirmed that it goes on with this copy.
     #[must_use]
     pub fn is_claiming(&self) -> bool {
-        self.session.identity.tenure.is_claiming()
+        self.session.identity.tenure.is_unheard()
     }
 
     pub(super) fn put_suspend(&mut self, draft: &mut Draft<'_>) {
@@ -149,13 +160,17 @@ impl Connection {
         path: PathId,
         resumed: &Resumed,
     ) -> Result<(), ProtocolError> {
-        let knows = self.session.identity.both_suspend();
-        if self.side() == Side::Server || self.was_opened_by_open(path) || !knows {
+        let knows = self.session.identity.both_suspend() && self.was_joined(path);
+        if self.side() == Side::Server || !knows {
             return Err(ProtocolError::Unexpected("RESUMED"));
         }
         match self.session.identity.hear_resumed(path, resumed) {
             Verdict::Current => {}
-            Verdict::New => self.lose_all_but(now, path),
+            Verdict::New => {
+                // It goes on under its key: what it may have signed before is void.
+                self.session.identity.tenure.expect_nobody();
+                self.lose_all_but(now, path);
+            }
             // Another copy of the server has the connection, whatever this one says.
             Verdict::Superseded | Verdict::Wrong => {
                 self.path_lost(now, path);

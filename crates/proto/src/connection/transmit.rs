@@ -6,7 +6,7 @@ use super::Connection;
 use super::schedule::Plan;
 use crate::content::Content;
 use crate::draft::{Draft, SMALL_FRAME};
-use crate::frame::{Frame, PathReport};
+use crate::frame::{Frame, PathReport, TakeOver};
 use crate::ids::PathId;
 use crate::path::{First, Path};
 use crate::session::messages::Portion;
@@ -77,9 +77,17 @@ impl Connection {
         let content = match first {
             First::Accept => Some(Content::Accept),
             First::Resumed => Some(Content::Resumed),
+            First::TakenOver => Some(Content::TakenOver),
             _ => None,
         };
-        draft.put(&self.first_frame(first, id, lost), content);
+        let frame = self.first_frame(first, id, lost);
+        if !matches!(frame, Frame::TakeOver(_))
+            && let Some(path) = self.paths.get_mut(id)
+        {
+            // The server has heard by now that one side has another key.
+            path.meets = None;
+        }
+        draft.put(&frame, content);
         self.put_priority(id, draft);
         if let Some(path) = self.paths.get_mut(id) {
             path.started();
@@ -95,6 +103,15 @@ impl Connection {
             First::Open => self.session.identity.open(path, lost),
             First::Accept => self.session.identity.accept(lost),
             First::Join => self.session.identity.join(path, lost),
+            First::TakeOver => {
+                let server = self.paths.get(path).and_then(|path| path.meets);
+                let take_over = server.and_then(|server| self.session.identity.take_over(path, server));
+                match take_over {
+                    Some(take_over) => Frame::TakeOver(TakeOver { lost, ..take_over }),
+                    None => self.session.identity.join(path, lost),
+                }
+            }
+            First::TakenOver => self.session.identity.taken_over(path, lost),
             First::Joined | First::Done => self.session.identity.joined(path, false, lost),
             First::Resumed => self.session.identity.joined(path, true, lost),
         }
@@ -122,6 +139,7 @@ impl Connection {
         self.session.notice_addresses.put(draft);
         self.put_priorities(path, draft, |d| d.room() >= SMALL_FRAME);
         self.session.addresses.put(draft);
+        self.put_assignment(draft);
         self.put_suspend(draft);
         self.put_retires(draft);
         self.put_lost_paths(draft);

@@ -1,13 +1,15 @@
 //! Bytes to frames.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use whimbrel_base::ConnectionId;
 
 use super::{
     Acks, Frame, Join, MAX_ADDRESSES, MAX_DATAGRAM_RANGES, MAX_REASON, MAX_REPORTS, Open, PathReport, Resume,
-    Resumed, VERSION, kind, message,
+    Resumed, TakeOver, TakenOver, VERSION, kind, message,
 };
+use crate::assignment::Assignment;
 use crate::error::{CloseCode, DecodeError};
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, StreamId};
@@ -88,6 +90,23 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
             lost: reports(b)?,
         }),
         kind::SUSPEND => Frame::Suspend(b.varint()?),
+        kind::ASSIGN => Frame::Assign { assignment: Assignment::decode(b)?, addresses: decode_addresses(b)? },
+        kind::TAKE_OVER => Frame::TakeOver(TakeOver {
+            connection: ConnectionId::from_bytes(&b.array()?),
+            path: PathId(b.varint()?),
+            generation: b.varint()?,
+            nonce: b.array()?,
+            proof: b.array()?,
+            lost: reports(b)?,
+            assignment: assignment(b)?,
+        }),
+        kind::TAKEN_OVER => Frame::TakenOver(TakenOver {
+            generation: b.varint()?,
+            nonce: b.array()?,
+            proof: b.array()?,
+            lost: reports(b)?,
+            assignment: assignment(b)?,
+        }),
         kind::REFUSE => {
             let (code, reason) = reason(b)?;
             Frame::Refuse { code, reason }
@@ -107,7 +126,7 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
         }
         kind::CLOSE_ACK => Frame::CloseAck,
         kind::PING => Frame::Ping,
-        kind::ADDRESSES => decode_addresses(b)?,
+        kind::ADDRESSES => Frame::Addresses { sequence: b.varint()?, addresses: decode_addresses(b)? },
         kind::PATH_PRIORITY => Frame::PathPriority {
             path: PathId(b.varint()?),
             sequence: b.varint()?,
@@ -164,8 +183,11 @@ fn decode_open(b: &mut Reader<'_>) -> Result<Open, DecodeError> {
     })
 }
 
-fn decode_addresses<'a>(b: &mut Reader<'a>) -> Result<Frame<'a>, DecodeError> {
-    let sequence = b.varint()?;
+fn assignment(b: &mut Reader<'_>) -> Result<Option<Assignment>, DecodeError> {
+    (!b.is_empty()).then(|| Assignment::decode(b)).transpose()
+}
+
+fn decode_addresses(b: &mut Reader<'_>) -> Result<Vec<SocketAddr>, DecodeError> {
     let mut addresses = Vec::new();
     while !b.is_empty() {
         if addresses.len() == MAX_NOTICE_ADDRESSES {
@@ -173,7 +195,7 @@ fn decode_addresses<'a>(b: &mut Reader<'a>) -> Result<Frame<'a>, DecodeError> {
         }
         addresses.push(decode_address(&mut Reader::new(b.prefixed()?))?);
     }
-    Ok(Frame::Addresses { sequence, addresses })
+    Ok(addresses)
 }
 
 fn address_id(b: &mut Reader<'_>) -> Result<u8, DecodeError> {

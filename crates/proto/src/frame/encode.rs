@@ -1,5 +1,7 @@
 //! Frames to bytes.
 
+use std::net::SocketAddr;
+
 use super::{Frame, MAX_DATAGRAM_RANGES, MAX_REASON, PathReport, VERSION, kind, put_extent};
 use crate::error::CloseCode;
 use crate::params::{MAX_NOTICE_ADDRESSES, encode_address};
@@ -26,6 +28,12 @@ fn put_reports(out: &mut Vec<u8>, reports: &[PathReport]) {
     for report in reports {
         varint::write(out, report.path.0);
         varint::write(out, report.received);
+    }
+}
+
+fn put_addresses(out: &mut Vec<u8>, addresses: &[SocketAddr]) {
+    for address in addresses.iter().take(MAX_NOTICE_ADDRESSES) {
+        put_length_prefixed(out, |b| encode_address(*address, b));
     }
 }
 
@@ -76,6 +84,26 @@ impl Frame<'_> {
                 put_reports(b, &resumed.lost);
             }),
             Self::Suspend(generation) => put(out, kind::SUSPEND, |b| varint::write(b, *generation)),
+            Self::Assign { assignment, addresses } => put(out, kind::ASSIGN, |b| {
+                assignment.encode(b);
+                put_addresses(b, addresses);
+            }),
+            Self::TakeOver(take_over) => put(out, kind::TAKE_OVER, |b| {
+                b.extend_from_slice(take_over.connection.as_bytes());
+                varint::write(b, take_over.path.0);
+                varint::write(b, take_over.generation);
+                b.extend_from_slice(&take_over.nonce);
+                b.extend_from_slice(&take_over.proof);
+                put_reports(b, &take_over.lost);
+                take_over.assignment.iter().for_each(|assignment| assignment.encode(b));
+            }),
+            Self::TakenOver(taken_over) => put(out, kind::TAKEN_OVER, |b| {
+                varint::write(b, taken_over.generation);
+                b.extend_from_slice(&taken_over.nonce);
+                b.extend_from_slice(&taken_over.proof);
+                put_reports(b, &taken_over.lost);
+                taken_over.assignment.iter().for_each(|assignment| assignment.encode(b));
+            }),
             Self::Joined { lost } => put(out, kind::JOINED, |b| put_reports(b, lost)),
             Self::Refuse { code, reason } => put(out, kind::REFUSE, |b| put_reason(b, *code, reason)),
             Self::Ack(acks) => put(out, kind::ACK, |b| {
@@ -146,9 +174,7 @@ impl Frame<'_> {
             Self::Ping => put(out, kind::PING, |_| {}),
             Self::Addresses { sequence, addresses } => put(out, kind::ADDRESSES, |b| {
                 varint::write(b, *sequence);
-                for address in addresses.iter().take(MAX_NOTICE_ADDRESSES) {
-                    put_length_prefixed(b, |b| encode_address(*address, b));
-                }
+                put_addresses(b, addresses);
             }),
             Self::PathPriority { path, sequence, priority } => put(out, kind::PATH_PRIORITY, |b| {
                 varint::write(b, path.0);

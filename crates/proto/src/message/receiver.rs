@@ -9,7 +9,7 @@ use super::credit::RecvCredit;
 use super::order::{Order, Verdict};
 use super::partial::{MAX_PIECES, Partial};
 use super::seen::Seen;
-use super::{Class, FlowId, Message, Tag, cost};
+use super::{Class, FlowId, JOURNAL_FLOWS, Message, Tag, cost};
 use crate::error::ProtocolError;
 use crate::event::{Event, Events};
 use crate::frame::{MessageHeader, Place, Skip};
@@ -61,6 +61,10 @@ pub(crate) struct Receiver {
     /// Pieces of them that lie apart from each other.
     pieces: usize,
     ready: VecDeque<Whole>,
+    /// The first flows are the journals'.
+    journals: bool,
+    /// What arrived on these.
+    journal: VecDeque<Whole>,
     credit: RecvCredit,
     /// The peer has to be told what it may send.
     tell_credit: bool,
@@ -79,6 +83,8 @@ impl Receiver {
             partial: BTreeMap::new(),
             pieces: 0,
             ready: VecDeque::new(),
+            journals: false,
+            journal: VecDeque::new(),
             credit: RecvCredit::new(window),
             tell_credit: false,
             open: window > 0,
@@ -90,10 +96,25 @@ impl Receiver {
     /// Takes the next message for the application.
     pub(crate) fn take(&mut self) -> Option<Message> {
         let whole = self.ready.pop_front()?;
+        Some(self.give_out(whole))
+    }
+
+    /// Takes the next message for the journals.
+    pub(crate) fn take_journal(&mut self) -> Option<Message> {
+        let whole = self.journal.pop_front()?;
+        Some(self.give_out(whole))
+    }
+
+    /// What arrives on the first flows is for the journals, from now on.
+    pub(crate) fn keep_journals(&mut self) {
+        self.journals = true;
+    }
+
+    fn give_out(&mut self, whole: Whole) -> Message {
         self.give_back(whole.cost());
         let Whole { flow, class, tag, data } = whole;
         self.held -= data.len() as u64;
-        Some(Message { flow: FlowId(flow), class, tag, data })
+        Message { flow: FlowId(flow), class, tag, data }
     }
 
     /// A piece of a message arrives: `data` from `offset` on, of `size` bytes in all. The frame's decoder has
@@ -233,10 +254,14 @@ impl Receiver {
     }
 
     fn deliver(&mut self, whole: Whole, events: &mut Events) {
-        if self.ready.is_empty() {
-            events.push(Event::MessageReadable);
+        let (queue, event) = match self.journals && whole.flow < JOURNAL_FLOWS {
+            true => (&mut self.journal, Event::JournalReadable),
+            false => (&mut self.ready, Event::MessageReadable),
+        };
+        if queue.is_empty() {
+            events.push(event);
         }
-        self.ready.push_back(whole);
+        queue.push_back(whole);
     }
 
     fn give_back(&mut self, cost: u64) {
@@ -266,7 +291,7 @@ impl Receiver {
     /// Messages that are here in part, that wait for others, or that wait to be taken.
     pub(crate) fn len(&self) -> usize {
         let waiting: usize = self.orders.values().map(Order::len).sum();
-        self.partial.len() + waiting + self.ready.len()
+        self.partial.len() + waiting + self.ready.len() + self.journal.len()
     }
 
     /// What was given back of the peer's credit.

@@ -240,12 +240,18 @@ impl Outgoing {
         let Some(segment) = self.sent.get_mut(index) else {
             return;
         };
-        if let Some(Content::Stream { id, range, fin, elsewhere }) = segment.contents.get_mut(place) {
-            let (id, rest, fin_left) = (*id, end..range.end, *fin && !with_end);
+        if let Some(Content::Stream { id, range, fin, elsewhere, again }) = segment.contents.get_mut(place) {
+            let (id, rest, fin_left, again) = (*id, end..range.end, *fin && !with_end, *again);
             (*fin, *elsewhere) = (with_end, true);
             range.end = end;
             if !rest.is_empty() || fin_left {
-                segment.contents.push(Content::Stream { id, range: rest, fin: fin_left, elsewhere: false });
+                segment.contents.push(Content::Stream {
+                    id,
+                    range: rest,
+                    fin: fin_left,
+                    elsewhere: false,
+                    again,
+                });
             }
         }
     }
@@ -259,7 +265,7 @@ mod tests {
     use smallvec::smallvec;
 
     fn piece(start: u64, end: u64) -> Content {
-        Content::Stream { id: StreamId(0), range: start..end, fin: false, elsewhere: false }
+        Content::Stream { id: StreamId(0), range: start..end, fin: false, elsewhere: false, again: false }
     }
 
     fn two_segments() -> Outgoing {
@@ -316,7 +322,8 @@ mod tests {
         let mut outgoing = two_segments();
         outgoing.overtaken(0, 0, 40, false);
         let here: Vec<_> = outgoing.segments().next().unwrap().contents.to_vec();
-        let gone = Content::Stream { id: StreamId(0), range: 0..40, fin: false, elsewhere: true };
+        let gone =
+            Content::Stream { id: StreamId(0), range: 0..40, fin: false, elsewhere: true, again: false };
         assert_eq!(here, [gone, piece(40, 90)]);
     }
 }

@@ -1,5 +1,10 @@
 //! Who the two ends of a connection are, what they stated about themselves, and the secret that they share.
 
+mod keys;
+
+pub(crate) use self::keys::Claimed;
+
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use whimbrel_base::{ConnectionId, EndpointId};
@@ -30,6 +35,8 @@ pub(crate) struct Identity {
     secret: Option<Secret>,
     /// Server: the client has shown that it knows the secret.
     confirmed: bool,
+    /// Keys that the peer had before, the newest last.
+    former_peers: VecDeque<EndpointId>,
     pub(crate) tenure: Tenure,
 }
 
@@ -53,6 +60,7 @@ impl Identity {
             peer_random: None,
             secret: None,
             confirmed: false,
+            former_peers: VecDeque::new(),
             tenure: Tenure::default(),
         }
     }
@@ -137,6 +145,11 @@ impl Identity {
         self.params.takes_datagrams() && self.peer_params.as_ref().is_some_and(Params::takes_datagrams)
     }
 
+    /// Both sides have said that they keep journals.
+    pub(crate) fn both_keep_journals(&self) -> bool {
+        self.params.keeps_journals() && self.peer_params.as_ref().is_some_and(Params::keeps_journals)
+    }
+
     /// How long the peer may hold an acknowledgement back.
     pub(crate) fn peer_ack_delay(&self) -> Duration {
         let params = self.peer_params.as_ref();
@@ -210,6 +223,8 @@ impl Identity {
         out.extend(self.peer_random.iter().flatten());
         self.secret.iter().for_each(|secret| secret.write_down(out));
         snapshot::flag(out, self.confirmed);
+        snapshot::number(out, self.former_peers.len() as u64);
+        self.former_peers.iter().for_each(|id| out.extend_from_slice(id.as_bytes()));
         self.tenure.write_down(out);
     }
 
@@ -227,6 +242,9 @@ impl Identity {
             this.secret = Some(Secret::read_back(reader)?);
         }
         this.confirmed = snapshot::read_flag(reader)?;
+        for _ in 0..keys::read_count(reader)? {
+            this.former_peers.push_back(EndpointId::from_bytes(&reader.array()?));
+        }
         this.tenure = Tenure::read_back(reader)?;
         Ok(this)
     }

@@ -36,14 +36,21 @@ impl Messages {
         self.receiver.write_down(out);
     }
 
-    /// `window` is what the peer was told when the connection began.
+    /// The first flows of either side are the journals', from now on.
+    pub(crate) fn keep_journals(&mut self) {
+        self.sender.keep_journals();
+        self.receiver.keep_journals();
+    }
+
+    /// `window` is what the peer was told when the connection began; `journals`: both sides keep them.
     pub(crate) fn read_back(
         reader: &mut Reader<'_>,
         window: u64,
+        journals: bool,
         events: &mut Events,
     ) -> Result<Self, DecodeError> {
         let sender = Sender::read_back(reader, events)?;
-        Ok(Self { sender, receiver: Receiver::read_back(reader, window, events)? })
+        Ok(Self { sender, receiver: Receiver::read_back(reader, window, journals, events)? })
     }
 
     /// Takes what the peer says in a frame about messages.

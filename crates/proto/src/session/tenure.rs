@@ -6,10 +6,14 @@
 //! more, and is told that it was superseded. Nothing here is secret from the peer; that only the two ends know
 //! the secret is what makes a claim one [mockets, "Transparent Mobility"].
 
+mod exchange;
+
 use std::collections::VecDeque;
 
 use whimbrel_base::ConnectionId;
 
+use self::exchange::{Agreed, Expected, read_assignment, write_assignment};
+use crate::assignment::Assignment;
 use crate::error::DecodeError;
 use crate::frame::{Resume, Resumed};
 use crate::ids::{PathId, Side};
@@ -17,8 +21,13 @@ use crate::secret::{Claim, Secret};
 use crate::snapshot;
 use crate::varint::Reader;
 
+pub(crate) use self::exchange::Meeting;
+
 /// Secrets of copies that were superseded, by which they are told so.
 const MAX_RETIRED: usize = 8;
+
+/// So often in a row a client finds others where its server was before, which has not said that it leaves.
+const MAX_STRAYS: u8 = 32;
 
 /// What an end may think of a claim, or of a JOIN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +64,8 @@ struct Own {
     before: Option<Secret>,
     /// The peer is known to have heard of it.
     is_heard: bool,
+    /// By which this end has another key than before.
+    assignment: Option<Assignment>,
 }
 
 /// The peer was read back.
@@ -76,6 +87,10 @@ pub(crate) struct Tenure {
     /// The peer said that it would leave, and has not come back.
     is_peer_away: bool,
     leaving: Leaving,
+    /// How often in a row others answered for the server.
+    strays: u8,
+    expected: Option<Expected>,
+    agreed: Option<Agreed>,
 }
 
 /// Telling the peer that this end leaves.
@@ -96,7 +111,7 @@ impl Tenure {
     pub(crate) fn claim(&mut self, nonce: [u8; 32]) {
         self.leaving = Leaving::No;
         if !self.is_claiming() {
-            self.own = Some(Own { nonce, before: None, is_heard: false });
+            self.own = Some(Own { nonce, before: None, is_heard: false, assignment: None });
         }
     }
 
@@ -105,16 +120,31 @@ impl Tenure {
         self.own.as_ref().is_some_and(|own| !own.is_heard)
     }
 
+    /// Server: what was told to the client last has not reached it, as far as is known.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.is_claiming() || self.agreed.as_ref().is_some_and(|agreed| agreed.unheard().is_some())
+    }
+
     /// Server: RESUMED was acknowledged, or the client proved the secret behind it.
     pub(crate) fn own_heard(&mut self) {
         if let Some(own) = self.own.as_mut().filter(|own| own.before.is_some()) {
             own.is_heard = true;
         }
+        self.agreement_heard();
     }
 
-    /// The peer said that it would leave, or was read back elsewhere before: where it was, others may answer.
-    pub(crate) fn may_be_elsewhere(&self) -> bool {
-        self.is_peer_away || self.peer_generation > 0
+    /// Client: somebody at a place of the server does not know the connection. True if the server may be elsewhere
+    /// all the same: it said that it would leave, goes to another key, or was read back before, and others answer
+    /// where it was. But not for ever: it may have lost its state.
+    pub(crate) fn may_be_elsewhere(&mut self) -> bool {
+        self.strays = self.strays.saturating_add(1);
+        let has_moved = self.peer_generation > 0 || self.expected.is_some();
+        self.is_peer_away || (has_moved && self.strays <= MAX_STRAYS)
+    }
+
+    /// Client: the server has answered on a path.
+    pub(crate) fn peer_answered(&mut self) {
+        self.strays = 0;
     }
 
     pub(crate) fn is_peer_away(&self) -> bool {
@@ -199,6 +229,9 @@ impl Tenure {
         let claim = resume.claim();
         let proves =
             |secret: &Secret| secret.proves_claim(resume.connection, resume.path, &claim, &resume.proof);
+        if self.own.as_ref().is_some_and(Own::is_stranger) {
+            return self.refusal(proves);
+        }
         if claim.generation == self.peer_generation + 1 {
             // One that has not heard of this end's own claim proves the secret of before that.
             let unheard =
@@ -214,6 +247,7 @@ impl Tenure {
                 self.accept(&before, &claim);
                 *secret = before.claimed(&claim);
                 self.own = self.own.take().filter(|own| own.before.is_none());
+                self.agreement_heard();
                 return Judgement::of(Verdict::New, self.tell_claim(secret));
             }
         }
@@ -227,6 +261,9 @@ impl Tenure {
 
     /// Server: judges a JOIN by what proves it.
     pub(crate) fn hear_join(&mut self, secret: &mut Secret, proves: impl Fn(&Secret) -> bool) -> Judgement {
+        if self.own.as_ref().is_some_and(Own::is_stranger) {
+            return self.refusal(proves);
+        }
         if proves(secret) {
             self.own_heard();
             return Judgement::of(Verdict::Current, self.tell_claim(secret));
@@ -323,6 +360,7 @@ impl Tenure {
             out.extend_from_slice(&own.nonce);
             snapshot::flag(out, own.before.is_some());
             own.before.iter().for_each(|before| before.write_down(out));
+            write_assignment(out, own.assignment.as_ref());
         }
         snapshot::flag(out, self.peers.is_some());
         if let Some(peers) = &self.peers {
@@ -332,6 +370,10 @@ impl Tenure {
         snapshot::number(out, self.retired.len() as u64);
         self.retired.iter().for_each(|secret| secret.write_down(out));
         snapshot::flag(out, self.is_peer_away);
+        snapshot::flag(out, self.agreed.is_some());
+        self.agreed.iter().for_each(|agreed| agreed.write_down(out));
+        snapshot::flag(out, self.expected.is_some());
+        self.expected.iter().for_each(|expected| expected.write_down(out));
     }
 
     pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -340,7 +382,8 @@ impl Tenure {
         if snapshot::read_flag(reader)? {
             let nonce = reader.array()?;
             let before = snapshot::read_flag(reader)?.then(|| Secret::read_back(reader)).transpose()?;
-            this.own = Some(Own { nonce, before, is_heard: false });
+            let assignment = read_assignment(reader)?;
+            this.own = Some(Own { nonce, before, is_heard: false, assignment });
         }
         if snapshot::read_flag(reader)? {
             this.peers = Some(Peers { nonce: reader.array()?, before: Secret::read_back(reader)? });
@@ -353,6 +396,12 @@ impl Tenure {
             this.retired.push_back(Secret::read_back(reader)?);
         }
         this.is_peer_away = snapshot::read_flag(reader)?;
+        if snapshot::read_flag(reader)? {
+            this.agreed = Some(Agreed::read_back(reader)?);
+        }
+        if snapshot::read_flag(reader)? {
+            this.expected = Some(Expected::read_back(reader)?);
+        }
         Ok(this)
     }
 }
@@ -484,6 +533,19 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_was_read_back_once_is_not_looked_for_for_ever() {
+        let mut client = Copy::new();
+        let mut server = client.read_back(1);
+        assert!(!client.tenure.may_be_elsewhere());
+        assert_eq!(client.dial(&mut server, 1, false).1, Some(New));
+        client.tenure.peer_answered();
+        (0..MAX_STRAYS).for_each(|_| assert!(client.tenure.may_be_elsewhere()));
+        assert!(!client.tenure.may_be_elsewhere(), "it has lost its state");
+        client.tenure.peer_answered();
+        assert!(client.tenure.may_be_elsewhere());
+    }
+
+    #[test]
     fn leaving_is_said_until_it_was_heard() {
         let mut tenure = Tenure::default();
         tenure.leave();
@@ -495,6 +557,7 @@ mod tests {
         tenure.mark();
         assert!(tenure.is_leave_heard() && !tenure.waits());
         let mut peer = Tenure::default();
+        assert!(!peer.may_be_elsewhere());
         assert!(peer.peer_leaves(0) && !peer.peer_leaves(0) && peer.may_be_elsewhere());
         assert!(peer.peer_is_back() && !peer.peer_leaves(7), "another copy's word");
     }

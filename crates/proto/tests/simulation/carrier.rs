@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use whimbrel_base::EndpointId;
 use whimbrel_proto::{PathId, Side};
 
 use super::rng::Rng;
@@ -168,6 +169,8 @@ pub(crate) struct Carrier {
     pub(crate) by_open: bool,
     pub(crate) answered: bool,
     pub(crate) opened: Instant,
+    /// The client's key, and the server's as the client expects it; `None`: those of the beginning.
+    pub(crate) ids: Option<(EndpointId, EndpointId)>,
 }
 
 impl Carrier {
@@ -186,6 +189,7 @@ impl Carrier {
             by_open: false,
             answered: false,
             opened: now,
+            ids: None,
         }
     }
 

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::{CloseCode, Connection, Event, FirstFlight, PathId, Side, StreamId, refusal, segment};
+use whimbrel_proto::{
+    CloseCode, Connection, Event, FirstFlight, PathId, ProtocolError, Side, StreamId, refusal, segment,
+};
 
 use super::carrier::End;
 use super::{Cut, Sim, identity, ms, secs};
@@ -11,6 +13,8 @@ use super::{Cut, Sim, identity, ms, secs};
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 /// So often may things happen at one instant of simulated time before it counts as spinning.
 const SPIN: u32 = 20_000;
+/// So often may all engines and carriers be asked at one instant whether they have something.
+const ROUNDS: u32 = 1000;
 
 impl Sim {
     /// Lets `duration` pass.
@@ -63,7 +67,8 @@ impl Sim {
 
     /// Takes events and segments out of the engines until they have none.
     pub(crate) fn pump(&mut self) {
-        loop {
+        for round in 0.. {
+            assert!(round < ROUNDS, "the sides never run dry\n{}", self.report());
             let mut busy = false;
             for side in SIDES {
                 busy |= self.take_events(side);
@@ -239,7 +244,7 @@ impl Sim {
             match self.carriers[index].end(side) {
                 End::Gone => return,
                 End::Fresh => self.accept_carrier(index, body),
-                End::Attached => self.hand_over(side, index, body),
+                End::Attached => self.feed(side, index, body),
             }
         }
         inbox.drain(..at);
@@ -259,7 +264,7 @@ impl Sim {
         }
     }
 
-    fn hand_over(&mut self, side: Side, index: usize, body: &[u8]) {
+    fn feed(&mut self, side: Side, index: usize, body: &[u8]) {
         let now = self.now;
         let path = self.carriers[index].path;
         if side == Side::Client {
@@ -267,6 +272,11 @@ impl Sim {
         }
         if let Some(connection) = self.connection(side) {
             let result = connection.handle_segment(now, path, body);
+            if side == Side::Client && self.forgotten > 0 && result == Err(ProtocolError::OtherAnswer) {
+                // An answer of the server process before it was still on its way. The engine has closed itself.
+                self.close_end(side, index);
+                return;
+            }
             assert_eq!(result, Ok(()), "{side:?} rejects an honest peer");
         }
         self.take_events(side);
@@ -276,7 +286,25 @@ impl Sim {
     fn accept_carrier(&mut self, index: usize, body: &[u8]) {
         let now = self.now;
         self.carriers[index].server = End::Attached;
-        let verdict = match FirstFlight::decode(body).unwrap() {
+        let began = (identity(Side::Client), identity(Side::Server));
+        let (client, expected) = self.carriers[index].ids.unwrap_or(began);
+        if expected != self.key(Side::Server).id() {
+            // TLS fails.
+            return self.close_end(Side::Server, index);
+        }
+        let first = FirstFlight::decode(body).unwrap();
+        let stranger = self.server.as_ref().filter(|server| server.peer() != client);
+        let verdict = match first {
+            FirstFlight::TakeOver(take_over) => match self.server.as_mut() {
+                Some(server) if !self.server_was_over => server
+                    .take_over(now, client, &take_over, [self.rng.next() as u8; 32])
+                    .map_err(|e| e.code()),
+                _ => Err(CloseCode::UNKNOWN_CONNECTION),
+            },
+            first if stranger.is_some() => {
+                let refused = stranger.and_then(|server| server.turn_away(client, &first));
+                Err(refused.map_or(CloseCode::UNKNOWN_CONNECTION, |error| error.code()))
+            }
             FirstFlight::Open(open) => match self.server.as_mut() {
                 Some(_) if self.server_was_over => Err(CloseCode::UNKNOWN_CONNECTION),
                 Some(server) => server.reopen(now, &open).map_err(|e| e.code()),
@@ -307,7 +335,7 @@ impl Sim {
         match verdict {
             Ok(()) => {
                 self.take_events(Side::Server);
-                self.hand_over(Side::Server, index, body);
+                self.feed(Side::Server, index, body);
             }
             Err(code) => {
                 let delay = self.carriers[index].delay;

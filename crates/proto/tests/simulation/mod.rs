@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use whimbrel_base::{ConnectionId, EndpointId, SecretKey};
-use whimbrel_proto::{Config, Connection, Event, PathId, Side, StreamId};
+use whimbrel_proto::{Assignment, Config, Connection, Event, PathId, Side, StreamId};
 
 use app::App;
 use carrier::{Carrier, End};
@@ -29,15 +29,11 @@ pub(crate) const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-static IDS: LazyLock<(EndpointId, EndpointId)> =
-    LazyLock::new(|| (SecretKey::generate().id(), SecretKey::generate().id()));
+static KEYS: LazyLock<[SecretKey; 2]> = LazyLock::new(|| [SecretKey::generate(), SecretKey::generate()]);
 
-/// The identity of a side in every simulation.
+/// The identity of a side in every simulation, at the beginning.
 pub(crate) fn identity(side: Side) -> EndpointId {
-    match side {
-        Side::Client => IDS.0,
-        Side::Server => IDS.1,
-    }
+    KEYS[side as usize].id()
 }
 
 pub(crate) const CONNECTION: [u8; 16] = [0x11; 16];
@@ -146,6 +142,8 @@ pub(crate) struct Sim {
     pub(crate) steps: u64,
     /// Nonces of sides that were read back.
     nonces: u8,
+    /// The present key of each side.
+    keys: [SecretKey; 2],
 }
 
 impl Sim {
@@ -180,6 +178,7 @@ impl Sim {
             peak_buffered: 0,
             steps: 0,
             nonces: 0,
+            keys: KEYS.clone(),
         }
     }
 
@@ -202,10 +201,24 @@ impl Sim {
             return None;
         }
         let early_limit = self.options.early_limit;
-        let path = self.client.open_path(self.now, Some(delay * 2), early_limit)?;
+        self.hear_of_new_owner();
+        let to = self.client.expected_peer().unwrap_or(self.client.peer());
+        let path = self.client.open_path_to(self.now, to, Some(delay * 2), early_limit)?;
         let by_open = !self.client.is_established();
-        self.carriers.push(Carrier { by_open, ..Carrier::new(path, delay, early_limit, self.now) });
+        let ids = Some((self.key(Side::Client).id(), to));
+        self.carriers.push(Carrier { by_open, ids, ..Carrier::new(path, delay, early_limit, self.now) });
         Some(self.carriers.len() - 1)
+    }
+
+    /// What a notice or the name service would tell the client.
+    fn hear_of_new_owner(&mut self) {
+        let assignment = self.server.as_ref().and_then(Connection::own_assignment).cloned();
+        if let Some(assignment) = assignment
+            && self.client.is_authentic(&assignment)
+        {
+            self.nonces = self.nonces.wrapping_add(1);
+            self.client.expect_peer(assignment.to, [self.nonces; 32]);
+        }
     }
 
     /// The client opens a path over a link, the same in both directions.
@@ -301,6 +314,32 @@ impl Sim {
         {
             *connection = Connection::restore(config, &bytes, nonce, now).unwrap();
         }
+    }
+
+    pub(crate) fn key(&self, side: Side) -> &SecretKey {
+        &self.keys[side as usize]
+    }
+
+    /// Gives a side's paths up and hands its end over to a fresh key, if that may be now. Tells the bytes and the
+    /// assignment that the new owner was given.
+    pub(crate) fn hand_over(&mut self, side: Side) -> Option<(Vec<u8>, Assignment)> {
+        self.nonces = self.nonces.wrapping_add(1);
+        let (now, nonce) = (self.now, [self.nonces; 32]);
+        let (old, new) = (self.key(side).clone(), SecretKey::from_bytes(&nonce));
+        let config = match side {
+            Side::Client => self.options.client.clone(),
+            Side::Server => self.options.server.clone(),
+        };
+        let connection = self.connection(side)?;
+        let assignment = connection.assign(&old, new.id())?;
+        connection.detach(now);
+        self.pump();
+        let connection = self.connection(side)?;
+        let bytes = connection.snapshot()?;
+        *connection = Connection::restore_assigned(config, &bytes, assignment.clone(), nonce, now).unwrap();
+        self.keys[side as usize] = new;
+        self.pump();
+        Some((bytes, assignment))
     }
 
     pub(crate) fn connection(&mut self, side: Side) -> Option<&mut Connection> {

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream};
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, RelayedAddr};
 use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, REFUSAL_TIMEOUT, admit};
 use crate::attend::driving;
 use crate::carrier::{CarrierKind, TcpCarrier, kind_of, tune};
 use crate::endpoint_core::EndpointCore;
+use crate::front::{Fronted, Look};
 use crate::half_open::Place;
+use crate::locator::Locator;
 use crate::path_io::PathIo;
 use crate::shared::Shared;
 use crate::tls::{ArrivingSessions, TlsChannel};
@@ -30,12 +32,13 @@ thread_local! {
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts until the listener's task is aborted.
-pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: TcpListener, kind: CarrierKind) {
+pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpListener>, kind: CarrierKind) {
     loop {
         match listener.accept().await {
             Ok((socket, remote)) => {
                 let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
-                tokio::spawn(serve(endpoint.clone(), place, Came { socket, remote, kind }));
+                let came = Came { socket, remote, kind, relay: None };
+                tokio::spawn(serve(endpoint.clone(), place, came));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept");
@@ -43,6 +46,18 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: TcpListene
             }
         }
     }
+}
+
+/// Serves a connection that a relay passes on.
+pub(crate) fn accept_relayed(
+    endpoint: &Arc<EndpointCore>,
+    socket: TcpStream,
+    remote: SocketAddr,
+    relay: RelayedAddr,
+) {
+    let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
+    let came = Came { socket, remote, kind: CarrierKind::Tcp, relay: Some(relay) };
+    tokio::spawn(serve(endpoint.clone(), place, came));
 }
 
 /// Hears what the peer wants; if that is a connection, moves its bytes until it is over.
@@ -56,15 +71,27 @@ async fn serve(endpoint: Arc<EndpointCore>, place: Place, came: Came) {
 }
 
 async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared>> {
-    let Came { socket, remote, kind } = came;
+    let Came { socket, remote, kind, relay } = came;
     if kind == CarrierKind::Mptcp && tune((&socket).into()).is_err() {
         return None;
     }
     let limit = endpoint.config.handshake_timeout;
+    let mut ciphertext = Vec::new();
+    if let Some(front) = endpoint.front.get().filter(|_| relay.is_none()) {
+        let looked = tokio::time::timeout(limit, look(&socket, &mut ciphertext, |first| front.look(first)));
+        match looked.await {
+            Ok(Ok(Look::Take)) => {
+                front.take(Fronted { socket, remote, first: ciphertext });
+                return None;
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) | Err(_) => return None,
+        }
+    }
     let (config, sessions) = endpoint.tls.server.arriving();
     let tls = TlsChannel::server(config).ok()?;
-    let (ciphertext, plaintext) = (Vec::new(), Vec::new());
-    let mut incoming = Incoming { socket, remote, kind, tls, sessions, ciphertext, plaintext };
+    let plaintext = Vec::new();
+    let mut incoming = Incoming { socket, remote, relay, kind, tls, sessions, ciphertext, plaintext };
     match tokio::time::timeout(limit, incoming.first_segment()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
@@ -78,10 +105,42 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
     admit(&endpoint, incoming).await
 }
 
+/// Reads until it can be told what is to be done.
+async fn look(socket: &TcpStream, first: &mut Vec<u8>, tell: impl Fn(&[u8]) -> Look) -> io::Result<Look> {
+    loop {
+        read_once(socket, first).await?;
+        match tell(first) {
+            Look::More => {}
+            told => return Ok(told),
+        }
+    }
+}
+
+/// Adds to `into` what is there, as far as it finds room.
+async fn read_once(socket: &TcpStream, into: &mut Vec<u8>) -> io::Result<()> {
+    socket.readable().await?;
+    let room = READ_SIZE.saturating_sub(into.len());
+    if room == 0 {
+        return Err(io::Error::other("record without end"));
+    }
+    READ_BUFFER.with_borrow_mut(|buffer| match socket.try_read(&mut buffer[..room]) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(n) => {
+            into.extend_from_slice(&buffer[..n]);
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
+    })
+}
+
 /// A TCP connection that was accepted just now.
 struct Came {
     socket: TcpStream,
+    /// Where the peer is.
     remote: SocketAddr,
+    /// The relay that passes it on.
+    relay: Option<RelayedAddr>,
     /// What was listened for.
     kind: CarrierKind,
 }
@@ -90,6 +149,7 @@ struct Came {
 struct Incoming {
     socket: TcpStream,
     remote: SocketAddr,
+    relay: Option<RelayedAddr>,
     /// What was listened for.
     kind: CarrierKind,
     tls: TlsChannel,
@@ -101,6 +161,8 @@ struct Incoming {
 impl Incoming {
     /// Reads and answers until a whole first segment is there.
     async fn first_segment(&mut self) -> io::Result<()> {
+        // What was looked at comes first.
+        self.decrypt()?;
         loop {
             // What the handshake still has to say then leaves together with the path's first answer.
             if segment::split(&self.plaintext).map_err(io::Error::other)?.is_some() {
@@ -115,20 +177,14 @@ impl Incoming {
     }
 
     async fn read(&mut self) -> io::Result<()> {
-        self.socket.readable().await?;
-        let room = READ_SIZE - self.ciphertext.len();
-        if room == 0 {
-            return Err(io::Error::other("record without end"));
+        read_once(&self.socket, &mut self.ciphertext).await?;
+        self.decrypt()
+    }
+
+    fn decrypt(&mut self) -> io::Result<()> {
+        if self.ciphertext.is_empty() {
+            return Ok(());
         }
-        READ_BUFFER.with_borrow_mut(|buffer| match self.socket.try_read(&mut buffer[..room]) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => {
-                self.ciphertext.extend_from_slice(&buffer[..n]);
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(error) => Err(error),
-        })?;
         let plaintext = &mut self.plaintext;
         let used = self
             .tls
@@ -173,7 +229,8 @@ impl Arrival for Incoming {
         let local = self.socket.local_addr()?;
         let kind = kind_of(&self.socket, self.kind);
         let carrier = TcpCarrier::new(id, kind, self.socket, self.tls, self.ciphertext);
-        Ok((PathIo::tcp(id, local, self.remote.into(), carrier), self.plaintext))
+        let remote = self.relay.map_or(self.remote.into(), Locator::Relayed);
+        Ok((PathIo::tcp(id, local, remote, carrier), self.plaintext))
     }
 
     async fn refuse(mut self, code: CloseCode, reason: &str) -> io::Result<()> {

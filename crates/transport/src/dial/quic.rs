@@ -74,7 +74,7 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
     let channel = QuicChannel { connection, send, recv, observed, early };
     // It probes for larger ones itself.
     let (carrier, segments) = (Carrier::Quic(Box::new(channel)), SegmentSize::Small);
-    Ok(Some(Dialled { carrier, rtt, local, way: candidate.clone(), segments }))
+    Ok(Some(Dialled { carrier, rtt, local, way: candidate.clone(), segments, peer: who.peer }))
 }
 
 /// Another stream once early data was refused. There is none if the first one was opened after the refusal,

@@ -26,6 +26,10 @@ const STAGGER: Duration = Duration::from_millis(250);
 const HEAD_START: Duration = Duration::from_millis(250);
 const LONGEST_HEAD_START: Duration = Duration::from_secs(1);
 
+/// How long a direct place and one behind a relay run alone, each before the other: a path that need not go
+/// through a relay is better, and a connection to a relay takes one of the server's spare ones.
+const RELAY_DELAY: Duration = Duration::from_millis(30);
+
 type Attempt = Pin<Box<dyn Future<Output = io::Result<Dialled>> + Send>>;
 
 /// One carrier on one way, and how long it runs before the next attempt may start.
@@ -87,6 +91,7 @@ impl Race {
             let new: Vec<_> = new.collect();
             waiting.extend(new);
         }
+        other_kind_early(&mut waiting);
         let mut race = Self {
             who: Arc::new(who),
             waiting,
@@ -257,13 +262,33 @@ impl Drop for Race {
     }
 }
 
+/// Has the first place behind a relay start soon after the first direct one, or the other way round: it must not
+/// wait until all others have failed, of which there may be many that lead nowhere.
+fn other_kind_early(waiting: &mut VecDeque<Runner>) {
+    let is_relayed = |runner: &Runner| runner.way.remote.relayed().is_some();
+    let Some(first) = waiting.front() else { return };
+    let (first_way, first_relayed) = (first.way.clone(), is_relayed(first));
+    let Some(at) = waiting.iter().position(|runner| is_relayed(runner) != first_relayed) else { return };
+    let way = waiting[at].way.clone();
+    let (early, mut others): (VecDeque<_>, VecDeque<_>) =
+        waiting.drain(..).partition(|runner| runner.way == way);
+    let behind = others.iter().take_while(|runner| runner.way == first_way).count();
+    if let Some(last) = behind.checked_sub(1).and_then(|last| others.get_mut(last)) {
+        last.alone = RELAY_DELAY;
+    }
+    let rest = others.split_off(behind);
+    waiting.extend(others.into_iter().chain(early).chain(rest));
+}
+
 /// The carriers to try on a way.
 fn runners(who: &Dialler, way: Candidate, local: Option<IpAddr>) -> Vec<Runner> {
-    let kinds = who.reach.order(local, way.remote, who.carriers, std::time::Instant::now());
-    let last = kinds.len() - 1;
+    let mut kinds = who.reach.order(local, way.remote, who.carriers, std::time::Instant::now());
+    if way.remote.relayed().is_some() {
+        kinds.retain(|kind| *kind != CarrierKind::Quic);
+    }
+    let Some(last) = kinds.len().checked_sub(1) else { return Vec::new() };
     let head_start = who.rtt.map_or(HEAD_START, |rtt| (rtt * 3).clamp(HEAD_START, LONGEST_HEAD_START));
     let both = last > 0 && who.opens_with_quic(way.remote);
-    let mut kinds = kinds;
     if both {
         kinds.reverse();
     }
@@ -285,4 +310,59 @@ fn source(way: &Candidate) -> Option<IpAddr> {
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(way.remote.address()).ok()?;
     Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use whimbrel_base::{RelayToken, RelayedAddr};
+
+    use super::*;
+
+    fn direct(last: u8) -> Locator {
+        Locator::Direct(SocketAddr::from(([192, 0, 2, last], 443)))
+    }
+
+    fn relayed(last: u8) -> Locator {
+        let (relay, token) = (direct(last).address(), RelayToken::from_bytes([last; 10]));
+        Locator::Relayed(RelayedAddr { relay, token })
+    }
+
+    /// The order in which these start, each with the time until the next one.
+    fn order(remotes: &[(Locator, CarrierKind)]) -> Vec<(Locator, CarrierKind, Duration)> {
+        let runner = |&(remote, kind): &(Locator, CarrierKind)| Runner {
+            way: Candidate { local: None, remote },
+            local: None,
+            kind,
+            segments: SegmentSize::Usual,
+            alone: STAGGER,
+        };
+        let mut waiting: VecDeque<Runner> = remotes.iter().map(runner).collect();
+        other_kind_early(&mut waiting);
+        waiting.into_iter().map(|runner| (runner.way.remote, runner.kind, runner.alone)).collect()
+    }
+
+    #[test]
+    fn a_place_behind_a_relay_does_not_wait_for_direct_ones_that_lead_nowhere() {
+        use CarrierKind::{Quic, Tcp};
+        let (one, two, relay, other) = (direct(1), direct(2), relayed(3), relayed(4));
+        let ways = [(one, Quic), (one, Tcp), (two, Quic), (two, Tcp), (relay, Tcp), (other, Tcp)];
+        let expected = [
+            (one, Quic, STAGGER),
+            (one, Tcp, RELAY_DELAY),
+            (relay, Tcp, STAGGER),
+            (two, Quic, STAGGER),
+            (two, Tcp, STAGGER),
+            (other, Tcp, STAGGER),
+        ];
+        assert_eq!(order(&ways), expected);
+        // Nor does a direct one, where a relay was what worked last.
+        let ways = [(relay, Tcp), (other, Tcp), (one, Quic), (one, Tcp)];
+        let expected =
+            [(relay, Tcp, RELAY_DELAY), (one, Quic, STAGGER), (one, Tcp, STAGGER), (other, Tcp, STAGGER)];
+        assert_eq!(order(&ways), expected);
+        let alone = [(relay, Tcp), (other, Tcp)];
+        assert_eq!(order(&alone), [(relay, Tcp, STAGGER), (other, Tcp, STAGGER)]);
+        assert_eq!(order(&[]), []);
+    }
 }

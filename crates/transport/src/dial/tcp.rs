@@ -10,7 +10,8 @@ use tokio::net::TcpSocket;
 
 use super::{Candidate, Carrier, Dialled, Dialler, SegmentSize, bind_device};
 use crate::carrier::{CarrierKind, SMALL_SEGMENT, kind_of, stream_socket, tune};
-use crate::tls::TlsChannel;
+use crate::locator::Locator;
+use crate::tls::{TlsChannel, TlsError};
 
 /// The longest that one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(10);
@@ -46,9 +47,20 @@ pub(super) async fn attempt(
     let rtt = start.elapsed();
     tune(SockRef::from(&socket))?;
     let local = socket.local_addr()?;
-    let tls = TlsChannel::client(who.tls.clone(), who.peer).map_err(io::Error::other)?;
+    let tls = channel(&who, candidate.remote).map_err(io::Error::other)?;
     let kind = kind_of(&socket, kind);
     let segments = if small { SegmentSize::Small } else { SegmentSize::Usual };
     let carrier = Carrier::Tcp(socket, Box::new(tls), kind);
-    Ok(Dialled { carrier, rtt: Some(rtt), local, way: candidate, segments })
+    Ok(Dialled { carrier, rtt: Some(rtt), local, way: candidate, segments, peer: who.peer })
+}
+
+/// TLS with the peer, whose name is told to nobody but a relay.
+fn channel(who: &Dialler, remote: Locator) -> Result<TlsChannel, TlsError> {
+    match remote.relayed() {
+        None => TlsChannel::client(who.tls.clone(), who.peer),
+        Some(relayed) => {
+            let config = who.relayed.config(who.peer, relayed.token)?;
+            TlsChannel::relayed_client(config, relayed.token)
+        }
+    }
 }

@@ -1,9 +1,9 @@
 //! How an endpoint is set up.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::watch;
 use whimbrel_base::SecretKey;
@@ -26,7 +26,7 @@ use crate::notices::Pace;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::sockets::{self, BindPlan, Bound, OpenSockets, Sockets};
-use crate::tls::{self, TlsIdentity};
+use crate::tls::{self, TlsIdentity, TlsSessions};
 
 /// Tries to bind to a port that was free.
 const PORT_TRIES: usize = 5;
@@ -38,12 +38,14 @@ pub struct Builder {
     ip: Option<IpAddr>,
     port: u16,
     open: Option<OpenSockets>,
+    sessions: Option<TlsSessions>,
     monitor: Option<Arc<dyn AddressMonitor>>,
     resolver: Option<Arc<dyn Resolver>>,
     config: Config,
     handover: Option<HandoverMode>,
     scheduler: Option<SchedulerKind>,
     paths: Option<PathPolicy>,
+    advertised: Vec<SocketAddr>,
 }
 
 impl Builder {
@@ -74,6 +76,14 @@ impl Builder {
     #[must_use]
     pub fn sockets(mut self, open: OpenSockets) -> Self {
         self.open = Some(open);
+        self
+    }
+
+    /// Remembers the TLS sessions of an endpoint that [passed them on](crate::Leaving::pass_on): its clients come back
+    /// with their tickets.
+    #[must_use]
+    pub fn sessions(mut self, sessions: TlsSessions) -> Self {
+        self.sessions = Some(sessions);
         self
     }
 
@@ -122,6 +132,14 @@ impl Builder {
         self
     }
 
+    /// Where else the endpoint is reached, such as at the outside of a gateway that passes a port on: it is told
+    /// to others before the addresses of this host. Port 0 stands for the endpoint's own port.
+    #[must_use]
+    pub fn advertise(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.advertised.extend(addresses);
+        self
+    }
+
     /// The config with what was set beside it.
     fn merged(&self) -> Config {
         let mut config = self.config.clone();
@@ -156,14 +174,21 @@ impl Builder {
         };
         let mut open = self.open;
         let plan = match &open {
-            Some(open) => BindPlan { ips: open.ips(), port: open.port() },
-            None => BindPlan { ips: self.ip.into_iter().collect(), port: self.port },
+            Some(open) if open.is_fixed() => BindPlan { ips: open.ips(), port: open.port() },
+            open => BindPlan {
+                ips: self.ip.into_iter().collect(),
+                port: open.as_ref().map_or(self.port, OpenSockets::port),
+            },
         };
         let mut addresses = monitor.watch().0;
         let set = addresses.borrow_and_update().clone();
         let ips = plan.addresses(&set, monitor.is_exclusive());
         let tls = TlsIdentity::new(&key)?;
+        if let Some(sessions) = &self.sessions {
+            tls.remember(sessions);
+        }
         let quic = Arc::new(QuicConfig::new(&key, &tls, self.config.timeouts.heartbeat)?);
+        let advertised = self.advertised;
         let mut tries = PORT_TRIES;
         loop {
             let port = match plan.port {
@@ -188,6 +213,9 @@ impl Builder {
                 bound: watch::Sender::new(set.clone()),
                 addresses: addresses.clone(),
                 lost: Mutex::new(HashSet::new()),
+                advertised: advertised.iter().map(|address| with_port(*address, port)).collect(),
+                relayed: Mutex::default(),
+                front: OnceLock::new(),
                 sockets: Mutex::new(Sockets::with(open.take())),
                 resolver: Mutex::new(self.resolver.clone()),
                 pool: whimbrel_proto::Pool::default(),
@@ -196,6 +224,8 @@ impl Builder {
                 deciding: Deciding::default(),
                 half_open: HalfOpen::default(),
                 closed: AtomicBool::new(false),
+                journals: AtomicBool::new(false),
+                passed_on: AtomicBool::new(false),
                 tasks: Mutex::new(Vec::new()),
             });
             inner.update_announcements(&set);
@@ -216,6 +246,10 @@ impl Builder {
             }
         }
     }
+}
+
+fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
+    if address.port() == 0 { SocketAddr::new(address.ip(), port) } else { address }
 }
 
 fn is_taken(error: &std::io::Error) -> bool {

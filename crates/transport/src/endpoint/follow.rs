@@ -71,14 +71,12 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
     note_lost(core, before, set);
     let new = set.addresses.iter().filter(|address| !before.contains(address.ip));
     new.for_each(|address| core.reach.forget(address.ip));
-    let reachable = core.reachable_in(set);
     // Loopback addresses, when nothing else is left, are no use to anybody elsewhere.
     let moved = before.reachable() != set.reachable() && !core.is_cut_off(set);
     core.update_announcements(set);
     for shared in core.registry.all() {
         shared.lose_paths_without(|ip| core.has(set, ip));
-        let mut told = reachable.clone();
-        told.truncate(whimbrel_proto::MAX_NOTICE_ADDRESSES);
+        let told = core.notice_addresses();
         shared.with(|state| state.engine.set_notice_addresses(told));
         shared.tell_addresses();
         if set.wakes != before.wakes {

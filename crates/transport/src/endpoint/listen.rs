@@ -50,6 +50,7 @@ pub struct ListenOptions {
     pub(super) lifetime: Duration,
     pub(super) publish: bool,
     pub(super) ask_first: bool,
+    pub(super) goes_on: bool,
 }
 
 impl ListenOptions {
@@ -74,6 +75,7 @@ impl ListenOptions {
             lifetime: LIFETIME,
             publish: true,
             ask_first: false,
+            goes_on: false,
         }
     }
 
@@ -115,6 +117,13 @@ impl ListenOptions {
     /// Tells no name service: the name only says which of the endpoint's listeners a ticket means.
     pub fn unpublished(mut self) -> Self {
         self.publish = false;
+        self
+    }
+
+    /// The name leads to this endpoint's sockets already, because it goes on with those of
+    /// [another](crate::Leaving::pass_on): listening begins at once, and the record is said again meanwhile.
+    pub fn going_on(mut self) -> Self {
+        self.goes_on = true;
         self
     }
 

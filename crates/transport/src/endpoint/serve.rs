@@ -19,7 +19,7 @@ impl Serve for Arc<EndpointCore> {
         tokio::spawn(hear(self.clone(), socket, heard))
     }
 
-    fn accept_tcp(&self, listener: TcpListener, kind: CarrierKind) -> JoinHandle<()> {
+    fn accept_tcp(&self, listener: Arc<TcpListener>, kind: CarrierKind) -> JoinHandle<()> {
         tokio::spawn(accept_tcp(self.clone(), listener, kind))
     }
 

@@ -1,5 +1,7 @@
 //! Whom to connect to, as programs have it at hand.
 
+use std::fmt;
+
 use whimbrel_base::{EndpointAddr, EndpointId, Name, Ticket};
 
 use crate::error::TargetError;
@@ -22,12 +24,35 @@ pub(super) enum Whom {
 }
 
 impl Target {
+    /// The peer's key, unless only its name is known.
+    #[must_use]
+    pub fn id(&self) -> Option<EndpointId> {
+        match &self.0 {
+            Whom::Name(_) => None,
+            Whom::Id(id) => Some(*id),
+            Whom::Addr(addr) => Some(addr.id),
+            Whom::Ticket(ticket) => Some(ticket.id()),
+        }
+    }
+
     /// The name that is asked for, if one is.
     pub(super) fn name(&self) -> Option<&Name> {
         match &self.0 {
             Whom::Name(name) => Some(name),
             Whom::Ticket(ticket) => ticket.name(),
             Whom::Id(_) | Whom::Addr(_) => None,
+        }
+    }
+}
+
+/// A text that [`IntoTarget`] takes again.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Whom::Name(name) => name.fmt(f),
+            Whom::Id(id) => id.fmt(f),
+            Whom::Addr(addr) => Ticket::new(addr.id, addr.addrs.iter().copied(), None).fmt(f),
+            Whom::Ticket(ticket) => ticket.fmt(f),
         }
     }
 }
@@ -113,6 +138,9 @@ mod tests {
         assert!(matches!(&targets[0], Whom::Name(name) if name.local() == "ssh.laptop.user"));
         assert_eq!(targets[1], Target::from(ticket).0);
         assert_eq!(targets[2], Whom::Id(id));
+        for target in &targets {
+            assert_eq!(target, &Target(target.clone()).to_string().into_target().unwrap().0);
+        }
         let error = "nobody".into_target().unwrap_err().to_string();
         assert!(error.starts_with("\"nobody\" is no name"), "{error}");
         assert!(matches!("whimbrel:x".into_target(), Err(TargetError::Ticket(_))));

@@ -115,7 +115,10 @@ impl Attempt {
                 }
                 Ok(())
             }
-            End::Failed => Err(()),
+            End::Failed => {
+                self.joiner.shared.want_other_peer();
+                Err(())
+            }
             End::Over => Ok(()),
         }
     }
@@ -299,7 +302,7 @@ impl Attempt {
         let joiner = &self.joiner;
         let paths = joiner.shared.lock().engine.paths();
         if let Some(stats) = paths.iter().find(|stats| stats.id == path.id) {
-            joiner.endpoint.reach.note_rtt(joiner.shared.peer, stats.srtt);
+            joiner.endpoint.reach.note_rtt(joiner.shared.peer(), stats.srtt);
         }
         let is_twin = |other: &PendingPath| (&other.way, other.kind) == (&path.way, path.kind);
         let (twins, others): (Vec<_>, Vec<_>) = self.pending.iter().partition(|other| is_twin(other));

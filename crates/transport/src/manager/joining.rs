@@ -93,15 +93,17 @@ impl Joiner {
             let state = self.shared.lock();
             (state.engine.is_established(), state.engine.last_rtt())
         };
-        last.filter(|_| established).or_else(|| self.endpoint.reach.rtt(&self.shared.peer))
+        last.filter(|_| established).or_else(|| self.endpoint.reach.rtt(&self.shared.peer()))
     }
 
     /// Begins to dial.
     pub(super) fn race(&self, ways: Vec<Candidate>) -> Race {
         self.note_silence();
+        let peer = self.shared.wanted_peer();
         let who = Dialler {
-            peer: self.shared.peer,
-            tls: self.endpoint.tls.client_for(self.shared.peer),
+            peer,
+            tls: self.endpoint.tls.client_for(peer),
+            relayed: self.endpoint.tls.relayed.clone(),
             quic: self.endpoint.quic.clone(),
             carriers: self.endpoint.config.carriers,
             reach: self.endpoint.reach.clone(),
@@ -150,7 +152,7 @@ impl Joiner {
         let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {
             let engine = &mut state.engine;
-            let id = engine.open_path(Instant::now(), hint, early_limit)?;
+            let id = engine.open_path_to(Instant::now(), dialled.peer, hint, early_limit)?;
             let takes_over =
                 purpose.predecessor.and_then(|id| engine.paths().into_iter().find(|p| p.id == id));
             if let Some(predecessor) = takes_over {

@@ -24,6 +24,7 @@ impl Shared {
             Event::StreamOpened(_) => state.wakers.can_accept(),
             Event::StreamsAvailable => state.wakers.can_open(),
             Event::MessageReadable => state.wakers.can_receive(),
+            Event::JournalReadable => state.wakers.can_receive_journal(),
             Event::FlowWritable(flow) => state.wakers.can_send(flow),
             Event::MessageDone(id, outcome) => state.outcomes.told(id, outcome),
             Event::Established => {
@@ -65,7 +66,16 @@ impl Shared {
             Event::PeerAddress { .. } => self.mover.peer_called(),
             Event::PeerSuspended => drop(state.feed.tell(ConnectionEvent::PeerSuspended)),
             Event::PeerResumed => drop(state.feed.tell(ConnectionEvent::PeerResumed)),
-            Event::SuspendHeard => self.news.path_came_or_went(),
+            Event::SuspendHeard | Event::AssignHeard => self.news.path_came_or_went(),
+            Event::PeerAssigned { to, addresses } => {
+                state.assigned = Some((to, addresses));
+                self.mover.look();
+            }
+            Event::PeerHandedOver { from, to } => {
+                self.set_peer(to);
+                state.feed.peer_changed(to);
+                state.feed.tell(ConnectionEvent::PeerHandedOver { from, to });
+            }
             Event::HandoverChanged(mode) => {
                 state.pins.clear();
                 self.announcements.tell(&mut state.engine);
@@ -101,6 +111,8 @@ impl Shared {
         let alone = paths.iter().all(|p| (p.state == PathState::Active) == (p.id == id));
         state.moves += u64::from(state.was_up && alone && takes_over.is_none());
         state.was_up = true;
+        // The key that the server may have by now has not answered, or is its present one.
+        state.wants_former = state.engine.expected_peer().is_some();
         self.path_works(state, id);
         self.news.path_came_or_went();
     }

@@ -44,6 +44,13 @@ impl Feed {
         self.endpoint = Some(Post { bulletin, id, peer, side, established: false });
     }
 
+    /// The peer has another key from now on.
+    pub(super) fn peer_changed(&mut self, peer: EndpointId) {
+        if let Some(post) = &mut self.endpoint {
+            post.peer = peer;
+        }
+    }
+
     /// Hears everything from now on.
     pub(super) fn subscribe(&mut self) -> broadcast::Receiver<ConnectionEvent> {
         self.sender.get_or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe()

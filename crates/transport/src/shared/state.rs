@@ -1,5 +1,6 @@
 //! What one lock guards: the engine, and what goes with it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, MutexGuard};
@@ -7,13 +8,15 @@ use std::task::Waker;
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use whimbrel_proto::{Connection as Engine, PathId};
+use whimbrel_base::EndpointId;
+use whimbrel_proto::{Connection as Engine, FlowId, PathId};
 
 use super::feed::Feed;
 use super::outage::Outage;
 use super::outcomes::Outcomes;
 use super::pins::Pins;
 use super::wakers::Wakers;
+use crate::locator::Locator;
 use crate::manager::Takeovers;
 use crate::path_io::PathIo;
 use crate::whereabouts::Nearness;
@@ -23,6 +26,8 @@ pub(crate) struct State {
     pub(crate) paths: SmallVec<[Arc<PathIo>; 2]>,
     pub(crate) wakers: Wakers,
     pub(crate) outcomes: Outcomes,
+    /// How many handles of the application each flow has.
+    flows: BTreeMap<FlowId, usize>,
     /// When the driver's timer fires.
     pub(crate) armed: Option<Instant>,
     pub(crate) outage: Outage,
@@ -38,15 +43,37 @@ pub(crate) struct State {
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
     pub(super) farewell_cut: bool,
     pub(super) feed: Feed,
+    /// Client: the server's owner has said that its end goes to this key, which may be there.
+    pub(crate) assigned: Option<(EndpointId, Vec<SocketAddr>)>,
+    /// Client: the next attempt looks for the server under the key that it had.
+    pub(super) wants_former: bool,
 }
 
 impl State {
+    /// There is one more handle of a flow.
+    pub(crate) fn hold_flow(&mut self, flow: FlowId) {
+        *self.flows.entry(flow).or_default() += 1;
+    }
+
+    /// There is one less. True if it was the last.
+    pub(crate) fn let_go_of_flow(&mut self, flow: FlowId) -> bool {
+        let left = self.flows.get_mut(&flow).map_or(0, |count| {
+            *count -= 1;
+            *count
+        });
+        if left == 0 {
+            self.flows.remove(&flow);
+        }
+        left == 0
+    }
+
     pub(super) fn new(engine: Engine) -> Self {
         Self {
             engine,
             paths: SmallVec::new(),
             wakers: Wakers::default(),
             outcomes: Outcomes::default(),
+            flows: BTreeMap::new(),
             armed: None,
             outage: Outage::default(),
             moves: 0,
@@ -57,6 +84,8 @@ impl State {
             nearness: Nearness::default(),
             farewell_cut: false,
             feed: Feed::default(),
+            assigned: None,
+            wants_former: false,
         }
     }
 
@@ -64,7 +93,8 @@ impl State {
     /// places on links.
     pub(crate) fn notice_targets(&self) -> Vec<SocketAddr> {
         let stated = self.peer_notice_addresses.iter().copied();
-        stated.filter(|place| self.nearness.permits(*place)).collect()
+        let direct = |place: &SocketAddr| matches!(Locator::list(&[*place])[..], [Locator::Direct(_)]);
+        stated.filter(|place| direct(place) && self.nearness.permits(*place)).collect()
     }
 
     /// Server: where the client says that it hears notices.

@@ -41,6 +41,8 @@ pub(crate) struct Wakers {
     openers: Vec<Waker>,
     /// Those who wait for a message.
     receivers: Vec<Waker>,
+    /// The one who waits for a journal's message.
+    journal: Option<Waker>,
     /// Those who wait for room in the queue of a flow.
     flows: BTreeMap<FlowId, Vec<Waker>>,
     driver: Option<Waker>,
@@ -69,6 +71,13 @@ impl Wakers {
     /// Notes that the task waits for a message.
     pub(crate) fn wait_for_message(&mut self, cx: &Context<'_>) {
         note(&mut self.receivers, cx);
+    }
+
+    /// Notes that the task waits for a journal's message, instead of the one that waited before.
+    pub(crate) fn wait_for_journal(&mut self, cx: &Context<'_>) {
+        if !self.journal.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            self.journal = Some(cx.waker().clone());
+        }
     }
 
     /// Notes that the task waits for room in the queue of a flow.
@@ -114,6 +123,11 @@ impl Wakers {
         self.due.extend(self.receivers.drain(..));
     }
 
+    /// Messages of journals arrived.
+    pub(crate) fn can_receive_journal(&mut self) {
+        self.due.extend(self.journal.take());
+    }
+
     /// The queue of a flow has room.
     pub(crate) fn can_send(&mut self, flow: FlowId) {
         self.due.extend(self.flows.remove(&flow).into_iter().flatten());
@@ -129,6 +143,7 @@ impl Wakers {
         self.can_accept();
         self.can_open();
         self.can_receive();
+        self.can_receive_journal();
         self.due.extend(std::mem::take(&mut self.flows).into_values().flatten());
     }
 

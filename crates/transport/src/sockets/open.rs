@@ -1,17 +1,19 @@
-//! Sockets that are open already, as a service manager hands them over.
+//! Sockets that are open already, as a service manager or another endpoint hands them over.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use socket2::Socket;
 
 /// The sockets of an endpoint, opened by somebody else: for TCP and for UDP at each address, all on one port.
-/// Connections come in at these addresses and no others.
+/// Connections come in at these addresses and no others, unless they were [inherited](Self::inherited).
 #[derive(Debug)]
 pub struct OpenSockets {
     port: u16,
     pairs: HashMap<IpAddr, Pair>,
+    is_fixed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -26,6 +28,27 @@ impl OpenSockets {
     /// # Errors
     /// [`OpenSocketsError`] when they are not as said above, or cannot be looked at.
     pub fn new(tcp: Vec<TcpListener>, udp: Vec<UdpSocket>) -> Result<Self, OpenSocketsError> {
+        let sockets = Self::inherited(tcp, udp, true)?;
+        let Self { port, pairs, .. } = &sockets;
+        let lonely = pairs.iter().find(|(_, pair)| pair.tcp.is_none() || pair.udp.is_none());
+        if let Some((&ip, pair)) = lonely {
+            let missing = if pair.tcp.is_none() { "TCP" } else { "UDP" };
+            return Err(OpenSocketsError::Missing { missing, address: SocketAddr::new(ip, *port) });
+        }
+        Ok(sockets)
+    }
+
+    /// The sockets of an endpoint that [passed them on](crate::Leaving::pass_on), in another process perhaps:
+    /// without those for TCP if it did not listen. Unless they are `fixed`, as they were when a service manager
+    /// had opened them, the endpoint opens others where its host has further addresses.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), but that one of a pair may be missing.
+    pub fn inherited(
+        tcp: Vec<TcpListener>,
+        udp: Vec<UdpSocket>,
+        is_fixed: bool,
+    ) -> Result<Self, OpenSocketsError> {
         let mut pairs: HashMap<IpAddr, Pair> = HashMap::new();
         let mut port = None;
         let tcp = tcp.into_iter().map(|socket| (Socket::from(socket), true));
@@ -43,12 +66,22 @@ impl OpenSockets {
             }
         }
         let port = port.ok_or(OpenSocketsError::None)?;
-        let lonely = pairs.iter().find(|(_, pair)| pair.tcp.is_none() || pair.udp.is_none());
-        if let Some((&ip, pair)) = lonely {
-            let missing = if pair.tcp.is_none() { "TCP" } else { "UDP" };
-            return Err(OpenSocketsError::Missing { missing, address: SocketAddr::new(ip, port) });
-        }
-        Ok(Self { port, pairs })
+        Ok(Self { port, pairs, is_fixed })
+    }
+
+    /// Whether connections come in at these addresses and no others.
+    pub fn is_fixed(&self) -> bool {
+        self.is_fixed
+    }
+
+    /// Those for TCP, to be handed to another process.
+    pub fn tcp(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.pairs.values().filter_map(|pair| pair.tcp.as_ref()).map(Socket::as_fd)
+    }
+
+    /// Those for UDP, to be handed to another process.
+    pub fn udp(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.pairs.values().filter_map(|pair| pair.udp.as_ref()).map(Socket::as_fd)
     }
 
     /// The port of all of them.

@@ -10,13 +10,15 @@
 use std::sync::Arc;
 
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::pki_types::ServerName;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, TransmitTlsData, UnbufferedStatus};
 use rustls::{ClientConfig, HandshakeKind, ServerConfig};
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, RelayToken};
 
 use super::config::server_name;
 use super::records::Records;
+use super::relayed::token_name;
 use super::sealed::{self, Kernel, Opener, Sealer};
 use super::{MAX_EARLY_DATA, TlsError};
 
@@ -47,8 +49,18 @@ pub(crate) struct TlsChannel {
 }
 
 impl TlsChannel {
+    /// Dials the peer itself.
     pub(crate) fn client(config: Arc<ClientConfig>, peer: EndpointId) -> Result<Self, TlsError> {
-        let connection = UnbufferedClientConnection::new(config, server_name(peer)?)?;
+        Self::client_of(config, server_name(peer)?)
+    }
+
+    /// Dials through a relay, which reads the token. The configuration says whose key is expected.
+    pub(crate) fn relayed_client(config: Arc<ClientConfig>, token: RelayToken) -> Result<Self, TlsError> {
+        Self::client_of(config, token_name(token)?)
+    }
+
+    fn client_of(config: Arc<ClientConfig>, name: ServerName<'static>) -> Result<Self, TlsError> {
+        let connection = UnbufferedClientConnection::new(config, name)?;
         let mut channel = Self::new(Role::Client(Box::new(connection)));
         channel.receive(&mut [], &mut |_| {})?; // writes the ClientHello
         Ok(channel)

@@ -10,6 +10,8 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig, version};
 use whimbrel_base::{EndpointId, SecretKey};
 
+use super::passed_on::TlsSessions;
+use super::relayed::RelayedClients;
 use super::sessions::ServerTls;
 use super::tickets::Tickets;
 use super::verifier::{AnyPeer, ExpectedServer};
@@ -22,6 +24,8 @@ const ALPN: &[u8] = b"whimbrel/1";
 pub(crate) struct TlsIdentity {
     /// Asks for many tickets.
     pub(crate) client: Arc<ClientConfig>,
+    /// For dials through relays.
+    pub(crate) relayed: Arc<RelayedClients>,
     /// Asks for few.
     stocked_client: Arc<ClientConfig>,
     pub(crate) server: ServerTls,
@@ -53,17 +57,29 @@ impl TlsIdentity {
         let (tickets, quic_tickets) = (Arc::default(), Arc::default());
         let mut client = client_config(&provider, &certified, &tickets)?;
         client.enable_secret_extraction = true;
+        let relayed = Arc::new(RelayedClients::new(client.clone(), &provider, tickets.clone()));
         let mut stocked_client = client.clone();
         let few = TicketRequest { new_session_count: FEW_TICKETS, resumption_count: FEW_TICKETS };
         stocked_client.send_ticket_request = Some(few);
         Ok(Self {
             client: Arc::new(client),
+            relayed,
             stocked_client: Arc::new(stocked_client),
             server: ServerTls::new(server),
             quic_client: Arc::new(client_config(&provider, &certified, &quic_tickets)?),
             quic_server: ServerTls::new(quic_server),
             tickets,
         })
+    }
+
+    /// What clients have tickets for.
+    pub(crate) fn sessions(&self) -> TlsSessions {
+        TlsSessions::of([&self.server, &self.quic_server])
+    }
+
+    /// Remembers sessions of another endpoint with the same key.
+    pub(crate) fn remember(&self, sessions: &TlsSessions) {
+        sessions.put_into([&self.server, &self.quic_server]);
     }
 
     /// For a dial over TCP: asks for as many tickets as are worth their making.

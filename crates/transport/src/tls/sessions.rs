@@ -43,6 +43,17 @@ impl ServerTls {
         (Arc::new(config), sessions)
     }
 
+    /// All sessions, those first that would be forgotten first: whose they are, their tickets, and what these
+    /// stand for.
+    pub(super) fn list(&self) -> Vec<(EndpointId, Vec<u8>, Vec<u8>)> {
+        lock(&self.sessions.0).list()
+    }
+
+    /// Remembers a session of another endpoint with the same key.
+    pub(super) fn put(&self, peer: EndpointId, ticket: Vec<u8>, value: Vec<u8>) {
+        self.sessions.put(peer, (ticket, value));
+    }
+
     /// For a handshake of somebody who is let in at once.
     #[cfg(test)]
     pub(crate) fn admitting(&self) -> Arc<ServerConfig> {
@@ -181,6 +192,14 @@ impl Remembered {
             }
         });
         Some(kept)
+    }
+
+    fn list(&self) -> Vec<(EndpointId, Vec<u8>, Vec<u8>)> {
+        let mut peers: Vec<_> = self.peers.iter().collect();
+        peers.sort_by_key(|(_, of)| of.newest);
+        let keys = peers.into_iter().flat_map(|(peer, of)| of.keys.iter().map(move |key| (*peer, key)));
+        keys.filter_map(|(peer, key)| Some((peer, key.clone(), self.sessions.get(key)?.value.clone())))
+            .collect()
     }
 
     fn drop_oldest_of(&mut self, peer: EndpointId) {

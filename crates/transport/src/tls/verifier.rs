@@ -81,6 +81,35 @@ impl ServerCertVerifier for ExpectedServer {
     raw_ed25519_signatures!();
 }
 
+/// Client side, through a relay: the server must show this key, whatever its TLS name.
+#[derive(Debug)]
+pub(super) struct ExactServer(WebPkiSupportedAlgorithms, EndpointId);
+
+impl ExactServer {
+    pub(super) fn new(provider: &CryptoProvider, peer: EndpointId) -> Self {
+        Self(provider.signature_verification_algorithms, peer)
+    }
+}
+
+impl ServerCertVerifier for ExactServer {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match EndpointId::from_spki_der(end_entity) {
+            Ok(shown) if shown == self.1 => Ok(ServerCertVerified::assertion()),
+            Ok(_) => Err(Error::InvalidCertificate(CertificateError::NotValidForName)),
+            Err(_) => Err(Error::InvalidCertificate(CertificateError::BadEncoding)),
+        }
+    }
+
+    raw_ed25519_signatures!();
+}
+
 /// Server side: any Ed25519 key whose owner signs the handshake.
 #[derive(Debug)]
 pub(super) struct AnyPeer(WebPkiSupportedAlgorithms);

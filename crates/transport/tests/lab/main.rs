@@ -6,6 +6,7 @@ mod answers;
 mod bulk;
 mod datagrams;
 mod faults;
+mod hand_over;
 #[path = "../lab_support/mod.rs"]
 mod lab_support;
 mod moves;

@@ -2,33 +2,46 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
 use whimbrel::Identity;
-use whimbrel_base::EndpointId;
-use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Rule, Service};
+use whimbrel_base::{EndpointId, SecretKey};
+use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Registry, Rule, Service};
+use whimbrel_relay::Relay;
 
 use crate::commandline::Command;
 use crate::failure::Failure;
 use crate::manager::{self, Ready};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
+use crate::relaying::{DRAIN, RelayFlags, allow_by_names};
+use crate::serving::Start;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{identity, output, places, reload};
+use crate::takeover::{self, Estate, Inherited, Running, Served, TakeOver};
+use crate::{files, identity, metrics, output, places, reload};
 
+const COMMAND: &str = "names serve";
 const DEFAULT_PORT: u16 = 4480;
+/// How long peers may take to hear that the service stops.
+const STOP_LIMIT: Duration = Duration::from_secs(1);
+/// How long an instance that was taken over may keep the store.
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
+const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Run a name service until stopped
 ///
 /// Prints its ticket, which goes into the others' --names. Its key is in the configuration
 /// directory (`names-identity`), apart from yours, so that the service can move to another machine.
 #[derive(Args)]
-#[command(after_help = after("Example:\n  whimbrel names serve --listen 0.0.0.0:4480 --allow @example.org"))]
-pub(super) struct Serve {
+#[command(after_help = after("\
+Examples:
+  whimbrel names serve --listen 0.0.0.0:4480 --allow @example.org
+  whimbrel names serve --allow @example.org --take-over"))]
+pub(crate) struct Serve {
     /// Where to listen [default: what a service manager opened, or port 4480 of all addresses]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
@@ -63,9 +76,21 @@ pub(super) struct Serve {
     /// Requests from one address (IPv4, or /64 of IPv6) in a second; further ones wait
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests_per_address)]
     requests_per_address: u32,
+    /// Where to listen for GET /metrics, in Prometheus' text format
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    take_over: TakeOver,
     /// Print a JSON object once it serves
     #[arg(long)]
     json: bool,
+}
+
+/// What a name service relays beside.
+pub(crate) struct Relaying {
+    /// For whom; nothing: for those who have names here.
+    pub(crate) allow: Vec<Rule>,
+    pub(crate) flags: RelayFlags,
 }
 
 impl Serve {
@@ -78,6 +103,19 @@ impl Serve {
             requests_per_address: self.requests_per_address.max(1),
             ..Limits::default()
         }
+    }
+
+    /// Where names are kept; `None` for in memory.
+    fn store_file(&self) -> Result<Option<PathBuf>> {
+        if self.ephemeral {
+            return Ok(None);
+        }
+        if let Some(file) = &self.store {
+            return Ok(Some(file.clone()));
+        }
+        let directory = places::data()?;
+        identity::private_directory(&directory)?;
+        Ok(Some(directory.join("names.redb")))
     }
 
     /// Who may register, and who may invite. This user may, if there is a key already.
@@ -111,59 +149,128 @@ fn read_rules(file: &Path) -> Result<Vec<Rule>> {
     Ok(rules)
 }
 
-pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
+/// Serves names, and relays on the same endpoint if there are rules for that.
+pub(crate) async fn run(globals: &Globals, args: Serve, relaying: Option<Relaying>) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let sockets = manager::endpoint_sockets()?;
-    if sockets.is_some() && (args.listen.is_some() || globals.port.is_some()) {
-        return Err(Failure::usage(
-            "the service manager says where to listen; leave out --listen and --port, or disable its socket unit",
-        ));
+    if relaying.is_some() {
+        files::raise_limit();
     }
-    let (admission, limits) = (args.admission()?, args.limits());
-    let is_invited_only = admission.is_invited_only();
     let file = match &globals.identity {
         Some(file) => file.clone(),
         None => places::config()?.join("names-identity"),
     };
     let key = Identity::in_file(&file)?.key;
-    let listen = args.listen;
+    let running = Running { command: COMMAND, id: key.id(), name: None };
+    takeover::serve(globals, &args.take_over, running, &mut shutdown, async |inherited, shutdown| {
+        serve(globals, &args, &key, relaying.as_ref(), inherited, shutdown).await
+    })
+    .await
+}
+
+async fn serve(
+    globals: &Globals,
+    args: &Serve,
+    key: &SecretKey,
+    relaying: Option<&Relaying>,
+    mut inherited: Option<Inherited>,
+    shutdown: &mut Shutdown,
+) -> Result<Served> {
+    let is_told = inherited.as_ref().is_some_and(Inherited::is_own);
+    let opened = if inherited.is_none() { manager::endpoint_sockets()? } else { None };
+    if opened.is_some() && (args.listen.is_some() || globals.port.is_some()) {
+        return Err(Failure::usage(
+            "the service manager says where to listen; leave out --listen and --port, or disable its socket unit",
+        ));
+    }
+    let start = if inherited.is_some() { Start::GoingOn } else { Start::Anew };
+    let (admission, limits) = (args.admission()?, args.limits());
+    let is_invited_only = admission.is_invited_only();
+    let handed_over = Inherited::wish(&mut inherited, Service::config());
     let wish = Wish {
-        config: Service::config(),
-        ip: listen.map(|listen| listen.ip()).filter(|ip| !ip.is_unspecified()),
-        port: listen.map_or(DEFAULT_PORT, |listen| listen.port()),
-        sockets,
+        ip: args.listen.map(|listen| listen.ip()).filter(|ip| !ip.is_unspecified()),
+        port: args.listen.map_or(DEFAULT_PORT, |listen| listen.port()),
+        advertise: relaying.map(|relaying| relaying.flags.advertised()).unwrap_or_default(),
+        sockets: handed_over.sockets.or(opened),
+        ..handed_over
     };
     // A service asks no other one.
     let own = Globals { names: None, ..globals.clone() };
-    let network = Network::start(&own, key, wish).await?;
-    let endpoint = network.endpoint.transport();
-    let (service, store) = if args.ephemeral {
-        (Service::start(endpoint.clone(), MemoryStore::new(), admission, limits).await?, None)
-    } else {
-        let file = match args.store {
-            Some(file) => file,
-            None => {
-                let directory = places::data()?;
-                identity::private_directory(&directory)?;
-                directory.join("names.redb")
-            }
-        };
-        let opened = file.clone();
-        let store = tokio::task::spawn_blocking(move || RedbStore::open(opened))
-            .await
-            .context("cannot open the store")??;
-        (Service::start(endpoint.clone(), store, admission, limits).await?, Some(file))
+    let network = Network::start(&own, key.clone(), wish).await?;
+    let store = args.store_file()?;
+    let registry = match &store {
+        None => Registry::new(MemoryStore::new(), admission, limits),
+        Some(file) => Registry::new(open(file, inherited.is_some()).await?, admission, limits),
     };
-    let ticket = network.ticket(None, None).to_string();
-    let _reporter = Reporter::start(&network, About::new("names serve", None), globals.quiet)?;
-    let status = format!("serving names on port {}", network.endpoint.port());
-    let registry = service.registry().clone();
+    if let Some(inherited) = inherited {
+        // Its peers come by themselves.
+        drop(inherited.ready(&network).await?.begin()?);
+    }
+    let service = Service::start_with(network.endpoint.transport().clone(), registry.clone()).await?;
+    let relay = match relaying {
+        Some(Relaying { allow, flags }) => {
+            let allow = allow_by_names(allow.clone(), registry.clone());
+            Some(flags.start(&network, allow).await?)
+        }
+        None => None,
+    };
+    let (names, relayed) = (service.stats_reader(), relay.as_ref().map(Relay::stats_reader));
+    let metrics = metrics::serve(args.metrics, move || {
+        metrics::of_names(&names())
+            + &relayed.as_ref().map_or(String::new(), |stats| metrics::of_relay(&stats()))
+    });
+    let metrics = metrics.await?;
+    let about = About::new(COMMAND, None);
+    // What is kept in memory only would be forgotten.
+    let about = if store.is_some() { about.handing_over() } else { about };
+    let mut reporter = Reporter::start(&network, about, globals.quiet)?;
+    let what = if relay.is_some() { "serving names, and relaying," } else { "serving names" };
+    let status = format!("{what} on port {}", network.endpoint.port());
     let reloading = reload::follow(&status, move |cli| {
-        let Command::Names(names) = &cli.command else { anyhow::bail!("this command serves no names") };
-        registry.set_admission(names.serve().context("this command serves no names")?.admission()?);
+        let serve = match &cli.command {
+            Command::Names(names) => names.serve(),
+            Command::Serve(serve) => Some(serve.names()),
+            _ => None,
+        };
+        registry.set_admission(serve.context("this command serves no names")?.admission()?);
         Ok(())
     })?;
     let ready = Ready::tell(&status);
+    if !is_told {
+        start.needs(tell(globals, args, &network, is_invited_only, &status, store))?;
+    }
+    let left = loop {
+        tokio::select! {
+            _ = shutdown.requested() => break None,
+            asker = reporter.asked() => match network.endpoint.transport().stop_listening() {
+                Ok(leaving) => break Some((asker, leaving)),
+                Err(error) => asker.refuse(error.to_string()).await,
+            },
+        }
+    };
+    drop((reloading, metrics));
+    if let Some(relay) = relay {
+        relay.drain(DRAIN).await;
+    }
+    let Some((asker, leaving)) = left else {
+        drop(ready);
+        service.shutdown(STOP_LIMIT).await;
+        network.close().await;
+        return Ok(Served::Ended);
+    };
+    ready.leave();
+    service.shutdown(STOP_LIMIT).await;
+    let estate = Estate::of(leaving, &[], Vec::new()).await;
+    Ok(Served::Left(asker, Box::new(estate)))
+}
+
+fn tell(
+    globals: &Globals,
+    args: &Serve,
+    network: &Network,
+    is_invited_only: bool,
+    status: &str,
+    store: Option<PathBuf>,
+) -> Result<()> {
     if is_invited_only {
         output::note(
             globals.quiet,
@@ -171,21 +278,26 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
              or say who may with --allow @DOMAIN, --allow ID or --allow any",
         );
     }
+    let (ticket, port) = (network.ticket(None, None).to_string(), network.endpoint.port());
     if args.json {
-        output::json(&json!({
-            "id": network.id().to_string(), "ticket": ticket, "port": network.endpoint.port(), "store": store,
-        }))?;
-    } else {
-        let kept = store.map_or("in memory".to_owned(), |file| format!("in {}", file.display()));
-        output::note(
-            globals.quiet,
-            format!("serving names on port {}, kept {kept}", network.endpoint.port()),
+        return output::json(
+            &json!({ "id": network.id().to_string(), "ticket": ticket, "port": port, "store": store }),
         );
-        output::line(&ticket)?;
     }
-    shutdown.requested().await;
-    drop((reloading, ready));
-    service.shutdown(Duration::from_secs(1)).await;
-    network.close().await;
-    Ok(())
+    let kept = store.map_or("in memory".to_owned(), |file| format!("in {}", file.display()));
+    output::note(globals.quiet, format!("{status}, kept {kept}"));
+    output::line(&ticket)
+}
+
+/// Opens the store; one that another instance `had` may still be on its way out.
+async fn open(file: &Path, had: bool) -> Result<RedbStore> {
+    let start = Instant::now();
+    loop {
+        let file = file.to_owned();
+        let opened = tokio::task::spawn_blocking(move || RedbStore::open(file)).await;
+        match opened.context("cannot open the store")? {
+            Err(_) if had && start.elapsed() < RELEASE_LIMIT => tokio::time::sleep(RELEASE_PAUSE).await,
+            opened => return Ok(opened?),
+        }
+    }
 }

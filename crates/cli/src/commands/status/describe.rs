@@ -75,8 +75,9 @@ fn describe_path(path: &PathReport) -> String {
     let place = path.interface.as_deref().map(|name| format!(" ({name})")).unwrap_or_default();
     let rate = path.rate_mbit.map(|rate| format!(", {rate:.1} Mbit/s")).unwrap_or_default();
     let priority = if path.priority == "backup" { ", backup" } else { "" };
+    let relay = if path.relayed { "relay " } else { "" };
     format!(
-        "\n    {} {} {}{place} → {} {}{priority}, RTT {:.1} ms{rate}, sent {}, received {}",
+        "\n    {} {} {}{place} → {relay}{} {}{priority}, RTT {:.1} ms{rate}, sent {}, received {}",
         path.id,
         path.carrier,
         path.local,

@@ -13,8 +13,12 @@ use std::path::{Path, PathBuf};
 
 use redb::{Database, DatabaseError};
 
-/// Opens the database in `file`, and makes it if there is none.
-pub(super) fn open(file: &Path) -> Result<Database, DatabaseError> {
+/// Opens the database in `file`, and makes it, as a whole or not at all, if there is none. Others than this user
+/// can neither read nor write it.
+///
+/// # Errors
+/// [`DatabaseError`], also if another process has it open.
+pub fn open(file: &Path) -> Result<Database, DatabaseError> {
     if !file.try_exists()? {
         make(file)?;
     }

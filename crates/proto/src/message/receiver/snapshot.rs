@@ -50,17 +50,18 @@ impl Receiver {
                 bytes(out, piece);
             }
         }
-        number(out, self.ready.len() as u64);
-        self.ready.iter().for_each(|whole| whole.write_down(out));
+        number(out, (self.ready.len() + self.journal.len()) as u64);
+        self.ready.iter().chain(&self.journal).for_each(|whole| whole.write_down(out));
     }
 
     /// Reads itself back. An event tells that messages wait, and the peer is told what it may send.
     pub(crate) fn read_back(
         reader: &mut Reader<'_>,
         window: u64,
+        journals: bool,
         events: &mut Events,
     ) -> Result<Self, DecodeError> {
-        let mut this = Self::new(window);
+        let mut this = Self { journals, ..Self::new(window) };
         this.credit = RecvCredit::read_back(reader)?;
         let [received, discarded, duplicates] = read_numbers(reader)?;
         this.counts = Counts { received, discarded, duplicates };

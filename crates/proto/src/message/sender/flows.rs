@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::super::ascending::Ascending;
-use super::super::{FlowError, FlowId, FlowOptions, MAX_BUFFERING, MAX_FLOWS};
+use super::super::{Class, FlowError, FlowId, FlowOptions, MAX_BUFFERING, MAX_FLOWS, Urgency};
 use super::{Flow, Lane, Seen, Sender, Tally, Turn};
 
 impl Sender {
@@ -35,6 +35,18 @@ impl Sender {
         self.add_flow(options)
     }
 
+    /// Opens the journals' flows, before any other. Answers go before what is noted anew.
+    pub(crate) fn keep_journals(&mut self) {
+        if !self.flows.is_empty() {
+            return;
+        }
+        for urgency in [Urgency::default(), Urgency(2)] {
+            let options = FlowOptions { urgency, ..FlowOptions::new(Class::RELIABLE_SEQUENCED) };
+            // There is room: these are the first.
+            let _ = self.add_flow(options);
+        }
+    }
+
     /// Adds a flow with a number that was never used.
     pub(super) fn add_flow(&mut self, options: FlowOptions) -> Result<FlowId, FlowError> {
         if self.flows.len() as u64 >= MAX_FLOWS {
@@ -55,6 +67,12 @@ impl Sender {
         });
         self.tune(lane);
         Ok(FlowId(self.flows.len() as u64 - 1))
+    }
+
+    /// The flows that are open, but for the first so many.
+    pub(crate) fn open_flows(&self, skipped: usize) -> Vec<FlowId> {
+        let open = self.flows.iter().enumerate().skip(skipped).filter(|(_, flow)| flow.open);
+        open.map(|(id, _)| FlowId(id as u64)).collect()
     }
 
     /// No more messages will be sent on a flow; those that were still are. False if it was not open.

@@ -24,6 +24,8 @@ pub(crate) struct Overtakable {
     pub(crate) id: StreamId,
     pub(crate) range: Range<u64>,
     pub(crate) fin: bool,
+    /// It went on another path before this one.
+    pub(crate) again: bool,
 }
 
 impl Overtakable {
@@ -140,7 +142,7 @@ impl Streams {
         self.credit.note_sent(fresh);
         self.counts.sent += fresh;
         self.counts.resent += (range.end - range.start) - fresh;
-        Some(Content::Stream { id, range, fin, elsewhere: false })
+        Some(Content::Stream { id, range, fin, elsewhere: false, again: false })
     }
 
     /// Puts in a piece that is under way on another path too.
@@ -156,13 +158,13 @@ impl Streams {
         });
         self.counts.resent += piece.len();
         let (id, range, fin) = (piece.id, piece.range.clone(), piece.fin);
-        draft.contents.push(Content::Stream { id, range, fin, elsewhere: false });
+        draft.contents.push(Content::Stream { id, range, fin, elsewhere: false, again: true });
     }
 
     /// The part of a content, at most `max` bytes, that the peer may not have and that is not on its way
     /// elsewhere too.
     pub(crate) fn overtakable(&self, content: &Content, max: u64) -> Option<Overtakable> {
-        let Content::Stream { id, range, fin, elsewhere: false } = content else {
+        let Content::Stream { id, range, fin, elsewhere: false, again } = content else {
             return None;
         };
         let stream = self.map.get(id)?;
@@ -172,7 +174,7 @@ impl Streams {
         let missing = stream.send.is_missing(range) || (*fin && range.is_empty());
         let end = range.end.min(range.start + max);
         let fin = *fin && end == range.end;
-        missing.then_some(Overtakable { id: *id, range: range.start..end, fin })
+        missing.then_some(Overtakable { id: *id, range: range.start..end, fin, again: *again })
     }
 
     /// What a path carried has to go again. Returns how many bytes that is.

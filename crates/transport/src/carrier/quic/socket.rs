@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -130,6 +131,11 @@ impl QuicSocket {
     /// Frees the port, whoever still holds this socket. What is sent on it then is lost.
     pub(crate) fn close(&self) {
         self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// The same socket once more; `None` if it is closed.
+    pub(crate) fn copy(&self) -> io::Result<Option<OwnedFd>> {
+        self.open().map(|open| open.io.as_fd().try_clone_to_owned()).transpose()
     }
 
     /// Completes when the peer's host has refused a datagram.

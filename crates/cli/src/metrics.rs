@@ -1,0 +1,158 @@
+//! What a service has done, for those who gather figures: Prometheus' text format over HTTP.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use whimbrel_names::ServiceStats;
+use whimbrel_relay::RelayStats;
+
+use crate::failure::Failure;
+
+/// Connections at once; further ones wait.
+const CLIENTS: usize = 16;
+/// A connection lasts no longer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Answers until it is dropped.
+pub(crate) struct Metrics(Option<AbortHandle>);
+
+impl Drop for Metrics {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// Answers `GET /metrics` with the `text` of the moment, if it is said where.
+pub(crate) async fn serve(
+    at: Option<SocketAddr>,
+    text: impl Fn() -> String + Send + Sync + 'static,
+) -> Result<Metrics> {
+    let Some(at) = at else { return Ok(Metrics(None)) };
+    let listener = TcpListener::bind(at).await;
+    let listener =
+        listener.map_err(|error| Failure::usage(format!("cannot listen on --metrics {at}: {error}")))?;
+    let (text, places) = (Arc::new(text), Arc::new(Semaphore::new(CLIENTS)));
+    let task = tokio::spawn(async move {
+        while let Ok(place) = places.clone().acquire_owned().await {
+            let Ok((socket, _)) = listener.accept().await else { continue };
+            let text = text.clone();
+            tokio::spawn(async move {
+                let service = service_fn(|request| std::future::ready(answer(&request, &*text)));
+                let server = hyper::server::conn::http1::Builder::new();
+                let serving = server.serve_connection(TokioIo::new(socket), service);
+                let _ = tokio::time::timeout(LIMIT, serving).await;
+                drop(place);
+            });
+        }
+    });
+    Ok(Metrics(Some(task.abort_handle())))
+}
+
+fn answer(
+    request: &Request<Incoming>,
+    text: &(impl Fn() -> String + ?Sized),
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (status, body) = match (request.method(), request.uri().path()) {
+        (&Method::GET, "/metrics") => (StatusCode::OK, text()),
+        (&Method::GET, _) => (StatusCode::NOT_FOUND, "see /metrics\n".to_owned()),
+        _ => (StatusCode::METHOD_NOT_ALLOWED, String::new()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// One figure: whether it only grows, its name, what it is, and its value.
+struct Figure(bool, &'static str, &'static str, u64);
+
+fn text(figures: &[Figure]) -> String {
+    let mut text = String::new();
+    for Figure(grows, name, help, value) in figures {
+        let kind = if *grows { "counter" } else { "gauge" };
+        // To a string it cannot fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    }
+    text
+}
+
+/// The figures of a name service.
+pub(crate) fn of_names(stats: &ServiceStats) -> String {
+    text(&[
+        Figure(false, "whimbrel_names_connections", "Connections now.", stats.connections),
+        Figure(true, "whimbrel_names_connections_total", "Connections accepted.", stats.connected),
+        Figure(false, "whimbrel_names_watches", "Watches now.", stats.watches),
+        Figure(false, "whimbrel_names_meetings", "Meetings now.", stats.meetings),
+        Figure(true, "whimbrel_names_requests_total", "Requests.", stats.requests),
+        Figure(true, "whimbrel_names_errors_total", "Requests answered with an error.", stats.refused),
+        Figure(true, "whimbrel_names_published_total", "Records taken in.", stats.published),
+        Figure(true, "whimbrel_names_lookups_total", "Lookups.", stats.lookups),
+        Figure(true, "whimbrel_names_pushes_total", "Records pushed to watchers.", stats.pushes),
+        Figure(true, "whimbrel_names_broken_total", "Peers that broke the protocol.", stats.broken),
+    ])
+}
+
+/// The figures of a relay.
+pub(crate) fn of_relay(stats: &RelayStats) -> String {
+    text(&[
+        Figure(false, "whimbrel_relay_reservations", "Reservations now.", stats.reservations),
+        Figure(false, "whimbrel_relay_spares", "Spares that wait for clients.", stats.spares),
+        Figure(false, "whimbrel_relay_waiting", "Clients that wait for spares.", stats.waiting),
+        Figure(false, "whimbrel_relay_splices", "Spliced connections now.", stats.splices),
+        Figure(true, "whimbrel_relay_splices_total", "Connections spliced.", stats.spliced),
+        Figure(true, "whimbrel_relay_bytes_total", "Bytes of splices that have ended.", stats.bytes),
+        Figure(true, "whimbrel_relay_clients_refused_total", "Clients turned away.", stats.clients_refused),
+        Figure(true, "whimbrel_relay_spares_refused_total", "Spares turned away.", stats.spares_refused),
+        Figure(
+            true,
+            "whimbrel_relay_reservations_refused_total",
+            "Reservations refused.",
+            stats.reservations_refused,
+        ),
+    ])
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn figures_are_read_over_http() {
+        let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let _metrics = serve(Some(at), || of_relay(&RelayStats::default())).await.unwrap();
+        let ask = async |what: &str| {
+            let mut socket = tokio::net::TcpStream::connect(at).await.unwrap();
+            let request = format!("GET {what} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            socket.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let answer = ask("/metrics").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(
+            answer.contains("# TYPE whimbrel_relay_splices gauge\nwhimbrel_relay_splices 0\n"),
+            "{answer}"
+        );
+        assert!(ask("/").await.starts_with("HTTP/1.1 404"));
+    }
+}

@@ -1,0 +1,206 @@
+//! Relays: the flags of commands that use one, and of commands that are one.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use clap::Args;
+use whimbrel_base::{AddressScope, EndpointAddr};
+use whimbrel_names::{Registry, Rule, ServiceAddress};
+use whimbrel_relay::{Directory, Keeper, Limits, Relay};
+use whimbrel_transport::{Allow, BoxFuture};
+
+use crate::failure::Failure;
+use crate::network::Network;
+use crate::output;
+
+/// How long a relay that stops waits for its servers.
+pub(crate) const DRAIN: Duration = Duration::from_secs(1);
+/// How long a command waits for its first reservation before it says that there is none.
+const FIRST: Duration = Duration::from_secs(5);
+
+/// An address, and a port if it is not the endpoint's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Advertised(SocketAddr);
+
+impl FromStr for Advertised {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+        let address = match (text.parse::<SocketAddr>(), bare.parse::<IpAddr>()) {
+            (Ok(address), _) if address.port() != 0 => address,
+            (_, Ok(ip)) => SocketAddr::new(ip, 0),
+            _ => {
+                return Err("write it as an IP address, or one and a port, as in 203.0.113.5:4433".to_owned());
+            }
+        };
+        if AddressScope::of(address.ip()) == AddressScope::Unusable {
+            return Err(format!("nobody can connect to {}", address.ip()));
+        }
+        Ok(Self(address))
+    }
+}
+
+/// Where a command that lets peers in is reached, beside the addresses of its host.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReachFlags {
+    /// Be reached through this relay too: its ticket, or ID@HOST:PORT
+    #[arg(long, value_name = "RELAY")]
+    relay: Vec<ServiceAddress>,
+    /// Where else it is reached, as by a port that the router passes on
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    advertise: Vec<Advertised>,
+}
+
+impl ReachFlags {
+    pub(crate) fn advertised(&self) -> Vec<SocketAddr> {
+        self.advertise.iter().map(|advertised| advertised.0).collect()
+    }
+
+    /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so that
+    /// what is told next has it. Says so if nobody elsewhere can reach this host.
+    pub(crate) async fn start(&self, network: &Network, quiet: bool) -> Option<Keeper> {
+        if self.relay.is_empty() {
+            if !self.is_reachable(network) {
+                output::note(
+                    quiet,
+                    "this host has no public address: peers in other networks cannot reach it. Use a relay (--relay), \
+                     or have the router pass the port on and say where that is (--advertise ADDR)",
+                );
+            }
+            return None;
+        }
+        let relays =
+            self.relay.iter().map(|relay| Arc::new(At(relay.clone())) as Arc<dyn Directory>).collect();
+        let keeper = Keeper::start(network.endpoint.transport().clone(), &network.key, relays);
+        let mut news = keeper.news();
+        if tokio::time::timeout(FIRST, news.wait_for(|now| now.held > 0)).await.is_err() {
+            let why = news.current().problem.unwrap_or_else(|| "no answer yet".to_owned());
+            output::note(quiet, format!("no relay can be used so far, trying on: {why}"));
+        }
+        Some(keeper)
+    }
+
+    fn is_reachable(&self, network: &Network) -> bool {
+        let is_global = |address: &SocketAddr| AddressScope::of(address.ip()) == AddressScope::Global;
+        // With addresses by hand, somebody knows what is meant.
+        !self.advertise.is_empty()
+            || network.manual.is_some()
+            || network.endpoint.addr().addrs.iter().any(is_global)
+    }
+}
+
+/// A relay at an address that was given.
+struct At(ServiceAddress);
+
+impl Directory for At {
+    fn locate(&self) -> BoxFuture<'_, io::Result<EndpointAddr>> {
+        Box::pin(self.0.resolve())
+    }
+}
+
+/// How much a relay relays, and where it is.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RelayFlags {
+    /// Where clients reach it, if not at this host's addresses
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    advertise: Vec<Advertised>,
+    /// Endpoints that may be reached through it at once
+    #[arg(long, value_name = "N", default_value_t = Limits::default().reservations)]
+    reservations: usize,
+    /// Connections that are passed on at once
+    #[arg(long, value_name = "N", default_value_t = Limits::default().splices)]
+    relayed_connections: usize,
+    /// New clients of one endpoint in a second
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    clients_per_second: u32,
+    /// New clients from one address in a second
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    clients_per_address: u32,
+}
+
+impl RelayFlags {
+    pub(crate) fn advertised(&self) -> Vec<SocketAddr> {
+        self.advertise.iter().map(|advertised| advertised.0).collect()
+    }
+
+    /// Relays on an endpoint, for those whom `allow` names.
+    pub(crate) async fn start(&self, network: &Network, allow: Allow) -> Result<Relay> {
+        let mut limits = Limits::default();
+        limits.reservations = self.reservations;
+        limits.splices = self.relayed_connections;
+        limits.clients_per_second = self.clients_per_second.max(1).into();
+        limits.clients_per_address = self.clients_per_address.max(1).into();
+        let endpoint = network.endpoint.transport().clone();
+        let port = endpoint.port();
+        let own_port = |address: SocketAddr| match address.port() {
+            0 => SocketAddr::new(address.ip(), port),
+            _ => address,
+        };
+        let addresses = self.advertised().into_iter().map(own_port).collect();
+        Ok(Relay::start(endpoint, allow, limits, addresses).await?)
+    }
+}
+
+/// Those whom the rules of a relay name, which asks no name service.
+pub(crate) fn allow(rules: &[Rule]) -> Result<Allow> {
+    let mut keys = Vec::new();
+    for rule in rules {
+        match rule {
+            Rule::Any => return Ok(Allow::Any),
+            Rule::Key(key) => keys.push(*key),
+            _ => {
+                return Err(Failure::usage(
+                    "who has names of a domain is known to its name service alone: allow ids or `any`, or run \
+                     both with `whimbrel serve`",
+                ));
+            }
+        }
+    }
+    Ok(Allow::only(keys))
+}
+
+/// Those whom the rules of a relay name, where `registry` says who has which name. Without rules, those who have
+/// any.
+pub(crate) fn allow_by_names(rules: Vec<Rule>, registry: Registry) -> Allow {
+    let rules = Arc::new(rules);
+    Allow::check(move |peer| {
+        let (rules, registry) = (rules.clone(), registry.clone());
+        async move {
+            if rules.iter().any(|rule| matches!(rule, Rule::Any) || *rule == Rule::Key(peer)) {
+                return true;
+            }
+            // To itself its record is shown, whoever its readers are.
+            let found = registry.find(&peer, peer, SystemTime::now().into()).await;
+            found.is_ok_and(|found| {
+                let record = found.record.record();
+                let is_of = |rule: &Rule| matches!(rule, Rule::Domain(domain) if domain.covers(&record.name));
+                !record.revoked && (rules.is_empty() || rules.iter().any(is_of))
+            })
+        }
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_advertised_address_may_leave_the_port_out() {
+        let port = |text: &str| text.parse::<Advertised>().map(|advertised| advertised.0.port());
+        assert_eq!(port("203.0.113.5"), Ok(0));
+        assert_eq!(port("203.0.113.5:443"), Ok(443));
+        assert_eq!(port("2001:db8::1"), Ok(0));
+        assert_eq!(port("[2001:db8::1]"), Ok(0));
+        assert_eq!(port("[2001:db8::1]:443"), Ok(443));
+        for wrong in ["", "home.example.org", "0.0.0.0", "203.0.113.5:0", "224.0.0.1:1", "203.0.113.5:99999"]
+        {
+            assert!(port(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What an instance hands over.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd as _;
+
+use anyhow::{Result, bail};
+use whimbrel_base::{ConnectionId, EndpointId, TicketSecret};
+use whimbrel_transport::{Connection, Leaving, OpenSockets, Stream, Suspended, TlsSessions};
+
+use super::wire::{Item, Way, Wire};
+use crate::access::Before;
+use crate::local::{LocalListener, LocalSocket, Place};
+use crate::transfer::receiving::{SoFar, Underway};
+use crate::transfer::source::{self, Source};
+use crate::tunnel::direction::{Direction, MOST};
+use crate::tunnel::{Halted, Tunnel};
+
+/// Everything that another instance needs to go on.
+pub(crate) struct Estate {
+    pub(crate) sockets: Option<OpenSockets>,
+    pub(crate) sessions: TlsSessions,
+    pub(crate) connections: Vec<Suspended>,
+    /// Who was let in.
+    pub(crate) before: Before,
+    /// Where local programs connect.
+    pub(crate) listener: Option<LocalListener>,
+    pub(crate) local: Vec<Local>,
+    files: Vec<Incoming>,
+    /// Where those that were put to sleep here are among the connections.
+    places: HashMap<ConnectionId, usize>,
+}
+
+/// A file on its way.
+struct Incoming {
+    stream: (usize, u64),
+    so_far: SoFar,
+    /// What came and was not used.
+    unused: Vec<u8>,
+}
+
+/// A local program's socket.
+pub(crate) struct Local {
+    pub(crate) socket: LocalSocket,
+    /// The place of its connection among those handed over, and its stream there. `None` if it waits for one.
+    stream: Option<(usize, u64)>,
+    out: Direction,
+    back: Direction,
+}
+
+/// What was woken.
+#[derive(Default)]
+pub(crate) struct Woken {
+    /// Tunnels that go on.
+    pub(crate) tunnels: Vec<Tunnel>,
+    /// Streams without a local socket.
+    pub(crate) streams: Vec<Stream>,
+    /// Local sockets without a stream.
+    pub(crate) sockets: Vec<LocalSocket>,
+    /// Files that come.
+    pub(crate) files: Vec<Underway>,
+}
+
+impl Estate {
+    /// Puts `connections` of an endpoint to sleep, with what was halted of them, and ends the endpoint.
+    pub(crate) async fn of(leaving: Leaving, connections: &[Connection], halted: Vec<Halted>) -> Self {
+        let passed_on = leaving.pass_on(connections).await;
+        let places: HashMap<_, _> =
+            passed_on.connections.iter().enumerate().map(|(place, (id, _))| (*id, place)).collect();
+        let local = halted.into_iter().filter_map(|halted| match halted {
+            Halted::Tunnel(tunnel) => {
+                let id = tunnel.read.stream().connection().id();
+                // Without its connection it is over, and its program is to see that.
+                let Some(&place) = places.get(&id) else {
+                    crate::tunnel::refuse(&tunnel.socket);
+                    return None;
+                };
+                let stream = Some((place, tunnel.read.stream().id()));
+                Some(Local { socket: tunnel.socket, stream, out: tunnel.out, back: tunnel.back })
+            }
+            Halted::Socket(socket) => {
+                let (out, back) = Default::default();
+                Some(Local { socket, stream: None, out, back })
+            }
+            // It was kept so far, and is found in its connection again.
+            Halted::Stream(stream) => {
+                drop(stream);
+                None
+            }
+        });
+        Self {
+            local: local.collect(),
+            sockets: passed_on.sockets,
+            sessions: passed_on.sessions,
+            connections: passed_on.connections.into_iter().map(|(_, asleep)| asleep).collect(),
+            before: Before::default(),
+            listener: None,
+            files: Vec::new(),
+            places,
+        }
+    }
+
+    /// With what is known of those who may connect.
+    pub(crate) fn with_access(self, before: Before) -> Self {
+        Self { before, ..self }
+    }
+
+    /// With the place where local programs connect.
+    pub(crate) fn with_listener(self, listener: LocalListener) -> Self {
+        Self { listener: Some(listener), ..self }
+    }
+
+    /// With files that were halted on connections that were put to sleep.
+    pub(crate) fn with_files(mut self, halted: Vec<Underway>) -> Self {
+        let incoming = halted.into_iter().filter_map(|Underway { read, so_far, .. }| {
+            let place = *self.places.get(&read.stream().connection().id())?;
+            Some(Incoming { stream: (place, read.stream().id()), so_far, unused: read.unused().to_vec() })
+        });
+        self.files = incoming.collect();
+        self
+    }
+
+    /// Another instance has all this: it is let go of, and nothing of it ends.
+    pub(crate) fn leave(mut self) {
+        if let Some(listener) = self.listener.take() {
+            listener.leave();
+        }
+    }
+
+    pub(super) async fn send(&self, wire: &mut Wire) -> io::Result<()> {
+        let fixed = self.sockets.as_ref().is_some_and(OpenSockets::is_fixed);
+        let secret = self.before.secret.map(|secret| *secret.as_bytes());
+        let followed = self.before.followed.iter().map(|(name, key)| (name.to_string(), *key.as_bytes()));
+        wire.say(&Item::Begin { fixed, secret, followed: followed.collect() }).await?;
+        if let Some(sockets) = &self.sockets {
+            for socket in sockets.tcp() {
+                wire.send(&Item::Tcp, &[], Some(socket)).await?;
+            }
+            for socket in sockets.udp() {
+                wire.send(&Item::Udp, &[], Some(socket)).await?;
+            }
+        }
+        if let Some(listener) = &self.listener {
+            let unix = match listener.place()? {
+                Place::Tcp(_) => None,
+                Place::Unix(path) => Some(path),
+            };
+            wire.send(&Item::Listener { unix }, &[], Some(listener.as_fd())).await?;
+        }
+        for connection in &self.connections {
+            wire.send(&Item::Connection, connection.as_bytes(), None).await?;
+        }
+        wire.send(&Item::Sessions, self.sessions.as_bytes(), None).await?;
+        for local in &self.local {
+            let way = |of: &Direction| Way { waiting: of.waiting().len(), ended: of.has_ended() };
+            let (out, back) = (way(&local.out), way(&local.back));
+            let item = Item::Local { unix: local.socket.is_unix(), stream: local.stream, out, back };
+            let waiting = [local.out.waiting(), local.back.waiting()].concat();
+            wire.send(&item, &waiting, Some(local.socket.as_fd())).await?;
+        }
+        for file in &self.files {
+            let item = Item::File { stream: file.stream, so_far: file.so_far.clone() };
+            wire.send(&item, &file.unused, None).await?;
+        }
+        wire.say(&Item::End).await
+    }
+
+    pub(super) async fn receive(wire: &mut Wire) -> Result<Self> {
+        let (Item::Begin { fixed, secret, followed }, _) = wire.receive().await? else { bail!(unexpected()) };
+        let followed =
+            followed.into_iter().map(|(name, key)| Ok((name.parse()?, EndpointId::from_bytes(&key))));
+        let followed = followed.collect::<Result<HashMap<_, _>>>()?;
+        let (mut tcp, mut udp) = (Vec::new(), Vec::new());
+        let mut estate = Self {
+            sockets: None,
+            sessions: TlsSessions::from_bytes([]),
+            connections: Vec::new(),
+            before: Before { secret: secret.map(|secret| TicketSecret::from_bytes(&secret)), followed },
+            listener: None,
+            local: Vec::new(),
+            files: Vec::new(),
+            places: HashMap::new(),
+        };
+        loop {
+            match wire.receive().await? {
+                (Item::Tcp, _) => tcp.push(wire.descriptor()?.into()),
+                (Item::Udp, _) => udp.push(wire.descriptor()?.into()),
+                (Item::Listener { unix }, _) => {
+                    let place = unix.map_or(Place::Tcp(([0, 0, 0, 0], 0).into()), Place::Unix);
+                    estate.listener = Some(LocalListener::handed_over(wire.descriptor()?, place)?);
+                }
+                (Item::Connection, body) => estate.connections.push(Suspended::from_bytes(body)),
+                (Item::Sessions, body) => estate.sessions = TlsSessions::from_bytes(body),
+                (Item::Local { unix, stream, out, back }, mut waiting) => {
+                    let fits = out.waiting <= MOST && back.waiting <= MOST;
+                    if !fits || waiting.len() != out.waiting + back.waiting {
+                        bail!(unexpected());
+                    }
+                    let socket = LocalSocket::handed_over(wire.descriptor()?, unix)?;
+                    let behind = waiting.split_off(out.waiting);
+                    let out = Direction::going_on(waiting, out.ended);
+                    let back = Direction::going_on(behind, back.ended);
+                    estate.local.push(Local { socket, stream, out, back });
+                }
+                (Item::File { stream, so_far }, unused) if unused.len() <= source::MOST => {
+                    estate.files.push(Incoming { stream, so_far, unused });
+                }
+                (Item::End, _) => break,
+                (Item::Begin { .. } | Item::File { .. } | Item::Ready | Item::Go, _) => bail!(unexpected()),
+            }
+        }
+        if !udp.is_empty() {
+            estate.sockets = Some(OpenSockets::inherited(tcp, udp, fixed)?);
+        }
+        Ok(estate)
+    }
+}
+
+fn unexpected() -> &'static str {
+    "the running instance hands over something else than it should; restart it instead"
+}
+
+impl Woken {
+    /// Joins local sockets and streams that were joined before. `connections` are those that were handed over, awake.
+    pub(crate) fn of(connections: &[Connection], estate: Estate) -> Self {
+        let mut streams: HashMap<(usize, u64), Stream> = HashMap::new();
+        for (place, connection) in connections.iter().enumerate() {
+            streams.extend(connection.streams().into_iter().map(|stream| ((place, stream.id()), stream)));
+        }
+        let mut woken = Self::default();
+        for Local { socket, stream, out, back } in estate.local {
+            match stream.map(|at| streams.remove(&at)) {
+                None => woken.sockets.push(socket),
+                Some(Some(stream)) => woken.tunnels.push(Tunnel::going_on(socket, stream, out, back)),
+                // The peer has broken it: its program is to see that.
+                Some(None) => crate::tunnel::refuse(&socket),
+            }
+        }
+        for Incoming { stream, so_far, unused } in estate.files {
+            if let Some(stream) = streams.remove(&stream) {
+                let (read, write) = stream.into_split();
+                woken.files.push(Underway { read: Source::going_on(read, unused), write, so_far });
+            }
+        }
+        woken.streams = streams.into_values().collect();
+        woken
+    }
+}

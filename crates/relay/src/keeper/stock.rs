@@ -1,0 +1,254 @@
+//! Spares: TCP connections to the relay that wait until it has a client for them.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use whimbrel_base::RelayedAddr;
+use whimbrel_transport::{AddressSet, Endpoint, Watch};
+
+use crate::spare::{Key, Offer, START, decode_start};
+use crate::splice::tune;
+
+/// To connect takes no longer.
+const DIAL: Duration = Duration::from_secs(10);
+/// The rest of the relay's word comes this soon behind its first byte.
+const WORD: Duration = Duration::from_secs(10);
+/// Connections that are being made at once, whatever the relay wants.
+const MAX_DIALLING: usize = 64;
+/// After a spare that could not be made, or that the relay did not keep.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What spares report.
+enum News {
+    /// It waits at the relay.
+    Offered,
+    /// A client came for it.
+    Started,
+    /// It could not be made, or has ended. Whether it had been offered.
+    Ended { offered: bool },
+}
+
+/// This server's addresses by number, as the relay is told them.
+#[derive(Debug)]
+struct Origins {
+    by_ip: HashMap<IpAddr, u32>,
+    next: u32,
+}
+
+/// The spares of one relay.
+pub(super) struct Stock {
+    endpoint: Endpoint,
+    addresses: Watch<Arc<AddressSet>>,
+    origins: Arc<Mutex<Origins>>,
+    /// Of the present reservation.
+    key: Option<Arc<Key>>,
+    place: Option<RelayedAddr>,
+    relay: Option<SocketAddr>,
+    wanted: usize,
+    tasks: JoinSet<()>,
+    reports: mpsc::UnboundedReceiver<News>,
+    report: mpsc::UnboundedSender<News>,
+    number: u64,
+    dialling: usize,
+    waiting: usize,
+    pause: Duration,
+    not_before: Option<Instant>,
+}
+
+fn lock(origins: &Mutex<Origins>) -> MutexGuard<'_, Origins> {
+    origins.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stock {
+    pub(super) fn new(endpoint: Endpoint) -> Self {
+        // At most one report of each kind for each spare, and spares are few.
+        let (report, reports) = mpsc::unbounded_channel();
+        // What an earlier process of this key has called so is not meant.
+        let next = u32::from_be_bytes(whimbrel_base::random_bytes());
+        Self {
+            addresses: endpoint.watch_addresses(),
+            endpoint,
+            origins: Arc::new(Mutex::new(Origins { by_ip: HashMap::new(), next })),
+            key: None,
+            place: None,
+            relay: None,
+            wanted: 0,
+            tasks: JoinSet::new(),
+            reports,
+            report,
+            number: 0,
+            dialling: 0,
+            waiting: 0,
+            pause: FIRST_PAUSE,
+            not_before: None,
+        }
+    }
+
+    /// A new reservation: spares of an old one are of no use.
+    pub(super) fn begin(&mut self, key: Key, spares: u16, place: RelayedAddr) {
+        self.tasks.abort_all();
+        let (report, reports) = mpsc::unbounded_channel();
+        (self.report, self.reports) = (report, reports);
+        (self.dialling, self.waiting, self.not_before) = (0, 0, None);
+        (self.key, self.place, self.wanted) = (Some(Arc::new(key)), Some(place), spares.into());
+    }
+
+    /// Where the relay is reached now.
+    pub(super) fn dial_from(&mut self, relay: SocketAddr) {
+        self.relay = Some(relay);
+    }
+
+    /// So many clients wait for spares.
+    pub(super) fn wanted(&mut self, count: u16) {
+        // Those on their way are for them.
+        let missing = usize::from(count).saturating_sub(self.dialling);
+        (0..missing).for_each(|_| self.open());
+    }
+
+    /// Opens spares until there are enough.
+    pub(super) fn fill(&mut self) {
+        if self.not_before.is_some_and(|at| at > Instant::now()) {
+            return;
+        }
+        while self.dialling + self.waiting < self.wanted && self.dialling < MAX_DIALLING {
+            self.open();
+        }
+    }
+
+    fn open(&mut self) {
+        let (Some(key), Some(place), Some(relay)) = (self.key.clone(), self.place, self.relay) else {
+            return;
+        };
+        if self.dialling >= MAX_DIALLING {
+            return;
+        }
+        self.dialling += 1;
+        let number = self.number;
+        self.number += 1;
+        let spare = Spare {
+            endpoint: self.endpoint.clone(),
+            addresses: self.addresses.clone(),
+            origins: self.origins.clone(),
+            key,
+            place,
+            relay,
+            number,
+            report: self.report.clone(),
+        };
+        self.tasks.spawn(spare.run());
+    }
+
+    /// Waits until something is to be done: then spares are to be [filled](Self::fill) up. Returns what the relay
+    /// is to be told: addresses that this server has left. Cancel-safe.
+    pub(super) async fn news(&mut self) -> Vec<u32> {
+        while self.tasks.try_join_next().is_some() {}
+        let retry = async {
+            match self.not_before.filter(|at| *at > Instant::now()) {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(news) = self.reports.recv() => {
+                self.note(&news);
+                Vec::new()
+            }
+            Some(set) = self.addresses.changed() => {
+                (self.pause, self.not_before) = (FIRST_PAUSE, None);
+                let mut origins = lock(&self.origins);
+                origins.by_ip.extract_if(|ip, _| is_gone(&set, *ip)).map(|(_, origin)| origin).collect()
+            }
+            () = retry => Vec::new(),
+        }
+    }
+
+    fn note(&mut self, news: &News) {
+        match news {
+            News::Offered => {
+                self.dialling = self.dialling.saturating_sub(1);
+                self.waiting += 1;
+            }
+            News::Started => {
+                self.waiting = self.waiting.saturating_sub(1);
+                self.pause = FIRST_PAUSE;
+            }
+            News::Ended { offered } => {
+                let count = if *offered { &mut self.waiting } else { &mut self.dialling };
+                *count = count.saturating_sub(1);
+                self.not_before = Some(Instant::now() + self.pause);
+                self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Whether this host no longer has the address.
+fn is_gone(set: &AddressSet, ip: IpAddr) -> bool {
+    // All of 127/8 is there, although one address of it is listed.
+    let all_loopback = ip.is_loopback() && set.contains(Ipv4Addr::LOCALHOST.into());
+    !set.contains(ip) && !all_loopback
+}
+
+/// One connection to the relay.
+struct Spare {
+    endpoint: Endpoint,
+    addresses: Watch<Arc<AddressSet>>,
+    origins: Arc<Mutex<Origins>>,
+    key: Arc<Key>,
+    place: RelayedAddr,
+    relay: SocketAddr,
+    number: u64,
+    report: mpsc::UnboundedSender<News>,
+}
+
+impl Spare {
+    async fn run(self) {
+        let mut offered = false;
+        if let Err(error) = self.serve(&mut offered).await {
+            tracing::debug!(relay = %self.relay, number = self.number, %error, "spare over");
+            let _ = self.report.send(News::Ended { offered });
+        }
+    }
+
+    async fn serve(&self, offered: &mut bool) -> io::Result<()> {
+        let mut socket = tokio::time::timeout(DIAL, self.endpoint.connect_tcp(self.relay)).await??;
+        tune(&socket)?;
+        let local = socket.local_addr()?.ip().to_canonical();
+        let offer = Offer { token: self.place.token, origin: self.origin(local), number: self.number };
+        socket.write_all(&offer.encode(&self.key)).await?;
+        *offered = true;
+        let _ = self.report.send(News::Offered);
+        let mut addresses = self.addresses.clone();
+        tokio::select! {
+            ready = socket.readable() => ready?,
+            _ = addresses.wait_for(|set| is_gone(set, local)) => {
+                return Err(io::ErrorKind::AddrNotAvailable.into());
+            }
+        }
+        let mut word = [0; START];
+        tokio::time::timeout(WORD, socket.read_exact(&mut word)).await??;
+        let client = decode_start(&self.key, self.number, &word)
+            .ok_or_else(|| io::Error::other("the relay's word is not authentic"))?;
+        self.endpoint.accept_relayed(socket, client, self.place)?;
+        let _ = self.report.send(News::Started);
+        Ok(())
+    }
+
+    /// The number of an address.
+    fn origin(&self, ip: IpAddr) -> u32 {
+        let mut origins = lock(&self.origins);
+        let next = origins.next;
+        let origin = *origins.by_ip.entry(ip).or_insert(next);
+        if origin == next {
+            origins.next = next.wrapping_add(1);
+        }
+        origin
+    }
+}

@@ -1,0 +1,41 @@
+//! Relays: how an endpoint that nobody can dial is reached all the same.
+//!
+//! ```text
+//!  client ── TCP ──► relay ◄── TCP, opened in advance ── server          what the relay splices
+//!                      ▲
+//!                      └────── a Whimbrel connection ──── server          its reservation
+//! ```
+//!
+//! A server keeps one connection to a relay ([`keeper`]) and gets a *reservation*: its token, by which the relay
+//! knows whom a connection is for, and a key. It holds a stock of TCP connections to the relay open, the
+//! *spares*, each with a proof that it belongs to the reservation. A client dials the relay and begins TLS with
+//! the token as the server name. The relay ([`service`]) reads that one field of the ClientHello ([`hello`]),
+//! tells the server on a spare where the client is, and passes bytes on between the two ([`splice`]) until
+//! either ends. TLS is between the client and the server: the relay can delay and cut off, and neither read nor
+//! change, nor pose as either side. It connects nowhere by itself.
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | [`service`] | the relay |
+//! | [`keeper`] | the server's side: reservations, and a stock of spares |
+//! | [`reservations`] | the rules, without sockets: who has which token, spares, clients that wait, limits |
+//! | [`spare`] | what is said on a spare, with its proofs |
+//! | [`wire`] | what is said on the control stream |
+//! | [`hello`] | the server name of a ClientHello |
+//! | [`splice`] | bytes from one socket to the other |
+
+pub mod hello;
+pub mod keeper;
+pub mod reservations;
+pub mod service;
+pub mod spare;
+pub mod splice;
+pub mod wire;
+
+mod rates;
+mod token;
+
+pub use keeper::{Directory, Keeper, Keeping};
+pub use reservations::{Limits, Refusal, RelayStats};
+pub use service::{Relay, control_name};
+pub use token::{Salt, token_of};

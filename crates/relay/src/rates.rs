@@ -1,0 +1,84 @@
+//! How often somebody may do something: token buckets, as many as there are somebodies lately.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::time::Instant;
+
+/// Buckets kept. Beyond that, those that are full again are forgotten, and if there are none, everybody begins
+/// anew.
+const MAX_BUCKETS: usize = 16 * 1024;
+
+/// So many a second, and so many at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rate {
+    pub(crate) per_second: f64,
+    pub(crate) burst: f64,
+}
+
+/// A bucket for each key.
+#[derive(Debug)]
+pub(crate) struct Rates<K> {
+    rate: Rate,
+    /// What is left, and when that was so.
+    left: HashMap<K, (f64, Instant)>,
+}
+
+impl<K: Hash + Eq> Rates<K> {
+    pub(crate) fn new(rate: Rate) -> Self {
+        Self { rate, left: HashMap::new() }
+    }
+
+    /// Takes one turn, if `key` has one left.
+    pub(crate) fn take(&mut self, key: K, now: Instant) -> bool {
+        let Rate { per_second, burst } = self.rate;
+        if self.left.len() >= MAX_BUCKETS && !self.left.contains_key(&key) {
+            let fill =
+                |(left, since): &(f64, Instant)| left + now.duration_since(*since).as_secs_f64() * per_second;
+            self.left.retain(|_, bucket| fill(bucket) < burst);
+            if self.left.len() >= MAX_BUCKETS {
+                self.left.clear();
+            }
+        }
+        let (left, since) = self.left.entry(key).or_insert((burst, now));
+        *left = (*left + now.duration_since(*since).as_secs_f64() * per_second).min(burst);
+        *since = now;
+        let has_turn = *left >= 1.0;
+        if has_turn {
+            *left -= 1.0;
+        }
+        has_turn
+    }
+}
+
+/// An IPv4 address, or the first 64 bits of an IPv6 address: whoever has one of these has all of them.
+pub(crate) fn source(ip: IpAddr) -> [u8; 8] {
+    let mut source = [0; 8];
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => source[4..].copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => source.copy_from_slice(&ip.octets()[..8]),
+    }
+    source
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_has_its_own_turns_and_they_come_back() {
+        let (mut rates, now) = (Rates::new(Rate { per_second: 10.0, burst: 3.0 }), Instant::now());
+        assert_eq!((0..5).filter(|_| rates.take(1, now)).count(), 3);
+        assert!(rates.take(2, now));
+        assert_eq!((0..5).filter(|_| rates.take(1, now + Duration::from_millis(250))).count(), 2);
+    }
+
+    #[test]
+    fn there_are_never_too_many_buckets() {
+        let (mut rates, now) = (Rates::new(Rate { per_second: 1.0, burst: 1.0 }), Instant::now());
+        (0..3 * MAX_BUCKETS).for_each(|key| assert!(rates.take(key, now)));
+        assert!(rates.left.len() <= MAX_BUCKETS);
+    }
+}

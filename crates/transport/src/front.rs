@@ -1,0 +1,39 @@
+//! What sees TCP connections before the endpoint does: a relay takes those that are for somebody else.
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpStream;
+
+/// Looks at what TCP connections that come in send first, and takes over those that are not for this endpoint.
+/// Until then each of them holds a place among the peers in their handshake, with their bounds in number and
+/// time.
+pub trait Front: Send + Sync + 'static {
+    /// What is to be done with a connection that began with these bytes. Called again with more of them after
+    /// [`Look::More`]; must come to an end within 16 KiB.
+    fn look(&self, first: &[u8]) -> Look;
+
+    /// Takes a connection over, for which [`look`](Self::look) said so. Must not block.
+    fn take(&self, fronted: Fronted);
+}
+
+/// What is to be done with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// It cannot be told yet.
+    More,
+    /// It is for the endpoint.
+    Pass,
+    /// It is taken over.
+    Take,
+}
+
+/// A connection that is taken over.
+#[derive(Debug)]
+pub struct Fronted {
+    /// Its socket.
+    pub socket: TcpStream,
+    /// Where it comes from.
+    pub remote: SocketAddr,
+    /// What was read from it.
+    pub first: Vec<u8>,
+}

@@ -1,0 +1,227 @@
+//! Handing a connection over while it is used: from one endpoint to another one, over a connection between them.
+//!
+//! ```text
+//! old owner                                    new owner
+//!   "WHL1" | connection id (16) | side (1) ->
+//!                                              <- length (2) | where it is: addresses in text
+//!   (a client is told the new owner; everything stands still)
+//!   length (4) | the connection, sealed ->
+//!                                              (dials or calls the peer, which takes the new owner)
+//!                                              <- 1, or 0 | length (2) | why not
+//!   (ends, or goes on)
+//! ```
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use whimbrel_base::random_bytes;
+use whimbrel_proto::{CloseCode, Connection as Engine, Side};
+
+use super::sealed::Contents;
+use super::wake;
+use crate::connection::Connection;
+use crate::endpoint::{Endpoint, start_listening};
+use crate::error::{HandOverError, ResumeError};
+use crate::shared::Shared;
+use crate::stream::Stream;
+
+const HELLO: &[u8; 4] = b"WHL1";
+/// The largest connection that is taken from another endpoint.
+const MAX_STATE: u32 = 1 << 30;
+/// The new owner's word to the old one is given this long to arrive.
+const WORD: Duration = Duration::from_secs(10);
+
+/// Goes on with the connection here, unless it was handed over.
+struct Held<'a>(Option<&'a Arc<Shared>>);
+
+impl Held<'_> {
+    /// The other owner goes on.
+    fn let_go(mut self) {
+        if let Some(shared) = self.0.take() {
+            shared.with(|state| state.engine.let_go());
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let Some(shared) = self.0 else { return };
+        shared.with(|state| {
+            // Whatever the other owner has of it is void once the peer has heard of this.
+            state.engine.release(random_bytes());
+            state.wakers.all_over();
+        });
+        shared.mover.start_anew();
+    }
+}
+
+impl Connection {
+    /// Hands this side of the connection over to the endpoint at the other end of `over`, which calls
+    /// [`Endpoint::accept_hand_over`]: the peer is shown that this key has signed so, and goes on with the other
+    /// one at the exact byte. Returns once it does; every handle here fails from then on, with
+    /// [`CloseCode::HANDED_OVER`]. Until then nothing is read or written here, and what is called meanwhile waits.
+    ///
+    /// If the other endpoint fails, or this is dropped, the connection goes on here, over new paths. Of the two,
+    /// the peer takes the first that comes, and the other is told.
+    ///
+    /// # Errors
+    /// [`HandOverError`] says which of the three endpoints is to blame. [`HandOverError::TimedOut`] after `limit`.
+    pub async fn hand_over(&self, over: &Connection, limit: Duration) -> Result<(), HandOverError> {
+        within(limit, self.hand_over_by(over, limit)).await
+    }
+
+    async fn hand_over_by(&self, over: &Connection, limit: Duration) -> Result<(), HandOverError> {
+        let start = Instant::now();
+        let (shared, to) = (self.shared(), over.peer_id());
+        let assignment = self.assign(to, limit).await?;
+        let mut stream = over.open_stream().await.map_err(std::io::Error::other)?;
+        let side = self.side();
+        stream.write_all(&hello(self, side)).await?;
+        let addresses = read_addresses(&mut stream).await?;
+        if side == Side::Server {
+            shared.with(|state| state.engine.announce_owner(assignment.clone(), addresses));
+            // A client that is not in reach is called by the new owner.
+            let patience = limit.saturating_sub(start.elapsed()) / 4;
+            self.within(patience, |engine| !engine.is_announcing()).await;
+        }
+        // From here on it goes on in one way or the other, even if this is dropped.
+        let contents = self.write_down(Engine::hold)?;
+        let held = Held(Some(shared));
+        let sealed = contents.seal_for(&shared.key, &assignment).ok_or(HandOverError::Other)?;
+        let length = u32::try_from(sealed.len()).ok().filter(|length| *length <= MAX_STATE);
+        stream.write_u32(length.ok_or(HandOverError::Other)?).await?;
+        stream.write_all(&sealed).await?;
+        if stream.read_u8().await? == 1 {
+            held.let_go();
+            return Ok(());
+        }
+        Err(HandOverError::Refused(read_text(&mut stream).await?))
+    }
+}
+
+impl Endpoint {
+    /// Takes the next connection that the endpoint at the other end of `over` hands over by
+    /// [`Connection::hand_over`], and returns once its peer has taken this endpoint for the owner. Its streams are
+    /// in [`Connection::streams`].
+    ///
+    /// # Errors
+    /// [`HandOverError`]; the connection goes on at the other endpoint then. [`HandOverError::TimedOut`] after
+    /// `limit`.
+    pub async fn accept_hand_over(
+        &self,
+        over: &Connection,
+        limit: Duration,
+    ) -> Result<Connection, HandOverError> {
+        let start = Instant::now();
+        let stream = async { Ok(over.accept_stream().await.map_err(std::io::Error::other)?) };
+        let mut stream = within(limit, stream).await?;
+        let taken = within(limit.saturating_sub(start.elapsed()), self.take(&mut stream)).await;
+        let word = match &taken {
+            Ok(_) => vec![1],
+            Err(error) => [&[0][..], &text(&error.to_string())].concat(),
+        };
+        // Nothing here waits for it. If it does not arrive the other one finds out by itself, because the peer
+        // knows who goes on.
+        tokio::spawn(tokio::time::timeout(WORD, async move {
+            stream.write_all(&word).await?;
+            stream.finish()?;
+            stream.drained().await
+        }));
+        taken
+    }
+
+    async fn take(&self, stream: &mut Stream) -> Result<Connection, HandOverError> {
+        let core = self.inner();
+        let mut hello = [0; 4 + 16 + 1];
+        stream.read_exact(&mut hello).await?;
+        if !hello.starts_with(HELLO) {
+            return Err(HandOverError::Other);
+        }
+        if hello[20] == 1 {
+            start_listening(core).map_err(ResumeError::from)?;
+        }
+        let places = core
+            .stated(whimbrel_proto::MAX_NOTICE_ADDRESSES)
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ");
+        stream.write_all(&text(&places)).await?;
+        let length = stream.read_u32().await?;
+        if length > MAX_STATE {
+            return Err(HandOverError::Other);
+        }
+        let mut sealed = Vec::new();
+        (&mut *stream).take(length.into()).read_to_end(&mut sealed).await?;
+        let (contents, assignment) = Contents::open_any(&sealed, &core.key)?;
+        let connection = wake(core, contents, assignment).await?;
+        let claimant = Claimant(Some(connection));
+        claimant.taken().await?;
+        claimant.keep().ok_or(HandOverError::TimedOut)
+    }
+}
+
+/// A copy that the peer has not taken yet. It leaves no trace unless it is kept.
+struct Claimant(Option<Connection>);
+
+impl Claimant {
+    async fn taken(&self) -> Result<(), HandOverError> {
+        let Some(connection) = &self.0 else { return Ok(()) };
+        let patience = Duration::from_secs(u64::from(u32::MAX));
+        // A client that has shown itself here goes on with nobody else, though it may have to ask for the answer
+        // again.
+        connection.within(patience, |engine| !engine.is_untaken()).await;
+        match connection.close_reason() {
+            Some(reason) => Err(HandOverError::NotTaken(reason)),
+            None => Ok(()),
+        }
+    }
+
+    fn keep(mut self) -> Option<Connection> {
+        self.0.take()
+    }
+}
+
+impl Drop for Claimant {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.0 {
+            // Its peer hears nothing of it: the old owner goes on.
+            connection.shared().give_up(CloseCode::SUPERSEDED, "the connection goes on where it was");
+        }
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    what: impl Future<Output = Result<T, HandOverError>>,
+) -> Result<T, HandOverError> {
+    tokio::time::timeout(limit, what).await.unwrap_or(Err(HandOverError::TimedOut))
+}
+
+fn hello(connection: &Connection, side: Side) -> Vec<u8> {
+    let side = u8::from(side == Side::Server);
+    [&HELLO[..], connection.id().as_bytes(), &[side]].concat()
+}
+
+/// Behind its length; cut where that takes more than two bytes.
+fn text(text: &str) -> Vec<u8> {
+    let bytes = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
+    let mut out = (bytes.len() as u16).to_be_bytes().to_vec();
+    out.extend_from_slice(bytes);
+    out
+}
+
+async fn read_text(stream: &mut Stream) -> Result<String, HandOverError> {
+    let mut bytes = vec![0; usize::from(stream.read_u16().await?)];
+    stream.read_exact(&mut bytes).await?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+async fn read_addresses(stream: &mut Stream) -> Result<Vec<SocketAddr>, HandOverError> {
+    let text = read_text(stream).await?;
+    let addresses = text.split_whitespace().map(|at| at.parse().map_err(|_| HandOverError::Other));
+    addresses.collect()
+}

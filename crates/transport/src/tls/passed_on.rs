@@ -1,0 +1,105 @@
+//! A server's TLS sessions, for another endpoint with the same key: its clients' tickets stay good.
+
+use std::fmt;
+
+use whimbrel_base::EndpointId;
+
+use super::sessions::ServerTls;
+
+/// What the clients of an endpoint have tickets for: one list for each kind of carrier. The bytes are secret, and of
+/// use to nobody without the endpoint's key.
+///
+/// Each session is good for one handshake (RFC 8446 §8.1): an endpoint that gave them away must take no handshake
+/// any more.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TlsSessions(Vec<u8>);
+
+impl fmt::Debug for TlsSessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TlsSessions({} bytes)", self.0.len())
+    }
+}
+
+impl TlsSessions {
+    /// The bytes, to be handed to another process of this host.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Takes bytes that another process handed over. What can't be read of them is left out: those clients shake
+    /// hands in full.
+    #[must_use]
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(bytes.into())
+    }
+
+    pub(super) fn of(carriers: [&ServerTls; 2]) -> Self {
+        let mut out = Vec::new();
+        for (number, carrier) in (0u8..).zip(carriers) {
+            for (peer, ticket, value) in carrier.list() {
+                out.push(number);
+                out.extend_from_slice(peer.as_bytes());
+                for field in [ticket, value] {
+                    out.extend_from_slice(&(field.len() as u32).to_be_bytes());
+                    out.extend_from_slice(&field);
+                }
+            }
+        }
+        Self(out)
+    }
+
+    pub(super) fn put_into(&self, carriers: [&ServerTls; 2]) {
+        let mut rest = &self.0[..];
+        while let Some((number, peer, ticket, value)) = next(&mut rest) {
+            if let Some(carrier) = carriers.get(usize::from(number)) {
+                carrier.put(peer, ticket, value);
+            }
+        }
+    }
+}
+
+fn next(rest: &mut &[u8]) -> Option<(u8, EndpointId, Vec<u8>, Vec<u8>)> {
+    let (&number, after) = rest.split_first()?;
+    let (peer, after) = after.split_first_chunk::<32>()?;
+    *rest = after;
+    Some((number, EndpointId::from_bytes(peer), field(rest)?, field(rest)?))
+}
+
+fn field(rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let (length, after) = rest.split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    let (field, after) = after.split_at_checked(length)?;
+    *rest = after;
+    Some(field.to_vec())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use whimbrel_base::SecretKey;
+
+    use super::*;
+    use crate::tls::TlsIdentity;
+
+    #[test]
+    fn sessions_are_passed_on_by_carrier_and_whatever_comes_is_read_or_left_out() {
+        let key = SecretKey::generate();
+        let (from, to) = (TlsIdentity::new(&key).unwrap(), TlsIdentity::new(&key).unwrap());
+        let peers = [SecretKey::generate().id(), SecretKey::generate().id()];
+        for n in 0..3u8 {
+            let peer = peers[usize::from(n % 2)];
+            from.server.put(peer, vec![n; 32], vec![7; 300]);
+            from.quic_server.put(peer, vec![8, n], vec![9]);
+        }
+        let sessions = from.sessions();
+        to.remember(&TlsSessions::from_bytes(sessions.as_bytes()));
+        assert_eq!(to.sessions(), sessions);
+        assert_eq!(to.server.list().len(), 3);
+        for length in 0..sessions.as_bytes().len() {
+            TlsIdentity::new(&key)
+                .unwrap()
+                .remember(&TlsSessions::from_bytes(&sessions.as_bytes()[..length]));
+        }
+    }
+}

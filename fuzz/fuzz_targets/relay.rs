@@ -1,0 +1,33 @@
+//! What strangers send to a relay, and what servers and relays say to each other.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use whimbrel_relay::spare::Offer;
+use whimbrel_relay::{hello, wire};
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = hello::read(bytes);
+    if let Some(offer) = Offer::decode(bytes) {
+        assert!(bytes.starts_with(b"WHR1"), "{offer:?}");
+    }
+    // A long reason is cut off when it is written.
+    if let Ok(Some(message)) = wire::Message::decode(bytes)
+        && !matches!(message, wire::Message::Refused(_))
+    {
+        let encoded = message.encode();
+        assert_eq!(wire::Message::decode(&encoded[2..]), Ok(Some(message)));
+    }
+    // Places behind relays, among addresses.
+    let addresses: Vec<std::net::SocketAddr> = bytes
+        .chunks_exact(18)
+        .filter_map(|piece| {
+            let ip: [u8; 16] = piece[..16].try_into().ok()?;
+            Some((ip, u16::from_be_bytes([piece[16], piece[17]])).into())
+        })
+        .collect();
+    for place in whimbrel_base::relayed::places(&addresses) {
+        if let whimbrel_base::Place::Relayed(relayed) = place {
+            assert_eq!(whimbrel_base::relayed::places(&relayed.pack()), [place]);
+        }
+    }
+});
