@@ -4,14 +4,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use aws_lc_rs::hmac;
 use crab_nat::InternetProtocol;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-use whimbrel_base::AddressScope;
+use whimbrel_base::{AddressScope, SecretKey};
 use whimbrel_transport::{Endpoint, Watch, Watched};
 
-use crate::mapping::{MapError, Mapping, Protocol};
+use crate::mapping::{MapError, Mapping, Nonce, Protocol};
 use crate::router::{Router, routers};
 
 /// Between attempts while no router passes the port on.
@@ -37,6 +38,9 @@ pub struct Mapped {
     pub problem: Option<String>,
 }
 
+/// What the nonce of an endpoint's mappings is derived from, beside its key.
+const NONCE: &[u8] = b"whimbrel port map v1";
+
 /// Keeps an endpoint's port mapped until it is closed or dropped. Dropped, it leaves the port to the router, which
 /// forgets it within an hour.
 #[derive(Debug)]
@@ -47,22 +51,23 @@ pub struct PortMap {
 }
 
 impl PortMap {
-    /// Asks this host's router for the endpoint's port. Must run inside a tokio runtime; asking goes on in the
+    /// Asks this host's router for the endpoint's port, as the holder of its `key`: a process that comes after this
+    /// one may go on with what it left. Must run inside a tokio runtime; asking goes on in the
     /// background.
     ///
     /// ```no_run
-    /// # async fn example(endpoint: whimbrel_transport::Endpoint) {
-    /// let ports = whimbrel_portmap::PortMap::start(endpoint);
+    /// # async fn example(endpoint: whimbrel_transport::Endpoint, key: whimbrel_base::SecretKey) {
+    /// let ports = whimbrel_portmap::PortMap::start(endpoint, &key);
     /// let mapped = ports.news().wait_for(|mapped| !mapped.places.is_empty()).await;
     /// # let _ = mapped;
     /// ports.close().await;
     /// # }
     /// ```
-    pub fn start(endpoint: Endpoint) -> Self {
+    pub fn start(endpoint: Endpoint, key: &SecretKey) -> Self {
         let mapped = Watched::new(Mapped::default());
         let news = mapped.watch();
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(keep(endpoint, mapped, stopped));
+        let task = tokio::spawn(keep(endpoint, nonce(key), mapped, stopped));
         Self { news, stop: Some(stop), task }
     }
 
@@ -95,13 +100,21 @@ struct Held {
     ports: Vec<Mapping>,
 }
 
-async fn keep(endpoint: Endpoint, mapped: Watched<Mapped>, mut stopped: oneshot::Receiver<()>) {
+/// Always the same: a router that has kept a mapping for another nonce refuses to change it.
+fn nonce(key: &SecretKey) -> Nonce {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key.to_bytes()), NONCE);
+    let mut words =
+        tag.as_ref().chunks_exact(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]));
+    std::array::from_fn(|_| words.next().unwrap_or_default())
+}
+
+async fn keep(endpoint: Endpoint, nonce: Nonce, mapped: Watched<Mapped>, mut stopped: oneshot::Receiver<()>) {
     let Some(port) = NonZeroU16::new(endpoint.port()) else { return };
     let mut addresses = endpoint.watch_addresses();
     let (mut held, mut pause): (Option<Held>, _) = (None, FIRST_PAUSE);
     loop {
         let asked = tokio::select! {
-            asked = ask(&mut held, port) => asked,
+            asked = ask(&mut held, port, nonce) => asked,
             // What was asked for and not answered is forgotten by the router in time.
             _ = &mut stopped => break,
         };
@@ -142,18 +155,22 @@ fn tell(endpoint: &Endpoint, mapped: &Watched<Mapped>, now: Mapped) {
 }
 
 /// Asks the router that passes the port on to go on, or whichever there is now. How that stands, and for how long.
-async fn ask(held: &mut Option<Held>, port: NonZeroU16) -> Result<(Mapped, Duration), MapError> {
+async fn ask(
+    held: &mut Option<Held>,
+    port: NonZeroU16,
+    nonce: Nonce,
+) -> Result<(Mapped, Duration), MapError> {
     let routers = routers();
     if let Some(held) = held
         && routers.contains(&held.router)
-        && held.renew(port).await.is_ok()
+        && held.renew(port, nonce).await.is_ok()
     {
         return Ok((held.told(), held.soonest_end()));
     }
     *held = None;
     let mut last = MapError::NoRouter;
     for router in routers {
-        match Held::ask(router, port).await {
+        match Held::ask(router, port, nonce).await {
             Ok(now) => {
                 let held = held.insert(now);
                 return Ok((held.told(), held.soonest_end()));
@@ -165,8 +182,8 @@ async fn ask(held: &mut Option<Held>, port: NonZeroU16) -> Result<(Mapped, Durat
 }
 
 impl Held {
-    async fn ask(router: Router, port: NonZeroU16) -> Result<Self, MapError> {
-        let over = |protocol| Mapping::ask(router, protocol, port);
+    async fn ask(router: Router, port: NonZeroU16, nonce: Nonce) -> Result<Self, MapError> {
+        let over = |protocol| Mapping::ask(router, protocol, port, nonce);
         let (tcp, udp) = tokio::join!(over(InternetProtocol::Tcp), over(InternetProtocol::Udp));
         let ports = match (tcp, udp) {
             (Err(error), Err(_)) => return Err(error),
@@ -185,9 +202,9 @@ impl Held {
         }
     }
 
-    async fn renew(&mut self, port: NonZeroU16) -> Result<(), MapError> {
+    async fn renew(&mut self, port: NonZeroU16, nonce: Nonce) -> Result<(), MapError> {
         for mapping in &mut self.ports {
-            mapping.renew(self.router, port).await?;
+            *mapping = Mapping::ask(self.router, mapping.protocol(), port, nonce).await?;
         }
         match self.hidden_at() {
             Some(ip) => Err(MapError::Hidden(ip)),

@@ -5,7 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use crab_nat::{InternetProtocol, PortMapping, PortMappingOptions, PortMappingType, TimeoutConfig, natpmp};
+use crab_nat::{
+    InternetProtocol, MappingFailure, PortMapping, PortMappingOptions, PortMappingType, TimeoutConfig,
+    natpmp, pcp,
+};
 
 use crate::router::Router;
 use crate::upnp::{self, Gateway};
@@ -15,6 +18,9 @@ pub(crate) const LIFETIME: Duration = Duration::from_secs(3600);
 /// 250, 500 and 1000 ms: a router is one hop away.
 const PATIENCE: TimeoutConfig =
     TimeoutConfig { initial_timeout: Duration::from_millis(250), max_retries: 2, max_retry_timeout: None };
+
+/// By what a router knows again who has a mapping (RFC 6887 §11.2): 96 bits that nobody else can guess.
+pub(crate) type Nonce = pcp::Nonce;
 
 /// How a router was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +57,7 @@ pub enum MapError {
         /// The router.
         router: IpAddr,
         /// What came of PCP and NAT-PMP.
-        tried: crab_nat::MappingFailure,
+        tried: MappingFailure,
         /// What came of UPnP.
         upnp: UpnpError,
     },
@@ -92,29 +98,46 @@ enum Kind {
 }
 
 impl Mapping {
-    /// Asks a router for a port, the same one outside if it can be had. Returns within 12 s.
+    /// Asks a router for a port, the same one outside if it can be had; one that this endpoint has had before it
+    /// keeps. Returns within half a minute.
     pub(crate) async fn ask(
         router: Router,
         protocol: InternetProtocol,
         port: NonZeroU16,
+        nonce: Nonce,
     ) -> Result<Self, MapError> {
         let options = PortMappingOptions {
             external_port: Some(port),
             lifetime_seconds: Some(LIFETIME.as_secs() as u32),
             timeout_config: Some(PATIENCE),
         };
-        let tried = match PortMapping::new(router.ip.into(), router.own.into(), protocol, port, options).await
-        {
-            Ok(mapping) => match Self::asked(mapping).await {
-                Ok(mapping) => return Ok(mapping),
-                Err(failure) => failure.into(),
-            },
-            Err(failure) => failure,
+        let tried = match Self::ask_by_packet(router, protocol, port, nonce, options).await {
+            Ok(mapping) => return Ok(mapping),
+            Err(tried) => tried,
         };
         match Self::ask_upnp(router, protocol, port).await {
             Ok(mapping) => Ok(mapping),
             Err(upnp) => Err(MapError::Refused { router: router.ip.into(), tried, upnp }),
         }
+    }
+
+    /// By PCP, and by NAT-PMP if the router does not know it: it says so, or says nothing.
+    async fn ask_by_packet(
+        router: Router,
+        protocol: InternetProtocol,
+        port: NonZeroU16,
+        nonce: Nonce,
+        options: PortMappingOptions,
+    ) -> Result<Self, MappingFailure> {
+        let gateway = router.ip.into();
+        let request = pcp::BaseMapRequest::new(gateway, router.own.into(), protocol, port);
+        let mapping = match pcp::port_mapping(request, Some(nonce), None, options).await {
+            Err(pcp::Failure::UnsupportedVersion(_) | pcp::Failure::Timeout) => {
+                natpmp::port_mapping(gateway, protocol, port, options).await?
+            }
+            asked => asked?,
+        };
+        Ok(Self::asked(mapping).await?)
     }
 
     async fn asked(mapping: PortMapping) -> Result<Self, natpmp::Failure> {
@@ -140,30 +163,12 @@ impl Mapping {
         Ok(Self { outside, by: Protocol::Upnp, lifetime, kind: Kind::Upnp(gateway, protocol) })
     }
 
-    /// Asks for the same one again.
-    pub(crate) async fn renew(&mut self, router: Router, port: NonZeroU16) -> Result<(), MapError> {
-        match &mut self.kind {
-            Kind::Asked(mapping) => {
-                let refused = match mapping.renew().await {
-                    Ok(()) => match Self::asked(mapping.clone()).await {
-                        Ok(renewed) => {
-                            *self = renewed;
-                            return Ok(());
-                        }
-                        Err(failure) => failure.into(),
-                    },
-                    Err(failure) => failure,
-                };
-                tracing::debug!("the router does not go on: {refused}");
-                let protocol = mapping.protocol();
-                *self = Self::ask(router, protocol, port).await?;
-            }
-            Kind::Upnp(_, protocol) => {
-                let protocol = *protocol;
-                *self = Self::ask(router, protocol, port).await?;
-            }
+    /// Over which protocol it is reached.
+    pub(crate) fn protocol(&self) -> InternetProtocol {
+        match &self.kind {
+            Kind::Asked(mapping) => mapping.protocol(),
+            Kind::Upnp(_, protocol) => *protocol,
         }
-        Ok(())
     }
 
     /// Tells the router that it is no longer needed.

@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
-use whimbrel_base::EndpointAddr;
+use whimbrel_base::{EndpointAddr, SecretKey};
 use whimbrel_lab::{DirectLink, Host, HostChild, Lab, Link, LinkSpec, NatGateway, Runtime, require};
 use whimbrel_portmap::{Mapped, PortMap, Protocol};
 use whimbrel_transport::{Allow, CarrierKind, Carriers, Endpoint, ListenOptions};
@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Of the router's address. (miniupnpd serves only where it has an address that is public; those for examples are
 /// not.)
 const OUTSIDE: &str = "11.22.33";
+/// Where the home finds it.
+const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
 
 /// A home behind a router at `outside`, and somebody else on the Internet.
 struct World {
@@ -49,8 +51,12 @@ impl World {
         Self { home, far, inside, router: nat, _links: (wan, lan), _lab: lab }
     }
 
-    fn endpoint_at_home(&self) -> Endpoint {
-        self.inside.block_on(Endpoint::builder().bind()).unwrap()
+    fn endpoint_at_home(&self, key: &SecretKey) -> Endpoint {
+        self.inside.block_on(Endpoint::builder().secret_key(key.clone()).bind()).unwrap()
+    }
+
+    fn map(&self, endpoint: &Endpoint, key: &SecretKey) -> PortMap {
+        self.inside.block_on(async { PortMap::start(endpoint.clone(), key) })
     }
 
     /// What the home's port map says once it is as wanted.
@@ -150,9 +156,10 @@ impl Drop for Daemon {
 fn is_reached_through_a_port(protocols: &[&str], by: Protocol) {
     let world = World::new(OUTSIDE);
     let _daemon = Daemon::start(world.router.router(), protocols);
-    let server = world.endpoint_at_home();
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
     world.echo(&server);
-    let ports = world.inside.block_on(async { PortMap::start(server.clone()) });
+    let ports = world.map(&server, &key);
     let told = world.told(&ports, |mapped| !mapped.places.is_empty());
     let place = SocketAddr::new(format!("{OUTSIDE}.10").parse().unwrap(), server.port());
     assert_eq!((told.places.as_slice(), told.by), ([place].as_slice(), Some(by)));
@@ -160,6 +167,12 @@ fn is_reached_through_a_port(protocols: &[&str], by: Protocol) {
     for carrier in [CarrierKind::Tcp, CarrierKind::Quic] {
         assert!(world.is_reached(&server, place, carrier), "{carrier:?}");
     }
+
+    // A process that ended without a word is followed by another one: it has the same port.
+    drop(ports);
+    let ports = world.map(&server, &key);
+    let again = world.told(&ports, |mapped| !mapped.places.is_empty());
+    assert_eq!(again, told);
 
     world.inside.block_on(ports.close());
     assert!(!server.addr().addrs.contains(&place));
@@ -180,37 +193,21 @@ fn a_router_that_speaks_upnp_alone_passes_the_port_on() {
     }
 }
 
-/// A router that speaks NAT-PMP (RFC 6886 §3), and says that it is reached at an address. It passes nothing on.
-fn speak_nat_pmp(router: &Host, address: [u8; 4]) {
-    let socket = router.run(|| UdpSocket::bind("192.168.1.1:5351")).unwrap();
-    std::thread::spawn(move || {
-        let mut packet = [0; 1100];
-        while let Ok((_, from)) = socket.recv_from(&mut packet) {
-            let epoch = 7_u32.to_be_bytes();
-            let answer = match packet[..2] {
-                [0, 0] => [&[0, 128, 0, 0], &epoch[..], &address[..]].concat(),
-                // The ports as they are asked for, and the lifetime.
-                [0, asked] => [&[0, 128 + asked, 0, 0], &epoch[..], &packet[4..12]].concat(),
-                // It knows no other version.
-                _ => [&[0, 128, 0, 1], &epoch[..]].concat(),
-            };
-            socket.send_to(&answer, from).unwrap();
-        }
-    });
-}
-
 #[test]
 fn a_router_that_speaks_nat_pmp_is_asked_by_it() {
     if !require!() {
         return;
     }
     let world = World::new(OUTSIDE);
-    speak_nat_pmp(world.router.router(), [11, 22, 33, 10]);
-    let server = world.endpoint_at_home();
-    let ports = world.inside.block_on(async { PortMap::start(server.clone()) });
+    let _speaking = world.router.speak_nat_pmp(ROUTER, Ipv4Addr::new(11, 22, 33, 10)).unwrap();
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    let ports = world.map(&server, &key);
     let told = world.told(&ports, |mapped| !mapped.places.is_empty());
-    assert_eq!(told.places, [SocketAddr::from(([11, 22, 33, 10], server.port()))]);
-    assert_eq!(told.by, Some(Protocol::NatPmp));
+    let place = SocketAddr::from(([11, 22, 33, 10], server.port()));
+    assert_eq!((told.places.as_slice(), told.by), ([place].as_slice(), Some(Protocol::NatPmp)));
+    world.echo(&server);
+    assert!(world.is_reached(&server, place, CarrierKind::Quic));
 }
 
 #[test]
@@ -219,10 +216,11 @@ fn a_router_behind_another_one_is_of_no_use_which_is_said() {
         return;
     }
     let world = World::new("100.64.0");
-    speak_nat_pmp(world.router.router(), [100, 64, 0, 10]);
-    let server = world.endpoint_at_home();
+    let _speaking = world.router.speak_nat_pmp(ROUTER, Ipv4Addr::new(100, 64, 0, 10)).unwrap();
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
     let before = server.addr();
-    let ports = world.inside.block_on(async { PortMap::start(server.clone()) });
+    let ports = world.map(&server, &key);
     let problem = world.told(&ports, |mapped| mapped.problem.is_some()).problem.unwrap();
     assert!(problem.contains("100.64.0.10 is not public"), "{problem}");
     assert_eq!(server.addr(), before);
@@ -234,8 +232,9 @@ fn a_router_that_speaks_none_of_the_protocols_is_asked_later_which_is_said() {
         return;
     }
     let world = World::new(OUTSIDE);
-    let server = world.endpoint_at_home();
-    let ports = world.inside.block_on(async { PortMap::start(server.clone()) });
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    let ports = world.map(&server, &key);
     let problem = world.told(&ports, |mapped| mapped.problem.is_some()).problem.unwrap();
     assert!(problem.contains("192.168.1.1 passes no port on"), "{problem}");
 
