@@ -29,12 +29,7 @@ impl Endpoint {
         if std::mem::replace(&mut *lock(&core.relayed), places.clone()) == places {
             return;
         }
-        // Publishers look at where the endpoint is whenever this changes.
-        core.bound.send_modify(|_| {});
-        for shared in core.registry.all() {
-            let told = core.notice_addresses();
-            shared.with(|state| state.engine.set_notice_addresses(told));
-        }
+        core.tell_places();
     }
 
     /// The places behind relays that were [set](Self::set_relayed).
