@@ -13,6 +13,7 @@ mod paths;
 mod reach;
 mod receive;
 mod reinjection;
+mod resting;
 mod retire;
 mod schedule;
 mod sharing;
@@ -42,6 +43,7 @@ use reach::Reach;
 use sharing::Sharing;
 
 pub use paths::{JoinError, MAX_PATHS};
+pub use resting::Resting;
 
 /// One end of a connection. See the [crate] documentation for how to drive it.
 #[derive(Debug)]

@@ -164,6 +164,11 @@ impl Tenure {
         std::mem::take(&mut self.is_peer_away)
     }
 
+    /// There is no claim of this end, and no word to the peer, that [`write_down`](Self::write_down) leaves out.
+    pub(crate) fn may_rest(&self) -> bool {
+        self.own.is_none() && self.leaving == Leaving::No
+    }
+
     /// Tells the peer that this end leaves.
     pub(crate) fn leave(&mut self) {
         if self.leaving == Leaving::No {
