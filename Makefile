@@ -74,10 +74,10 @@ eval-durable: ## Kill processes with durable messages 1000 times, and cut the po
 	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture
 	WHIMBREL_ROUNDS=20000 $(CARGO) test --release -p whimbrel --lib -j $(JOBS) -- durable::store --nocapture
 
-bench: build ## Measure against the peers (some two hours; results in bench/results)
+bench: build ## Measure against the peers (some three hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)
 
-bench-key: ## Measure the key benches (some 20 minutes; results in bench/results, docs/results.md)
+bench-key: ## Measure the key benches (some 25 minutes; results in bench/results, docs/results.md)
 	@sh scripts/measure.sh
 
 bench-quick: build ## Run every bench for a moment; nothing is kept

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the key benches on a quiet machine (some 20 minutes), keeps their results in bench/results, and writes
+# Runs the key benches on a quiet machine (some 25 minutes), keeps their results in bench/results, and writes
 # docs/results.md anew. `--quick` runs each for a moment only and keeps nothing here: it shows that all of them work.
-# `--handover` runs the papers' experiments instead (some 8 minutes), `--rest` all others (some 40 minutes).
+# `--handover` runs the papers' experiments instead (some 8 minutes), `--rest` all others (some 80 minutes).
 # Benches that cannot run are named at the end; the others' results are kept nevertheless.
 set -u
 cd "$(dirname "$0")/.."
@@ -43,6 +43,9 @@ files=$(ulimit -Hn)
 idle=50000
 [ "$files" = unlimited ] || [ "$files" -gt 52000 ] || idle=$((files - 2000))
 [ -z "$quick" ] || idle=2000
+# Connections that are suspended.
+suspended=10000
+[ -z "$quick" ] || suspended=500
 
 key() {
 	bench throughput 5 --systems whimbrel,tcp,tls,iroh
@@ -61,6 +64,8 @@ key() {
 	bench failover 3
 	bench aggregate 1 --links 30+10
 	bench lossy 3
+	bench messages 5
+	bench suspend 5
 }
 
 handover() {
@@ -77,6 +82,11 @@ rest() {
 	bench small-objects 2
 	bench both-move 50
 	bench cpu 3
+	bench rate-limit 3
+	bench message-delay 3
+	bench message-outage 3
+	bench mockets-tables 5
+	bench standby 2 --connections "$suspended"
 }
 
 "$which"

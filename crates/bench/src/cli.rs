@@ -30,7 +30,7 @@ Examples:
 
 The peers TLS, quinn and iroh are compiled in with `--features peers` only.";
 
-/// Measures whimbrel beside TCP, TLS over TCP, quinn, iroh and kernel MPTCP.
+/// Measures whimbrel beside TCP, TLS over TCP, quinn, iroh, ENet and kernel MPTCP.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -110,6 +110,20 @@ enum Command {
     QuicRecovery,
     /// In the lab: bulk over a path that loses packets, QUIC beside TCP.
     Lossy,
+    /// In the lab: how late messages are over links that lose packets.
+    MessageDelay,
+    /// In the lab: how soon messages go on after an outage of a minute.
+    MessageOutage,
+    /// In the lab: 2 MB and an answer over the networks of the mockets paper.
+    MocketsTables,
+    /// In the lab: how soon a suspended connection goes on elsewhere, and how large it is.
+    Suspend,
+    /// Memory of connections whose peers are suspended.
+    Standby {
+        /// How many connections.
+        #[arg(long)]
+        connections: Option<usize>,
+    },
     /// In the lab: how long many connections are interrupted when their server moves.
     ServerMove {
         /// How many connections, instead of 20, 100, 500 and 2000.
@@ -189,6 +203,7 @@ impl Cli {
                 benches::connect::run(&plan, &mut output)?;
                 benches::idle::run(&plan, None, &mut output)?;
                 benches::accept::run(&plan, None, &mut output)?;
+                benches::standby::run(&plan, None, &mut output)?;
                 in_lab(&plan, &options.traces, &mut output)
             }
             Command::Throughput => benches::bulk::throughput(&plan, &mut output),
@@ -205,6 +220,11 @@ impl Cli {
             }
             Command::QuicRecovery => benches::recovery::run_quic(&plan, &mut output),
             Command::Lossy => benches::lossy::run(&plan, &mut output),
+            Command::MessageDelay => benches::message_delay::run(&plan, &mut output),
+            Command::MessageOutage => benches::message_outage::run(&plan, &mut output),
+            Command::MocketsTables => benches::mockets_tables::run(&plan, &mut output),
+            Command::Suspend => benches::suspend::run(&plan, &mut output),
+            Command::Standby { connections } => benches::standby::run(&plan, connections, &mut output),
             Command::ServerMove { connections } => {
                 let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
                 benches::server_move::run(&plan, &counts, &mut output)
@@ -252,6 +272,7 @@ impl Command {
             | Self::Connect
             | Self::Idle { .. }
             | Self::Accept { .. }
+            | Self::Standby { .. }
             | Self::Report { .. }
             | Self::IdleChild(_) => false,
             Self::Recovery { .. }
@@ -270,6 +291,10 @@ impl Command {
             | Self::Cpu
             | Self::QuicRecovery
             | Self::Lossy
+            | Self::MessageDelay
+            | Self::MessageOutage
+            | Self::MocketsTables
+            | Self::Suspend
             | Self::Handover { .. } => true,
         }
     }
@@ -287,6 +312,10 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::server_move::run(plan, &[], output)?;
     benches::recovery::run_quic(plan, output)?;
     benches::lossy::run(plan, output)?;
+    benches::message_delay::run(plan, output)?;
+    benches::message_outage::run(plan, output)?;
+    benches::mockets_tables::run(plan, output)?;
+    benches::suspend::run(plan, output)?;
     benches::aggregate::aggregate(plan, None, output)?;
     benches::aggregate::start_up(plan, None, output)?;
     benches::small_objects::run(plan, output)?;

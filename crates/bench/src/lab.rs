@@ -1,5 +1,6 @@
 //! Hosts around a router, whose addresses change while connections carry data.
 
+mod line;
 mod netlink;
 pub(crate) mod program;
 mod traffic;
@@ -13,9 +14,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use whimbrel_lab::{Host, Lab, LinkSpec, Runtime};
 
+pub(crate) use self::line::Line;
 use self::netlink::Interface;
 pub(crate) use self::traffic::{Ears, Speakers};
-pub(crate) use self::two_links::{Access, CARRIER, CONGESTION_CONTROL, Loss, TwoLinks};
+pub(crate) use self::two_links::{Access, CARRIER, CONGESTION_CONTROL, Loss, Site, TwoLinks};
 
 /// No single step takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

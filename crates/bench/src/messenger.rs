@@ -1,58 +1,113 @@
 //! The systems that carry messages, behind one interface: send, and receive.
 
+mod delays;
 #[cfg(feature = "peers")]
 mod enet;
+mod framed;
+mod outage;
 #[cfg(feature = "peers")]
 mod quinn;
-#[cfg(feature = "peers")]
-mod tls;
+mod speed;
 mod whimbrel;
 
 use std::fmt;
 use std::future::Future;
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::runtime::Handle;
+use whimbrel_transport::{Carriers, Class, HandoverMode};
 
-/// Bytes of a message.
-pub(crate) const SIZE: usize = 100;
-/// Round trips, and messages, before the measured ones.
-const WARM_UP: usize = 2000;
-/// How often the sender of a flood looks at the clock.
-const LOOK_EVERY: u64 = 64;
+pub(crate) use self::delays::{Delays, Letters};
+pub(crate) use self::outage::{Outage, Switch};
+pub(crate) use self::speed::SIZE;
+use crate::system::BoxFuture;
 
 /// A system, and what it promises of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Messenger {
-    /// Reliable sequenced messages of a flow.
-    Whimbrel,
-    /// Unreliable messages of a flow.
-    WhimbrelUnreliable,
+    /// Messages of a flow.
+    Whimbrel { class: Class, redundant: bool },
     /// A length before each message, over TLS.
-    Framed,
+    FramedTls,
+    /// A length before each message, over plain TCP with this congestion control.
+    FramedTcp(&'static str),
+    /// A length before each message, on one QUIC stream of quinn.
+    QuinnStream,
     /// A QUIC stream each, by quinn.
     QuinnStreams,
     /// QUIC datagrams, by quinn.
     QuinnDatagrams,
-    /// ENet's reliable packets; it does not encrypt.
-    Enet,
-    /// ENet's unreliable packets.
-    EnetUnreliable,
+    /// ENet's packets: reliable ones, or unreliable ones of which none is older than the last. It does not
+    /// encrypt.
+    Enet { reliable: bool },
 }
 
 impl fmt::Display for Messenger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Whimbrel => "whimbrel",
-            Self::WhimbrelUnreliable => "whimbrel-unreliable",
-            Self::Framed => "framed-tls",
-            Self::QuinnStreams => "quinn-streams",
-            Self::QuinnDatagrams => "quinn-datagrams",
-            Self::Enet => "enet",
-            Self::EnetUnreliable => "enet-unreliable",
-        })
+        match self {
+            Self::Whimbrel { redundant: true, .. } => f.write_str("whimbrel-redundant"),
+            Self::Whimbrel { class, .. } => f.write_str(match *class {
+                Class::RELIABLE_SEQUENCED => "whimbrel",
+                Class::RELIABLE => "whimbrel-reliable",
+                Class::UNRELIABLE_SEQUENCED => "whimbrel-unreliable-sequenced",
+                _ => "whimbrel-unreliable",
+            }),
+            Self::FramedTls => f.write_str("framed-tls"),
+            Self::FramedTcp(control) => write!(f, "tcp-{control}"),
+            Self::QuinnStream => f.write_str("quinn-stream"),
+            Self::QuinnStreams => f.write_str("quinn-streams"),
+            Self::QuinnDatagrams => f.write_str("quinn-datagrams"),
+            Self::Enet { reliable: true } => f.write_str("enet"),
+            Self::Enet { reliable: false } => f.write_str("enet-unreliable"),
+        }
     }
 }
+
+/// Where the two ends of a connection are.
+#[derive(Clone)]
+pub(crate) struct Places {
+    /// The runtime of the end that dials, and that of the other.
+    pub(crate) first: Handle,
+    pub(crate) second: Handle,
+    /// The second end's address.
+    pub(crate) at: IpAddr,
+    /// What the subject may dial with.
+    pub(crate) carriers: Carriers,
+    /// How the subject uses several links.
+    pub(crate) handover: HandoverMode,
+}
+
+impl Places {
+    /// Both ends in the current runtime, as applications have them by default.
+    fn here() -> Self {
+        let [first, second] = [Handle::current(), Handle::current()];
+        let (carriers, handover) = (Carriers::default(), HandoverMode::default());
+        Self { first, second, at: Ipv4Addr::LOCALHOST.into(), carriers, handover }
+    }
+}
+
+/// What is seen of a message that arrived.
+#[derive(Debug, Clone, Copy)]
+struct Letter {
+    size: usize,
+    /// Its first eight bytes.
+    stamp: u64,
+}
+
+impl Letter {
+    fn of(message: &[u8]) -> Self {
+        let stamp = message.first_chunk().map_or(0, |stamp| u64::from_be_bytes(*stamp));
+        Self { size: message.len(), stamp }
+    }
+}
+
+/// Bytes of bulk that arrived.
+type Arrived = Arc<AtomicU64>;
 
 /// One end of a connection that carries messages.
 trait End: Send + Sized + 'static {
@@ -64,111 +119,126 @@ trait End: Send + Sized + 'static {
         async { Ok(()) }
     }
 
-    /// The size of the next message that arrives.
-    fn receive(&mut self) -> impl Future<Output = Result<usize>> + Send;
+    /// Waits for the next message.
+    fn receive(&mut self) -> impl Future<Output = Result<Letter>> + Send;
+
+    /// Its part of a transfer beside the messages: the end that dialled sends as much as it can, for as long
+    /// as that runs; the other takes it, and counts.
+    fn beside(&mut self, arrived: Arrived) -> BoxFuture<'static, Result<()>>;
+}
+
+/// Bytes of bulk that are written or read at once.
+const BLOCK: usize = 16 * 1024;
+
+/// Sends bulk for as long as it is taken.
+async fn pour(mut to: impl AsyncWrite + Unpin) -> Result<()> {
+    loop {
+        to.write_all(&[7; BLOCK]).await?;
+    }
+}
+
+/// Takes bulk, and counts it.
+async fn take(mut from: impl AsyncRead + Unpin, arrived: Arrived) -> Result<()> {
+    let mut block = vec![0; BLOCK];
+    loop {
+        let n = from.read(&mut block).await?;
+        ensure!(n > 0, "the bulk ended");
+        arrived.fetch_add(n as u64, Ordering::Relaxed);
+    }
+}
+
+/// Something that is done with both ends of a connection.
+trait Measure: Send + 'static {
+    type Found: Send;
+
+    fn of<E: End>(self, places: Places, ends: (E, E)) -> impl Future<Output = Result<Self::Found>> + Send;
 }
 
 impl Messenger {
-    /// What was compiled in, the reliable ones first.
-    pub(crate) fn available() -> Vec<Self> {
-        let peers =
-            [Self::Framed, Self::QuinnStreams, Self::Enet, Self::QuinnDatagrams, Self::EnetUnreliable];
-        let peers = peers.into_iter().filter(|_| cfg!(feature = "peers"));
-        [Self::Whimbrel, Self::WhimbrelUnreliable].into_iter().chain(peers).collect()
+    /// The subject's, of a class.
+    pub(crate) const fn whimbrel(class: Class) -> Self {
+        Self::Whimbrel { class, redundant: false }
+    }
+
+    /// What is compared on loopback, as far as it was compiled in.
+    pub(crate) fn on_loopback() -> Vec<Self> {
+        let all = [
+            Self::whimbrel(Class::RELIABLE_SEQUENCED),
+            Self::whimbrel(Class::UNRELIABLE),
+            Self::FramedTls,
+            Self::QuinnStreams,
+            Self::Enet { reliable: true },
+            Self::QuinnDatagrams,
+            Self::Enet { reliable: false },
+        ];
+        all.into_iter().filter(|system| system.is_available()).collect()
+    }
+
+    /// Whether it was compiled in.
+    pub(crate) fn is_available(self) -> bool {
+        cfg!(feature = "peers") || matches!(self, Self::Whimbrel { .. } | Self::FramedTcp(_))
     }
 
     /// Whether every message arrives.
-    #[cfg(feature = "peers")]
-    fn is_reliable(self) -> bool {
-        !matches!(self, Self::WhimbrelUnreliable | Self::QuinnDatagrams | Self::EnetUnreliable)
+    pub(crate) fn is_reliable(self) -> bool {
+        match self {
+            Self::Whimbrel { class, .. } => class.reliable,
+            Self::QuinnDatagrams | Self::Enet { reliable: false } => false,
+            _ => true,
+        }
     }
 
     /// Messages a second that arrive while one side sends as many as it can.
     pub(crate) async fn rate(self, length: Duration) -> Result<f64> {
         match self {
-            Self::Whimbrel => rate(whimbrel::pair(true).await?, length).await,
-            Self::WhimbrelUnreliable => rate(whimbrel::pair(false).await?, length).await,
             #[cfg(feature = "peers")]
-            Self::Framed => rate(tls::pair().await?, length).await,
-            #[cfg(feature = "peers")]
-            Self::QuinnStreams => rate(quinn::streams().await?, length).await,
-            #[cfg(feature = "peers")]
-            Self::QuinnDatagrams => rate(quinn::datagrams().await?, length).await,
-            #[cfg(feature = "peers")]
-            Self::Enet | Self::EnetUnreliable => {
-                let reliable = self.is_reliable();
+            Self::Enet { reliable } => {
                 tokio::task::spawn_blocking(move || enet::rate(reliable, length)).await?
             }
-            #[cfg(not(feature = "peers"))]
-            _ => anyhow::bail!("{self} is not compiled in"),
+            _ => self.measure(&Places::here(), speed::Rate(length)).await,
         }
     }
 
     /// What one message there and one back take, each time, in microseconds.
     pub(crate) async fn round_trips(self, length: Duration) -> Result<Vec<f64>> {
         match self {
-            Self::Whimbrel => round_trips(whimbrel::pair(true).await?, length).await,
-            Self::WhimbrelUnreliable => round_trips(whimbrel::pair(false).await?, length).await,
             #[cfg(feature = "peers")]
-            Self::Framed => round_trips(tls::pair().await?, length).await,
-            #[cfg(feature = "peers")]
-            Self::QuinnStreams => round_trips(quinn::streams().await?, length).await,
-            #[cfg(feature = "peers")]
-            Self::QuinnDatagrams => round_trips(quinn::datagrams().await?, length).await,
-            #[cfg(feature = "peers")]
-            Self::Enet | Self::EnetUnreliable => {
-                let reliable = self.is_reliable();
+            Self::Enet { reliable } => {
                 tokio::task::spawn_blocking(move || enet::round_trips(reliable, length)).await?
             }
+            _ => self.measure(&Places::here(), speed::RoundTrips(length)).await,
+        }
+    }
+
+    /// How late messages are that are sent at a steady pace.
+    pub(crate) async fn delays(self, places: &Places, letters: Letters) -> Result<Delays> {
+        self.measure(places, letters).await
+    }
+
+    /// How long after the end of an outage the first message is there; `None` if there was none.
+    pub(crate) async fn outage(self, places: &Places, outage: Outage) -> Result<Option<Duration>> {
+        self.measure(places, outage).await
+    }
+
+    async fn measure<M: Measure>(self, places: &Places, measure: M) -> Result<M::Found> {
+        let at = places.clone();
+        match self {
+            Self::Whimbrel { class, redundant } => {
+                measure.of(at, whimbrel::pair(places, class, redundant).await?).await
+            }
+            Self::FramedTcp(control) => measure.of(at, framed::tcp(places, control).await?).await,
+            #[cfg(feature = "peers")]
+            Self::FramedTls => measure.of(at, framed::tls().await?).await,
+            #[cfg(feature = "peers")]
+            Self::QuinnStream => measure.of(at, quinn::stream(places).await?).await,
+            #[cfg(feature = "peers")]
+            Self::QuinnStreams => measure.of(at, quinn::streams(places).await?).await,
+            #[cfg(feature = "peers")]
+            Self::QuinnDatagrams => measure.of(at, quinn::datagrams(places).await?).await,
+            #[cfg(feature = "peers")]
+            Self::Enet { reliable } => measure.of(at, enet::served(places, reliable).await?).await,
             #[cfg(not(feature = "peers"))]
             _ => anyhow::bail!("{self} is not compiled in"),
         }
     }
-}
-
-async fn rate<E: End>((mut from, mut to): (E, E), length: Duration) -> Result<f64> {
-    let receiver = tokio::spawn(async move {
-        for _ in 0..WARM_UP {
-            to.receive().await?;
-        }
-        let (began, mut count) = (Instant::now(), 0_u64);
-        loop {
-            to.receive().await?;
-            count += 1;
-            if count % LOOK_EVERY == 0 && began.elapsed() >= length {
-                return Ok(count as f64 / began.elapsed().as_secs_f64());
-            }
-        }
-    });
-    let sender = tokio::spawn(async move { while from.send(&[7; SIZE]).await.is_ok() {} });
-    let rate = receiver.await?;
-    sender.abort();
-    rate
-}
-
-async fn round_trips<E: End>((mut from, mut to): (E, E), length: Duration) -> Result<Vec<f64>> {
-    let echo = tokio::spawn(async move {
-        while let Ok(size) = to.receive().await {
-            if to.send(&[7; SIZE][..size]).await.is_err() || to.flush().await.is_err() {
-                return;
-            }
-        }
-    });
-    let mut times = Vec::new();
-    let mut began = None;
-    for number in 0.. {
-        let sent = Instant::now();
-        from.send(&[7; SIZE]).await?;
-        from.flush().await?;
-        from.receive().await?;
-        if number >= WARM_UP {
-            let began = *began.get_or_insert(sent);
-            times.push(sent.elapsed().as_nanos() as f64 / 1000.0);
-            if sent - began >= length {
-                break;
-            }
-        }
-    }
-    echo.abort();
-    Ok(times)
 }

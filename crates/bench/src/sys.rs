@@ -21,6 +21,18 @@ pub(crate) fn resident() -> Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
+/// Bytes that this process has allocated and not freed, as far as the allocator can tell.
+pub(crate) fn allocated() -> Option<u64> {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: mallinfo2 has no preconditions, and may be called from any thread.
+        let info = unsafe { libc::mallinfo2() };
+        Some((info.uordblks + info.hblkhd) as u64)
+    }
+    #[cfg(not(target_env = "gnu"))]
+    None
+}
+
 /// Hands freed memory back to the kernel, so that [`resident`] counts what is in use.
 pub(crate) fn trim() {
     #[cfg(target_env = "gnu")]

@@ -18,6 +18,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
 use anyhow::Result;
@@ -140,6 +141,11 @@ impl Kind {
             _ => anyhow::bail!("{self} is not compiled in"),
         })
     }
+}
+
+/// Keeps each connection of whimbrel, whatever becomes of it, and counts them.
+pub(crate) async fn keep(count: Arc<AtomicUsize>) -> Result<Address> {
+    whimbrel::keep(count).await
 }
 
 /// A handler that sends everything back.

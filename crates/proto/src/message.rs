@@ -6,6 +6,7 @@
 //! expires, is replaced or is cancelled before that leaves no trace on the wire. One that dies later is
 //! settled by SKIP, which gives its credit back.
 
+pub(crate) mod ascending;
 pub(crate) mod credit;
 pub(crate) mod delays;
 pub(crate) mod order;
@@ -16,6 +17,7 @@ pub(crate) mod seen;
 pub(crate) mod sender;
 mod snapshot;
 pub(crate) mod turns;
+pub(crate) mod window;
 
 use std::time::Duration;
 

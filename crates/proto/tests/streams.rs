@@ -299,3 +299,19 @@ fn a_writer_is_not_let_far_ahead_of_a_path_that_is_up() {
     sim.client.path_lost(now, path);
     assert_eq!(sim.client.write(id, &[1; 100_000]), Ok(100_000));
 }
+
+/// What waits of all streams should fit into the processor's caches; each may have a little in any case.
+#[test]
+fn many_writers_share_what_one_may_be_ahead() {
+    let config = Config { stream_unsent: 256 << 10, ..Config::default() };
+    let mut sim = Sim::established(Options { client: config, server: wide_config(), ..Options::default() });
+    let taken: Vec<usize> = (0..12)
+        .map(|_| {
+            let id = sim.open(Side::Client).unwrap();
+            sim.client.write(id, &[1; 1 << 20]).unwrap()
+        })
+        .collect();
+    assert_eq!(taken[0], 256 << 10, "the only one");
+    assert_eq!(taken[2], (256 << 10) / 3, "one of three");
+    assert_eq!(taken[11], 32 << 10, "one of a crowd");
+}

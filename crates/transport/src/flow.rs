@@ -188,9 +188,10 @@ impl Flow {
     /// [`Refused`] gives the message back: with [`SendError::Full`] if the queue has no room.
     pub fn try_send(&self, data: impl Into<Vec<u8>>, options: SendOptions) -> Result<Sent, Refused> {
         let shared = &self.inner.handle.shared;
-        let sent = self.offer(&mut shared.lock(), Parcel::new(data, options));
+        let mut state = shared.lock();
+        let sent = self.offer(&mut state, Parcel::new(data, options));
         let sent = sent.map_err(|(error, parcel)| Refused { error, data: parcel.data })?;
-        shared.after_write();
+        shared.after_write(state);
         Ok(sent)
     }
 
@@ -247,9 +248,8 @@ impl Flow {
             Err((error, _)) => Err(error),
             Ok(sent) => Ok(sent),
         };
-        drop(state);
         coop.made_progress();
-        shared.after_write();
+        shared.after_write(state);
         Poll::Ready(result)
     }
 

@@ -262,22 +262,20 @@ impl Inner {
     fn poll_write(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
         let shared = &self.handle.shared;
-        let written = {
-            let mut state = shared.lock();
-            match state.engine.write(self.id, buf) {
-                Ok(0) if !buf.is_empty() => {
-                    state.wakers.wait(self.id, Wait::Write, cx);
-                    if !state.is_stuck() {
-                        state.wakers.drive();
-                    }
-                    return Poll::Pending;
+        let mut state = shared.lock();
+        let written = match state.engine.write(self.id, buf) {
+            Ok(0) if !buf.is_empty() => {
+                state.wakers.wait(self.id, Wait::Write, cx);
+                if !state.is_stuck() {
+                    state.wakers.drive();
                 }
-                Ok(n) => n,
-                Err(error) => return Poll::Ready(Err(io_error(error))),
+                return Poll::Pending;
             }
+            Ok(n) => n,
+            Err(error) => return Poll::Ready(Err(io_error(error))),
         };
         coop.made_progress();
-        shared.after_write();
+        shared.after_write(state);
         Poll::Ready(Ok(written))
     }
 
@@ -298,8 +296,9 @@ impl Inner {
             return Ok(());
         }
         let shared = &self.handle.shared;
-        shared.lock().engine.finish(self.id).map_err(io_error)?;
-        shared.after_write();
+        let mut state = shared.lock();
+        state.engine.finish(self.id).map_err(io_error)?;
+        shared.after_write(state);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::runtime;
 use crate::sys;
-use crate::system::{Address, BoxFuture, Channel, Client, Handler, Kind, Start, echo};
+use crate::system::{self, Address, BoxFuture, Channel, Client, Handler, Kind, Start, echo};
 
 /// Connections that are made at the same time.
 const PARALLEL: usize = 32;
@@ -31,6 +31,9 @@ pub(crate) struct Role {
     /// The server's address in JSON; without it, be the server.
     #[arg(long)]
     server: Option<String>,
+    /// As a server, keep each connection and do nothing with it, instead of echoing what it brings.
+    #[arg(long)]
+    keep: bool,
 }
 
 /// What the parent asks for.
@@ -56,6 +59,8 @@ pub(crate) enum Reply {
     Rate(f64),
     Usage {
         resident: u64,
+        /// Of the heap, where the allocator tells.
+        allocated: Option<u64>,
         /// On being asked.
         cpu_nanos: u64,
         /// Once memory was handed back, which costs time of its own.
@@ -67,6 +72,7 @@ pub(crate) fn run(role: Role) -> Result<()> {
     sys::raise_file_limit()?;
     let runtime = runtime()?;
     let result = match role.server {
+        None if role.keep => runtime.block_on(keep()),
         None => runtime.block_on(serve(role.system)),
         Some(server) => {
             let address = serde_json::from_str(&server).context("malformed address")?;
@@ -98,7 +104,8 @@ async fn measure() -> Result<()> {
     tokio::time::sleep(SETTLE).await;
     sys::trim();
     let resident = sys::resident()?;
-    say(&Reply::Usage { resident, cpu_nanos, cpu_nanos_settled: self::cpu_nanos() })
+    let allocated = sys::allocated();
+    say(&Reply::Usage { resident, allocated, cpu_nanos, cpu_nanos_settled: self::cpu_nanos() })
 }
 
 fn cpu_nanos() -> u64 {
@@ -108,6 +115,18 @@ fn cpu_nanos() -> u64 {
 async fn serve(system: Kind) -> Result<()> {
     let open = Arc::new(AtomicUsize::new(0));
     let address = system.serve(counting(echo(), open.clone())).await?;
+    answer(address, &open).await
+}
+
+/// A server of whimbrel that does nothing with its connections.
+async fn keep() -> Result<()> {
+    let open = Arc::new(AtomicUsize::new(0));
+    let address = system::keep(open.clone()).await?;
+    answer(address, &open).await
+}
+
+/// Answers the parent's requests; `open` counts connections.
+async fn answer(address: Address, open: &AtomicUsize) -> Result<()> {
     say(&Reply::Ready(Some(address)))?;
     while let Some(request) = next_request().await? {
         match request {

@@ -108,7 +108,7 @@ fn usage(client: &mut Side, server: &mut Side) -> Result<[Usage; 2]> {
 
 fn hear_usage(side: &mut Side) -> Result<Usage> {
     match side.hear()? {
-        Reply::Usage { resident, cpu_nanos, cpu_nanos_settled } => {
+        Reply::Usage { resident, cpu_nanos, cpu_nanos_settled, .. } => {
             Ok(Usage { resident, cpu_nanos, cpu_nanos_settled })
         }
         other => bail!("unexpected answer {other:?}"),

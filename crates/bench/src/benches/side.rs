@@ -18,26 +18,31 @@ pub(super) struct Side {
 impl Side {
     /// Starts a server, and says where it is.
     pub(super) fn server(system: Kind) -> Result<(Self, Address)> {
-        let mut side = Self::start(system, None)?;
-        match side.hear()? {
-            Reply::Ready(Some(address)) => Ok((side, address)),
+        Self::start(system, &[])?.with_address()
+    }
+
+    /// Starts a server that does nothing with its connections, and says where it is.
+    pub(super) fn keeper(system: Kind) -> Result<(Self, Address)> {
+        Self::start(system, &["--keep"])?.with_address()
+    }
+
+    fn with_address(mut self) -> Result<(Self, Address)> {
+        match self.hear()? {
+            Reply::Ready(Some(address)) => Ok((self, address)),
             other => bail!("the server has no address: {other:?}"),
         }
     }
 
     /// Starts a client of that server, and waits until it is warm.
     pub(super) fn client(system: Kind, server: &Address) -> Result<Self> {
-        let mut side = Self::start(system, Some(serde_json::to_string(server)?))?;
+        let mut side = Self::start(system, &["--server", &serde_json::to_string(server)?])?;
         side.hear()?;
         Ok(side)
     }
 
-    fn start(system: Kind, server: Option<String>) -> Result<Self> {
+    fn start(system: Kind, more: &[&str]) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["idle-child", "--system", &system.to_string()]);
-        if let Some(server) = server {
-            command.args(["--server", &server]);
-        }
+        command.args(["idle-child", "--system", &system.to_string()]).args(more);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take().context("no input")?;
         let output = BufReader::new(child.stdout.take().context("no output")?);

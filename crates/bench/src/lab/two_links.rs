@@ -49,6 +49,11 @@ impl Access {
         Self { spec: self.spec.queue(queue), ..self }
     }
 
+    /// Loses packets in both directions, with that chance.
+    pub(crate) fn loss(self, loss: f64) -> Self {
+        Self { spec: self.spec.loss(loss), ..self }
+    }
+
     /// Lets so many bytes through at once after a pause, as a token bucket does.
     pub(crate) fn burst(self, bytes: usize) -> Self {
         Self { spec: self.spec.burst(bytes), ..self }
@@ -89,7 +94,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    fn new(host: Host) -> Result<Self> {
+    pub(super) fn new(host: Host) -> Result<Self> {
         Ok(Self { runtime: host.runtime(WORKERS)?, host })
     }
 

@@ -1,5 +1,7 @@
-//! ENet, by rusty_enet, which is the C library in Rust: a host is served in a loop without a pause, as games do,
-//! which is its best case.
+//! ENet, by rusty_enet, which is the C library in Rust. On loopback a host is served in a loop without a pause,
+//! as games do, which is its best case; in the lab, where others run beside it, with short pauses.
+
+mod served;
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,8 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use rusty_enet::{Event, Host, HostSettings, Packet, PeerID};
 
-use super::{SIZE, WARM_UP};
+pub(super) use self::served::served;
+use super::speed::{SIZE, WARM_UP};
 
+/// What goes on which channel.
+const MESSAGES: u8 = 0;
+const BULK: u8 = 1;
+const CHANNELS: usize = 2;
 /// Packets that may be under way: ENet's own queue has no bound.
 const AHEAD: u64 = 2048;
 /// What did not arrive after so long is lost.
@@ -23,18 +30,15 @@ struct Side {
     reliable: bool,
 }
 
-fn host() -> Result<Host<UdpSocket>> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
-    let settings = HostSettings { peer_limit: 1, channel_limit: 1, ..HostSettings::default() };
+fn host(socket: UdpSocket) -> Result<Host<UdpSocket>> {
+    let settings = HostSettings { peer_limit: 1, channel_limit: CHANNELS, ..HostSettings::default() };
     Host::new(socket, settings).map_err(|error| anyhow!("ENet: {error:?}"))
 }
 
 impl Side {
-    fn send(&mut self) -> Result<()> {
-        let message = [7; SIZE];
-        let packet =
-            if self.reliable { Packet::reliable(&message[..]) } else { Packet::unreliable(&message[..]) };
-        self.host.peer_mut(self.peer).send(0, &packet).map_err(|error| anyhow!("ENet: {error:?}"))
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let packet = if self.reliable { Packet::reliable(message) } else { Packet::unreliable(message) };
+        self.host.peer_mut(self.peer).send(MESSAGES, &packet).map_err(|error| anyhow!("ENet: {error:?}"))
     }
 
     /// Serves the host once. True if a message arrived.
@@ -47,11 +51,17 @@ impl Side {
     }
 }
 
+/// Two hosts on loopback that know each other.
+fn here(reliable: bool) -> Result<(Side, Side)> {
+    let socket = || UdpSocket::bind("127.0.0.1:0");
+    pair(reliable, [socket()?, socket()?])
+}
+
 /// Two hosts that know each other. The second is served by the thread that is to use it.
-fn pair(reliable: bool) -> Result<(Side, Side)> {
-    let (mut from, mut to) = (host()?, host()?);
+fn pair(reliable: bool, [from, to]: [UdpSocket; 2]) -> Result<(Side, Side)> {
+    let (mut from, mut to) = (host(from)?, host(to)?);
     let place = to.socket().local_addr()?;
-    let peer = from.connect(place, 1, 0).map_err(|error| anyhow!("ENet: {error:?}"))?.id();
+    let peer = from.connect(place, CHANNELS, 0).map_err(|error| anyhow!("ENet: {error:?}"))?.id();
     let (mut back, mut connected, began) = (None, false, Instant::now());
     while back.is_none() || !connected {
         connected |= matches!(from.service()?, Some(Event::Connect { .. }));
@@ -68,7 +78,7 @@ fn pair(reliable: bool) -> Result<(Side, Side)> {
 
 /// Messages a second that arrive.
 pub(super) fn rate(reliable: bool, length: Duration) -> Result<f64> {
-    let (mut from, mut to) = pair(reliable)?;
+    let (mut from, mut to) = here(reliable)?;
     let (received, over) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -76,7 +86,7 @@ pub(super) fn rate(reliable: bool, length: Duration) -> Result<f64> {
             while !over.load(Ordering::Relaxed) {
                 if sent < received.load(Ordering::Relaxed) + AHEAD {
                     waits = None;
-                    sent += u64::from(from.send().is_ok());
+                    sent += u64::from(from.send(&[7; SIZE]).is_ok());
                     if sent % 16 != 0 {
                         continue;
                     }
@@ -112,13 +122,13 @@ pub(super) fn rate(reliable: bool, length: Duration) -> Result<f64> {
 
 /// In microseconds.
 pub(super) fn round_trips(reliable: bool, length: Duration) -> Result<Vec<f64>> {
-    let (mut from, mut to) = pair(reliable)?;
+    let (mut from, mut to) = here(reliable)?;
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 match to.serve() {
-                    Ok(true) if to.send().is_ok() => to.host.flush(),
+                    Ok(true) if to.send(&[7; SIZE]).is_ok() => to.host.flush(),
                     Ok(_) => {}
                     Err(_) => return,
                 }
@@ -138,7 +148,7 @@ fn echoes(from: &mut Side, length: Duration) -> Result<Vec<f64>> {
         if number == WARM_UP {
             began = sent;
         }
-        from.send()?;
+        from.send(&[7; SIZE])?;
         from.host.flush();
         while !from.serve()? {
             // An unreliable one may be lost; a loopback loses few.

@@ -3,40 +3,62 @@
 use anyhow::{Context as _, Result};
 use whimbrel_base::EndpointAddr;
 use whimbrel_transport::{
-    Allow, Class, Connection, Endpoint, Flow, FlowOptions, ListenOptions, Listener, SendOptions,
+    Allow, Class, Connection, Endpoint, Flow, FlowOptions, ListenOptions, Listener, SendOptions, Side,
+    Urgency,
 };
 
-use super::End;
+use super::{Arrived, End, Letter, Places, pour, take};
+use crate::system::BoxFuture;
 
-pub(super) struct Side {
+pub(super) struct Post {
     connection: Connection,
     flow: Flow,
     _endpoint: Endpoint,
     _listener: Option<Listener>,
 }
 
-pub(super) async fn pair(reliable: bool) -> Result<(Side, Side)> {
-    let (from, to) = (Endpoint::builder().bind().await?, Endpoint::builder().bind().await?);
-    let mut listener = to.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
-    let place = std::net::SocketAddr::from(([127, 0, 0, 1], to.port()));
-    let there = from.connect(EndpointAddr::new(to.id(), [place])).await?;
-    let back = listener.accept().await.context("the listener ended")?;
-    let class = if reliable { Class::RELIABLE_SEQUENCED } else { Class::UNRELIABLE };
-    let flow = |connection: Connection| async move { connection.open_flow(FlowOptions::new(class)).await };
-    Ok((
-        Side { flow: flow(there.clone()).await?, connection: there, _endpoint: from, _listener: None },
-        Side { flow: flow(back.clone()).await?, connection: back, _endpoint: to, _listener: Some(listener) },
-    ))
+pub(super) async fn pair(places: &Places, class: Class, redundant: bool) -> Result<(Post, Post)> {
+    let options = FlowOptions { urgency: Urgency::FIRST, redundant, ..FlowOptions::new(class) };
+    let second = places.second.spawn(async {
+        let endpoint = Endpoint::builder().bind().await?;
+        let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
+        anyhow::Ok((endpoint, listener))
+    });
+    let (to, mut listener) = second.await??;
+    let server = EndpointAddr::new(to.id(), [(places.at, to.port()).into()]);
+    let (carriers, handover) = (places.carriers, places.handover);
+    let first = places.first.spawn(async move {
+        let endpoint = Endpoint::builder().carriers(carriers).handover(handover).bind().await?;
+        let connection = endpoint.connect(server).await?;
+        let flow = connection.open_flow(options).await?;
+        anyhow::Ok(Post { flow, connection, _endpoint: endpoint, _listener: None })
+    });
+    let second = places.second.spawn(async move {
+        let connection = listener.accept().await.context("the listener ended")?;
+        let flow = connection.open_flow(options).await?;
+        anyhow::Ok(Post { flow, connection, _endpoint: to, _listener: Some(listener) })
+    });
+    Ok((first.await??, second.await??))
 }
 
-impl End for Side {
+impl End for Post {
     async fn send(&mut self, message: &[u8]) -> Result<()> {
         let options = SendOptions { silent: true, ..SendOptions::default() };
         drop(self.flow.send(message, options).await?);
         Ok(())
     }
 
-    async fn receive(&mut self) -> Result<usize> {
-        Ok(self.connection.recv_message().await?.data.len())
+    async fn receive(&mut self) -> Result<Letter> {
+        Ok(Letter::of(&self.connection.recv_message().await?.data))
+    }
+
+    fn beside(&mut self, arrived: Arrived) -> BoxFuture<'static, Result<()>> {
+        let connection = self.connection.clone();
+        Box::pin(async move {
+            match connection.side() {
+                Side::Client => pour(connection.open_stream().await?).await,
+                Side::Server => take(connection.accept_stream().await?, arrived).await,
+            }
+        })
     }
 }

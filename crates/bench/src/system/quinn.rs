@@ -1,17 +1,22 @@
 //! QUIC, by quinn, with its default transport parameters except that idle connections stay.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use quinn::congestion::BbrConfig;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, Connection, Endpoint, Incoming, ServerConfig, TransportConfig};
+use tokio::runtime::Handle;
 
 use super::{Address, BoxFuture, Channel, Handler, LOCALHOST, Start, crypto};
 
-fn transport() -> Arc<TransportConfig> {
+fn transport(bbr: bool) -> Arc<TransportConfig> {
     let mut transport = TransportConfig::default();
     transport.max_idle_timeout(None);
+    if bbr {
+        transport.congestion_controller_factory(Arc::new(BbrConfig::default()));
+    }
     Arc::new(transport)
 }
 
@@ -19,7 +24,7 @@ pub(super) async fn serve(handler: Handler) -> Result<Address> {
     let (mut tls, identity) = crypto::server()?;
     tls.max_early_data_size = u32::MAX;
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
-    config.transport_config(transport());
+    config.transport_config(transport(false));
     let endpoint = Endpoint::server(config, LOCALHOST)?;
     let socket = endpoint.local_addr()?;
     tokio::spawn(async move {
@@ -42,22 +47,36 @@ async fn accept(incoming: Incoming, handler: Handler) -> Result<()> {
     Ok(())
 }
 
-/// Two ends of one connection.
-pub(crate) async fn connections() -> Result<(Connection, Connection)> {
+/// Two ends of one connection, each in its runtime; the second is at that address. With quinn's BBR instead of
+/// its default congestion control, or without.
+pub(crate) async fn connections(
+    first: &Handle,
+    second: &Handle,
+    at: IpAddr,
+    bbr: bool,
+) -> Result<(Connection, Connection)> {
+    let transport = transport(bbr);
     let (tls, identity) = crypto::server()?;
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
-    config.transport_config(transport());
-    let endpoint = Endpoint::server(config, LOCALHOST)?;
-    let address = Address { socket: endpoint.local_addr()?, identity };
-    let accepted = tokio::spawn(async move {
+    config.transport_config(transport.clone());
+    let endpoint = second.spawn(async move { Endpoint::server(config, (at, 0).into()) }).await??;
+    let server = endpoint.local_addr()?;
+    let accepted = second.spawn(async move {
         let incoming = endpoint.accept().await.context("nobody came")?;
-        Ok::<_, anyhow::Error>((incoming.await?, endpoint))
+        anyhow::Ok((incoming.await?, endpoint))
     });
-    let client = Client::new(&address)?;
-    let there = client.connection(Start::Plain).await?;
-    let (back, endpoint) = accepted.await??;
-    // They live as long as their connections.
-    drop((client, endpoint));
+    let tls = crypto::client(&identity)?;
+    let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
+    config.transport_config(transport);
+    let dialled = first.spawn(async move {
+        let any = if at.is_loopback() { LOCALHOST } else { (Ipv4Addr::UNSPECIFIED, 0).into() };
+        let mut endpoint = Endpoint::client(any)?;
+        endpoint.set_default_client_config(config);
+        anyhow::Ok(endpoint.connect(server, crypto::SERVER_NAME)?.await?)
+    });
+    let there = dialled.await??;
+    // Endpoints live as long as their connections.
+    let (back, _) = accepted.await??;
     Ok((there, back))
 }
 
@@ -71,7 +90,7 @@ impl Client {
         let mut tls = crypto::client(&address.identity)?;
         tls.enable_early_data = true;
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
-        config.transport_config(transport());
+        config.transport_config(transport(false));
         let mut endpoint = Endpoint::client(LOCALHOST)?;
         endpoint.set_default_client_config(config);
         Ok(Self { server: address.socket, endpoint })

@@ -1,5 +1,8 @@
 //! Whimbrel as an application has it by default: the kernel's address monitor, every move possible.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use anyhow::Result;
 use whimbrel_base::EndpointAddr;
 use whimbrel_transport::{Allow, Connection, Endpoint, ListenOptions, Listener};
@@ -7,16 +10,34 @@ use whimbrel_transport::{Allow, Connection, Endpoint, ListenOptions, Listener};
 use super::{Address, BoxFuture, Channel, Handler, LOCALHOST, Start};
 
 pub(super) async fn serve(handler: Handler) -> Result<Address> {
-    let endpoint = Endpoint::builder().bind().await?;
-    let mut listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
-    let mut socket = LOCALHOST;
-    socket.set_port(endpoint.port());
-    let identity = endpoint.id().to_string();
+    let (endpoint, mut listener, address) = listen().await?;
     tokio::spawn(async move {
         accept_all(&mut listener, handler).await;
         drop(endpoint);
     });
-    Ok(Address { socket, identity })
+    Ok(address)
+}
+
+pub(super) async fn keep(count: Arc<AtomicUsize>) -> Result<Address> {
+    let (endpoint, mut listener, address) = listen().await?;
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Some(connection) = listener.accept().await {
+            kept.push(connection);
+            count.store(kept.len(), Ordering::Relaxed);
+        }
+        drop((endpoint, kept));
+    });
+    Ok(address)
+}
+
+async fn listen() -> Result<(Endpoint, Listener, Address)> {
+    let endpoint = Endpoint::builder().bind().await?;
+    let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
+    let mut socket = LOCALHOST;
+    socket.set_port(endpoint.port());
+    let identity = endpoint.id().to_string();
+    Ok((endpoint, listener, Address { socket, identity }))
 }
 
 async fn accept_all(listener: &mut Listener, handler: Handler) {

@@ -46,13 +46,20 @@ pub(crate) struct Outgoing {
     size: u64,
     /// The first byte that was never sent.
     next: u64,
+    /// Of a message that did not go whole, and once, on one path.
+    parts: Option<Box<Parts>>,
+    skipping: Skipping,
+}
+
+/// What became of parts of a message. Few messages need to know.
+#[derive(Debug, Default)]
+struct Parts {
     /// What was sent, came back, and goes again.
     again: RangeSet,
     /// What the peer has, unless that is everything.
     acked: RangeSet,
     /// What is on its way on a second path too.
     copied: RangeSet,
-    skipping: Skipping,
 }
 
 impl Outgoing {
@@ -73,11 +80,18 @@ impl Outgoing {
             size: data.len() as u64,
             data,
             next: 0,
-            again: RangeSet::default(),
-            acked: RangeSet::default(),
-            copied: RangeSet::default(),
+            parts: None,
             skipping: Skipping::No,
         }
+    }
+
+    fn parts(&mut self) -> &mut Parts {
+        self.parts.get_or_insert_default()
+    }
+
+    /// The first part that goes again.
+    fn goes_again(&self) -> Option<Range<u64>> {
+        self.parts.as_ref()?.again.first()
     }
 
     pub(super) fn size(&self) -> u64 {
@@ -104,22 +118,25 @@ impl Outgoing {
     }
 
     pub(super) fn wants_again(&self) -> bool {
-        self.fate.is_none() && self.again.first().is_some()
+        self.fate.is_none() && self.goes_again().is_some()
     }
 
     /// Bytes to send, at least one if there is anything.
     pub(super) fn to_send(&self) -> u64 {
         match self.wants_to_send() {
-            true => (self.size - self.next + self.again.total()).max(1),
+            true => {
+                let again = self.parts.as_ref().map_or(0, |parts| parts.again.total());
+                (self.size - self.next + again).max(1)
+            }
             false => 0,
         }
     }
 
     /// Takes out the next piece of at most `room` bytes: what goes again comes first.
     pub(super) fn take_piece(&mut self, room: u64) -> Range<u64> {
-        if let Some(first) = self.again.first() {
+        if let Some(first) = self.goes_again() {
             let piece = first.start..first.end.min(first.start + room);
-            self.again.remove(&piece);
+            self.parts().again.remove(&piece);
             return piece.start..piece.end.min(self.size);
         }
         let piece = self.next..self.size.min(self.next + room);
@@ -137,27 +154,34 @@ impl Outgoing {
         if range.end - range.start == self.size {
             return true;
         }
-        self.again.remove(&range);
-        self.copied.remove(&range);
-        self.acked.insert(range);
-        !self.acked.has_gap(&(0..self.size))
+        let whole = 0..self.size;
+        let parts = self.parts();
+        parts.again.remove(&range);
+        parts.copied.remove(&range);
+        parts.acked.insert(range);
+        !parts.acked.has_gap(&whole)
     }
 
     /// A part goes on a second path too.
     pub(super) fn copy(&mut self, range: Range<u64>) {
-        self.copied.insert(range);
+        self.parts().copied.insert(range);
     }
 
     /// Whether the peer may need a copy of this part.
     pub(super) fn needs(&self, range: &Range<u64>) -> bool {
-        self.fate.is_none() && (self.acked.has_gap(range) || range.is_empty()) && !self.again.overlaps(range)
+        let is_missing = self.parts.as_ref().is_none_or(|parts| {
+            (parts.acked.has_gap(range) || range.is_empty()) && !parts.again.overlaps(range)
+        });
+        self.fate.is_none() && is_missing
     }
 
     /// The path of a part was lost. True if no other path carries it.
     #[must_use]
     pub(super) fn come_back(&mut self, range: &Range<u64>) -> bool {
-        if !range.is_empty() && !self.copied.has_gap(range) {
-            self.copied.remove(range);
+        if let Some(parts) =
+            self.parts.as_mut().filter(|parts| !range.is_empty() && !parts.copied.has_gap(range))
+        {
+            parts.copied.remove(range);
             return false;
         }
         true
@@ -165,15 +189,16 @@ impl Outgoing {
 
     /// A part goes again, as far as the peer does not have it. True if that begins a repetition.
     pub(super) fn repeat(&mut self, range: Range<u64>) -> bool {
-        let begins = self.again.first().is_none();
-        if self.size == 0 {
+        let (begins, size) = (self.goes_again().is_none(), self.size);
+        let Parts { again, acked, .. } = self.parts();
+        if size == 0 {
             // Nothing but its being there was told: it is told anew.
-            self.again.insert(0..1);
+            again.insert(0..1);
             return begins;
         }
-        let missing = self.acked.gaps(range);
+        let missing = acked.gaps(range);
         let any = !missing.is_empty();
-        missing.into_iter().for_each(|gap| self.again.insert(gap));
+        missing.into_iter().for_each(|gap| again.insert(gap));
         begins && any
     }
 
@@ -181,7 +206,9 @@ impl Outgoing {
     pub(super) fn give_up(&mut self, fate: Outcome) {
         self.fate.get_or_insert(fate);
         self.data = Vec::new();
-        self.again = RangeSet::default();
+        if let Some(parts) = &mut self.parts {
+            parts.again = RangeSet::default();
+        }
     }
 
     /// True, once: the peer has to be told that it will not come.
@@ -216,13 +243,13 @@ impl Outgoing {
 
     /// What the peer is known to have.
     pub(super) fn acked(&self) -> impl Iterator<Item = Range<u64>> {
-        self.acked.iter()
+        self.parts.iter().flat_map(|parts| parts.acked.iter())
     }
 
     /// Takes back what was written down.
     pub(super) fn restore(&mut self, size: u64, next: u64, data: Vec<u8>, acked: Vec<Range<u64>>) {
         (self.size, self.next, self.data) = (size, next, data);
-        acked.into_iter().for_each(|range| self.acked.insert(range));
+        acked.into_iter().for_each(|range| self.parts().acked.insert(range));
     }
 
     /// The first byte that was never sent.

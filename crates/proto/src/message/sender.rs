@@ -13,10 +13,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use self::tally::Tally;
+use super::ascending::Ascending;
 use super::credit::SendCredit;
 use super::outgoing::Outgoing;
 use super::seen::Seen;
 use super::turns::{Levels, Turn, Turns};
+use super::window::Window;
 use super::{
     FlowId, FlowOptions, MessageId, MessageStats, NUMBER_WINDOW, Outcome, Refused, SendError, SendOptions,
     Tag, UNRELIABLE_PATIENCE, cost,
@@ -58,7 +60,7 @@ struct Lane {
     /// Parts of these were sent.
     begun: VecDeque<u64>,
     /// Nothing of these was sent, by turn.
-    fresh: BTreeSet<(u64, u64)>,
+    fresh: Ascending<(u64, u64)>,
     /// A message that was begun goes before a fresh one next time.
     begun_first: bool,
     /// Bytes to send.
@@ -91,13 +93,13 @@ pub(crate) struct Sender {
     lanes: Vec<Lane>,
     groups: BTreeMap<u8, usize>,
     /// Messages without an end.
-    messages: BTreeMap<u64, Outgoing>,
+    messages: Window<Outgoing>,
     next_id: u64,
     next_turn: u64,
     turns: Turns,
     tags: BTreeSet<(FlowId, Tag, u64)>,
     /// When messages expire.
-    expiries: BTreeSet<(Duration, u64)>,
+    expiries: Ascending<(Duration, u64)>,
     /// When lanes stop holding small messages back.
     wakes: BTreeSet<(Duration, usize)>,
     /// Messages of which the peer has to be told that they will not come.
@@ -117,12 +119,12 @@ impl Sender {
             flows: Vec::new(),
             lanes: Vec::new(),
             groups: BTreeMap::new(),
-            messages: BTreeMap::new(),
+            messages: Window::default(),
             next_id: 0,
             next_turn: 0,
             turns: Turns::default(),
             tags: BTreeSet::new(),
-            expiries: BTreeSet::new(),
+            expiries: Ascending::default(),
             wakes: BTreeSet::new(),
             skips: BTreeSet::new(),
             copies: VecDeque::new(),
@@ -192,7 +194,7 @@ impl Sender {
 
     /// What messages with a tag take of the queue that would leave it at once.
     fn unsent_with(&self, flow: FlowId, tag: Tag) -> u64 {
-        let unsent = self.tagged(flow, tag).filter_map(|id| self.messages.get(&id)).filter(|m| !m.is_begun());
+        let unsent = self.tagged(flow, tag).filter_map(|id| self.messages.get(id)).filter(|m| !m.is_begun());
         unsent.map(Outgoing::cost).sum()
     }
 
@@ -284,7 +286,7 @@ impl Sender {
         events: &mut Events,
     ) -> Option<u64> {
         let ids: Vec<u64> = self.tagged(flow, tag).collect();
-        let fresh = ids.iter().filter_map(|id| self.messages.get(id)).filter(|m| !m.is_begun());
+        let fresh = ids.iter().filter_map(|id| self.messages.get(*id)).filter(|m| !m.is_begun());
         let turn = fresh.map(|m| m.turn).min();
         for id in ids {
             self.doom(id, fate, events);
@@ -334,7 +336,7 @@ impl Sender {
         for lane in 0..self.lanes.len() {
             self.activate(lane);
         }
-        let ids: Vec<u64> = self.messages.keys().copied().collect();
+        let ids: Vec<u64> = self.messages.iter().map(|(id, _)| id).collect();
         for id in ids {
             self.settle(id, Outcome::Lost, events);
         }

@@ -1,6 +1,6 @@
 //! Who sends next: strictly by urgency, with ageing, and among equals by weight.
 
-use std::collections::BTreeSet;
+use super::ascending::Ascending;
 
 /// Levels of urgency.
 pub(crate) const LEVELS: usize = 8;
@@ -63,7 +63,7 @@ pub(crate) struct Turns {
 #[derive(Debug, Default)]
 struct Level {
     /// Who waits, by what it has sent so far for its weight.
-    queue: BTreeSet<(u64, usize)>,
+    queue: Ascending<(u64, usize)>,
     /// What the last one had sent when its turn came: whoever comes anew begins here.
     floor: u64,
 }
@@ -96,7 +96,7 @@ impl Turns {
 
     /// Returns who is next at a level, after so many others.
     pub(crate) fn at(&self, level: u8, others: usize) -> Option<usize> {
-        self.levels[usize::from(level)].queue.iter().nth(others).map(|(_, who)| *who)
+        self.levels[usize::from(level)].queue.get(others).map(|(_, who)| *who)
     }
 
     /// One that waits has its turn soon: it has sent little more for its weight than the next.

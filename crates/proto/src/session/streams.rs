@@ -32,6 +32,11 @@ const BRIEF: u64 = 4 * 1024;
 /// A writer may be so far ahead of the peer's credit for the stream: what a stream holds that the peer
 /// doesn't read.
 const AHEAD_OF_CREDIT: u64 = 64 * 1024;
+/// What should wait on all streams together, so that it is still in the processor's caches when its turn comes;
+/// and what may wait on each in any case, which is a write of a usual size. (Found with 8 streams on loopback:
+/// twice as much, or four times, costs a tenth of the rate.)
+const UNSENT_OF_ALL: u64 = 256 * 1024;
+const LEAST_UNSENT: u64 = 32 * 1024;
 
 /// What the configuration says about streams.
 #[derive(Debug, Clone)]
@@ -294,12 +299,18 @@ impl Streams {
         }
     }
 
+    /// How many bytes of one stream may wait to be sent for the first time.
+    fn share_of_unsent(&self) -> u64 {
+        let most = self.limits.unsent;
+        (UNSENT_OF_ALL / (self.queue.len() as u64).max(1)).max(LEAST_UNSENT).min(most)
+    }
+
     fn has_room(&mut self, id: StreamId) -> bool {
-        let ahead = self.ahead();
+        let (ahead, most) = (self.ahead(), self.share_of_unsent());
         let Some(stream) = self.map.get(&id) else {
             return true;
         };
-        let unsent = stream.send.unsent_limit(self.limits.unsent, ahead);
+        let unsent = stream.send.unsent_limit(most, ahead);
         stream.send.unsent() <= unsent / 2 && self.memory.has_room(stream.send.held())
     }
 

@@ -62,6 +62,11 @@ impl SendQueues {
         self.levels.get(usize::from(level)).map_or(0, SendQueue::len)
     }
 
+    /// Streams that wait, at all levels.
+    pub(crate) fn len(&self) -> usize {
+        self.levels.iter().map(SendQueue::len).sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting == 0
     }

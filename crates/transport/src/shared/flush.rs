@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use whimbrel_proto::{PathId, ProtocolError};
 
-use super::Shared;
+use super::{Locked, Shared};
 use crate::carrier::{Flow, Next, PathError, Segments};
 use crate::path_io::PathIo;
 
@@ -58,12 +58,11 @@ impl Shared {
         PathError::Protocol
     }
 
-    /// After a write by the application: sends at once if nothing is under way, so that a lone write loses no
-    /// time. Else the driver sends: it gathers small writes into few segments, and seals large ones while the
-    /// application makes the next.
-    pub(crate) fn after_write(&self) {
+    /// After a write by the application, which held the lock for it: sends at once if nothing is under way, so
+    /// that a lone write loses no time. Else the driver sends: it gathers small writes into few segments, and
+    /// seals large ones while the application makes the next.
+    pub(crate) fn after_write(&self, mut state: Locked<'_>) {
         let path = {
-            let mut state = self.lock();
             if state.is_stuck() {
                 if state.engine.may_have_datagrams() {
                     // A carrier takes them although its stream is full.
@@ -85,6 +84,7 @@ impl Shared {
                 }
             }
         };
+        drop(state);
         match path.try_flush(self) {
             Some(Ok(Flow::Idle | Flow::More)) => {
                 self.lock().wake_driver_if_late();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use super::super::ascending::Ascending;
 use super::super::{Class, FlowError, FlowId, FlowOptions, MAX_BUFFERING, MAX_FLOWS, Urgency};
 use super::{Flow, Lane, Seen, Sender, Tally, Turn};
 
@@ -127,7 +128,7 @@ impl Lane {
             group,
             again: BTreeSet::new(),
             begun: VecDeque::new(),
-            fresh: BTreeSet::new(),
+            fresh: Ascending::default(),
             begun_first: false,
             backlog: 0,
             in_segments: 0,

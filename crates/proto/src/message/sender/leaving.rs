@@ -95,7 +95,7 @@ impl Sender {
                 self.activate(lane);
                 return Turned::Left;
             };
-            let Some(message) = self.messages.get(&id) else {
+            let Some(message) = self.messages.get(id) else {
                 return Turned::NotNow;
             };
             if message.deadline.is_some_and(|at| at <= now) {
@@ -152,7 +152,7 @@ impl Sender {
                 self.activate(lane);
                 continue;
             };
-            if self.messages.get(&id).and_then(|message| message.deadline).is_some_and(|at| at <= now) {
+            if self.messages.get(id).and_then(|message| message.deadline).is_some_and(|at| at <= now) {
                 self.doom(id, Outcome::Expired, events);
                 continue;
             }
@@ -178,7 +178,7 @@ impl Sender {
     /// A message goes in a datagram, if one may have so many bytes: an unreliable one, whole, and once. Where
     /// order is promised it must not overtake those that were sent before, which would be dropped.
     fn fits_alone(&self, id: u64, room: u64) -> bool {
-        self.messages.get(&id).is_some_and(|message| {
+        self.messages.get(id).is_some_and(|message| {
             let flow = &self.flows[message.flow.0 as usize];
             let options = &flow.options;
             let overtakes = options.class.sequenced && self.lanes[flow.lane].in_segments > 0;
@@ -188,11 +188,11 @@ impl Sender {
     }
 
     fn fits(&self, id: u64, room: u64) -> bool {
-        self.messages.get(&id).is_some_and(|message| message.size() <= room)
+        self.messages.get(id).is_some_and(|message| message.size() <= room)
     }
 
     fn may_begin(&self, lane: usize, id: u64) -> bool {
-        let Some(message) = self.messages.get(&id) else {
+        let Some(message) = self.messages.get(id) else {
             return false;
         };
         let (flow, queue) = (&self.flows[message.flow.0 as usize], &self.lanes[lane]);
@@ -202,7 +202,7 @@ impl Sender {
 
     /// Gives a message its number and, in a group, its place.
     fn begin(&mut self, lane: usize, id: u64) {
-        let Some(message) = self.messages.get_mut(&id) else {
+        let Some(message) = self.messages.get_mut(id) else {
             return;
         };
         let (flow, queue) = (&mut self.flows[message.flow.0 as usize], &mut self.lanes[lane]);
@@ -227,7 +227,7 @@ impl Sender {
         let Some(range) = self.take_piece(lane, id, room) else {
             return 0;
         };
-        if let Some(message) = self.messages.get_mut(&id) {
+        if let Some(message) = self.messages.get_mut(id) {
             let options = &self.flows[message.flow.0 as usize].options;
             if !options.class.reliable && !std::mem::replace(&mut message.in_segments, true) {
                 self.lanes[lane].in_segments += 1;
@@ -243,12 +243,12 @@ impl Sender {
 
     /// Takes the next piece out of a message, which is begun with it if it was not.
     fn take_piece(&mut self, lane: usize, id: u64, room: u64) -> Option<Range<u64>> {
-        let message = self.messages.get(&id)?;
+        let message = self.messages.get(id)?;
         let (fresh, to_send, again) = (!message.is_begun(), message.to_send(), message.wants_again());
         if fresh {
             self.begin(lane, id);
         }
-        let message = self.messages.get_mut(&id)?;
+        let message = self.messages.get_mut(id)?;
         let queue = &mut self.lanes[lane];
         let range = message.take_piece(room);
         queue.backlog = queue.backlog + message.to_send() - to_send;
@@ -301,7 +301,7 @@ impl Sender {
     }
 
     fn header(&self, id: u64) -> Option<(&super::Outgoing, MessageHeader)> {
-        let message = self.messages.get(&id)?;
+        let message = self.messages.get(id)?;
         let class = self.flows[message.flow.0 as usize].options.class;
         let (flow, tag, place) = (message.flow.0, message.tag, message.place);
         Some((message, MessageHeader { flow, number: message.number?, class, tag, place }))
@@ -309,14 +309,14 @@ impl Sender {
 
     /// Something waits to go on `path` that went on another one before.
     pub(crate) fn has_copy_for(&mut self, path: PathId) -> bool {
-        while self.copies.front().is_some_and(|copy| !self.messages.contains_key(&copy.id)) {
+        while self.copies.front().is_some_and(|copy| !self.messages.contains(copy.id)) {
             self.copies.pop_front();
         }
         self.copies.iter().any(|copy| copy.first != path && self.is_needed(copy))
     }
 
     fn is_needed(&self, copy: &Copy) -> bool {
-        self.messages.get(&copy.id).is_some_and(|message| message.needs(&copy.range))
+        self.messages.get(copy.id).is_some_and(|message| message.needs(&copy.range))
     }
 
     /// Puts in what went on another path before and shall go on two. False if there is nothing.
@@ -336,7 +336,7 @@ impl Sender {
                 let range = range.end..copy.range.end;
                 self.copies.push_front(Copy { id: copy.id, range, first: copy.first });
             }
-            if let Some(message) = self.messages.get_mut(&copy.id) {
+            if let Some(message) = self.messages.get_mut(copy.id) {
                 message.copy(range.clone());
                 let flow = message.flow;
                 self.count(flow, |stats| stats.bytes_resent += range.end - range.start);
@@ -362,7 +362,7 @@ impl Sender {
                 let skip = Skip { header: MessageHeader { tag: None, ..header }, size: message.size() };
                 draft.put(&Frame::Skip(skip), Some(Content::Skip(id)));
             }
-            if let Some(message) = self.messages.get_mut(&id) {
+            if let Some(message) = self.messages.get_mut(id) {
                 message.skip_leaves();
             }
         }
@@ -376,7 +376,7 @@ impl Sender {
         }
         self.pick(lane, u64::MAX).is_some_and(|id| {
             let reliable = |m: &super::Outgoing| self.flows[m.flow.0 as usize].options.class.reliable;
-            self.messages.get(&id).is_some_and(reliable) || (takes_now && !self.fits_alone(id, datagram))
+            self.messages.get(id).is_some_and(reliable) || (takes_now && !self.fits_alone(id, datagram))
         })
     }
 

@@ -8,7 +8,7 @@ use super::{Event, Events, FlowId, MessageId, Outcome, Sender};
 impl Sender {
     /// The peer has a part of a message, as is known `now`.
     pub(crate) fn delivered(&mut self, now: Duration, id: u64, range: Range<u64>, events: &mut Events) {
-        let Some(message) = self.messages.get_mut(&id) else {
+        let Some(message) = self.messages.get_mut(id) else {
             return;
         };
         let before = message.to_send();
@@ -37,7 +37,7 @@ impl Sender {
     /// The path that carried a part of a message was lost, or fell silent: reliable ones go again, others
     /// never.
     pub(crate) fn come_back(&mut self, id: u64, range: Range<u64>, events: &mut Events) {
-        let Some(message) = self.messages.get_mut(&id) else {
+        let Some(message) = self.messages.get_mut(id) else {
             return;
         };
         if !message.come_back(&range) {
@@ -73,7 +73,7 @@ impl Sender {
 
     /// A message is not sent any more, neither what is left of it nor what comes back.
     pub(super) fn doom(&mut self, id: u64, fate: Outcome, events: &mut Events) {
-        let Some(message) = self.messages.get_mut(&id) else {
+        let Some(message) = self.messages.get_mut(id) else {
             return;
         };
         if message.fate.is_some() {
@@ -110,27 +110,27 @@ impl Sender {
     }
 
     fn owe_skip(&mut self, id: u64) {
-        if self.messages.get_mut(&id).is_some_and(|message| message.skip()) {
+        if self.messages.get_mut(id).is_some_and(|message| message.skip()) {
             self.skips.insert(id);
         }
     }
 
     /// The peer knows that a message will not come.
     pub(crate) fn skip_delivered(&mut self, id: u64, events: &mut Events) {
-        let fate = self.messages.get(&id).and_then(|message| message.fate);
+        let fate = self.messages.get(id).and_then(|message| message.fate);
         self.settle(id, fate.unwrap_or(Outcome::Lost), events);
     }
 
     /// What told the peer that a message will not come was lost with its path.
     pub(crate) fn skip_came_back(&mut self, id: u64) {
-        if self.messages.contains_key(&id) {
+        if self.messages.contains(id) {
             self.skips.insert(id);
         }
     }
 
     /// A message has its end: both sides know of it, or it never left.
     pub(super) fn settle(&mut self, id: u64, outcome: Outcome, events: &mut Events) {
-        let Some(message) = self.messages.remove(&id) else {
+        let Some(message) = self.messages.remove(id) else {
             return;
         };
         self.held -= message.held();
@@ -152,7 +152,7 @@ impl Sender {
         queue.in_segments -= usize::from(message.in_segments);
         queue.backlog -= message.to_send();
         match message.number {
-            None => drop(queue.fresh.remove(&(message.turn, id))),
+            None => queue.fresh.remove(&(message.turn, id)),
             Some(number) => {
                 flow.settled.insert(number);
                 if let Some(place) = message.place.filter(|_| flow.options.class.reliable) {

@@ -29,8 +29,8 @@ impl Sender {
             parts::seen(out, &lane.settled);
         }
         number(out, self.messages.len() as u64);
-        for (id, message) in &self.messages {
-            numbers(out, [*id, message.flow.0]);
+        for (id, message) in self.messages.iter() {
+            numbers(out, [id, message.flow.0]);
             message.write_down(out);
         }
     }

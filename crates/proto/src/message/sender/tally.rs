@@ -36,7 +36,7 @@ impl Sender {
                 delays: flow.tally.delays.clone(),
             })
             .collect();
-        for message in self.messages.values() {
+        for (_, message) in self.messages.iter() {
             if let Some(flow) = all.get_mut(message.flow.0 as usize) {
                 flow.messages.queued += 1;
                 flow.messages.bytes_queued += message.held();

@@ -60,6 +60,8 @@ impl Streams {
     /// Takes as much of `data` as there is room for. Without a path that works (`flowing`) more may wait.
     pub(crate) fn write(&mut self, id: StreamId, data: &[u8], flowing: bool) -> Result<usize, StreamError> {
         let ahead = self.ahead();
+        // Without a path everything waits; then the larger limits alone count.
+        let most = if flowing { self.share_of_unsent() } else { u64::MAX };
         let stream = self.map.get_mut(&id).ok_or(StreamError::Closed(id))?;
         if let Some(code) = stream.send.stopped {
             return Err(StreamError::Stopped(id, code));
@@ -68,8 +70,6 @@ impl Streams {
             return Err(StreamError::Finished(id));
         }
         let held = stream.send.held();
-        // Without a path everything waits; then the larger limits alone count.
-        let most = if flowing { self.limits.unsent } else { u64::MAX };
         let unsent = stream.send.unsent_limit(most, ahead).saturating_sub(stream.send.unsent());
         let n = self.memory.room(held).min(unsent).min(data.len() as u64) as usize;
         stream.pressing = n < data.len();
