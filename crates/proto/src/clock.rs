@@ -19,6 +19,11 @@ impl Clock {
         Self { origin: now, age, told: age }
     }
 
+    /// When the connection was as old as this began to count.
+    pub(crate) fn origin(&self) -> Instant {
+        self.origin
+    }
+
     /// This side is told the time.
     pub(crate) fn tell(&mut self, now: Instant) {
         self.told = self.told.max(self.since_begin(now));

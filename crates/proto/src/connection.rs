@@ -7,12 +7,14 @@ mod close;
 mod contact;
 mod datagrams;
 mod handover;
+mod join_error;
 mod marks;
 mod messages;
 mod paths;
 mod reach;
 mod receive;
 mod reinjection;
+mod resting;
 mod retire;
 mod schedule;
 mod sharing;
@@ -41,7 +43,9 @@ use marks::PathMarks;
 use reach::Reach;
 use sharing::Sharing;
 
-pub use paths::{JoinError, MAX_PATHS};
+pub use join_error::JoinError;
+pub use paths::MAX_PATHS;
+pub use resting::Resting;
 
 /// One end of a connection. See the [crate] documentation for how to drive it.
 #[derive(Debug)]

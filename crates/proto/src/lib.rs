@@ -68,7 +68,7 @@ mod varint;
 
 // The engine, how it is set up, and what it says.
 pub use config::Config;
-pub use connection::{Connection, JoinError, MAX_PATHS};
+pub use connection::{Connection, JoinError, MAX_PATHS, Resting};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
 pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
 pub use message::{

@@ -287,7 +287,7 @@ pub struct MessageStats {
 }
 
 /// What became of the messages of one of this side's flows. Counts go on when a closed flow's number is used
-/// again, and begin anew in a connection that was restored from a snapshot.
+/// again, and in a connection that was restored from a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowStats {

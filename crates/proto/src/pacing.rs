@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::error::DecodeError;
 use crate::message::Urgency;
 use crate::message::turns::{LEVELS, Levels};
+use crate::snapshot;
+use crate::varint::Reader;
 
 /// Billionths of a byte: whole numbers for each nanosecond of each rate.
 const UNIT: i128 = 1_000_000_000;
@@ -131,6 +134,26 @@ impl Pacing {
             (Some(bucket), Some(limit)) => bucket.change(limit, now),
             (level, limit) => *level = limit.map(|limit| Box::new(Bucket::full(limit, now))),
         }
+    }
+
+    /// Writes the limits down, without what was saved up.
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        let limit = |bucket: Option<&Bucket>| bucket.map(|bucket| bucket.limit.0);
+        snapshot::optional(out, limit(self.all.as_ref()));
+        self.levels.iter().for_each(|bucket| snapshot::optional(out, limit(bucket.as_deref())));
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>, now: Instant) -> Result<Self, DecodeError> {
+        let mut bucket = || -> Result<Option<Bucket>, DecodeError> {
+            let Some(limit) = snapshot::read_optional(reader)? else { return Ok(None) };
+            let limit = RateLimit::new(limit).ok_or(DecodeError::Invalid("rate limit"))?;
+            Ok(Some(Bucket::full(limit, now)))
+        };
+        let mut this = Self { all: bucket()?, ..Self::default() };
+        for level in &mut this.levels {
+            *level = bucket()?.map(Box::new);
+        }
+        Ok(this)
     }
 
     /// The limit for everything.

@@ -57,7 +57,7 @@ pub(crate) struct Session {
     pub(crate) peer_addresses: Addresses,
     pub(crate) notices: Notices,
     pub(crate) ending: Ending,
-    /// Who will have this end, if that is told.
+    /// The next owner of this end, if that is told.
     pub(crate) announced: Announced,
 }
 
@@ -162,6 +162,15 @@ impl Session {
             self.messages.sender.close(events);
             events.push(Event::Closed { by, code, reason: reason.to_owned() });
         }
+    }
+
+    /// Nothing is under way that [`write_down`](Self::write_down) leaves out.
+    pub(crate) fn may_rest(&self) -> bool {
+        let is_open = self.check_open().is_ok() && self.ending.word().is_none() && !self.ending.waits();
+        is_open
+            && self.messages.sender.len() == 0
+            && !self.announced.is_under_way()
+            && self.identity.tenure.may_rest()
     }
 
     /// Drops what arrived and was not read: somebody else has it.

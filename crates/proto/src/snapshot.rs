@@ -1,6 +1,7 @@
 //! What a written-down session consists of: numbers, byte strings, lists and options.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::error::{CloseCode, DecodeError};
 use crate::handover::Priority;
@@ -9,7 +10,9 @@ use crate::params::{decode_address, encode_address};
 use crate::varint::{self, Reader};
 
 /// Version of what [`Connection::snapshot`](crate::Connection::snapshot) writes.
-pub(crate) const VERSION: u8 = 4;
+pub(crate) const VERSION: u8 = 5;
+/// The oldest version that is read: it holds neither timeouts nor limits, and no counts of single flows.
+pub(crate) const OLDEST: u8 = 4;
 
 pub(crate) fn number(out: &mut Vec<u8>, value: u64) {
     varint::write(out, value.min(varint::MAX));
@@ -25,6 +28,15 @@ pub(crate) fn read_numbers<const N: usize>(reader: &mut Reader<'_>) -> Result<[u
         *value = reader.varint()?;
     }
     Ok(values)
+}
+
+/// A time in microseconds.
+pub(crate) fn time(out: &mut Vec<u8>, value: Duration) {
+    number(out, u64::try_from(value.as_micros()).unwrap_or(u64::MAX));
+}
+
+pub(crate) fn read_time(reader: &mut Reader<'_>) -> Result<Duration, DecodeError> {
+    Ok(Duration::from_micros(reader.varint()?))
 }
 
 /// Bytes behind their length.

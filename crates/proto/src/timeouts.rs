@@ -3,6 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::error::DecodeError;
+use crate::snapshot;
+use crate::varint::Reader;
+
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -94,6 +98,20 @@ impl Timeouts {
         for (_, value, range) in self.parts() {
             *value = (*value).clamp(*range.start(), *range.end());
         }
+    }
+
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        let mut copy = *self;
+        copy.parts().iter().for_each(|(_, value, _)| snapshot::time(out, **value));
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut this = Self::default();
+        for (_, value, _) in this.parts() {
+            *value = snapshot::read_time(reader)?;
+        }
+        this.check().map_err(|_| DecodeError::Invalid("timeout"))?;
+        Ok(this)
     }
 
     fn parts(&mut self) -> [(&'static str, &mut Duration, RangeInclusive<Duration>); 6] {

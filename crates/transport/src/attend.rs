@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use whimbrel_proto::{CloseCode, Side};
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Ended};
 use crate::endpoint_core::EndpointCore;
 use crate::registry::{Figures, Registry};
-use crate::shared::Shared;
+use crate::shared::{Revive, Shared};
 
 /// As long as notices are repeated.
 const AFTERLIFE: Duration = Duration::from_secs(60);
@@ -23,18 +24,34 @@ pub(crate) fn spawn_driver(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) {
     tokio::spawn(driving(endpoint.clone(), shared.clone()));
 }
 
-/// Moves a connection's bytes until it is over and has left the registry. May change over from one task to
-/// another.
+/// What has a connection that rests be driven again.
+fn reviving(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) -> Revive {
+    let (endpoint, shared) = (Arc::downgrade(endpoint), Arc::downgrade(shared));
+    let runtime = Handle::current();
+    Box::new(move || {
+        if let (Some(endpoint), Some(shared)) = (endpoint.upgrade(), shared.upgrade()) {
+            runtime.spawn(driving(endpoint, shared));
+        }
+    })
+}
+
+/// Moves a connection's bytes until it is over and has left the registry, or rests: whoever wants something of it
+/// then has it driven again. May change over from one task to another.
 pub(crate) fn driving(
     endpoint: Arc<EndpointCore>,
     shared: Arc<Shared>,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let driver = Driver::new(shared.clone());
+    let mut driver = Driver::new(shared.clone());
     async move {
-        attend(driver, &endpoint.registry, &shared).await;
+        while attend(&mut driver, &endpoint.registry, &shared).await == Ended::Idle {
+            if shared.rest(reviving(&endpoint, &shared)) {
+                return;
+            }
+        }
         if shared.has_cut_farewell() {
             // A client that waits for our last word is called to the new address, and told there.
-            tokio::time::sleep(AFTERLIFE).await;
+            // Boxed, because the task should not keep room for it all the time.
+            Box::pin(tokio::time::sleep(AFTERLIFE)).await;
         }
         endpoint.registry.remove(&shared);
         endpoint.stop_if_done();
@@ -42,10 +59,19 @@ pub(crate) fn driving(
 }
 
 /// Completes when the driver does. If it panics, that is the end of its connection, and of nothing else.
-async fn attend(driver: impl Future<Output = ()> + Unpin, registry: &Registry, shared: &Arc<Shared>) {
+async fn attend(
+    driver: impl Future<Output = Ended> + Unpin,
+    registry: &Registry,
+    shared: &Arc<Shared>,
+) -> Ended {
     let is_accepted = shared.lock().engine.side() == Side::Server;
-    let attended = Attended { driver, registry, shared, noted: is_accepted.then(|| Figures::of(shared)) };
-    if attended.await.is_err() {
+    let noted = is_accepted.then(|| Figures::of(shared));
+    if let Some(figures) = noted {
+        // It may have rested before.
+        registry.note(shared, figures);
+    }
+    let attended = Attended { driver, registry, shared, noted };
+    attended.await.unwrap_or_else(|Panicked| {
         tracing::error!(connection = %shared.id, "the driver panicked; this is a bug, and ends the connection");
         let end = || {
             shared.give_up(CloseCode::INTERNAL, "internal error");
@@ -56,7 +82,8 @@ async fn attend(driver: impl Future<Output = ()> + Unpin, registry: &Registry, s
         };
         // The engine may be the one that panics.
         let _ = catch_unwind(AssertUnwindSafe(end));
-    }
+        Ended::Over
+    })
 }
 
 struct Panicked;
@@ -69,8 +96,8 @@ struct Attended<'a, D> {
     noted: Option<Figures>,
 }
 
-impl<D: Future<Output = ()> + Unpin> Future for Attended<'_, D> {
-    type Output = Result<(), Panicked>;
+impl<D: Future<Output = Ended> + Unpin> Future for Attended<'_, D> {
+    type Output = Result<Ended, Panicked>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tokio::time::Sleep;
+use tokio::time::{Sleep, sleep_until};
 
 use crate::carrier::{Flow, PathError, Worked};
 use crate::shared::Shared;
@@ -24,10 +24,20 @@ enum More {
     AtOnce,
 }
 
-/// Completes when the connection is over and nothing is owed to the peer. To be spawned as a task of its own.
+/// Why a driver has nothing more to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The connection is over, and nothing is owed to the peer.
+    Over,
+    /// The connection may rest. Polled again, the driver goes on.
+    Idle,
+}
+
+/// Completes when the connection is over or may rest. To be spawned as a task of its own.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
-    timer: Pin<Box<Sleep>>,
+    /// `None` before it was needed.
+    timer: Option<Pin<Box<Sleep>>>,
     /// Whom the timer wakes, once it was polled.
     timer_wakes: Option<Waker>,
     farewell: Option<Instant>,
@@ -35,8 +45,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
-        Self { shared, timer, timer_wakes: None, farewell: None }
+        Self { shared, timer: None, timer_wakes: None, farewell: None }
     }
 
     /// Reads and writes all paths once. Tells whether more may be possible, and how soon.
@@ -89,11 +98,13 @@ impl Driver {
     /// Lets the engine do what is due. True if it did something. With `again` this is called again soon:
     /// until then no timer is needed, and setting one may have the runtime wake a thread.
     fn drive_timers(&mut self, cx: &mut Context<'_>, again: bool) -> bool {
-        let (deadline, armed) = {
+        let (deadline, rest, armed) = {
             let state = self.shared.lock();
-            (state.engine.poll_timeout(), state.armed)
+            (state.engine.poll_timeout(), state.engine.rests_from(), state.armed)
         };
-        let Some(deadline) = [deadline, self.farewell].into_iter().flatten().min() else {
+        // Once that is over, it may rest at the end of a turn.
+        let rest = rest.filter(|at| *at > Instant::now());
+        let Some(deadline) = [deadline, rest, self.farewell].into_iter().flatten().min() else {
             return false;
         };
         // An armed timer that fires too early does no harm, and saves re-arming for each segment.
@@ -108,14 +119,17 @@ impl Driver {
                 return false;
             }
             self.shared.lock().armed = Some(deadline);
-            self.timer.as_mut().reset(deadline.into());
         }
         // Once polled, a timer wakes this task by itself, unless it has become another one.
         let moved = !self.timer_wakes.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
         if moved {
             self.timer_wakes = Some(cx.waker().clone());
         }
-        if (late || moved || self.timer.is_elapsed()) && self.timer.as_mut().poll(cx).is_ready() {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline.into())));
+        if late {
+            timer.as_mut().reset(deadline.into());
+        }
+        if (late || moved || timer.is_elapsed()) && timer.as_mut().poll(cx).is_ready() {
             self.shared.lock().armed = None;
             return true;
         }
@@ -161,19 +175,20 @@ impl Driver {
 }
 
 impl Future for Driver {
-    type Output = ();
+    type Output = Ended;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
         let mut more = self.drive_paths(cx);
         // Before the timers, which are set for its end too.
         if self.poll_farewell().is_ready() {
             self.shared.lock().paths.clear();
-            return Poll::Ready(());
+            return Poll::Ready(Ended::Over);
         }
         if self.drive_timers(cx, more != More::No) {
             more = More::AtOnce;
         }
         match more {
+            More::No if self.shared.lock().may_rest(Instant::now()) => return Poll::Ready(Ended::Idle),
             More::No => {}
             // Others first: whoever reads what came in finds it still in the processor's caches.
             More::AtOnce => cx.waker().wake_by_ref(),

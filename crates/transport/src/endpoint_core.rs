@@ -33,7 +33,7 @@ use crate::tls::TlsIdentity;
 /// What all handles of an endpoint, its tasks and its connections share.
 pub(crate) struct EndpointCore {
     pub(crate) id: EndpointId,
-    pub(crate) key: SecretKey,
+    pub(crate) key: Arc<SecretKey>,
     /// The key was made for this endpoint and is gone with it.
     pub(crate) is_fleeting: bool,
     pub(crate) tls: TlsIdentity,

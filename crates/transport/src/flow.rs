@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use whimbrel_proto::{
-    FlowError, FlowId, FlowOptions, Message, MessageId, Outcome, Refused, SendError, SendOptions, Tag,
+    Connection as Engine, FlowError, FlowId, FlowOptions, Message, MessageId, Outcome, Refused, SendError,
+    SendOptions, Tag,
 };
 
 use crate::connection::{Connection, Handle};
 use crate::error::ConnectionError;
-use crate::shared::State;
+use crate::shared::{State, Wakers};
 
 impl Connection {
     /// Opens a flow of messages of one class, from this side to the peer. Waits only until the connection is
@@ -51,10 +52,19 @@ impl Connection {
     /// # Errors
     /// [`ConnectionError::Closed`] once the connection is over and all messages are taken.
     pub async fn recv_message(&self) -> Result<Message, ConnectionError> {
+        self.next_message(|engine| engine.recv_message(), Wakers::wait_for_message).await
+    }
+
+    /// Waits for a message that `take` finds; `wait` notes the task meanwhile.
+    pub(crate) async fn next_message(
+        &self,
+        take: impl Fn(&mut Engine) -> Option<Message>,
+        wait: impl Fn(&mut Wakers, &Context<'_>),
+    ) -> Result<Message, ConnectionError> {
         poll_fn(|cx| {
             let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
             let mut state = self.shared().lock();
-            if let Some(message) = state.engine.recv_message() {
+            if let Some(message) = take(&mut state.engine) {
                 // More credit for the peer goes out with the next segment; a large grant at once.
                 if state.engine.has_urgent_control() {
                     state.wakers.drive();
@@ -66,7 +76,7 @@ impl Connection {
                 drop(state);
                 return Poll::Ready(Err(self.closed_error()));
             }
-            state.wakers.wait_for_message(cx);
+            wait(&mut state.wakers, cx);
             Poll::Pending
         })
         .await

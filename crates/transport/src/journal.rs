@@ -1,8 +1,6 @@
 //! The part of a connection that carries journals of durable messages.
 
-use std::future::poll_fn;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 
 use whimbrel_proto::{FlowError, Message, SendError, SendOptions};
 
@@ -10,8 +8,9 @@ use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::ConnectionError;
 use crate::flow::Flow;
+use crate::shared::Wakers;
 
-/// Nobody waits for the end of a single note.
+/// For notes, of which the end of a single one is not waited for.
 const SILENT: SendOptions = SendOptions { tag: None, lifetime: None, retransmissions: None, silent: true };
 
 impl Endpoint {
@@ -82,24 +81,7 @@ impl JournalChannel {
     /// [`ConnectionError::Closed`] once the connection is over.
     pub async fn recv(&self) -> Result<Message, ConnectionError> {
         let connection = self.connection();
-        poll_fn(|cx| {
-            let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
-            let mut state = connection.shared().lock();
-            if let Some(message) = state.engine.recv_journal() {
-                if state.engine.has_urgent_control() {
-                    state.wakers.drive();
-                }
-                coop.made_progress();
-                return Poll::Ready(Ok(message));
-            }
-            if state.engine.end_reason().is_some() {
-                drop(state);
-                return Poll::Ready(Err(connection.closed_error()));
-            }
-            state.wakers.wait_for_journal(cx);
-            Poll::Pending
-        })
-        .await
+        connection.next_message(|engine| engine.recv_journal(), Wakers::wait_for_journal).await
     }
 
     /// The connection that the channel belongs to.

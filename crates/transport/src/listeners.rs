@@ -161,7 +161,7 @@ impl Door {
         }
     }
 
-    /// Who may connect without a ticket.
+    /// The peers that may connect without a ticket.
     pub(crate) fn allow(&self) -> &Allow {
         &self.access.allow
     }

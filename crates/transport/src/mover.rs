@@ -230,7 +230,7 @@ impl Mover {
         if record.id != self.shared().peer() {
             // The name is another key's by now: the connection may be, too, if that one can show it.
             if self.shared().lock().engine.can_hand_over() {
-                self.shared().lock().assigned = Some((record.id, record.addrs.clone()));
+                self.shared().lock().assigned = Some(Box::new((record.id, record.addrs.clone())));
                 self.weigh_new_owner();
             }
             return false;
@@ -264,7 +264,8 @@ impl Mover {
     /// The server's owner may have said that its end goes to another key: looks for that one from now on, if the
     /// application lets it have the connection.
     fn weigh_new_owner(&self) {
-        let Some((id, addresses)) = self.shared().lock().assigned.take() else { return };
+        let Some(assigned) = self.shared().lock().assigned.take() else { return };
+        let (id, addresses) = *assigned;
         let shared = self.joiner.shared.clone();
         match shared.heirs() {
             None | Some(Allow::Any) => shared.expect_peer(id, &addresses),

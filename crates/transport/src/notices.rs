@@ -107,7 +107,7 @@ fn handed_over(shared: &Shared, sequence: u64, assignment: &Assignment, addresse
             return;
         }
         let addresses = addresses.iter().copied().map(canonical).collect();
-        state.assigned = Some((assignment.to, addresses));
+        state.assigned = Some(Box::new((assignment.to, addresses)));
     }
     tracing::debug!(connection = %shared.id, to = %assignment.to.short(), ?addresses, "the peer was handed over");
     // Its owner has signed that it does not go on: what is open to it leads nowhere.

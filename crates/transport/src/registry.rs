@@ -5,6 +5,7 @@ mod shares;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_proto::notice::NoticeTag;
@@ -165,12 +166,15 @@ impl Registry {
         inner.accepted.is_empty() && inner.dialled.is_empty()
     }
 
-    /// Counts what all accepted connections hold, for what their tasks have not noted, and keeps what
+    /// Counts what all accepted connections hold, for what their tasks have not noted, has those that rest go on
+    /// whose time has come, and keeps what
     /// detached ones hold below its limit: the peer that holds most of it gives its longest detached one up.
     /// Cancel-safe.
     pub(crate) async fn keep_house(&self) {
+        let now = Instant::now();
         for some in self.accepted().chunks(COUNTED_TOGETHER) {
             for shared in some {
+                shared.revive_if_due(now);
                 self.note(shared, Figures::of(shared));
             }
             tokio::task::yield_now().await;
@@ -239,7 +243,7 @@ fn give_up(evicted: impl IntoIterator<Item = Arc<Shared>>) {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use whimbrel_base::SecretKey;
     use whimbrel_proto::{Config, Connection as Engine, FirstFlight, Open, Params, PathId, segment};

@@ -3,6 +3,7 @@
 mod dispatch;
 mod feed;
 mod flush;
+mod keep;
 mod news;
 mod outage;
 mod outcomes;
@@ -18,8 +19,8 @@ use whimbrel_base::{ConnectionId, EndpointId, SecretKey, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine, HandoverMode, PathId, PathState, Priority, Side};
 
 use self::news::{MoverSignals, News};
-pub(crate) use self::state::{Locked, State};
-pub(crate) use self::wakers::Wait;
+pub(crate) use self::state::{Locked, Revive, State};
+pub(crate) use self::wakers::{Wait, Wakers};
 use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
 use crate::carrier::PathError;
@@ -36,7 +37,7 @@ pub(crate) struct Shared {
     pub(crate) id: ConnectionId,
     peer: Mutex<EndpointId>,
     /// This end's own.
-    pub(crate) key: SecretKey,
+    pub(crate) key: Arc<SecretKey>,
     state: Mutex<State>,
     /// For whoever waits for a path, or for the connection's beginning or end.
     pub(crate) news: News,
@@ -54,7 +55,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         engine: Engine,
-        key: SecretKey,
+        key: impl Into<Arc<SecretKey>>,
         remote: Vec<Locator>,
         policy: Arc<PathPolicy>,
         announcements: Arc<Announcements>,
@@ -62,10 +63,10 @@ impl Shared {
         let shared = Arc::new(Self {
             id: engine.id(),
             peer: Mutex::new(engine.peer()),
-            key,
+            key: key.into(),
+            mover: MoverSignals::of(engine.side()),
             state: Mutex::new(State::new(engine)),
             news: News::default(),
-            mover: MoverSignals::default(),
             remote: Mutex::new(Whereabouts::given(remote)),
             policy: Mutex::new(policy),
             announcements,
@@ -123,10 +124,31 @@ impl Shared {
         }
     }
 
-    /// Locks the engine and what goes with it. Whoever is [due](State::wakers) is woken when the lock is
-    /// given back.
+    /// Locks the engine, which is awake then, and what goes with it. Whoever is [due](State::wakers) is woken when
+    /// the lock is given back.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        Locked::new(self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut state = self.peek();
+        let revive = state.wake();
+        Locked::new(state, revive)
+    }
+
+    /// As [`lock`](Self::lock), but an engine that rests goes on resting.
+    pub(crate) fn peek(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Packs the engine if it may rest. Then nobody drives the connection until somebody takes the [lock](Self::lock),
+    /// which calls `revive` when it is given back. False if the engine may not rest.
+    pub(crate) fn rest(&self, revive: Revive) -> bool {
+        self.peek().rest(Instant::now(), revive)
+    }
+
+    /// Has a connection that rests go on if its time has come.
+    pub(crate) fn revive_if_due(&self, now: Instant) {
+        let is_due = self.peek().engine.rests_until().is_some_and(|at| at <= now);
+        if is_due {
+            drop(self.lock());
+        }
     }
 
     /// Does something with the engine, then passes on what it has to say, and has the driver run.

@@ -247,7 +247,7 @@ async fn if_the_new_owner_fails_the_old_one_goes_on() {
     let (stays, ()) = tokio::join!(connection.hand_over(&over, LIMIT), dies);
     assert!(matches!(stays.unwrap_err(), HandOverError::Broken(_)));
     assert_eq!(next_number(&mut stream, 4).await, 5);
-    // Nobody is there to take it.
+    // There is no other owner to take it.
     let stays = connection.hand_over(&over, Duration::from_millis(200)).await;
     assert!(matches!(stays.unwrap_err(), HandOverError::TimedOut));
     assert_eq!(next_number(&mut stream, 5).await, 6);

@@ -208,6 +208,13 @@ async fn a_peer_that_never_acknowledges_gets_no_more_than_a_window_and_then_the_
     let error = small.send("one more").await.unwrap_err();
     assert!(matches!(error, StateError::Full { messages: 1100, .. }), "{error:?}");
     assert!(error.to_string().contains("1100 messages"), "{error}");
+    let soon = Some(Duration::from_millis(200));
+    let error = small.send_when_room("one more", soon).await.unwrap_err();
+    assert!(matches!(error, StateError::Full { messages: 1100, .. }), "{error:?}");
+    let waiting = tokio::spawn({
+        let small = small.clone();
+        async move { small.send_when_room("one more", None).await.map(drop) }
+    });
     let mut messages = Vec::new();
     for _ in 0..1024 {
         messages.push(recv(&its_state).await);
@@ -216,7 +223,8 @@ async fn a_peer_that_never_acknowledges_gets_no_more_than_a_window_and_then_the_
     for message in messages.drain(..) {
         message.ack().await.unwrap();
     }
-    for _ in 0..76 {
+    in_time(waiting).await.unwrap().unwrap();
+    for _ in 0..77 {
         recv(&its_state).await.ack().await.unwrap();
     }
     in_time(small.acked()).await.unwrap();

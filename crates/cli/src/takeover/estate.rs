@@ -21,7 +21,7 @@ pub(crate) struct Estate {
     pub(crate) sockets: Option<OpenSockets>,
     pub(crate) sessions: TlsSessions,
     pub(crate) connections: Vec<Suspended>,
-    /// Who was let in.
+    /// The peers that were let in.
     pub(crate) before: Before,
     /// Where local programs connect.
     pub(crate) listener: Option<LocalListener>,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Contact {
     detached_since: Option<Instant>,
     lost_since: Option<Instant>,

@@ -154,7 +154,7 @@ impl Connection {
 
     /// Limits what this side sends, over all paths together, or lifts the limit (`None`). Holds from now on:
     /// what goes beyond it waits, nothing is dropped but what outlives its own lifetime. The limit is kept
-    /// within 3 % over ten seconds. It is not part of a snapshot.
+    /// within 3 % over ten seconds, and is part of a snapshot.
     pub fn set_rate_limit(&mut self, now: Instant, limit: Option<RateLimit>) {
         self.pacing.limit(now, limit);
     }

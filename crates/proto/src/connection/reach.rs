@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::timeouts::{BadTimeout, Silence, Timeouts};
 
 /// A time without any path that works.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Outage {
     since: Instant,
     /// When it was told last.
@@ -15,7 +15,7 @@ struct Outage {
 }
 
 /// Since when the peer is out of reach, and what of it was told.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Reach {
     /// When the peer was last heard, on whichever path.
     heard: Instant,

@@ -6,7 +6,7 @@ use crate::scheduler::SchedulerKind;
 const SHARE: u64 = 25;
 const FREE: u64 = 16 * 1024;
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Sharing {
     kind: SchedulerKind,
     /// Segments with new stream data.

@@ -10,12 +10,14 @@ use crate::error::{CloseCode, DecodeError, ProtocolError};
 use crate::event::{Event, Events};
 use crate::frame::{Frame, Resumed};
 use crate::ids::{PathId, Side};
+use crate::pacing::Pacing;
 use crate::path::Path;
 use crate::path_table::PathTable;
 use crate::session::Session;
 use crate::session::identity::Identity;
 use crate::session::tenure::Verdict;
-use crate::snapshot::{self, VERSION};
+use crate::snapshot::{self, OLDEST, VERSION};
+use crate::timeouts::Timeouts;
 use crate::varint::Reader;
 
 impl Connection {
@@ -33,6 +35,9 @@ impl Connection {
         snapshot::number(&mut out, self.clock.told().as_micros() as u64);
         self.session.write_down(&mut out);
         self.paths.write_down(&mut out);
+        self.timeouts.write_down(&mut out);
+        self.pacing.write_down(&mut out);
+        self.session.messages.sender.write_tallies_down(&mut out);
         Some(out)
     }
 
@@ -58,7 +63,8 @@ impl Connection {
     ) -> Result<Self, DecodeError> {
         config.keep_promises();
         let mut reader = Reader::new(bytes);
-        if reader.byte()? != VERSION {
+        let version = reader.byte()?;
+        if !(OLDEST..=VERSION).contains(&version) {
             return Err(DecodeError::Invalid("version of a snapshot"));
         }
         let age = Duration::from_micros(reader.varint()?);
@@ -68,6 +74,12 @@ impl Connection {
             return Err(DecodeError::Invalid("assignment"));
         }
         let paths = PathTable::read_back(&mut reader)?;
+        let mut pacing = Pacing::default();
+        if version > OLDEST {
+            config.timeouts = Timeouts::read_back(&mut reader)?;
+            pacing = Pacing::read_back(&mut reader, now)?;
+            session.messages.sender.read_tallies_back(&mut reader)?;
+        }
         if !reader.is_empty() {
             return Err(DecodeError::Invalid("end of a snapshot"));
         }
@@ -75,7 +87,7 @@ impl Connection {
         for report in paths.final_reports() {
             this.path_marks.lost(report.path);
         }
-        (this.paths, this.events) = (paths, events);
+        (this.paths, this.pacing, this.events) = (paths, pacing, events);
         Ok(this)
     }
 

@@ -66,6 +66,10 @@ impl Events {
         Some(event)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }

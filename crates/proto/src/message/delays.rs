@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use crate::error::DecodeError;
+use crate::snapshot;
+use crate::varint::Reader;
+
 /// Steps within each doubling: a figure is off by at most half a step, 6 %.
 const STEPS: u64 = 8;
 /// Doublings of a microsecond: the last step holds everything above 140 hours.
@@ -42,6 +46,30 @@ impl Delays {
         }
         self.count += other.count;
         self.longest = self.longest.max(other.longest);
+    }
+
+    /// Writes down the steps in which there is anything.
+    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
+        let full = || self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        snapshot::number(out, full().count() as u64);
+        full().for_each(|(step, count)| snapshot::numbers(out, [step as u64, u64::from(*count)]));
+        snapshot::number(out, self.count);
+        snapshot::time(out, self.longest);
+    }
+
+    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut this = Self::default();
+        for _ in 0..reader.varint()? {
+            let [step, count] = snapshot::read_numbers(reader)?;
+            if this.buckets.is_empty() {
+                this.buckets = vec![0; BUCKETS];
+            }
+            let bucket = usize::try_from(step).ok().and_then(|step| this.buckets.get_mut(step));
+            *bucket.ok_or(DecodeError::Invalid("delay"))? = u32::try_from(count).unwrap_or(u32::MAX);
+        }
+        this.count = reader.varint()?;
+        this.longest = snapshot::read_time(reader)?;
+        Ok(this)
     }
 
     /// How many messages were counted.

@@ -1,4 +1,4 @@
-//! Server: who will have this end, told to the client until it knows.
+//! Server: the next owner of this end, told to the client until it knows.
 
 use std::net::SocketAddr;
 
@@ -7,13 +7,13 @@ use crate::assignment::Assignment;
 /// What is told, and whether it has to be told (again).
 #[derive(Debug, Default)]
 pub(crate) struct Announced {
-    owner: Option<(Assignment, Vec<SocketAddr>)>,
+    owner: Option<Box<(Assignment, Vec<SocketAddr>)>>,
     waits: bool,
 }
 
 impl Announced {
     pub(crate) fn state(&mut self, assignment: Assignment, addresses: Vec<SocketAddr>) {
-        self.owner = Some((assignment, addresses));
+        self.owner = Some(Box::new((assignment, addresses)));
         self.waits = true;
     }
 
@@ -28,7 +28,7 @@ impl Announced {
 
     /// What has to be told now.
     pub(crate) fn take(&mut self) -> Option<(Assignment, Vec<SocketAddr>)> {
-        if std::mem::take(&mut self.waits) { self.owner.clone() } else { None }
+        if std::mem::take(&mut self.waits) { self.owner.as_deref().cloned() } else { None }
     }
 
     /// It was lost with its path.

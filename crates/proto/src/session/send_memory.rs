@@ -28,6 +28,11 @@ impl SendMemory {
         Self { held: 0, beyond: 0, stream_limit, limit, share, starved: false }
     }
 
+    /// Returns what one stream may hold, and what all may beyond their shares.
+    pub(crate) fn limits(&self) -> [u64; 2] {
+        [self.stream_limit, self.limit]
+    }
+
     /// Returns the bytes held by all streams.
     pub(crate) fn held(&self) -> u64 {
         self.held

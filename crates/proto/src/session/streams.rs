@@ -73,7 +73,7 @@ pub(crate) struct Counts {
 pub(crate) struct Streams {
     side: Side,
     door: Door,
-    map: BTreeMap<StreamId, Stream>,
+    map: BTreeMap<StreamId, Box<Stream>>,
     /// Streams with something to send, in turn.
     queue: SendQueues,
     /// Streams whose writer found no room.
@@ -134,6 +134,16 @@ impl Streams {
             self.enqueue(id);
         }
         self.wake_openers(events);
+    }
+
+    /// What the configuration says about streams.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What one stream may hold until it is acknowledged, and what all may.
+    pub(crate) fn send_limits(&self) -> [u64; 2] {
+        self.memory.limits()
     }
 
     /// From now on no stream is opened or written to.
@@ -232,7 +242,7 @@ impl Streams {
     fn enqueue(&mut self, id: StreamId) {
         let is_brief = |stream: &Stream| stream.send.unsent() + stream.send.to_repeat() <= BRIEF;
         if let Some(level) = self.queue_up(id) {
-            match self.map.get(&id).is_some_and(is_brief) {
+            match self.map.get(&id).is_some_and(|stream| is_brief(stream)) {
                 true => self.queue.push_brief(level, id),
                 false => self.queue.push(level, id),
             }
@@ -305,7 +315,7 @@ impl Streams {
     }
 
     fn remove_if_over(&mut self, id: StreamId) {
-        if !self.map.get(&id).is_some_and(Stream::is_over) {
+        if !self.map.get(&id).is_some_and(|stream| stream.is_over()) {
             return;
         }
         self.map.remove(&id);

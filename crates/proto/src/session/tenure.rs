@@ -7,19 +7,17 @@
 //! the secret is what makes a claim one [mockets, "Transparent Mobility"].
 
 mod exchange;
+mod snapshot;
 
 use std::collections::VecDeque;
 
 use whimbrel_base::ConnectionId;
 
-use self::exchange::{Agreed, Expected, read_assignment, write_assignment};
+use self::exchange::{Agreed, Expected};
 use crate::assignment::Assignment;
-use crate::error::DecodeError;
 use crate::frame::{Resume, Resumed};
 use crate::ids::{PathId, Side};
 use crate::secret::{Claim, Secret};
-use crate::snapshot;
-use crate::varint::Reader;
 
 pub(crate) use self::exchange::Meeting;
 
@@ -162,6 +160,11 @@ impl Tenure {
     /// The peer's present copy is there. True if it was away.
     pub(crate) fn peer_is_back(&mut self) -> bool {
         std::mem::take(&mut self.is_peer_away)
+    }
+
+    /// There is no claim of this end, and no word to the peer, that [`write_down`](Self::write_down) leaves out.
+    pub(crate) fn may_rest(&self) -> bool {
+        self.own.is_none() && self.leaving == Leaving::No
     }
 
     /// Tells the peer that this end leaves.
@@ -350,66 +353,13 @@ impl Tenure {
         }
         self.retired.push_back(secret);
     }
-
-    /// Writes itself down; of an own claim only what the peer may not have heard of.
-    pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
-        snapshot::numbers(out, [self.own_generation, self.peer_generation]);
-        let claiming = self.own.as_ref().filter(|own| !own.is_heard);
-        snapshot::flag(out, claiming.is_some());
-        if let Some(own) = claiming {
-            out.extend_from_slice(&own.nonce);
-            snapshot::flag(out, own.before.is_some());
-            own.before.iter().for_each(|before| before.write_down(out));
-            write_assignment(out, own.assignment.as_ref());
-        }
-        snapshot::flag(out, self.peers.is_some());
-        if let Some(peers) = &self.peers {
-            out.extend_from_slice(&peers.nonce);
-            peers.before.write_down(out);
-        }
-        snapshot::number(out, self.retired.len() as u64);
-        self.retired.iter().for_each(|secret| secret.write_down(out));
-        snapshot::flag(out, self.is_peer_away);
-        snapshot::flag(out, self.agreed.is_some());
-        self.agreed.iter().for_each(|agreed| agreed.write_down(out));
-        snapshot::flag(out, self.expected.is_some());
-        self.expected.iter().for_each(|expected| expected.write_down(out));
-    }
-
-    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let [own_generation, peer_generation] = snapshot::read_numbers(reader)?;
-        let mut this = Self { own_generation, peer_generation, ..Self::default() };
-        if snapshot::read_flag(reader)? {
-            let nonce = reader.array()?;
-            let before = snapshot::read_flag(reader)?.then(|| Secret::read_back(reader)).transpose()?;
-            let assignment = read_assignment(reader)?;
-            this.own = Some(Own { nonce, before, is_heard: false, assignment });
-        }
-        if snapshot::read_flag(reader)? {
-            this.peers = Some(Peers { nonce: reader.array()?, before: Secret::read_back(reader)? });
-        }
-        let retired = reader.varint()?;
-        if retired > MAX_RETIRED as u64 {
-            return Err(DecodeError::TooLarge("retired secrets"));
-        }
-        for _ in 0..retired {
-            this.retired.push_back(Secret::read_back(reader)?);
-        }
-        this.is_peer_away = snapshot::read_flag(reader)?;
-        if snapshot::read_flag(reader)? {
-            this.agreed = Some(Agreed::read_back(reader)?);
-        }
-        if snapshot::read_flag(reader)? {
-            this.expected = Some(Expected::read_back(reader)?);
-        }
-        Ok(this)
-    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::varint::Reader;
 
     fn id() -> ConnectionId {
         ConnectionId::from_bytes(&[3; 16])

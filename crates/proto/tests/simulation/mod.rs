@@ -142,6 +142,8 @@ pub(crate) struct Sim {
     pub(crate) steps: u64,
     /// Nonces of sides that were read back.
     nonces: u8,
+    /// How often the server rested.
+    pub(crate) rests: usize,
     /// The present key of each side.
     keys: [SecretKey; 2],
 }
@@ -178,6 +180,7 @@ impl Sim {
             peak_buffered: 0,
             steps: 0,
             nonces: 0,
+            rests: 0,
             keys: KEYS.clone(),
         }
     }
@@ -313,6 +316,19 @@ impl Sim {
             && let Some(bytes) = connection.snapshot()
         {
             *connection = Connection::restore(config, &bytes, nonce, now).unwrap();
+        }
+    }
+
+    /// Packs the server and unpacks it again, if it has no path and may rest.
+    pub(crate) fn rest(&mut self) {
+        if let Some(server) = &mut self.server
+            && let Some(from) = server.rests_from()
+            && let Some(resting) = server.rest(from.max(self.now))
+        {
+            self.rests += 1;
+            *server = resting.wake();
+            // The driver looks at everything anew.
+            self.pump();
         }
     }
 

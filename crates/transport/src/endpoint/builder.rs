@@ -203,7 +203,7 @@ impl Builder {
                 reach: Arc::default(),
                 sizes: Arc::default(),
                 notice_pace: Pace::default(),
-                key: key.clone(),
+                key: Arc::new(key.clone()),
                 policy: Arc::new(config.paths.clone()),
                 announcements: Arc::new(Announcements::default()),
                 bulletin: Arc::default(),

@@ -1,6 +1,7 @@
 //! What each peer's accepted connections hold, kept up to date one change at a time.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use whimbrel_base::{ConnectionId, EndpointId};
@@ -27,21 +28,26 @@ pub(crate) struct Figures {
     detached: Option<Detached>,
 }
 
-/// How a connection without a path stands; the least makes room first.
+/// How a connection without a path stands; the least makes room first. The highest bit says that the client has
+/// our answer to OPEN: otherwise it may have given up before we answered, and never come back. The rest is since
+/// when, in microseconds since this process first asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Detached {
-    /// The client has our answer to OPEN. Otherwise it may have given up before we answered, and never come
-    /// back.
-    confirmed: bool,
-    since: Instant,
+struct Detached(u64);
+
+impl Detached {
+    fn new(confirmed: bool, since: Instant) -> Self {
+        static BEGIN: OnceLock<Instant> = OnceLock::new();
+        let passed = since.saturating_duration_since(*BEGIN.get_or_init(Instant::now)).as_micros();
+        Self((u64::from(confirmed) << 63) | (u64::try_from(passed).unwrap_or(u64::MAX) >> 1))
+    }
 }
 
 impl Figures {
-    /// The connection's figures now.
+    /// The connection's figures now. One that rests goes on resting.
     pub(crate) fn of(shared: &Shared) -> Self {
-        let state = shared.lock();
+        let state = shared.peek();
         let engine = &state.engine;
-        let detached = |since| Detached { confirmed: engine.is_confirmed(), since };
+        let detached = |since| Detached::new(engine.is_confirmed(), since);
         let in_carriers = state.paths.iter().map(|path| path.buffered()).sum::<u64>();
         Self { bytes: engine.buffered() + in_carriers, detached: engine.detached_since().map(detached) }
     }
@@ -199,7 +205,7 @@ mod tests {
     use super::*;
 
     fn holding(bytes: u64, detached: Option<(bool, Instant)>) -> Figures {
-        Figures { bytes, detached: detached.map(|(confirmed, since)| Detached { confirmed, since }) }
+        Figures { bytes, detached: detached.map(|(confirmed, since)| Detached::new(confirmed, since)) }
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Shared {
             Event::PeerResumed => drop(state.feed.tell(ConnectionEvent::PeerResumed)),
             Event::SuspendHeard | Event::AssignHeard => self.news.path_came_or_went(),
             Event::PeerAssigned { to, addresses } => {
-                state.assigned = Some((to, addresses));
+                state.assigned = Some(Box::new((to, addresses)));
                 self.mover.look();
             }
             Event::PeerHandedOver { from, to } => {

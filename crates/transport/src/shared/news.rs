@@ -3,6 +3,7 @@
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use whimbrel_proto::Side;
 
 /// For any number of tasks. Each begins to wait, then looks whether what it waits for is there already, then
 /// waits: what is told before a task began is not told to it.
@@ -48,45 +49,66 @@ impl News {
     }
 }
 
-/// For the connection's mover alone, which finds what was told while it did something else.
+/// For the connection's mover alone, which finds what was told while it did something else. A side that accepted
+/// has none.
+#[derive(Debug)]
+pub(crate) struct MoverSignals(Option<Box<Signals>>);
+
 #[derive(Debug, Default)]
-pub(crate) struct MoverSignals {
+struct Signals {
     changed: Notify,
     restart: Notify,
     called: Notify,
 }
 
+/// Where there is no mover.
+static NEVER: Notify = Notify::const_new();
+
 impl MoverSignals {
+    pub(super) fn of(side: Side) -> Self {
+        Self((side == Side::Client).then(Box::default))
+    }
+
+    fn tell(&self, which: impl FnOnce(&Signals) -> &Notify) {
+        if let Some(signals) = &self.0 {
+            which(signals).notify_one();
+        }
+    }
+
+    fn get(&self, which: impl FnOnce(&Signals) -> &Notify) -> &Notify {
+        self.0.as_deref().map_or(&NEVER, which)
+    }
+
     /// Something about the paths or the connection is not as before: time to look.
     pub(crate) fn look(&self) {
-        self.changed.notify_one();
+        self.tell(|signals| &signals.changed);
     }
 
     /// Where this endpoint is, or what is wanted here, has changed: what is under way may be of no use any
     /// more.
     pub(crate) fn start_anew(&self) {
-        self.restart.notify_one();
+        self.tell(|signals| &signals.restart);
     }
 
     /// The peer says that it is elsewhere, or wants other paths. As [`start_anew`](Self::start_anew), if it
     /// does not say so all the time.
     pub(crate) fn peer_called(&self) {
-        self.called.notify_one();
+        self.tell(|signals| &signals.called);
     }
 
     /// Waits for [`look`](Self::look). Cancel-safe.
     pub(crate) fn changed(&self) -> Notified<'_> {
-        self.changed.notified()
+        self.get(|signals| &signals.changed).notified()
     }
 
     /// Waits for [`start_anew`](Self::start_anew). Cancel-safe.
     pub(crate) fn anew(&self) -> Notified<'_> {
-        self.restart.notified()
+        self.get(|signals| &signals.restart).notified()
     }
 
     /// What the peer calls with, to be limited by [`Calls`](crate::calls::Calls).
     pub(crate) fn calls(&self) -> &Notify {
-        &self.called
+        self.get(|signals| &signals.called)
     }
 }
 
@@ -100,7 +122,7 @@ mod tests {
 
     #[test]
     fn the_mover_finds_what_was_told_while_it_did_something_else() {
-        let (signals, mut cx) = (MoverSignals::default(), Context::from_waker(Waker::noop()));
+        let (signals, mut cx) = (MoverSignals::of(Side::Client), Context::from_waker(Waker::noop()));
         signals.look();
         signals.look();
         assert!(pin!(signals.changed()).poll(&mut cx).is_ready());

@@ -12,6 +12,7 @@ use whimbrel_base::EndpointId;
 use whimbrel_proto::{Connection as Engine, FlowId, PathId};
 
 use super::feed::Feed;
+use super::keep::Keep;
 use super::outage::Outage;
 use super::outcomes::Outcomes;
 use super::pins::Pins;
@@ -21,8 +22,11 @@ use crate::manager::Takeovers;
 use crate::path_io::PathIo;
 use crate::whereabouts::Nearness;
 
+/// Has somebody drive a connection again that rested.
+pub(crate) type Revive = Box<dyn FnOnce() + Send>;
+
 pub(crate) struct State {
-    pub(crate) engine: Engine,
+    pub(crate) engine: Keep,
     pub(crate) paths: SmallVec<[Arc<PathIo>; 2]>,
     pub(crate) wakers: Wakers,
     pub(crate) outcomes: Outcomes,
@@ -44,9 +48,11 @@ pub(crate) struct State {
     pub(super) farewell_cut: bool,
     pub(super) feed: Feed,
     /// Client: the server's owner has said that its end goes to this key, which may be there.
-    pub(crate) assigned: Option<(EndpointId, Vec<SocketAddr>)>,
+    pub(crate) assigned: Option<Box<(EndpointId, Vec<SocketAddr>)>>,
     /// Client: the next attempt looks for the server under the key that it had.
     pub(super) wants_former: bool,
+    /// While the engine rests.
+    revive: Option<Revive>,
 }
 
 impl State {
@@ -69,7 +75,7 @@ impl State {
 
     pub(super) fn new(engine: Engine) -> Self {
         Self {
-            engine,
+            engine: Keep::new(engine),
             paths: SmallVec::new(),
             wakers: Wakers::default(),
             outcomes: Outcomes::default(),
@@ -86,6 +92,7 @@ impl State {
             feed: Feed::default(),
             assigned: None,
             wants_former: false,
+            revive: None,
         }
     }
 
@@ -125,6 +132,29 @@ impl State {
         self.pins.add(id, |pinned| paths.iter().any(|path| path.id == pinned));
     }
 
+    /// The engine may rest.
+    pub(crate) fn may_rest(&self, now: Instant) -> bool {
+        self.paths.is_empty() && self.engine.may_rest(now)
+    }
+
+    /// Packs the engine if it may rest, and what goes with it. True if it rests.
+    pub(super) fn rest(&mut self, now: Instant, revive: Revive) -> bool {
+        let rests = self.paths.is_empty() && self.engine.rest(now);
+        if rests {
+            (self.outcomes, self.armed, self.revive) = (Outcomes::default(), None, Some(revive));
+            self.wakers.rest();
+        }
+        rests
+    }
+
+    /// Unpacks the engine. Each task that waits for anything looks again. Returns what has a driver go on.
+    pub(super) fn wake(&mut self) -> Option<Revive> {
+        if self.engine.wake() {
+            self.wakers.all_over();
+        }
+        self.revive.take()
+    }
+
     /// Wakes the driver if its timer would fire after the engine's next deadline.
     pub(super) fn wake_driver_if_late(&mut self) {
         if let Some(deadline) = self.engine.poll_timeout()
@@ -147,12 +177,12 @@ pub(crate) struct Locked<'a> {
     due: Due,
 }
 
-/// Tasks that are woken when this is dropped.
-struct Due(SmallVec<[Waker; 2]>);
+/// Tasks that are woken when this is dropped, and a driver that goes on.
+struct Due(SmallVec<[Waker; 2]>, Option<Revive>);
 
 impl<'a> Locked<'a> {
-    pub(super) fn new(state: MutexGuard<'a, State>) -> Self {
-        Self { state, due: Due(SmallVec::new()) }
+    pub(super) fn new(state: MutexGuard<'a, State>, revive: Option<Revive>) -> Self {
+        Self { state, due: Due(SmallVec::new(), revive) }
     }
 }
 
@@ -178,6 +208,9 @@ impl Drop for Locked<'_> {
 
 impl Drop for Due {
     fn drop(&mut self) {
+        if let Some(revive) = self.1.take() {
+            revive();
+        }
         self.0.drain(..).for_each(Waker::wake);
     }
 }

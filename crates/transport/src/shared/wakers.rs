@@ -23,6 +23,10 @@ struct StreamWakers {
 }
 
 impl StreamWakers {
+    fn is_empty(&self) -> bool {
+        self.read.is_none() && self.write.is_none() && self.drained.is_none()
+    }
+
     fn of(&mut self, wait: Wait) -> &mut Option<Waker> {
         match wait {
             Wait::Read => &mut self.read,
@@ -32,10 +36,9 @@ impl StreamWakers {
     }
 }
 
-/// Tasks that wait, and those whose wait is over: these are *due*, and woken when the connection's lock has
-/// been given back, because whoever is woken may run at once, elsewhere, and wants the lock first of all.
+/// Tasks that wait for something of the application's.
 #[derive(Default)]
-pub(crate) struct Wakers {
+struct Waiting {
     streams: BTreeMap<StreamId, StreamWakers>,
     accepters: Vec<Waker>,
     openers: Vec<Waker>,
@@ -45,14 +48,37 @@ pub(crate) struct Wakers {
     journal: Option<Waker>,
     /// Those who wait for room in the queue of a flow.
     flows: BTreeMap<FlowId, Vec<Waker>>,
+}
+
+/// Tasks that wait, and those whose wait is over: these are *due*, and woken when the connection's lock has
+/// been given back, because whoever is woken may run at once, elsewhere, and wants the lock first of all.
+#[derive(Default)]
+pub(crate) struct Wakers {
+    /// As soon as any task waits.
+    waiting: Option<Box<Waiting>>,
     driver: Option<Waker>,
     due: SmallVec<[Waker; 2]>,
 }
 
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        let Self { streams, accepters, openers, receivers, journal, flows } = self;
+        let lists = [accepters, openers, receivers];
+        streams.values().all(StreamWakers::is_empty)
+            && flows.is_empty()
+            && journal.is_none()
+            && lists.into_iter().all(Vec::is_empty)
+    }
+}
+
 impl Wakers {
+    fn waiting_mut(&mut self) -> &mut Waiting {
+        self.waiting.get_or_insert_default()
+    }
+
     /// Notes that the task waits for `wait` on a stream, instead of the one that waited before.
     pub(crate) fn wait(&mut self, id: StreamId, wait: Wait, cx: &Context<'_>) {
-        let place = self.streams.entry(id).or_default().of(wait);
+        let place = self.waiting_mut().streams.entry(id).or_default().of(wait);
         if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             *place = Some(cx.waker().clone());
         }
@@ -60,29 +86,30 @@ impl Wakers {
 
     /// Notes that the task waits for a stream that the peer opens.
     pub(crate) fn wait_to_accept(&mut self, cx: &Context<'_>) {
-        note(&mut self.accepters, cx);
+        note(&mut self.waiting_mut().accepters, cx);
     }
 
     /// Notes that the task waits for leave to open a stream.
     pub(crate) fn wait_to_open(&mut self, cx: &Context<'_>) {
-        note(&mut self.openers, cx);
+        note(&mut self.waiting_mut().openers, cx);
     }
 
     /// Notes that the task waits for a message.
     pub(crate) fn wait_for_message(&mut self, cx: &Context<'_>) {
-        note(&mut self.receivers, cx);
+        note(&mut self.waiting_mut().receivers, cx);
     }
 
     /// Notes that the task waits for a journal's message, instead of the one that waited before.
     pub(crate) fn wait_for_journal(&mut self, cx: &Context<'_>) {
-        if !self.journal.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            self.journal = Some(cx.waker().clone());
+        let journal = &mut self.waiting_mut().journal;
+        if !journal.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *journal = Some(cx.waker().clone());
         }
     }
 
     /// Notes that the task waits for room in the queue of a flow.
     pub(crate) fn wait_for_room(&mut self, flow: FlowId, cx: &Context<'_>) {
-        note(self.flows.entry(flow).or_default(), cx);
+        note(self.waiting_mut().flows.entry(flow).or_default(), cx);
     }
 
     /// Notes that the driver's task wants to run when there is something to do.
@@ -94,57 +121,75 @@ impl Wakers {
 
     /// The stream is gone.
     pub(crate) fn forget(&mut self, id: StreamId) {
-        self.streams.remove(&id);
+        if let Some(waiting) = &mut self.waiting {
+            waiting.streams.remove(&id);
+        }
     }
 
     /// The flow is closed.
     pub(crate) fn forget_flow(&mut self, flow: FlowId) {
-        self.flows.remove(&flow);
+        if let Some(waiting) = &mut self.waiting {
+            waiting.flows.remove(&flow);
+        }
     }
 
     /// What is waited for on a stream has come.
     pub(crate) fn came(&mut self, id: StreamId, wait: Wait) {
-        let waker = self.streams.get_mut(&id).and_then(|wakers| wakers.of(wait).take());
-        self.due.extend(waker);
+        if let Some(waiting) = &mut self.waiting {
+            self.due.extend(waiting.streams.get_mut(&id).and_then(|wakers| wakers.of(wait).take()));
+        }
     }
 
     /// The peer opened a stream.
     pub(crate) fn can_accept(&mut self) {
-        self.due.extend(self.accepters.drain(..));
+        if let Some(waiting) = &mut self.waiting {
+            self.due.extend(waiting.accepters.drain(..));
+        }
     }
 
     /// Streams may be opened again.
     pub(crate) fn can_open(&mut self) {
-        self.due.extend(self.openers.drain(..));
+        if let Some(waiting) = &mut self.waiting {
+            self.due.extend(waiting.openers.drain(..));
+        }
     }
 
     /// Messages arrived.
     pub(crate) fn can_receive(&mut self) {
-        self.due.extend(self.receivers.drain(..));
+        if let Some(waiting) = &mut self.waiting {
+            self.due.extend(waiting.receivers.drain(..));
+        }
     }
 
     /// Messages of journals arrived.
     pub(crate) fn can_receive_journal(&mut self) {
-        self.due.extend(self.journal.take());
+        if let Some(waiting) = &mut self.waiting {
+            self.due.extend(waiting.journal.take());
+        }
     }
 
     /// The queue of a flow has room.
     pub(crate) fn can_send(&mut self, flow: FlowId) {
-        self.due.extend(self.flows.remove(&flow).into_iter().flatten());
+        if let Some(waiting) = &mut self.waiting {
+            self.due.extend(waiting.flows.remove(&flow).into_iter().flatten());
+        }
     }
 
     /// There is nothing more to wait for on any stream or flow.
     pub(crate) fn all_over(&mut self) {
-        for wakers in self.streams.values_mut() {
-            self.due.extend(
-                [wakers.read.take(), wakers.write.take(), wakers.drained.take()].into_iter().flatten(),
-            );
-        }
-        self.can_accept();
-        self.can_open();
-        self.can_receive();
-        self.can_receive_journal();
-        self.due.extend(std::mem::take(&mut self.flows).into_values().flatten());
+        let Some(waiting) = self.waiting.take() else { return };
+        let Waiting { streams, accepters, openers, receivers, journal, flows } = *waiting;
+        let of_stream = |wakers: StreamWakers| [wakers.read, wakers.write, wakers.drained];
+        self.due.extend(streams.into_values().flat_map(of_stream).flatten());
+        self.due.extend([accepters, openers, receivers].into_iter().flatten());
+        self.due.extend(journal);
+        self.due.extend(flows.into_values().flatten());
+    }
+
+    /// There is no driver for now. Gives memory back that is not used.
+    pub(super) fn rest(&mut self) {
+        self.driver = None;
+        self.waiting = self.waiting.take().filter(|waiting| !waiting.is_empty());
     }
 
     /// The driver has something to do.
@@ -161,7 +206,7 @@ impl Wakers {
     /// Returns how many tasks wait to accept and to open.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> (usize, usize) {
-        (self.accepters.len(), self.openers.len())
+        self.waiting.as_ref().map_or((0, 0), |waiting| (waiting.accepters.len(), waiting.openers.len()))
     }
 }
 

@@ -22,6 +22,7 @@ mod predecessors;
 mod quic;
 #[path = "../raw/mod.rs"]
 mod raw;
+mod resume;
 mod sizes;
 
 /// Becomes a peer, if this program was started again as one.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -10,6 +11,9 @@ use super::hub::Open;
 use super::store::{Change, Done};
 use super::wire::envelope;
 use super::{MAX_MESSAGE, lock};
+
+/// A sender that waits for room looks whether its state was closed so often.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A durable flow of messages to a peer, in order, each delivered once. Cheap to clone.
 #[derive(Clone)]
@@ -41,7 +45,8 @@ impl DurableFlow {
     /// disk. If this is given up, the message may have been sent or not.
     ///
     /// # Errors
-    /// [`StateError::Full`] if as much waits for the peer as may; it does not wait for room. After
+    /// [`StateError::Full`] if as much waits for the peer as may;
+    /// [`send_when_room`](Self::send_when_room) waits. After
     /// [`StateError::Io`] the message may have been sent all the same.
     pub async fn send(&self, data: impl Into<Vec<u8>>) -> Result<Receipt, StateError> {
         let (hub, journal, content) = (&self.open.0, self.journal, data.into());
@@ -55,6 +60,37 @@ impl DurableFlow {
         match hub.store.write(Change::Append { journal, data }, admit).await? {
             Done::Appended(number) => self.receipt(number),
             _ => Err(StateError::Stopped),
+        }
+    }
+
+    /// As [`send`](Self::send), but waits for room while as much waits for the peer as may: for `limit` at most, or
+    /// for as long as it takes. If this is given up while it waits, nothing was sent.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`StateError::Full`] after `limit`.
+    pub async fn send_when_room(
+        &self,
+        data: impl Into<Vec<u8>>,
+        limit: Option<Duration>,
+    ) -> Result<Receipt, StateError> {
+        let content = data.into();
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let room = lock(&self.open.0.ledger).room(self.journal)?;
+            let freed = room.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            let full = match self.send(content.clone()).await {
+                // Alone it would not fit either.
+                Err(full @ StateError::Full { messages: 1.., .. }) => full,
+                sent => return sent,
+            };
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(full);
+            }
+            // What ends the wait otherwise shows when it looks again.
+            let _ = tokio::time::timeout(left.map_or(LOOK, |left| left.min(LOOK)), freed).await;
         }
     }
 

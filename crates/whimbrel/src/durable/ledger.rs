@@ -44,6 +44,8 @@ struct Peer {
     target: Option<String>,
     id: Option<EndpointId>,
     owed: Owed,
+    /// Told when there is room again, or nothing more to wait for.
+    room: Arc<Notify>,
     /// Why it was not reached when it was dialled last.
     problem: Option<String>,
 }
@@ -237,7 +239,18 @@ impl Ledger {
         if let Some(peer) = peer.and_then(|key| self.peers.get_mut(key)) {
             peer.owed.messages = peer.owed.messages.saturating_sub(messages);
             peer.owed.bytes = peer.owed.bytes.saturating_sub(bytes);
+            peer.room.notify_waiters();
         }
+    }
+
+    /// What is told when there is room again for messages of a journal.
+    ///
+    /// # Errors
+    /// What [`check`](Self::check) says.
+    pub(super) fn room(&self, journal: u64) -> Result<Arc<Notify>, StateError> {
+        self.check(journal)?;
+        let peer = self.peers.get(&self.journals[&journal].peer).ok_or(StateError::Forgotten)?;
+        Ok(peer.room.clone())
     }
 
     /// The disk has this now.

@@ -2,7 +2,8 @@
 
 use super::super::outgoing::Outgoing;
 use super::super::snapshot as parts;
-use super::super::{FlowId, MAX_MESSAGE, MessageStats};
+use super::super::{Delays, FlowId, MAX_MESSAGE, MessageStats};
+use super::tally::Tally;
 use super::{SendCredit, Sender};
 use crate::error::DecodeError;
 use crate::event::{Event, Events};
@@ -65,6 +66,22 @@ impl Sender {
             this.activate(lane);
         }
         Ok(this)
+    }
+
+    /// Writes down what each flow has counted.
+    pub(crate) fn write_tallies_down(&self, out: &mut Vec<u8>) {
+        for flow in &self.flows {
+            numbers(out, counts(&flow.tally.counts));
+            flow.tally.delays.write_down(out);
+        }
+    }
+
+    /// Reads back what each flow has counted, once the flows are there.
+    pub(crate) fn read_tallies_back(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        for flow in &mut self.flows {
+            flow.tally = Tally { counts: read_counts(reader)?, delays: Delays::read_back(reader)? };
+        }
+        Ok(())
     }
 
     fn put_back_in_place(&mut self, id: u64, mut message: Outgoing) -> Result<(), DecodeError> {

@@ -6,7 +6,7 @@ use super::Sender;
 /// What a flow counts.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    counts: MessageStats,
+    pub(super) counts: MessageStats,
     pub(super) delays: Delays,
 }
 

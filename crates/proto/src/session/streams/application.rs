@@ -39,7 +39,7 @@ impl Streams {
             // Said before each of its bytes, until the peer has answered; see `put_one_way`.
             stream.recv.stop(CloseCode::ONE_WAY);
         }
-        self.map.insert(id, stream);
+        self.map.insert(id, Box::new(stream));
         if self.peer_window.is_some() {
             self.grant_at_once(id);
         }

@@ -69,7 +69,7 @@ impl Streams {
             while let Some(index) = self.numbers.open_up_to(id.index()) {
                 let new = StreamId::new(self.side.peer(), index);
                 let stream = self.new_stream();
-                self.map.insert(new, stream);
+                self.map.insert(new, Box::new(stream));
                 self.arrivals.opened(new);
                 opened = true;
             }

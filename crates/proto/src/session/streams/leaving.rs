@@ -10,7 +10,6 @@ use crate::event::Events;
 use crate::frame::{self, Frame, kind};
 use crate::ids::StreamId;
 use crate::message::turns::Levels;
-use crate::stream::Stream;
 use crate::varint;
 
 /// Streams that are looked at to tell how much waits.
@@ -106,7 +105,7 @@ impl Streams {
     /// Puts in that a stream goes one way, if it does and the peer may not know it: whichever frame names the
     /// stream first, this stands before it. False if not.
     fn put_one_way(&self, id: StreamId, draft: &mut Draft<'_>) -> bool {
-        let says = self.map.get(&id).is_some_and(Stream::goes_one_way);
+        let says = self.map.get(&id).is_some_and(|stream| stream.goes_one_way());
         if says {
             draft.put(&Frame::Stop(id, CloseCode::ONE_WAY), Some(Content::Stop(id)));
         }

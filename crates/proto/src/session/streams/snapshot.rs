@@ -60,7 +60,8 @@ impl Streams {
             }
             events.push(Event::Writable(id));
             this.marks.about(id, send.owes_reset(), recv.stop.is_some());
-            this.map.insert(id, Stream { send, recv, queued: false, announce, pressing: false, level });
+            let stream = Stream { send, recv, queued: false, announce, pressing: false, level };
+            this.map.insert(id, Box::new(stream));
             this.enqueue(id);
         }
         this.marks.max_data_if(true);

@@ -58,7 +58,7 @@ enum Base {
     BeforeAgreed(Secret),
 }
 
-/// Who meets whom.
+/// The two ends that meet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Meeting {
     pub(crate) connection: ConnectionId,

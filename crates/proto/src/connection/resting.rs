@@ -1,0 +1,126 @@
+//! A connection that waits for its peer without any path, packed into the bytes of its snapshot: an endpoint may
+//! keep thousands of them.
+
+use std::time::{Duration, Instant};
+
+use super::Connection;
+use super::contact::Contact;
+use super::reach::Reach;
+use super::sharing::Sharing;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::content::Content;
+use crate::event::Events;
+use crate::ids::Side;
+use crate::path::Path;
+use crate::session::streams::Limits;
+
+/// A connection without a path rests after this: most moves are over by then.
+const REST_AFTER: Duration = Duration::from_secs(2);
+/// What is due within this keeps it awake: whoever looks after those that rest may look that seldom.
+const LEAST_REST: Duration = Duration::from_secs(600);
+
+/// A connection that rests: its [snapshot](Connection::snapshot), and what is not in there.
+#[derive(Debug)]
+pub struct Resting {
+    snapshot: Box<[u8]>,
+    limits: Limits,
+    send_limits: [u64; 2],
+    contact: Contact,
+    reach: Reach,
+    sharing: Sharing,
+    clock: Clock,
+    joined: u64,
+    buffered: u64,
+    deadline: Option<Instant>,
+}
+
+impl Connection {
+    /// From when on the connection may [rest](Self::rest), if nothing happens until then. `None` if there is a path,
+    /// or something to be told or remembered that a snapshot does not hold. Only a server rests, since a client
+    /// dials.
+    #[must_use]
+    pub fn rests_from(&self) -> Option<Instant> {
+        // What the peer says it had of a lost path goes no second time.
+        let is_data = |content: &Content| matches!(content, Content::Stream { .. } | Content::Message { .. });
+        let is_idle = |path: &Path| !path.is_live() && !path.outgoing.contents().any(is_data);
+        let detached = self.contact.detached_since()?;
+        let may_rest = self.side() == Side::Server
+            && !self.held
+            && self.is_confirmed()
+            && self.session.may_rest()
+            && self.events.is_empty()
+            && self.paths.values().all(is_idle);
+        may_rest.then(|| detached.checked_add(REST_AFTER)).flatten()
+    }
+
+    /// Whether the connection may rest at `now`: nothing is due within ten minutes either.
+    #[must_use]
+    pub fn may_rest(&self, now: Instant) -> bool {
+        let is_due_soon = |at: Instant| at.saturating_duration_since(now) < LEAST_REST;
+        self.rests_from().is_some_and(|from| from <= now) && !self.poll_timeout().is_some_and(is_due_soon)
+    }
+
+    /// Packs the connection, if it [may rest](Self::may_rest). It goes on from what this returns.
+    #[must_use]
+    pub fn rest(&self, now: Instant) -> Option<Resting> {
+        if !self.may_rest(now) {
+            return None;
+        }
+        Some(Resting {
+            snapshot: self.snapshot()?.into_boxed_slice(),
+            limits: self.session.streams.limits().clone(),
+            send_limits: self.session.streams.send_limits(),
+            contact: self.contact,
+            reach: self.reach,
+            sharing: self.sharing,
+            clock: self.clock,
+            joined: self.joined,
+            buffered: self.buffered(),
+            deadline: self.poll_timeout(),
+        })
+    }
+}
+
+impl Resting {
+    /// The connection as it was. Its events are gone: the driver looks at everything anew.
+    #[must_use]
+    pub fn wake(&self) -> Connection {
+        let [stream_send_buffer, send_buffer] = self.send_limits;
+        let Limits { window, unsent, ref pool, .. } = self.limits;
+        let config = Config {
+            stream_window: window,
+            stream_unsent: unsent,
+            stream_send_buffer,
+            send_buffer,
+            scheduler: self.sharing.kind(),
+            pool: pool.clone(),
+            ..Config::default()
+        };
+        let read = Connection::read_back(config, &self.snapshot, self.clock.origin(), |_| true);
+        #[expect(clippy::expect_used, reason = "nobody else had the bytes since they were written")]
+        let mut connection = read.expect("a snapshot of this process");
+        (connection.contact, connection.reach) = (self.contact, self.reach);
+        (connection.sharing, connection.clock) = (self.sharing, self.clock);
+        (connection.joined, connection.events) = (self.joined, Events::default());
+        connection
+    }
+
+    /// When it has to be woken, whatever happens.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// As [`Connection::detached_since`].
+    #[must_use]
+    pub fn detached_since(&self) -> Option<Instant> {
+        self.contact.detached_since()
+    }
+
+    /// As [`Connection::buffered`].
+    #[must_use]
+    pub fn buffered(&self) -> u64 {
+        self.buffered
+    }
+}
