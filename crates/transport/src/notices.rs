@@ -5,6 +5,7 @@ mod pace;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -14,7 +15,9 @@ use whimbrel_proto::{Assignment, Side};
 use crate::carrier::quic::{Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
 use crate::locator::Locator;
+use crate::observed::{is_stun, observe};
 use crate::path_io::canonical;
+use crate::punch;
 use crate::shared::Shared;
 
 pub(crate) use pace::Pace;
@@ -25,15 +28,26 @@ const LONGEST_FIRST_REPEAT: Duration = Duration::from_secs(1);
 /// 100 ms, 200 ms, …: the last waits for about 51 s.
 const REPEATS: u32 = 10;
 
-/// Takes notices and their answers until its task is aborted.
+/// Takes notices, STUN and their answers until its task is aborted.
 pub(crate) async fn hear(
     endpoint: Arc<EndpointCore>,
     socket: Arc<QuicSocket>,
     mut heard: mpsc::Receiver<Heard>,
 ) {
     while let Some((datagram, from)) = heard.recv().await {
+        if is_stun(&datagram) {
+            endpoint.observed.hear(&datagram, from);
+            let answers = endpoint.answers_stun.load(Ordering::Relaxed);
+            if answers
+                && let Some(answer) = observe(&datagram, from)
+                && endpoint.stun_pace.is_free(Instant::now())
+            {
+                let _ = socket.send_to(&answer, from);
+            }
+            continue;
+        }
         // An answer that is left out is asked for again.
-        if let Some(answer) = take(&endpoint, &datagram)
+        if let Some(answer) = take(&endpoint, &datagram, from)
             && endpoint.notice_pace.is_free(Instant::now())
         {
             let _ = socket.send_to(&answer, from);
@@ -42,7 +56,7 @@ pub(crate) async fn hear(
 }
 
 /// Takes a datagram; returns the answer to an authentic notice.
-fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
+fn take(endpoint: &EndpointCore, datagram: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
     let shared = endpoint.registry.find_tag(&notice::tag(datagram)?)?;
     let (key, side) = {
         let state = shared.lock();
@@ -62,6 +76,9 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
                 shared.news.notice_answered();
             }
             None
+        }
+        (Notice::Punch { from: sender, is_answer }, _) => {
+            punch::heard(&shared, from, sender, is_answer).map(|answer| key.seal(&answer))
         }
         // Our own notice, played back to us.
         _ => None,

@@ -48,12 +48,14 @@ impl News {
     }
 }
 
-/// For the connection's mover alone, which finds what was told while it did something else.
+/// For the connection's mover, and the task that looks for direct paths, which find what was told while they did something else.
 #[derive(Debug, Default)]
 pub(crate) struct MoverSignals {
     changed: Notify,
     restart: Notify,
     called: Notify,
+    candidates: Notify,
+    punched: Notify,
 }
 
 impl MoverSignals {
@@ -72,6 +74,26 @@ impl MoverSignals {
     /// does not say so all the time.
     pub(crate) fn peer_called(&self) {
         self.called.notify_one();
+    }
+
+    /// The peer has stated candidates.
+    pub(crate) fn candidates_came(&self) {
+        self.candidates.notify_one();
+    }
+
+    /// Waits for [`candidates_came`](Self::candidates_came). Cancel-safe.
+    pub(crate) fn candidates(&self) -> Notified<'_> {
+        self.candidates.notified()
+    }
+
+    /// A packet of the peer came through the gateways.
+    pub(crate) fn punched(&self) {
+        self.punched.notify_one();
+    }
+
+    /// Waits for [`punched`](Self::punched). Cancel-safe.
+    pub(crate) fn heard_punch(&self) -> Notified<'_> {
+        self.punched.notified()
     }
 
     /// Waits for [`look`](Self::look). Cancel-safe.
