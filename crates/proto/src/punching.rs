@@ -103,7 +103,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// An attempt failed: when the next one may begin.
-    pub fn next(&mut self) -> Duration {
+    pub fn pause(&mut self) -> Duration {
         let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(self.failures)).min(LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
         pause
@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn attempts_that_fail_come_less_and_less_often() {
         let mut backoff = Backoff::default();
-        let pauses: Vec<u64> = (0..12).map(|_| backoff.next().as_secs()).collect();
+        let pauses: Vec<u64> = (0..12).map(|_| backoff.pause().as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
         backoff.reset();
-        assert_eq!(backoff.next(), FIRST_PAUSE);
+        assert_eq!(backoff.pause(), FIRST_PAUSE);
     }
 }

@@ -253,7 +253,7 @@ mod tests {
     fn a_server_that_does_not_answer_is_asked_six_times_and_one_that_is_kept_every_25_seconds() {
         let mut server = Server::new(at(443));
         let begin = Instant::now();
-        let mut asked = |server: &mut Server, seconds: u64| {
+        let asked = |server: &mut Server, seconds: u64| {
             let mut now = begin;
             let mut count = 0;
             while now < begin + Duration::from_secs(seconds) {

@@ -90,15 +90,14 @@ fn relays<'p>(paths: impl IntoIterator<Item = &'p Arc<crate::path_io::PathIo>>) 
 
 /// Sends to the peer's candidates, a few times each. Answers of the peer are heard meanwhile.
 pub(crate) async fn punch(core: &EndpointCore, shared: &Shared) {
+    let _attempt = PunchingFor::begin(shared);
     let (key, side) = {
-        let mut state = shared.lock();
-        state.punching.begin();
+        let state = shared.lock();
         (state.engine.notice_key(), state.engine.side())
     };
+    let Some(key) = key else { return };
     let targets = core.worth_punching(shared);
     tracing::debug!(connection = %shared.id, ?targets, "punching");
-    let _end = End(shared);
-    let Some(key) = key else { return };
     let datagram = key.seal(&Notice::Punch { from: side, is_answer: false });
     let begun = tokio::time::Instant::now();
     for at in PUNCHES {
@@ -111,10 +110,17 @@ pub(crate) async fn punch(core: &EndpointCore, shared: &Shared) {
     tokio::time::sleep(PUNCHES[PUNCHES.len() - 1]).await;
 }
 
-/// Ends an attempt, also one that is dropped.
-struct End<'a>(&'a Shared);
+/// An attempt, which ends when this is dropped.
+pub(crate) struct PunchingFor<'a>(&'a Shared);
 
-impl Drop for End<'_> {
+impl<'a> PunchingFor<'a> {
+    pub(crate) fn begin(shared: &'a Shared) -> Self {
+        shared.lock().punching.begin();
+        Self(shared)
+    }
+}
+
+impl Drop for PunchingFor<'_> {
     fn drop(&mut self) {
         self.0.lock().punching.end();
     }

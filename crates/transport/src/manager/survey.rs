@@ -220,6 +220,33 @@ mod tests {
     }
 
     #[test]
+    fn a_relay_stands_by_for_all_interfaces_of_the_peer_and_is_not_dialled_beside_a_direct_path() {
+        let token = whimbrel_base::RelayToken::from_bytes([7; 10]);
+        let relay = address("203.0.113.5:443");
+        let relayed = Locator::Relayed(whimbrel_base::RelayedAddr { relay, token });
+        let direct = Locator::Direct(address("192.0.2.1:4"));
+        let view = |id, remote| View {
+            id: whimbrel_proto::PathId(id),
+            local: "10.0.0.2".parse().unwrap(),
+            remote,
+            state: PathState::Active,
+            priority: Priority::Normal,
+            pinned: false,
+            forbidden: false,
+            srtt: std::time::Duration::ZERO,
+        };
+        let apart = |paths: &[View]| {
+            let mut remotes = remotes(&[], &[relayed, direct], paths);
+            set_relays_apart(&mut remotes, paths);
+            remotes.into_iter().map(|remote| (remote.slot, remote.places, remote.reserve)).collect::<Vec<_>>()
+        };
+        let both = [(0, vec![direct], false), (RELAYS, vec![relayed], true)];
+        assert_eq!(apart(&[]), both);
+        assert_eq!(apart(&[view(0, relayed), view(1, direct)]), both);
+        assert_eq!(apart(&[view(1, direct)]), both[..1]);
+    }
+
+    #[test]
     fn interfaces_that_are_not_allowed_are_left_out() {
         let policy = PathPolicy { interfaces: vec!["b".parse().unwrap()], ..PathPolicy::default() };
         let locals = locals(&set(&[("10.0.0.2", "a"), ("10.1.0.2", "b")]), &policy);

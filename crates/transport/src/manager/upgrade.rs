@@ -86,7 +86,7 @@ pub(crate) async fn upgrade(joiner: Joiner) {
             End::Anew | End::Failed => {}
         }
         tokio::select! {
-            () = tokio::time::sleep(backoff.next()) => {}
+            () = tokio::time::sleep(backoff.pause()) => {}
             () = gone(&joiner, &relayed) => backoff.reset(),
             Ok(()) = seen.changed() => backoff.reset(),
             () = joiner.shared.mover.candidates() => {
