@@ -101,6 +101,9 @@ impl Mover {
 
     /// Has a direct path looked for once the connection depends on a relay, in a task of its own.
     fn upgrade(&self) {
+        if !self.endpoint().config.direct_paths {
+            return;
+        }
         let begins = {
             let mut state = self.shared().lock();
             let is_relayed = state.paths.iter().any(|path| path.remote.relayed().is_some());

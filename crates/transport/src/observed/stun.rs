@@ -190,6 +190,21 @@ mod tests {
         assert_eq!(observe(&short, at("[2001:db8::7]:4000")), None);
     }
 
+    #[test]
+    fn no_attributes_make_it_panic() {
+        for length in 0..200 {
+            for seed in 0..50u8 {
+                let mut bytes = header(RESPONSE, &[seed; 12]);
+                bytes.extend((0..length).map(|n: u8| n.wrapping_mul(seed) ^ (seed >> 3)));
+                bytes.resize(bytes.len().next_multiple_of(4), seed);
+                // With a sound fingerprint, so that they are looked at.
+                let sound = finish(bytes);
+                assert!(parse(&sound).is_some());
+                let _ = answer(&sound);
+            }
+        }
+    }
+
     /// The sample response with an IPv4 address of RFC 5769 §2.2, whose MESSAGE-INTEGRITY is stepped over.
     #[test]
     fn the_sample_of_the_rfc_is_read() {
