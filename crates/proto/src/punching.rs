@@ -36,7 +36,7 @@ pub struct Surroundings<'a> {
     pub relays: &'a [IpAddr],
 }
 
-/// The peer's candidates that may be sent to, at most [`MAX_CANDIDATES`](crate::MAX_CANDIDATES), in the peer's
+/// The peer's candidates that may be sent to, at most [`MAX_CANDIDATES`], in the peer's
 /// order. Left out are those that nobody can listen at, that are of this host or a link, the relays' own
 /// addresses, and private addresses unless the peer shares the private network, as far as that can be told: it is
 /// seen under the same outside address, has an address in the same subnet (/24, /64), or meets this side at a
