@@ -84,6 +84,8 @@ if [ "$purpose" = test ]; then
 	need procps has ps
 	need openssh-client has ssh
 	need openssh-server has sshd
+	# A home router that passes ports on, for the tests.
+	need miniupnpd-nftables has miniupnpd
 	# For what is packaged.
 	need man-db has man
 	need systemd has systemd-analyze

@@ -2,14 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use whimbrel::{Endpoint, OpenSockets};
 use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, TicketSecret, UnixTime};
 use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
+use whimbrel_portmap::{Mapped, PortMap};
 use whimbrel_transport::{
-    Config, Connection, ConnectionEvent, Events, ManualMonitor, Target, Timeouts, TlsSessions,
+    Config, Connection, ConnectionEvent, Events, ManualMonitor, Target, Timeouts, TlsSessions, Watch,
 };
 
 use crate::devices::Devices;
@@ -36,6 +38,8 @@ pub(crate) struct Network {
     pub(crate) key: SecretKey,
     /// Whom the user gave names to, if the key is the user's.
     pub(crate) devices: Option<Devices>,
+    /// Ports of the router that lead here.
+    ports: Mutex<Option<PortMap>>,
     quiet: bool,
 }
 
@@ -121,8 +125,21 @@ impl Network {
             limits: globals.limits.clone(),
             key,
             devices: None,
+            ports: Mutex::default(),
             quiet: globals.quiet,
         })
+    }
+
+    /// Has the router pass this endpoint's port on until the network is closed. How that stands.
+    pub(crate) fn map_port(&self) -> Watch<Mapped> {
+        let ports = PortMap::start(self.endpoint.transport().clone(), &self.key);
+        let news = ports.news();
+        *self.ports() = Some(ports);
+        news
+    }
+
+    fn ports(&self) -> MutexGuard<'_, Option<PortMap>> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn id(&self) -> EndpointId {
@@ -159,7 +176,12 @@ impl Network {
 
     /// Ends all connections in order.
     pub(crate) async fn close(&self) {
-        self.endpoint.close(CLOSE_LIMIT).await;
+        let ports = self.ports().take();
+        tokio::join!(self.endpoint.close(CLOSE_LIMIT), async {
+            if let Some(ports) = ports {
+                ports.close().await;
+            }
+        });
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Args;
 use whimbrel_base::{AddressScope, EndpointAddr};
 use whimbrel_names::{Registry, Rule, ServiceAddress};
+use whimbrel_portmap::Mapped;
 use whimbrel_relay::{Directory, Keeper, Limits, Relay};
 use whimbrel_transport::{Allow, BoxFuture};
 
@@ -45,31 +46,57 @@ impl FromStr for Advertised {
     }
 }
 
+/// Where else an endpoint is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Elsewhere {
+    At(Advertised),
+    /// At a port that the router passes on when it is asked to.
+    Router,
+}
+
+impl FromStr for Elsewhere {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "router" => Ok(Self::Router),
+            _ => text.parse().map(Self::At).map_err(|error| format!("{error}; or write `router`")),
+        }
+    }
+}
+
 /// Where a command that lets peers in is reached, beside the addresses of its host.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReachFlags {
     /// Be reached through this relay too: its ticket, or ID@HOST:PORT
     #[arg(long, value_name = "RELAY")]
     relay: Vec<ServiceAddress>,
-    /// Where else it is reached, as by a port that the router passes on
-    #[arg(long, value_name = "ADDR[:PORT]")]
-    advertise: Vec<Advertised>,
+    /// Where else it is reached; `router`: have the router pass the port on
+    #[arg(long, value_name = "ADDR[:PORT]|router")]
+    advertise: Vec<Elsewhere>,
 }
 
 impl ReachFlags {
     pub(crate) fn advertised(&self) -> Vec<SocketAddr> {
-        self.advertise.iter().map(|advertised| advertised.0).collect()
+        let by_hand = |elsewhere: &Elsewhere| match elsewhere {
+            Elsewhere::At(advertised) => Some(advertised.0),
+            Elsewhere::Router => None,
+        };
+        self.advertise.iter().filter_map(by_hand).collect()
     }
 
     /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so that
     /// what is told next has it. Says so if nobody elsewhere can reach this host.
     pub(crate) async fn start(&self, network: &Network, quiet: bool) -> Option<Keeper> {
+        if self.advertise.contains(&Elsewhere::Router) {
+            ask_router(network, quiet).await;
+        }
         if self.relay.is_empty() {
             if !self.is_reachable(network) {
                 output::note(
                     quiet,
                     "this host has no public address: peers in other networks cannot reach it. Use a relay (--relay), \
-                     or have the router pass the port on and say where that is (--advertise ADDR)",
+                     have the router pass the port on (--advertise router), or say where it does (--advertise ADDR)",
                 );
             }
             return None;
@@ -91,6 +118,20 @@ impl ReachFlags {
         !self.advertise.is_empty()
             || network.manual.is_some()
             || network.endpoint.addr().addrs.iter().any(is_global)
+    }
+}
+
+/// Has the router pass the port on, and waits a little for it, so that what is told next has the place.
+async fn ask_router(network: &Network, quiet: bool) {
+    let mut news = network.map_port();
+    let known = |now: &Mapped| !now.places.is_empty() || now.problem.is_some();
+    match tokio::time::timeout(FIRST, news.wait_for(known)).await {
+        Ok(Some(Mapped { problem: Some(problem), .. })) => output::note(quiet, problem),
+        Ok(Some(mapped)) => {
+            let places: Vec<String> = mapped.places.iter().map(ToString::to_string).collect();
+            output::note(quiet, format!("the router passes {} on", places.join(" and ")));
+        }
+        Ok(None) | Err(_) => output::note(quiet, "the router has not answered yet; it is asked on"),
     }
 }
 

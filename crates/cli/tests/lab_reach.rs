@@ -20,7 +20,7 @@ struct Home {
     inside: Link,
     network: u8,
     at: u8,
-    _gateway: NatGateway,
+    gateway: NatGateway,
     _outside: Link,
 }
 
@@ -36,7 +36,7 @@ impl Home {
         let inside = lab.link(&host, &gateway, spec().interface_names("eth0", "lan0")).unwrap();
         inside.end(&gateway).add_address(&format!("192.168.{network}.1/24")).unwrap();
         let nat = lab.nat_gateway(&gateway, "wan0").unwrap();
-        let home = Self { host, inside, network, at: 10, _gateway: nat, _outside: outside };
+        let home = Self { host, inside, network, at: 10, gateway: nat, _outside: outside };
         home.arrive();
         home
     }
@@ -172,4 +172,37 @@ fn two_machines_behind_gateways_meet_by_name_through_one_server() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+}
+
+/// A home without a relay, whose router passes ports on when it is asked to.
+#[test]
+fn a_router_that_is_asked_passes_the_port_of_expose_on() {
+    if !require!() {
+        return;
+    }
+    let lab = Lab::new().unwrap();
+    let internet = lab.router("internet").unwrap();
+    let (home, laptop) = (Home::new(&lab, &internet, "home", 1), Home::new(&lab, &internet, "laptop", 2));
+    // The router has a public address besides, as the Internet sees it.
+    let router = home.gateway.router();
+    router.add_address("wan0", "203.0.113.7/32").unwrap();
+    internet.add_route("to1", "203.0.113.7", "10.0.1.10").unwrap();
+    let outside = "203.0.113.7".parse().unwrap();
+    let _speaking = home.gateway.speak_nat_pmp("192.168.1.1".parse().unwrap(), outside).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    serve(home.host.run(|| TcpListener::bind("127.0.0.1:2222")).unwrap(), b"here".to_vec());
+
+    let expose = ["expose", "--ticket", "--to", "127.0.0.1:2222", "--allow", "any"];
+    let expose =
+        whimbrel(&home.host, folder.path(), "home").args(expose).args(["--advertise", "router", "--json"]);
+    let (mut exposed, said) = started(expose);
+    let ticket = said["ticket"].as_str().unwrap();
+    assert!(ticket.contains("203.0.113.7"), "{ticket}");
+    let pipe = whimbrel(&laptop.host, folder.path(), "laptop").args(["pipe", ticket]).with(|c| {
+        c.stdin(Stdio::null());
+    });
+    let heard = pipe.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&heard.stdout), "here", "{}", String::from_utf8_lossy(&heard.stderr));
+    exposed.kill().unwrap();
+    exposed.wait().unwrap();
 }

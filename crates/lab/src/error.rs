@@ -51,6 +51,14 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// A gateway could not listen where it was to.
+    #[error("cannot listen {what}: {source}")]
+    Listen {
+        /// For what, and where.
+        what: String,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A process or thread could not be started.
     #[error("cannot start {what}: {source}")]
     Spawn {

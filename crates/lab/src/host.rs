@@ -180,7 +180,9 @@ impl Host {
         self.call(move || tool::ip(&commands))?
     }
 
-    pub(crate) fn nft(&self, ruleset: String) -> Result<()> {
+    /// Applies nftables rules on this host, all of them or none.
+    pub fn nft(&self, ruleset: impl Into<String>) -> Result<()> {
+        let ruleset = ruleset.into();
         self.call(move || tool::nft(&ruleset))?
     }
 

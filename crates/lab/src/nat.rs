@@ -1,5 +1,9 @@
 //! NAT gateways.
 
+mod pmp;
+
+pub use pmp::NatPmp;
+
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -3,6 +3,7 @@
 mod builder;
 mod follow;
 mod listen;
+mod mapped;
 mod relayed;
 mod serve;
 mod target;

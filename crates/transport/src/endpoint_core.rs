@@ -64,6 +64,8 @@ pub(crate) struct EndpointCore {
     pub(crate) advertised: Vec<SocketAddr>,
     /// The relays that pass on to it.
     pub(crate) relayed: Mutex<Vec<RelayedAddr>>,
+    /// Where a router passes on what is for this endpoint.
+    pub(crate) mapped: Mutex<Vec<SocketAddr>>,
     /// Sees TCP connections before this endpoint does.
     pub(crate) front: OnceLock<Arc<dyn Front>>,
     pub(crate) sockets: Mutex<Sockets>,
@@ -132,9 +134,23 @@ impl EndpointCore {
 
     fn stated_in(&self, set: &AddressSet, max: usize) -> Vec<SocketAddr> {
         let mut direct = self.advertised.clone();
-        direct
-            .extend(self.reachable_in(set).into_iter().filter(|address| !self.advertised.contains(address)));
+        let mapped = lock(&self.mapped).clone();
+        for address in mapped.into_iter().chain(self.reachable_in(set)) {
+            if !direct.contains(&address) {
+                direct.push(address);
+            }
+        }
         pack(&direct, &lock(&self.relayed), max)
+    }
+
+    /// Tells peers and publishers that it is reached elsewhere now.
+    pub(crate) fn tell_places(&self) {
+        // Publishers look at where the endpoint is whenever this changes.
+        self.bound.send_modify(|_| {});
+        let told = self.notice_addresses();
+        for shared in self.registry.all() {
+            shared.with(|state| state.engine.set_notice_addresses(told.clone()));
+        }
     }
 
     /// Where others may reach this endpoint's sockets, if these are the host's addresses.

@@ -9,7 +9,7 @@ use whimbrel_proto::notice::Notice;
 use whimbrel_proto::punching::{Allowance, MAX_ANSWERS, PUNCHES, Surroundings, worth_punching};
 use whimbrel_proto::{MAX_CANDIDATES, Side};
 
-use crate::endpoint_core::EndpointCore;
+use crate::endpoint_core::{EndpointCore, lock};
 use crate::shared::Shared;
 
 /// Places that the peer's packets came from, at most: as many as may be dialled.
@@ -62,7 +62,9 @@ impl EndpointCore {
     /// Where this endpoint's UDP sockets may be reached, as peers are told: where they are seen first.
     pub(crate) fn candidates(&self) -> Vec<SocketAddr> {
         let mut all = self.observed.list();
-        for at in self.advertised.iter().copied().chain(self.reachable_in(&self.bound.borrow())) {
+        let mapped = lock(&self.mapped).clone();
+        let known = self.advertised.iter().copied().chain(mapped);
+        for at in known.chain(self.reachable_in(&self.bound.borrow())) {
             if !all.contains(&at) {
                 all.push(at);
             }

@@ -177,9 +177,8 @@ mod tests {
             return;
         }
         let mut trials = Vec::new();
+        let own: Vec<Job> = jobs(1).into_iter().filter(|job| job.label() == "whimbrel").collect();
         std::thread::scope(|scope| {
-            let jobs = jobs(1);
-            let own: Vec<Job> = jobs.into_iter().filter(|job| job.label() == "whimbrel").collect();
             let running: Vec<_> =
                 own.iter().map(|job| scope.spawn(|| job.run(Duration::from_millis(300)))).collect();
             trials.extend(running.into_iter().map(|job| job.join().unwrap().unwrap()));

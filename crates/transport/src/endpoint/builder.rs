@@ -218,6 +218,7 @@ impl Builder {
                 addresses: addresses.clone(),
                 lost: Mutex::new(HashSet::new()),
                 advertised: advertised.iter().map(|address| with_port(*address, port)).collect(),
+                mapped: Mutex::default(),
                 relayed: Mutex::default(),
                 front: OnceLock::new(),
                 sockets: Mutex::new(Sockets::with(open.take())),

@@ -37,12 +37,7 @@ impl Endpoint {
             return;
         }
         core.observed.keep(&places.iter().map(|place| place.relay).collect::<Vec<_>>());
-        // Publishers look at where the endpoint is whenever this changes.
-        core.bound.send_modify(|_| {});
-        for shared in core.registry.all() {
-            let told = core.notice_addresses();
-            shared.with(|state| state.engine.set_notice_addresses(told));
-        }
+        core.tell_places();
     }
 
     /// The places behind relays that were [set](Self::set_relayed).

@@ -1,0 +1,245 @@
+//! A machine behind a home router that speaks PCP, NAT-PMP and UPnP: the router's side is miniupnpd.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+use whimbrel_base::{EndpointAddr, SecretKey};
+use whimbrel_lab::{DirectLink, Host, HostChild, Lab, Link, LinkSpec, NatGateway, Runtime, require};
+use whimbrel_portmap::{Mapped, PortMap, Protocol};
+use whimbrel_transport::{Allow, CarrierKind, Carriers, Endpoint, ListenOptions};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Of the router's address. (miniupnpd serves only where it has an address that is public; those for examples are
+/// not.)
+const OUTSIDE: &str = "11.22.33";
+/// Where the home finds it.
+const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
+
+/// A home behind a router at `outside`, and somebody else on the Internet.
+struct World {
+    home: Host,
+    far: Runtime,
+    inside: Runtime,
+    router: NatGateway,
+    _links: (Link, DirectLink),
+    _lab: Lab,
+}
+
+impl World {
+    fn new(outside: &str) -> Self {
+        let lab = Lab::new().unwrap();
+        let (home, router, far) =
+            (lab.host("home").unwrap(), lab.router("router").unwrap(), lab.host("far").unwrap());
+        let spec = || LinkSpec::default().delay(Duration::from_millis(2));
+        let wan = lab.link(&router, &far, spec().interface_names("wan0", "eth0")).unwrap();
+        wan.end(&router).add_address(&format!("{outside}.10/24")).unwrap();
+        wan.end(&far).add_address(&format!("{outside}.1/24")).unwrap();
+        wan.end(&router).add_default_route(&format!("{outside}.1"), 1).unwrap();
+        // A plain cable: devices find each other there by multicast.
+        let lan = spec().interface_names("eth0", "lan0");
+        let lan = lab.direct_link(&home, &router, lan).unwrap();
+        lan.end(&router).add_address("192.168.1.1/24").unwrap();
+        lan.end(&home).add_address("192.168.1.20/24").unwrap();
+        lan.end(&home).add_default_route("192.168.1.1", 1).unwrap();
+        let nat = lab.nat_gateway(&router, "wan0").unwrap();
+        let (far, inside) = (far.runtime(2).unwrap(), home.runtime(2).unwrap());
+        Self { home, far, inside, router: nat, _links: (wan, lan), _lab: lab }
+    }
+
+    fn endpoint_at_home(&self, key: &SecretKey) -> Endpoint {
+        self.inside.block_on(Endpoint::builder().secret_key(key.clone()).bind()).unwrap()
+    }
+
+    fn map(&self, endpoint: &Endpoint, key: &SecretKey) -> PortMap {
+        self.inside.block_on(async { PortMap::start(endpoint.clone(), key) })
+    }
+
+    /// What the home's port map says once it is as wanted.
+    fn told(&self, ports: &PortMap, wanted: impl FnMut(&Mapped) -> bool + Send) -> Mapped {
+        let mut news = ports.news();
+        let told = self.inside.block_on(async { timeout(PATIENCE, news.wait_for(wanted)).await });
+        told.unwrap_or_else(|_| panic!("still {:?}", ports.news().current())).unwrap()
+    }
+
+    /// Lets everybody in, and says what they say.
+    fn echo(&self, server: &Endpoint) {
+        let options = ListenOptions::unnamed().allow(Allow::Any);
+        let mut listener = self.inside.block_on(server.listen(options)).unwrap();
+        self.inside.spawn(async move {
+            while let Some(connection) = listener.accept().await {
+                let mut stream = connection.accept_stream().await.unwrap();
+                let mut word = [0; 5];
+                stream.read_exact(&mut word).await.unwrap();
+                stream.write_all(&word).await.unwrap();
+                connection.closed().await;
+            }
+        });
+    }
+
+    /// Whether somebody on the Internet who dials a place is heard and answered.
+    fn is_reached(&self, server: &Endpoint, place: SocketAddr, carrier: CarrierKind) -> bool {
+        let target = EndpointAddr::new(server.id(), vec![place]);
+        let heard = async {
+            let client = Endpoint::builder().carriers(Carriers::Only(carrier)).bind().await.unwrap();
+            let connection = timeout(Duration::from_secs(3), client.connect(target)).await.ok()?.ok()?;
+            let mut stream = connection.open_stream().await.ok()?;
+            stream.write_all(b"hello").await.ok()?;
+            let mut word = [0; 5];
+            stream.read_exact(&mut word).await.ok()?;
+            client.close(Duration::from_secs(1)).await;
+            Some(word)
+        };
+        self.far.block_on(heard).is_some_and(|word| &word == b"hello")
+    }
+}
+
+/// miniupnpd on a router.
+struct Daemon {
+    child: HostChild,
+    _folder: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start(router: &Host, protocols: &[&str]) -> Self {
+        router
+            .nft(
+                "add table inet lab_upnp
+                 add chain inet lab_upnp mapped_in
+                 add chain inet lab_upnp mapped_out
+                 add chain inet lab_upnp mapped_through
+                 add chain inet lab_upnp inward { type nat hook prerouting priority dstnat; }
+                 add chain inet lab_upnp outward { type nat hook postrouting priority srcnat; }
+                 add chain inet lab_upnp passing { type filter hook forward priority filter; }
+                 add rule inet lab_upnp inward jump mapped_in
+                 add rule inet lab_upnp outward jump mapped_out
+                 add rule inet lab_upnp passing jump mapped_through",
+            )
+            .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = String::from(
+            "ext_ifname=wan0\nlistening_ip=lan0\nhttp_port=0\nsecure_mode=yes\n\
+             upnp_table_name=lab_upnp\nupnp_nat_table_name=lab_upnp\nupnp_forward_chain=mapped_through\n\
+             upnp_nat_chain=mapped_in\nupnp_nat_postrouting_chain=mapped_out\n\
+             allow 1024-65535 192.168.1.0/24 1024-65535\ndeny 0-65535 0.0.0.0/0 0-65535\n",
+        );
+        for protocol in ["enable_natpmp", "enable_upnp"] {
+            let value = if protocols.contains(&protocol) { "yes" } else { "no" };
+            writeln!(config, "{protocol}={value}").unwrap();
+        }
+        let file = folder.path().join("miniupnpd.conf");
+        std::fs::write(&file, config).unwrap();
+        let pid = folder.path().join("pid");
+        // What it says of its work is not the test's.
+        let quiet = |command: &mut Command| {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        };
+        let child =
+            router.command("miniupnpd").with(quiet).arg("-d").arg("-f").arg(&file).arg("-P").arg(&pid);
+        Self { child: child.spawn().unwrap(), _folder: folder }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // One that has ended already is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Has the router pass the port on, is reached there over both carriers, and gives the port back.
+fn is_reached_through_a_port(protocols: &[&str], by: Protocol) {
+    let world = World::new(OUTSIDE);
+    let _daemon = Daemon::start(world.router.router(), protocols);
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    world.echo(&server);
+    let ports = world.map(&server, &key);
+    let told = world.told(&ports, |mapped| !mapped.places.is_empty());
+    let place = SocketAddr::new(format!("{OUTSIDE}.10").parse().unwrap(), server.port());
+    assert_eq!((told.places.as_slice(), told.by), ([place].as_slice(), Some(by)));
+    assert_eq!(server.addr().addrs.first(), Some(&place), "told before its own address");
+    for carrier in [CarrierKind::Tcp, CarrierKind::Quic] {
+        assert!(world.is_reached(&server, place, carrier), "{carrier:?}");
+    }
+
+    // A process that ended without a word is followed by another one: it has the same port.
+    drop(ports);
+    let ports = world.map(&server, &key);
+    let again = world.told(&ports, |mapped| !mapped.places.is_empty());
+    assert_eq!(again, told);
+
+    world.inside.block_on(ports.close());
+    assert!(!server.addr().addrs.contains(&place));
+    assert!(!world.is_reached(&server, place, CarrierKind::Tcp), "given back");
+}
+
+#[test]
+fn a_router_that_speaks_pcp_passes_the_port_on() {
+    if require!() {
+        is_reached_through_a_port(&["enable_natpmp", "enable_upnp"], Protocol::Pcp);
+    }
+}
+
+#[test]
+fn a_router_that_speaks_upnp_alone_passes_the_port_on() {
+    if require!() {
+        is_reached_through_a_port(&["enable_upnp"], Protocol::Upnp);
+    }
+}
+
+#[test]
+fn a_router_that_speaks_nat_pmp_is_asked_by_it() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(OUTSIDE);
+    let _speaking = world.router.speak_nat_pmp(ROUTER, Ipv4Addr::new(11, 22, 33, 10)).unwrap();
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    let ports = world.map(&server, &key);
+    let told = world.told(&ports, |mapped| !mapped.places.is_empty());
+    let place = SocketAddr::from(([11, 22, 33, 10], server.port()));
+    assert_eq!((told.places.as_slice(), told.by), ([place].as_slice(), Some(Protocol::NatPmp)));
+    world.echo(&server);
+    assert!(world.is_reached(&server, place, CarrierKind::Quic));
+}
+
+#[test]
+fn a_router_behind_another_one_is_of_no_use_which_is_said() {
+    if !require!() {
+        return;
+    }
+    let world = World::new("100.64.0");
+    let _speaking = world.router.speak_nat_pmp(ROUTER, Ipv4Addr::new(100, 64, 0, 10)).unwrap();
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    let before = server.addr();
+    let ports = world.map(&server, &key);
+    let problem = world.told(&ports, |mapped| mapped.problem.is_some()).problem.unwrap();
+    assert!(problem.contains("100.64.0.10 is not public"), "{problem}");
+    assert_eq!(server.addr(), before);
+}
+
+#[test]
+fn a_router_that_speaks_none_of_the_protocols_is_asked_later_which_is_said() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(OUTSIDE);
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    let ports = world.map(&server, &key);
+    let problem = world.told(&ports, |mapped| mapped.problem.is_some()).problem.unwrap();
+    assert!(problem.contains("192.168.1.1 passes no port on"), "{problem}");
+
+    // It learns to, and the host comes to it anew.
+    let _daemon = Daemon::start(world.router.router(), &["enable_natpmp"]);
+    world.home.add_address("eth0", "192.168.1.21/24").unwrap();
+    world.told(&ports, |mapped| mapped.by == Some(Protocol::Pcp));
+}
