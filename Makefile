@@ -21,7 +21,7 @@ MUTANTS ?= 200
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak eval-durable bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
+.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak eval-durable eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ soak: ## Let paths come and go for three minutes (a part of it is in `make test`
 eval-durable: ## Kill processes with durable messages 1000 times, and cut the power 20 000 times (some ten minutes)
 	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture
 	WHIMBREL_ROUNDS=20000 $(CARGO) test --release -p whimbrel --lib -j $(JOBS) -- durable::store --nocapture
+
+eval-reach: ## Connect all pairs of NAT gateways, and print which path carries (some five minutes)
+	$(CARGO) test --release -p whimbrel-relay --test punching -j $(JOBS) -- --ignored --nocapture
 
 bench: build ## Measure against the peers (some three hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)

@@ -69,7 +69,7 @@ pub use host::Host;
 pub use lab::Lab;
 pub use link::{DirectLink, End, Link};
 pub use mptcp::MptcpUse;
-pub use nat::{NatGateway, NatPmp};
+pub use nat::{NatGateway, NatKind, NatPmp};
 pub use runtime::Runtime;
 pub use shape::{Capacity, Direction, LinkSpec, Queue, Rate, Shape, Stats, Wake};
 pub use trace::Trace;

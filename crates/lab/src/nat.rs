@@ -12,6 +12,21 @@ use std::time::Duration;
 use crate::agent::set_sysctl;
 use crate::{Host, Result};
 
+/// How a gateway maps flows of UDP, and what it lets in (RFC 4787). TCP is mapped as by `Symmetric` always.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NatKind {
+    /// Each flow gets a random port, and only its own peer may answer.
+    #[default]
+    Symmetric,
+    /// A socket has one port for all peers; only a peer that it has sent to may answer, from that port.
+    PortRestricted,
+    /// As above, from any port of an address that the socket has sent to. IPv4 only.
+    AddressRestricted,
+    /// As above, and anybody may send to the port. IPv4 only.
+    FullCone,
+}
+
 /// A gateway that hides the hosts on its inside behind its outside address, for IPv4 and IPv6.
 ///
 /// Like a home router it gives each flow a port of its own choice and silently drops what belongs to no flow:
@@ -23,6 +38,7 @@ pub struct NatGateway {
     /// Conntrack zone in which mappings are kept. Mappings of other zones are never looked at again.
     zone: Arc<AtomicU16>,
     forwarded: Arc<Mutex<Vec<Forward>>>,
+    kind: Arc<Mutex<NatKind>>,
 }
 
 /// A port of the gateway that leads to a host inside.
@@ -39,6 +55,7 @@ impl NatGateway {
             outside: outside.into(),
             zone: Arc::new(AtomicU16::new(1)),
             forwarded: Arc::default(),
+            kind: Arc::default(),
         };
         gateway.apply()?;
         // Else the kernel would adopt connections from their middle, and forgetting would not hurt anybody.
@@ -65,6 +82,21 @@ impl NatGateway {
         self.apply()
     }
 
+    /// Changes the kind; all mappings are forgotten.
+    pub fn set_kind(&self, kind: NatKind) -> Result<()> {
+        *self.kind.lock().unwrap_or_else(PoisonError::into_inner) = kind;
+        self.forget_mappings()
+    }
+
+    /// Forgets flows of UDP that were quiet for so long (whole seconds).
+    pub fn forget_idle_udp_after(&self, time: Duration) -> Result<()> {
+        let seconds = time.as_secs().to_string();
+        self.router.call(move || {
+            set_sysctl("netfilter/nf_conntrack_udp_timeout", &seconds)?;
+            set_sysctl("netfilter/nf_conntrack_udp_timeout_stream", &seconds)
+        })?
+    }
+
     /// Forgets flows of TCP that were quiet for so long (whole seconds).
     pub fn forget_idle_tcp_after(&self, time: Duration) -> Result<()> {
         let seconds = time.as_secs().to_string();
@@ -78,7 +110,8 @@ impl NatGateway {
     fn apply(&self) -> Result<()> {
         let zone = self.zone.load(Ordering::Relaxed);
         let forwards: String = self.forwards().iter().map(|forward| forward.rule(&self.outside)).collect();
-        self.router.nft(ruleset(&self.outside, zone, &forwards))
+        let kind = *self.kind.lock().unwrap_or_else(PoisonError::into_inner);
+        self.router.nft(ruleset(&self.outside, zone, &forwards, kind))
     }
 }
 
@@ -92,13 +125,39 @@ impl Forward {
     }
 }
 
+impl NatKind {
+    /// What the gateway keeps in mind, what it does with packets from outside, and with those to the outside.
+    fn rules(self, outside: &str) -> [String; 3] {
+        let keep_port = format!("    oifname \"{outside}\" meta l4proto udp masquerade\n");
+        // By whom a packet from outside is taken: `who` of those to the outside, `from` of those that come back.
+        let open = |kinds: &str, who: &str, from: &str| {
+            let map = format!(
+                "  map opened {{\n    type {kinds} : ipv4_addr; flags dynamic,timeout; timeout 5m; size 4096;\n  }}\n"
+            );
+            let inward = format!("    iifname \"{outside}\" ip protocol udp dnat ip to {from} map @opened\n");
+            let note =
+                format!("    oifname \"{outside}\" ip protocol udp update @opened {{ {who} : ip saddr }}\n");
+            [map, inward, note + &keep_port]
+        };
+        match self {
+            Self::Symmetric => Default::default(),
+            Self::PortRestricted => [String::new(), String::new(), keep_port],
+            Self::AddressRestricted => {
+                open("inet_service . ipv4_addr", "udp sport . ip daddr", "udp dport . ip saddr")
+            }
+            Self::FullCone => open("inet_service", "udp sport", "udp dport"),
+        }
+    }
+}
+
 /// The whole table; applying it replaces the one before at one stroke.
-fn ruleset(outside: &str, zone: u16, forwards: &str) -> String {
+fn ruleset(outside: &str, zone: u16, forwards: &str, kind: NatKind) -> String {
+    let [opened, inward, outward] = kind.rules(outside);
     format!(
         r#"table inet lab_nat {{}}
 delete table inet lab_nat
 table inet lab_nat {{
-  chain zone_in {{
+{opened}  chain zone_in {{
     type filter hook prerouting priority raw; policy accept;
     ct zone set {zone}
   }}
@@ -108,10 +167,10 @@ table inet lab_nat {{
   }}
   chain inward {{
     type nat hook prerouting priority dstnat; policy accept;
-{forwards}  }}
+{forwards}{inward}  }}
   chain translate {{
     type nat hook postrouting priority srcnat; policy accept;
-    oifname "{outside}" masquerade fully-random
+{outward}    oifname "{outside}" masquerade fully-random
   }}
   chain forward {{
     type filter hook forward priority filter; policy accept;

@@ -3,6 +3,7 @@
 mod acks;
 mod application;
 mod assignment;
+mod candidates;
 mod close;
 mod contact;
 mod datagrams;

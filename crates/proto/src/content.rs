@@ -37,6 +37,7 @@ pub(crate) enum Content {
     PathLost(PathId),
     Retire(PathId),
     Addresses,
+    Candidates,
     Address(u8),
     Priority(PathId),
     Handover,

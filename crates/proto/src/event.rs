@@ -69,6 +69,8 @@ pub enum Event {
     },
     /// The peer told where it hears notices.
     PeerAddresses(Vec<SocketAddr>),
+    /// The peer stated candidates, and asks to punch towards them.
+    PeerCandidates,
     /// The peer announced an address where it can be reached, or withdrew it (`None`).
     PeerAddress {
         /// Which of the peer's addresses this is.

@@ -32,6 +32,8 @@ pub const VERSION: u8 = 1;
 pub(crate) const MAX_REPORTS: usize = 64;
 /// Addresses that one side may announce have ids below this.
 pub const MAX_ADDRESSES: u8 = 32;
+/// Addresses in one CANDIDATES, at most.
+pub const MAX_CANDIDATES: usize = 8;
 /// Longest reason in CLOSE and REFUSE, in bytes; longer ones are cut.
 pub const MAX_REASON: usize = 256;
 /// Ranges of datagrams that one frame tells of.
@@ -71,6 +73,7 @@ pub(crate) mod kind {
     pub(crate) const ASSIGN: u64 = 0x42;
     pub(crate) const TAKE_OVER: u64 = 0x44;
     pub(crate) const TAKEN_OVER: u64 = 0x46;
+    pub(crate) const CANDIDATES: u64 = 0x4c;
     pub(crate) const PING: u64 = 0x21;
     pub(crate) const ADDRESSES: u64 = 0x23;
     pub(crate) const PATH_PRIORITY: u64 = 0x25;
@@ -309,6 +312,13 @@ pub enum Frame<'a> {
         /// Grows with each change.
         sequence: u64,
         /// UDP addresses.
+        addresses: Vec<SocketAddr>,
+    },
+    /// Where the sender's UDP sockets may be reached, in the place of what it said before under a lower number.
+    Candidates {
+        /// Grows with each statement.
+        sequence: u64,
+        /// UDP addresses, best first.
         addresses: Vec<SocketAddr>,
     },
     /// Whether a path should carry data; the highest sequence number counts, the client's word if both are

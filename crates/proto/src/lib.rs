@@ -53,6 +53,7 @@ mod pacing;
 mod params;
 mod path;
 mod path_table;
+pub mod punching;
 mod ranges;
 mod rate;
 mod rtt;
@@ -92,7 +93,7 @@ pub use scheduler::{SchedulerKind, UnknownScheduler};
 
 // What stands before a connection is found or made.
 pub use first_flight::{FirstFlight, refusal};
-pub use frame::{Join, Open, PathReport, Resume, Resumed, TakeOver, TakenOver};
+pub use frame::{Join, MAX_CANDIDATES, Open, PathReport, Resume, Resumed, TakeOver, TakenOver};
 
 /// The protocol's inner parts, for fuzzers and for tests that speak it by hand. What is here may change at
 /// any time.

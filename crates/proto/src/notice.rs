@@ -10,6 +10,7 @@ use sha2::Sha256;
 
 use crate::assignment::Assignment;
 use crate::error::DecodeError;
+use crate::ids::Side;
 use crate::mac;
 use crate::params::{MAX_NOTICE_ADDRESSES, decode_address, encode_address};
 use crate::varint::Reader;
@@ -53,6 +54,14 @@ pub enum Notice {
         assignment: Assignment,
         /// Where the sender listens, its best address first.
         addresses: Vec<SocketAddr>,
+    },
+    /// "This address of mine may reach you": a packet that opens the sender's gateway, and finds out whether the
+    /// peer's is open.
+    Punch {
+        /// Which side sends it, so that it cannot be played back to its sender.
+        from: Side,
+        /// It answers one: not answered itself.
+        is_answer: bool,
     },
     /// "I heard the notice with this sequence number."
     Heard {
@@ -106,6 +115,10 @@ impl NoticeKey {
                 out.extend_from_slice(&sequence.to_be_bytes());
                 assignment.encode(&mut out);
                 put_addresses(&mut out, addresses);
+            }
+            Notice::Punch { from, is_answer } => {
+                out.push(3);
+                out.extend_from_slice(&(*from as u64 * 2 + u64::from(*is_answer)).to_be_bytes());
             }
             Notice::Heard { sequence } => {
                 out.push(1);
@@ -175,6 +188,10 @@ fn decode(reader: &mut Reader<'_>) -> Result<Notice, DecodeError> {
             Ok(Notice::HandedOver { sequence, assignment, addresses: take_addresses(reader)? })
         }
         1 => Ok(Notice::Heard { sequence }),
+        3 if sequence < 4 => {
+            let from = if sequence < 2 { Side::Client } else { Side::Server };
+            Ok(Notice::Punch { from, is_answer: sequence & 1 == 1 })
+        }
         _ => Err(DecodeError::Invalid("notice kind")),
     }
 }
@@ -185,7 +202,6 @@ mod tests {
     use whimbrel_base::{ConnectionId, SecretKey};
 
     use super::*;
-    use crate::ids::Side;
 
     fn moved() -> Notice {
         Notice::Moved {
@@ -201,7 +217,10 @@ mod tests {
         let assignment = Assignment::sign(&key_before, ConnectionId::random(), Side::Server, to, 1);
         let addresses = vec!["192.0.2.1:4480".parse().unwrap()];
         let handed_over = Notice::HandedOver { sequence: 8, assignment, addresses };
-        for notice in [moved(), handed_over, Notice::Heard { sequence: 9 }] {
+        let punches =
+            [(Side::Client, false), (Side::Client, true), (Side::Server, false), (Side::Server, true)]
+                .map(|(from, is_answer)| Notice::Punch { from, is_answer });
+        for notice in [moved(), handed_over, Notice::Heard { sequence: 9 }].into_iter().chain(punches) {
             let datagram = key.seal(&notice);
             assert_eq!(tag(&datagram), Some([1; 16]));
             assert_eq!(key.open(&datagram), Some(notice));

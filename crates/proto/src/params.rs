@@ -36,6 +36,7 @@ const SUSPEND: u64 = 0x0e;
 const DATAGRAMS: u64 = 0x10;
 const HAND_OVER: u64 = 0x12;
 const JOURNALS: u64 = 0x14;
+const PUNCH: u64 = 0x18;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +72,8 @@ pub struct Params {
     /// Keeps journals of durable messages, if it understands messages: the first
     /// [`JOURNAL_FLOWS`](crate::JOURNAL_FLOWS) flows of either side are theirs.
     pub journals: bool,
+    /// Understands CANDIDATES, by which both sides open a path through their NAT gateways.
+    pub punch: bool,
 }
 
 impl Default for Params {
@@ -90,6 +93,7 @@ impl Default for Params {
             messages: 0,
             datagrams: true,
             journals: false,
+            punch: true,
         }
     }
 }
@@ -106,6 +110,7 @@ impl Params {
             suspend: false,
             hand_over: false,
             datagrams: false,
+            punch: false,
             ..Self::default()
         }
     }
@@ -183,6 +188,10 @@ impl Params {
             varint::write(out, JOURNALS);
             varint::write(out, 0);
         }
+        if self.punch {
+            varint::write(out, PUNCH);
+            varint::write(out, 0);
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -214,6 +223,7 @@ impl Params {
                 DATAGRAMS => params.datagrams = true,
                 HAND_OVER => params.hand_over = true,
                 JOURNALS => params.journals = true,
+                PUNCH => params.punch = true,
                 _ => {}
             }
         }

@@ -104,6 +104,8 @@ pub(crate) struct Path {
     pub(crate) meets: Option<EndpointId>,
     /// Paths that were opened before, and stay in its place if they are answered before it.
     pub(crate) gives_way_to: SmallVec<[PathId; 2]>,
+    /// A path that becomes a backup path when this one is answered, in mode `single` too.
+    pub(crate) keeps: Option<PathId>,
     /// What may be sent before the peer answered (bytes).
     early_limit: u64,
     pub(crate) priority: Agreed<Priority>,
@@ -136,6 +138,7 @@ impl Path {
             passed_over: false,
             meets: None,
             gives_way_to: SmallVec::new(),
+            keeps: None,
             early_limit,
             priority: Agreed::unsaid(Priority::Normal),
             ping: false,

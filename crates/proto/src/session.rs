@@ -7,6 +7,7 @@
 
 pub(crate) mod addresses;
 mod announced;
+mod candidates;
 pub(crate) mod credit;
 pub(crate) mod ending;
 pub(crate) mod identity;
@@ -30,6 +31,7 @@ use crate::params::Params;
 use crate::varint::Reader;
 use addresses::{Addresses, NoticeAddresses};
 use announced::Announced;
+use candidates::Candidates;
 use credit::Credit;
 use ending::Ending;
 use identity::Identity;
@@ -55,6 +57,7 @@ pub(crate) struct Session {
     /// What this side announces, and what the peer does.
     pub(crate) addresses: Addresses,
     pub(crate) peer_addresses: Addresses,
+    pub(crate) candidates: Candidates,
     pub(crate) notices: Notices,
     pub(crate) ending: Ending,
     /// The next owner of this end, if that is told.
@@ -83,6 +86,7 @@ impl Session {
             notice_addresses: NoticeAddresses::new(params.notice_addresses.clone()),
             addresses: Addresses::default(),
             peer_addresses: Addresses::default(),
+            candidates: Candidates::default(),
             notices: Notices::default(),
             ending: Ending::default(),
             announced: Announced::default(),
@@ -122,6 +126,7 @@ impl Session {
             notice_addresses: NoticeAddresses::read_back(reader)?,
             addresses: Addresses::read_back(reader)?,
             peer_addresses: Addresses::read_back(reader)?,
+            candidates: Candidates::default(),
             notices: Notices::read_back(reader)?,
             ending: Ending::read_back(reader)?,
             announced: Announced::default(),
@@ -195,6 +200,7 @@ impl Session {
             || self.mode.waits()
             || self.notice_addresses.waits()
             || self.addresses.waits()
+            || self.candidates.waits()
             || self.ending.waits()
             || self.identity.tenure.waits()
             || self.announced.waits()
@@ -205,6 +211,7 @@ impl Session {
         match content {
             Content::Addresses => self.notice_addresses.mark(),
             Content::Address(id) => self.addresses.mark(*id),
+            Content::Candidates => self.candidates.mark(),
             Content::Handover => self.mode.mark(),
             Content::Close => self.ending.mark_close(),
             Content::CloseAck => self.ending.mark_close_ack(),

@@ -57,6 +57,7 @@ fn params() -> impl Strategy<Value = Params> {
         datagrams: numbers.4 % 5 == 0 && numbers.0 > 0,
         hand_over: numbers.4 % 11 < 5,
         journals: numbers.4 % 11 == 0 && numbers.0 > 0,
+        punch: numbers.4 % 13 < 6,
     })
 }
 
@@ -181,6 +182,8 @@ proptest! {
         round_trip(&Frame::Stop(id, code))?;
         round_trip(&Frame::Retire { path: PathId(n), segments: id.0 })?;
         round_trip(&Frame::PathLost(PathReport { path: PathId(n), received: id.0 }))?;
+        let candidates = addresses.iter().take(8).copied().collect();
+        round_trip(&Frame::Candidates { sequence: n, addresses: candidates })?;
         round_trip(&Frame::Addresses { sequence: n, addresses })?;
         round_trip(&Frame::Ping)?;
         round_trip(&Frame::CloseAck)?;

@@ -99,6 +99,7 @@ impl Relay {
             addresses,
         });
         endpoint.set_front(Arc::new(Door(shared.clone())));
+        endpoint.answer_stun();
         let options = ListenOptions::named(control_name()?).unpublished().allow(allow);
         let listener = endpoint.listen(options).await?;
         let accepting = tokio::spawn(control::accept(listener, shared.clone())).abort_handle();

@@ -13,7 +13,8 @@ use whimbrel_base::{EndpointAddr, RelayToken, SecretKey};
 use whimbrel_relay::spare::{Key, OFFER, Offer};
 use whimbrel_relay::{Directory, Keeper, Limits, Relay};
 use whimbrel_transport::{
-    Allow, ConnectError, Connection, Endpoint, Extent, ListenOptions, Listener, Locator, ManualMonitor,
+    Allow, Config, ConnectError, Connection, Endpoint, Extent, ListenOptions, Listener, Locator,
+    ManualMonitor,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -26,7 +27,10 @@ fn ip(test: u8, host: u8) -> IpAddr {
 async fn endpoint(test: u8, host: u8) -> Endpoint {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-    Endpoint::builder().monitor(ManualMonitor::new([ip(test, host)])).bind().await.unwrap()
+    // On this host everybody could be dialled.
+    let config = Config { direct_paths: false, ..Config::default() };
+    let monitor = ManualMonitor::new([ip(test, host)]);
+    Endpoint::builder().monitor(monitor).config(config).bind().await.unwrap()
 }
 
 async fn relay(test: u8, host: u8, allow: Allow, limits: Limits) -> Relay {

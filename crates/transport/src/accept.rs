@@ -24,6 +24,7 @@ use crate::deciding::{Turn, Undecided};
 use crate::endpoint_core::EndpointCore;
 use crate::incoming::Caller;
 use crate::path_io::PathIo;
+use crate::punch;
 use crate::registry::Added;
 use crate::report::EndpointEvent;
 use crate::shared::Shared;
@@ -79,7 +80,7 @@ fn refused<A>(arrival: A, code: CloseCode, reason: impl Into<String>) -> Refused
 }
 
 /// Makes the carrier a path of `shared`; the first flight goes to the engine.
-fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, id: PathId) {
+fn attach(arrival: impl Arrival, endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>, id: PathId) {
     arrival.sessions().admit(shared.peer());
     let (path, plaintext) = match arrival.into_path(id, endpoint) {
         Ok((path, plaintext)) => (Arc::new(path), plaintext),
@@ -101,6 +102,9 @@ fn attach(arrival: impl Arrival, endpoint: &EndpointCore, shared: &Arc<Shared>, 
     });
     if !is_live {
         return;
+    }
+    if path.remote.relayed().is_some() {
+        punch::meet(endpoint, shared);
     }
     if endpoint.has_lost(path.local.ip()) {
         return shared.with(|state| state.engine.path_lost(Instant::now(), id));

@@ -73,6 +73,9 @@ pub struct Config {
     pub paths: PathPolicy,
     /// Which carriers are dialled with. Default [`Carriers::Auto`].
     pub carriers: Carriers,
+    /// Look for a direct path while one through a relay carries. Without, the peer is not told where this side is
+    /// seen, and a connection that has begun through a relay stays there until its path is lost. Default true.
+    pub direct_paths: bool,
 }
 
 impl Default for Config {
@@ -98,6 +101,7 @@ impl Default for Config {
             scheduler: SchedulerKind::default(),
             paths: PathPolicy::default(),
             carriers: Carriers::default(),
+            direct_paths: true,
         }
     }
 }
@@ -120,6 +124,7 @@ impl Config {
                 max_streams: self.max_streams.min(FIRST_STREAMS),
                 linger: self.linger,
                 messages: self.message_window,
+                punch: self.direct_paths,
                 ..Params::default()
             },
             streams: self.max_streams,

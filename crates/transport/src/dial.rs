@@ -15,6 +15,7 @@ use whimbrel_base::EndpointId;
 use whimbrel_base::address::AddressScope;
 use whimbrel_proto::PathId;
 
+pub(crate) use quic::punched;
 pub(crate) use race::Race;
 
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};

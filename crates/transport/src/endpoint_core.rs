@@ -24,6 +24,7 @@ use crate::locator::Locator;
 use crate::manager::PathPolicy;
 use crate::monitor::{AddressMonitor, AddressSet, LocalAddress};
 use crate::notices::Pace;
+use crate::observed::Observed;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
@@ -41,6 +42,11 @@ pub(crate) struct EndpointCore {
     pub(crate) reach: Arc<Reach>,
     pub(crate) sizes: Arc<Sizes>,
     pub(crate) notice_pace: Pace,
+    /// Answers to STUN requests.
+    pub(crate) stun_pace: Pace,
+    pub(crate) answers_stun: AtomicBool,
+    /// Where relays see this endpoint's UDP sockets.
+    pub(crate) observed: Observed,
     pub(crate) config: Config,
     /// Of connections for which nothing else is set.
     pub(crate) policy: Arc<PathPolicy>,

@@ -9,6 +9,7 @@
 //! joining  opening one path over a carrier that stands
 //! pending  paths that wait for their answers
 //! takeover  which path takes over from which
+//! upgrade  from a relayed path to a direct one
 //! ```
 
 mod attempt;
@@ -19,6 +20,7 @@ mod plan;
 mod policy;
 mod survey;
 mod takeover;
+mod upgrade;
 
 pub(crate) use joining::{Joiner, Openings};
 pub(crate) use joins::Joins;
@@ -26,3 +28,4 @@ pub(crate) use plan::plan;
 pub use policy::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selector, UnknownPolicy};
 pub(crate) use survey::{first_ways, survey};
 pub(crate) use takeover::Takeovers;
+pub(crate) use upgrade::upgrade;

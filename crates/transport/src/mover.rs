@@ -14,7 +14,7 @@ use crate::calls::Calls;
 use crate::endpoint_core::EndpointCore;
 use crate::error::ResolveError;
 use crate::listeners::Allow;
-use crate::manager::{Joiner, Joins, Openings, PathPolicy, first_ways, plan, survey};
+use crate::manager::{Joiner, Joins, Openings, PathPolicy, first_ways, plan, survey, upgrade};
 use crate::shared::Shared;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ struct Known {
 
 impl Mover {
     pub(crate) fn new(shared: Arc<Shared>, endpoint: Arc<EndpointCore>, name: Option<Name>) -> Self {
-        Self { joiner: Joiner { shared, endpoint }, name, known: Mutex::default() }
+        Self { joiner: Joiner { shared, endpoint, keeps: None }, name, known: Mutex::default() }
     }
 
     fn shared(&self) -> &Shared {
@@ -62,6 +62,7 @@ impl Mover {
             // Known once the connection was accepted: from then on the server can call us.
             self.endpoint().registry.add_tag(&self.joiner.shared);
             self.weigh_new_owner();
+            self.upgrade();
             let policy = self.shared().policy();
             if self.is_managed(&policy) {
                 self.manage(&policy, &mut joins, &mut records, &mut calls).await;
@@ -95,6 +96,22 @@ impl Mover {
                     () = self.follow(&mut records) => pause = FIRST_PAUSE,
                 }
             }
+        }
+    }
+
+    /// Has a direct path looked for once the connection depends on a relay, in a task of its own.
+    fn upgrade(&self) {
+        if !self.endpoint().config.direct_paths {
+            return;
+        }
+        let begins = {
+            let mut state = self.shared().lock();
+            let is_relayed = state.paths.iter().any(|path| path.remote.relayed().is_some());
+            let established = state.engine.is_established();
+            is_relayed && established && state.punching.begins_to_be_attended()
+        };
+        if begins {
+            tokio::spawn(upgrade(self.joiner.clone()));
         }
     }
 

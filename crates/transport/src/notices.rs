@@ -5,6 +5,7 @@ mod pace;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -14,7 +15,9 @@ use whimbrel_proto::{Assignment, Side};
 use crate::carrier::quic::{Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
 use crate::locator::Locator;
+use crate::observed::{is_stun, observe};
 use crate::path_io::canonical;
+use crate::punch;
 use crate::shared::Shared;
 
 pub(crate) use pace::Pace;
@@ -25,15 +28,26 @@ const LONGEST_FIRST_REPEAT: Duration = Duration::from_secs(1);
 /// 100 ms, 200 ms, …: the last waits for about 51 s.
 const REPEATS: u32 = 10;
 
-/// Takes notices and their answers until its task is aborted.
+/// Takes notices, STUN and their answers until its task is aborted.
 pub(crate) async fn hear(
     endpoint: Arc<EndpointCore>,
     socket: Arc<QuicSocket>,
     mut heard: mpsc::Receiver<Heard>,
 ) {
     while let Some((datagram, from)) = heard.recv().await {
+        if is_stun(&datagram) {
+            endpoint.observed.hear(&datagram, from);
+            let answers = endpoint.answers_stun.load(Ordering::Relaxed);
+            if answers
+                && let Some(answer) = observe(&datagram, from)
+                && endpoint.stun_pace.is_free(Instant::now())
+            {
+                let _ = socket.send_to(&answer, from);
+            }
+            continue;
+        }
         // An answer that is left out is asked for again.
-        if let Some(answer) = take(&endpoint, &datagram)
+        if let Some(answer) = take(&endpoint, &datagram, from)
             && endpoint.notice_pace.is_free(Instant::now())
         {
             let _ = socket.send_to(&answer, from);
@@ -42,7 +56,7 @@ pub(crate) async fn hear(
 }
 
 /// Takes a datagram; returns the answer to an authentic notice.
-fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
+fn take(endpoint: &EndpointCore, datagram: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
     let shared = endpoint.registry.find_tag(&notice::tag(datagram)?)?;
     let (key, side) = {
         let state = shared.lock();
@@ -62,6 +76,9 @@ fn take(endpoint: &EndpointCore, datagram: &[u8]) -> Option<Vec<u8>> {
                 shared.news.notice_answered();
             }
             None
+        }
+        (Notice::Punch { from: sender, is_answer }, _) => {
+            punch::heard(&shared, from, sender, is_answer).map(|answer| key.seal(&answer))
         }
         // Our own notice, played back to us.
         _ => None,
@@ -173,5 +190,66 @@ async fn is_back(shared: &Shared, joined: u64) {
             }
         }
         changed.await;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use whimbrel_base::{ConnectionId, SecretKey};
+    use whimbrel_proto::{Config, Connection, FirstFlight, PathId, segment};
+
+    use super::*;
+    use crate::Endpoint;
+    use crate::punch::PunchingFor;
+
+    /// A connection that this endpoint has accepted, and the client's end of it.
+    fn accepted(core: &EndpointCore) -> (Connection, Arc<Shared>) {
+        let (now, peer) = (Instant::now(), SecretKey::generate().id());
+        let mut client =
+            Connection::client(Config::default(), ConnectionId::random(), peer, core.id, [1; 32], now);
+        client.open_path(now, None, u64::MAX).unwrap();
+        let mut wire = Vec::new();
+        assert!(client.poll_transmit(now, PathId(0), &mut wire));
+        let (body, _) = segment::split(&wire).unwrap().unwrap();
+        let Ok(FirstFlight::Open(open)) = FirstFlight::decode(body) else { panic!("no OPEN") };
+        let mut server = Connection::server(Config::default(), &open, core.id, peer, [2; 32], now);
+        server.handle_segment(now, PathId(0), body).unwrap();
+        wire.clear();
+        assert!(server.poll_transmit(now, PathId(0), &mut wire));
+        let (body, _) = segment::split(&wire).unwrap().unwrap();
+        client.handle_segment(now, PathId(0), body).unwrap();
+        let shared = core.shared(server, Vec::new());
+        core.registry.add_accepted(&shared);
+        (client, shared)
+    }
+
+    #[tokio::test]
+    async fn punches_that_are_forged_of_our_own_or_of_no_attempt_do_nothing() {
+        let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
+        let core = endpoint.inner();
+        let (client, shared) = accepted(core);
+        let from = "198.51.100.7:4000".parse().unwrap();
+        let key = client.notice_key().unwrap();
+        let punch = |from, is_answer| key.seal(&Notice::Punch { from, is_answer });
+        let asks = punch(Side::Client, false);
+        assert_eq!(take(core, &asks, from), None, "the client has not stated candidates");
+        let _attempt = PunchingFor::begin(&shared);
+        for bit in 0..asks.len() * 8 {
+            let mut forged = asks.clone();
+            forged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(take(core, &forged, from), None, "bit {bit}");
+        }
+        assert_eq!(take(core, &punch(Side::Server, false), from), None, "played back");
+        let (stranger, _) = accepted(core);
+        let other = stranger.notice_key().unwrap();
+        let of_another = other.seal(&Notice::Punch { from: Side::Client, is_answer: false });
+        assert_eq!(take(core, &of_another, from), None, "of a connection without an attempt");
+        assert!(shared.lock().punching.came_from().is_empty());
+        assert_eq!(take(core, &punch(Side::Client, true), from), None, "answers are not answered");
+        let answer = take(core, &asks, from).unwrap();
+        assert!(answer.len() <= asks.len());
+        assert_eq!(key.open(&answer), Some(Notice::Punch { from: Side::Server, is_answer: true }));
+        assert_eq!(shared.lock().punching.came_from(), [from]);
     }
 }

@@ -288,6 +288,11 @@ impl Shared {
         self.remote().contains(&place) || announced()
     }
 
+    /// Client: the server may be there, as its record or it itself says.
+    fn is_known(&self, place: Locator) -> bool {
+        self.whereabouts().list().contains(&place)
+    }
+
     /// Client: the server says where it is itself. True if that is news.
     pub(crate) fn set_remote(&self, addresses: &[SocketAddr]) -> bool {
         self.whereabouts().state(&Locator::list(addresses))

@@ -225,6 +225,12 @@ impl Sockets {
         failure.map_or(Ok(()), Err)
     }
 
+    /// What can dial there from a socket that listens.
+    pub(crate) fn quic_for(&self, at: SocketAddr) -> Option<quinn::Endpoint> {
+        let fits = |bound: &&Bound| bound.udp.address().is_ipv4() == at.is_ipv4();
+        self.bound.values().find(fits).map(|bound| bound.quic.clone())
+    }
+
     /// The same sockets once more, for an endpoint that goes on with them. `None` if there are none.
     pub(crate) fn copies(&self) -> Result<Option<OpenSockets>, OpenSocketsError> {
         let (mut tcp, mut udp) = (Vec::new(), Vec::new());

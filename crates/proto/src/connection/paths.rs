@@ -11,7 +11,7 @@ use crate::content::Content;
 use crate::error::ProtocolError;
 use crate::event::Event;
 use crate::frame::{Join, MAX_REPORTS, Open, PathReport, Resume};
-use crate::handover::HandoverMode;
+use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, Side};
 use crate::path::{First, Path};
 use crate::session::tenure::{Judgement, Verdict};
@@ -294,6 +294,7 @@ impl Connection {
     }
 
     pub(super) fn lose_all_but(&mut self, now: Instant, keep: PathId) {
+        self.session.candidates.peer_changed();
         let others: Vec<PathId> =
             self.paths.iter().filter(|(id, path)| *id != keep && path.is_live()).map(|(id, _)| id).collect();
         for id in others {
@@ -428,9 +429,13 @@ impl Connection {
             return self.retire_or_lose(now, newest);
         }
         let answered = |path: &Path| path.is_live() && !path.is_opening();
+        let kept = self.paths.get(newest).and_then(|path| path.keeps).filter(is_active);
         let older = self.paths.iter().filter(|(id, path)| *id < newest && answered(path));
         for id in older.map(|(id, _)| id).collect::<Vec<_>>() {
-            self.retire_or_lose(now, id);
+            match kept == Some(id) {
+                true => self.set_priority(id, Priority::Backup),
+                false => self.retire_or_lose(now, id),
+            }
         }
     }
 

@@ -186,6 +186,7 @@ impl Connection {
                 }
                 Ok(())
             }
+            Frame::Candidates { sequence, addresses } => self.candidates_heard(sequence, addresses),
             Frame::PathPriority { path, sequence, priority } => {
                 self.priority_heard(path, priority, sequence);
                 Ok(())

@@ -6,8 +6,8 @@ use std::ops::Range;
 use whimbrel_base::ConnectionId;
 
 use super::{
-    Acks, Frame, Join, MAX_ADDRESSES, MAX_DATAGRAM_RANGES, MAX_REASON, MAX_REPORTS, Open, PathReport, Resume,
-    Resumed, TakeOver, TakenOver, VERSION, kind, message,
+    Acks, Frame, Join, MAX_ADDRESSES, MAX_CANDIDATES, MAX_DATAGRAM_RANGES, MAX_REASON, MAX_REPORTS, Open,
+    PathReport, Resume, Resumed, TakeOver, TakenOver, VERSION, kind, message,
 };
 use crate::assignment::Assignment;
 use crate::error::{CloseCode, DecodeError};
@@ -127,6 +127,7 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
         kind::CLOSE_ACK => Frame::CloseAck,
         kind::PING => Frame::Ping,
         kind::ADDRESSES => Frame::Addresses { sequence: b.varint()?, addresses: decode_addresses(b)? },
+        kind::CANDIDATES => Frame::Candidates { sequence: b.varint()?, addresses: candidates(b)? },
         kind::PATH_PRIORITY => Frame::PathPriority {
             path: PathId(b.varint()?),
             sequence: b.varint()?,
@@ -194,6 +195,14 @@ fn decode_addresses(b: &mut Reader<'_>) -> Result<Vec<SocketAddr>, DecodeError> 
             return Err(DecodeError::TooLarge("notice addresses"));
         }
         addresses.push(decode_address(&mut Reader::new(b.prefixed()?))?);
+    }
+    Ok(addresses)
+}
+
+fn candidates(b: &mut Reader<'_>) -> Result<Vec<SocketAddr>, DecodeError> {
+    let addresses = decode_addresses(b)?;
+    if addresses.len() > MAX_CANDIDATES {
+        return Err(DecodeError::TooLarge("candidates"));
     }
     Ok(addresses)
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{Frame, MAX_DATAGRAM_RANGES, MAX_REASON, PathReport, VERSION, kind, put_extent};
+use super::{Frame, MAX_CANDIDATES, MAX_DATAGRAM_RANGES, MAX_REASON, PathReport, VERSION, kind, put_extent};
 use crate::error::CloseCode;
 use crate::params::{MAX_NOTICE_ADDRESSES, encode_address};
 use crate::varint;
@@ -175,6 +175,10 @@ impl Frame<'_> {
             Self::Addresses { sequence, addresses } => put(out, kind::ADDRESSES, |b| {
                 varint::write(b, *sequence);
                 put_addresses(b, addresses);
+            }),
+            Self::Candidates { sequence, addresses } => put(out, kind::CANDIDATES, |b| {
+                varint::write(b, *sequence);
+                put_addresses(b, &addresses[..addresses.len().min(MAX_CANDIDATES)]);
             }),
             Self::PathPriority { path, sequence, priority } => put(out, kind::PATH_PRIORITY, |b| {
                 varint::write(b, path.0);

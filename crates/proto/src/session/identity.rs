@@ -150,6 +150,11 @@ impl Identity {
         self.params.keeps_journals() && self.peer_params.as_ref().is_some_and(Params::keeps_journals)
     }
 
+    /// Both sides have said that they know CANDIDATES.
+    pub(crate) fn both_punch(&self) -> bool {
+        self.params.punch && self.peer_params.as_ref().is_some_and(|p| p.punch)
+    }
+
     /// How long the peer may hold an acknowledgement back.
     pub(crate) fn peer_ack_delay(&self) -> Duration {
         let params = self.peer_params.as_ref();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use quinn::{RecvStream, SendStream, TokioRuntime};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::race::source;
 use super::{Candidate, Carrier, Dialled, Dialler, SegmentSize, bind_device};
 use crate::carrier::CarrierKind;
 use crate::carrier::quic::{QuicChannel, QuicSocket};
@@ -75,6 +76,31 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
     // It probes for larger ones itself.
     let (carrier, segments) = (Carrier::Quic(Box::new(channel)), SegmentSize::Small);
     Ok(Some(Dialled { carrier, rtt, local, way: candidate.clone(), segments, peer: who.peer }))
+}
+
+/// Dials from a socket that listens, to where the peer's gateway may be open. Without early data: most of what is
+/// dialled so leads nowhere.
+pub(crate) async fn punched(
+    quic: quinn::Endpoint,
+    port: u16,
+    at: SocketAddr,
+    who: &Dialler,
+) -> io::Result<Dialled> {
+    let way = Candidate { local: None, remote: at.into() };
+    // The socket may be that of all addresses: routes choose, now as later.
+    let bound = quic.local_addr()?.ip();
+    let ip = if bound.is_unspecified() { source(&way) } else { Some(bound) };
+    let local = SocketAddr::new(ip.ok_or(io::ErrorKind::AddrNotAvailable)?, port);
+    let start = Instant::now();
+    // What was sent before the gateway opened is soon sent again.
+    let (config, observed) = who.quic.client(Some(Duration::ZERO));
+    let connecting = quic.connect_with(config, at, &who.peer.to_string()).map_err(io::Error::other)?;
+    let connection = within(connecting).await??;
+    let (send, recv) = within(connection.open_bi()).await??;
+    let (rtt, segments) = (Some(start.elapsed()), SegmentSize::Small);
+    let channel = QuicChannel { connection, send, recv, observed, early: None };
+    let carrier = Carrier::Quic(Box::new(channel));
+    Ok(Dialled { carrier, rtt, local, way, segments, peer: who.peer })
 }
 
 /// Another stream once early data was refused. There is none if the first one was opened after the refusal,

@@ -23,6 +23,7 @@ use crate::listeners::Listeners;
 use crate::manager::PathPolicy;
 use crate::monitor::AddressMonitor;
 use crate::notices::Pace;
+use crate::observed::{self, Observed};
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::sockets::{self, BindPlan, Bound, OpenSockets, Sockets};
@@ -203,6 +204,9 @@ impl Builder {
                 reach: Arc::default(),
                 sizes: Arc::default(),
                 notice_pace: Pace::default(),
+                stun_pace: Pace::default(),
+                answers_stun: AtomicBool::new(false),
+                observed: Observed::default(),
                 key: Arc::new(key.clone()),
                 policy: Arc::new(config.paths.clone()),
                 announcements: Arc::new(Announcements::default()),
@@ -234,8 +238,11 @@ impl Builder {
             tries -= 1;
             match bound {
                 Ok(()) => {
-                    let task = tokio::spawn(follow_addresses(inner.clone()));
-                    lock(&inner.tasks).push(task.abort_handle());
+                    let tasks = [
+                        tokio::spawn(follow_addresses(inner.clone())),
+                        tokio::spawn(observed::ask(inner.clone())),
+                    ];
+                    lock(&inner.tasks).extend(tasks.map(|task| task.abort_handle()));
                     return Ok(Endpoint { guard: Arc::new(Guard(inner)) });
                 }
                 // A port that was found free can be taken meanwhile, or still be held by a child

@@ -74,6 +74,9 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
     // Loopback addresses, when nothing else is left, are no use to anybody elsewhere.
     let moved = before.reachable() != set.reachable() && !core.is_cut_off(set);
     core.update_announcements(set);
+    if moved {
+        core.observed.start_anew();
+    }
     for shared in core.registry.all() {
         shared.lose_paths_without(|ip| core.has(set, ip));
         let told = core.notice_addresses();

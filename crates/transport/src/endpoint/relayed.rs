@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use socket2::{Domain, SockRef};
 use tokio::net::{TcpSocket, TcpStream};
@@ -22,6 +23,12 @@ impl Endpoint {
         let _ = self.inner().front.set(front);
     }
 
+    /// Answers those who ask where the packets of their UDP sockets come from (STUN, RFC 8489), at up to 1000
+    /// requests a second.
+    pub fn answer_stun(&self) {
+        self.inner().answers_stun.store(true, Ordering::Relaxed);
+    }
+
     /// The places behind relays at which this endpoint can be reached, instead of those that were set before.
     /// Its records are published anew, and its peers told.
     pub fn set_relayed(&self, places: Vec<RelayedAddr>) {
@@ -29,6 +36,7 @@ impl Endpoint {
         if std::mem::replace(&mut *lock(&core.relayed), places.clone()) == places {
             return;
         }
+        core.observed.keep(&places.iter().map(|place| place.relay).collect::<Vec<_>>());
         core.tell_places();
     }
 

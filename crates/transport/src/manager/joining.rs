@@ -84,6 +84,8 @@ pub(super) struct Purpose {
 pub(crate) struct Joiner {
     pub(crate) shared: Arc<Shared>,
     pub(crate) endpoint: Arc<EndpointCore>,
+    /// A relayed path that becomes a backup path when one of those opened here is answered.
+    pub(crate) keeps: Option<PathId>,
 }
 
 impl Joiner {
@@ -99,8 +101,19 @@ impl Joiner {
     /// Begins to dial.
     pub(super) fn race(&self, ways: Vec<Candidate>) -> Race {
         self.note_silence();
+        for place in ways.iter().filter_map(|way| way.remote.relayed()) {
+            // By the time that the path is up, it is known where this side's sockets are seen.
+            self.endpoint.observed.ask(place.relay);
+        }
+        let who = self.dialler();
+        let ways = through_loopback(&who, ways);
+        Race::new(who, ways)
+    }
+
+    /// Whom to dial, and as whom.
+    pub(super) fn dialler(&self) -> Dialler {
         let peer = self.shared.wanted_peer();
-        let who = Dialler {
+        Dialler {
             peer,
             tls: self.endpoint.tls.client_for(peer),
             relayed: self.endpoint.tls.relayed.clone(),
@@ -110,9 +123,7 @@ impl Joiner {
             sizes: self.endpoint.sizes.clone(),
             rtt: self.rtt(),
             here: self.endpoint.addresses(),
-        };
-        let ways = through_loopback(&who, ways);
-        Race::new(who, ways)
+        }
     }
 
     /// Remembers between which addresses paths over TCP have fallen silent: what they carried may have been
@@ -164,6 +175,9 @@ impl Joiner {
             if let Some(successor) = purpose.successor {
                 state.takeovers.begin(successor, id);
                 engine.give_way(id, successor);
+            }
+            if let Some(kept) = self.keeps {
+                engine.keep_as_backup(id, kept);
             }
             purpose.twins.iter().for_each(|twin| engine.give_way(id, *twin));
             if purpose.repeats {

@@ -115,6 +115,10 @@ pub(super) enum News {
 pub(super) struct Pending(Vec<PendingPath>);
 
 impl Pending {
+    pub(super) fn extend_with(&mut self, path: Option<PendingPath>) {
+        self.0.extend(path);
+    }
+
     pub(super) fn push(&mut self, path: PendingPath) {
         self.0.push(path);
     }

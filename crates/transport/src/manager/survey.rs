@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use whimbrel_proto::{PathState, Priority};
+use whimbrel_proto::{HandoverMode, PathState, Priority};
 
 use super::plan::{Local, Pair, Remote, Situation, View, Wanted};
 use super::policy::PathPolicy;
@@ -13,6 +13,8 @@ use crate::locator::Locator;
 use crate::monitor::AddressSet;
 use crate::shared::Shared;
 
+/// The number of the interface that relays stand for; those that a peer announces are lower.
+const RELAYS: u8 = u8::MAX;
 /// Ways that are raced for one pair.
 const MAX_WAYS: usize = 8;
 
@@ -50,7 +52,10 @@ pub(crate) fn survey(
         (state.engine.handover(), views.collect::<Vec<View>>(), state.engine.peer_addresses())
     };
     let locals = locals(&set, policy);
-    let remotes = remotes(&announced, &shared.remote(), &paths);
+    let mut remotes = remotes(&announced, &shared.remote(), &paths);
+    if mode != HandoverMode::Single {
+        set_relays_apart(&mut remotes, &paths);
+    }
     let ways = ways(&locals, &remotes, &set, exclusive);
     Situation { mode, locals, remotes, ways, doubtful, paths }
 }
@@ -97,6 +102,22 @@ fn remotes(announced: &[(u8, SocketAddr, Priority)], known: &[Locator], paths: &
     }
     remotes.retain(|remote| !remote.places.is_empty());
     remotes
+}
+
+/// Several paths at a time: a place behind a relay is no way to one of the peer's interfaces, but stands by for
+/// them. While a direct path works, none is opened there.
+fn set_relays_apart(remotes: &mut Vec<Remote>, paths: &[View]) {
+    let is_relayed = |place: &Locator| place.relayed().is_some();
+    let relayed: Vec<Locator> = remotes
+        .iter_mut()
+        .flat_map(|remote| remote.places.extract_if(.., |place| is_relayed(place)))
+        .collect();
+    remotes.retain(|remote| !remote.places.is_empty());
+    let is_direct = |path: &View| path.state == PathState::Active && !is_relayed(&path.remote);
+    let is_used = paths.iter().any(|path| relayed.contains(&path.remote));
+    if !relayed.is_empty() && (is_used || !paths.iter().any(is_direct)) {
+        remotes.push(Remote { slot: RELAYS, places: relayed, reserve: true });
+    }
 }
 
 impl Situation {
@@ -196,6 +217,33 @@ mod tests {
         let remotes = remotes(&announced, &["192.0.2.1:4", "10.9.9.9:1"].map(|at| address(at).into()), &[]);
         assert_eq!(remotes.len(), 1);
         assert_eq!(remotes[0].places.len(), 2);
+    }
+
+    #[test]
+    fn a_relay_stands_by_for_all_interfaces_of_the_peer_and_is_not_dialled_beside_a_direct_path() {
+        let token = whimbrel_base::RelayToken::from_bytes([7; 10]);
+        let relay = address("203.0.113.5:443");
+        let relayed = Locator::Relayed(whimbrel_base::RelayedAddr { relay, token });
+        let direct = Locator::Direct(address("192.0.2.1:4"));
+        let view = |id, remote| View {
+            id: whimbrel_proto::PathId(id),
+            local: "10.0.0.2".parse().unwrap(),
+            remote,
+            state: PathState::Active,
+            priority: Priority::Normal,
+            pinned: false,
+            forbidden: false,
+            srtt: std::time::Duration::ZERO,
+        };
+        let apart = |paths: &[View]| {
+            let mut remotes = remotes(&[], &[relayed, direct], paths);
+            set_relays_apart(&mut remotes, paths);
+            remotes.into_iter().map(|remote| (remote.slot, remote.places, remote.reserve)).collect::<Vec<_>>()
+        };
+        let both = [(0, vec![direct], false), (RELAYS, vec![relayed], true)];
+        assert_eq!(apart(&[]), both);
+        assert_eq!(apart(&[view(0, relayed), view(1, direct)]), both);
+        assert_eq!(apart(&[view(1, direct)]), both[..1]);
     }
 
     #[test]

@@ -64,6 +64,7 @@ impl Shared {
             Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
             // Paths to what is withdrawn are told lost by the peer itself.
             Event::PeerAddress { .. } => self.mover.peer_called(),
+            Event::PeerCandidates => self.mover.candidates_came(),
             Event::PeerSuspended => drop(state.feed.tell(ConnectionEvent::PeerSuspended)),
             Event::PeerResumed => drop(state.feed.tell(ConnectionEvent::PeerResumed)),
             Event::SuspendHeard | Event::AssignHeard => self.news.path_came_or_went(),
@@ -123,7 +124,11 @@ impl Shared {
         let found = state.paths.iter().find(|p| p.id == id).map(|p| (p.local, p.remote));
         if let Some((local, remote)) = found {
             if state.engine.side() == Side::Client {
-                self.whereabouts().worked(local.ip(), remote);
+                // Where a gateway was opened for a moment is no place to come back to.
+                let was_open = remote.direct().is_some_and(|at| state.engine.peer_candidates().contains(&at));
+                if !was_open || self.is_known(remote) {
+                    self.whereabouts().worked(local.ip(), remote);
+                }
             }
             state.feed.tell(ConnectionEvent::PathUp { path: id.0, local, remote, recovery: took });
         }

@@ -1,6 +1,8 @@
 //! What is news to tasks that wait for a connection: its paths, its beginning and end, what its mover should
 //! do.
 
+use std::sync::OnceLock;
+
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use whimbrel_proto::Side;
@@ -52,7 +54,11 @@ impl News {
 /// For the connection's mover alone, which finds what was told while it did something else. A side that accepted
 /// has none.
 #[derive(Debug)]
-pub(crate) struct MoverSignals(Option<Box<Signals>>);
+pub(crate) struct MoverSignals {
+    mover: Option<Box<Signals>>,
+    /// Of a connection that has looked for direct paths.
+    direct: OnceLock<Box<DirectSignals>>,
+}
 
 #[derive(Debug, Default)]
 struct Signals {
@@ -61,22 +67,29 @@ struct Signals {
     called: Notify,
 }
 
+/// For the task that looks for direct paths, at either side.
+#[derive(Debug, Default)]
+struct DirectSignals {
+    candidates: Notify,
+    punched: Notify,
+}
+
 /// Where there is no mover.
 static NEVER: Notify = Notify::const_new();
 
 impl MoverSignals {
     pub(super) fn of(side: Side) -> Self {
-        Self((side == Side::Client).then(Box::default))
+        Self { mover: (side == Side::Client).then(Box::default), direct: OnceLock::new() }
     }
 
     fn tell(&self, which: impl FnOnce(&Signals) -> &Notify) {
-        if let Some(signals) = &self.0 {
+        if let Some(signals) = &self.mover {
             which(signals).notify_one();
         }
     }
 
     fn get(&self, which: impl FnOnce(&Signals) -> &Notify) -> &Notify {
-        self.0.as_deref().map_or(&NEVER, which)
+        self.mover.as_deref().map_or(&NEVER, which)
     }
 
     /// Something about the paths or the connection is not as before: time to look.
@@ -94,6 +107,30 @@ impl MoverSignals {
     /// does not say so all the time.
     pub(crate) fn peer_called(&self) {
         self.tell(|signals| &signals.called);
+    }
+
+    fn direct(&self) -> &DirectSignals {
+        self.direct.get_or_init(Box::default)
+    }
+
+    /// The peer has stated candidates.
+    pub(crate) fn candidates_came(&self) {
+        self.direct().candidates.notify_one();
+    }
+
+    /// Waits for [`candidates_came`](Self::candidates_came). Cancel-safe.
+    pub(crate) fn candidates(&self) -> Notified<'_> {
+        self.direct().candidates.notified()
+    }
+
+    /// A packet of the peer came through the gateways.
+    pub(crate) fn punched(&self) {
+        self.direct().punched.notify_one();
+    }
+
+    /// Waits for [`punched`](Self::punched). Cancel-safe.
+    pub(crate) fn heard_punch(&self) -> Notified<'_> {
+        self.direct().punched.notified()
     }
 
     /// Waits for [`look`](Self::look). Cancel-safe.

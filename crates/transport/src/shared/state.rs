@@ -20,6 +20,7 @@ use super::wakers::Wakers;
 use crate::locator::Locator;
 use crate::manager::Takeovers;
 use crate::path_io::PathIo;
+use crate::punch::Punching;
 use crate::whereabouts::Nearness;
 
 /// Has somebody drive a connection again that rested.
@@ -40,6 +41,7 @@ pub(crate) struct State {
     pub(super) was_up: bool,
     pub(crate) takeovers: Takeovers,
     pub(crate) pins: Pins,
+    pub(crate) punching: Punching,
     /// Server: where the client says that it hears notices.
     pub(super) peer_notice_addresses: Vec<SocketAddr>,
     /// Server: from how near the client was seen.
@@ -86,6 +88,7 @@ impl State {
             was_up: false,
             takeovers: Takeovers::default(),
             pins: Pins::default(),
+            punching: Punching::default(),
             peer_notice_addresses: Vec::new(),
             nearness: Nearness::default(),
             farewell_cut: false,

@@ -19,6 +19,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Sleep;
 use whimbrel_proto::notice::{MAX_NOTICE, is_notice};
 
+use crate::observed::is_stun;
+
 mod spread;
 
 /// Notices that wait to be read; more are lost, as datagrams are.
@@ -186,18 +188,19 @@ impl QuicSocket {
         }
     }
 
-    /// Takes notices out of what was received; true if anything is left in this buffer.
+    /// Takes notices and STUN out of what was received; true if anything is left in this buffer.
     fn take_notices(&self, buffer: &mut [u8], meta: &mut RecvMeta) -> bool {
         let Some(notices) = &self.notices else { return true };
         let stride = meta.stride.max(1);
-        if !buffer[..meta.len].chunks(stride).any(is_notice) {
+        let is_other = |datagram: &[u8]| is_notice(datagram) || is_stun(datagram);
+        if !buffer[..meta.len].chunks(stride).any(is_other) {
             return true;
         }
         let mut kept = 0;
         for start in (0..meta.len).step_by(stride) {
             let end = (start + stride).min(meta.len);
             let datagram = &buffer[start..end];
-            if is_notice(datagram) {
+            if is_other(datagram) {
                 if datagram.len() <= MAX_NOTICE {
                     // A full queue loses it, as the network might.
                     let _ = notices.try_send((datagram.to_vec(), meta.addr));

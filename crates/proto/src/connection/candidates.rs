@@ -1,0 +1,60 @@
+//! Candidates for paths through the NAT gateways of both sides.
+
+use std::net::SocketAddr;
+
+use super::Connection;
+use crate::error::ProtocolError;
+use crate::event::Event;
+use crate::ids::PathId;
+
+impl Connection {
+    /// Whether both sides know what candidates are.
+    #[must_use]
+    pub fn can_punch(&self) -> bool {
+        self.session.identity.both_punch()
+    }
+
+    /// Tells the peer at which addresses this side's UDP sockets may be reached, at most
+    /// [`MAX_CANDIDATES`](crate::MAX_CANDIDATES), best first, and asks it to send to them now, so that its gateway
+    /// lets in what comes from there. Told reliably; does nothing if the peer would not know what it means.
+    pub fn state_candidates(&mut self, addresses: Vec<SocketAddr>) {
+        if self.can_punch() {
+            self.session.candidates.state(addresses);
+        }
+    }
+
+    /// The addresses that this side stated last.
+    #[must_use]
+    pub fn own_candidates(&self) -> &[SocketAddr] {
+        self.session.candidates.own()
+    }
+
+    /// The peer's candidates, as it says. They may be anybody's:
+    /// [`worth_punching`](crate::punching::worth_punching) tells which of them may be sent to.
+    #[must_use]
+    pub fn peer_candidates(&self) -> &[SocketAddr] {
+        self.session.candidates.peers()
+    }
+
+    pub(super) fn candidates_heard(
+        &mut self,
+        sequence: u64,
+        addresses: Vec<SocketAddr>,
+    ) -> Result<(), ProtocolError> {
+        if !self.can_punch() {
+            return Err(ProtocolError::Unexpected("CANDIDATES"));
+        }
+        if self.session.candidates.hear(sequence, addresses) {
+            self.events.push(Event::PeerCandidates);
+        }
+        Ok(())
+    }
+
+    /// Client: once `path` is answered, `other` becomes a backup path in mode `single` too, where it would be
+    /// retired otherwise. It stays until another path is answered.
+    pub fn keep_as_backup(&mut self, path: PathId, other: PathId) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.keeps = Some(other);
+        }
+    }
+}

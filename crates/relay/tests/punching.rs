@@ -1,0 +1,244 @@
+//! From a relayed path to a direct one, through NAT gateways of all kinds.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../../transport/tests/lab_support/mod.rs"]
+mod lab_support;
+
+mod homes;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use homes::Homes;
+use lab_support::net::Watch;
+use lab_support::traffic::{Server, Transfer, Way};
+use lab_support::{ms, secs};
+use whimbrel_base::SecretKey;
+use whimbrel_lab::{Block, NatKind, require};
+use whimbrel_relay::{Directory, Keeper, Relay};
+use whimbrel_transport::{
+    Builder, CarrierKind, Connection, ConnectionEvent, HandoverMode, Locator, PathState, Priority,
+};
+
+const SIZE: u64 = 8 << 20;
+/// An attempt that begins at once, with round trips of 24 ms.
+const SOON: Duration = Duration::from_secs(3);
+
+/// Waits for the first direct path; tells how long it took.
+fn direct(homes: &Homes, connection: &Connection, limit: Duration) -> Option<Duration> {
+    let begun = Instant::now();
+    let mut watch = Watch::new(connection);
+    if is_direct(connection) {
+        return Some(Duration::ZERO);
+    }
+    let up = watch.next(|event| matches!(event, ConnectionEvent::PathUp { remote: Locator::Direct(_), .. }));
+    let up = async { tokio::time::timeout(limit, up).await };
+    homes.client.wait(up).ok().map(|_| begun.elapsed())
+}
+
+fn is_direct(connection: &Connection) -> bool {
+    let paths = connection.stats().paths;
+    paths.iter().any(|path| matches!(path.remote, Locator::Direct(_)) && path.state == PathState::Active)
+}
+
+#[test]
+fn a_relayed_connection_is_direct_after_two_round_trips_and_again_after_moves_and_the_relayed_path_stands_by()
+{
+    if !require!() {
+        return;
+    }
+    let homes = Homes::apart(1, ms(70));
+    homes.gateways.iter().for_each(|gateway| gateway.set_kind(NatKind::PortRestricted).unwrap());
+    let relay = homes.relay(0);
+    let (server, _keeper) = homes.serve(&[&relay]);
+    let (_client, connection) = homes.connect(&server);
+    // 304 ms from end to end through the relay.
+    let took = direct(&homes, &connection, secs(3)).expect("no direct path");
+    assert!(took < 2 * ms(304) + ms(100), "it took {took:?}");
+    let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, 3 << 20);
+    transfer.reach(&homes.client, 1 << 19);
+    let paths = connection.stats().paths;
+    let mut kinds: Vec<_> = paths
+        .iter()
+        .map(|path| (matches!(path.remote, Locator::Direct(_)), path.priority, path.state))
+        .collect();
+    kinds.sort_by_key(|kind| kind.0);
+    let expected =
+        [(false, Priority::Backup, PathState::Active), (true, Priority::Normal, PathState::Active)];
+    assert_eq!(kinds, expected, "{paths:?}");
+    homes.client.move_on();
+    let took = direct(&homes, &connection, secs(5)).expect("no direct path after the client's move");
+    assert!(took < secs(3), "it took {took:?}");
+    transfer.reach(&homes.client, 1 << 20);
+    homes.server.move_on();
+    direct(&homes, &connection, secs(8)).expect("no direct path after the server's move");
+    transfer.finish(&homes.client);
+}
+
+/// What stands between a home and the Internet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gateway {
+    Nat(NatKind),
+    /// Lets no UDP through.
+    WithoutUdp,
+}
+
+impl Gateway {
+    const ALL: [Self; 5] = [
+        Self::Nat(NatKind::FullCone),
+        Self::Nat(NatKind::AddressRestricted),
+        Self::Nat(NatKind::PortRestricted),
+        Self::Nat(NatKind::Symmetric),
+        Self::WithoutUdp,
+    ];
+
+    /// Whether two of these can be opened for each other. A gateway that maps each flow anew is found by what it
+    /// lets out, if the other one lets that in.
+    fn open_with(self, other: Self) -> bool {
+        let restricts = |gateway| {
+            matches!(gateway, Self::Nat(NatKind::PortRestricted | NatKind::Symmetric) | Self::WithoutUdp)
+        };
+        let varies = |gateway| gateway == Self::Nat(NatKind::Symmetric);
+        let blocked = self == Self::WithoutUdp || other == Self::WithoutUdp;
+        let missed = |one, other| varies(one) && restricts(other);
+        !(blocked || missed(self, other) || missed(other, self))
+    }
+}
+
+impl fmt::Display for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Nat(NatKind::FullCone) => "full cone",
+            Self::Nat(NatKind::AddressRestricted) => "address-restr.",
+            Self::Nat(NatKind::PortRestricted) => "port-restricted",
+            Self::Nat(_) => "symmetric",
+            Self::WithoutUdp => "no UDP",
+        };
+        f.pad(name)
+    }
+}
+
+/// Homes behind these gateways: the client's, then the server's.
+fn homes_behind(gateways: [Gateway; 2]) -> Homes {
+    let homes = Homes::new(1);
+    for (nat, gateway) in homes.gateways.iter().zip(gateways) {
+        match gateway {
+            Gateway::Nat(kind) => nat.set_kind(kind).unwrap(),
+            Gateway::WithoutUdp => nat.router().block(Block::Udp).unwrap(),
+        }
+    }
+    homes
+}
+
+/// Passes 8 MiB each way between a client and a server behind these gateways, and says which path carries then.
+fn passes(gateways: [Gateway; 2], handover: HandoverMode, patience: Duration) -> &'static str {
+    let homes = homes_behind(gateways);
+    let relay = homes.relay(0);
+    let (server, _keeper) = homes.serve(&[&relay]);
+    let client = homes.client.endpoint_with(|builder| builder.handover(handover));
+    let connection = homes.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let took = direct(&homes, &connection, patience);
+    for way in [Way::Down, Way::Up] {
+        Transfer::start(&homes.client, &connection, &server, way, SIZE).finish(&homes.client);
+    }
+    assert_eq!(took.is_some(), is_direct(&connection), "{:?}", connection.stats().paths);
+    if took.is_some() { "punched" } else { "relayed" }
+}
+
+#[test]
+fn gateways_that_map_each_flow_anew_are_opened_for_those_that_let_other_ports_in_and_relayed_otherwise() {
+    if !require!() {
+        return;
+    }
+    let [cone, address, _, symmetric, without] = Gateway::ALL;
+    let single = HandoverMode::Single;
+    assert_eq!(passes([symmetric, address], single, SOON), "punched");
+    assert_eq!(passes([cone, symmetric], HandoverMode::Full, SOON), "punched");
+    assert_eq!(passes([symmetric, without], single, ms(500)), "relayed");
+}
+
+/// All pairs of gateways; run by `make eval-reach`.
+#[test]
+#[ignore = "the whole matrix takes some minutes"]
+fn every_pair_of_gateways_is_connected_and_direct_where_that_is_possible() {
+    assert!(require!(), "the lab is needed");
+    println!("{:<16}{}", "client, server:", Gateway::ALL.map(|gateway| format!("{gateway:<16}")).concat());
+    for client in Gateway::ALL {
+        let row = Gateway::ALL.map(|server| {
+            let patience = if client.open_with(server) { secs(10) } else { secs(5) };
+            let carries = passes([client, server], HandoverMode::Single, patience);
+            assert_eq!(carries == "punched", client.open_with(server), "{client} and {server}");
+            format!("{carries:<16}")
+        });
+        println!("{client:<16}{}", row.concat());
+    }
+}
+
+/// A server at a fixed port with a reservation.
+fn serve_at(
+    homes: &Homes,
+    relay: &Relay,
+    change: impl FnOnce(Builder) -> Builder + Send,
+) -> (Server, Keeper) {
+    let key = SecretKey::generate();
+    let endpoint = homes.server.endpoint_with(|builder| change(builder.secret_key(key.clone())));
+    let server = Server::start(&homes.server, endpoint.clone());
+    let directory: Arc<dyn Directory> = Arc::new(relay.endpoint().addr());
+    let keeper = homes.server.wait(async { Keeper::start(endpoint, &key, vec![directory]) });
+    let mut news = keeper.news();
+    homes.server.wait(async { drop(news.wait_for(|now| now.held == 1).await) });
+    (server, keeper)
+}
+
+#[test]
+fn a_place_that_can_be_dialled_only_later_carries_although_the_relayed_path_was_never_lost() {
+    if !require!() {
+        return;
+    }
+    const PORT: u16 = 4433;
+    let homes = homes_behind([Gateway::WithoutUdp; 2]);
+    let relay = homes.relay(0);
+    let outside = SocketAddr::from(([10, 0, 2, 10], PORT));
+    let (server, _keeper) = serve_at(&homes, &relay, |builder| builder.port(PORT).advertise([outside]));
+    let (_client, connection) = homes.connect(&server);
+    let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, SIZE);
+    transfer.reach(&homes.client, 1 << 20);
+    assert!(!is_direct(&connection));
+    homes.gateways[1].forward_port(PORT, homes.server.ip()).unwrap();
+    direct(&homes, &connection, secs(15)).expect("no direct path");
+    transfer.finish(&homes.client);
+    let paths = connection.stats().paths;
+    let direct = paths.iter().find(|path| path.remote == Locator::Direct(outside)).expect("it is direct");
+    assert_eq!(direct.carrier, CarrierKind::Tcp);
+    let relayed = paths.iter().find(|path| matches!(path.remote, Locator::Relayed(_))).expect("it stands by");
+    assert_eq!((relayed.priority, connection.stats().moves), (Priority::Backup, 0));
+}
+
+#[test]
+fn a_peer_that_names_a_victim_has_a_few_small_packets_sent_there_and_no_more() {
+    if !require!() {
+        return;
+    }
+    let homes = Homes::new(2);
+    let relay = homes.relay(0);
+    let (server, _keeper) = homes.serve(&[&relay]);
+    let victim = &homes.relays[1].0;
+    let at = SocketAddr::new(victim.ip(), 9);
+    let socket = victim.host.run(move || UdpSocket::bind(at)).unwrap();
+    socket.set_read_timeout(Some(ms(100))).unwrap();
+    let client = homes.client.endpoint_with(|builder| builder.advertise([at]));
+    let connection = homes.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let (begun, servers_gateway) = (Instant::now(), IpAddr::from([10, 0, 2, 10]));
+    let (mut packets, mut buffer) = (0, [0; 2048]);
+    while begun.elapsed() < secs(5) {
+        if let Ok((size, from)) = socket.recv_from(&mut buffer) {
+            assert!(size <= 64 && from.ip() == servers_gateway, "{size} bytes from {from}");
+            packets += 1;
+        }
+    }
+    // Five in each attempt, of which a client has four and one each five seconds.
+    assert!((5..=5 * (4 + 2)).contains(&packets), "{packets} packets");
+    assert!(!is_direct(&connection));
+}

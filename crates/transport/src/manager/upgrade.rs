@@ -1,0 +1,245 @@
+//! From a path through a relay to a direct one, while the relay carries.
+//!
+//! As soon as a relayed path is up, and after each move, this side tells the server where its UDP socket may be
+//! reached, both send to each other at the same time, so that their gateways let in what comes, and a QUIC
+//! connection is dialled over that from the same socket. Places that can be dialled without all this are dialled
+//! beside it. Whichever is answered first carries; the relayed path stays as a backup path.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use whimbrel_proto::punching::{Allowance, Backoff};
+use whimbrel_proto::{HandoverMode, PathId, PathState, Side};
+
+use super::joining::{Joiner, Openings, Purpose};
+use super::pending::{News, Pending};
+use crate::dial::{Candidate, Dialled, candidates, punched};
+use crate::endpoint_core::lock;
+use crate::locator::Locator;
+use crate::punch::punch;
+
+/// The server needs so long to open its gateway after it has heard our candidates, which leave just before we
+/// dial.
+const LEAD: Duration = Duration::from_millis(10);
+/// Candidates that are dialled before anything came from there, at most.
+const UNHEARD: usize = 3;
+/// How long an attempt may take, or so many round trips.
+const ATTEMPT: Duration = Duration::from_secs(3);
+const ATTEMPT_RTTS: u32 = 6;
+/// Where our sockets are seen may take this long to be told.
+const TOLD: Duration = Duration::from_millis(500);
+
+/// A path through a relay on which the connection depends.
+struct Relayed {
+    path: PathId,
+    relay: SocketAddr,
+    rtt: Duration,
+}
+
+/// Why an attempt is over.
+enum End {
+    Up,
+    Failed,
+    /// Something is not as it was at the beginning.
+    Anew,
+    Over,
+}
+
+/// Sees to it that the connection has a direct path, for as long as it lasts.
+pub(crate) async fn upgrade(joiner: Joiner) {
+    let mut backoff = Backoff::default();
+    let mut allowance = Allowance::default();
+    let mut seen = joiner.endpoint.observed.watch();
+    loop {
+        let Some(relayed) = next(&joiner).await else { return };
+        joiner.endpoint.observed.ask(relayed.relay);
+        let _ = tokio::time::timeout(TOLD, seen.wait_for(|seen| !seen.is_empty())).await;
+        // The attempt begins with what is known now.
+        seen.mark_unchanged();
+        forget(joiner.shared.mover.candidates()).await;
+        let attempt = async {
+            tokio::select! {
+                end = attempt(&joiner, &relayed) => end,
+                () = gone(&joiner, &relayed) => End::Anew,
+            }
+        };
+        let end = tokio::select! {
+            end = attempt => end,
+            () = joiner.shared.mover.candidates() => End::Anew,
+            Ok(()) = seen.changed() => End::Anew,
+        };
+        match end {
+            End::Over => return,
+            End::Up => {
+                tracing::info!(connection = %joiner.shared.id, "a direct path beside the relayed one");
+                backoff.reset();
+                continue;
+            }
+            // What the peer says may have this side send somewhere: not as often as it likes.
+            End::Anew if allowance.take(Instant::now()) => {
+                backoff.reset();
+                continue;
+            }
+            End::Anew | End::Failed => {}
+        }
+        tokio::select! {
+            () = tokio::time::sleep(backoff.pause()) => {}
+            () = gone(&joiner, &relayed) => backoff.reset(),
+            Ok(()) = seen.changed() => backoff.reset(),
+            () = joiner.shared.mover.candidates() => {
+                if allowance.take(Instant::now()) {
+                    backoff.reset();
+                }
+            }
+        }
+    }
+}
+
+/// Waits until the connection depends on a relayed path. `None` once it is over.
+async fn next(joiner: &Joiner) -> Option<Relayed> {
+    loop {
+        let changed = joiner.shared.news.of_paths();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        if !joiner.shared.may_need_paths() {
+            return None;
+        }
+        if let Some(relayed) = depends_on(joiner) {
+            return Some(relayed);
+        }
+        changed.await;
+    }
+}
+
+/// Waits until the connection does not depend on this path any more.
+async fn gone(joiner: &Joiner, relayed: &Relayed) {
+    loop {
+        let changed = joiner.shared.news.of_paths();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        if depends_on(joiner).is_none_or(|now| now.path != relayed.path) {
+            return;
+        }
+        changed.await;
+    }
+}
+
+/// The newest relayed path that works, if no direct one does.
+fn depends_on(joiner: &Joiner) -> Option<Relayed> {
+    let state = joiner.shared.lock();
+    if state.engine.side() == Side::Server || !state.engine.is_established() {
+        return None;
+    }
+    let stats = state.engine.paths();
+    let mut newest = None;
+    for io in &state.paths {
+        let Some(path) = stats.iter().find(|path| path.id == io.id && path.state == PathState::Active) else {
+            continue;
+        };
+        let place = io.remote.relayed()?;
+        if newest.as_ref().is_none_or(|known: &Relayed| known.path < io.id) {
+            newest = Some(Relayed { path: io.id, relay: place.relay, rtt: path.srtt });
+        }
+    }
+    newest
+}
+
+async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {
+    let (core, shared) = (&joiner.endpoint, &joiner.shared);
+    let policy = shared.policy();
+    let limit = ATTEMPT.max(relayed.rtt * ATTEMPT_RTTS);
+    // The sockets of all interfaces are one here: which one is used cannot be chosen.
+    let may_punch = shared.lock().engine.can_punch() && !policy.is_selective();
+    let punching = async {
+        if !may_punch {
+            return std::future::pending().await;
+        }
+        let own = core.candidates();
+        shared.with(|state| state.engine.state_candidates(own));
+        let punching = async {
+            punch(core, shared).await;
+            std::future::pending().await
+        };
+        tokio::select! {
+            end = dial(joiner, relayed) => end,
+            end = punching => end,
+        }
+    };
+    let dialling = async {
+        // Where paths are managed, the manager dials what can be dialled.
+        let is_managed = policy.is_selective() || shared.lock().engine.handover() != HandoverMode::Single;
+        let ways = if is_managed { Vec::new() } else { direct_ways(joiner) };
+        let joiner = Joiner { keeps: Some(relayed.path), ..joiner.clone() };
+        if ways.is_empty() || joiner.attempt(ways, false, Arc::<Openings>::default()).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let result = tokio::time::timeout(limit, async {
+        tokio::select! {
+            end = punching => end,
+            () = dialling => End::Up,
+        }
+    });
+    result.await.unwrap_or(End::Failed)
+}
+
+/// Takes back a notification that was not waited for.
+async fn forget(told: impl Future<Output = ()>) {
+    tokio::select! {
+        biased;
+        () = told => {}
+        () = std::future::ready(()) => {}
+    }
+}
+
+/// Ways that need no gateway to be opened, as far as is known.
+fn direct_ways(joiner: &Joiner) -> Vec<Candidate> {
+    let (set, exclusive) = joiner.endpoint.sources();
+    let direct: Vec<Locator> =
+        joiner.shared.remote().into_iter().filter(|place| place.direct().is_some()).collect();
+    candidates(&set, &direct, &joiner.shared.suspect_locals(), exclusive)
+}
+
+/// Dials what may be open, and what the peer was heard from, until a path is answered.
+async fn dial(joiner: &Joiner, relayed: &Relayed) -> End {
+    let keeping = Joiner { keeps: Some(relayed.path), ..joiner.clone() };
+    let (core, shared) = (&joiner.endpoint, &joiner.shared);
+    let mut dialled: Vec<SocketAddr> = Vec::new();
+    let mut running: JoinSet<io::Result<Dialled>> = JoinSet::new();
+    let mut pending = Pending::default();
+    tokio::time::sleep(LEAD).await;
+    let first: Vec<SocketAddr> = core.worth_punching(shared).into_iter().take(UNHEARD).collect();
+    loop {
+        let heard = shared.lock().punching.came_from().to_vec();
+        for at in first.iter().copied().chain(heard) {
+            if dialled.contains(&at) {
+                continue;
+            }
+            dialled.push(at);
+            let socket = lock(&core.sockets).quic_for(at);
+            if let Some(quic) = socket {
+                let (who, port) = (joiner.dialler(), core.port());
+                running.spawn(async move { punched(quic, port, at, &who).await });
+            }
+        }
+        tokio::select! {
+            () = shared.mover.heard_punch() => {}
+            Some(result) = running.join_next() => match result {
+                Ok(Ok(dialled)) => {
+                    pending.extend_with(keeping.open_path(dialled, Purpose::default()));
+                }
+                Ok(Err(error)) => tracing::debug!(connection = %shared.id, %error, "not open"),
+                // Nothing aborts it but the end of this function.
+                Err(_) => {}
+            },
+            news = pending.news(shared) => match news {
+                News::Up(_) => return End::Up,
+                News::Failed(_) => {}
+                News::Over => return End::Over,
+            },
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Where others see this endpoint's UDP sockets: asked by STUN of relays, from the sockets themselves, because a
+//! NAT gateway gives each socket an address of its own.
+
+mod stun;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+
+use self::stun::Transaction;
+use crate::endpoint_core::EndpointCore;
+use crate::path_io::canonical;
+use crate::punch;
+
+pub(crate) use stun::{answer, is_stun, observe};
+
+/// Servers that are asked, at most.
+const MAX_SERVERS: usize = 8;
+/// A request that was not answered is sent again after this, then after twice as long, …
+const FIRST_REPEAT: Duration = Duration::from_millis(100);
+const REPEATS: u32 = 6;
+/// NAT gateways forget UDP mappings after 30 s and more (RFC 4787 REQ-5 asks for two minutes).
+const KEEP_ALIVE: Duration = Duration::from_secs(25);
+/// An answer that is no older need not be asked for again.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What servers have seen, and what they are asked.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    servers: Mutex<Vec<Server>>,
+    seen: watch::Sender<Vec<SocketAddr>>,
+    wake: Notify,
+}
+
+/// One that answers STUN.
+#[derive(Debug)]
+struct Server {
+    at: SocketAddr,
+    /// Asked again and again, so that the gateway keeps the mapping.
+    kept: bool,
+    /// What the newest request is told by.
+    transaction: Transaction,
+    /// Requests in a row without an answer.
+    tries: u32,
+    /// When to ask next.
+    due: Option<Instant>,
+    seen: Option<(SocketAddr, Instant)>,
+}
+
+impl Server {
+    fn new(at: SocketAddr) -> Self {
+        Self { at, kept: false, transaction: [0; 12], tries: 0, due: None, seen: None }
+    }
+
+    fn ask(&mut self, now: Instant) {
+        (self.tries, self.due) = (0, Some(now));
+    }
+
+    /// The request that is due, if one is.
+    fn next(&mut self, now: Instant) -> Option<Vec<u8>> {
+        self.due.filter(|due| *due <= now)?;
+        if self.tries >= REPEATS {
+            // It does not answer any more: where it saw us is worth nothing.
+            self.seen = None;
+            (self.tries, self.due) = (0, self.kept.then_some(now + KEEP_ALIVE));
+            return None;
+        }
+        self.transaction = rand::random();
+        self.due = Some(now + FIRST_REPEAT * 2u32.pow(self.tries));
+        self.tries += 1;
+        Some(stun::request(&self.transaction))
+    }
+
+    /// An answer came from it. False if it is to no request of ours.
+    fn hear(&mut self, transaction: Transaction, seen: SocketAddr, now: Instant) -> bool {
+        let is_ours = self.tries > 0 && transaction == self.transaction;
+        if is_ours {
+            self.seen = Some((seen, now));
+            (self.tries, self.due) = (0, self.kept.then_some(now + KEEP_ALIVE));
+        }
+        is_ours
+    }
+}
+
+impl Default for Observed {
+    fn default() -> Self {
+        Self { servers: Mutex::default(), seen: watch::Sender::new(Vec::new()), wake: Notify::new() }
+    }
+}
+
+impl Observed {
+    /// Asks a server once, unless it has answered just now.
+    pub(crate) fn ask(&self, server: SocketAddr) {
+        let now = Instant::now();
+        let mut servers = self.lock();
+        let server = find(&mut servers, canonical(server));
+        let is_fresh = server.seen.is_some_and(|(_, at)| now.saturating_duration_since(at) < FRESH);
+        if !is_fresh && server.due.is_none_or(|due| due > now + FIRST_REPEAT) {
+            server.ask(now);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Asks these servers again and again, and no others.
+    pub(crate) fn keep(&self, kept: &[SocketAddr]) {
+        let kept: Vec<SocketAddr> = kept.iter().take(MAX_SERVERS).copied().map(canonical).collect();
+        let mut servers = self.lock();
+        servers.iter_mut().for_each(|server| server.kept = kept.contains(&server.at));
+        for at in kept {
+            let server = find(&mut servers, at);
+            if !std::mem::replace(&mut server.kept, true) || server.due.is_none() {
+                server.ask(Instant::now());
+            }
+        }
+        self.wake.notify_one();
+    }
+
+    /// This host's addresses have changed: what was seen before counts no more.
+    pub(crate) fn start_anew(&self) {
+        let mut servers = self.lock();
+        servers.retain(|server| server.kept);
+        for server in servers.iter_mut() {
+            server.seen = None;
+            server.ask(Instant::now());
+        }
+        drop(servers);
+        self.publish();
+        self.wake.notify_one();
+    }
+
+    /// Takes an answer in.
+    pub(crate) fn hear(&self, datagram: &[u8], from: SocketAddr) {
+        let Some((transaction, seen)) = answer(datagram) else { return };
+        let (from, now) = (canonical(from), Instant::now());
+        let is_answer = {
+            let mut servers = self.lock();
+            let server = servers.iter_mut().find(|server| server.at == from);
+            server.is_some_and(|server| server.hear(transaction, seen, now))
+        };
+        if is_answer {
+            self.publish();
+            self.wake.notify_one();
+        }
+    }
+
+    /// Where this endpoint's sockets are seen, now and as it changes.
+    pub(crate) fn watch(&self) -> watch::Receiver<Vec<SocketAddr>> {
+        self.seen.subscribe()
+    }
+
+    /// Where this endpoint's sockets are seen: more than one address of a family where the gateway gives each
+    /// destination another.
+    pub(crate) fn list(&self) -> Vec<SocketAddr> {
+        self.seen.borrow().clone()
+    }
+
+    fn publish(&self) {
+        let mut seen: Vec<SocketAddr> = Vec::new();
+        for (at, _) in self.lock().iter().filter_map(|server| server.seen) {
+            if !seen.contains(&at) {
+                seen.push(at);
+            }
+        }
+        self.seen.send_if_modified(|before| {
+            let is_news = *before != seen;
+            if is_news {
+                *before = seen;
+            }
+            is_news
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Server>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn find(servers: &mut Vec<Server>, at: SocketAddr) -> &mut Server {
+    let index = servers.iter().position(|server| server.at == at).unwrap_or_else(|| {
+        if servers.len() >= MAX_SERVERS {
+            let oldest = servers.iter().position(|server| !server.kept).unwrap_or(0);
+            servers.remove(oldest);
+        }
+        servers.push(Server::new(at));
+        servers.len() - 1
+    });
+    &mut servers[index]
+}
+
+/// Asks those that are to be asked, and tells clients behind relays what has changed, until its task is aborted.
+pub(crate) async fn ask(core: Arc<EndpointCore>) {
+    let mut seen = core.observed.watch();
+    loop {
+        let (requests, due) = {
+            let (now, mut servers) = (Instant::now(), core.observed.lock());
+            let requests: Vec<_> =
+                servers.iter_mut().filter_map(|server| Some((server.next(now)?, server.at))).collect();
+            (requests, servers.iter().filter_map(|server| server.due).min())
+        };
+        for (request, at) in requests {
+            core.send_notice(&request, at).await;
+        }
+        core.observed.publish();
+        let due = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => {}
+            () = core.observed.wake.notified() => {}
+            _ = seen.changed() => punch::tell_clients(&core),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([203, 0, 113, 5], port))
+    }
+
+    /// What the server would answer to the request that is due.
+    fn answered(observed: &Observed, server: SocketAddr, from: SocketAddr) -> Vec<u8> {
+        let request = find(&mut observed.lock(), server).next(Instant::now()).unwrap();
+        observe(&request, from).unwrap()
+    }
+
+    #[test]
+    fn what_the_server_that_was_asked_says_counts_and_nobody_elses_word() {
+        let observed = Observed::default();
+        observed.ask(at(443));
+        let answer = answered(&observed, at(443), at(7));
+        observed.hear(&answer, at(444));
+        observed.hear(&observe(&stun::request(&[1; 12]), at(6)).unwrap(), at(443));
+        assert!(observed.list().is_empty(), "from elsewhere, and to no request of ours");
+        observed.hear(&answer, at(443));
+        assert_eq!(observed.list(), [at(7)]);
+        observed.hear(&answer, at(443));
+        observed.start_anew();
+        assert!(observed.list().is_empty());
+        observed.hear(&answer, at(443));
+        assert!(observed.list().is_empty(), "an answer of before");
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_asked_six_times_and_one_that_is_kept_every_25_seconds() {
+        let mut server = Server::new(at(443));
+        let begin = Instant::now();
+        let asked = |server: &mut Server, seconds: u64| {
+            let mut now = begin;
+            let mut count = 0;
+            while now < begin + Duration::from_secs(seconds) {
+                count += u64::from(server.next(now).is_some());
+                now += Duration::from_millis(100);
+            }
+            count
+        };
+        server.ask(begin);
+        assert_eq!(asked(&mut server, 1000), u64::from(REPEATS));
+        server.kept = true;
+        server.ask(begin);
+        // Each time 6 requests in 6.3 s, then a pause.
+        assert_eq!(asked(&mut server, 100), 4 * u64::from(REPEATS));
+    }
+
+    #[test]
+    fn no_more_servers_are_kept_in_mind_than_eight() {
+        let observed = Observed::default();
+        (1..100).for_each(|port| observed.ask(at(port)));
+        assert_eq!(observed.lock().len(), MAX_SERVERS);
+        observed.keep(&(100..200).map(at).collect::<Vec<_>>());
+        assert_eq!(observed.lock().len(), MAX_SERVERS);
+    }
+}

@@ -1,0 +1,223 @@
+//! Packets that open the NAT gateways of both sides for each other, over the endpoint's own UDP sockets. What may
+//! be sent to, when, and how often is [decided](whimbrel_proto::punching) by pure rules.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use whimbrel_proto::notice::Notice;
+use whimbrel_proto::punching::{Allowance, MAX_ANSWERS, PUNCHES, Surroundings, worth_punching};
+use whimbrel_proto::{MAX_CANDIDATES, Side};
+
+use crate::endpoint_core::{EndpointCore, lock};
+use crate::shared::Shared;
+
+/// Places that the peer's packets came from, at most: as many as may be dialled.
+const MAX_ORIGINS: usize = 4;
+
+/// One connection's part: what the peer's packets have told, and how many may still be answered.
+#[derive(Debug, Default)]
+pub(crate) struct Punching {
+    answers_left: u32,
+    came_from: Vec<SocketAddr>,
+    /// A task sees to it that the peer's candidates are sent to.
+    is_attended: bool,
+}
+
+impl Punching {
+    /// An attempt begins.
+    fn begin(&mut self) {
+        self.answers_left = MAX_ANSWERS;
+        self.came_from.clear();
+    }
+
+    /// An attempt is over: nothing is answered any more.
+    fn end(&mut self) {
+        self.answers_left = 0;
+    }
+
+    /// An authentic packet of the peer came. Returns whether to answer it.
+    fn came(&mut self, from: SocketAddr, is_answer: bool) -> bool {
+        let in_attempt = self.answers_left > 0;
+        if in_attempt && self.came_from.len() < MAX_ORIGINS && !self.came_from.contains(&from) {
+            self.came_from.push(from);
+        }
+        let answers = in_attempt && !is_answer;
+        self.answers_left -= u32::from(answers);
+        answers
+    }
+
+    /// True if nothing has seen to the peer's candidates so far: the caller does from now on.
+    pub(crate) fn begins_to_be_attended(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_attended, true)
+    }
+
+    /// Where packets of the peer came from in this attempt.
+    pub(crate) fn came_from(&self) -> &[SocketAddr] {
+        &self.came_from
+    }
+}
+
+impl EndpointCore {
+    /// Where this endpoint's UDP sockets may be reached, as peers are told: where they are seen first.
+    pub(crate) fn candidates(&self) -> Vec<SocketAddr> {
+        let mut all = self.observed.list();
+        let mapped = lock(&self.mapped).clone();
+        let known = self.advertised.iter().copied().chain(mapped);
+        for at in known.chain(self.reachable_in(&self.bound.borrow())) {
+            if !all.contains(&at) {
+                all.push(at);
+            }
+        }
+        all.truncate(MAX_CANDIDATES);
+        all
+    }
+
+    /// The peer's candidates that may be sent to.
+    pub(crate) fn worth_punching(&self, shared: &Shared) -> Vec<SocketAddr> {
+        let (theirs, relays) = {
+            let state = shared.lock();
+            (state.engine.peer_candidates().to_vec(), relays(&state.paths))
+        };
+        let own: Vec<IpAddr> = self.addresses().addresses.iter().map(|address| address.ip).collect();
+        let observed = self.observed.list();
+        worth_punching(&theirs, &Surroundings { own: &own, observed: &observed, relays: &relays })
+    }
+}
+
+/// The addresses of the relays that paths go through.
+fn relays<'p>(paths: impl IntoIterator<Item = &'p Arc<crate::path_io::PathIo>>) -> Vec<IpAddr> {
+    paths.into_iter().filter_map(|path| path.remote.relayed()).map(|place| place.relay.ip()).collect()
+}
+
+/// Sends to the peer's candidates, a few times each. Answers of the peer are heard meanwhile.
+pub(crate) async fn punch(core: &EndpointCore, shared: &Shared) {
+    let _attempt = PunchingFor::begin(shared);
+    let (key, side) = {
+        let state = shared.lock();
+        (state.engine.notice_key(), state.engine.side())
+    };
+    let Some(key) = key else { return };
+    let targets = core.worth_punching(shared);
+    tracing::debug!(connection = %shared.id, ?targets, "punching");
+    let datagram = key.seal(&Notice::Punch { from: side, is_answer: false });
+    let begun = tokio::time::Instant::now();
+    for at in PUNCHES {
+        tokio::time::sleep_until(begun + at).await;
+        for target in &targets {
+            core.send_notice(&datagram, *target).await;
+        }
+    }
+    // What comes late is still answered.
+    tokio::time::sleep(PUNCHES[PUNCHES.len() - 1]).await;
+}
+
+/// An attempt, which ends when this is dropped.
+pub(crate) struct PunchingFor<'a>(&'a Shared);
+
+impl<'a> PunchingFor<'a> {
+    pub(crate) fn begin(shared: &'a Shared) -> Self {
+        shared.lock().punching.begin();
+        Self(shared)
+    }
+}
+
+impl Drop for PunchingFor<'_> {
+    fn drop(&mut self) {
+        self.0.lock().punching.end();
+    }
+}
+
+/// An authentic packet of the peer. Returns the answer to it.
+pub(crate) fn heard(shared: &Shared, from: SocketAddr, sender: Side, is_answer: bool) -> Option<Notice> {
+    let mut state = shared.lock();
+    let side = state.engine.side();
+    // Our own, played back to us.
+    if sender == side {
+        return None;
+    }
+    let answers = state.punching.came(crate::path_io::canonical(from), is_answer);
+    drop(state);
+    shared.mover.punched();
+    answers.then_some(Notice::Punch { from: side, is_answer: true })
+}
+
+/// Server: a client has come through a relay. Tells it where this side may be reached, and sends to its
+/// candidates whenever it states some.
+pub(crate) fn meet(core: &Arc<EndpointCore>, shared: &Arc<Shared>) {
+    let candidates = core.candidates();
+    let begins = shared.with(|state| {
+        state.engine.state_candidates(candidates);
+        state.engine.can_punch() && state.punching.begins_to_be_attended()
+    });
+    if begins {
+        tokio::spawn(attend(core.clone(), shared.clone()));
+    }
+}
+
+async fn attend(core: Arc<EndpointCore>, shared: Arc<Shared>) {
+    let mut allowance = Allowance::default();
+    let mut asked = false;
+    loop {
+        let over = async {
+            loop {
+                let ended = shared.news.of_connection();
+                tokio::pin!(ended);
+                ended.as_mut().enable();
+                if shared.lock().engine.is_closed() {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        let punching = async {
+            if std::mem::take(&mut asked) && allowance.take(Instant::now()) {
+                punch(&core, &shared).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = over => return,
+            () = shared.mover.candidates() => {}
+            () = punching => {}
+        }
+        asked = true;
+    }
+}
+
+/// Tells the clients that came through relays where this side may be reached now.
+pub(crate) fn tell_clients(core: &EndpointCore) {
+    let candidates = core.candidates();
+    for shared in core.registry.accepted() {
+        let relayed = shared.lock().paths.iter().any(|path| path.remote.relayed().is_some());
+        if relayed {
+            shared.with(|state| {
+                if state.engine.own_candidates() != candidates {
+                    state.engine.state_candidates(candidates.clone());
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([198, 51, 100, 7], port))
+    }
+
+    #[test]
+    fn packets_are_answered_in_an_attempt_only_so_many_and_answers_not_at_all() {
+        let mut punching = Punching::default();
+        assert!(!punching.came(at(1), false) && punching.came_from().is_empty(), "no attempt");
+        punching.begin();
+        assert!(!punching.came(at(1), true) && punching.came_from() == [at(1)]);
+        let answered = (0..1000).filter(|port| punching.came(at(*port), false)).count();
+        assert_eq!((answered, punching.came_from().len()), (MAX_ANSWERS as usize, MAX_ORIGINS));
+        punching.begin();
+        punching.end();
+        assert!(!punching.came(at(9), false) && punching.came_from().is_empty());
+    }
+}
