@@ -225,6 +225,8 @@ fn a_group_is_made_shown_to_its_members_and_told_apart_from_an_endpoint() {
         world.run(user, &["id", "register", &format!("{user}@example.org")]).succeeded();
     }
     let eve = world.id("eve");
+    // Its first command would say that it has made a key.
+    world.id("cleo");
     let group = |who: &str, action: &str, rest: &[&str]| {
         let args = ["names", "group", action, TEAM].into_iter().chain(rest.iter().copied());
         world.run(who, &args.collect::<Vec<_>>())
