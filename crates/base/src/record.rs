@@ -10,20 +10,26 @@
 //! | bytes | field |
 //! | --- | --- |
 //! | 1 | version: 2 |
-//! | 1 | flags: bit 0 revoked, bit 1 a delegation follows; the others are zero |
+//! | 1 | flags: bit 0 revoked, bit 1 a delegation follows, bit 2 a group; the others are zero |
 //! | 1 + n | length of the name, then the name in lower-case ASCII |
 //! | 32 | endpoint id |
 //! | 8 | sequence number |
 //! | 8 | end, unix seconds: from then on nobody uses the record |
 //! | 4 | lifetime in seconds, 1 to 604800 |
-//! | 1 | number of addresses, 0 to 16; 0 in a revoked record |
+//! | 1 | number of addresses, 0 to 16; 0 in a revoked record and in that of a group |
 //! | 7 or 19 each | an address: 4 or 6; then 4 or 16 bytes of IP address; then 2 bytes of port. No two alike, none of them unspecified, multicast, broadcast or IPv4-mapped, port not 0 |
 //! | 0 or more | the delegation, if flag bit 1 says so, laid out as in [`delegation`](crate::delegation); it covers the name and is for the endpoint id |
+//! | 2 | of a group only: number of members, 0 to 256 |
+//! | 33, or 2 + n each | a member: 1 and its endpoint id; or 2 and its name, as above. Ascending by these bytes, ids before names, none twice |
 //! | 64 | the endpoint's Ed25519 signature over `whimbrel record v2`, a zero byte, and all bytes above |
+//!
+//! A record of a **group** says who its members are instead of where its signer is. It has version 2, and is not
+//! revoked. Programs that know no groups refuse it for its flag.
 //!
 //! Version 1 has no end, and `whimbrel record v1` in its signature. It is still read: it ends seven days after
 //! its sequence number, read as unix milliseconds. It is no longer written.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,11 +41,18 @@ use crate::wire::{DecodeError, signed_message};
 use crate::{Name, NameKind, UnixTime};
 
 mod codec;
+mod members;
 #[cfg(test)]
 mod tests;
 
-/// No encoded record is larger.
+pub use members::{MAX_GROUP_MEMBERS, Member};
+
+/// No encoded record of an endpoint is larger.
 pub const MAX_RECORD_BYTES: usize = 2048;
+
+/// No encoded record of a group is larger: room for as many members as there may be, by id or by a name of 36
+/// bytes on average.
+pub const MAX_GROUP_RECORD_BYTES: usize = 10_240;
 
 /// The longest time a record may hold without a sign of life: seven days.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -96,6 +109,8 @@ pub fn next_sequence(previous: Option<u64>, unix_millis: u64) -> u64 {
 pub struct SignedRecord {
     record: Arc<Record>,
     delegation: Option<Arc<Delegation>>,
+    /// Of a group only.
+    members: Option<Arc<[Member]>>,
     bytes: Arc<[u8]>,
 }
 
@@ -108,9 +123,34 @@ impl SignedRecord {
     /// # Errors
     /// [`RecordError`] when the record breaks a rule that [`decode`](Self::decode) would refuse it for.
     pub fn sign(
+        record: Record,
+        key: &SecretKey,
+        delegation: Option<Delegation>,
+    ) -> Result<Self, RecordError> {
+        Self::sign_any(record, key, delegation, None)
+    }
+
+    /// Signs the record of a group: the name stands for these members. The key is that of whoever keeps the group;
+    /// the record has no addresses. Members are put in order, and repeated ones dropped.
+    ///
+    /// # Errors
+    /// As [`sign`](Self::sign); [`RecordError::TooManyMembers`], [`RecordError::GroupTooLarge`] and
+    /// [`RecordError::GroupWithAddresses`] besides.
+    pub fn sign_group(
+        record: Record,
+        members: impl IntoIterator<Item = Member>,
+        key: &SecretKey,
+        delegation: Option<Delegation>,
+    ) -> Result<Self, RecordError> {
+        let members: BTreeSet<Member> = members.into_iter().collect();
+        Self::sign_any(record, key, delegation, Some(members.into_iter().collect()))
+    }
+
+    fn sign_any(
         mut record: Record,
         key: &SecretKey,
         delegation: Option<Delegation>,
+        members: Option<Arc<[Member]>>,
     ) -> Result<Self, RecordError> {
         if record.id != key.id() {
             return Err(RecordError::OtherKey { record: record.id, key: key.id() });
@@ -124,11 +164,14 @@ impl SignedRecord {
         }
         record.lifetime = Duration::from_secs(record.lifetime.as_secs());
         record.expires = UnixTime::from_secs(record.expires.as_secs());
-        check(&record, delegation.as_ref())?;
-        let mut bytes = codec::content(&record, delegation.as_ref());
+        check(&record, delegation.as_ref(), members.as_deref())?;
+        let mut bytes = codec::content(&record, delegation.as_ref(), members.as_deref());
         let signature = key.sign(&signed_message(PURPOSE_2, &bytes));
         bytes.extend_from_slice(&signature.to_bytes());
-        Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), bytes: bytes.into() })
+        if bytes.len() > MAX_GROUP_RECORD_BYTES {
+            return Err(RecordError::GroupTooLarge(bytes.len()));
+        }
+        Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), members, bytes: bytes.into() })
     }
 
     /// Checks every signature: the endpoint's over the whole, and the issuer's over the delegation if there
@@ -159,6 +202,12 @@ impl SignedRecord {
         &self.record
     }
 
+    /// The members, verified or not, in ascending order, if this is the record of a group: whoever asked for one
+    /// peer asked for the wrong name then. `None` for a record of an endpoint.
+    pub fn members(&self) -> Option<&[Member]> {
+        self.members.as_deref()
+    }
+
     /// The user's word that this endpoint may use the name, verified or not.
     pub fn delegation(&self) -> Option<&Delegation> {
         self.delegation.as_deref()
@@ -170,7 +219,8 @@ impl SignedRecord {
         self.delegation.as_ref().map_or(self.record.id, |delegation| delegation.issuer())
     }
 
-    /// The bytes described in the [module's documentation](self), at most [`MAX_RECORD_BYTES`].
+    /// The bytes described in the [module's documentation](self), at most [`MAX_RECORD_BYTES`]; those of
+    /// a group at most [`MAX_GROUP_RECORD_BYTES`].
     pub fn encode(&self) -> &[u8] {
         &self.bytes
     }
@@ -180,8 +230,9 @@ impl SignedRecord {
     /// # Errors
     /// [`DecodeError`] says which field is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (record, delegation) = codec::read(bytes)?;
-        Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), bytes: bytes.into() })
+        let codec::Content { record, delegation, members } = codec::read(bytes)?;
+        let members = members.map(Into::into);
+        Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), members, bytes: bytes.into() })
     }
 }
 
@@ -194,7 +245,19 @@ impl PartialEq for SignedRecord {
 impl Eq for SignedRecord {}
 
 /// The rules that a signed record keeps, checked both when it is made and when it is read.
-fn check(record: &Record, delegation: Option<&Delegation>) -> Result<(), RecordError> {
+fn check(
+    record: &Record,
+    delegation: Option<&Delegation>,
+    members: Option<&[Member]>,
+) -> Result<(), RecordError> {
+    if let Some(members) = members {
+        if members.len() > MAX_GROUP_MEMBERS {
+            return Err(RecordError::TooManyMembers(members.len()));
+        }
+        if !record.addrs.is_empty() || record.revoked {
+            return Err(RecordError::GroupWithAddresses);
+        }
+    }
     if record.addrs.len() > MAX_ADDRESSES {
         return Err(RecordError::TooManyAddresses(record.addrs.len()));
     }
@@ -246,6 +309,17 @@ pub enum RecordError {
     /// A revoked record has addresses.
     #[error("a record that withdraws its name has no addresses; leave them out")]
     RevokedWithAddresses,
+    /// Too many members.
+    #[error("a group has at most {MAX_GROUP_MEMBERS} members, this has {0}; make two groups")]
+    TooManyMembers(usize),
+    /// The members' names are too long together.
+    #[error(
+        "the record of a group has at most {MAX_GROUP_RECORD_BYTES} bytes, this has {0}; name members by id"
+    )]
+    GroupTooLarge(usize),
+    /// A group is in no place, and is withdrawn by a record that is no group's.
+    #[error("the record of a group has no addresses, and withdraws nothing; leave them out")]
+    GroupWithAddresses,
     /// The lifetime is out of bounds.
     #[error("a record lives from one second to seven days, not {0:?}")]
     Lifetime(Duration),

@@ -84,6 +84,8 @@ enum Command {
     Connect,
     /// The same in the lab, at several round-trip times, of a known and of an unknown peer.
     ConnectLab,
+    /// Relays of a group, simulated: how even their load is, and how near they are, when places fail.
+    RelaysAtScale,
     /// Connections accepted a second, beside many idle ones and beside few.
     Accept {
         /// How many idle connections are many.
@@ -200,6 +202,7 @@ impl Cli {
                 benches::ping_pong::run(&plan, &mut output)?;
                 benches::messages::run(&plan, &mut output)?;
                 benches::rate_limit::run(&plan, &mut output)?;
+                benches::relays::run(&plan, &mut output)?;
                 benches::connect::run(&plan, &mut output)?;
                 benches::idle::run(&plan, None, &mut output)?;
                 benches::accept::run(&plan, None, &mut output)?;
@@ -211,6 +214,7 @@ impl Cli {
             Command::PingPong => benches::ping_pong::run(&plan, &mut output),
             Command::Messages => benches::messages::run(&plan, &mut output),
             Command::RateLimit => benches::rate_limit::run(&plan, &mut output),
+            Command::RelaysAtScale => benches::relays::run(&plan, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
             Command::ConnectLab => benches::connect_lab::run(&plan, &mut output),
             Command::Accept { connections } => benches::accept::run(&plan, connections, &mut output),
@@ -269,6 +273,7 @@ impl Command {
             | Self::PingPong
             | Self::Messages
             | Self::RateLimit
+            | Self::RelaysAtScale
             | Self::Connect
             | Self::Idle { .. }
             | Self::Accept { .. }

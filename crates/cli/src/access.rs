@@ -374,7 +374,7 @@ impl Access {
         } else {
             by_flag.readers.clone()
         };
-        readers::of(shown_to, name).map_err(|readers::TooMany| {
+        readers::of(shown_to, name).map_err(|whimbrel::TooManyReaders| {
             let beside = MAX_READERS - 1;
             Failure::usage(format!(
                 "more than {beside} could look {name} up, and its record can name no more beside its own user; name \
@@ -394,8 +394,9 @@ impl Access {
         let following = async move {
             while let Some(record) = records.changed().await {
                 let key = record.map(|record| {
-                    let record = record.record();
-                    (!record.revoked).then_some(record.id)
+                    // The key of a group's record is that of whoever keeps the group, and no member's.
+                    let is_endpoints = record.members().is_none() && !record.record().revoked;
+                    is_endpoints.then_some(record.record().id)
                 });
                 // Nothing is known before the first answer.
                 let Some(key) = key else { continue };

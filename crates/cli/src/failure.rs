@@ -76,7 +76,9 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = error.downcast_ref::<ConnectError>() {
         return match error {
             ConnectError::NotFound(_) => Some(Failure::NOT_FOUND),
-            ConnectError::NoResolver(_) | ConnectError::Target(_) => Some(Failure::USAGE),
+            ConnectError::NoResolver(_) | ConnectError::Target(_) | ConnectError::Group(_) => {
+                Some(Failure::USAGE)
+            }
             ConnectError::NoAddress(_) | ConnectError::TimedOut { .. } => Some(Failure::UNREACHABLE),
             ConnectError::Refused { code: CloseCode::NOT_ALLOWED, .. } => Some(Failure::REFUSED),
             ConnectError::Refused { code: CloseCode::NO_LISTENER, .. } => Some(Failure::NOT_FOUND),

@@ -1,37 +1,28 @@
 //! Who may look up what a command publishes.
 
+use whimbrel::TooManyReaders;
 use whimbrel_base::Name;
-use whimbrel_names::readers::MAX_READERS;
 use whimbrel_names::{Reader, Readers};
 
 use crate::who::Who;
 
-/// These are more readers than a record may have.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooMany;
-
 /// Who may look `name` up if it is shown to these: they, and the devices of the name's own user. A name stands
 /// for its user.
-pub(crate) fn of(shown_to: impl IntoIterator<Item = Who>, name: &Name) -> Result<Readers, TooMany> {
-    let mut readers = vec![Reader::User(name.user())];
-    let mut too_many = false;
-    for who in shown_to {
-        let reader = match who {
-            Who::Any => return Ok(Readers::Public),
-            Who::Id(id) => Reader::Key(id),
-            Who::Name(name) => Reader::User(name.user()),
-        };
-        if readers.contains(&reader) {
-            continue;
-        }
-        if readers.len() == MAX_READERS {
-            // `any` may follow.
-            too_many = true;
-        } else {
-            readers.push(reader);
-        }
+pub(crate) fn of(shown_to: impl IntoIterator<Item = Who>, name: &Name) -> Result<Readers, TooManyReaders> {
+    let shown_to: Option<Vec<Reader>> = shown_to.into_iter().map(reader).collect();
+    match shown_to {
+        Some(readers) => whimbrel::readers_only(readers, name),
+        None => Ok(Readers::Public),
     }
-    if too_many { Err(TooMany) } else { Ok(Readers::Only(readers)) }
+}
+
+/// `None` for everybody.
+fn reader(who: Who) -> Option<Reader> {
+    match who {
+        Who::Any => None,
+        Who::Id(id) => Some(Reader::Key(id)),
+        Who::Name(name) => Some(Reader::User(name.user())),
+    }
 }
 
 #[cfg(test)]
@@ -59,7 +50,7 @@ mod tests {
         let key = |number: u8| Who::Id(whimbrel_base::SecretKey::from_bytes(&[number; 32]).id());
         let many = |count: u8| (1..=count).map(key);
         assert!(of(many(31), &name()).is_ok());
-        assert_eq!(of(many(32), &name()), Err(TooMany));
+        assert_eq!(of(many(32), &name()), Err(TooManyReaders));
         assert_eq!(of(many(32).chain([Who::Any]), &name()), Ok(Readers::Public));
         assert!(of(many(31).chain([key(1), "laptop.ada@example.org".parse().unwrap()]), &name()).is_ok());
     }

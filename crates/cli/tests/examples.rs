@@ -243,6 +243,10 @@ fn names_and_trust(play: &mut Play) {
     play.run("laptop", "whimbrel names lookup ssh.home.ada@example.org --names whimbrel:…", "ssh.home.ada");
     play.run("laptop", "whimbrel names lookup ssh.home.ada@example.org --json", "\"name\"");
     play.start("laptop", "whimbrel names watch ssh.home.ada@example.org --json", "ssh.home.ada");
+    play.run("home", "whimbrel names group add team.ada@example.org bob@example.org", "bob@example.org");
+    play.run("home", "whimbrel names group show team.ada@example.org", "bob@example.org");
+    play.run("home", "whimbrel names group renew team.ada@example.org", "bob@example.org");
+    play.run("home", "whimbrel names group remove team.ada@example.org bob@example.org", "");
     play.run("laptop", "whimbrel trust show", "ada@example.org");
     play.run("laptop", "whimbrel trust show ada@example.org --json", "ada@example.org");
     play.run("laptop", "whimbrel trust forget ada@example.org", "forgotten");
@@ -429,11 +433,14 @@ fn rest(play: &mut Play) {
         "export NAMES='whimbrel:<key>/203.0.113.5:443'",
         "whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID --names \"$NAMES\" --relay \"$NAMES\"",
         "whimbrel serve --listen 0.0.0.0:443 --allow @example.org",
-        "whimbrel relay serve --allow ID",
-        "whimbrel relay serve --listen 0.0.0.0:8443 --allow any --metrics 127.0.0.1:9090",
     ] {
         play.elsewhere(example, "tests/lab_reach.rs");
     }
+    play.stop_all_but(&[]);
+    play.start("vps", "whimbrel relay serve --allow ID", "whimbrel:");
+    let with_metrics = "whimbrel relay serve --listen 0.0.0.0:8443 --allow any --metrics 127.0.0.1:9090";
+    play.start("vps", with_metrics, "relaying on port 8443");
+    play.also("vps", "curl -sS http://127.0.0.1:9090/metrics", "whimbrel_relay_reservations 0");
     play.elsewhere("./demo", "scripts/test-bare-root.sh, and the continuous integration");
     play.elsewhere("./test", "it runs this test");
     play.elsewhere("cargo install --path crates/pageload", "the workspace's build");

@@ -216,3 +216,34 @@ fn a_service_says_that_nobody_new_may_register() {
     let from = [&serve[..], &["--allow-from", rules.to_str().unwrap()]].concat();
     world.run("names", &from).failed(2, &["rules:4", "nonsense"]);
 }
+
+#[test]
+fn a_group_is_made_shown_to_its_members_and_told_apart_from_an_endpoint() {
+    const TEAM: &str = "team.ada@example.org";
+    let (world, _names) = World::with_names();
+    for user in ["ada", "bob"] {
+        world.run(user, &["id", "register", &format!("{user}@example.org")]).succeeded();
+    }
+    let eve = world.id("eve");
+    // Its first command would say that it has made a key.
+    world.id("cleo");
+    let group = |who: &str, action: &str, rest: &[&str]| {
+        let args = ["names", "group", action, TEAM].into_iter().chain(rest.iter().copied());
+        world.run(who, &args.collect::<Vec<_>>())
+    };
+    let made = group("ada", "add", &["bob@example.org", &eve, "--json"]);
+    assert_eq!(made.succeeded().json()["members"], serde_json::json!([eve, "bob@example.org"]));
+    assert_eq!(group("eve", "show", &[]).succeeded().stdout, format!("{eve}\nbob@example.org\n"));
+    group("cleo", "show", &[]).failed(3, &["not registered"]);
+    group("ada", "remove", &[&eve]).succeeded();
+    assert_eq!(group("bob", "show", &[]).succeeded().stdout, "bob@example.org\n");
+    group("eve", "show", &[]).failed(3, &["not registered"]);
+    group("bob", "add", &[&eve, "--readers", "any"]).failed(5, &["another key"]);
+    world.run("bob", &["chat", TEAM]).failed(2, &[TEAM, "is a group"]);
+    world.run("ada", &["names", "group", "show", "bob@example.org"]).failed(2, &["is no group"]);
+    world
+        .run("ada", &["names", "group", "add", "ada@example.org", &eve])
+        .failed(2, &["team.ada@example.org"]);
+    let found = world.run("bob", &["names", "lookup", TEAM]).succeeded().stdout.clone();
+    assert!(found.ends_with("group of bob@example.org\n"), "{found}");
+}

@@ -110,7 +110,15 @@ impl NameResolver {
     /// # Errors
     /// [`AskError::Busy`] when 256 other names have readers.
     pub fn set_readers(&self, name: Name, readers: Readers) -> Result<(), AskError> {
-        self.core.set_readers(name, readers)
+        self.core.set_readers(name, readers, false)
+    }
+
+    /// As [`set_readers`](Self::set_readers), unless that has said something of the name.
+    ///
+    /// # Errors
+    /// As [`set_readers`](Self::set_readers).
+    pub fn set_default_readers(&self, name: Name, readers: Readers) -> Result<(), AskError> {
+        self.core.set_readers(name, readers, true)
     }
 
     /// Withdraws a name, by a [revocation](whimbrel_base::Record::revocation).

@@ -21,9 +21,11 @@
 //! | [`reservations`] | the rules, without sockets: who has which token, spares, clients that wait, limits |
 //! | [`spare`] | what is said on a spare, with its proofs |
 //! | [`wire`] | what is said on the control stream |
+//! | [`choice`] | which relays of many a server takes: a pure function |
 //! | [`hello`] | the server name of a ClientHello |
 //! | [`splice`] | bytes from one socket to the other |
 
+pub mod choice;
 pub mod hello;
 pub mod keeper;
 pub mod reservations;

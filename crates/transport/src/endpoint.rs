@@ -309,6 +309,7 @@ async fn lookup(core: &EndpointCore, name: &Name) -> Result<EndpointAddr, Connec
     let late = || ResolveError::Unreachable("no answer in time".into());
     match looked_up.unwrap_or_else(|_| Err(late())) {
         Ok(record) if record.record().revoked => Err(ConnectError::NotFound(name.clone())),
+        Ok(record) if record.members().is_some() => Err(ConnectError::Group(name.clone())),
         Ok(record) => Ok(EndpointAddr::new(record.record().id, record.record().addrs.clone())),
         Err(ResolveError::NotFound) => Err(ConnectError::NotFound(name.clone())),
         Err(source) => Err(ConnectError::Resolve { name: name.clone(), source }),

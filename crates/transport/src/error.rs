@@ -149,6 +149,9 @@ pub enum ConnectError {
     /// The name is known to nobody, its record has expired, or its owner does not show it to this key.
     #[error("{0}: no such name is registered or shown to this key, or it was not heard of for too long")]
     NotFound(Name),
+    /// The name stands for several peers, and one was asked for.
+    #[error("{0} is a group: it stands for its members, and no single peer answers to it; name one of them")]
+    Group(Name),
     /// Names cannot be resolved.
     #[error("cannot look up {name}: {source}")]
     Resolve {
@@ -228,6 +231,12 @@ pub enum ListenError {
         /// Why not.
         source: ResolveError,
     },
+    /// More peers may connect than the name can be shown to.
+    #[error(
+        "more keys may connect to {0} than its record can name as readers; before you listen, say who may look it up, \
+         with NameResolver::set_readers"
+    )]
+    TooManyReaders(Name),
     /// The endpoint knows no name service.
     #[error("cannot register {0}: no name service is configured; give one, or listen unpublished")]
     NoResolver(Name),
@@ -294,7 +303,9 @@ fn bind_kind(error: &BindError) -> io::ErrorKind {
 impl From<ConnectError> for io::Error {
     fn from(error: ConnectError) -> Self {
         let kind = match &error {
-            ConnectError::Target(_) | ConnectError::NoResolver(_) => io::ErrorKind::InvalidInput,
+            ConnectError::Target(_) | ConnectError::NoResolver(_) | ConnectError::Group(_) => {
+                io::ErrorKind::InvalidInput
+            }
             ConnectError::NotFound(_) => io::ErrorKind::NotFound,
             ConnectError::Resolve { .. } | ConnectError::Find { .. } | ConnectError::NoAddress(_) => {
                 io::ErrorKind::HostUnreachable
@@ -315,9 +326,12 @@ impl From<ListenError> for io::Error {
             E::InUse(_) => io::ErrorKind::AddrInUse,
             E::Publish { .. } => io::ErrorKind::PermissionDenied,
             E::EndpointClosed => io::ErrorKind::NotConnected,
-            E::Name(_) | E::Nobody | E::FleetingKey(_) | E::Record(_) | E::NoResolver(_) => {
-                io::ErrorKind::InvalidInput
-            }
+            E::Name(_)
+            | E::Nobody
+            | E::FleetingKey(_)
+            | E::Record(_)
+            | E::NoResolver(_)
+            | E::TooManyReaders(_) => io::ErrorKind::InvalidInput,
         };
         Self::new(kind, error)
     }

@@ -240,6 +240,10 @@ impl Mover {
     /// True if the record has new addresses. What was on its way to those that the server has left goes
     /// elsewhere.
     fn learn(&self, record: &SignedRecord) -> bool {
+        if record.members().is_some() {
+            // The name stands for several peers by now: that says nothing of this one.
+            return false;
+        }
         let record = record.record();
         if record.revoked {
             return false;

@@ -17,6 +17,7 @@ use whimbrel_transport::{
 
 use crate::error::BindError;
 use crate::identity::{Identity, IdentityError};
+use crate::readers;
 
 /// Sets an [`Endpoint`] up. Everything has a default.
 #[derive(Default)]
@@ -228,9 +229,23 @@ impl Endpoint {
     /// service before this returns, and kept up to date for as long as the listener lives; its user must
     /// [be registered](Self::register_user) before.
     ///
+    /// The name is shown to those whom [`Allow::only`](crate::Allow::only) lets in, and to the devices of its own
+    /// user; to everybody, where it is not known beforehand who may connect. [`NameResolver::set_readers`], called
+    /// before, says otherwise.
+    ///
     /// # Errors
     /// [`ListenError`] says what to do.
     pub async fn listen(&self, options: ListenOptions) -> Result<Listener, ListenError> {
+        if let Some(names) = self.names()
+            && let Some(name) = options.published_name()
+            && let Some(readers) = readers::of_listener(&options, name)
+        {
+            let readers =
+                readers.map_err(|readers::TooManyReaders| ListenError::TooManyReaders(name.clone()))?;
+            names
+                .set_default_readers(name.clone(), readers)
+                .map_err(|error| ListenError::Publish { name: name.clone(), source: error.into() })?;
+        }
         self.transport.listen(options).await
     }
 

@@ -5,17 +5,25 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, Member, Name, NameError, RecordError};
+use whimbrel_names::AskError;
 use whimbrel_transport::{
     Connection, Flow, FlowError, FlowOptions, Outcome, Refused, SendError, SendOptions, Sent,
 };
 
-/// Members that a group may have.
+mod named;
+mod record;
+
+use self::named::Following;
+pub use self::record::GroupOptions;
+
+/// Members that a group of this program's own may have. One that a [name](crate::Endpoint::group) stands for has at
+/// most [`MAX_GROUP_MEMBERS`](whimbrel_base::MAX_GROUP_MEMBERS).
 pub const MAX_MEMBERS: usize = 4096;
 /// What a message takes of a queue beside its bytes, as in a flow.
 const MESSAGE_COST: u64 = 256;
@@ -31,7 +39,10 @@ const UNRELIABLE_PATIENCE: Duration = Duration::from_secs(1);
 /// flow's [queue](FlowOptions::queue), until the member is [added](Self::add). What an ended connection had not
 /// delivered is lost, and said to be.
 ///
-/// A group is known to this side alone: its members learn nothing of each other.
+/// A group is known to this side alone: its members learn nothing of each other. [`Endpoint::group`] has one that a
+/// name stands for: its members are followed and called.
+///
+/// [`Endpoint::group`]: crate::Endpoint::group
 ///
 /// ```no_run
 /// # use whimbrel::{Class, Connection, FlowOptions, Group, SendOptions};
@@ -52,12 +63,23 @@ pub struct Group {
 
 struct Inner {
     options: FlowOptions,
-    members: Mutex<BTreeMap<EndpointId, Member>>,
+    members: Mutex<BTreeMap<Member, Way>>,
+    /// Of one that a name stands for.
+    following: OnceLock<Following>,
 }
 
-enum Member {
+/// How a member is reached.
+enum Way {
     Here(Flow),
     Away(Backlog),
+}
+
+/// What becomes of a peer that is no member yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Newcomer {
+    Taken,
+    /// It was a member when it was called, and has been taken out meanwhile.
+    LeftOut,
 }
 
 /// What waits for a member that is away.
@@ -81,8 +103,8 @@ enum Handed {
     Ended(Outcome),
 }
 
-/// Why a member is not taken into a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// Why a member is not taken into a group, or what a name stands for can't be read or changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
     /// The group is full.
@@ -91,6 +113,34 @@ pub enum GroupError {
     /// No flow to the member could be opened.
     #[error(transparent)]
     Flow(#[from] FlowError),
+    /// What was given as a name is none.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The name is an endpoint's.
+    #[error(
+        "{0} is no group: one endpoint has this name; connect to it, or give the group a name of its own"
+    )]
+    NotAGroup(Name),
+    /// A user's own name says whose it is, and cannot stand for others.
+    #[error("{0} is a user's own name; give the group a name below it, as team.{0}")]
+    UserName(Name),
+    /// The endpoint knows no name service.
+    #[error("cannot ask for the group {0}: no name service is configured; give one with Builder::names")]
+    NoResolver(Name),
+    /// The endpoint's key is gone when it ends.
+    #[error("this endpoint's key ends with it; give it one that lasts, with Builder::identity")]
+    FleetingKey,
+    /// More members than may be readers of the group's record.
+    #[error(
+        "{0} has more members than its record can have readers; say who may look it up (`GroupOptions::readers`)"
+    )]
+    TooManyReaders(Name),
+    /// The name service did not do as asked.
+    #[error(transparent)]
+    Names(#[from] AskError),
+    /// The record can't be made.
+    #[error(transparent)]
+    Record(#[from] RecordError),
 }
 
 impl fmt::Debug for Group {
@@ -103,7 +153,7 @@ impl Group {
     /// A group without members. Its messages go on flows with these options, one to each member.
     #[must_use]
     pub fn new(options: FlowOptions) -> Self {
-        Self { inner: Arc::new(Inner { options, members: Mutex::default() }) }
+        Self { inner: Arc::new(Inner { options, members: Mutex::default(), following: OnceLock::new() }) }
     }
 
     /// Takes the peer of a connection in as a member that is here, instead of an older connection of the same
@@ -112,20 +162,64 @@ impl Group {
     /// # Errors
     /// [`GroupError`] if the group is full, or the peer takes no messages.
     pub async fn add(&self, connection: &Connection) -> Result<(), GroupError> {
-        let flow = connection.open_flow(self.inner.options).await?;
+        self.inner.add(Member::Key(connection.peer_id()), connection, Newcomer::Taken).await
+    }
+
+    /// Takes a peer in as a member that is away: what is sent from now on waits for it. False if it is a member
+    /// already, or the group is full.
+    pub fn expect(&self, member: EndpointId) -> bool {
+        self.inner.expect(Member::Key(member))
+    }
+
+    /// Removes a member. What is under way to it still goes its way; what waits for it is lost. False if it was
+    /// none. Its connection stays as it is.
+    pub fn remove(&self, member: impl Into<Member>) -> bool {
+        self.inner.remove(&member.into())
+    }
+
+    /// The members, in order: those known by their keys first.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        self.inner.lock().keys().cloned().collect()
+    }
+
+    /// Sends a message to every member. Does not wait: for a member whose queue is full,
+    /// [`Delivery`] says so.
+    pub fn send(&self, data: impl AsRef<[u8]>, options: SendOptions) -> Vec<Delivery> {
+        let data = data.as_ref();
+        let mut members = self.inner.lock();
+        let each = members.iter_mut();
+        each.map(|(member, way)| Delivery {
+            member: member.clone(),
+            state: self.inner.put(way, data, options),
+        })
+        .collect()
+    }
+}
+
+impl Inner {
+    /// Takes the peer of a connection in under this name or key.
+    async fn add(
+        &self,
+        member: Member,
+        connection: &Connection,
+        newcomer: Newcomer,
+    ) -> Result<(), GroupError> {
+        let flow = connection.open_flow(self.options).await?;
         let mut members = self.lock();
         let full = members.len() >= MAX_MEMBERS;
-        let before = match members.entry(connection.peer_id()) {
+        let before = match members.entry(member) {
+            Entry::Vacant(_) if newcomer == Newcomer::LeftOut => return Ok(()),
             Entry::Vacant(_) if full => return Err(GroupError::TooMany),
             Entry::Vacant(vacant) => {
-                vacant.insert(Member::Here(flow));
+                vacant.insert(Way::Here(flow));
                 return Ok(());
             }
             Entry::Occupied(mut occupied) => {
-                if let Member::Away(backlog) = occupied.get_mut() {
+                if let Way::Away(backlog) = occupied.get_mut() {
                     backlog.hand_over(&flow);
                 }
-                occupied.insert(Member::Here(flow))
+                occupied.insert(Way::Here(flow))
             }
         };
         drop(members);
@@ -133,61 +227,42 @@ impl Group {
         Ok(())
     }
 
-    /// Takes a peer in as a member that is away: what is sent from now on waits for it. False if it is a member
-    /// already, or the group is full.
-    pub fn expect(&self, member: EndpointId) -> bool {
+    fn expect(&self, member: Member) -> bool {
         let mut members = self.lock();
         let full = members.len() >= MAX_MEMBERS;
         match members.entry(member) {
             Entry::Vacant(vacant) if !full => {
-                vacant.insert(Member::Away(Backlog::default()));
+                vacant.insert(Way::Away(Backlog::default()));
                 true
             }
             _ => false,
         }
     }
 
-    /// Removes a member. What is under way to it still goes its way; what waits for it is lost. False if it was
-    /// none. Its connection stays as it is.
-    pub fn remove(&self, member: EndpointId) -> bool {
-        let removed = self.lock().remove(&member);
+    fn remove(&self, member: &Member) -> bool {
+        let removed = self.lock().remove(member);
         removed.is_some()
     }
 
-    /// The members, in the order of their ids.
-    #[must_use]
-    pub fn members(&self) -> Vec<EndpointId> {
-        self.lock().keys().copied().collect()
-    }
-
-    /// Sends a message to every member. Does not wait: for a member whose queue is full,
-    /// [`Delivery`] says so.
-    pub fn send(&self, data: impl AsRef<[u8]>, options: SendOptions) -> Vec<Delivery> {
-        let data = data.as_ref();
-        let mut members = self.lock();
-        let each = members.iter_mut();
-        each.map(|(id, member)| Delivery { member: *id, state: self.put(member, data, options) }).collect()
-    }
-
     /// Sends to one member. One whose connection has ended is away from now on.
-    fn put(&self, member: &mut Member, data: &[u8], options: SendOptions) -> State {
-        if let Member::Here(flow) = member {
+    fn put(&self, way: &mut Way, data: &[u8], options: SendOptions) -> State {
+        if let Way::Here(flow) = way {
             match flow.try_send(data, options) {
                 Ok(sent) => return State::Sent(sent),
                 Err(Refused { error: SendError::ConnectionClosed(_), .. }) => {
-                    *member = Member::Away(Backlog::default());
+                    *way = Way::Away(Backlog::default());
                 }
                 Err(Refused { error, .. }) => return State::Refused(error),
             }
         }
-        match member {
-            Member::Away(backlog) => backlog.put(data, options, &self.inner.options),
-            Member::Here(_) => State::Refused(SendError::Full),
+        match way {
+            Way::Away(backlog) => backlog.put(data, options, &self.options),
+            Way::Here(_) => State::Refused(SendError::Full),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<EndpointId, Member>> {
-        self.inner.members.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Member, Way>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -250,7 +325,7 @@ impl Backlog {
 /// [`SendError`] if the message was not taken: [`SendError::Full`] if what waits for the member fills its queue.
 #[must_use = "await it to learn what became of the message, or drop it"]
 pub struct Delivery {
-    member: EndpointId,
+    member: Member,
     state: State,
 }
 
@@ -263,8 +338,8 @@ enum State {
 impl Delivery {
     /// Whom it goes to.
     #[must_use]
-    pub fn member(&self) -> EndpointId {
-        self.member
+    pub fn member(&self) -> &Member {
+        &self.member
     }
 }
 

@@ -54,7 +54,7 @@
 //! | [`Connection`] | the lasting thing between two endpoints: streams, [events](Connection::events), [counters](Connection::stats) |
 //! | [`Stream`] | an ordered, reliable stream of bytes in a connection |
 //! | [`Flow`] | messages of one [`Class`] in a connection, with tags, lifetimes and replacement |
-//! | [`Group`] | peers that get the same messages, each over its own connection |
+//! | [`Group`] | peers that get the same messages, each over its own connection; [a name](Endpoint::group) may stand for them |
 //! | [`State`] | durable messages: on the disk when they are sent, delivered once although either side is killed |
 //! | [`Listener`] | takes the connections that others make; [`Allow`] and [`Incoming`] say who may |
 //! | [`Name`], [`Ticket`], [`EndpointId`], [`EndpointAddr`] | whom to [connect](Endpoint::connect) to |
@@ -70,18 +70,20 @@ mod endpoint;
 mod error;
 mod group;
 mod identity;
+mod readers;
 mod users;
 
 pub use durable::{DurableFlow, DurableMessage, DurablePeer, Owed, Receipt, State, StateError, StateLimits};
 pub use endpoint::{Builder, Endpoint};
 pub use error::BindError;
-pub use group::{Delivery, Group, GroupError, MAX_MEMBERS};
+pub use group::{Delivery, Group, GroupError, GroupOptions, MAX_MEMBERS};
 pub use identity::{Identity, IdentityError, private_directory};
+pub use readers::{TooManyReaders, only as readers_only};
 pub use users::{Registered, UserError};
 
 pub use whimbrel_base::{
-    ConnectionId, Delegation, EndpointAddr, EndpointId, IntoName, Name, NameError, NameKind, SecretKey,
-    Ticket, TicketError, TicketSecret, UnixTime,
+    ConnectionId, Delegation, EndpointAddr, EndpointId, IntoName, Member, Name, NameError, NameKind,
+    SecretKey, Ticket, TicketError, TicketSecret, UnixTime,
 };
 pub use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, ServiceAddressError};
 #[cfg(target_os = "linux")]

@@ -101,8 +101,16 @@ async fn what_is_wrong_is_said() {
     assert!(matches!(wrong, ConnectError::NotFound(_)), "{wrong}");
 
     let options = ListenOptions::named("anna@example.org").allow(Allow::only([]));
-    let _listener = named.listen(options).await.unwrap();
+    let listener = named.listen(options).await.unwrap();
     let other = lasting().monitor(at(net, 3)).bind().await.unwrap();
+    // It is shown to those who may connect.
+    let wrong = other.connect("anna@example.org").await.unwrap_err();
+    assert!(matches!(wrong, ConnectError::NotFound(_)), "{wrong}");
+    let names = named.names().unwrap();
+    names.set_readers("anna@example.org".parse().unwrap(), whimbrel::names::Readers::Public).unwrap();
+    drop(listener);
+    let options = ListenOptions::named("anna@example.org").allow(Allow::only([]));
+    let _listener = named.listen(options).await.unwrap();
     let wrong = other.connect("anna@example.org").await.unwrap_err();
     assert!(matches!(wrong, ConnectError::Refused { .. }), "{wrong}");
     let wrong = other.listen(ListenOptions::named("anna@example.org").allow(Allow::Any)).await.unwrap_err();

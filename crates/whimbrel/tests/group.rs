@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use whimbrel::names::{Admission, Limits, MemoryStore, Service};
 use whimbrel::{
-    Allow, Class, CloseCode, Connection, Delivery, Endpoint, FlowOptions, Group, ListenOptions, Listener,
-    ManualMonitor, Outcome, SecretKey, SendError, SendOptions,
+    Allow, Class, CloseCode, ConnectError, Connection, Delivery, Endpoint, FlowOptions, Group, GroupError,
+    GroupOptions, ListenOptions, Listener, ManualMonitor, Outcome, SecretKey, SendError, SendOptions,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -89,7 +90,7 @@ async fn every_member_gets_each_message_and_one_that_is_out_of_reach_what_is_ali
     let brief = SendOptions { lifetime: Some(Duration::from_millis(300)), ..SendOptions::default() };
     let brief = speaker.group.send("brief", brief);
     let absent = told.remove(1);
-    assert_eq!(absent.member(), keys[1].id());
+    assert_eq!(*absent.member(), keys[1].id());
     for delivery in told {
         assert_eq!(outcome(delivery).await, Ok(Outcome::Delivered), "nobody waits for the absent one");
     }
@@ -120,7 +121,7 @@ async fn what_waits_for_an_expected_member_is_bounded_and_arrives_in_order_when_
     let send = |text: &str, lifetime| {
         let options = SendOptions { lifetime, ..SendOptions::default() };
         let all = speaker.group.send(text, options).into_iter();
-        all.partition::<Vec<_>, _>(|delivery| delivery.member() == key.id())
+        all.partition::<Vec<_>, _>(|delivery| *delivery.member() == key.id())
     };
     let soon = Some(Duration::from_millis(100));
     let (dead, _) = send("too late", soon);
@@ -163,4 +164,125 @@ async fn a_member_whose_connection_ended_is_away_until_it_is_added_again() {
     let newer = speaker.join(&key, 24).await;
     speaker.group.send("after", SendOptions { silent: true, ..SendOptions::default() });
     assert_eq!(newer.hears().await, "after");
+}
+
+const TEAM: &str = "team.ada@example.org";
+
+/// An endpoint with a name service, at an address of its own.
+async fn named(key: &SecretKey, service: &Service, last: u8) -> Endpoint {
+    let builder = Endpoint::builder().identity(key.clone()).names(service.addr());
+    builder.monitor(ManualMonitor::new([ip(last)])).bind().await.unwrap()
+}
+
+/// A member that is called, and hears whatever comes.
+async fn listening(key: &SecretKey, name: &str, service: &Service, last: u8) -> Called {
+    let endpoint = named(key, service, last).await;
+    let options = ListenOptions::named(name).allow(Allow::Any);
+    let mut listener = endpoint.listen(options).await.unwrap();
+    let (sender, heard) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(connection) = listener.accept().await {
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                while let Ok(message) = connection.recv_message().await {
+                    let _ = sender.send(String::from_utf8(message.data).unwrap());
+                }
+            });
+        }
+    });
+    Called { heard, endpoint }
+}
+
+struct Called {
+    heard: tokio::sync::mpsc::UnboundedReceiver<String>,
+    endpoint: Endpoint,
+}
+
+impl Called {
+    async fn hears(&mut self) -> String {
+        timeout(LIMIT, self.heard.recv()).await.expect("nothing came").unwrap()
+    }
+}
+
+async fn service(last: u8) -> Service {
+    let at = ManualMonitor::new([ip(last)]);
+    let endpoint = whimbrel::transport::Endpoint::builder().monitor(at).bind().await.unwrap();
+    Service::start(endpoint, MemoryStore::new(), Admission::any(), Limits::default()).await.unwrap()
+}
+
+/// As a member of a record: the first by its name, another one by its key.
+fn by_name(name: &str) -> whimbrel::Member {
+    name.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_stands_for_members_that_come_and_go_while_messages_are_sent() {
+    let service = service(100).await;
+    let (ada, bob, cleo, dan) =
+        (SecretKey::generate(), SecretKey::generate(), SecretKey::generate(), SecretKey::generate());
+    let keeper = named(&ada, &service, 101).await;
+    keeper.register_user("ada@example.org").await.unwrap();
+    let mut bobs = listening(&bob, "bob@example.org", &service, 102).await;
+    let mut cleos = listening(&cleo, "cleo@example.org", &service, 103).await;
+    let team = [by_name("bob@example.org"), cleo.id().into(), by_name("dan@example.org"), ada.id().into()];
+    let members = keeper.update_group(TEAM, GroupOptions::default(), |it| it.extend(team)).await.unwrap();
+    assert_eq!(members.len(), 4);
+    let group = keeper.group(TEAM, FlowOptions::new(Class::RELIABLE_SEQUENCED)).await.unwrap();
+    assert_eq!(group.members().len(), 3, "the speaker itself is none: {:?}", group.members());
+    let told = group.send("to all", SendOptions::default());
+    assert_eq!((bobs.hears().await, cleos.hears().await), ("to all".into(), "to all".into()));
+    // Dan has been away so far.
+    let mut dans = listening(&dan, "dan@example.org", &service, 104).await;
+    assert_eq!(dans.hears().await, "to all");
+    for delivery in told {
+        assert_eq!(outcome(delivery).await, Ok(Outcome::Delivered));
+    }
+    keeper
+        .update_group(TEAM, GroupOptions::default(), |it| it.retain(|member| *member != cleo.id()))
+        .await
+        .unwrap();
+    timeout(LIMIT, async {
+        while group.members().len() > 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .expect("the change is followed");
+    group.send("without Cleo", SendOptions { silent: true, ..SendOptions::default() });
+    assert_eq!((bobs.hears().await, dans.hears().await), ("without Cleo".into(), "without Cleo".into()));
+    assert!(cleos.heard.try_recv().is_err());
+    // Another member reads the group and speaks to it.
+    let other = bobs.endpoint.group(TEAM, FlowOptions::new(Class::RELIABLE)).await.unwrap();
+    other.send("from Bob", SendOptions { silent: true, ..SendOptions::default() });
+    assert_eq!(dans.hears().await, "from Bob");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_and_an_endpoint_are_told_apart_and_a_group_is_shown_to_its_members() {
+    let service = service(110).await;
+    let (ada, bob, eve) = (SecretKey::generate(), SecretKey::generate(), SecretKey::generate());
+    let keeper = named(&ada, &service, 111).await;
+    keeper.register_user("ada@example.org").await.unwrap();
+    let bobs = listening(&bob, "bob@example.org", &service, 112).await;
+    let options = GroupOptions::default;
+    keeper.update_group(TEAM, options(), |it| it.extend([by_name("bob@example.org")])).await.unwrap();
+    let wrong = bobs.endpoint.connect(TEAM).await.unwrap_err();
+    assert!(matches!(wrong, ConnectError::Group(_)), "{wrong}");
+    let flow = || FlowOptions::new(Class::RELIABLE);
+    let wrong = keeper.group("bob@example.org", flow()).await.unwrap_err();
+    assert!(matches!(wrong, GroupError::NotAGroup(_)), "{wrong}");
+    let desk = ListenOptions::named("desk.ada@example.org").allow(Allow::Any);
+    let _desk = keeper.listen(desk).await.unwrap();
+    for (name, is_expected) in [
+        ("desk.ada@example.org", (|it| matches!(it, GroupError::NotAGroup(_))) as fn(&GroupError) -> bool),
+        ("ada@example.org", |it| matches!(it, GroupError::UserName(_))),
+        ("team.bob@example.org", |it| matches!(it, GroupError::Names(_))),
+    ] {
+        let wrong = keeper.update_group(name, options(), |_| {}).await.unwrap_err();
+        assert!(is_expected(&wrong), "{name}: {wrong}");
+    }
+    let stranger = named(&eve, &service, 113).await;
+    let wrong = stranger.group_members(TEAM).await.unwrap_err();
+    assert!(matches!(wrong, GroupError::Names(_)), "{wrong}");
+    assert_eq!(bobs.endpoint.group_members(TEAM).await.unwrap(), [by_name("bob@example.org")]);
 }

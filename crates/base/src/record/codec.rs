@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use super::{MAX_LIFETIME, MAX_RECORD_BYTES, Record, check};
+use super::{MAX_GROUP_RECORD_BYTES, MAX_LIFETIME, MAX_RECORD_BYTES, Member, Record, check, members};
 use crate::UnixTime;
 use crate::address::{MAX_ADDRESSES, portable};
 use crate::delegation::Delegation;
@@ -14,13 +14,26 @@ const VERSION_1: u8 = 1;
 const VERSION_2: u8 = 2;
 const REVOKED: u8 = 1;
 const DELEGATED: u8 = 2;
+const GROUP: u8 = 4;
+
+/// What a record says beside its signature.
+pub(super) struct Content {
+    pub(super) record: Record,
+    pub(super) delegation: Option<Delegation>,
+    pub(super) members: Option<Vec<Member>>,
+}
 
 /// Writes everything but the signature. The record must keep the rules of [`check`].
-pub(super) fn content(record: &Record, delegation: Option<&Delegation>) -> Vec<u8> {
+pub(super) fn content(
+    record: &Record,
+    delegation: Option<&Delegation>,
+    members: Option<&[Member]>,
+) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(512);
     let revoked = if record.revoked { REVOKED } else { 0 };
     let delegated = if delegation.is_some() { DELEGATED } else { 0 };
-    bytes.extend_from_slice(&[VERSION_2, revoked | delegated]);
+    let group = if members.is_some() { GROUP } else { 0 };
+    bytes.extend_from_slice(&[VERSION_2, revoked | delegated | group]);
     put_name(&mut bytes, &record.name);
     bytes.extend_from_slice(record.id.as_bytes());
     bytes.extend_from_slice(&record.sequence.to_be_bytes());
@@ -34,18 +47,24 @@ pub(super) fn content(record: &Record, delegation: Option<&Delegation>) -> Vec<u
     if let Some(delegation) = delegation {
         bytes.extend_from_slice(&delegation.encode());
     }
+    if let Some(members) = members {
+        members::put(&mut bytes, members);
+    }
     bytes
 }
 
 /// Reads a record with its signature, which is left to be verified.
-pub(super) fn read(bytes: &[u8]) -> Result<(Record, Option<Delegation>), DecodeError> {
-    let mut reader = Reader::new(bytes, MAX_RECORD_BYTES)?;
+pub(super) fn read(bytes: &[u8]) -> Result<Content, DecodeError> {
+    let is_group = matches!(bytes, [VERSION_2, flags, ..] if flags & GROUP != 0);
+    let limit = if is_group { MAX_GROUP_RECORD_BYTES } else { MAX_RECORD_BYTES };
+    let mut reader = Reader::new(bytes, limit)?;
     let version = reader.u8()?;
     if !matches!(version, VERSION_1 | VERSION_2) {
         return Err(DecodeError::Version(version));
     }
     let flags = reader.u8()?;
-    if flags & !(REVOKED | DELEGATED) != 0 {
+    let known = if version == VERSION_1 { REVOKED | DELEGATED } else { REVOKED | DELEGATED | GROUP };
+    if flags & !known != 0 {
         return Err(DecodeError::Malformed("flags"));
     }
     let (name, id, sequence) = (reader.name()?, reader.id()?, reader.u64()?);
@@ -66,10 +85,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Record, Option<Delegation>), DecodeE
         0 => None,
         _ => Some(Delegation::read(&mut reader)?),
     };
+    let members = match flags & GROUP {
+        0 => None,
+        _ => Some(members::read(&mut reader)?),
+    };
     reader.signature()?;
     reader.finish()?;
-    check(&record, delegation.as_ref()).map_err(|_| DecodeError::Malformed("record"))?;
-    Ok((record, delegation))
+    check(&record, delegation.as_ref(), members.as_deref()).map_err(|_| DecodeError::Malformed("record"))?;
+    Ok(Content { record, delegation, members })
 }
 
 fn put_address(bytes: &mut Vec<u8>, addr: SocketAddr) {

@@ -277,9 +277,102 @@ proptest! {
             let verified = signed.verify().is_ok();
             prop_assert_eq!(verified, bytes == good.encode());
             if bytes[0] == 2 {
-                let content = codec::content(signed.record(), signed.delegation());
+                let content = codec::content(signed.record(), signed.delegation(), signed.members());
                 prop_assert_eq!(&bytes[..bytes.len() - 64], &content[..]);
             }
         }
     }
+}
+
+fn group() -> SignedRecord {
+    let delegation = delegation("team.user@example.org");
+    let record = Record { addrs: Vec::new(), ..record("team.user@example.org", device_key().id()) };
+    let members = [
+        Member::Name("phone.bob@example.org".parse().unwrap()),
+        Member::Key(user_key().id()),
+        Member::Name("anna@example.org".parse().unwrap()),
+        Member::Key(user_key().id()),
+    ];
+    SignedRecord::sign_group(record, members, &device_key(), Some(delegation)).unwrap()
+}
+
+#[test]
+fn a_group_comes_back_with_its_members_in_order_and_each_once() {
+    let signed = group();
+    let back = SignedRecord::decode(signed.encode()).unwrap();
+    assert_eq!(back, signed);
+    assert!(back.verify().is_ok());
+    assert!(back.delegation().is_some());
+    let names: Vec<_> = back.members().unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(names, [user_key().id().to_string().as_str(), "anna@example.org", "phone.bob@example.org"]);
+    assert_eq!(delegated().members(), None);
+    let empty = Record { addrs: Vec::new(), ..record("user@example.org", user_key().id()) };
+    let empty = SignedRecord::sign_group(empty, [], &user_key(), None).unwrap();
+    assert_eq!(
+        SignedRecord::decode(empty.encode()).unwrap().members(),
+        Some(&[][..]),
+        "a group all the same"
+    );
+}
+
+#[test]
+fn every_bit_flip_in_a_group_is_noticed() {
+    let signed = group();
+    for bit in 0..signed.encode().len() * 8 {
+        let mut flipped = signed.encode().to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let noticed = match SignedRecord::decode(&flipped) {
+            Ok(record) => record.verify().is_err(),
+            Err(_) => true,
+        };
+        assert!(noticed, "bit {bit}");
+    }
+}
+
+#[test]
+fn a_group_is_bounded_and_is_in_no_place() {
+    let key = user_key();
+    let nowhere = || Record { addrs: Vec::new(), ..record("team.user@example.org", key.id()) };
+    let ids = |count: u32| {
+        (0..count).map(|number| {
+            let mut bytes = [0; 32];
+            bytes[..4].copy_from_slice(&number.to_be_bytes());
+            Member::Key(SecretKey::from_bytes(&bytes).id())
+        })
+    };
+    let full = SignedRecord::sign_group(nowhere(), ids(256), &key, None).unwrap();
+    assert_eq!(SignedRecord::decode(full.encode()).unwrap().members().unwrap().len(), MAX_GROUP_MEMBERS);
+    let sign =
+        |record, members: Vec<Member>| SignedRecord::sign_group(record, members, &key, None).unwrap_err();
+    assert_eq!(sign(nowhere(), ids(257).collect()), RecordError::TooManyMembers(257));
+    let somewhere = record("team.user@example.org", key.id());
+    assert_eq!(sign(somewhere, Vec::new()), RecordError::GroupWithAddresses);
+    let withdrawn = Record { revoked: true, ..nowhere() };
+    assert_eq!(sign(withdrawn, Vec::new()), RecordError::GroupWithAddresses);
+    let long = |number: usize| format!("m{number}.{}.user@example.org", "x".repeat(30)).parse().unwrap();
+    let long = (0..256).map(|number| Member::Name(long(number))).collect();
+    assert!(matches!(sign(nowhere(), long), RecordError::GroupTooLarge(_)));
+}
+
+/// There is one encoding: neither repeated nor unordered members, nor unknown kinds.
+#[test]
+fn members_out_of_order_or_of_unknown_kinds_are_refused() {
+    let signed = group();
+    let bytes = signed.encode();
+    let first =
+        bytes.windows(33).position(|at| at[0] == 1 && at[1..] == *user_key().id().as_bytes()).unwrap();
+    let mut unknown = bytes.to_vec();
+    unknown[first] = 3;
+    assert_eq!(SignedRecord::decode(&unknown), Err(DecodeError::Malformed("member")));
+    let anna = first + 33;
+    let bob = anna + 2 + "anna@example.org".len();
+    let end = bytes.len() - 64;
+    let swapped = [&bytes[..anna], &bytes[bob..end], &bytes[anna..bob], &bytes[end..]].concat();
+    assert_eq!(SignedRecord::decode(&swapped), Err(DecodeError::Malformed("member")));
+    let mut twice = [&bytes[..anna], &bytes[first..]].concat();
+    twice[first - 1] = 4;
+    assert_eq!(SignedRecord::decode(&twice), Err(DecodeError::Malformed("member")));
+    let mut many = bytes.to_vec();
+    many[first - 2] = 2;
+    assert_eq!(SignedRecord::decode(&many), Err(DecodeError::Malformed("number of members")));
 }

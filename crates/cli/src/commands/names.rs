@@ -14,6 +14,7 @@ use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
 use crate::{identity, output};
 
+mod group;
 mod invite;
 pub(crate) mod serve;
 
@@ -44,6 +45,7 @@ enum Action {
     Invite(invite::Invite),
     Lookup(Lookup),
     Watch(Watch),
+    Group(group::Group),
 }
 
 /// Look a name up
@@ -74,11 +76,13 @@ pub(crate) async fn run(globals: &Globals, args: Names) -> Result<()> {
         Action::Invite(args) => invite::run(globals, args).await,
         Action::Lookup(args) => lookup(globals, args).await,
         Action::Watch(args) => watch(globals, args).await,
+        Action::Group(args) => group::run(globals, args).await,
     }
 }
 
 fn describe(record: &SignedRecord) -> Value {
     let delegated_by = record.delegation().map(|delegation| delegation.issuer().to_string());
+    let members = record.members().map(|members| members.iter().map(ToString::to_string).collect::<Vec<_>>());
     let record = record.record();
     json!({
         "name": record.name.to_string(),
@@ -90,6 +94,7 @@ fn describe(record: &SignedRecord) -> Value {
         "ends": record.expires.as_secs(),
         "revoked": record.revoked,
         "delegated_by": delegated_by,
+        "members": members,
     })
 }
 
@@ -102,9 +107,14 @@ fn print(record: &SignedRecord, as_json: bool) -> Result<()> {
     if as_json {
         return output::json(&describe(record));
     }
+    let members = record.members();
     let record = record.record();
     let places = shown(record);
     let place = match (record.revoked, places.is_empty()) {
+        _ if members.is_some() => {
+            let members: Vec<String> = members.into_iter().flatten().map(ToString::to_string).collect();
+            format!("group of {}", members.join(" "))
+        }
         (true, _) => "withdrawn".to_owned(),
         (false, true) => "no addresses".to_owned(),
         (false, false) => places.join(" "),

@@ -367,7 +367,7 @@ impl Taker {
     async fn serve_connection(self, connection: Connection) {
         let peer = connection.peer_id().short();
         let places = Arc::new(Semaphore::new(STREAMS));
-        // Who opens more streams waits until some have ended.
+        // A peer that opens more streams waits until some have ended.
         while let Ok(place) = places.clone().acquire_owned().await {
             let stream = tokio::select! {
                 stream = connection.accept_stream() => stream,

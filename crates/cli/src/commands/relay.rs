@@ -45,7 +45,7 @@ struct Serve {
     /// Where to listen [default: what a service manager opened, or port 443 of all addresses]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
-    /// Who may be reached through it: an endpoint id, or `any`; repeatable
+    /// An endpoint that may be reached through it: its id, or `any`; repeatable
     #[arg(long, value_name = "WHO", required = true)]
     allow: Vec<Rule>,
     #[command(flatten)]

@@ -154,8 +154,8 @@ impl Core {
         self.ask(request).await
     }
 
-    pub(super) fn set_readers(&self, name: Name, readers: Readers) -> Result<(), AskError> {
-        self.state().set_readers(name, readers)?;
+    pub(super) fn set_readers(&self, name: Name, readers: Readers, is_default: bool) -> Result<(), AskError> {
+        self.state().set_readers(name, readers, is_default)?;
         self.work.notify_one();
         Ok(())
     }
@@ -354,8 +354,8 @@ impl State {
         Ok(answer)
     }
 
-    fn set_readers(&mut self, name: Name, readers: Readers) -> Result<(), AskError> {
-        if let Some(request) = self.published.set_readers(name, readers)? {
+    fn set_readers(&mut self, name: Name, readers: Readers, is_default: bool) -> Result<(), AskError> {
+        if let Some(request) = self.published.set_readers(name, readers, is_default)? {
             self.say_standing(request);
         }
         Ok(())

@@ -79,6 +79,24 @@ impl ListenOptions {
         }
     }
 
+    /// The name that is registered with the name service, if one is.
+    #[must_use]
+    pub fn published_name(&self) -> Option<&Name> {
+        self.name.as_ref().ok()?.as_ref().filter(|_| self.publish)
+    }
+
+    /// Who may connect without a ticket's secret.
+    #[must_use]
+    pub fn allowed(&self) -> &Allow {
+        &self.allow
+    }
+
+    /// Whether a ticket's secret lets in, too.
+    #[must_use]
+    pub fn has_secret(&self) -> bool {
+        self.secret.is_some()
+    }
+
     /// Who may connect. Nobody, unless it is said.
     pub fn allow(mut self, allow: Allow) -> Self {
         self.allow = allow;

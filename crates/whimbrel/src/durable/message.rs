@@ -31,7 +31,7 @@ impl DurableMessage {
         Self { open, arrived }
     }
 
-    /// Who sent it.
+    /// The endpoint that sent it.
     #[must_use]
     pub fn peer(&self) -> EndpointId {
         self.arrived.key.peer

@@ -21,9 +21,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(super) struct Publications {
     records: HashMap<Name, Published>,
     /// Who may read what is published; everybody if nothing is said.
-    readers: HashMap<Name, Readers>,
+    readers: HashMap<Name, Shown>,
     /// Until when user names are held, as the service said last.
     leases: HashMap<Name, Instant>,
+}
+
+/// Whom a name is shown to.
+struct Shown {
+    readers: Readers,
+    /// Nobody said so: it gives way to what is said.
+    is_default: bool,
 }
 
 struct Published {
@@ -121,16 +128,24 @@ impl Publications {
         due.iter().map(|record| self.request(record)).collect()
     }
 
-    /// Sets who may read what is published under a name. Returns the request that says so of its record, if
-    /// there is one. Refuses what it could not remember: the record would be for everybody.
-    pub(super) fn set_readers(&mut self, name: Name, readers: Readers) -> Result<Option<Request>, AskError> {
+    /// Sets who may read what is published under a name; a default only if nothing was said. Returns the request that
+    /// says so of its record, if there is one. Refuses what it could not remember: the record would be for everybody.
+    pub(super) fn set_readers(
+        &mut self,
+        name: Name,
+        readers: Readers,
+        is_default: bool,
+    ) -> Result<Option<Request>, AskError> {
         self.forget_ended();
+        let known = self.readers.get(&name);
+        if is_default && known.is_some_and(|known| !known.is_default) {
+            return Ok(None);
+        }
+        let has_room = self.readers.len() < MAX_PUBLISHED || known.is_some();
         let before = self.records.get(&name).map(|published| self.request(&published.record));
-        if readers == Readers::Public {
-            self.readers.remove(&name);
-        } else if self.readers.len() < MAX_PUBLISHED || self.readers.contains_key(&name) {
-            self.readers.insert(name.clone(), readers);
-        } else {
+        if has_room {
+            self.readers.insert(name.clone(), Shown { readers, is_default });
+        } else if readers != Readers::Public {
             return Err(AskError::Busy);
         }
         let now = self.records.get(&name).map(|published| self.request(&published.record));
@@ -166,7 +181,8 @@ impl Publications {
     }
 
     fn request(&self, record: &SignedRecord) -> Request {
-        let readers = self.readers.get(&record.record().name).cloned().unwrap_or_default();
+        let shown = self.readers.get(&record.record().name);
+        let readers = shown.map(|shown| shown.readers.clone()).unwrap_or_default();
         Request::Register { record: record.encode().to_vec(), readers }
     }
 
