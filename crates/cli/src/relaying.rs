@@ -71,8 +71,8 @@ pub(crate) struct ReachFlags {
     /// Be reached through this relay too: its ticket, or ID@HOST:PORT
     #[arg(long, value_name = "RELAY")]
     relay: Vec<ServiceAddress>,
-    /// Where else it is reached; `router`: have the router pass the port on
-    #[arg(long, value_name = "ADDR[:PORT]|router")]
+    /// Where else it is reached, or `router`: ask it to pass the port on
+    #[arg(long, value_name = "ADDR[:PORT]")]
     advertise: Vec<Elsewhere>,
 }
 

@@ -51,7 +51,8 @@ const UNRELIABLE_PATIENCE: Duration = Duration::from_secs(1);
 /// group.add(&first).await?;
 /// group.add(&second).await?;
 /// for delivery in group.send("hello, everybody", SendOptions::default()) {
-///     println!("{}: {:?}", delivery.member(), delivery.await);
+///     let member = delivery.member().clone();
+///     println!("{member}: {:?}", delivery.await);
 /// }
 /// # Ok(())
 /// # }
