@@ -1,4 +1,4 @@
-//! Who may look a published name up, unless it is said otherwise: those who are let in under it.
+//! The readers of a published name, unless it is said otherwise: those who are let in under it.
 
 use whimbrel_base::Name;
 use whimbrel_names::readers::MAX_READERS;

@@ -51,8 +51,8 @@ impl News {
     }
 }
 
-/// For the connection's mover alone, which finds what was told while it did something else. A side that accepted
-/// has none.
+/// For the connection's mover, which a side that accepted does not have, and for the task that looks for direct
+/// paths. Each finds what was told while it did something else.
 #[derive(Debug)]
 pub(crate) struct MoverSignals {
     mover: Option<Box<Signals>>,

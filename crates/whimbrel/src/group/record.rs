@@ -18,7 +18,7 @@ use crate::readers;
 pub struct GroupOptions {
     /// The user's permission for the group's name. None is needed by the user's own key.
     pub delegation: Option<Delegation>,
-    /// Who may look the group up beside its owner. By default its members and their users.
+    /// Those who may look the group up beside its owner. By default its members and their users.
     pub readers: Option<Readers>,
 }
 

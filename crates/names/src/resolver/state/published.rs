@@ -29,7 +29,7 @@ pub(super) struct Publications {
 /// Whom a name is shown to.
 struct Shown {
     readers: Readers,
-    /// Nobody said so: it gives way to what is said.
+    /// They were not said: they give way to those that are.
     is_default: bool,
 }
 
