@@ -13,6 +13,7 @@
 //! | [`delegation`] | [`Delegation`]: a user's word that a key may speak for a device or a service |
 //! | [`record`] | [`Record`] and [`SignedRecord`]: name, id and addresses, signed by the endpoint |
 //! | [`relayed`] | [`RelayedAddr`]: a place behind a relay, and how it travels among addresses |
+//! | [`routing`] | Connection ids of QUIC by which a relay knows whom a packet is for |
 //! | [`ticket`] | [`Ticket`]: the `whimbrel:` URI, for connecting without a name service |
 //! | [`time`] | [`UnixTime`], a wall-clock time that somebody else read |
 
@@ -23,6 +24,7 @@ pub mod key;
 pub mod name;
 pub mod record;
 pub mod relayed;
+pub mod routing;
 pub mod ticket;
 pub mod time;
 

@@ -116,7 +116,10 @@ pub(crate) fn of_relay(stats: &RelayStats) -> String {
         Figure(false, "whimbrel_relay_waiting", "Clients that wait for spares.", stats.waiting),
         Figure(false, "whimbrel_relay_splices", "Spliced connections now.", stats.splices),
         Figure(true, "whimbrel_relay_splices_total", "Connections spliced.", stats.spliced),
-        Figure(true, "whimbrel_relay_bytes_total", "Bytes of splices that have ended.", stats.bytes),
+        Figure(false, "whimbrel_relay_flows", "Places that clients send QUIC from now.", stats.flows),
+        Figure(true, "whimbrel_relay_flows_total", "Places that clients sent QUIC from.", stats.flowed),
+        Figure(true, "whimbrel_relay_dropped_total", "Datagrams not forwarded.", stats.dropped),
+        Figure(true, "whimbrel_relay_bytes_total", "Bytes of ended splices, and of QUIC.", stats.bytes),
         Figure(true, "whimbrel_relay_clients_refused_total", "Clients turned away.", stats.clients_refused),
         Figure(true, "whimbrel_relay_spares_refused_total", "Spares turned away.", stats.spares_refused),
         Figure(

@@ -174,6 +174,7 @@ impl RelayFlags {
         let mut limits = Limits::default();
         limits.reservations = self.reservations;
         limits.splices = self.relayed_connections;
+        limits.flows = self.relayed_connections;
         limits.clients_per_second = self.clients_per_second.max(1).into();
         limits.clients_per_address = self.clients_per_address.max(1).into();
         let endpoint = network.endpoint.transport().clone();

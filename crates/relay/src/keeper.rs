@@ -1,8 +1,8 @@
-//! The server's side: keeps a reservation with each of its relays, and a stock of spares.
+//! The server's side: keeps a reservation with each of its relays, a stock of spares, and a flow for QUIC.
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,15 +11,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointAddr, RelayToken, RelayedAddr, SecretKey, Ticket};
 use whimbrel_transport::{
-    BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, RecvHalf, Timeouts, Watch, Watched,
+    AddressSet, BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, RecvHalf, Timeouts, Watch,
+    Watched,
 };
 
+use self::crossing::Crossing;
 use self::stock::Stock;
 use crate::service::control_name;
 use crate::spare::Key;
 use crate::token::{Salt, token_of};
 use crate::wire::{Message, Reserved};
 
+mod crossing;
 mod stock;
 
 /// Between attempts to get a reservation.
@@ -34,6 +37,8 @@ const AWAY: Duration = Duration::from_secs(5);
 /// An idle control connection is used so often: NAT gateways forget it otherwise, and a relay that has died is to
 /// be noticed.
 const HEARTBEAT: Duration = Duration::from_secs(20);
+/// Nobody is told of a reservation for so long, or until its flow for QUIC is open.
+const OPENING: Duration = Duration::from_millis(400);
 /// How often it is looked whether the relay can be reached.
 const LOOK: Duration = Duration::from_secs(1);
 /// Clients and the name service are told within this that a relay is about to stop.
@@ -157,9 +162,10 @@ impl Relation {
         let mut pause = FIRST_PAUSE;
         let mut addresses = self.endpoint.watch_addresses();
         let mut stock = Stock::new(self.endpoint.clone());
+        let mut crossing = Crossing::new(self.endpoint.clone());
         loop {
             let begun = tokio::time::Instant::now();
-            let Err(end) = self.session(&mut stock).await;
+            let Err(end) = self.session(&mut stock, &mut crossing).await;
             self.places.set(self.index, Vec::new(), Some(end.to_string()));
             if matches!(&end, End::Unreachable(ConnectError::EndpointClosed)) {
                 return;
@@ -176,7 +182,11 @@ impl Relation {
     }
 
     /// Gets a reservation, and serves it for as long as it lasts.
-    async fn session(&self, stock: &mut Stock) -> Result<std::convert::Infallible, End> {
+    async fn session(
+        &self,
+        stock: &mut Stock,
+        crossing: &mut Crossing,
+    ) -> Result<std::convert::Infallible, End> {
         let addr = self.directory.locate().await.map_err(End::Unknown)?;
         let name = control_name().map_err(io::Error::other)?;
         let connection = self.endpoint.connect(Ticket::new(addr.id, addr.addrs.clone(), Some(name))).await?;
@@ -196,26 +206,38 @@ impl Relation {
         let Some(first) = places.first().copied() else {
             return Err(End::Unknown(io::ErrorKind::AddrNotAvailable.into()));
         };
+        let key = Key::new(&reserved.key);
+        let relay = at(&connection.0).unwrap_or(first.relay);
+        stock.begin(key.clone(), reserved.spares, first);
+        stock.dial_from(relay);
+        stock.fill();
+        crossing.begin(key, first);
+        crossing.dial_from(relay);
+        // A client's first packet would be lost before. Where UDP is blocked, there is TCP.
+        let _ = tokio::time::timeout(OPENING, crossing.opened()).await;
         self.places.set(self.index, places.clone(), None);
         tracing::info!(relay = %first.relay, "reserved");
-        stock.begin(Key::new(&reserved.key), reserved.spares, first);
         let mut look = tokio::time::interval(LOOK);
         let mut is_told = true;
         loop {
-            stock.dial_from(at(&connection.0).unwrap_or(first.relay));
+            let relay = at(&connection.0).unwrap_or(first.relay);
+            stock.dial_from(relay);
             stock.fill();
+            crossing.dial_from(relay);
             tokio::select! {
                 message = messages.next() => match message? {
                     Message::Wanted(count) => stock.wanted(count),
                     Message::Draining => {
                         self.places.set(self.index, Vec::new(), Some(End::Draining.to_string()));
                         tokio::time::sleep(TELL).await;
+                        crossing.end();
                         write.write_all(&Message::Released.encode()).await?;
                         let _ = tokio::time::timeout(ANSWER, write.stream().drained()).await;
                         return Err(End::Draining);
                     }
                     _ => return Err(End::Lost(io::ErrorKind::InvalidData.into())),
                 },
+                never = crossing.work() => match never {},
                 left = stock.news() => {
                     for origin in left {
                         write.write_all(&Message::Left(origin).encode()).await?;
@@ -256,6 +278,13 @@ impl Relation {
         }
         places
     }
+}
+
+/// Whether this host no longer has the address.
+fn is_gone(set: &AddressSet, ip: IpAddr) -> bool {
+    // All of 127/8 is there, although one address of it is listed.
+    let all_loopback = ip.is_loopback() && set.contains(Ipv4Addr::LOCALHOST.into());
+    !set.contains(ip) && !all_loopback
 }
 
 /// Where the relay was reached last.

@@ -24,6 +24,7 @@
 //! | [`choice`] | which relays of many a server takes: a pure function |
 //! | [`hello`] | the server name of a ClientHello |
 //! | [`splice`] | bytes from one socket to the other |
+//! | [`udp`] | QUIC: what a server and a relay send each other, and the rules, without sockets |
 
 pub mod choice;
 pub mod hello;
@@ -32,6 +33,7 @@ pub mod reservations;
 pub mod service;
 pub mod spare;
 pub mod splice;
+pub mod udp;
 pub mod wire;
 
 mod rates;

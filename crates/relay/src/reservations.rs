@@ -35,6 +35,10 @@ pub struct Limits {
     pub clients_per_address: f64,
     /// How long a client waits for a spare.
     pub patience: Duration,
+    /// Places that clients send QUIC from, all together.
+    pub flows: usize,
+    /// Places that clients of one reservation send QUIC from.
+    pub flows_per_reservation: usize,
 }
 
 impl Default for Limits {
@@ -49,6 +53,8 @@ impl Default for Limits {
             clients_per_second: 100.0,
             clients_per_address: 20.0,
             patience: Duration::from_secs(5),
+            flows: 50_000,
+            flows_per_reservation: 4096,
         }
     }
 }
@@ -100,8 +106,14 @@ pub struct RelayStats {
     pub spares_refused: u64,
     /// Reservations that were refused.
     pub reservations_refused: u64,
-    /// Bytes passed on, in both directions.
+    /// Bytes passed on, in both directions: of splices that have ended, and of QUIC.
     pub bytes: u64,
+    /// Places that clients send QUIC from now.
+    pub flows: u64,
+    /// Places that clients sent QUIC from so far.
+    pub flowed: u64,
+    /// Datagrams of QUIC that were not passed on.
+    pub dropped: u64,
 }
 
 /// Which reservation of an owner: a later one for the same token replaces it.

@@ -1,4 +1,4 @@
-//! The relay itself: an endpoint that sees each TCP connection first.
+//! The relay itself: an endpoint that sees each TCP connection and each datagram first.
 //!
 //! What begins as a spare, or as TLS with a token for a server name, is the relay's. All else is the endpoint's:
 //! its control connections, and whatever else it serves on the same port, such as names.
@@ -17,6 +17,7 @@ use tokio::task::AbortHandle;
 use whimbrel_base::{Name, NameError, RelayToken};
 use whimbrel_transport::{Allow, Config, Endpoint, Front, Fronted, ListenError, ListenOptions, Look};
 
+use self::ferry::Ferry;
 use crate::hello::{self, Hello};
 use crate::reservations::{Arrived, Limits, Match, Refusal, RelayStats, Reservations, Splice};
 use crate::spare::{OFFER, OFFERS, encode_start};
@@ -24,6 +25,7 @@ use crate::splice::{splice, tune};
 use crate::wire::Message;
 
 mod control;
+mod ferry;
 
 /// The name that a relay's control connections ask for: it may serve others on the same endpoint.
 const CONTROL_NAME: &str = "relay@whimbrel.invalid";
@@ -58,6 +60,8 @@ struct Shared {
     servers: Mutex<HashMap<RelayToken, Server>>,
     /// Dropped to end a splice.
     ends: Mutex<HashMap<Splice, oneshot::Sender<()>>>,
+    /// What forwards QUIC.
+    ferry: Arc<Ferry>,
     /// Where clients dial this relay, if it was said.
     addresses: Vec<SocketAddr>,
 }
@@ -92,13 +96,16 @@ impl Relay {
         limits: Limits,
         addresses: Vec<SocketAddr>,
     ) -> Result<Self, ListenError> {
+        let ferry = Arc::new(Ferry::new(limits.clone()));
         let shared = Arc::new(Shared {
             table: Mutex::new(Table::new(limits)),
             servers: Mutex::default(),
             ends: Mutex::default(),
+            ferry: ferry.clone(),
             addresses,
         });
         endpoint.set_front(Arc::new(Door(shared.clone())));
+        endpoint.set_datagram_front(ferry);
         endpoint.answer_stun();
         let options = ListenOptions::named(control_name()?).unpublished().allow(allow);
         let listener = endpoint.listen(options).await?;
@@ -128,19 +135,20 @@ impl Relay {
 
     /// What it has done, and is doing.
     pub fn stats(&self) -> RelayStats {
-        lock(&self.shared.table).stats()
+        self.shared.stats()
     }
 
     /// Reads the same from elsewhere.
     pub fn stats_reader(&self) -> impl Fn() -> RelayStats + Send + Sync + use<> {
         let shared = self.shared.clone();
-        move || lock(&shared.table).stats()
+        move || shared.stats()
     }
 
     /// Tells all servers that this relay is about to stop, and waits until they have told their clients, for at
     /// most `limit`. Then what is spliced ends: clients go on through other relays, or directly.
     pub async fn drain(&self, limit: Duration) {
         lock(&self.shared.table).drain();
+        self.shared.ferry.drain();
         for server in lock(&self.shared.servers).values() {
             // A server that reads nothing finds out by itself.
             let _ = server.orders.try_send(Message::Draining);
@@ -154,6 +162,7 @@ impl Relay {
             tracing::info!("some servers have not answered that this relay stops");
         }
         lock(&self.shared.ends).clear();
+        self.shared.ferry.clear();
     }
 }
 
@@ -161,7 +170,9 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.accepting.abort();
         lock(&self.shared.table).drain();
+        self.shared.ferry.drain();
         lock(&self.shared.ends).clear();
+        self.shared.ferry.clear();
     }
 }
 
@@ -216,6 +227,11 @@ impl Front for Door {
 }
 
 impl Shared {
+    fn stats(&self) -> RelayStats {
+        let of_tcp = lock(&self.table).stats();
+        self.ferry.stats(of_tcp)
+    }
+
     /// Keeps a spare until a client comes for it, and then splices.
     async fn spare(self: Arc<Self>, Fronted { socket, remote, first }: Fronted) {
         let (begin, mut begun) = oneshot::channel();

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use aws_lc_rs::hmac;
+use aws_lc_rs::{constant_time, hmac};
 use whimbrel_base::RelayToken;
 
 /// Bytes of a spare's first words.
@@ -37,12 +37,19 @@ impl Key {
         Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
     }
 
-    fn sign(&self, parts: &[&[u8]]) -> hmac::Tag {
+    pub(crate) fn sign(&self, parts: &[&[u8]]) -> hmac::Tag {
         hmac::sign(&self.0, &parts.concat())
     }
 
     fn holds(&self, parts: &[&[u8]], proof: &[u8]) -> bool {
         hmac::verify(&self.0, &parts.concat(), proof).is_ok()
+    }
+
+    /// Whether `proof` is the beginning of this key's word on the parts: with fewer bytes, where each packet has it.
+    pub(crate) fn begins(&self, parts: &[&[u8]], proof: &[u8]) -> bool {
+        let whole = self.sign(parts);
+        let start = whole.as_ref().get(..proof.len());
+        start.is_some_and(|start| constant_time::verify_slices_are_equal(start, proof).is_ok())
     }
 }
 

@@ -8,12 +8,18 @@ mod homes;
 
 use homes::Homes;
 use lab_support::net::Watch;
-use lab_support::traffic::{Transfer, Way};
+use lab_support::traffic::{Echo, Transfer, Way};
 use lab_support::{ms, secs};
 use whimbrel_lab::require;
-use whimbrel_transport::{Connection, Locator};
+use whimbrel_relay::Relay;
+use whimbrel_transport::{CarrierKind, Config, Connection, Locator};
 
 const SIZE: u64 = 12 << 20;
+
+fn passes_on(relay: &Relay) -> bool {
+    let stats = relay.stats();
+    stats.splices + stats.flows > 0
+}
 
 fn relay_of(connection: &Connection) -> Option<Locator> {
     connection.stats().paths.first().map(|path| path.remote)
@@ -58,12 +64,41 @@ fn a_relay_that_falls_silent_is_left_for_another_one() {
     let (_client, connection) = homes.connect(&server);
     let transfer = Transfer::start(&homes.client, &connection, &server, Way::Down, SIZE);
     transfer.reach(&homes.client, 1 << 20);
-    let used = relays.iter().position(|relay| relay.stats().splices > 0).expect("a relay is used");
+    let used = relays.iter().position(passes_on).expect("a relay is used");
     let (node, link) = &homes.relays[used];
     link.set_blackhole(link.from(&node.host), true);
     let mut watch = Watch::new(&connection);
     let took = homes.client.wait(watch.recovery());
     assert!(took < secs(2), "it took {took:?}");
     transfer.finish(&homes.client);
-    assert!(relays[1 - used].stats().splices > 0);
+    assert!(passes_on(&relays[1 - used]));
+}
+
+/// A round trip takes 584 ms from end to end, half of that to the relay, where TCP would begin with another one.
+#[test]
+fn through_a_relay_a_client_that_moves_is_echoed_after_one_round_trip_from_end_to_end() {
+    if !require!() {
+        return;
+    }
+    let homes = Homes::apart(1, ms(140));
+    let (round_trip, slack) = (ms(584), ms(149));
+    let relay = homes.relay(0);
+    let (server, _keeper) = homes.serve(&[&relay]);
+    let config = Config { direct_paths: false, ..Config::default() };
+    let client = homes.client.endpoint_with(|builder| builder.config(config));
+    let connection = homes.client.wait(client.connect(server.endpoint.addr())).unwrap();
+    let mut echo = homes.client.wait(Echo::open(&connection));
+    for _ in 0..2 {
+        homes.client.wait(echo.say(b"here"));
+        // Until nothing is under way but what carries, and there are tickets.
+        std::thread::sleep(round_trip * 3);
+        homes.client.move_on();
+        homes.client.settle(&client);
+        let took = homes.client.wait(echo.say(b"there"));
+        assert!(took < round_trip + slack, "{took:?}");
+        let paths = connection.stats().paths;
+        assert!(paths.iter().any(|path| path.carrier == CarrierKind::Quic), "{paths:?}");
+        assert!(paths.iter().all(|path| matches!(path.remote, Locator::Relayed(_))), "{paths:?}");
+    }
+    assert!(relay.stats().flowed >= 3, "{:?}", relay.stats());
 }

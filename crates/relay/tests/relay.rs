@@ -1,118 +1,22 @@
 //! A relay on loopback, with those who use it and those who misuse it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::net::{IpAddr, SocketAddr};
+mod loopback;
+
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use whimbrel_base::relayed::{Place, places};
+use whimbrel_base::relayed::places;
 use whimbrel_base::{EndpointAddr, RelayToken, SecretKey};
 use whimbrel_relay::spare::{Key, OFFER, Offer};
-use whimbrel_relay::{Directory, Keeper, Limits, Relay};
-use whimbrel_transport::{
-    Allow, Config, ConnectError, Connection, Endpoint, Extent, ListenOptions, Listener, Locator,
-    ManualMonitor,
-};
+use whimbrel_relay::{Limits, Relay};
+use whimbrel_transport::{Allow, ConnectError, Connection, Endpoint, Extent, Locator, ManualMonitor};
 
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// Addresses of one test, by host.
-fn ip(test: u8, host: u8) -> IpAddr {
-    IpAddr::from([127, 0, test, host])
-}
-
-async fn endpoint(test: u8, host: u8) -> Endpoint {
-    let filter = tracing_subscriber::EnvFilter::from_default_env();
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-    // On this host everybody could be dialled.
-    let config = Config { direct_paths: false, ..Config::default() };
-    let monitor = ManualMonitor::new([ip(test, host)]);
-    Endpoint::builder().monitor(monitor).config(config).bind().await.unwrap()
-}
-
-async fn relay(test: u8, host: u8, allow: Allow, limits: Limits) -> Relay {
-    let monitor = ManualMonitor::new([ip(test, host)]);
-    let mut config = Relay::config();
-    config.handshake_timeout = Duration::from_secs(1);
-    let endpoint = Endpoint::builder().monitor(monitor).config(config).bind().await.unwrap();
-    Relay::start(endpoint, allow, limits, Vec::new()).await.unwrap()
-}
-
-fn at(relay: &Relay) -> Arc<dyn Directory> {
-    Arc::new(relay.endpoint().addr())
-}
-
-/// A server that echoes, with reservations.
-struct Served {
-    endpoint: Endpoint,
-    keeper: Keeper,
-}
-
-impl Served {
-    async fn start(test: u8, host: u8, relays: Vec<Arc<dyn Directory>>) -> Self {
-        let key = SecretKey::generate();
-        let monitor = ManualMonitor::new([ip(test, host)]);
-        let endpoint = Endpoint::builder().secret_key(key.clone()).monitor(monitor).bind().await.unwrap();
-        let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
-        tokio::spawn(echo(listener));
-        let keeper = Keeper::start(endpoint.clone(), &key, relays);
-        Self { endpoint, keeper }
-    }
-
-    async fn held(&self, count: usize) {
-        let mut news = self.keeper.news();
-        timeout(LIMIT, news.wait_for(|now| now.held == count)).await.expect("no reservation").unwrap();
-    }
-
-    /// Where it is behind its relays, and nowhere else.
-    fn behind(&self) -> EndpointAddr {
-        let all = self.endpoint.addr();
-        let relayed = places(&all.addrs).into_iter().filter_map(|place| match place {
-            Place::Relayed(relayed) => Some(relayed.pack()),
-            Place::Direct(_) => None,
-        });
-        EndpointAddr::new(all.id, relayed.flatten())
-    }
-
-    fn token(&self) -> RelayToken {
-        match places(&self.behind().addrs)[..] {
-            [Place::Relayed(relayed), ..] => relayed.token,
-            _ => panic!("no reservation"),
-        }
-    }
-}
-
-async fn echo(mut listener: Listener) {
-    while let Some(connection) = listener.accept().await {
-        tokio::spawn(async move {
-            while let Ok(stream) = connection.accept_stream().await {
-                let (mut read, mut write) = stream.into_split();
-                tokio::spawn(async move {
-                    tokio::io::copy(&mut read, &mut write).await.unwrap();
-                    write.shutdown().await.unwrap();
-                });
-            }
-        });
-    }
-}
-
-/// So many bytes there and back, compared.
-async fn round_trip(connection: &Connection, size: usize) {
-    let sent: Vec<u8> = (0..size).map(|n| (n % 253) as u8).collect();
-    let (mut read, mut write) = connection.open_stream().await.unwrap().into_split();
-    let expected = sent.clone();
-    let writing = tokio::spawn(async move {
-        write.write_all(&sent).await.unwrap();
-        write.shutdown().await.unwrap();
-    });
-    let mut back = Vec::new();
-    timeout(LIMIT, read.read_to_end(&mut back)).await.expect("nothing comes back").unwrap();
-    assert!(back == expected, "{} bytes came back", back.len());
-    writing.await.unwrap();
-}
+use loopback::{LIMIT, Served, at, endpoint, ip, relay, round_trip};
 
 fn is_relayed(connection: &Connection) -> bool {
     connection.stats().paths.iter().all(|path| matches!(path.remote, Locator::Relayed(_)))

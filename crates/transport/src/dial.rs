@@ -285,7 +285,7 @@ mod tests {
         assert!(candidates(&set(&[]), &[at("127.0.0.9:1")], &[], true).is_empty());
     }
 
-    fn somebody() -> Dialler {
+    pub(super) fn somebody() -> Dialler {
         let (ours, theirs) = (SecretKey::generate(), SecretKey::generate());
         let tls = TlsIdentity::new(&ours).unwrap();
         let quic = Arc::new(QuicConfig::new(&ours, &tls, Duration::from_secs(60)).unwrap());

@@ -13,6 +13,7 @@ use self::target::Whom;
 pub use builder::Builder;
 pub use listen::ListenOptions;
 pub(crate) use listen::OnRenewal;
+pub use relayed::RelayedQuic;
 pub use target::{IntoTarget, Target};
 
 use std::fmt;

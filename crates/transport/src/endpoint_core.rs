@@ -13,7 +13,7 @@ use whimbrel_proto::Pool;
 
 use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
-use crate::carrier::quic::QuicConfig;
+use crate::carrier::quic::{Fronting, QuicConfig};
 use crate::carrier::{Reach, Sizes};
 use crate::config::Config;
 use crate::deciding::Deciding;
@@ -68,6 +68,8 @@ pub(crate) struct EndpointCore {
     pub(crate) mapped: Mutex<Vec<SocketAddr>>,
     /// Sees TCP connections before this endpoint does.
     pub(crate) front: OnceLock<Arc<dyn Front>>,
+    /// Sees datagrams before this endpoint does.
+    pub(crate) datagram_front: Fronting,
     pub(crate) sockets: Mutex<Sockets>,
     pub(crate) resolver: Mutex<Option<Arc<dyn Resolver>>>,
     /// Memory for the streams of all connections.
@@ -257,8 +259,9 @@ impl EndpointCore {
     }
 
     pub(crate) fn has(&self, set: &AddressSet, ip: IpAddr) -> bool {
-        // All of 127/8 belongs to every host, although only 127.0.0.1 is listed.
-        set.contains(ip) || (ip.is_loopback() && !self.is_exclusive())
+        // All of 127/8 belongs to every host, although only 127.0.0.1 is listed. A path that is at no address in
+        // particular, because a relay's packets follow this host, stays.
+        set.contains(ip) || ip.is_unspecified() || (ip.is_loopback() && !self.is_exclusive())
     }
 
     /// Whether the address is known to be gone. A new path that was being made meanwhile may still be on it,

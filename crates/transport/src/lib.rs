@@ -52,18 +52,19 @@ mod tls;
 mod watch;
 mod whereabouts;
 
+pub use carrier::quic::Outlet;
 pub use carrier::{CarrierKind, CarrierStats, Carriers, Extent, UnknownCarrier};
 pub use config::Config;
 pub use connection::Connection;
 pub use control::PathControl;
-pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, Target};
+pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, RelayedQuic, Target};
 pub use error::{
     BindError, ConnectError, ConnectionError, HandOverError, ListenError, NoSuchPath, ResolveError,
     ResumeError, SuspendError, TargetError,
 };
 pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
-pub use front::{Front, Fronted, Look};
+pub use front::{DatagramFront, Envelope, Front, Fronted, Look};
 pub use incoming::Incoming;
 pub use journal::JournalChannel;
 pub use limits::RateControl;

@@ -17,7 +17,7 @@ use crate::path_io::canonical;
 pub enum Locator {
     /// The peer itself is there, or a gateway that passes all of it on.
     Direct(SocketAddr),
-    /// A relay is there, which passes on to the peer what comes for its token, over TCP alone.
+    /// A relay is there, which passes on to the peer what comes for its token.
     Relayed(RelayedAddr),
 }
 

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::carrier::quic::{Heard, QuicConfig, QuicSocket};
+use crate::carrier::quic::{Fronting, Heard, QuicConfig, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::monitor::AddressSet;
 
@@ -92,6 +92,9 @@ fn listening(socket: Socket) -> io::Result<TcpListener> {
 
 /// Starts the tasks that serve sockets.
 pub(crate) trait Serve {
+    /// What sees datagrams first.
+    fn front(&self) -> Fronting;
+
     /// For notices.
     fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()>;
 
@@ -185,7 +188,7 @@ impl Sockets {
     }
 
     fn add(&mut self, serve: &impl Serve, quic: &QuicConfig, ip: IpAddr, socket: Socket) -> io::Result<()> {
-        let (udp, heard) = QuicSocket::listening(socket)?;
+        let (udp, heard) = QuicSocket::listening(socket, serve.front())?;
         let config = quic.listening(udp.address());
         let quic =
             quinn::Endpoint::new_with_abstract_socket(config, None, udp.clone(), Arc::new(TokioRuntime))?;

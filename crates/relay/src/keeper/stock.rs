@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use whimbrel_base::RelayedAddr;
 use whimbrel_transport::{AddressSet, Endpoint, Watch};
 
+use super::is_gone;
 use crate::spare::{Key, Offer, START, decode_start};
 use crate::splice::tune;
 
@@ -187,13 +188,6 @@ impl Stock {
             }
         }
     }
-}
-
-/// Whether this host no longer has the address.
-fn is_gone(set: &AddressSet, ip: IpAddr) -> bool {
-    // All of 127/8 is there, although one address of it is listed.
-    let all_loopback = ip.is_loopback() && set.contains(Ipv4Addr::LOCALHOST.into());
-    !set.contains(ip) && !all_loopback
 }
 
 /// One connection to the relay.

@@ -58,6 +58,7 @@ struct Seat<'a> {
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
         lock(&self.shared.table).release(self.holding);
+        self.shared.ferry.release(self.token, self.session);
         let mut servers = lock(&self.shared.servers);
         if servers.get(&self.token).is_some_and(|server| server.session == self.session) {
             servers.remove(&self.token);
@@ -111,10 +112,11 @@ async fn reserve<'a>(
 ) -> std::io::Result<Option<(mpsc::Receiver<Message>, Seat<'a>)>> {
     let owner = connection.peer_id();
     let token = token_of(owner, salt);
-    let key = random_bytes();
+    let bytes = random_bytes();
+    let key = Key::new(&bytes);
     let (reserved, spares) = {
         let mut table = lock(&shared.table);
-        (table.reserve(owner, token, Key::new(&key)), table.limits().spares)
+        (table.reserve(owner, token, key.clone()), table.limits().spares)
     };
     let holding = match reserved {
         Ok(holding) => holding,
@@ -128,9 +130,10 @@ async fn reserve<'a>(
     let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
     let (sender, orders) = mpsc::channel(ORDERS);
     lock(&shared.servers).insert(token, Server { orders: sender, session });
+    shared.ferry.reserve(token, session, key);
     let seat = Seat { shared, holding, token, session };
     let spares = u16::try_from(spares).unwrap_or(u16::MAX);
-    let reserved = Reserved { key, spares, addresses: shared.addresses.clone() };
+    let reserved = Reserved { key: bytes, spares, addresses: shared.addresses.clone() };
     write.write_all(&Message::Reserved(reserved).encode()).await?;
     tracing::info!(peer = %owner.short(), "reserved");
     Ok(Some((orders, seat)))

@@ -1,24 +1,30 @@
 //! QUIC connections that come in, up to their first whole segment.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use quinn::{Connection, Incoming, RecvStream, SendStream, ServerConfig};
-use whimbrel_base::EndpointId;
+use whimbrel_base::{EndpointId, RelayedAddr};
 use whimbrel_proto::{CloseCode, PathId, refusal, segment};
 
 use super::{Arrival, MAX_FIRST_PLAINTEXT, admit};
 use crate::attend::spawn_driver;
 use crate::carrier::quic::{Accepting, NO_ERROR, Observed, QuicCarrier, QuicChannel, peer};
 use crate::endpoint_core::EndpointCore;
+use crate::locator::Locator;
 use crate::path_io::PathIo;
 use crate::tls::ArrivingSessions;
 
 const READ_SIZE: usize = 16 * 1024;
 
-/// Accepts until the socket's task is aborted.
-pub(crate) async fn accept_quic(endpoint: Arc<EndpointCore>, quic: quinn::Endpoint, config: ServerConfig) {
+/// Accepts until the socket's task is aborted: peers that dialled this endpoint, or that a relay passes on.
+pub(crate) async fn accept_quic(
+    endpoint: Arc<EndpointCore>,
+    quic: quinn::Endpoint,
+    config: ServerConfig,
+    relay: Option<RelayedAddr>,
+) {
     while let Some(incoming) = quic.accept().await {
         let max = endpoint.config.max_half_open;
         // Addresses can be forged (RFC 9000 §8.1.2). Asking for a proof costs a round trip, so it is done
@@ -30,17 +36,22 @@ pub(crate) async fn accept_quic(endpoint: Arc<EndpointCore>, quic: quinn::Endpoi
         }
         let from = incoming.remote_address().ip();
         let place = endpoint.half_open.add(from, max);
-        tokio::spawn(place.hold(handshake(endpoint.clone(), incoming, config.clone())));
+        tokio::spawn(place.hold(handshake(endpoint.clone(), incoming, config.clone(), relay)));
     }
 }
 
-async fn handshake(endpoint: Arc<EndpointCore>, incoming: Incoming, config: ServerConfig) {
+async fn handshake(
+    endpoint: Arc<EndpointCore>,
+    incoming: Incoming,
+    config: ServerConfig,
+    relay: Option<RelayedAddr>,
+) {
     let Accepting { config, observed, sessions } = endpoint.quic.accepted(&config);
     let Ok(connecting) = incoming.accept_with(config) else { return };
     // A server can always answer before the handshake is complete. What it says goes to the holder of the
     // ticket, whom it knows; without a ticket there is no first segment before the client has shown its key.
     let Ok((connection, _)) = connecting.into_0rtt() else { return };
-    let arrival = Arrived::new(connection, observed, sessions);
+    let arrival = Arrived::new(connection, relay, observed, sessions);
     match tokio::time::timeout(endpoint.config.handshake_timeout, arrival).await {
         Ok(Ok(arrival)) => {
             if let Some(opened) = admit(&endpoint, arrival).await {
@@ -55,6 +66,8 @@ async fn handshake(endpoint: Arc<EndpointCore>, incoming: Incoming, config: Serv
 /// A peer that has not shown yet what it wants.
 struct Arrived {
     connection: Connection,
+    /// The relay that passes it on.
+    relay: Option<RelayedAddr>,
     send: SendStream,
     recv: RecvStream,
     observed: Arc<Observed>,
@@ -66,6 +79,7 @@ impl Arrived {
     /// Reads until a whole first segment is there.
     async fn new(
         connection: Connection,
+        relay: Option<RelayedAddr>,
         observed: Arc<Observed>,
         sessions: Arc<ArrivingSessions>,
     ) -> io::Result<Self> {
@@ -79,7 +93,7 @@ impl Arrived {
             let chunk = chunk.ok_or(io::ErrorKind::UnexpectedEof)?;
             plaintext.extend_from_slice(&chunk.bytes);
         }
-        Ok(Self { connection, send, recv, observed, sessions, plaintext })
+        Ok(Self { connection, relay, send, recv, observed, sessions, plaintext })
     }
 }
 
@@ -101,11 +115,19 @@ impl Arrival for Arrived {
     }
 
     fn into_path(self, id: PathId, endpoint: &EndpointCore) -> io::Result<(PathIo, Vec<u8>)> {
-        let Self { connection, send, recv, observed, plaintext, .. } = self;
-        let ip = connection.local_ip().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let (local, remote) = (SocketAddr::new(ip, endpoint.port()), connection.remote_address());
+        let Self { connection, relay, send, recv, observed, plaintext, .. } = self;
+        let (ip, remote) = match relay {
+            // What the relay sends goes to wherever this host is.
+            Some(at) if at.relay.is_ipv4() => (Ipv4Addr::UNSPECIFIED.into(), Locator::Relayed(at)),
+            Some(at) => (Ipv6Addr::UNSPECIFIED.into(), Locator::Relayed(at)),
+            None => {
+                let ip: IpAddr = connection.local_ip().ok_or(io::ErrorKind::AddrNotAvailable)?;
+                (ip, connection.remote_address().into())
+            }
+        };
+        let local = SocketAddr::new(ip, endpoint.port());
         let channel = QuicChannel { connection, send, recv, observed, early: None };
-        Ok((PathIo::quic(id, local, remote.into(), QuicCarrier::new(id, channel)), plaintext))
+        Ok((PathIo::quic(id, local, remote, QuicCarrier::new(id, channel)), plaintext))
     }
 
     async fn refuse(mut self, code: CloseCode, reason: &str) -> io::Result<()> {

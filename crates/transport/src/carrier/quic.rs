@@ -21,7 +21,8 @@ use whimbrel_proto::PathId;
 
 pub(crate) use config::{Accepting, NO_ERROR, QuicConfig};
 pub(crate) use congestion::Observed;
-pub(crate) use socket::{Heard, QuicSocket};
+pub use socket::Outlet;
+pub(crate) use socket::{Fronting, Heard, QuicSocket};
 
 use self::datagrams::Arriving;
 use self::window::{FIRST_WINDOW, Window};

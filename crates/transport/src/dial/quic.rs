@@ -44,7 +44,8 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
         socket.clone(),
         Arc::new(TokioRuntime),
     )?;
-    let (config, observed) = who.quic.client(who.rtt);
+    let through = remote.relayed().map(|place| place.token);
+    let (config, observed) = who.quic.client(who.rtt, through);
     let start = Instant::now();
     let connecting =
         endpoint.connect_with(config, remote.address(), &who.peer.to_string()).map_err(io::Error::other)?;
@@ -93,7 +94,7 @@ pub(crate) async fn punched(
     let local = SocketAddr::new(ip.ok_or(io::ErrorKind::AddrNotAvailable)?, port);
     let start = Instant::now();
     // What was sent before the gateway opened is soon sent again.
-    let (config, observed) = who.quic.client(Some(Duration::ZERO));
+    let (config, observed) = who.quic.client(Some(Duration::ZERO), None);
     let connecting = quic.connect_with(config, at, &who.peer.to_string()).map_err(io::Error::other)?;
     let connection = within(connecting).await??;
     let (send, recv) = within(connection.open_bi()).await??;

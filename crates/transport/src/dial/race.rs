@@ -283,9 +283,6 @@ fn other_kind_early(waiting: &mut VecDeque<Runner>) {
 /// The carriers to try on a way.
 fn runners(who: &Dialler, way: Candidate, local: Option<IpAddr>) -> Vec<Runner> {
     let mut kinds = who.reach.order(local, way.remote, who.carriers, std::time::Instant::now());
-    if way.remote.relayed().is_some() {
-        kinds.retain(|kind| *kind != CarrierKind::Quic);
-    }
     let Some(last) = kinds.len().checked_sub(1) else { return Vec::new() };
     let head_start = who.rtt.map_or(HEAD_START, |rtt| (rtt * 3).clamp(HEAD_START, LONGEST_HEAD_START));
     let both = last > 0 && who.opens_with_quic(way.remote);
@@ -318,6 +315,7 @@ mod tests {
     use whimbrel_base::{RelayToken, RelayedAddr};
 
     use super::*;
+    use crate::dial::tests::somebody;
 
     fn direct(last: u8) -> Locator {
         Locator::Direct(SocketAddr::from(([192, 0, 2, last], 443)))
@@ -343,6 +341,17 @@ mod tests {
     }
 
     #[test]
+    fn a_place_behind_a_relay_is_dialled_over_both_carriers_as_a_direct_one_is() {
+        let who = Dialler { carriers: Carriers::Auto, ..somebody() };
+        let kinds = |remote| -> Vec<CarrierKind> {
+            let runners = runners(&who, Candidate { local: None, remote }, None);
+            runners.into_iter().map(|runner| runner.kind).collect()
+        };
+        assert_eq!(kinds(relayed(3)), [CarrierKind::Quic, CarrierKind::Tcp]);
+        assert_eq!(kinds(relayed(3)), kinds(direct(1)));
+    }
+
+    #[test]
     fn a_place_behind_a_relay_does_not_wait_for_direct_ones_that_lead_nowhere() {
         use CarrierKind::{Quic, Tcp};
         let (one, two, relay, other) = (direct(1), direct(2), relayed(3), relayed(4));
@@ -360,6 +369,16 @@ mod tests {
         let ways = [(relay, Tcp), (other, Tcp), (one, Quic), (one, Tcp)];
         let expected =
             [(relay, Tcp, RELAY_DELAY), (one, Quic, STAGGER), (one, Tcp, STAGGER), (other, Tcp, STAGGER)];
+        assert_eq!(order(&ways), expected);
+        // Over both carriers.
+        let ways = [(one, Quic), (one, Tcp), (two, Quic), (relay, Tcp), (relay, Quic)];
+        let expected = [
+            (one, Quic, STAGGER),
+            (one, Tcp, RELAY_DELAY),
+            (relay, Tcp, STAGGER),
+            (relay, Quic, STAGGER),
+            (two, Quic, STAGGER),
+        ];
         assert_eq!(order(&ways), expected);
         let alone = [(relay, Tcp), (other, Tcp)];
         assert_eq!(order(&alone), [(relay, Tcp, STAGGER), (other, Tcp, STAGGER)]);

@@ -221,6 +221,7 @@ impl Builder {
                 mapped: Mutex::default(),
                 relayed: Mutex::default(),
                 front: OnceLock::new(),
+                datagram_front: Arc::default(),
                 sockets: Mutex::new(Sockets::with(open.take())),
                 resolver: Mutex::new(self.resolver.clone()),
                 pool: whimbrel_proto::Pool::default(),

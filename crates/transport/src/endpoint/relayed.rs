@@ -5,22 +5,31 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use socket2::{Domain, SockRef};
+use quinn::TokioRuntime;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::AbortHandle;
 use whimbrel_base::RelayedAddr;
 
 use super::Endpoint;
-use crate::accept::accept_relayed;
+use crate::accept::{accept_quic, accept_relayed};
+use crate::carrier::quic::{NO_ERROR, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::dial::fits;
 use crate::endpoint_core::lock;
-use crate::front::Front;
+use crate::front::{DatagramFront, Envelope, Front};
 
 impl Endpoint {
     /// Has `front` look at TCP connections before this endpoint does. Once; later calls change nothing.
     pub fn set_front(&self, front: Arc<dyn Front>) {
         // The first one stays, as is said.
         let _ = self.inner().front.set(front);
+    }
+
+    /// Has `front` look at datagrams before this endpoint does. Once; later calls change nothing.
+    pub fn set_datagram_front(&self, front: Arc<dyn DatagramFront>) {
+        // The first one stays, as is said.
+        let _ = self.inner().datagram_front.set(front);
     }
 
     /// Answers those who ask where the packets of their UDP sockets come from (STUN, RFC 8489), at up to 1000
@@ -66,12 +75,101 @@ impl Endpoint {
         let socket = TcpSocket::from_std_stream(socket.into());
         // As for paths: the endpoint may want to listen on the port that the kernel picks.
         socket.set_reuseaddr(true)?;
-        let (set, exclusive) = self.inner().sources();
-        if exclusive {
-            let usable = |local: &&crate::LocalAddress| fits(local, remote.into(), &set, true);
-            let local = set.addresses.iter().find(usable).ok_or(io::ErrorKind::AddrNotAvailable)?;
-            socket.bind(SocketAddr::new(local.ip, 0))?;
+        if let Some(local) = self.source_for(remote)? {
+            socket.bind(local)?;
         }
         socket.connect(remote).await
+    }
+
+    /// Serves QUIC connections that a relay passes on over one UDP socket, as if they had come in, until what is
+    /// returned is dropped. `envelope` says which peers datagrams are of. Must run inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When there is no address to send from, or the system has no more sockets.
+    pub fn accept_relayed_quic(
+        &self,
+        remote: SocketAddr,
+        at: RelayedAddr,
+        envelope: Arc<dyn Envelope>,
+    ) -> io::Result<RelayedQuic> {
+        let core = self.inner();
+        let socket = QuicSocket::relayed(self.connect_udp(remote)?, envelope)?;
+        let (config, server) = (core.quic.relayed(at.token), core.quic.server());
+        let quic = quinn::Endpoint::new_with_abstract_socket(
+            config,
+            Some(server.clone()),
+            socket.clone(),
+            Arc::new(TokioRuntime),
+        )?;
+        let accepting = tokio::spawn(accept_quic(core.clone(), quic.clone(), server, Some(at)));
+        Ok(RelayedQuic { endpoint: self.clone(), socket, quic, accepting: accepting.abort_handle() })
+    }
+
+    /// A socket that sends to and hears one place only, from an address that this endpoint may use.
+    fn connect_udp(&self, remote: SocketAddr) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_nonblocking(true)?;
+        if let Some(local) = self.source_for(remote)? {
+            socket.bind(&local.into())?;
+        }
+        socket.connect(&remote.into())?;
+        Ok(socket)
+    }
+
+    /// What to bind to before dialling there, if routes may not choose.
+    fn source_for(&self, remote: SocketAddr) -> io::Result<Option<SocketAddr>> {
+        let (set, exclusive) = self.inner().sources();
+        if !exclusive {
+            return Ok(None);
+        }
+        let usable = |local: &&crate::LocalAddress| fits(local, remote.into(), &set, true);
+        let local = set.addresses.iter().find(usable).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Some(SocketAddr::new(local.ip, 0)))
+    }
+}
+
+/// What accepts the QUIC connections that one relay passes on. Dropped, it accepts no further ones.
+#[derive(Debug)]
+pub struct RelayedQuic {
+    endpoint: Endpoint,
+    socket: Arc<QuicSocket>,
+    quic: quinn::Endpoint,
+    accepting: AbortHandle,
+}
+
+impl RelayedQuic {
+    /// Sends the relay a datagram of this side's own, if the kernel takes it now.
+    ///
+    /// # Errors
+    /// Those of send(2), and of datagrams before.
+    pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        self.socket.send(datagram)
+    }
+
+    /// The address that the present socket sends from.
+    ///
+    /// # Errors
+    /// When the socket is closed.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.bound_to()
+    }
+
+    /// Goes on from another socket: this host has moved, or the relay is reached elsewhere. Connections stay.
+    ///
+    /// # Errors
+    /// When there is no address to send from, or the system has no more sockets.
+    pub fn reopen(&self, remote: SocketAddr) -> io::Result<()> {
+        self.socket.replace(self.endpoint.connect_udp(remote)?)
+    }
+
+    /// Tells all peers that their paths end.
+    pub fn end(&self) {
+        self.quic.close(NO_ERROR, b"");
+    }
+}
+
+impl Drop for RelayedQuic {
+    fn drop(&mut self) {
+        self.accepting.abort();
     }
 }

@@ -9,12 +9,16 @@ use tokio::task::JoinHandle;
 
 use crate::accept::{accept_quic, accept_tcp};
 use crate::carrier::CarrierKind;
-use crate::carrier::quic::{Heard, QuicSocket};
+use crate::carrier::quic::{Fronting, Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
 use crate::notices::hear;
 use crate::sockets::Serve;
 
 impl Serve for Arc<EndpointCore> {
+    fn front(&self) -> Fronting {
+        self.datagram_front.clone()
+    }
+
     fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()> {
         tokio::spawn(hear(self.clone(), socket, heard))
     }
@@ -24,6 +28,6 @@ impl Serve for Arc<EndpointCore> {
     }
 
     fn accept_quic(&self, quic: quinn::Endpoint, config: ServerConfig) -> JoinHandle<()> {
-        tokio::spawn(accept_quic(self.clone(), quic, config))
+        tokio::spawn(accept_quic(self.clone(), quic, config, None))
     }
 }

@@ -11,7 +11,8 @@ use quinn::{
     TransportConfig, VarInt,
 };
 use sha2::Sha256;
-use whimbrel_base::SecretKey;
+use whimbrel_base::routing::{OWN_ID, ROUTED_ID, own_id, routed_id};
+use whimbrel_base::{RelayToken, SecretKey};
 
 use super::congestion::{Factory, Observed};
 use super::datagrams::{RECEIVE_BUFFER, SEND_BUFFER};
@@ -74,16 +75,26 @@ impl QuicConfig {
 
     /// For a socket that connections are accepted on.
     pub(crate) fn listening(&self, at: SocketAddr) -> EndpointConfig {
-        endpoint(ResetKey::derive(&self.key, at))
+        endpoint(ResetKey::derive(&self.key, &at), || Box::new(ConnectionIds))
+    }
+
+    /// For connections that relays pass on by this token.
+    pub(crate) fn relayed(&self, token: RelayToken) -> EndpointConfig {
+        endpoint(ResetKey::derive(&self.key, &token), move || Box::new(RoutedIds(token)))
     }
 
     /// For a socket that one connection is dialled from.
     pub(crate) fn dialling(&self) -> EndpointConfig {
-        endpoint(ResetKey(rand::random()))
+        endpoint(ResetKey(rand::random()), || Box::new(ConnectionIds))
     }
 
-    /// For one connection that is dialled, to a peer to which a round trip took `rtt` lately.
-    pub(crate) fn client(&self, rtt: Option<Duration>) -> (ClientConfig, Arc<Observed>) {
+    /// For one connection that is dialled, through a relay if there is a token, to a peer to which a round trip took
+    /// `rtt` lately.
+    pub(crate) fn client(
+        &self,
+        rtt: Option<Duration>,
+        through: Option<RelayToken>,
+    ) -> (ClientConfig, Arc<Observed>) {
         let observed = Arc::new(Observed::default());
         let mut transport = self.transport(&observed);
         transport.keep_alive_interval(Some(self.keepalive.min(KEEP_ALIVE)));
@@ -93,6 +104,10 @@ impl QuicConfig {
         }
         let mut config = ClientConfig::new(self.client.clone());
         config.transport_config(Arc::new(transport));
+        if let Some(token) = through {
+            // What the relay reads.
+            config.initial_dst_cid_provider(Arc::new(move || RoutedIds(token).generate_cid()));
+        }
         (config, observed)
     }
 
@@ -135,9 +150,14 @@ impl QuicConfig {
     }
 }
 
-fn endpoint(reset_key: ResetKey) -> EndpointConfig {
+fn endpoint(
+    reset_key: ResetKey,
+    ids: impl Fn() -> Box<dyn ConnectionIdGenerator> + Send + Sync + 'static,
+) -> EndpointConfig {
     let mut config = EndpointConfig::new(Arc::new(reset_key));
-    config.cid_generator(|| Box::new(ConnectionIds));
+    config.cid_generator(ids);
+    // Others share the port, and are told from QUIC by this bit (RFC 9443 §3).
+    config.grease_quic_bit(false);
     config
 }
 
@@ -145,20 +165,34 @@ fn endpoint(reset_key: ResetKey) -> EndpointConfig {
 pub(crate) const NO_ERROR: VarInt = VarInt::from_u32(0);
 
 /// Random connection ids whose first bit is set. Notices are heard on the same socket: the second byte of
-/// a packet with a short header is then never that of a notice (docs/protocol.md §13).
+/// a packet with a short header is then never that of a notice (docs/protocol.md §13). The second bit is not set:
+/// a relay takes no packet for another's.
 struct ConnectionIds;
-
-const CONNECTION_ID: usize = 8;
 
 impl ConnectionIdGenerator for ConnectionIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        let mut id: [u8; CONNECTION_ID] = rand::random();
-        id[0] |= 0x80;
-        ConnectionId::new(&id)
+        ConnectionId::new(&own_id(rand::random::<[u8; OWN_ID]>()))
     }
 
     fn cid_len(&self) -> usize {
-        CONNECTION_ID
+        OWN_ID
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Connection ids by which relays know whom packets are for.
+struct RoutedIds(RelayToken);
+
+impl ConnectionIdGenerator for RoutedIds {
+    fn generate_cid(&mut self) -> ConnectionId {
+        ConnectionId::new(&routed_id(self.0, rand::random::<[u8; ROUTED_ID]>()))
+    }
+
+    fn cid_len(&self) -> usize {
+        ROUTED_ID
     }
 
     fn cid_lifetime(&self) -> Option<Duration> {
@@ -175,7 +209,7 @@ const SHA256_BLOCK: usize = 64;
 struct ResetKey([u8; 32]);
 
 impl ResetKey {
-    fn derive(key: &SecretKey, at: SocketAddr) -> Self {
+    fn derive(key: &SecretKey, at: &impl std::fmt::Display) -> Self {
         let what = format!("whimbrel quic stateless reset v1 {at}");
         Self(hmac(&key.to_bytes(), what.as_bytes()))
     }
@@ -269,7 +303,7 @@ mod tests {
         let dialling = endpoint(client.dialling(), None);
         let name = key.id().to_string();
         for number in 0..=20 {
-            let dial = |to| dialling.connect_with(client.client(None).0, to, &name).unwrap();
+            let dial = |to| dialling.connect_with(client.client(None, None).0, to, &name).unwrap();
             if number > 0 {
                 for _ in 0..3 {
                     // Nobody answers, and the attempt is given up.

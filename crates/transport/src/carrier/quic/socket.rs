@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
@@ -19,9 +19,15 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Sleep;
 use whimbrel_proto::notice::{MAX_NOTICE, is_notice};
 
+use self::enveloped::Piece;
+use crate::front::{DatagramFront, Envelope};
 use crate::observed::is_stun;
 
+mod enveloped;
+mod outlet;
 mod spread;
+
+pub use self::outlet::Outlet;
 
 /// Notices that wait to be read; more are lost, as datagrams are.
 const NOTICE_BACKLOG: usize = 64;
@@ -36,15 +42,27 @@ pub(crate) type Heard = (Vec<u8>, SocketAddr);
 /// What recvmsg(2) returned.
 type Received = io::Result<usize>;
 
-/// A UDP socket that QUIC uses, and that can be closed under it. On a socket that notices come to they
-/// are taken out.
+/// What sees the datagrams first that come to an endpoint's sockets, once it is set.
+pub(crate) type Fronting = Arc<OnceLock<Arc<dyn DatagramFront>>>;
+
+/// A UDP socket that QUIC uses, and that can be closed under it.
 pub(crate) struct QuicSocket {
     open: RwLock<Option<Arc<Open>>>,
     address: SocketAddr,
-    notices: Option<mpsc::Sender<Heard>>,
+    role: Role,
     /// The host at the other end said that nobody listens there (ICMP; connected sockets only).
     refused: Notify,
     trouble: Mutex<Trouble>,
+}
+
+/// What a socket is for.
+enum Role {
+    /// One connection that is dialled.
+    Dialling,
+    /// All that come in. What is for the front, notices and STUN are taken out.
+    Listening { notices: mpsc::Sender<Heard>, front: Fronting },
+    /// Peers behind a relay. The socket may be replaced.
+    Relayed { envelope: Arc<dyn Envelope>, piece: Mutex<Piece>, reader: Mutex<Option<Waker>> },
 }
 
 /// Errors in a row, and the pause after too many of them.
@@ -82,8 +100,39 @@ impl Trouble {
 struct Open {
     io: UdpSocket,
     state: UdpSocketState,
+    /// The only other end, if there is one.
+    peer: Option<SocketAddr>,
     /// The kernel took no more when it was last asked.
     full: AtomicBool,
+}
+
+impl Open {
+    fn new(socket: socket2::Socket) -> io::Result<Self> {
+        let state = UdpSocketState::new((&socket).into())?;
+        let io = UdpSocket::from_std(socket.into())?;
+        let peer = io.peer_addr().ok();
+        Ok(Self { io, state, peer, full: AtomicBool::new(false) })
+    }
+
+    fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let result = self.io.try_io(Interest::WRITABLE, || self.state.send((&self.io).into(), transmit));
+        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            self.full.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// What came, where that can be read without waiting.
+    fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<Received>> {
+        std::task::ready!(self.io.poll_recv_ready(cx))?;
+        let receive = || self.state.recv((&self.io).into(), bufs, meta);
+        Poll::Ready(Ok(self.io.try_io(Interest::READABLE, receive)))
+    }
 }
 
 impl fmt::Debug for QuicSocket {
@@ -95,24 +144,31 @@ impl fmt::Debug for QuicSocket {
 impl QuicSocket {
     /// For one connection that is dialled.
     pub(crate) fn dialling(socket: socket2::Socket) -> io::Result<Arc<Self>> {
-        Self::new(socket, None).map(Arc::new)
+        Self::new(socket, Role::Dialling).map(Arc::new)
     }
 
-    /// For all that come in. Notices are handed to the receiver.
-    pub(crate) fn listening(socket: socket2::Socket) -> io::Result<(Arc<Self>, mpsc::Receiver<Heard>)> {
-        let (sender, receiver) = mpsc::channel(NOTICE_BACKLOG);
-        Ok((Arc::new(Self::new(socket, Some(sender))?), receiver))
+    /// For all that come in. Notices are handed to the receiver, and what the front takes to nobody.
+    pub(crate) fn listening(
+        socket: socket2::Socket,
+        front: Fronting,
+    ) -> io::Result<(Arc<Self>, mpsc::Receiver<Heard>)> {
+        let (notices, receiver) = mpsc::channel(NOTICE_BACKLOG);
+        Ok((Arc::new(Self::new(socket, Role::Listening { notices, front })?), receiver))
     }
 
-    fn new(socket: socket2::Socket, notices: Option<mpsc::Sender<Heard>>) -> io::Result<Self> {
-        let state = UdpSocketState::new((&socket).into())?;
-        let io = UdpSocket::from_std(socket.into())?;
-        let address = io.local_addr()?;
-        let open = Open { io, state, full: AtomicBool::new(false) };
+    /// For peers behind a relay, which the socket is connected to.
+    pub(crate) fn relayed(socket: socket2::Socket, envelope: Arc<dyn Envelope>) -> io::Result<Arc<Self>> {
+        let role = Role::Relayed { envelope, piece: Mutex::default(), reader: Mutex::default() };
+        Self::new(socket, role).map(Arc::new)
+    }
+
+    fn new(socket: socket2::Socket, role: Role) -> io::Result<Self> {
+        let open = Open::new(socket)?;
+        let address = open.io.local_addr()?;
         Ok(Self {
             open: RwLock::new(Some(Arc::new(open))),
             address,
-            notices,
+            role,
             refused: Notify::new(),
             trouble: Mutex::default(),
         })
@@ -120,6 +176,32 @@ impl QuicSocket {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address that it sends from now.
+    pub(crate) fn bound_to(&self) -> io::Result<SocketAddr> {
+        self.open().ok_or(io::ErrorKind::NotConnected)?.io.local_addr()
+    }
+
+    /// Goes on with another socket, in place of this one: the same relay is at its other end.
+    pub(crate) fn replace(&self, socket: socket2::Socket) -> io::Result<()> {
+        let open = Arc::new(Open::new(socket)?);
+        *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(open);
+        if let Role::Relayed { reader, .. } = &self.role
+            && let Some(reader) = lock(reader).take()
+        {
+            reader.wake();
+        }
+        Ok(())
+    }
+
+    /// Sends one datagram to the only other end, if the kernel takes it now.
+    pub(crate) fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        match self.open() {
+            // The runtime takes a socket that was opened just now for full.
+            Some(open) => socket2::SockRef::from(&open.io).send(datagram).map(drop),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 
     /// Sends one datagram, if the kernel takes it now.
@@ -163,14 +245,14 @@ impl QuicSocket {
             &mut [RecvMeta],
         ) -> Poll<io::Result<Received>>,
     ) -> Poll<io::Result<usize>> {
-        let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trouble = lock(&self.trouble);
         loop {
             std::task::ready!(trouble.poll_over(cx));
             match std::task::ready!(receive(cx, bufs, meta))? {
                 Ok(count) => {
                     trouble.end();
                     for (buffer, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(count) {
-                        if !self.take_notices(buffer, meta) {
+                        if !self.take_others(buffer, meta) {
                             // An empty datagram: nobody minds.
                             (meta.len, meta.stride) = (0, 1);
                         }
@@ -188,14 +270,16 @@ impl QuicSocket {
         }
     }
 
-    /// Takes notices and STUN out of what was received; true if anything is left in this buffer.
-    fn take_notices(&self, buffer: &mut [u8], meta: &mut RecvMeta) -> bool {
-        let Some(notices) = &self.notices else { return true };
+    /// Takes out of what was received what is not QUIC's; true if anything is left in this buffer.
+    fn take_others(&self, buffer: &mut [u8], meta: &mut RecvMeta) -> bool {
+        let Role::Listening { notices, front } = &self.role else { return true };
         let stride = meta.stride.max(1);
         let is_other = |datagram: &[u8]| is_notice(datagram) || is_stun(datagram);
-        if !buffer[..meta.len].chunks(stride).any(is_other) {
+        let front = front.get();
+        if front.is_none() && !buffer[..meta.len].chunks(stride).any(is_other) {
             return true;
         }
+        let front = front.zip(self.open().map(|open| Outlet::new(&open, meta.dst_ip)));
         let mut kept = 0;
         for start in (0..meta.len).step_by(stride) {
             let end = (start + stride).min(meta.len);
@@ -205,7 +289,7 @@ impl QuicSocket {
                     // A full queue loses it, as the network might.
                     let _ = notices.try_send((datagram.to_vec(), meta.addr));
                 }
-            } else {
+            } else if !front.as_ref().is_some_and(|(front, outlet)| front.take(datagram, meta.addr, outlet)) {
                 buffer.copy_within(start..end, kept);
                 kept += end - start;
             }
@@ -215,6 +299,10 @@ impl QuicSocket {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl AsyncUdpSocket for QuicSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         Box::pin(Poller { socket: self, waiting: None })
@@ -222,11 +310,10 @@ impl AsyncUdpSocket for QuicSocket {
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let Some(open) = self.open() else { return Ok(()) };
-        let result = open.io.try_io(Interest::WRITABLE, || open.state.send((&open.io).into(), transmit));
-        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-            open.full.store(true, Ordering::Relaxed);
-        }
-        result
+        let Role::Relayed { envelope, .. } = &self.role else { return open.send(transmit) };
+        // What cannot be sent is lost, as datagrams are.
+        let wrapped = enveloped::wrap(transmit, &**envelope).zip(open.peer);
+        wrapped.map_or(Ok(()), |(wrapped, relay)| open.send(&wrapped.transmit(relay)))
     }
 
     fn poll_recv(
@@ -235,17 +322,37 @@ impl AsyncUdpSocket for QuicSocket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
+        if let Role::Relayed { reader, .. } = &self.role {
+            // It is woken when the socket is replaced, too.
+            *lock(reader) = Some(cx.waker().clone());
+        }
         let Some(open) = self.open() else { return Poll::Pending };
-        let is_dialling = self.notices.is_none();
-        self.poll_recv_with(cx, bufs, meta, |cx, bufs, meta| {
-            std::task::ready!(open.io.poll_recv_ready(cx))?;
-            let result = open.io.try_io(Interest::READABLE, || {
+        self.poll_recv_with(cx, bufs, meta, |cx, bufs, meta| match &self.role {
+            Role::Listening { .. } => open.poll_receive(cx, bufs, meta),
+            Role::Dialling => {
+                std::task::ready!(open.io.poll_recv_ready(cx))?;
                 let receive = |bufs: &mut [IoSliceMut<'_>], meta: &mut [RecvMeta]| {
                     open.state.recv((&open.io).into(), bufs, meta)
                 };
-                if is_dialling { spread::receive(bufs, meta, receive) } else { receive(bufs, meta) }
-            });
-            Poll::Ready(Ok(result))
+                let result = open.io.try_io(Interest::READABLE, || spread::receive(bufs, meta, receive));
+                Poll::Ready(Ok(result))
+            }
+            Role::Relayed { envelope, piece, .. } => {
+                let mut piece = lock(piece);
+                if piece.is_used_up() {
+                    let mut whole = [RecvMeta::default()];
+                    let room = &mut [IoSliceMut::new(piece.room())];
+                    match std::task::ready!(open.poll_receive(cx, room, &mut whole))? {
+                        Ok(_) => piece.filled(&whole[0]),
+                        Err(error) => return Poll::Ready(Ok(Err(error))),
+                    }
+                }
+                match piece.hand_over(&**envelope, bufs, meta) {
+                    // None of it was for QUIC: the next piece.
+                    0 => Poll::Ready(Ok(Err(io::ErrorKind::WouldBlock.into()))),
+                    count => Poll::Ready(Ok(Ok(count))),
+                }
+            }
         })
     }
 
@@ -259,10 +366,11 @@ impl AsyncUdpSocket for QuicSocket {
 
     fn max_receive_segments(&self) -> usize {
         // quinn makes its receive buffer from this, once and for each dialled path.
-        if self.notices.is_none() {
-            return spread::SEGMENTS;
+        match self.role {
+            Role::Dialling => spread::SEGMENTS,
+            Role::Relayed { .. } => 1,
+            Role::Listening { .. } => self.open().map_or(1, |open| open.state.gro_segments()),
         }
-        self.open().map_or(1, |open| open.state.gro_segments())
     }
 
     fn may_fragment(&self) -> bool {

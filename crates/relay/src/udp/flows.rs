@@ -1,0 +1,417 @@
+//! The relay's table: which servers take packets, where, and which of their clients are where.
+//!
+//! Generic over how datagrams leave: by numbers in tests, by sockets in the [service](crate::service). A *way* is
+//! that and the address at its other end.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use whimbrel_base::RelayToken;
+use whimbrel_base::routing::Routed;
+
+use crate::rates::{Rate, Rates, source};
+use crate::reservations::Limits;
+use crate::spare::Key;
+use crate::udp::wire::{self, DATA_HEADER, FIRST_HEADER};
+
+/// A flow without a packet from the client for so long is forgotten. A client of QUIC sends one each 25 s at least.
+const IDLE: Duration = Duration::from_secs(90);
+/// Before the client has shown that it hears the server: its address may be forged.
+const UNPROVEN: Duration = Duration::from_secs(10);
+/// A server that was not heard of for so long is elsewhere: it sends each 20 s.
+const SERVER_IDLE: Duration = Duration::from_secs(90);
+/// How often idle flows are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
+/// A client that has not shown that it hears the server is sent this many times what it has sent (RFC 9000 §8.1), and
+/// what is left of the packet that reaches it: a server pads what validates an address (§8.2.1).
+const AMPLIFICATION: u64 = 3;
+
+/// Why a datagram goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Dropped {
+    /// No reservation has the token, or its server has not opened its flow.
+    #[error("no server takes packets for this token")]
+    NoServer,
+    /// Too many clients come, or are there.
+    #[error("too many flows")]
+    TooMany,
+    /// The proof is wrong, or the number was used.
+    #[error("the proof is wrong, or was used before")]
+    Forged,
+    /// There is no such flow, or it is another server's.
+    #[error("no such flow")]
+    NoFlow,
+    /// The client has not shown yet that it hears the server.
+    #[error("more than three times what the client sent")]
+    Unproven,
+}
+
+/// Where a packet goes, and what is to stand before it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Forward<O> {
+    /// How it leaves.
+    pub out: O,
+    /// To whom.
+    pub to: SocketAddr,
+    /// What stands before it.
+    pub header: Header,
+}
+
+/// What stands before a forwarded packet.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Header {
+    /// To clients.
+    None,
+    /// To a server that knows the flow.
+    Data([u8; DATA_HEADER]),
+    /// To a server that may not.
+    First([u8; FIRST_HEADER]),
+}
+
+impl AsRef<[u8]> for Header {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::None => &[],
+            Self::Data(header) => header,
+            Self::First(header) => header,
+        }
+    }
+}
+
+/// Where numbers come from: at random, so that one tells nothing, and is not one of before.
+type Numbers = fn() -> u64;
+
+/// Figures of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowStats {
+    /// Flows now.
+    pub flows: u64,
+    /// Flows so far.
+    pub flowed: u64,
+    /// Datagrams that went nowhere.
+    pub dropped: u64,
+    /// Bytes passed on, in both directions.
+    pub bytes: u64,
+}
+
+/// A server that holds a reservation.
+#[derive(Debug)]
+struct Server<O> {
+    session: u64,
+    key: Key,
+    /// The number of the newest `open`.
+    newest: Option<u64>,
+    at: Option<Place<O>>,
+    /// Where it says that it is.
+    claimed: Option<Claim<O>>,
+    flows: usize,
+}
+
+/// A place of a server, before anything was heard from there but that.
+#[derive(Debug)]
+struct Claim<O> {
+    out: O,
+    at: SocketAddr,
+    number: u64,
+    nonce: u64,
+}
+
+/// Where a server takes packets.
+#[derive(Debug)]
+struct Place<O> {
+    out: O,
+    at: SocketAddr,
+    heard: Instant,
+}
+
+/// One place of a client.
+#[derive(Debug)]
+struct Flow<O> {
+    token: RelayToken,
+    client: SocketAddr,
+    out: O,
+    /// Stands before packets until the server is known to know the flow.
+    first: Box<[u8; FIRST_HEADER]>,
+    /// Bytes from the client and to it, until it is proven.
+    came: u64,
+    went: u64,
+    /// The server has sent something.
+    is_answered: bool,
+    /// The client has sent what only somebody sends that hears the server.
+    is_proven: bool,
+    heard: Instant,
+}
+
+impl<O> Flow<O> {
+    fn is_over(&self, now: Instant) -> bool {
+        let limit = if self.is_proven { IDLE } else { UNPROVEN };
+        now.saturating_duration_since(self.heard) >= limit
+    }
+}
+
+/// All flows of a relay.
+#[derive(Debug)]
+pub struct Flows<O> {
+    limits: Limits,
+    servers: HashMap<RelayToken, Server<O>>,
+    flows: HashMap<u32, Flow<O>>,
+    by_client: HashMap<(RelayToken, SocketAddr), u32>,
+    by_reservation: Rates<RelayToken>,
+    by_address: Rates<[u8; 8]>,
+    numbers: Numbers,
+    swept: Option<Instant>,
+    draining: bool,
+    stats: FlowStats,
+}
+
+impl<O: Clone> Flows<O> {
+    /// None yet. Flows have the numbers that `numbers` gives, and places of servers prove themselves by them.
+    pub fn new(limits: Limits, numbers: fn() -> u64) -> Self {
+        let rate = |per_second: f64| Rate { per_second, burst: per_second * 10.0 };
+        Self {
+            servers: HashMap::new(),
+            flows: HashMap::new(),
+            by_client: HashMap::new(),
+            by_reservation: Rates::new(rate(limits.clients_per_second)),
+            by_address: Rates::new(rate(limits.clients_per_address)),
+            numbers,
+            swept: None,
+            draining: false,
+            stats: FlowStats::default(),
+            limits,
+        }
+    }
+
+    /// What was done, and is there.
+    pub fn stats(&self) -> FlowStats {
+        FlowStats { flows: self.flows.len() as u64, ..self.stats }
+    }
+
+    /// A reservation was given. Where its server took packets before is used until it says where it does now.
+    pub fn reserve(&mut self, token: RelayToken, session: u64, key: Key) {
+        let at = self.servers.remove(&token).and_then(|before| before.at);
+        let mut flows = 0;
+        for (number, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.token == token) {
+            *flow.first = wire::first_header(&key, *number, flow.client);
+            flows += 1;
+        }
+        self.servers.insert(token, Server { session, key, newest: None, at, claimed: None, flows });
+    }
+
+    /// A reservation has ended, unless another session took its place. Its flows are kept for a while: the server
+    /// may come back.
+    pub fn release(&mut self, token: RelayToken, session: u64) {
+        if self.servers.get(&token).is_some_and(|server| server.session == session) {
+            self.servers.remove(&token);
+        }
+    }
+
+    /// Whether a reservation has this token. If not, an id that looks like it may be a client's own choice.
+    pub fn serves(&self, token: RelayToken) -> bool {
+        self.servers.contains_key(&token)
+    }
+
+    /// From now on there are no further flows.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Ends all flows.
+    pub fn clear(&mut self) {
+        self.flows.clear();
+        self.by_client.clear();
+        self.servers.values_mut().for_each(|server| server.flows = 0);
+    }
+
+    /// A server says where it takes packets: there. That counts once it is [confirmed](Self::confirm), unless it is
+    /// where it was before. Returns the answer.
+    ///
+    /// # Errors
+    /// [`Dropped`] if it is not to be answered.
+    pub fn open(
+        &mut self,
+        datagram: &[u8],
+        token: RelayToken,
+        number: u64,
+        out: &O,
+        from: SocketAddr,
+        now: Instant,
+    ) -> Result<Vec<u8>, Dropped> {
+        let server = self.servers.get_mut(&token);
+        let is_new = |server: &Server<O>| server.newest.is_none_or(|newest| number > newest);
+        match server {
+            Some(server) if is_new(server) && wire::is_open_of(&server.key, datagram) => {
+                server.newest = Some(number);
+                if let Some(place) = server.at.as_mut().filter(|place| place.at == from) {
+                    place.heard = now;
+                    return Ok(wire::opened(&server.key, number, 0));
+                }
+                let nonce = (self.numbers)().max(1);
+                server.claimed = Some(Claim { out: out.clone(), at: from, number, nonce });
+                Ok(wire::opened(&server.key, number, nonce))
+            }
+            Some(_) => Err(self.drop(Dropped::Forged)),
+            None => Err(self.drop(Dropped::NoServer)),
+        }
+    }
+
+    /// Something that was sent to where a server says that it is has come back from there: packets go there from now
+    /// on. Returns the answer.
+    ///
+    /// # Errors
+    /// [`Dropped`] if it is not to be answered.
+    pub fn confirm(
+        &mut self,
+        token: RelayToken,
+        nonce: u64,
+        from: SocketAddr,
+        now: Instant,
+    ) -> Result<Vec<u8>, Dropped> {
+        let Some(server) = self.servers.get_mut(&token) else { return Err(self.drop(Dropped::NoServer)) };
+        let is_true = |claim: &mut Claim<O>| claim.nonce == nonce && claim.at == from;
+        let Some(Claim { out, at, number, .. }) = server.claimed.take_if(is_true) else {
+            return Err(self.drop(Dropped::Forged));
+        };
+        server.at = Some(Place { out, at, heard: now });
+        Ok(wire::opened(&server.key, number, 0))
+    }
+
+    /// A packet of a client. Where it goes.
+    ///
+    /// # Errors
+    /// [`Dropped`] if it goes nowhere.
+    pub fn from_client(
+        &mut self,
+        routed: Routed,
+        size: usize,
+        out: &O,
+        from: SocketAddr,
+        now: Instant,
+    ) -> Result<Forward<O>, Dropped> {
+        self.sweep(now);
+        let Routed { token, is_reply } = routed;
+        let number = match self.by_client.get(&(token, from)) {
+            Some(number) => *number,
+            None => self.begin(token, out, from, now).map_err(|why| self.drop(why))?,
+        };
+        let server = self.servers.get(&token).and_then(|server| server.at.as_ref());
+        let server = server.filter(|place| now.saturating_duration_since(place.heard) < SERVER_IDLE);
+        let (Some(place), Some(flow)) = (server, self.flows.get_mut(&number)) else {
+            return Err(self.drop(Dropped::NoServer));
+        };
+        flow.heard = now;
+        flow.came += size as u64;
+        flow.is_proven |= flow.is_answered && is_reply;
+        let header = if flow.is_answered {
+            Header::Data(wire::data_header(number))
+        } else {
+            Header::First(*flow.first)
+        };
+        self.stats.bytes += size as u64;
+        Ok(Forward { out: place.out.clone(), to: place.at, header })
+    }
+
+    fn begin(
+        &mut self,
+        token: RelayToken,
+        out: &O,
+        client: SocketAddr,
+        now: Instant,
+    ) -> Result<u32, Dropped> {
+        if self.draining || !self.by_address.take(source(client.ip()), now) {
+            return Err(Dropped::TooMany);
+        }
+        let server = self.servers.get_mut(&token).filter(|server| server.at.is_some());
+        let server = server.ok_or(Dropped::NoServer)?;
+        if !self.by_reservation.take(token, now)
+            || self.flows.len() >= self.limits.flows
+            || server.flows >= self.limits.flows_per_reservation
+        {
+            return Err(Dropped::TooMany);
+        }
+        let mut number = (self.numbers)() as u32;
+        while self.flows.contains_key(&number) {
+            number = number.wrapping_add(1);
+        }
+        let first = Box::new(wire::first_header(&server.key, number, client));
+        let (out, is_answered, is_proven) = (out.clone(), false, false);
+        let (came, went, heard) = (0, 0, now);
+        let flow = Flow { token, client, out, first, came, went, is_answered, is_proven, heard };
+        server.flows += 1;
+        self.flows.insert(number, flow);
+        self.by_client.insert((token, client), number);
+        self.stats.flowed += 1;
+        Ok(number)
+    }
+
+    /// A packet of a server for a client. Where it goes.
+    ///
+    /// # Errors
+    /// [`Dropped`] if it goes nowhere.
+    pub fn from_server(
+        &mut self,
+        number: u32,
+        size: usize,
+        from: SocketAddr,
+        now: Instant,
+    ) -> Result<Forward<O>, Dropped> {
+        let result = self.take_from_server(number, size, from, now);
+        result.map_err(|why| self.drop(why))
+    }
+
+    fn take_from_server(
+        &mut self,
+        number: u32,
+        size: usize,
+        from: SocketAddr,
+        now: Instant,
+    ) -> Result<Forward<O>, Dropped> {
+        let flow = self.flows.get_mut(&number).ok_or(Dropped::NoFlow)?;
+        let server = self.servers.get_mut(&flow.token).and_then(|server| server.at.as_mut());
+        let server = server.filter(|place| place.at == from).ok_or(Dropped::NoFlow)?;
+        server.heard = now;
+        flow.is_answered = true;
+        if !flow.is_proven {
+            if flow.went >= flow.came * AMPLIFICATION {
+                return Err(Dropped::Unproven);
+            }
+            flow.went += size as u64;
+        }
+        self.stats.bytes += size as u64;
+        Ok(Forward { out: flow.out.clone(), to: flow.client, header: Header::None })
+    }
+
+    /// The server has forgotten where the client of a flow is: it is told again.
+    pub fn unknown(&mut self, number: u32, from: SocketAddr) {
+        let Some(flow) = self.flows.get_mut(&number) else { return };
+        let place = self.servers.get(&flow.token).and_then(|server| server.at.as_ref());
+        if place.is_some_and(|place| place.at == from) {
+            flow.is_answered = false;
+        }
+    }
+
+    /// Forgets what is idle, now and then.
+    fn sweep(&mut self, now: Instant) {
+        if self.swept.is_some_and(|at| now.saturating_duration_since(at) < SWEEP) {
+            return;
+        }
+        self.swept = Some(now);
+        for (_, flow) in self.flows.extract_if(|_, flow| flow.is_over(now)) {
+            self.by_client.remove(&(flow.token, flow.client));
+            if let Some(server) = self.servers.get_mut(&flow.token) {
+                server.flows = server.flows.saturating_sub(1);
+            }
+        }
+    }
+
+    fn drop(&mut self, why: Dropped) -> Dropped {
+        self.stats.dropped += 1;
+        why
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;

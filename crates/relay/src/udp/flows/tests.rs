@@ -1,0 +1,231 @@
+use super::*;
+
+const TOKEN: RelayToken = RelayToken::from_bytes([1; 10]);
+const OTHER: RelayToken = RelayToken::from_bytes([2; 10]);
+/// The relay's sockets.
+const OUTSIDE: u8 = 4;
+const INSIDE: u8 = 6;
+
+type Table = Flows<u8>;
+
+fn at(host: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, host], port))
+}
+
+fn key(n: u8) -> Key {
+    Key::new(&[n; 32])
+}
+
+/// What the relay answers to an `open`: the nonce.
+fn claim(
+    table: &mut Table,
+    of: u8,
+    token: RelayToken,
+    number: u64,
+    from: SocketAddr,
+    now: Instant,
+) -> Option<u64> {
+    let datagram = wire::open(&key(of), token, number);
+    let answer = table.open(&datagram, token, number, &INSIDE, from, now).ok()?;
+    match wire::read_from_relay(&key(of), &answer) {
+        Some(wire::FromRelay::Opened { number: answered, nonce }) if answered == number => Some(nonce),
+        answer => panic!("{answer:?}"),
+    }
+}
+
+fn open(table: &mut Table, of: u8, token: RelayToken, number: u64, from: SocketAddr, now: Instant) -> bool {
+    match claim(table, of, token, number, from, now) {
+        None => false,
+        Some(0) => true,
+        Some(nonce) => table.confirm(token, nonce, from, now).is_ok(),
+    }
+}
+
+/// Grows, so that a test is the same each time.
+fn numbers() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(u32::MAX as u64);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A server at host 1 with an open flow.
+fn table(limits: Limits) -> (Table, Instant) {
+    let (mut table, now) = (Table::new(limits, numbers), Instant::now());
+    table.reserve(TOKEN, 1, key(1));
+    assert!(open(&mut table, 1, TOKEN, 5, at(1, 1), now));
+    (table, now)
+}
+
+fn hello(table: &mut Table, from: SocketAddr, now: Instant) -> Result<Forward<u8>, Dropped> {
+    table.from_client(Routed { token: TOKEN, is_reply: false }, 1200, &OUTSIDE, from, now)
+}
+
+fn reply(table: &mut Table, from: SocketAddr, now: Instant) -> Result<Forward<u8>, Dropped> {
+    table.from_client(Routed { token: TOKEN, is_reply: true }, 50, &OUTSIDE, from, now)
+}
+
+/// The number of the flow that a packet is of.
+fn number(forward: &Forward<u8>) -> u32 {
+    u32::from_be_bytes(forward.header.as_ref()[1..5].try_into().unwrap())
+}
+
+#[test]
+fn packets_go_there_and_back_and_the_server_is_told_where_the_client_is_until_it_answers() {
+    let (mut table, now) = table(Limits::default());
+    let there = hello(&mut table, at(9, 9), now).unwrap();
+    assert_eq!((there.out, there.to), (INSIDE, at(1, 1)));
+    let flow = number(&there);
+    assert_eq!(there.header.as_ref(), wire::first_header(&key(1), flow, at(9, 9)));
+    assert_eq!(hello(&mut table, at(9, 9), now), Ok(there), "the same flow");
+    let back = table.from_server(flow, 1200, at(1, 1), now).unwrap();
+    assert_eq!(back, Forward { out: OUTSIDE, to: at(9, 9), header: Header::None });
+    let there = reply(&mut table, at(9, 9), now).unwrap();
+    assert_eq!(there.header, Header::Data(wire::data_header(flow)));
+    table.unknown(flow, at(1, 1));
+    let there = reply(&mut table, at(9, 9), now).unwrap();
+    assert!(matches!(there.header, Header::First(_)), "it is told again");
+    let stats = table.stats();
+    assert_eq!((stats.flows, stats.flowed, stats.dropped), (1, 1, 0));
+    assert_eq!(stats.bytes, 1200 + 1200 + 1200 + 50 + 50);
+}
+
+#[test]
+fn a_client_is_sent_three_times_what_it_sent_until_it_shows_that_it_hears_the_server() {
+    let (mut table, now) = table(Limits::default());
+    // What looks like a reply comes before there was anything to reply to.
+    let flow = number(&reply(&mut table, at(9, 9), now).unwrap());
+    hello(&mut table, at(9, 9), now).unwrap();
+    let sent = (0..10).filter(|_| table.from_server(flow, 1200, at(1, 1), now).is_ok()).count();
+    assert_eq!(sent, 4, "3750 bytes, and the rest of a packet");
+    assert_eq!(table.from_server(flow, 1200, at(1, 1), now), Err(Dropped::Unproven));
+    hello(&mut table, at(9, 9), now).unwrap();
+    let sent = (0..10).filter(|_| table.from_server(flow, 1200, at(1, 1), now).is_ok()).count();
+    assert_eq!(sent, 3, "its first packet again");
+    reply(&mut table, at(9, 9), now).unwrap();
+    assert!((0..100).all(|_| table.from_server(flow, 1200, at(1, 1), now).is_ok()));
+}
+
+#[test]
+fn only_who_has_the_key_says_where_a_server_is_and_each_number_counts_once() {
+    let (mut table, now) = table(Limits::default());
+    table.reserve(OTHER, 2, key(2));
+    for (of, token, number) in [(2, TOKEN, 9), (1, OTHER, 9), (1, TOKEN, 5), (1, TOKEN, 4)] {
+        assert!(!open(&mut table, of, token, number, at(66, 6), now), "{token:?} {number}");
+    }
+    assert!(!open(&mut table, 1, RelayToken::from_bytes([3; 10]), 9, at(66, 6), now));
+    assert_eq!(hello(&mut table, at(9, 9), now).unwrap().to, at(1, 1));
+    assert!(open(&mut table, 1, TOKEN, 6, at(1, 2), now));
+    assert_eq!(hello(&mut table, at(9, 9), now).unwrap().to, at(1, 2), "it has moved");
+}
+
+#[test]
+fn a_server_that_forges_its_source_has_nothing_sent_there_but_one_short_answer() {
+    let (mut table, now) = table(Limits::default());
+    let victim = at(66, 6);
+    let nonce = claim(&mut table, 1, TOKEN, 6, victim, now).unwrap();
+    assert_ne!(nonce, 0);
+    assert_eq!(hello(&mut table, at(9, 9), now).unwrap().to, at(1, 1), "it is where it was");
+    for (nonce, from) in [(nonce + 1, victim), (nonce, at(1, 1)), (0, victim)] {
+        assert_eq!(table.confirm(TOKEN, nonce, from, now), Err(Dropped::Forged));
+    }
+    assert_eq!(hello(&mut table, at(9, 9), now).unwrap().to, at(1, 1));
+    assert_eq!(
+        claim(&mut table, 1, TOKEN, 7, at(1, 1), now),
+        Some(0),
+        "what is known need not be asked again"
+    );
+    assert!(table.confirm(TOKEN, nonce, victim, now).is_ok());
+    assert_eq!(hello(&mut table, at(9, 9), now).unwrap().to, victim);
+    assert_eq!(table.confirm(TOKEN, nonce, victim, now), Err(Dropped::Forged), "once");
+}
+
+#[test]
+fn a_client_of_which_a_short_packet_came_from_elsewhere_is_sent_a_whole_one_to_validate_its_address() {
+    let (mut table, now) = table(Limits::default());
+    let flow = number(&reply(&mut table, at(66, 6), now).unwrap());
+    assert!(table.from_server(flow, 1200, at(1, 1), now).is_ok());
+    assert_eq!(table.from_server(flow, 1200, at(1, 1), now), Err(Dropped::Unproven));
+    reply(&mut table, at(66, 6), now).unwrap();
+    assert!((0..10).all(|_| table.from_server(flow, 1200, at(1, 1), now).is_ok()));
+}
+
+#[test]
+fn a_server_reaches_its_own_clients_and_no_others() {
+    let (mut table, now) = table(Limits::default());
+    table.reserve(OTHER, 2, key(2));
+    assert!(open(&mut table, 2, OTHER, 1, at(2, 2), now));
+    let flow = number(&hello(&mut table, at(9, 9), now).unwrap());
+    for from in [at(2, 2), at(66, 6), at(9, 9)] {
+        assert_eq!(table.from_server(flow, 100, from, now), Err(Dropped::NoFlow));
+        table.unknown(flow, from);
+    }
+    assert_eq!(table.from_server(flow.wrapping_add(1), 100, at(1, 1), now), Err(Dropped::NoFlow));
+    assert!(table.from_server(flow, 100, at(1, 1), now).is_ok());
+}
+
+#[test]
+fn a_client_that_is_seen_elsewhere_is_another_flow_and_takes_nothing_of_the_first() {
+    let (mut table, now) = table(Limits::default());
+    let before = number(&hello(&mut table, at(9, 9), now).unwrap());
+    table.from_server(before, 1200, at(1, 1), now).unwrap();
+    let after = reply(&mut table, at(66, 6), now).unwrap();
+    assert_ne!(number(&after), before);
+    assert_eq!(after.header.as_ref(), wire::first_header(&key(1), number(&after), at(66, 6)));
+    assert_eq!(table.from_server(before, 1200, at(1, 1), now).unwrap().to, at(9, 9));
+}
+
+#[test]
+fn flows_and_new_ones_of_an_address_are_limited() {
+    let limits = Limits { flows_per_reservation: 5, ..Limits::default() };
+    let (mut table_of_five, now) = table(limits);
+    let came = (0..10).filter(|n| hello(&mut table_of_five, at(9, *n), now).is_ok()).count();
+    assert_eq!((came, table_of_five.stats().dropped), (5, 5));
+    assert!(hello(&mut table_of_five, at(9, 0), now).is_ok(), "it is known");
+    let (mut table, now) = table(Limits { clients_per_address: 1.0, ..Limits::default() });
+    assert_eq!((0..100).filter(|n| hello(&mut table, at(9, *n), now).is_ok()).count(), 10);
+    assert!(hello(&mut table, at(8, 1), now).is_ok(), "another address");
+    assert!(hello(&mut table, at(9, 200), now + Duration::from_secs(1)).is_ok());
+    table.drain();
+    assert_eq!(hello(&mut table, at(7, 1), now), Err(Dropped::TooMany));
+    assert!(hello(&mut table, at(8, 1), now).is_ok(), "flows go on until they are ended");
+    table.clear();
+    assert!(hello(&mut table, at(8, 1), now).is_err());
+}
+
+#[test]
+fn idle_flows_are_forgotten_and_those_of_forged_addresses_soon() {
+    let (mut table, now) = table(Limits { flows_per_reservation: 2, ..Limits::default() });
+    let answered = number(&hello(&mut table, at(9, 1), now).unwrap());
+    table.from_server(answered, 100, at(1, 1), now).unwrap();
+    reply(&mut table, at(9, 1), now).unwrap();
+    let forged = number(&hello(&mut table, at(9, 2), now).unwrap());
+    table.from_server(forged, 100, at(1, 1), now).unwrap();
+    let later = now + UNPROVEN;
+    assert!(hello(&mut table, at(9, 3), later).is_ok(), "there is a place again");
+    assert_eq!(table.stats().flows, 2);
+    assert!(table.from_server(answered, 100, at(1, 1), later).is_ok());
+    assert!(open(&mut table, 1, TOKEN, 6, at(1, 1), now + IDLE));
+    assert!(hello(&mut table, at(9, 4), now + IDLE).is_ok());
+    assert_eq!(table.stats().flows, 1);
+    assert_eq!(table.by_client.len(), 1);
+}
+
+#[test]
+fn nothing_is_sent_to_where_a_server_was_long_ago_or_that_has_none() {
+    let (mut table, now) = table(Limits::default());
+    hello(&mut table, at(9, 9), now).unwrap();
+    assert_eq!(hello(&mut table, at(9, 9), now + SERVER_IDLE), Err(Dropped::NoServer));
+    table.release(TOKEN, 7);
+    assert!(hello(&mut table, at(9, 9), now).is_ok(), "of another session");
+    table.release(TOKEN, 1);
+    assert!(!table.serves(TOKEN));
+    assert_eq!(hello(&mut table, at(9, 9), now), Err(Dropped::NoServer));
+    // It comes back: its flows are there.
+    table.reserve(TOKEN, 2, key(3));
+    assert_eq!(hello(&mut table, at(9, 9), now), Err(Dropped::NoServer));
+    assert!(open(&mut table, 3, TOKEN, 1, at(1, 7), now));
+    let there = hello(&mut table, at(9, 9), now).unwrap();
+    assert_eq!(there.to, at(1, 7));
+    let flow = number(&there);
+    assert_eq!(there.header.as_ref(), wire::first_header(&key(3), flow, at(9, 9)), "under its new key");
+}

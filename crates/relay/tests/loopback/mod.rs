@@ -1,0 +1,118 @@
+//! Relays, servers and clients on loopback addresses.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+use whimbrel_base::relayed::{Place, places};
+use whimbrel_base::{EndpointAddr, RelayToken, SecretKey};
+use whimbrel_relay::{Directory, Keeper, Limits, Relay};
+use whimbrel_transport::{
+    Allow, Carriers, Config, Connection, Endpoint, ListenOptions, Listener, ManualMonitor,
+};
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// Addresses of one test, by host.
+pub(crate) fn ip(test: u8, host: u8) -> IpAddr {
+    IpAddr::from([127, 0, test, host])
+}
+
+pub(crate) async fn endpoint(test: u8, host: u8) -> Endpoint {
+    endpoint_at(ManualMonitor::new([ip(test, host)]), Carriers::Auto).await
+}
+
+pub(crate) async fn endpoint_at(monitor: ManualMonitor, carriers: Carriers) -> Endpoint {
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+    // On this host everybody could be dialled.
+    let config = Config { direct_paths: false, carriers, ..Config::default() };
+    Endpoint::builder().monitor(monitor).config(config).bind().await.unwrap()
+}
+
+pub(crate) async fn relay(test: u8, host: u8, allow: Allow, limits: Limits) -> Relay {
+    let monitor = ManualMonitor::new([ip(test, host)]);
+    let mut config = Relay::config();
+    config.handshake_timeout = Duration::from_secs(1);
+    let endpoint = Endpoint::builder().monitor(monitor).config(config).bind().await.unwrap();
+    Relay::start(endpoint, allow, limits, Vec::new()).await.unwrap()
+}
+
+pub(crate) fn at(relay: &Relay) -> Arc<dyn Directory> {
+    Arc::new(relay.endpoint().addr())
+}
+
+/// A server that echoes, with reservations.
+pub(crate) struct Served {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) keeper: Keeper,
+}
+
+impl Served {
+    pub(crate) async fn start(test: u8, host: u8, relays: Vec<Arc<dyn Directory>>) -> Self {
+        Self::start_at(ManualMonitor::new([ip(test, host)]), relays).await
+    }
+
+    pub(crate) async fn start_at(monitor: ManualMonitor, relays: Vec<Arc<dyn Directory>>) -> Self {
+        let key = SecretKey::generate();
+        let endpoint = Endpoint::builder().secret_key(key.clone()).monitor(monitor).bind().await.unwrap();
+        let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
+        tokio::spawn(echo(listener));
+        let keeper = Keeper::start(endpoint.clone(), &key, relays);
+        Self { endpoint, keeper }
+    }
+
+    pub(crate) async fn held(&self, count: usize) {
+        let mut news = self.keeper.news();
+        timeout(LIMIT, news.wait_for(|now| now.held == count)).await.expect("no reservation").unwrap();
+    }
+
+    /// Where it is behind its relays, and nowhere else.
+    pub(crate) fn behind(&self) -> EndpointAddr {
+        let all = self.endpoint.addr();
+        let relayed = places(&all.addrs).into_iter().filter_map(|place| match place {
+            Place::Relayed(relayed) => Some(relayed.pack()),
+            Place::Direct(_) => None,
+        });
+        EndpointAddr::new(all.id, relayed.flatten())
+    }
+
+    pub(crate) fn token(&self) -> RelayToken {
+        match places(&self.behind().addrs)[..] {
+            [Place::Relayed(relayed), ..] => relayed.token,
+            _ => panic!("no reservation"),
+        }
+    }
+}
+
+async fn echo(mut listener: Listener) {
+    while let Some(connection) = listener.accept().await {
+        tokio::spawn(async move {
+            while let Ok(stream) = connection.accept_stream().await {
+                let (mut read, mut write) = stream.into_split();
+                tokio::spawn(async move {
+                    tokio::io::copy(&mut read, &mut write).await.unwrap();
+                    write.shutdown().await.unwrap();
+                });
+            }
+        });
+    }
+}
+
+/// So many bytes there and back, compared.
+pub(crate) async fn round_trip(connection: &Connection, size: usize) {
+    let sent: Vec<u8> = (0..size).map(|n| (n % 253) as u8).collect();
+    let (mut read, mut write) = connection.open_stream().await.unwrap().into_split();
+    let expected = sent.clone();
+    let writing = tokio::spawn(async move {
+        write.write_all(&sent).await.unwrap();
+        write.shutdown().await.unwrap();
+    });
+    let mut back = Vec::new();
+    timeout(LIMIT, read.read_to_end(&mut back)).await.expect("nothing comes back").unwrap();
+    assert!(back == expected, "{} bytes came back", back.len());
+    writing.await.unwrap();
+}
