@@ -232,8 +232,8 @@ impl Connection {
             priority: path.priority.value,
             srtt: path.figures.srtt(),
             min_rtt: path.figures.rtt().min(),
-            bytes_sent: path.outgoing.bytes() + path.datagrams.sent_bytes(),
-            bytes_received: path.incoming.bytes() + path.datagrams.came_bytes(),
+            bytes_sent: path.outgoing.bytes() + path.datagrams.leaving.sent_bytes(),
+            bytes_received: path.incoming.bytes() + path.datagrams.arriving.bytes(),
             in_flight: path.outgoing.in_flight(),
             rate: path.figures.rate(),
         })

@@ -264,7 +264,7 @@ pub struct MessageStats {
     /// Bytes of messages that were sent for the first time.
     pub bytes_sent: u64,
     /// Times that a reliable message, or a part of it, had to be sent again because its path was lost or fell
-    /// silent.
+    /// silent, or a datagram of it got lost.
     pub retransmitted: u64,
     /// Bytes of messages that were sent again, or on a second path.
     pub bytes_resent: u64,

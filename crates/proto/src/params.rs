@@ -37,6 +37,7 @@ const DATAGRAMS: u64 = 0x10;
 const HAND_OVER: u64 = 0x12;
 const JOURNALS: u64 = 0x14;
 const PUNCH: u64 = 0x18;
+const RELIABLE_DATAGRAMS: u64 = 0x1a;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +70,8 @@ pub struct Params {
     pub messages: u64,
     /// Understands messages in datagrams of a carrier, if it understands messages.
     pub datagrams: bool,
+    /// Understands reliable messages, and answers, in datagrams too.
+    pub reliable_datagrams: bool,
     /// Keeps journals of durable messages, if it understands messages: the first
     /// [`JOURNAL_FLOWS`](crate::JOURNAL_FLOWS) flows of either side are theirs.
     pub journals: bool,
@@ -92,6 +95,7 @@ impl Default for Params {
             hand_over: true,
             messages: 0,
             datagrams: true,
+            reliable_datagrams: true,
             journals: false,
             punch: true,
         }
@@ -110,6 +114,7 @@ impl Params {
             suspend: false,
             hand_over: false,
             datagrams: false,
+            reliable_datagrams: false,
             punch: false,
             ..Self::default()
         }
@@ -129,6 +134,11 @@ impl Params {
     /// Messages may come in datagrams.
     pub(crate) fn takes_datagrams(&self) -> bool {
         self.datagrams && self.messages > 0
+    }
+
+    /// Reliable messages, and answers, may come in datagrams.
+    pub(crate) fn takes_reliable_datagrams(&self) -> bool {
+        self.reliable_datagrams && self.takes_datagrams()
     }
 
     /// Journals are kept.
@@ -180,6 +190,10 @@ impl Params {
             varint::write(out, DATAGRAMS);
             varint::write(out, 0);
         }
+        if self.takes_reliable_datagrams() {
+            varint::write(out, RELIABLE_DATAGRAMS);
+            varint::write(out, 0);
+        }
         if self.hand_over {
             varint::write(out, HAND_OVER);
             varint::write(out, 0);
@@ -221,6 +235,7 @@ impl Params {
                 SUSPEND => params.suspend = true,
                 MESSAGES => params.messages = value.varint()?,
                 DATAGRAMS => params.datagrams = true,
+                RELIABLE_DATAGRAMS => params.reliable_datagrams = true,
                 HAND_OVER => params.hand_over = true,
                 JOURNALS => params.journals = true,
                 PUNCH => params.punch = true,

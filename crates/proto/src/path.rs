@@ -24,7 +24,7 @@ use incoming::Incoming;
 use liveness::Liveness;
 use outgoing::{Acknowledged, Outgoing};
 
-pub(crate) use datagrams::Flying;
+pub(crate) use datagrams::{Flying, Leaver};
 pub(crate) use outgoing::Sent;
 
 /// Where a path stands.
@@ -147,7 +147,7 @@ impl Path {
             copies: VecDeque::new(),
             outgoing: Outgoing::new(now),
             incoming: Incoming::new(now),
-            datagrams: Datagrams::new(),
+            datagrams: Datagrams::new(now, rtt_hint),
             liveness: Liveness::new(now),
             figures: Figures::new(now, rtt_hint),
         }
@@ -255,7 +255,7 @@ impl Path {
         if self.incoming.has_news() {
             self.incoming.owe_now();
         }
-        self.datagrams.owe_now();
+        self.datagrams.arriving.owe_now();
     }
 
     /// Notes that nothing is missing any more on a path that retires. True the first time.
@@ -274,7 +274,7 @@ impl Path {
         let said = self.stage == Stage::Drained;
         self.stage = Stage::Lost;
         self.incoming.owe_nothing();
-        self.datagrams.owe_nothing();
+        self.datagrams.arriving.owe_nothing();
         !said
     }
 
@@ -365,7 +365,20 @@ impl Path {
             loss: carrier.loss,
             last_used: figures.last_used(),
             delivered: self.outgoing.delivered(),
+            datagram: self.datagram_arrival(now),
         }
+    }
+
+    /// How long a message in a datagram takes to arrive, losses included; `None` if none may go in one. It does
+    /// not wait for what this side has not sent yet.
+    fn datagram_arrival(&self, now: Instant) -> Option<Duration> {
+        let leaving = &self.datagrams.leaving;
+        let base = self.figures.base_rtt();
+        (self.datagrams.room() > 0).then(|| {
+            // The way there has all of the queue, as far as is known.
+            let round_trip = leaving.round_trip(now).unwrap_or_else(|| self.figures.srtt());
+            round_trip.saturating_sub(base / 2).max(base / 2) + leaving.delay_of_losses(now, round_trip * 2)
+        })
     }
 
     /// How long a silence makes the path suspect.

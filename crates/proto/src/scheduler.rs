@@ -69,6 +69,9 @@ pub struct PathSnapshot {
     pub last_used: u64,
     /// Bytes that were acknowledged.
     pub delivered: u64,
+    /// How long a message takes to arrive in a datagram, with what losses cost on average; `None`: there are
+    /// none on it.
+    pub datagram: Option<Duration>,
 }
 
 impl PathSnapshot {
@@ -97,6 +100,16 @@ impl PathSnapshot {
             return way + self.base_rtt.mul_f64((windows + 1.0).log2() + wait);
         }
         way + self.queueing() + time_for(bytes, self.expected_rate())
+    }
+
+    /// Until a message of `bytes` has arrived at the peer: in a datagram, which goes before what waits, if there
+    /// are any.
+    #[must_use]
+    pub fn message_arrival(&self, bytes: u64) -> Duration {
+        match self.datagram {
+            Some(arrival) => arrival + self.lateness() + time_for(bytes, self.expected_rate()),
+            None => self.arrival(bytes),
+        }
     }
 
     /// What goes out in one round trip.
@@ -275,6 +288,15 @@ pub fn decide(scheduler: &dyn Scheduler, mut paths: Snapshots, path: PathId, wai
         Some(here) if waiting > 0 => scheduler.choose(&Input { here, paths: &paths, waiting }),
         _ => Choice::Leave,
     }
+}
+
+/// Whether a message of `bytes` arrives first on `path`, given all `paths` of the connection. A path whose carrier
+/// takes no more may still take a datagram.
+#[must_use]
+pub fn is_quickest(mut paths: Snapshots, path: PathId, bytes: u64) -> bool {
+    retain_eligible(&mut paths);
+    let open = paths.iter().filter(|p| p.datagram.is_some() || p.room);
+    open.min_by_key(|p| (p.message_arrival(bytes), p.id)).is_some_and(|best| best.id == path)
 }
 
 /// See [`PathSnapshot::expected_rate`].

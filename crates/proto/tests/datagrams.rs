@@ -1,4 +1,4 @@
-//! Unreliable messages in datagrams of their carriers, in simulated time.
+//! Messages in datagrams of their carriers, in simulated time.
 #![allow(clippy::unwrap_used)]
 
 mod simulation;
@@ -118,19 +118,79 @@ fn datagrams_that_overtake_each_other_leave_only_newer_ones_where_order_was_prom
 }
 
 #[test]
-fn only_unreliable_messages_that_fit_go_in_datagrams() {
+fn what_does_not_fit_or_must_not_get_lost_goes_in_segments() {
     let mut sim = world(1000, Duration::ZERO);
     let redundant = FlowOptions { redundant: true, ..FlowOptions::new(Class::UNRELIABLE) };
     let redundant = sim.client.open_flow(redundant).unwrap();
     let (loose, reliable) = (flow(&mut sim, Class::UNRELIABLE), flow(&mut sim, Class::RELIABLE));
-    for (flow, size) in [(reliable, 10), (redundant, 20), (loose, 1190), (loose, 30)] {
+    for (flow, size) in [(reliable, 1190), (redundant, 20), (loose, 1190), (loose, 30)] {
         send(&mut sim, flow, vec![1; size]);
     }
+    let (now, once) = (sim.now, SendOptions { retransmissions: Some(0), ..SendOptions::default() });
+    sim.client.send_message(now, reliable, vec![1; 10], once).unwrap();
     sim.advance(secs(3));
     let mut sizes: Vec<usize> = received(&mut sim).iter().map(Vec::len).collect();
     sizes.sort_unstable();
-    assert_eq!(sizes, [10, 20, 1190], "no datagram arrives");
+    assert_eq!(sizes, [10, 20, 1190, 1190], "no datagram arrives");
     assert_clean(&mut sim);
+}
+
+#[test]
+fn where_no_datagram_arrives_reliable_messages_go_in_segments_after_a_few() {
+    let mut sim = world(1000, Duration::ZERO);
+    let flow = flow(&mut sim, Class::RELIABLE_SEQUENCED);
+    let sent = [vec![], vec![1; 10], vec![2; 1000]];
+    for data in &sent {
+        send(&mut sim, flow, data.clone());
+    }
+    sim.advance(secs(2));
+    assert_eq!(received(&mut sim), sent);
+    let stats = sim.client.message_stats();
+    assert_eq!((stats.delivered, stats.retransmitted), (3, 12), "four datagrams each");
+    assert_clean(&mut sim);
+}
+
+#[test]
+fn reliable_messages_in_datagrams_arrive_once_and_in_order_whatever_is_lost_or_overtaken() {
+    let mut sim = world(200, ms(60));
+    let (ordered, loose) = (flow(&mut sim, Class::RELIABLE_SEQUENCED), flow(&mut sim, Class::RELIABLE));
+    for number in 0..1000_u32 {
+        send(&mut sim, ordered, number.to_be_bytes());
+        send(&mut sim, loose, number.to_be_bytes());
+        sim.advance(ms(5));
+    }
+    sim.advance(secs(5));
+    let mut came = [Vec::new(), Vec::new()];
+    while let Some(message) = sim.server().recv_message() {
+        let number = u32::from_be_bytes(message.data[..].try_into().unwrap());
+        came[usize::from(message.flow == loose)].push(number);
+    }
+    let all: Vec<u32> = (0..1000).collect();
+    assert_eq!(came[0], all);
+    assert!(!came[1].is_sorted());
+    came[1].sort_unstable();
+    assert_eq!(came[1], all, "each once");
+    assert!(outcomes(&sim).values().all(|outcome| *outcome == Outcome::Delivered));
+    assert_clean(&mut sim);
+}
+
+#[test]
+fn a_peer_that_knows_unreliable_ones_alone_gets_no_others() {
+    for old in [Side::Client, Side::Server] {
+        let mut options = Options { client: config(), server: config(), ..Options::default() };
+        options.datagrams = Some(Air { room: 1200, loss: 1000, jitter: Duration::ZERO });
+        let config = if old == Side::Client { &mut options.client } else { &mut options.server };
+        config.params.reliable_datagrams = false;
+        let mut sim = Sim::established(options);
+        let (loose, reliable) = (flow(&mut sim, Class::UNRELIABLE), flow(&mut sim, Class::RELIABLE));
+        send(&mut sim, reliable, "in a segment");
+        send(&mut sim, loose, "in a datagram");
+        sim.advance(ms(100));
+        assert_eq!(received(&mut sim), [b"in a segment"], "{old:?}");
+        assert_eq!(sim.client.message_stats().retransmitted, 0);
+        sim.advance(secs(2));
+        assert_clean(&mut sim);
+    }
 }
 
 #[test]
@@ -253,12 +313,29 @@ fn what_a_hostile_peer_puts_into_datagrams_is_bounded_by_credit_or_ends_the_conn
     Frame::Ping.encode(&mut two);
     let mut ping = vec![0];
     Frame::Ping.encode(&mut ping);
-    let cases = [datagram(0, Class::RELIABLE, 0, 1), piece, two, ping, vec![], vec![0], vec![0x40]];
-    for bytes in cases {
+    let mut answers = Vec::new();
+    varint::write(&mut answers, varint::MAX);
+    Frame::Ping.encode(&mut answers);
+    let mut future = Vec::new();
+    varint::write(&mut future, varint::MAX);
+    Frame::Datagrams { path: PATH, came: vec![0..1, 7..8] }.encode(&mut future);
+    let none = datagram(varint::MAX, Class::RELIABLE, 0, 1);
+    for bytes in [piece, two, ping, answers, future, none, vec![], vec![0], vec![0x40]] {
         let mut sim = small();
         let now = sim.now;
         assert!(sim.server().handle_datagram(now, PATH, &bytes).is_err(), "{bytes:?}");
         assert!(sim.server().is_closed());
+    }
+    // One that did not offer reliable ones, and answers, is given neither.
+    let mut own = Vec::new();
+    varint::write(&mut own, varint::MAX);
+    Frame::Datagrams { path: PATH, came: vec![] }.encode(&mut own);
+    for bytes in [datagram(0, Class::RELIABLE, 0, 1), own] {
+        let mut server = config();
+        server.params.reliable_datagrams = false;
+        let mut sim = Sim::established(Options { client: config(), server, ..Options::default() });
+        let now = sim.now;
+        assert!(sim.server().handle_datagram(now, PATH, &bytes).is_err(), "{bytes:?}");
     }
     // What was never sent cannot have come.
     let mut sim = small();
@@ -279,4 +356,21 @@ fn what_carries_nothing_but_datagrams_stays_an_active_path() {
     assert_eq!(received(&mut sim).len(), 2000);
     assert!(!sim.client_events.iter().chain(&sim.server_events).any(|e| matches!(e, Event::PathSuspect(_))));
     assert_eq!(sim.path(Side::Client, PATH).unwrap().state, PathState::Active);
+}
+
+#[test]
+fn short_queues_are_wanted_while_a_flow_is_open_that_is_more_urgent_than_the_streams() {
+    let mut sim = world(0, Duration::ZERO);
+    let equal = flow(&mut sim, Class::RELIABLE);
+    let urgent = FlowOptions { urgency: Urgency::FIRST, ..FlowOptions::new(Class::UNRELIABLE) };
+    let urgent = sim.client.open_flow(urgent).unwrap();
+    assert!(!sim.client.wants_short_queues(), "there is no stream");
+    let stream = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, stream, 10_000);
+    assert!(sim.client.wants_short_queues());
+    sim.advance(ms(500));
+    assert!(sim.client.wants_short_queues(), "between two writes");
+    sim.client.close_flow(urgent);
+    assert!(!sim.client.wants_short_queues(), "the other one is as urgent as the stream");
+    assert!(sim.client.close_flow(equal));
 }

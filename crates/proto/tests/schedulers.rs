@@ -39,6 +39,7 @@ fn snapshot() -> impl Strategy<Value = PathSnapshot> {
             loss,
             last_used,
             delivered,
+            datagram: None,
         }
     })
 }

@@ -8,6 +8,8 @@ use super::{Arrived, End, Letter, Places, pour, take};
 use crate::system::quinn::connections;
 use crate::system::{BoxFuture, Channel};
 
+/// Before bulk, whose stream has priority 0.
+const URGENT: i32 = 1;
 /// A message is no longer.
 const LONGEST: usize = 64 * 1024;
 
@@ -42,6 +44,7 @@ pub(super) async fn datagrams(places: &Places) -> Result<(Datagrams, Datagrams)>
 pub(super) async fn stream(places: &Places) -> Result<(Framed, Framed)> {
     let (first, second) = halves(places).await?;
     let (mut send, receive) = first.connection.open_bi().await?;
+    send.set_priority(URGENT)?;
     // The other side learns of a stream by its first byte: a message without content.
     send.write_all(&0_u32.to_be_bytes()).await?;
     let there = Channel::new(tokio::io::join(receive, send));
@@ -73,6 +76,7 @@ impl Half {
 impl End for Streams {
     async fn send(&mut self, message: &[u8]) -> Result<()> {
         let mut stream = self.0.connection.open_uni().await?;
+        stream.set_priority(URGENT)?;
         stream.write_all(message).await?;
         Ok(stream.finish()?)
     }

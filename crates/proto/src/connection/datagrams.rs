@@ -1,4 +1,5 @@
-//! Unreliable messages in datagrams of a carrier (RFC 9221), beside the segments of its path.
+//! Messages in datagrams of a carrier (RFC 9221), beside the segments of its path: a packet that is lost holds
+//! up nothing but its own message, and no stream is before it in the carrier's queue.
 
 use std::time::Instant;
 
@@ -12,6 +13,13 @@ use crate::path::{Flying, Path};
 use crate::session::messages::Portion;
 use crate::varint::{self, Reader};
 
+/// In the place of a number: there is no message in it, only answers.
+const ANSWERS: u64 = varint::MAX;
+/// So little does not wait for the turn of a stream that its carrier does not take: that may wait for a lost packet.
+const LITTLE: u64 = 4096;
+/// What such a datagram takes, at most.
+const ANSWERS_SIZE: u64 = 8 + frame::DATAGRAMS_SIZE as u64;
+
 impl Connection {
     /// The carrier of `path` takes datagrams of so many bytes now, as long as that is not said anew; 0: it takes
     /// none.
@@ -24,7 +32,18 @@ impl Connection {
     /// Whether there may be something that could go in a datagram on a path whose carrier has them.
     #[must_use]
     pub fn may_have_datagrams(&self) -> bool {
-        self.session.identity.both_take_datagrams() && !self.session.messages.sender.is_idle()
+        let answers = || self.paths.values().any(|path| path.datagrams.arriving.owes_answer());
+        self.session.identity.both_take_datagrams() && (!self.session.messages.sender.is_idle() || answers())
+    }
+
+    /// Streams share their carriers with messages that are to be quick: the queues that streams make should be
+    /// short. That is so while a flow is open that is more urgent than the streams which waited last.
+    #[must_use]
+    pub fn wants_short_queues(&mut self) -> bool {
+        let journals = self.journal_flows().map_or(0, |flows| flows.len());
+        let flow = self.session.messages.sender.most_urgent_flow(journals);
+        let streams = self.session.most_urgent_stream();
+        flow.zip(streams).is_some_and(|(flow, streams)| flow < streams)
     }
 
     /// Appends one datagram for `path` to `out`, within the [room](Self::set_datagram_room) that its carrier
@@ -32,26 +51,35 @@ impl Connection {
     /// [`poll_transmit`](Self::poll_transmit).
     pub fn poll_datagram(&mut self, now: Instant, id: PathId, out: &mut Vec<u8>) -> bool {
         self.clock.tell(now);
+        if self.put_answers(now, id, out) {
+            return true;
+        }
         self.run_messages(now);
         let chance = self.chance(id);
         let room = chance.datagram;
-        if room == 0 || !chance.takes_now || self.is_closed() || self.session.messages.sender.is_idle() {
+        if room == 0 || self.is_closed() {
             return false;
         }
         let levels = self.pacing.open_levels(now, self.session.levels());
-        let waiting = self.session.messages.sender.waiting_alone(levels, room);
-        if waiting == 0
-            || self.pacing.room(now, waiting) == 0
-            || self.stream_chunk(now, id, waiting.saturating_add(self.session.streams.waiting(levels))) == 0
-        {
+        let waiting = self.session.messages.sender.waiting_alone(levels, chance);
+        let copied = self.session.messages.sender.copy_alone(chance);
+        if (waiting == 0 && copied.is_none()) || self.pacing.room(now, waiting.max(1)) == 0 {
             return false;
         }
         let before = out.len();
-        varint::write(out, self.paths.get(id).map_or(0, |path| path.datagrams.next()));
-        let portion = Portion { chunk: room, levels, now: self.clock.since_begin(now), chance };
-        let Some((message, size)) =
-            self.session.put_datagram(portion, &mut self.pacing, out, &mut self.events)
-        else {
+        varint::write(out, self.paths.get(id).map_or(0, |path| path.datagrams.leaving.next()));
+        let leaver = match copied {
+            // It is late already beside what went first.
+            Some(copied) => self.session.messages.sender.put_copy_alone(copied, out),
+            None if self.is_quick_for(now, id, waiting) => {
+                let portion = Portion { chunk: room, levels, now: self.clock.since_begin(now), chance };
+                let beside =
+                    waiting > LITTLE || self.paths.get(id).is_none_or(|path| path.figures.has_room());
+                self.session.put_datagram(portion, beside, &mut self.pacing, out, &mut self.events)
+            }
+            None => None,
+        };
+        let Some(leaver) = leaver else {
             out.truncate(before);
             return false;
         };
@@ -59,21 +87,52 @@ impl Connection {
         self.pacing.spend(bytes);
         let silence = self.silence();
         if let Some(path) = self.paths.get_mut(id) {
-            path.datagrams.note(now, message, size, bytes);
+            path.datagrams.leaving.note(now, leaver, bytes);
             // Nothing else would show that the path works.
             let interval = path.patience(silence) / 2;
-            path.ping |= path.outgoing.in_flight() == 0 && path.datagrams.asks(now, interval);
+            path.ping |= path.outgoing.in_flight() == 0 && path.datagrams.leaving.asks(now, interval);
         }
+        true
+    }
+
+    /// Whether messages of so many bytes may go on `id`, and arrive there first. What waits of streams is no
+    /// reason to send them another way.
+    fn is_quick_for(&self, now: Instant, id: PathId, waiting: u64) -> bool {
+        if self.shares_paths() {
+            crate::scheduler::is_quickest(self.snapshots(now), id, waiting)
+        } else {
+            self.stream_chunk(now, id, waiting) > 0
+        }
+    }
+
+    /// Tells, in a datagram, what came in others on `id`. If that is lost, the next one tells it.
+    fn put_answers(&mut self, now: Instant, id: PathId, out: &mut Vec<u8>) -> bool {
+        let takes = self.session.identity.both_take_reliable_datagrams();
+        let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) else {
+            return false;
+        };
+        let datagrams = &mut path.datagrams;
+        if !datagrams.arriving.is_answer_due(now) {
+            return false;
+        }
+        if !takes || datagrams.answer_room() < ANSWERS_SIZE {
+            datagrams.arriving.answer_in_segment();
+            return false;
+        }
+        let before = out.len();
+        varint::write(out, ANSWERS);
+        Frame::Datagrams { path: id, came: datagrams.arriving.answer(now) }.encode(out);
+        datagrams.leaving.note_answers((out.len() - before) as u64);
         true
     }
 
     /// How large a message's frame may be that goes on `id` in a datagram.
     pub(super) fn datagram_room(&self, id: PathId) -> u64 {
-        // What goes on two paths goes in segments.
+        // What goes on all paths goes in segments.
         let takes = self.session.identity.both_take_datagrams() && !self.sharing.is_redundant();
         let path = self.paths.get(id).filter(|p| p.is_active() && takes);
         path.map_or(0, |path| {
-            path.datagrams.room().saturating_sub(varint::size(path.datagrams.next()) as u64)
+            path.datagrams.room().saturating_sub(varint::size(path.datagrams.leaving.next()) as u64)
         })
     }
 
@@ -98,6 +157,8 @@ impl Connection {
         // A peer that was not told of datagrams means something else by them.
         let params = self.session.identity.params();
         let (offered, delay) = (params.takes_datagrams(), params.max_ack_delay);
+        let reliable = params.takes_reliable_datagrams();
+        let promptly = self.session.identity.both_take_reliable_datagrams();
         let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live() && offered) else {
             return Ok(());
         };
@@ -106,70 +167,99 @@ impl Connection {
         self.reach.hear(now);
         let mut reader = Reader::new(datagram);
         let number = reader.varint()?;
+        if number == ANSWERS && reliable {
+            return self.take_answers(now, id, &mut reader);
+        }
         let Step::Frame(message @ Frame::Message { header, size, data, .. }) = frame::step(&mut reader)?
         else {
             return Err(DecodeError::Invalid("datagram").into());
         };
-        if header.class.reliable || data.len() as u64 != size || !reader.is_empty() {
+        let allowed = reliable || !header.class.reliable;
+        if !allowed || number == ANSWERS || data.len() as u64 != size || !reader.is_empty() {
             return Err(DecodeError::Invalid("datagram").into());
         }
-        let fresh = path.datagrams.take(now, number, datagram.len(), delay);
+        let fresh = path.datagrams.arriving.take(now, number, datagram.len(), delay, promptly);
         if path.is_suspect() && path.liveness.revives_by_hearing() {
             self.note_progress(id, now);
         }
         if fresh { self.session.messages.take(&message, &mut self.events) } else { Ok(()) }
     }
 
-    /// The peer tells which datagrams on a path it has.
+    /// The peer tells in a datagram what it has.
+    fn take_answers(
+        &mut self,
+        now: Instant,
+        here: PathId,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), ProtocolError> {
+        while !reader.is_empty() {
+            let Step::Frame(Frame::Datagrams { path, came }) = frame::step(reader)? else {
+                return Err(DecodeError::Invalid("datagram").into());
+            };
+            let news = self.datagrams_came(now, path, &came, path == here)?;
+            if news && path == here {
+                // It just went there and back.
+                self.note_progress(here, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer tells which datagrams on a path it has; `promptly`: in a datagram on that path. True if that is
+    /// news.
     pub(super) fn datagrams_came(
         &mut self,
         now: Instant,
         id: PathId,
         came: &[std::ops::Range<u64>],
-    ) -> Result<(), ProtocolError> {
+        promptly: bool,
+    ) -> Result<bool, ProtocolError> {
         let Some(path) = self.paths.get_mut(id) else {
-            return Ok(());
+            return Ok(false);
         };
         let round_trip = path.figures.srtt();
-        let answered = path.datagrams.answer(now, round_trip, came)?;
+        let answered = path.datagrams.leaving.answer(now, round_trip, came, promptly)?;
         let age = self.clock.since_begin(now);
         for flying in &answered.arrived {
             self.session.messages.sender.delivered(age, flying.id, 0..flying.size, &mut self.events);
         }
         self.datagrams_lost(&answered.lost);
-        Ok(())
+        Ok(!answered.arrived.is_empty())
     }
 
     pub(super) fn datagrams_lost(&mut self, lost: &[Flying]) {
-        for flying in lost {
+        // What was late has gone again.
+        for flying in lost.iter().filter(|flying| !flying.repeated) {
             self.session.messages.sender.come_back(flying.id, 0..flying.size, &mut self.events);
         }
     }
 
-    /// What was in datagrams and had no answer in time is lost, and what came in some is due to be told.
+    /// What was in datagrams and had no answer in time goes again or is lost, and what came in some is due to be
+    /// told.
     pub(super) fn run_datagrams(&mut self, now: Instant) {
         let silence = self.silence();
         let mut lost = Vec::new();
         for path in self.paths.values_mut() {
-            path.datagrams.expire(now);
+            path.datagrams.arriving.expire(now);
             let patience = path.patience(silence);
-            lost.extend(path.datagrams.take_lost(now, patience));
+            lost.extend(path.datagrams.leaving.take_lost(now, patience));
+            lost.extend(path.datagrams.leaving.take_late(now));
         }
         self.datagrams_lost(&lost);
     }
 
-    /// What came in datagrams has to be told now.
+    /// What came in datagrams has to be told in a segment now.
     pub(super) fn owes_datagrams(&self, now: Instant) -> bool {
-        self.paths.values().any(|p| p.is_live() && p.datagrams.is_due(now))
+        self.paths.values().any(|p| p.is_live() && p.datagrams.arriving.is_due(now))
     }
 
     /// Tells what came in datagrams.
     pub(super) fn put_datagrams(&mut self, draft: &mut Draft<'_>) -> bool {
         let before = draft.len();
-        let news = |path: &Path| path.is_live() && path.datagrams.has_news();
+        let news = |path: &Path| path.is_live() && path.datagrams.arriving.has_news();
         for (id, path) in self.paths.iter_mut().filter(|(_, path)| news(path)) {
             if draft.room() >= frame::DATAGRAMS_SIZE + SMALL_FRAME {
-                let came = path.datagrams.say();
+                let came = path.datagrams.arriving.say();
                 draft.put(&Frame::Datagrams { path: id, came }, Some(Content::Datagrams(id)));
             }
         }

@@ -203,15 +203,17 @@ impl Connection {
             path,
             takes_now: self.paths.get(path).is_some_and(|p| p.takes_now),
             datagram: self.datagram_room(path),
+            reliable: self.session.identity.both_take_reliable_datagrams(),
             second: self.shares_paths(),
             redundant: self.sharing.is_redundant(),
         }
     }
 
-    /// What another path carried shall go on this one too.
+    /// What another path carried shall go on this one too, in segments.
     pub(super) fn has_copies(&mut self, path: PathId) -> bool {
-        self.shares_paths()
+        let chance = self.chance(path);
+        chance.second
             && self.paths.get(path).is_some_and(crate::path::Path::is_active)
-            && self.session.messages.sender.has_copy_for(path)
+            && self.session.messages.sender.has_copy_for(chance)
     }
 }

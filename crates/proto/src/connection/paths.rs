@@ -306,7 +306,7 @@ impl Connection {
     fn requeue(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.copies.clear();
-            let (contents, flying) = (path.outgoing.give_back(), path.datagrams.give_up());
+            let (contents, flying) = (path.outgoing.give_back(), path.datagrams.leaving.give_up());
             self.put_back(contents);
             self.datagrams_lost(&flying);
         }
@@ -337,7 +337,7 @@ impl Connection {
         if let Content::Datagrams(id) = content
             && let Some(path) = self.paths.get_mut(*id).filter(|path| path.is_live())
         {
-            path.datagrams.owe_now();
+            path.datagrams.arriving.owe_now();
         }
         self.path_marks.mark(content);
         self.session.mark(content);

@@ -178,7 +178,7 @@ impl Connection {
                 }
                 self.close_acknowledged()
             }
-            Frame::Datagrams { path, came } => self.datagrams_came(now, path, &came),
+            Frame::Datagrams { path, came } => self.datagrams_came(now, path, &came, false).map(drop),
             Frame::Ping => Ok(()),
             Frame::Addresses { sequence, addresses } => {
                 if self.session.notice_addresses.hear(sequence) {

@@ -41,13 +41,12 @@ impl Connection {
         path.figures.set_room(true);
         let (active, opening) = (path.is_active(), path.is_opening());
         let starts = path.first() != First::Done;
-        let takes_now = path.takes_now;
         let asked = path.ping || (path.last_word && active);
         if active {
             self.reinject_suspects();
         }
         let levels = self.pacing.open_levels(now, self.session.levels());
-        let waiting = self.session.waiting(levels, takes_now, self.datagram_room(id));
+        let waiting = self.session.waiting(levels, self.chance(id));
         let copies = !opening && self.has_copies(id);
         let again = self.may_send_again(id);
         // What waits may go beyond a limit only later.

@@ -24,8 +24,8 @@ impl Connection {
         next = sooner(next, self.session.messages.sender.deadline().and_then(|at| self.clock.at(at)));
         for path in self.paths.values().filter(|p| p.is_live()) {
             next = sooner(next, path.incoming.deadline());
-            next = sooner(next, path.datagrams.deadline());
-            next = sooner(next, path.datagrams.loss_deadline(path.patience(silence)));
+            next = sooner(next, path.datagrams.arriving.deadline());
+            next = sooner(next, path.datagrams.leaving.deadline(path.patience(silence)));
             next = sooner(next, path.suspect_deadline(silence));
             next = sooner(next, path.retire_deadline());
             next = sooner(next, self.keepalive_deadline(path));

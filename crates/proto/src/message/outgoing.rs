@@ -40,6 +40,8 @@ pub(crate) struct Outgoing {
     pub(super) fate: Option<Outcome>,
     /// The application knows what became of it.
     pub(super) told: bool,
+    /// How often it went in a datagram.
+    pub(super) datagrams: u8,
     /// Later ones of its lane must not overtake it in datagrams.
     pub(super) in_segments: bool,
     data: Vec<u8>,
@@ -76,6 +78,7 @@ impl Outgoing {
             place: None,
             fate: None,
             told: false,
+            datagrams: 0,
             in_segments: false,
             size: data.len() as u64,
             data,
@@ -87,6 +90,11 @@ impl Outgoing {
 
     fn parts(&mut self) -> &mut Parts {
         self.parts.get_or_insert_default()
+    }
+
+    /// All of it goes again: the peer has none of it, as far as is known.
+    pub(super) fn goes_again_whole(&self) -> bool {
+        self.goes_again() == Some(0..self.size.max(1))
     }
 
     /// The first part that goes again.

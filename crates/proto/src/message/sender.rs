@@ -360,22 +360,22 @@ impl Sender {
     }
 
     /// Bytes of these levels of urgency that wait to be sent in segments. A path that does not take them now
-    /// gets no unreliable ones, nor does one where they fit in a datagram.
-    pub(crate) fn waiting(&self, levels: Levels, takes_now: bool, datagram: u64) -> u64 {
+    /// gets no unreliable ones, and one where they fit in a datagram none of either.
+    pub(crate) fn waiting(&self, levels: Levels, chance: Chance) -> u64 {
         if self.is_idle() {
             return 0;
         }
         let waits = |lane: &Lane| lane.turn.waits() && levels >> lane.turn.level & 1 == 1;
         let active = self.lanes.iter().enumerate().filter(|(_, lane)| waits(lane));
-        let useful = active.filter(|(at, _)| self.goes_in_segments(*at, takes_now, datagram));
+        let useful = active.filter(|(at, _)| self.goes_in_segments(*at, chance));
         useful.map(|(_, lane)| lane.backlog).sum()
     }
 
-    /// Bytes of these levels of urgency that wait to be sent in datagrams of a size.
-    pub(crate) fn waiting_alone(&self, levels: Levels, datagram: u64) -> u64 {
+    /// Bytes of these levels of urgency that wait to be sent in datagrams.
+    pub(crate) fn waiting_alone(&self, levels: Levels, chance: Chance) -> u64 {
         let waits = |lane: &Lane| lane.turn.waits() && levels >> lane.turn.level & 1 == 1;
         let active = self.lanes.iter().enumerate().filter(|(_, lane)| waits(lane));
-        let useful = active.filter(|(at, _)| self.goes_alone(*at, datagram));
+        let useful = active.filter(|(at, _)| self.goes_alone(*at, chance));
         useful.map(|(_, lane)| lane.backlog).sum()
     }
 

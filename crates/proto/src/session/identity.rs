@@ -145,6 +145,12 @@ impl Identity {
         self.params.takes_datagrams() && self.peer_params.as_ref().is_some_and(Params::takes_datagrams)
     }
 
+    /// Both sides have said that they know reliable messages, and answers, in datagrams.
+    pub(crate) fn both_take_reliable_datagrams(&self) -> bool {
+        let peer = self.peer_params.as_ref();
+        self.params.takes_reliable_datagrams() && peer.is_some_and(Params::takes_reliable_datagrams)
+    }
+
     /// Both sides have said that they keep journals.
     pub(crate) fn both_keep_journals(&self) -> bool {
         self.params.keeps_journals() && self.peer_params.as_ref().is_some_and(Params::keeps_journals)

@@ -13,6 +13,7 @@ use crate::message::receiver::Receiver;
 use crate::message::sender::{Chance, Sender};
 use crate::message::turns::{Ageing, LEVELS, Levels};
 use crate::pacing::Pacing;
+use crate::path::Leaver;
 use crate::varint::Reader;
 
 /// Room that frames about messages leave for others in one segment.
@@ -128,6 +129,8 @@ pub(crate) struct Mixing {
     ageing: Ageing,
     /// Bytes that streams had more than messages, for each level, while both waited.
     lead: [i64; LEVELS],
+    /// How urgent the most urgent stream was when one waited last.
+    streamed: Option<u8>,
 }
 
 impl Session {
@@ -136,24 +139,34 @@ impl Session {
         self.streams.levels() | self.messages.sender.levels()
     }
 
+    /// How urgent the most urgent stream is that waits or, between two writes, was when one waited last.
+    pub(crate) fn most_urgent_stream(&mut self) -> Option<u8> {
+        let waiting = self.streams.levels();
+        if waiting != 0 {
+            self.mixing.streamed = Some(waiting.trailing_zeros() as u8);
+        }
+        self.mixing.streamed
+    }
+
     /// Bytes of these levels that wait to be sent on a path, and what may be expected to follow them.
-    pub(crate) fn waiting(&self, levels: Levels, takes_now: bool, datagram: u64) -> u64 {
-        let messages = self.messages.sender.waiting(levels, takes_now, datagram);
+    pub(crate) fn waiting(&self, levels: Levels, chance: Chance) -> u64 {
+        let messages = self.messages.sender.waiting(levels, chance);
         self.streams.waiting(levels).saturating_add(messages)
     }
 
-    /// Puts in the message that is to go next and alone, if that is not the turn of something else. Returns the
-    /// sender's name for it, and its size.
+    /// Puts in the message that is to go next and alone, if that is not the turn of something else; `beside`:
+    /// streams have their turns too. Returns what leaves.
     pub(crate) fn put_datagram(
         &mut self,
         portion: Portion,
+        beside: bool,
         pacing: &mut Pacing,
         out: &mut Vec<u8>,
         events: &mut Events,
-    ) -> Option<(u64, u64)> {
-        let Portion { chunk: room, levels: open, now, .. } = portion;
+    ) -> Option<Leaver> {
+        let Portion { levels: open, now, chance, .. } = portion;
         // What waits for credit holds nothing up.
-        let streams = if self.streams.waiting(open) > 0 { self.streams.levels() & open } else { 0 };
+        let streams = if beside && self.streams.waiting(open) > 0 { self.streams.levels() & open } else { 0 };
         let messages = self.messages.sender.levels() & open;
         let level = self.mixing.ageing.choose(streams | messages)?;
         let (bit, before) = (1 << level, out.len());
@@ -165,7 +178,7 @@ impl Session {
         if messages & bit == 0 || *lead < 0 {
             return None;
         }
-        let put = self.messages.sender.put_alone(level, now, room, out, events)?;
+        let put = self.messages.sender.put_alone(level, now, chance, out, events)?;
         let bytes = (out.len() - before) as u64;
         *lead -= bytes as i64;
         self.mixing.ageing.note(level, bytes, streams | messages);

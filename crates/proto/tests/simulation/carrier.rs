@@ -60,6 +60,11 @@ impl Pipe {
         self.tcp.as_ref().map_or(self.queued, |tcp| tcp.unsent())
     }
 
+    /// When a datagram arrives that leaves now and takes `free` without a link; `None` if a link loses it.
+    pub(crate) fn pass(&mut self, now: Instant, bytes: usize, free: Instant) -> Option<Instant> {
+        self.tcp.as_mut().map_or(Some(free), |tcp| tcp.pass(now, bytes))
+    }
+
     /// Lets TCP send what it may.
     pub(crate) fn run(&mut self, now: Instant) {
         if let Some(tcp) = self.tcp.as_mut().filter(|_| !self.dead) {

@@ -178,8 +178,9 @@ impl Sim {
                 any = true;
                 let lost = self.rng.below(1000) < air.loss;
                 let at = now + carrier.delay + air.jitter.mul_f64(self.rng.below(1000) as f64 / 1000.0);
-                if !lost && !carrier.outgoing(side).dead {
-                    carrier.outgoing(side).air.push((at, std::mem::take(&mut buf)));
+                let pipe = carrier.outgoing(side);
+                if let Some(at) = pipe.pass(now, buf.len(), at).filter(|_| !lost && !pipe.dead) {
+                    pipe.air.push((at, std::mem::take(&mut buf)));
                 }
                 buf.clear();
             }

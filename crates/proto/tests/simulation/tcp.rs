@@ -103,6 +103,15 @@ impl Tcp {
         arrivals
     }
 
+    /// Sends a datagram past what is unsent. Returns when it arrives; `None` if it is lost.
+    pub(crate) fn pass(&mut self, now: Instant, bytes: usize) -> Option<Instant> {
+        let start = self.busy.map_or(now, |busy| busy.max(now));
+        let lost = self.rng.below(1000) < self.link.loss || start - now > self.link.queue;
+        let done = start + self.link.serialization(bytes + HEADERS);
+        self.busy = Some(done);
+        (!lost).then_some(done + self.link.delay)
+    }
+
     fn acknowledged(&mut self, bytes: usize) {
         self.in_flight -= bytes;
         let grown = if self.window < self.threshold {

@@ -4,6 +4,7 @@
 mod config;
 mod congestion;
 mod datagrams;
+mod queue;
 mod socket;
 mod window;
 
@@ -24,7 +25,7 @@ pub(crate) use congestion::Observed;
 pub use socket::Outlet;
 pub(crate) use socket::{Fronting, Heard, QuicSocket};
 
-use self::datagrams::Arriving;
+use self::datagrams::{Arriving, Leaving};
 use self::window::{FIRST_WINDOW, Window};
 use super::segments::assemble;
 use super::{CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
@@ -86,6 +87,7 @@ struct Incoming {
 struct Outgoing {
     send: SendStream,
     waiting: Vec<u8>,
+    datagrams: Leaving,
     early: Option<Early>,
     /// How many bytes QUIC may hold, as it was told last.
     window: u64,
@@ -113,7 +115,14 @@ impl QuicCarrier {
                 window: Window::new(Instant::now()),
                 datagrams: Arriving::default(),
             }),
-            outgoing: Mutex::new(Outgoing { send, waiting: Vec::new(), early, window: 0, ended: false }),
+            outgoing: Mutex::new(Outgoing {
+                send,
+                waiting: Vec::new(),
+                datagrams: Leaving::default(),
+                early,
+                window: 0,
+                ended: false,
+            }),
             held: AtomicUsize::new(0),
             window: AtomicU32::new(FIRST_WINDOW),
         }
@@ -229,12 +238,15 @@ impl QuicCarrier {
     ) -> Result<Flow, PathError> {
         let waker = lock(&self.waker).clone();
         let mut cx = Context::from_waker(&waker);
+        self.observed.set_short(engine.wants_short_queues());
         self.follow_window(&mut outgoing);
         let batch = WRITE_BATCH.min(usize::try_from(self.observed.unsent_limit()).unwrap_or(WRITE_BATCH));
         let result = WRITE_BUFFER.with_borrow_mut(|buffer| {
             loop {
                 if outgoing.early.is_none() && !outgoing.ended {
-                    datagrams::send(&self.connection, self.id, engine, buffer)?;
+                    let blocked = !outgoing.waiting.is_empty();
+                    let connection = &self.connection;
+                    outgoing.datagrams.send(connection, self.id, engine, blocked, buffer, &mut cx)?;
                 }
                 buffer.clear();
                 // What QUIC did not take before comes first.

@@ -30,9 +30,12 @@ pub(crate) trait Segments {
     /// Whether there may be something that could go in a datagram.
     fn may_have_datagrams(&self) -> bool;
 
-    /// Appends what goes in the next datagram of a path, whose carrier has `room` bytes for it. False if there
-    /// is nothing.
-    fn next_datagram(&self, now: Instant, path: PathId, room: u64, out: &mut Vec<u8>) -> bool;
+    /// Appends what goes in the next datagram of a path, whose carrier has `room` bytes for it, and takes no
+    /// segments now if it is `blocked`. False if there is nothing.
+    fn next_datagram(&self, now: Instant, path: PathId, room: u64, blocked: bool, out: &mut Vec<u8>) -> bool;
+
+    /// What carriers hold unsent, and have wait on the way, should be little: there are messages beside streams.
+    fn wants_short_queues(&self) -> bool;
 
     /// Appends the next segment for a path. Writers for whom that made room are woken.
     fn next_segment(&self, now: Instant, path: PathId, out: &mut Vec<u8>) -> Next;

@@ -24,8 +24,15 @@ impl Segments for Shared {
         self.lock().engine.may_have_datagrams()
     }
 
-    fn next_datagram(&self, now: Instant, path: PathId, room: u64, out: &mut Vec<u8>) -> bool {
+    fn wants_short_queues(&self) -> bool {
+        self.lock().engine.wants_short_queues()
+    }
+
+    fn next_datagram(&self, now: Instant, path: PathId, room: u64, blocked: bool, out: &mut Vec<u8>) -> bool {
         let mut state = self.lock();
+        if blocked {
+            state.engine.path_blocked(path);
+        }
         state.engine.set_datagram_room(path, room);
         let any = state.engine.poll_datagram(now, path, out);
         self.dispatch(&mut state);
@@ -109,6 +116,11 @@ impl Shared {
                 }
             }
         }
-        self.lock().wake_driver_if_late();
+        let mut state = self.lock();
+        if state.engine.may_have_datagrams() {
+            // A carrier that was passed over takes them although its stream is full.
+            return state.wakers.drive();
+        }
+        state.wake_driver_if_late();
     }
 }

@@ -75,6 +75,12 @@ impl Sender {
         open.map(|(id, _)| FlowId(id as u64)).collect()
     }
 
+    /// How urgent the most urgent flow is that is open, but for the first so many.
+    pub(crate) fn most_urgent_flow(&self, skipped: usize) -> Option<u8> {
+        let open = self.flows.iter().skip(skipped).filter(|flow| flow.open);
+        open.map(|flow| flow.options.urgency.level()).min()
+    }
+
     /// No more messages will be sent on a flow; those that were still are. False if it was not open.
     pub(crate) fn close_flow(&mut self, id: FlowId) -> bool {
         let Some(flow) = self.flows.get_mut(id.0 as usize) else {

@@ -8,6 +8,7 @@ use crate::content::Content;
 use crate::draft::{Draft, MIN_PIECE};
 use crate::frame::{self, Frame, MessageHeader, Place, Skip, kind};
 use crate::ids::PathId;
+use crate::path::Leaver;
 
 /// What a piece takes besides its bytes, at most: type, length, flow, number, class, tag, place, size,
 /// offset.
@@ -18,6 +19,11 @@ const SMALL: u64 = 4096;
 const ALMOST_EMPTY: usize = 128;
 /// Messages of one flow without order that are sent in turns.
 const INTERLEAVED: usize = 16;
+/// Reliable messages go in datagrams as long as no more than this waits on their lane: what floods is better
+/// packed in segments.
+const FLOOD: u64 = 16 * 1024;
+/// A reliable message that did not arrive in so many datagrams goes in a segment.
+const MOST_DATAGRAMS: u8 = 4;
 /// Parts that wait to go on a second path.
 const MAX_COPIES: usize = 1024;
 
@@ -29,11 +35,17 @@ pub(crate) struct Chance {
     pub(crate) takes_now: bool,
     /// How large a message's frame may be that goes in a datagram; 0: none may.
     pub(crate) datagram: u64,
+    /// Reliable ones may go in datagrams too.
+    pub(crate) reliable: bool,
     /// Another path carries data too.
     pub(crate) second: bool,
     /// Everything goes on two paths, whatever its flow wants.
     pub(crate) redundant: bool,
 }
+
+/// Where what goes in a datagram next stands among the parts that go on a second path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Copied(usize);
 
 /// What came of a lane's turn.
 enum Turned {
@@ -103,7 +115,7 @@ impl Sender {
                 continue;
             }
             let flow = &self.flows[message.flow.0 as usize];
-            if !flow.options.class.reliable && (!chance.takes_now || self.fits_alone(id, chance.datagram)) {
+            if (!flow.options.class.reliable && !chance.takes_now) || self.fits_alone(id, chance) {
                 return Turned::NotNow;
             }
             let full = (draft.room() - HEADER) as u64;
@@ -135,16 +147,17 @@ impl Sender {
         fresh.filter(|id| self.may_begin(lane, *id)).or(begun)
     }
 
-    /// Puts in a message of one level of urgency that goes in a datagram: its frame takes at most `room` bytes.
-    /// Returns the sender's name for it, and its size; `None` if there is none whose turn it is.
+    /// Puts in a message of one level of urgency that goes in a datagram. Returns what leaves; `None` if there is
+    /// none whose turn it is.
     pub(crate) fn put_alone(
         &mut self,
         level: u8,
         now: Duration,
-        room: u64,
+        chance: Chance,
         out: &mut Vec<u8>,
         events: &mut Events,
-    ) -> Option<(u64, u64)> {
+    ) -> Option<Leaver> {
+        let room = chance.datagram;
         let mut passed = 0;
         while let Some(lane) = self.turns.at(level, passed) {
             let Some(id) = self.pick(lane, room) else {
@@ -159,32 +172,50 @@ impl Sender {
             if !self.turns.is_near(&self.lanes[lane].turn) {
                 return None;
             }
-            if self.fits_alone(id, room) {
+            if self.fits_alone(id, chance) {
                 let before = out.len();
                 let range = self.take_piece(lane, id, room)?;
-                self.encode_piece(id, &range, out);
+                let leaver = self.put_datagram(id, &range, out)?;
+                if chance.second && self.is_redundant(id) && self.copies.len() < MAX_COPIES {
+                    self.copies.push_back(Copy { id, range, first: chance.path });
+                }
                 let turn = &mut self.lanes[lane].turn;
                 self.turns.spend(lane, turn, (out.len() - before) as u64);
                 if self.lanes[lane].backlog == 0 {
                     self.activate(lane);
                 }
-                return Some((id, range.end - range.start));
+                return Some(leaver);
             }
             passed += 1;
         }
         None
     }
 
-    /// A message goes in a datagram, if one may have so many bytes: an unreliable one, whole, and once. Where
-    /// order is promised it must not overtake those that were sent before, which would be dropped.
-    fn fits_alone(&self, id: u64, room: u64) -> bool {
+    /// Whether a message that waits goes in a datagram: it goes whole. Where the order of unreliable ones is
+    /// promised, it must not overtake those that were sent before, which would be dropped.
+    fn fits_alone(&self, id: u64, chance: Chance) -> bool {
         self.messages.get(id).is_some_and(|message| {
             let flow = &self.flows[message.flow.0 as usize];
-            let options = &flow.options;
-            let overtakes = options.class.sequenced && self.lanes[flow.lane].in_segments > 0;
-            let fits = message.size() + HEADER as u64 <= room;
-            fits && !overtakes && !options.class.reliable && !options.redundant && !message.is_begun()
+            let (class, lane) = (flow.options.class, &self.lanes[flow.lane]);
+            let waits = if class.reliable {
+                if message.is_begun() { message.goes_again_whole() } else { lane.backlog <= FLOOD }
+            } else {
+                let overtakes = class.sequenced && lane.in_segments > 0;
+                !message.is_begun() && !overtakes
+            };
+            waits && self.may_go_alone(message, chance)
         })
+    }
+
+    /// Whether a whole message may go in a datagram. Unreliable ones that go on two paths do not, as they would
+    /// not be sent again, nor do those of which each repetition counts.
+    fn may_go_alone(&self, message: &super::Outgoing, chance: Chance) -> bool {
+        let options = &self.flows[message.flow.0 as usize].options;
+        let may = match options.class.reliable {
+            true => chance.reliable && message.retries.is_none() && message.datagrams < MOST_DATAGRAMS,
+            false => chance.takes_now && !options.redundant,
+        };
+        may && message.size() + HEADER as u64 <= chance.datagram
     }
 
     fn fits(&self, id: u64, room: u64) -> bool {
@@ -308,11 +339,63 @@ impl Sender {
     }
 
     /// Something waits to go on `path` that went on another one before.
-    pub(crate) fn has_copy_for(&mut self, path: PathId) -> bool {
+    pub(crate) fn has_copy_for(&mut self, chance: Chance) -> bool {
+        self.forget_copies();
+        let goes = |copy: &Copy| copy.first != chance.path && !self.copy_fits_alone(copy, chance);
+        self.copies.iter().any(|copy| goes(copy) && self.is_needed(copy))
+    }
+
+    /// Finds what went on another path before and goes in a datagram on this one.
+    pub(crate) fn copy_alone(&mut self, chance: Chance) -> Option<Copied> {
+        if !chance.second {
+            return None;
+        }
+        self.forget_copies();
+        let goes = |copy: &Copy| copy.first != chance.path && self.copy_fits_alone(copy, chance);
+        self.copies.iter().position(|copy| goes(copy) && self.is_needed(copy)).map(Copied)
+    }
+
+    /// Puts it in. Returns what leaves.
+    pub(crate) fn put_copy_alone(&mut self, copied: Copied, out: &mut Vec<u8>) -> Option<Leaver> {
+        let Copy { id, range, .. } = self.copies.remove(copied.0)?;
+        self.note_copied(id, &range);
+        self.put_datagram(id, &range, out)
+    }
+
+    fn forget_copies(&mut self) {
         while self.copies.front().is_some_and(|copy| !self.messages.contains(copy.id)) {
             self.copies.pop_front();
         }
-        self.copies.iter().any(|copy| copy.first != path && self.is_needed(copy))
+    }
+
+    fn copy_fits_alone(&self, copy: &Copy, chance: Chance) -> bool {
+        let message = self.messages.get(copy.id);
+        message.is_some_and(|message| {
+            let whole = copy.range == (0..message.size());
+            whole && self.may_go_alone(message, chance)
+        })
+    }
+
+    fn note_copied(&mut self, id: u64, range: &Range<u64>) {
+        if let Some(message) = self.messages.get_mut(id) {
+            message.copy(range.clone());
+            let flow = message.flow;
+            self.count(flow, |stats| stats.bytes_resent += range.end - range.start);
+        }
+    }
+
+    /// Appends a datagram's frame, with a whole message.
+    fn put_datagram(&mut self, id: u64, range: &Range<u64>, out: &mut Vec<u8>) -> Option<Leaver> {
+        let reliable = self.encode_piece(id, range, out)?;
+        let message = self.messages.get_mut(id)?;
+        let repetition = reliable.then_some(message.datagrams);
+        message.datagrams = message.datagrams.saturating_add(1);
+        Some(Leaver { id, size: range.end - range.start, repetition })
+    }
+
+    fn is_redundant(&self, id: u64) -> bool {
+        let of = |message: &super::Outgoing| self.flows[message.flow.0 as usize].options.redundant;
+        self.messages.get(id).is_some_and(of)
     }
 
     fn is_needed(&self, copy: &Copy) -> bool {
@@ -324,7 +407,7 @@ impl Sender {
         if draft.room() < MIN_PIECE.max(HEADER + 1) {
             return false;
         }
-        while let Some(at) = self.copies.iter().position(|copy| copy.first != chance.path)
+        while let Some(at) = self.next_copy(chance)
             && let Some(copy) = self.copies.remove(at)
         {
             if !self.is_needed(&copy) {
@@ -336,15 +419,16 @@ impl Sender {
                 let range = range.end..copy.range.end;
                 self.copies.push_front(Copy { id: copy.id, range, first: copy.first });
             }
-            if let Some(message) = self.messages.get_mut(copy.id) {
-                message.copy(range.clone());
-                let flow = message.flow;
-                self.count(flow, |stats| stats.bytes_resent += range.end - range.start);
-            }
+            self.note_copied(copy.id, &range);
             self.put_frame(copy.id, range, draft);
             return true;
         }
         false
+    }
+
+    fn next_copy(&self, chance: Chance) -> Option<usize> {
+        let goes = |copy: &Copy| copy.first != chance.path && !self.copy_fits_alone(copy, chance);
+        self.copies.iter().position(goes)
     }
 
     /// The peer has to be told of messages that will not come.
@@ -368,20 +452,21 @@ impl Sender {
         }
     }
 
-    /// Whether a lane's next message goes in a segment of a path: a reliable one, or one for which the path has
-    /// no datagram, as long as it takes what it gets now.
-    pub(super) fn goes_in_segments(&self, lane: usize, takes_now: bool, datagram: u64) -> bool {
-        if takes_now && datagram == 0 {
+    /// Whether a lane's next message goes in a segment of a path: one for which the path has no datagram and, if
+    /// it is unreliable, as long as the path takes what it gets now.
+    pub(super) fn goes_in_segments(&self, lane: usize, chance: Chance) -> bool {
+        if chance.takes_now && chance.datagram == 0 {
             return true;
         }
         self.pick(lane, u64::MAX).is_some_and(|id| {
             let reliable = |m: &super::Outgoing| self.flows[m.flow.0 as usize].options.class.reliable;
-            self.messages.get(id).is_some_and(reliable) || (takes_now && !self.fits_alone(id, datagram))
+            let takes = chance.takes_now || self.messages.get(id).is_some_and(reliable);
+            takes && !self.fits_alone(id, chance)
         })
     }
 
     /// Whether a lane's next message goes in a datagram.
-    pub(super) fn goes_alone(&self, lane: usize, datagram: u64) -> bool {
-        self.pick(lane, datagram).is_some_and(|id| self.fits_alone(id, datagram))
+    pub(super) fn goes_alone(&self, lane: usize, chance: Chance) -> bool {
+        self.pick(lane, chance.datagram).is_some_and(|id| self.fits_alone(id, chance))
     }
 }

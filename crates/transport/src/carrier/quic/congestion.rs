@@ -1,12 +1,14 @@
 //! What QUIC's congestion controller sees, kept for statistics and to bound what waits to be sent.
 
 use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 
+use super::queue::ShortQueue;
 use crate::carrier::lock;
 
 /// Sent and not acknowledged bytes may wait behind a lost packet for so many windows.
@@ -24,7 +26,11 @@ const INITIAL_WINDOW: u64 = 12_000;
 
 /// One connection's view, shared by whatever controllers it has (QUIC starts a new one on a new network).
 #[derive(Debug, Default)]
-pub(crate) struct Observed(Mutex<Figures>);
+pub(crate) struct Observed {
+    figures: Mutex<Figures>,
+    /// Queues on the way are to be short.
+    short: AtomicBool,
+}
 
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Figures {
@@ -44,7 +50,12 @@ pub(super) struct Figures {
 
 impl Observed {
     pub(super) fn figures(&self) -> Figures {
-        *lock(&self.0)
+        *lock(&self.figures)
+    }
+
+    /// Queues on the way are to be short from now on, or need not be.
+    pub(super) fn set_short(&self, short: bool) {
+        self.short.store(short, Ordering::Relaxed);
     }
 
     /// How many bytes may wait to be sent for the first time.
@@ -101,8 +112,9 @@ impl ControllerFactory for Factory {
         let mut config = BbrConfig::default();
         config.initial_window(INITIAL_WINDOW);
         let inner = Arc::new(config).build(now, current_mtu);
-        lock(&self.0.0).cwnd = inner.window();
-        Box::new(Observing { inner, observed: self.0.clone(), rtt: Duration::ZERO })
+        lock(&self.0.figures).cwnd = inner.window();
+        let queue = ShortQueue::new();
+        Box::new(Observing { inner, observed: self.0.clone(), rtt: Duration::ZERO, queue })
     }
 }
 
@@ -110,6 +122,7 @@ struct Observing {
     inner: Box<dyn Controller>,
     observed: Arc<Observed>,
     rtt: Duration,
+    queue: ShortQueue,
 }
 
 impl Controller for Observing {
@@ -120,23 +133,25 @@ impl Controller for Observing {
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
         self.rtt = rtt.get();
-        let mut figures = lock(&self.observed.0);
+        self.queue.on_ack(now, sent);
+        let mut figures = lock(&self.observed.figures);
         figures.acked += bytes;
         figures.newest_sent = figures.newest_sent.max(Some(sent));
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
         self.inner.on_end_acks(now, in_flight, app_limited, largest);
-        let mut figures = lock(&self.observed.0);
+        self.queue.on_end_acks(now, self.inner.window(), app_limited);
+        let mut figures = lock(&self.observed.figures);
         figures.acked(now, self.rtt);
-        figures.cwnd = self.inner.window();
+        figures.cwnd = self.window();
     }
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, persistent: bool, lost_bytes: u64) {
         self.inner.on_congestion_event(now, sent, persistent, lost_bytes);
-        let mut figures = lock(&self.observed.0);
+        let mut figures = lock(&self.observed.figures);
         figures.last_loss = Some(now);
-        figures.cwnd = self.inner.window();
+        figures.cwnd = self.window();
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
@@ -144,7 +159,8 @@ impl Controller for Observing {
     }
 
     fn window(&self) -> u64 {
-        self.inner.window()
+        let inner = self.inner.window();
+        if self.observed.short.load(Ordering::Relaxed) { self.queue.window(inner) } else { inner }
     }
 
     fn metrics(&self) -> ControllerMetrics {
@@ -152,7 +168,12 @@ impl Controller for Observing {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self { inner: self.inner.clone_box(), observed: self.observed.clone(), rtt: self.rtt })
+        Box::new(Self {
+            inner: self.inner.clone_box(),
+            observed: self.observed.clone(),
+            rtt: self.rtt,
+            queue: self.queue.clone(),
+        })
     }
 
     fn initial_window(&self) -> u64 {

@@ -12,13 +12,14 @@ use whimbrel_proto::PathId;
 use super::PathError;
 use crate::carrier::Segments;
 
-/// Bytes of datagrams that QUIC may hold unsent. What is more goes in segments.
+/// Bytes of datagrams that QUIC may hold unsent. What is more waits in the engine.
 pub(super) const SEND_BUFFER: usize = 16 * 1024;
 /// Bytes of datagrams that QUIC keeps until they are read: those of a peer that is not known yet, too.
 pub(super) const RECEIVE_BUFFER: usize = 64 * 1024;
 /// What QUIC counts of each datagram beside its bytes, at most.
 const OVERHEAD: usize = 32;
 
+type Sending = Pin<Box<dyn Future<Output = Result<(), SendDatagramError>> + Send>>;
 type Reading = Pin<Box<dyn Future<Output = Result<Bytes, ConnectionError>> + Send>>;
 
 /// What comes in datagrams.
@@ -66,26 +67,64 @@ impl Arriving {
     }
 }
 
-/// Sends what the engine has for datagrams, as long as QUIC has room for them.
-pub(super) fn send(
-    connection: &Connection,
-    id: PathId,
-    engine: &impl Segments,
-    buffer: &mut Vec<u8>,
-) -> Result<(), PathError> {
-    while engine.may_have_datagrams() {
-        let space = connection.datagram_send_buffer_space().saturating_sub(OVERHEAD);
-        let room = connection.max_datagram_size().unwrap_or_default().min(space);
-        buffer.clear();
-        if !engine.next_datagram(Instant::now(), id, room as u64, buffer) {
-            break;
+/// What leaves in datagrams.
+#[derive(Default)]
+pub(super) struct Leaving {
+    /// One for which QUIC has no room yet. It goes before others.
+    sending: Option<Sending>,
+}
+
+impl Leaving {
+    /// Sends what the engine has for datagrams, as long as QUIC has room for them. `blocked`: QUIC takes no
+    /// segments now.
+    pub(super) fn send(
+        &mut self,
+        connection: &Connection,
+        id: PathId,
+        engine: &impl Segments,
+        blocked: bool,
+        buffer: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), PathError> {
+        if let Some(sending) = &mut self.sending {
+            match sending.as_mut().poll(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(sent) => {
+                    self.sending = None;
+                    check(sent)?;
+                }
+            }
         }
-        // Any other error: the way has just become too narrow for it, and it is lost like others.
-        if let Err(SendDatagramError::ConnectionLost(error)) =
-            connection.send_datagram(Bytes::copy_from_slice(buffer))
-        {
-            return Err(error.into());
+        while engine.may_have_datagrams() {
+            let room = connection.max_datagram_size().unwrap_or_default();
+            buffer.clear();
+            if !engine.next_datagram(Instant::now(), id, room as u64, blocked, buffer) {
+                break;
+            }
+            let datagram = Bytes::copy_from_slice(buffer);
+            if connection.datagram_send_buffer_space() >= datagram.len() + OVERHEAD {
+                check(connection.send_datagram(datagram))?;
+                continue;
+            }
+            // What follows waits in the engine, where it may still be replaced, or die of its age.
+            let connection = connection.clone();
+            let mut sending: Sending = Box::pin(async move { connection.send_datagram_wait(datagram).await });
+            match sending.as_mut().poll(cx) {
+                Poll::Ready(sent) => check(sent)?,
+                Poll::Pending => {
+                    self.sending = Some(sending);
+                    break;
+                }
+            }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// A datagram for which the way has just become too narrow is lost like others.
+fn check(sent: Result<(), SendDatagramError>) -> Result<(), PathError> {
+    match sent {
+        Err(SendDatagramError::ConnectionLost(error)) => Err(error.into()),
+        _ => Ok(()),
+    }
 }
