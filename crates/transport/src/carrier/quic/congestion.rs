@@ -133,7 +133,7 @@ impl Controller for Observing {
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
         self.rtt = rtt.get();
-        self.queue.on_ack(now, sent);
+        self.queue.on_ack(now, sent, bytes);
         let mut figures = lock(&self.observed.figures);
         figures.acked += bytes;
         figures.newest_sent = figures.newest_sent.max(Some(sent));

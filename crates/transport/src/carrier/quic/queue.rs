@@ -6,11 +6,23 @@ use std::time::{Duration, Instant};
 /// So long may the last byte wait on the way, or this part of the shortest round trip.
 const WAIT: Duration = Duration::from_millis(4);
 const WAIT_SHARE: u32 = 16;
-/// The window grows by this part in a round trip without a queue, by more in each further one, up to a quarter.
-const GROWTH: u64 = 16;
+/// The window grows by this part in a round trip without a queue. After so many of them (what a window does is seen
+/// a round trip later) it grows by more in each further one, up to a quarter.
+const GROWTH: u64 = 32;
 const QUICKEST_GROWTH: u64 = 4;
+const STEADY_ROUNDS: u32 = 4;
+/// It keeps at least this (RFC 9002 §7.2 has two datagrams; what is lost must be noticed).
+const LEAST: u64 = 4 * 1_200;
+/// So many bytes of a round tell of a queue (RFC 9406 §4.2 has eight packets).
+const SEEN: u64 = 8 * 1_200;
+/// A round that took so many round trips had nothing to send for a while.
+const WITHOUT_REST: u32 = 3;
 /// So long the shortest round trip counts, and once more: paths change.
 const SHORTEST_FOR: Duration = Duration::from_secs(10);
+/// A queue that stays for so many rounds is of somebody else, and a short window gives way to it in vain: for this
+/// long the other controller's window holds then.
+const FRUITLESS: u32 = 10;
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// The shortest of the round trips of late.
 #[derive(Debug, Clone, Copy)]
@@ -20,34 +32,62 @@ struct Shortest {
     since: Instant,
 }
 
-/// A window for short queues, at most that of another controller and at least half of it: what the path holds by
-/// its estimate. It follows the shortest round trip of each round, because single ones vary for other reasons.
+/// What was acknowledged within one round trip.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    since: Instant,
+    shortest: Duration,
+    acked: u64,
+}
+
+/// A window for short queues, at most that of another controller: what the path delivers within the round trip that
+/// it may have. It follows the shortest round trip of each round, because single ones vary for other reasons.
 #[derive(Debug, Clone)]
 pub(super) struct ShortQueue {
     shortest: Option<Shortest>,
-    /// Of the present round.
-    round_since: Option<Instant>,
-    round_shortest: Duration,
+    round: Option<Round>,
+    /// Bytes a second in the last round.
+    last_rate: u64,
     /// `None` until a queue was seen.
     window: Option<u64>,
-    growth: u64,
+    /// Rounds in a row without a queue.
+    free: u32,
+    /// Rounds in a row with a queue.
+    fruitless: u32,
+    given_up: Option<Instant>,
+}
+
+/// By which part the window grows after so many rounds without a queue.
+fn growth(free: u32) -> u64 {
+    let quicker = free.saturating_sub(STEADY_ROUNDS).min(u64::BITS - 1);
+    (GROWTH >> quicker).max(QUICKEST_GROWTH)
+}
+
+impl Round {
+    fn at(since: Instant) -> Self {
+        Self { since, shortest: Duration::MAX, acked: 0 }
+    }
 }
 
 impl ShortQueue {
     pub(super) fn new() -> Self {
         Self {
             shortest: None,
-            round_since: None,
-            round_shortest: Duration::MAX,
+            round: None,
+            last_rate: 0,
             window: None,
-            growth: GROWTH,
+            free: 0,
+            fruitless: 0,
+            given_up: None,
         }
     }
 
-    /// A packet was acknowledged that was sent at `sent`.
-    pub(super) fn on_ack(&mut self, now: Instant, sent: Instant) {
+    /// A packet of `bytes` was acknowledged that was sent at `sent`.
+    pub(super) fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64) {
         let took = now.saturating_duration_since(sent);
-        self.round_shortest = self.round_shortest.min(took);
+        let round = self.round.get_or_insert(Round::at(now));
+        round.shortest = round.shortest.min(took);
+        round.acked += bytes;
         let new = Shortest { current: took, previous: took, since: now };
         let shortest = self.shortest.get_or_insert(new);
         if now.saturating_duration_since(shortest.since) >= SHORTEST_FOR {
@@ -58,30 +98,56 @@ impl ShortQueue {
 
     /// Packets that were acknowledged together are done with. `inner` is the other controller's window.
     pub(super) fn on_end_acks(&mut self, now: Instant, inner: u64, app_limited: bool) {
-        let Some(shortest) = self.shortest else { return };
-        let base = shortest.current.min(shortest.previous);
-        let since = *self.round_since.get_or_insert(now);
-        if self.round_shortest == Duration::MAX || now.saturating_duration_since(since) < self.round_shortest
-        {
+        let Some(target) = self.target() else { return };
+        let Some((took, rate)) = self.end_round(now, target) else { return };
+        if self.given_up.is_some_and(|at| now.saturating_duration_since(at) < AGAIN_AFTER) {
             return;
         }
-        let (target, took) = (base + WAIT.max(base / WAIT_SHARE), self.round_shortest);
-        (self.round_since, self.round_shortest) = (Some(now), Duration::MAX);
-        let before = self.window.unwrap_or(inner);
-        if took > target {
-            let fits = u128::from(before) * target.as_nanos() / took.as_nanos().max(1);
-            self.window = Some(u64::try_from(fits).unwrap_or(u64::MAX));
-            self.growth = GROWTH;
-        } else if !app_limited && let Some(window) = &mut self.window {
-            *window = window.saturating_add(*window / self.growth);
-            self.growth = (self.growth / 2).max(QUICKEST_GROWTH);
+        if app_limited {
+            // What waits on the way is not of this connection.
+            self.fruitless = 0;
+        } else if took > target {
+            let fits = u128::from(rate) * target.as_nanos() / 1_000_000_000;
+            self.window = Some(u64::try_from(fits).unwrap_or(u64::MAX).max(LEAST));
+            (self.free, self.fruitless) = (0, self.fruitless + 1);
+        } else {
+            (self.free, self.fruitless) = (self.free.saturating_add(1), 0);
+            let part = growth(self.free);
+            self.window = self.window.map(|window| window.saturating_add(window / part).min(inner));
         }
-        self.window = self.window.map(|window| window.clamp(inner / 2, inner));
+        if self.fruitless >= FRUITLESS {
+            (self.window, self.fruitless, self.given_up) = (None, 0, Some(now));
+        }
+    }
+
+    /// How long a round trip may take.
+    fn target(&self) -> Option<Duration> {
+        let shortest = self.shortest?;
+        let base = shortest.current.min(shortest.previous);
+        Some(base + WAIT.max(base / WAIT_SHARE))
+    }
+
+    /// The shortest round trip of the round that ends now, if one does, and how many bytes a second came of it or of
+    /// the one before.
+    fn end_round(&mut self, now: Instant, target: Duration) -> Option<(Duration, u64)> {
+        let round = self.round?;
+        let lasted = now.saturating_duration_since(round.since);
+        // A window that doubles makes a queue within a part of a round.
+        let seen = self.window.is_none() && round.acked >= SEEN && round.shortest > target;
+        if lasted.is_zero() || lasted < if seen { WAIT } else { round.shortest } {
+            return None;
+        }
+        self.round = Some(Round::at(now));
+        let rate = u128::from(round.acked) * 1_000_000_000 / lasted.as_nanos();
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        let rate = rate.max(std::mem::replace(&mut self.last_rate, rate));
+        // One with a rest in it tells nothing of what the path can deliver.
+        (lasted <= round.shortest.saturating_mul(WITHOUT_REST)).then_some((round.shortest, rate))
     }
 
     /// The window, given that of the other controller.
     pub(super) fn window(&self, inner: u64) -> u64 {
-        self.window.map_or(inner, |window| window.clamp(inner / 2, inner))
+        self.window.map_or(inner, |window| window.min(inner))
     }
 }
 
@@ -101,7 +167,7 @@ mod tests {
         let (mut now, mut queue) = (Instant::now(), ShortQueue::new());
         let pipe = RATE * BASE.as_millis() as u64 / 1000;
         // One that is alone is measured first.
-        queue.on_ack(now, now - BASE);
+        queue.on_ack(now, now - BASE, 1_200);
         let (mut wait, mut carried) = (Duration::ZERO, 0);
         for _ in 0..rounds {
             let window = queue.window(inner);
@@ -110,7 +176,8 @@ mod tests {
             carried = window * 1_000_000_000 / (BASE + wait).as_nanos() as u64;
             for step in 0..10 {
                 now += (BASE + wait) / 10;
-                queue.on_ack(now, now - BASE - wait - jitter * (step % 10) / 10);
+                let waited = BASE + wait + jitter * (step % 10) / 10;
+                queue.on_ack(now, now - waited, window / 10);
             }
             queue.on_end_acks(now, inner, false);
         }
@@ -132,9 +199,39 @@ mod tests {
     }
 
     #[test]
-    fn beside_others_who_fill_the_queue_half_of_the_window_stays() {
+    fn beside_others_that_fill_the_queue_the_other_window_holds_after_a_while() {
         let (_, carried) = over(250_000, 50, 250_000, Duration::ZERO);
         assert!(carried >= RATE / 3, "{carried}");
+    }
+
+    #[test]
+    fn a_queue_that_a_doubling_window_makes_is_seen_within_its_round() {
+        let (mut now, mut queue) = (Instant::now(), ShortQueue::new());
+        queue.on_ack(now, now - BASE, 1_200);
+        now += BASE;
+        queue.on_end_acks(now, 1_000_000, false);
+        for _ in 0..8 {
+            now += MS;
+            queue.on_ack(now, now - BASE - 20 * MS, 2_500);
+            queue.on_end_acks(now, 1_000_000, false);
+        }
+        let window = queue.window(1_000_000);
+        assert!(window <= RATE * 60 / 1_000, "{window}");
+    }
+
+    #[test]
+    fn a_rest_does_not_look_like_a_path_that_delivers_little() {
+        let (mut now, mut queue) = (Instant::now(), ShortQueue::new());
+        queue.on_ack(now, now - BASE, 1_200);
+        now += Duration::from_secs(5);
+        queue.on_ack(now, now - BASE * 2, 1_200);
+        queue.on_end_acks(now, 100_000, false);
+        assert_eq!(queue.window(100_000), 100_000);
+    }
+
+    #[test]
+    fn growth_is_steady_before_it_is_quick() {
+        assert_eq!([1, 4, 5, 6, 7, 20].map(growth), [32, 32, 16, 8, 4, 4]);
     }
 
     #[test]
@@ -143,7 +240,7 @@ mod tests {
         for round in 0..800_u32 {
             let took = if round < 100 { 20 * MS } else { 80 * MS };
             now += took;
-            queue.on_ack(now, now - took);
+            queue.on_ack(now, now - took, 10_000);
             queue.on_end_acks(now, 100_000, false);
         }
         assert_eq!(queue.window(100_000), 100_000);
@@ -154,7 +251,7 @@ mod tests {
         let (mut now, mut queue) = (Instant::now(), ShortQueue::new());
         for inner in [12_000, 24_000, 48_000, 96_000] {
             now += BASE;
-            queue.on_ack(now, now - BASE);
+            queue.on_ack(now, now - BASE, 1_200);
             queue.on_end_acks(now, inner, false);
             assert_eq!(queue.window(inner), inner, "it grows as it did");
         }
