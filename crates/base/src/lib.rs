@@ -40,8 +40,8 @@ pub use key::{BadSignature, EndpointId, SecretKey, Signature};
 pub use name::{IntoName, Name, NameError, NameKind};
 pub use random::array as random_bytes;
 pub use record::{
-    MAX_GROUP_MEMBERS, MAX_GROUP_RECORD_BYTES, MAX_LIFETIME, MAX_RECORD_BYTES, Member, Record, RecordError,
-    SignedRecord, next_sequence,
+    MAX_GROUP_MEMBERS, MAX_GROUP_RECORD_BYTES, MAX_LIFETIME, MAX_RECORD_BYTES, MAX_UNREACHABLE, Member,
+    NoRelayPlace, Record, RecordError, RelayPlace, RelayState, SignedRecord, next_sequence,
 };
 pub use relayed::{Place, RelayToken, RelayedAddr};
 pub use ticket::{Ticket, TicketError, TicketSecret};

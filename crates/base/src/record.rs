@@ -10,7 +10,7 @@
 //! | bytes | field |
 //! | --- | --- |
 //! | 1 | version: 2 |
-//! | 1 | flags: bit 0 revoked, bit 1 a delegation follows, bit 2 a group; the others are zero |
+//! | 1 | flags: bit 0 revoked, bit 1 a delegation follows, bit 2 a group, bit 3 a relay; the others are zero |
 //! | 1 + n | length of the name, then the name in lower-case ASCII |
 //! | 32 | endpoint id |
 //! | 8 | sequence number |
@@ -21,10 +21,16 @@
 //! | 0 or more | the delegation, if flag bit 1 says so, laid out as in [`delegation`](crate::delegation); it covers the name and is for the endpoint id |
 //! | 2 | of a group only: number of members, 0 to 256 |
 //! | 33, or 2 + n each | a member: 1 and its endpoint id; or 2 and its name, as above. Ascending by these bytes, ids before names, none twice |
+//! | 1 + n | of a relay only: length of its place, 1 to 32, then the place, of `a-z 0-9 -` |
+//! | 4 | of a relay only: its capacity, not 0 |
+//! | 4 | of a relay only: its load |
+//! | 1 | of a relay only: number of relays that it cannot reach, 0 to 8 |
+//! | 32 each | of a relay only: the id of such a one. Ascending, none twice |
 //! | 64 | the endpoint's Ed25519 signature over `whimbrel record v2`, a zero byte, and all bytes above |
 //!
 //! A record of a **group** says who its members are instead of where its signer is. It has version 2, and is not
-//! revoked. Programs that know no groups refuse it for its flag.
+//! revoked. Programs that know no groups refuse it for its flag. So do they with a record of a **relay**, which says
+//! beside its addresses how the relay stands; it has version 2, is no group's and not revoked.
 //!
 //! Version 1 has no end, and `whimbrel record v1` in its signature. It is still read: it ends seven days after
 //! its sequence number, read as unix milliseconds. It is no longer written.
@@ -42,10 +48,12 @@ use crate::{Name, NameKind, UnixTime};
 
 mod codec;
 mod members;
+mod relay;
 #[cfg(test)]
 mod tests;
 
 pub use members::{MAX_GROUP_MEMBERS, Member};
+pub use relay::{MAX_RELAY_PLACE, MAX_UNREACHABLE, NoRelayPlace, RelayPlace, RelayState};
 
 /// No encoded record of an endpoint is larger.
 pub const MAX_RECORD_BYTES: usize = 2048;
@@ -109,9 +117,16 @@ pub fn next_sequence(previous: Option<u64>, unix_millis: u64) -> u64 {
 pub struct SignedRecord {
     record: Arc<Record>,
     delegation: Option<Arc<Delegation>>,
-    /// Of a group only.
-    members: Option<Arc<[Member]>>,
+    about: About,
     bytes: Arc<[u8]>,
+}
+
+/// What a record says beside where its endpoint is.
+#[derive(Clone, Debug)]
+enum About {
+    Endpoint,
+    Group(Arc<[Member]>),
+    Relay(Arc<RelayState>),
 }
 
 impl SignedRecord {
@@ -127,7 +142,7 @@ impl SignedRecord {
         key: &SecretKey,
         delegation: Option<Delegation>,
     ) -> Result<Self, RecordError> {
-        Self::sign_any(record, key, delegation, None)
+        Self::sign_any(record, key, delegation, About::Endpoint)
     }
 
     /// Signs the record of a group: the name stands for these members. The key is that of whoever keeps the group;
@@ -143,14 +158,27 @@ impl SignedRecord {
         delegation: Option<Delegation>,
     ) -> Result<Self, RecordError> {
         let members: BTreeSet<Member> = members.into_iter().collect();
-        Self::sign_any(record, key, delegation, Some(members.into_iter().collect()))
+        Self::sign_any(record, key, delegation, About::Group(members.into_iter().collect()))
+    }
+
+    /// Signs the record of a relay of a group, which says how it stands.
+    ///
+    /// # Errors
+    /// As [`sign`](Self::sign); [`RecordError::RelayState`] besides.
+    pub fn sign_relay(
+        record: Record,
+        state: RelayState,
+        key: &SecretKey,
+        delegation: Option<Delegation>,
+    ) -> Result<Self, RecordError> {
+        Self::sign_any(record, key, delegation, About::Relay(state.into()))
     }
 
     fn sign_any(
         mut record: Record,
         key: &SecretKey,
         delegation: Option<Delegation>,
-        members: Option<Arc<[Member]>>,
+        about: About,
     ) -> Result<Self, RecordError> {
         if record.id != key.id() {
             return Err(RecordError::OtherKey { record: record.id, key: key.id() });
@@ -164,14 +192,14 @@ impl SignedRecord {
         }
         record.lifetime = Duration::from_secs(record.lifetime.as_secs());
         record.expires = UnixTime::from_secs(record.expires.as_secs());
-        check(&record, delegation.as_ref(), members.as_deref())?;
-        let mut bytes = codec::content(&record, delegation.as_ref(), members.as_deref());
+        check(&record, delegation.as_ref(), &about)?;
+        let mut bytes = codec::content(&record, delegation.as_ref(), &about);
         let signature = key.sign(&signed_message(PURPOSE_2, &bytes));
         bytes.extend_from_slice(&signature.to_bytes());
         if bytes.len() > MAX_GROUP_RECORD_BYTES {
             return Err(RecordError::GroupTooLarge(bytes.len()));
         }
-        Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), members, bytes: bytes.into() })
+        Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), about, bytes: bytes.into() })
     }
 
     /// Checks every signature: the endpoint's over the whole, and the issuer's over the delegation if there
@@ -205,7 +233,18 @@ impl SignedRecord {
     /// The members, verified or not, in ascending order, if this is the record of a group: whoever asked for one
     /// peer asked for the wrong name then. `None` for a record of an endpoint.
     pub fn members(&self) -> Option<&[Member]> {
-        self.members.as_deref()
+        match &self.about {
+            About::Group(members) => Some(members),
+            About::Endpoint | About::Relay(_) => None,
+        }
+    }
+
+    /// How the relay stands, verified or not, if this is the record of one that says so.
+    pub fn relay(&self) -> Option<&RelayState> {
+        match &self.about {
+            About::Relay(state) => Some(state),
+            About::Endpoint | About::Group(_) => None,
+        }
     }
 
     /// The user's word that this endpoint may use the name, verified or not.
@@ -230,9 +269,8 @@ impl SignedRecord {
     /// # Errors
     /// [`DecodeError`] says which field is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let codec::Content { record, delegation, members } = codec::read(bytes)?;
-        let members = members.map(Into::into);
-        Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), members, bytes: bytes.into() })
+        let codec::Content { record, delegation, about } = codec::read(bytes)?;
+        Ok(Self { record: record.into(), delegation: delegation.map(Arc::new), about, bytes: bytes.into() })
     }
 }
 
@@ -245,18 +283,16 @@ impl PartialEq for SignedRecord {
 impl Eq for SignedRecord {}
 
 /// The rules that a signed record keeps, checked both when it is made and when it is read.
-fn check(
-    record: &Record,
-    delegation: Option<&Delegation>,
-    members: Option<&[Member]>,
-) -> Result<(), RecordError> {
-    if let Some(members) = members {
-        if members.len() > MAX_GROUP_MEMBERS {
+fn check(record: &Record, delegation: Option<&Delegation>, about: &About) -> Result<(), RecordError> {
+    match about {
+        About::Group(members) if members.len() > MAX_GROUP_MEMBERS => {
             return Err(RecordError::TooManyMembers(members.len()));
         }
-        if !record.addrs.is_empty() || record.revoked {
+        About::Group(_) if !record.addrs.is_empty() || record.revoked => {
             return Err(RecordError::GroupWithAddresses);
         }
+        About::Relay(state) if !state.is_sound() || record.revoked => return Err(RecordError::RelayState),
+        About::Endpoint | About::Group(_) | About::Relay(_) => {}
     }
     if record.addrs.len() > MAX_ADDRESSES {
         return Err(RecordError::TooManyAddresses(record.addrs.len()));
@@ -320,6 +356,12 @@ pub enum RecordError {
     /// A group is in no place, and is withdrawn by a record that is no group's.
     #[error("the record of a group has no addresses, and withdraws nothing; leave them out")]
     GroupWithAddresses,
+    /// What a relay says of itself is out of bounds.
+    #[error(
+        "a relay has a capacity, names up to {MAX_UNREACHABLE} others in ascending order that it cannot reach, and \
+         its record withdraws nothing"
+    )]
+    RelayState,
     /// The lifetime is out of bounds.
     #[error("a record lives from one second to seven days, not {0:?}")]
     Lifetime(Duration),

@@ -9,14 +9,14 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use whimbrel_base::{EndpointAddr, RelayToken, RelayedAddr, SecretKey, Ticket};
+use whimbrel_base::{EndpointAddr, EndpointId, RelayToken, RelayedAddr, SecretKey, Ticket};
 use whimbrel_transport::{
-    AddressSet, BoxFuture, CloseCode, ConnectError, Connection, Endpoint, Locator, RecvHalf, Timeouts, Watch,
-    Watched,
+    AddressSet, CloseCode, ConnectError, Connection, Endpoint, Locator, RecvHalf, Timeouts, Watch, Watched,
 };
 
 use self::crossing::Crossing;
 use self::stock::Stock;
+use crate::directory::Directory;
 use crate::service::control_name;
 use crate::spare::Key;
 use crate::token::{Salt, token_of};
@@ -37,26 +37,33 @@ const AWAY: Duration = Duration::from_secs(5);
 /// An idle control connection is used so often: NAT gateways forget it otherwise, and a relay that has died is to
 /// be noticed.
 const HEARTBEAT: Duration = Duration::from_secs(20);
+/// The same where other relays can take its place: so one that has died without a word is noticed.
+const CHECK: Duration = Duration::from_secs(2);
+/// There, a relay is left that is silent for so long while this host is not on the move.
+const SILENCE: Duration = Duration::from_secs(1);
+/// There, a relay is given up that cannot be reached within this.
+const REACH: Duration = Duration::from_millis(1500);
+/// There, the longest time between attempts.
+const LONGEST_BETWEEN_OTHERS: Duration = Duration::from_secs(5);
 /// Nobody is told of a reservation for so long, or until its flow for QUIC is open.
 const OPENING: Duration = Duration::from_millis(400);
 /// How often it is looked whether the relay can be reached.
 const LOOK: Duration = Duration::from_secs(1);
+const LOOK_FOR_OTHERS: Duration = Duration::from_millis(250);
 /// Clients and the name service are told within this that a relay is about to stop.
 const TELL: Duration = Duration::from_millis(400);
 /// Addresses of one relay that clients are told: one of each family.
 const PLACES: usize = 2;
 
-/// Where a relay is. The door for those who choose relays by other means than their addresses.
-pub trait Directory: Send + Sync + 'static {
-    /// Where it is now.
-    fn locate(&self) -> BoxFuture<'_, io::Result<EndpointAddr>>;
-}
-
-impl Directory for EndpointAddr {
-    fn locate(&self) -> BoxFuture<'_, io::Result<EndpointAddr>> {
-        let addr = self.clone();
-        Box::pin(async move { Ok(addr) })
-    }
+/// A relay that holds a reservation and can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Which.
+    pub relay: EndpointId,
+    /// The round trip to it when that was told last.
+    pub rtt: Duration,
+    /// Where clients find this server behind it, one of each family.
+    pub places: Vec<RelayedAddr>,
 }
 
 /// How it stands.
@@ -65,6 +72,8 @@ impl Directory for EndpointAddr {
 pub struct Keeping {
     /// Relays that hold a reservation and can be reached.
     pub held: usize,
+    /// These, the nearest first: so clients are told.
+    pub relays: Vec<Kept>,
     /// Why the last attempt failed, while none does.
     pub problem: Option<String>,
 }
@@ -80,19 +89,21 @@ pub struct Keeper {
 /// What the tasks of all relays share.
 struct Places {
     endpoint: Endpoint,
-    /// By relay.
-    places: Mutex<Vec<Vec<RelayedAddr>>>,
+    /// By relation.
+    kept: Mutex<Vec<Option<Kept>>>,
     keeping: Watched<Keeping>,
 }
 
 impl Places {
-    /// The places behind one of the relays are these now.
-    fn set(&self, relay: usize, places: Vec<RelayedAddr>, problem: Option<String>) {
-        let mut all = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        all[relay] = places;
-        let held = all.iter().filter(|places| !places.is_empty()).count();
-        self.endpoint.set_relayed(all.concat());
-        self.keeping.set(Keeping { held, problem: problem.filter(|_| held == 0) });
+    /// So one of the relations stands now.
+    fn set(&self, relation: usize, kept: Option<Kept>, problem: Option<String>) {
+        let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        all[relation] = kept;
+        let mut relays: Vec<Kept> = all.iter().flatten().cloned().collect();
+        relays.sort_by_key(|kept| kept.rtt);
+        let held = relays.len();
+        self.endpoint.set_relayed(relays.iter().flat_map(|kept| kept.places.clone()).collect());
+        self.keeping.set(Keeping { held, relays, problem: problem.filter(|_| held == 0) });
     }
 }
 
@@ -102,10 +113,10 @@ impl Keeper {
     pub fn start(endpoint: Endpoint, key: &SecretKey, relays: Vec<Arc<dyn Directory>>) -> Self {
         let salt = Salt::of(key);
         let token = token_of(key.id(), &salt);
-        let places = Mutex::new(vec![Vec::new(); relays.len()]);
+        let kept = Mutex::new(vec![None; relays.len()]);
         let keeping = Watched::new(Keeping::default());
         let news = keeping.watch();
-        let places = Arc::new(Places { endpoint: endpoint.clone(), places, keeping });
+        let places = Arc::new(Places { endpoint: endpoint.clone(), kept, keeping });
         let mut tasks = JoinSet::new();
         for (index, directory) in relays.into_iter().enumerate() {
             let (endpoint, places) = (endpoint.clone(), places.clone());
@@ -143,6 +154,8 @@ enum End {
     Refused(String),
     #[error("the relay is about to stop")]
     Draining,
+    #[error("the relay does not answer")]
+    Silent,
     #[error("the connection to the relay ended: {0}")]
     Lost(#[from] io::Error),
 }
@@ -165,34 +178,59 @@ impl Relation {
         let mut crossing = Crossing::new(self.endpoint.clone());
         loop {
             let begun = tokio::time::Instant::now();
-            let Err(end) = self.session(&mut stock, &mut crossing).await;
-            self.places.set(self.index, Vec::new(), Some(end.to_string()));
+            let mut held = false;
+            let end = match self.directory.locate().await {
+                Ok(addr) => {
+                    let Err(end) = self.session(&addr, &mut stock, &mut crossing, &mut held).await;
+                    self.directory.failed(addr.id);
+                    end
+                }
+                Err(error) => End::Unknown(error),
+            };
+            self.places.set(self.index, None, Some(end.to_string()));
             if matches!(&end, End::Unreachable(ConnectError::EndpointClosed)) {
                 return;
             }
             tracing::info!(%end, "no reservation with a relay");
+            let has_others = self.directory.has_others();
             if begun.elapsed() >= LASTING {
                 pause = FIRST_PAUSE;
             }
+            if held && has_others && begun.elapsed() >= SILENCE {
+                // Another one takes its place.
+                continue;
+            }
+            let longest = if has_others { LONGEST_BETWEEN_OTHERS } else { LONGEST_PAUSE };
             tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(longest),
                 _ = addresses.changed() => pause = FIRST_PAUSE,
             }
         }
     }
 
-    /// Gets a reservation, and serves it for as long as it lasts.
+    async fn connect(&self, addr: &EndpointAddr, has_others: bool) -> Result<Ended, End> {
+        let name = control_name().map_err(io::Error::other)?;
+        let connecting = self.endpoint.connect(Ticket::new(addr.id, addr.addrs.clone(), Some(name)));
+        let connection = match has_others {
+            true => tokio::time::timeout(REACH, connecting).await.map_err(|_| End::Silent)??,
+            false => connecting.await?,
+        };
+        let heartbeat = if has_others { CHECK } else { HEARTBEAT };
+        // Within its range, so it is taken.
+        let _ = connection.set_timeouts(Timeouts { heartbeat, ..connection.timeouts() });
+        Ok(Ended(connection))
+    }
+
+    /// Gets a reservation, and serves it for as long as it lasts. Says whether it was `held`.
     async fn session(
         &self,
+        addr: &EndpointAddr,
         stock: &mut Stock,
         crossing: &mut Crossing,
+        held: &mut bool,
     ) -> Result<std::convert::Infallible, End> {
-        let addr = self.directory.locate().await.map_err(End::Unknown)?;
-        let name = control_name().map_err(io::Error::other)?;
-        let connection = self.endpoint.connect(Ticket::new(addr.id, addr.addrs.clone(), Some(name))).await?;
-        let connection = Ended(connection);
-        // Within its range, so it is taken.
-        let _ = connection.0.set_timeouts(Timeouts { heartbeat: HEARTBEAT, ..connection.0.timeouts() });
+        let has_others = self.directory.has_others();
+        let connection = self.connect(addr, has_others).await?;
         let (read, mut write) = connection.0.open_stream().await.map_err(io::Error::from)?.into_split();
         write.write_all(&Message::Reserve(self.salt).encode()).await?;
         let mut messages = Messages::of(read);
@@ -202,7 +240,7 @@ impl Relation {
             Message::Refused(reason) => return Err(End::Refused(reason)),
             _ => return Err(End::Lost(io::ErrorKind::InvalidData.into())),
         };
-        let places = self.places_of(&reserved, &addr, &connection.0);
+        let places = self.places_of(&reserved, addr, &connection.0);
         let Some(first) = places.first().copied() else {
             return Err(End::Unknown(io::ErrorKind::AddrNotAvailable.into()));
         };
@@ -215,10 +253,14 @@ impl Relation {
         crossing.dial_from(relay);
         // A client's first packet would be lost before. Where UDP is blocked, there is TCP.
         let _ = tokio::time::timeout(OPENING, crossing.opened()).await;
-        self.places.set(self.index, places.clone(), None);
+        let kept = || Some(Kept { relay: addr.id, rtt: round_trip(&connection.0), places: places.clone() });
+        self.places.set(self.index, kept(), None);
+        *held = true;
         tracing::info!(relay = %first.relay, "reserved");
-        let mut look = tokio::time::interval(LOOK);
+        let mut look = tokio::time::interval(if has_others { LOOK_FOR_OTHERS } else { LOOK });
         let mut is_told = true;
+        let (addresses, mut moved) = (self.endpoint.watch_addresses(), tokio::time::Instant::now());
+        let mut set = addresses.current();
         loop {
             let relay = at(&connection.0).unwrap_or(first.relay);
             stock.dial_from(relay);
@@ -228,7 +270,7 @@ impl Relation {
                 message = messages.next() => match message? {
                     Message::Wanted(count) => stock.wanted(count),
                     Message::Draining => {
-                        self.places.set(self.index, Vec::new(), Some(End::Draining.to_string()));
+                        self.places.set(self.index, None, Some(End::Draining.to_string()));
                         tokio::time::sleep(TELL).await;
                         crossing.end();
                         write.write_all(&Message::Released.encode()).await?;
@@ -244,12 +286,21 @@ impl Relation {
                     }
                 }
                 _ = look.tick() => {
-                    let away = connection.0.stats().unreachable.is_some_and(|time| time >= AWAY);
+                    let silence = connection.0.stats().unreachable.unwrap_or_default();
+                    let present = addresses.current();
+                    if present != set {
+                        (set, moved) = (present, tokio::time::Instant::now());
+                    }
+                    // A host that has just moved, or is nowhere, has itself to blame.
+                    let is_here = !set.addresses.is_empty() && moved.elapsed() >= SILENCE;
+                    if has_others && is_here && silence >= SILENCE {
+                        return Err(End::Silent);
+                    }
+                    let away = silence >= AWAY;
                     if away == is_told {
                         is_told = !away;
-                        let told = if is_told { places.clone() } else { Vec::new() };
                         let problem = away.then(|| "the relay cannot be reached".to_owned());
-                        self.places.set(self.index, told, problem);
+                        self.places.set(self.index, kept().filter(|_| is_told), problem);
                     }
                 }
             }
@@ -290,6 +341,11 @@ fn is_gone(set: &AddressSet, ip: IpAddr) -> bool {
 /// Where the relay was reached last.
 fn at(connection: &Connection) -> Option<SocketAddr> {
     connection.stats().paths.first().map(|path| path.remote.address())
+}
+
+/// What the relay is away, over the path that is best now.
+fn round_trip(connection: &Connection) -> Duration {
+    connection.stats().paths.iter().map(|path| path.srtt).min().unwrap_or(Duration::MAX)
 }
 
 /// A connection that ends with its session.

@@ -22,13 +22,21 @@
 //! | [`spare`] | what is said on a spare, with its proofs |
 //! | [`wire`] | what is said on the control stream |
 //! | [`choice`] | which relays of many a server takes: a pure function |
+//! | [`directory`] | what relays and servers see of a name service |
+//! | [`group`] | who of a group is there, and which relay comes next: pure functions |
+//! | [`pool`] | the server's side of a group |
+//! | [`member`] | a relay's side: what it says of itself; relays of a group watch each other |
 //! | [`hello`] | the server name of a ClientHello |
 //! | [`splice`] | bytes from one socket to the other |
 //! | [`udp`] | QUIC: what a server and a relay send each other, and the rules, without sockets |
 
 pub mod choice;
+pub mod directory;
+pub mod group;
 pub mod hello;
 pub mod keeper;
+pub mod member;
+pub mod pool;
 pub mod reservations;
 pub mod service;
 pub mod spare;
@@ -38,8 +46,11 @@ pub mod wire;
 
 mod rates;
 mod token;
+mod watchdog;
 
-pub use keeper::{Directory, Keeper, Keeping};
+pub use directory::{Directory, Listed, Roster};
+pub use keeper::{Keeper, Keeping, Kept};
+pub use member::Membership;
 pub use reservations::{Limits, Refusal, RelayStats};
 pub use service::{Relay, control_name};
 pub use token::{Salt, token_of};

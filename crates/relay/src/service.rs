@@ -133,6 +133,11 @@ impl Relay {
         &self.endpoint
     }
 
+    /// What it gives at most.
+    pub fn limits(&self) -> Limits {
+        lock(&self.shared.table).limits().clone()
+    }
+
     /// What it has done, and is doing.
     pub fn stats(&self) -> RelayStats {
         self.shared.stats()

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use whimbrel_base::relayed::pack;
-use whimbrel_base::{EndpointId, Name, RelayedAddr, SecretKey};
+use whimbrel_base::{EndpointId, Name, RelayState, RelayedAddr, SecretKey};
 use whimbrel_proto::Pool;
 
 use crate::announce::Announcements;
@@ -66,6 +66,8 @@ pub(crate) struct EndpointCore {
     pub(crate) relayed: Mutex<Vec<RelayedAddr>>,
     /// Where a router passes on what is for this endpoint.
     pub(crate) mapped: Mutex<Vec<SocketAddr>>,
+    /// What this endpoint says of itself as a relay, if it is one of a group.
+    pub(crate) relay_state: Mutex<Option<RelayState>>,
     /// Sees TCP connections before this endpoint does.
     pub(crate) front: OnceLock<Arc<dyn Front>>,
     /// Sees datagrams before this endpoint does.

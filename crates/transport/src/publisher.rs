@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use whimbrel_base::{MAX_LIFETIME, Name, Record, SignedRecord, UnixTime, next_sequence};
+use whimbrel_base::{MAX_LIFETIME, Name, Record, RelayState, SignedRecord, UnixTime, next_sequence};
 
-use crate::endpoint_core::EndpointCore;
+use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::{ListenError, ResolveError};
 use crate::monitor::AddressSet;
 use crate::resolver::Resolver;
@@ -77,7 +77,21 @@ impl Publisher {
             lifetime: self.lifetime,
             revoked: false,
         };
-        Ok(SignedRecord::sign(record, &self.endpoint.key, self.permission.delegation().cloned())?)
+        let (key, delegation) = (&self.endpoint.key, self.permission.delegation().cloned());
+        Ok(match self.relay_state() {
+            Some(state) => SignedRecord::sign_relay(record, state, key, delegation)?,
+            None => SignedRecord::sign(record, key, delegation)?,
+        })
+    }
+
+    /// What the endpoint says of itself as a relay.
+    fn relay_state(&self) -> Option<RelayState> {
+        lock(&self.endpoint.relay_state).clone()
+    }
+
+    /// Whether the record says what a new one would.
+    fn is_true(&self, record: &SignedRecord) -> bool {
+        record.record().addrs == self.present() && record.relay() == self.relay_state().as_ref()
     }
 
     /// Where the endpoint is now, as a record tells it.
@@ -109,7 +123,7 @@ impl Publisher {
                         self.addresses.mark_changed();
                         continue;
                     }
-                    if record.record().addrs != self.present() {
+                    if !self.is_true(&record) {
                         pause = FIRST_PAUSE;
                         match self.sign() {
                             Ok(fresh) => record = fresh,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use super::{MAX_GROUP_RECORD_BYTES, MAX_LIFETIME, MAX_RECORD_BYTES, Member, Record, check, members};
+use super::{About, MAX_GROUP_RECORD_BYTES, MAX_LIFETIME, MAX_RECORD_BYTES, Record, check, members, relay};
 use crate::UnixTime;
 use crate::address::{MAX_ADDRESSES, portable};
 use crate::delegation::Delegation;
@@ -15,25 +15,26 @@ const VERSION_2: u8 = 2;
 const REVOKED: u8 = 1;
 const DELEGATED: u8 = 2;
 const GROUP: u8 = 4;
+const RELAY: u8 = 8;
 
 /// What a record says beside its signature.
 pub(super) struct Content {
     pub(super) record: Record,
     pub(super) delegation: Option<Delegation>,
-    pub(super) members: Option<Vec<Member>>,
+    pub(super) about: About,
 }
 
 /// Writes everything but the signature. The record must keep the rules of [`check`].
-pub(super) fn content(
-    record: &Record,
-    delegation: Option<&Delegation>,
-    members: Option<&[Member]>,
-) -> Vec<u8> {
+pub(super) fn content(record: &Record, delegation: Option<&Delegation>, about: &About) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(512);
     let revoked = if record.revoked { REVOKED } else { 0 };
     let delegated = if delegation.is_some() { DELEGATED } else { 0 };
-    let group = if members.is_some() { GROUP } else { 0 };
-    bytes.extend_from_slice(&[VERSION_2, revoked | delegated | group]);
+    let kind = match about {
+        About::Endpoint => 0,
+        About::Group(_) => GROUP,
+        About::Relay(_) => RELAY,
+    };
+    bytes.extend_from_slice(&[VERSION_2, revoked | delegated | kind]);
     put_name(&mut bytes, &record.name);
     bytes.extend_from_slice(record.id.as_bytes());
     bytes.extend_from_slice(&record.sequence.to_be_bytes());
@@ -47,8 +48,10 @@ pub(super) fn content(
     if let Some(delegation) = delegation {
         bytes.extend_from_slice(&delegation.encode());
     }
-    if let Some(members) = members {
-        members::put(&mut bytes, members);
+    match about {
+        About::Endpoint => {}
+        About::Group(group) => members::put(&mut bytes, group),
+        About::Relay(state) => relay::put(&mut bytes, state),
     }
     bytes
 }
@@ -63,8 +66,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Content, DecodeError> {
         return Err(DecodeError::Version(version));
     }
     let flags = reader.u8()?;
-    let known = if version == VERSION_1 { REVOKED | DELEGATED } else { REVOKED | DELEGATED | GROUP };
-    if flags & !known != 0 {
+    let known = if version == VERSION_1 { REVOKED | DELEGATED } else { REVOKED | DELEGATED | GROUP | RELAY };
+    let is_both = flags & GROUP != 0 && flags & RELAY != 0;
+    if flags & !known != 0 || is_both {
         return Err(DecodeError::Malformed("flags"));
     }
     let (name, id, sequence) = (reader.name()?, reader.id()?, reader.u64()?);
@@ -85,14 +89,15 @@ pub(super) fn read(bytes: &[u8]) -> Result<Content, DecodeError> {
         0 => None,
         _ => Some(Delegation::read(&mut reader)?),
     };
-    let members = match flags & GROUP {
-        0 => None,
-        _ => Some(members::read(&mut reader)?),
+    let about = match flags & (GROUP | RELAY) {
+        GROUP => About::Group(members::read(&mut reader)?.into()),
+        RELAY => About::Relay(relay::read(&mut reader)?.into()),
+        _ => About::Endpoint,
     };
     reader.signature()?;
     reader.finish()?;
-    check(&record, delegation.as_ref(), members.as_deref()).map_err(|_| DecodeError::Malformed("record"))?;
-    Ok(Content { record, delegation, members })
+    check(&record, delegation.as_ref(), &about).map_err(|_| DecodeError::Malformed("record"))?;
+    Ok(Content { record, delegation, about })
 }
 
 fn put_address(bytes: &mut Vec<u8>, addr: SocketAddr) {

@@ -277,7 +277,7 @@ proptest! {
             let verified = signed.verify().is_ok();
             prop_assert_eq!(verified, bytes == good.encode());
             if bytes[0] == 2 {
-                let content = codec::content(signed.record(), signed.delegation(), signed.members());
+                let content = codec::content(signed.record(), signed.delegation(), &signed.about);
                 prop_assert_eq!(&bytes[..bytes.len() - 64], &content[..]);
             }
         }

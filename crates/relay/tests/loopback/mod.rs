@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use whimbrel_base::relayed::{Place, places};
 use whimbrel_base::{EndpointAddr, RelayToken, SecretKey};
-use whimbrel_relay::{Directory, Keeper, Limits, Relay};
+use whimbrel_relay::{Directory, Keeper, Limits, Relay, Roster, pool};
 use whimbrel_transport::{
     Allow, Carriers, Config, Connection, Endpoint, ListenOptions, Listener, ManualMonitor,
 };
@@ -57,10 +57,24 @@ impl Served {
     }
 
     pub(crate) async fn start_at(monitor: ManualMonitor, relays: Vec<Arc<dyn Directory>>) -> Self {
+        Self::start_with(monitor, |_| relays).await
+    }
+
+    /// With so many relays of a group.
+    pub(crate) async fn start_seats(test: u8, host: u8, group: Arc<dyn Roster>, count: usize) -> Self {
+        let seats = |endpoint: &Endpoint| pool::seats(endpoint.clone(), group, count);
+        Self::start_with(ManualMonitor::new([ip(test, host)]), seats).await
+    }
+
+    async fn start_with(
+        monitor: ManualMonitor,
+        relays: impl FnOnce(&Endpoint) -> Vec<Arc<dyn Directory>>,
+    ) -> Self {
         let key = SecretKey::generate();
         let endpoint = Endpoint::builder().secret_key(key.clone()).monitor(monitor).bind().await.unwrap();
         let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
         tokio::spawn(echo(listener));
+        let relays = relays(&endpoint);
         let keeper = Keeper::start(endpoint.clone(), &key, relays);
         Self { endpoint, keeper }
     }

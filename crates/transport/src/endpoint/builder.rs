@@ -219,6 +219,7 @@ impl Builder {
                 lost: Mutex::new(HashSet::new()),
                 advertised: advertised.iter().map(|address| with_port(*address, port)).collect(),
                 mapped: Mutex::default(),
+                relay_state: Mutex::default(),
                 relayed: Mutex::default(),
                 front: OnceLock::new(),
                 datagram_front: Arc::default(),

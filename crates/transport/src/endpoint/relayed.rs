@@ -9,7 +9,7 @@ use quinn::TokioRuntime;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::AbortHandle;
-use whimbrel_base::RelayedAddr;
+use whimbrel_base::{RelayState, RelayedAddr};
 
 use super::Endpoint;
 use crate::accept::{accept_quic, accept_relayed};
@@ -36,6 +36,22 @@ impl Endpoint {
     /// requests a second.
     pub fn answer_stun(&self) {
         self.inner().answers_stun.store(true, Ordering::Relaxed);
+    }
+
+    /// What this endpoint says of itself as a relay of a group, instead of what was set before: its records are
+    /// published anew.
+    pub fn set_relay_state(&self, state: Option<RelayState>) {
+        let core = self.inner();
+        if std::mem::replace(&mut *lock(&core.relay_state), state.clone()) != state {
+            // Publishers look whenever this changes.
+            core.bound.send_modify(|_| {});
+        }
+    }
+
+    /// What this endpoint says of itself as a relay, if that was [set](Self::set_relay_state).
+    #[must_use]
+    pub fn relay_state(&self) -> Option<RelayState> {
+        lock(&self.inner().relay_state).clone()
     }
 
     /// The places behind relays at which this endpoint can be reached, instead of those that were set before.
