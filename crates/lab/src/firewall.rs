@@ -55,7 +55,9 @@ impl Block {
             Self::Address(address) | Self::Refused(address) => sides(of(address)),
             Self::TcpOf(address) => sides(format!("meta l4proto tcp {}", of(address))),
             Self::AllButTcpPort(port) => {
-                vec!["meta l4proto udp".into(), format!("tcp sport != {port} tcp dport != {port}")]
+                // As sets: of two inequalities one after the other nft makes a single one.
+                let others = format!("{{ 0-{}, {}-65535 }}", port.saturating_sub(1), port.saturating_add(1));
+                vec!["meta l4proto udp".into(), format!("tcp sport {others} tcp dport {others}")]
             }
             Self::UnaskedFrom(outside) => {
                 let flows = "meta l4proto { tcp, udp } ct state { new, invalid }";
