@@ -19,6 +19,11 @@ pub enum Block {
     /// Packets from or to that address, of which whoever sends is told: TCP is reset, all else cannot be
     /// reached.
     Refused(IpAddr),
+    /// All of TCP and UDP but TCP packets from or to that port.
+    AllButTcpPort(u16),
+    /// Packets that come in at the interface named so and belong to no flow that was begun from elsewhere: what a
+    /// stateful firewall drops.
+    UnaskedFrom(&'static str),
     /// ICMP, IPv6's address resolution excepted.
     Icmp,
 }
@@ -49,6 +54,15 @@ impl Block {
             Self::TcpPort(port) => sides(format!("tcp ?port {port}")),
             Self::Address(address) | Self::Refused(address) => sides(of(address)),
             Self::TcpOf(address) => sides(format!("meta l4proto tcp {}", of(address))),
+            Self::AllButTcpPort(port) => {
+                // As sets: of two inequalities one after the other nft makes a single one.
+                let others = format!("{{ 0-{}, {}-65535 }}", port.saturating_sub(1), port.saturating_add(1));
+                vec!["meta l4proto udp".into(), format!("tcp sport {others} tcp dport {others}")]
+            }
+            Self::UnaskedFrom(outside) => {
+                let flows = "meta l4proto { tcp, udp } ct state { new, invalid }";
+                vec![format!("iifname \"{outside}\" {flows}")]
+            }
             Self::Icmp => vec![
                 "meta l4proto icmp".into(),
                 "icmpv6 type != { nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert }".into(),

@@ -4,7 +4,7 @@ mod pmp;
 
 pub use pmp::NatPmp;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,7 +39,12 @@ pub struct NatGateway {
     zone: Arc<AtomicU16>,
     forwarded: Arc<Mutex<Vec<Forward>>>,
     kind: Arc<Mutex<NatKind>>,
+    /// Its outside address, at which hosts inside reach each other too.
+    hairpin: Arc<Mutex<Option<Ipv4Addr>>>,
 }
+
+/// Marks packets of hosts inside that go back in.
+const TURNED_BACK: u32 = 7;
 
 /// A port of the gateway that leads to a host inside.
 #[derive(Clone, Copy)]
@@ -56,6 +61,7 @@ impl NatGateway {
             zone: Arc::new(AtomicU16::new(1)),
             forwarded: Arc::default(),
             kind: Arc::default(),
+            hairpin: Arc::default(),
         };
         gateway.apply()?;
         // Else the kernel would adopt connections from their middle, and forgetting would not hurt anybody.
@@ -88,6 +94,13 @@ impl NatGateway {
         self.forget_mappings()
     }
 
+    /// Has hosts inside reach each other over UDP at the gateway's address `outside` and the ports that it shows of
+    /// them (RFC 4787 REQ-9). For the kinds that anybody may send to, `FullCone`; all mappings are forgotten.
+    pub fn hairpin(&self, outside: Ipv4Addr) -> Result<()> {
+        *self.hairpin.lock().unwrap_or_else(PoisonError::into_inner) = Some(outside);
+        self.forget_mappings()
+    }
+
     /// Forgets flows of UDP that were quiet for so long (whole seconds).
     pub fn forget_idle_udp_after(&self, time: Duration) -> Result<()> {
         let seconds = time.as_secs().to_string();
@@ -111,7 +124,12 @@ impl NatGateway {
         let zone = self.zone.load(Ordering::Relaxed);
         let forwards: String = self.forwards().iter().map(|forward| forward.rule(&self.outside)).collect();
         let kind = *self.kind.lock().unwrap_or_else(PoisonError::into_inner);
-        self.router.nft(ruleset(&self.outside, zone, &forwards, kind))
+        let hairpin = *self.hairpin.lock().unwrap_or_else(PoisonError::into_inner);
+        let [back_in, as_from_outside] = hairpin
+            .filter(|_| kind == NatKind::FullCone)
+            .map(|at| turned_back(&self.outside, at))
+            .unwrap_or_default();
+        self.router.nft(ruleset(&self.outside, zone, &(forwards + &back_in), &as_from_outside, kind))
     }
 }
 
@@ -150,8 +168,18 @@ impl NatKind {
     }
 }
 
+/// What comes from inside for a port that the gateway shows goes back in, as if it came from outside.
+fn turned_back(outside: &str, at: Ipv4Addr) -> [String; 2] {
+    [
+        format!(
+            "    iifname != \"{outside}\" ip daddr {at} ip protocol udp meta mark set {TURNED_BACK} dnat ip to udp dport map @opened\n"
+        ),
+        format!("    oifname != \"{outside}\" meta mark {TURNED_BACK} ip protocol udp snat ip to {at}\n"),
+    ]
+}
+
 /// The whole table; applying it replaces the one before at one stroke.
-fn ruleset(outside: &str, zone: u16, forwards: &str, kind: NatKind) -> String {
+fn ruleset(outside: &str, zone: u16, forwards: &str, turned: &str, kind: NatKind) -> String {
     let [opened, inward, outward] = kind.rules(outside);
     format!(
         r#"table inet lab_nat {{}}
@@ -170,7 +198,7 @@ table inet lab_nat {{
 {forwards}{inward}  }}
   chain translate {{
     type nat hook postrouting priority srcnat; policy accept;
-{outward}    oifname "{outside}" masquerade fully-random
+{turned}{outward}    oifname "{outside}" masquerade fully-random
   }}
   chain forward {{
     type filter hook forward priority filter; policy accept;

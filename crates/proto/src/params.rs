@@ -38,6 +38,7 @@ const HAND_OVER: u64 = 0x12;
 const JOURNALS: u64 = 0x14;
 const PUNCH: u64 = 0x18;
 const RELIABLE_DATAGRAMS: u64 = 0x1a;
+const SEARCH: u64 = 0x1c;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +78,8 @@ pub struct Params {
     pub journals: bool,
     /// Understands CANDIDATES, by which both sides open a path through their NAT gateways.
     pub punch: bool,
+    /// Takes part in a search for a port of a gateway, if it understands CANDIDATES.
+    pub search: bool,
 }
 
 impl Default for Params {
@@ -98,6 +101,7 @@ impl Default for Params {
             reliable_datagrams: true,
             journals: false,
             punch: true,
+            search: true,
         }
     }
 }
@@ -116,6 +120,7 @@ impl Params {
             datagrams: false,
             reliable_datagrams: false,
             punch: false,
+            search: false,
             ..Self::default()
         }
     }
@@ -139,6 +144,11 @@ impl Params {
     /// Reliable messages, and answers, may come in datagrams.
     pub(crate) fn takes_reliable_datagrams(&self) -> bool {
         self.reliable_datagrams && self.takes_datagrams()
+    }
+
+    /// Ports are searched for.
+    pub(crate) fn takes_part_in_searches(&self) -> bool {
+        self.search && self.punch
     }
 
     /// Journals are kept.
@@ -206,6 +216,10 @@ impl Params {
             varint::write(out, PUNCH);
             varint::write(out, 0);
         }
+        if self.takes_part_in_searches() {
+            varint::write(out, SEARCH);
+            varint::write(out, 0);
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -239,6 +253,7 @@ impl Params {
                 HAND_OVER => params.hand_over = true,
                 JOURNALS => params.journals = true,
                 PUNCH => params.punch = true,
+                SEARCH => params.search = true,
                 _ => {}
             }
         }

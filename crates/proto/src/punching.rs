@@ -1,12 +1,16 @@
 //! Rules for opening a path through the NAT gateways of both sides: which of the peer's candidates are worth a
 //! packet, when packets leave, and how often it is tried. Pure functions and counters; drivers do what they say.
 
+mod search;
+
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use whimbrel_base::address::AddressScope;
 
 use crate::frame::MAX_CANDIDATES;
+
+pub use search::{FLOW_EVERY, FLOWS, LONGEST_SEARCH, PROBE_EVERY, PROBES, Search, probes};
 
 /// When the packets to one address leave, after an attempt began.
 pub const PUNCHES: [Duration; 5] = [
@@ -21,6 +25,9 @@ pub const MAX_ANSWERS: u32 = 16;
 /// Attempts that a peer may ask for one right after the other, and how soon it may ask for one more.
 const ROUNDS_AT_ONCE: u32 = 4;
 const ROUND_EVERY: Duration = Duration::from_secs(5);
+/// Searches of an endpoint, for all of its peers together.
+const SEARCHES_AT_ONCE: u32 = 2;
+const SEARCH_EVERY: Duration = Duration::from_secs(60);
 /// Between attempts that did not succeed.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
@@ -76,20 +83,37 @@ fn same_subnet(one: IpAddr, other: IpAddr) -> bool {
     }
 }
 
-/// How many attempts a peer may ask for: each has this side send packets to addresses that the peer has named.
-#[derive(Debug, Default)]
+/// How many attempts a peer may ask for, or an endpoint may make: each has this side send packets to addresses that
+/// a peer has named.
+#[derive(Debug)]
 pub struct Allowance {
+    at_once: u32,
+    /// How soon there is one more.
+    every: Duration,
     /// When all would be free again.
     full_at: Option<Instant>,
 }
 
+impl Default for Allowance {
+    /// Of attempts to punch, for one peer.
+    fn default() -> Self {
+        Self { at_once: ROUNDS_AT_ONCE, every: ROUND_EVERY, full_at: None }
+    }
+}
+
 impl Allowance {
+    /// Of [searches](Search), for one endpoint.
+    #[must_use]
+    pub const fn of_searches() -> Self {
+        Self { at_once: SEARCHES_AT_ONCE, every: SEARCH_EVERY, full_at: None }
+    }
+
     /// Whether an attempt may begin now; then it is counted.
     pub fn take(&mut self, now: Instant) -> bool {
         let full_at = self.full_at.map_or(now, |at| at.max(now));
-        let may = full_at + ROUND_EVERY <= now + ROUND_EVERY * ROUNDS_AT_ONCE;
+        let may = full_at + self.every <= now + self.every * self.at_once;
         if may {
-            self.full_at = Some(full_at + ROUND_EVERY);
+            self.full_at = Some(full_at + self.every);
         }
         may
     }
@@ -184,6 +208,13 @@ mod tests {
         let (mut allowance, begin) = (Allowance::default(), Instant::now());
         let granted = (0..6000).filter(|n| allowance.take(begin + Duration::from_millis(*n * 10))).count();
         assert_eq!(granted, 4 + 59 / 5);
+    }
+
+    #[test]
+    fn an_endpoint_searches_twice_and_then_once_a_minute_however_many_ask() {
+        let (mut allowance, begin) = (Allowance::of_searches(), Instant::now());
+        let granted = (0..6000).filter(|n| allowance.take(begin + Duration::from_millis(*n * 100))).count();
+        assert_eq!(granted, 2 + 9);
     }
 
     #[test]

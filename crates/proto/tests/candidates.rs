@@ -54,7 +54,7 @@ fn a_peer_that_does_not_know_candidates_hears_of_none_and_may_send_none() {
     options.client.params.punch = false;
     let mut sim = Sim::established(options);
     let server = sim.server();
-    assert!(!server.can_punch());
+    assert!(!server.can_punch() && !server.can_search());
     server.state_candidates(vec![at(1)]);
     sim.advance(ms(50));
     assert_eq!(statements(&sim, Side::Client), 0);

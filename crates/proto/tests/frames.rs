@@ -59,6 +59,7 @@ fn params() -> impl Strategy<Value = Params> {
         hand_over: numbers.4 % 11 < 5,
         journals: numbers.4 % 11 == 0 && numbers.0 > 0,
         punch: numbers.4 % 13 < 6,
+        search: numbers.4 % 13 < 3,
     })
 }
 

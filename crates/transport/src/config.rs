@@ -125,6 +125,7 @@ impl Config {
                 linger: self.linger,
                 messages: self.message_window,
                 punch: self.direct_paths,
+                search: self.direct_paths,
                 ..Params::default()
             },
             streams: self.max_streams,

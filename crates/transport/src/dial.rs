@@ -15,8 +15,8 @@ use whimbrel_base::EndpointId;
 use whimbrel_base::address::AddressScope;
 use whimbrel_proto::PathId;
 
-pub(crate) use quic::punched;
-pub(crate) use race::Race;
+pub(crate) use quic::{found, punched};
+pub(crate) use race::{Race, source};
 
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
 use crate::carrier::{CarrierKind, Carriers, Extent, Reach, Sizes, TcpCarrier};

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::watch;
@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 use whimbrel_base::relayed::pack;
 use whimbrel_base::{EndpointId, Name, RelayState, RelayedAddr, SecretKey};
 use whimbrel_proto::Pool;
+use whimbrel_proto::punching::Allowance;
 
 use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
@@ -28,7 +29,7 @@ use crate::observed::Observed;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
-use crate::sockets::{BindPlan, Bound, Sockets};
+use crate::sockets::{BindPlan, Sockets};
 use crate::tls::TlsIdentity;
 
 /// What all handles of an endpoint, its tasks and its connections share.
@@ -45,8 +46,12 @@ pub(crate) struct EndpointCore {
     /// Answers to STUN requests.
     pub(crate) stun_pace: Pace,
     pub(crate) answers_stun: AtomicBool,
+    /// Another port that does; 0 if there is none.
+    pub(crate) stun_beside: AtomicU16,
     /// Where relays see this endpoint's UDP sockets.
     pub(crate) observed: Observed,
+    /// One search for a port at a time, and so many.
+    pub(crate) searches: tokio::sync::Mutex<Allowance>,
     pub(crate) config: Config,
     /// Of connections for which nothing else is set.
     pub(crate) policy: Arc<PathPolicy>,
@@ -220,6 +225,11 @@ impl EndpointCore {
         self.plan.port
     }
 
+    /// Another port of this host at which STUN is answered.
+    pub(crate) fn stun_beside(&self) -> Option<u16> {
+        Some(self.stun_beside.load(Ordering::Relaxed)).filter(|port| *port != 0)
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
@@ -238,7 +248,7 @@ impl EndpointCore {
     /// needed to move.
     pub(crate) fn stop_if_done(&self) {
         if self.closed.load(Ordering::Relaxed) && self.registry.is_empty() {
-            lock(&self.sockets).bound.values().for_each(Bound::abort);
+            lock(&self.sockets).abort();
             lock(&self.tasks).drain(..).for_each(|task| task.abort());
         }
     }
@@ -248,7 +258,7 @@ impl EndpointCore {
         if !self.closed.load(Ordering::Relaxed) || !self.registry.is_empty() {
             return;
         }
-        let bound: Vec<Bound> = lock(&self.sockets).bound.drain().map(|(_, bound)| bound).collect();
+        let bound = lock(&self.sockets).take_all();
         for bound in bound {
             bound.close().await;
         }

@@ -39,7 +39,7 @@ pub(crate) async fn hear(
             endpoint.observed.hear(&datagram, from);
             let answers = endpoint.answers_stun.load(Ordering::Relaxed);
             if answers
-                && let Some(answer) = observe(&datagram, from)
+                && let Some(answer) = observe(&datagram, from, endpoint.stun_beside())
                 && endpoint.stun_pace.is_free(Instant::now())
             {
                 let _ = socket.send_to(&answer, from);

@@ -16,6 +16,10 @@ use crate::punch;
 
 pub(crate) use stun::{answer, is_stun, observe};
 
+mod vantage;
+
+pub(crate) use vantage::answer_beside;
+
 /// Servers that are asked, at most.
 const MAX_SERVERS: usize = 8;
 /// A request that was not answered is sent again after this, then after twice as long, …
@@ -73,14 +77,14 @@ impl Server {
         Some(stun::request(&self.transaction))
     }
 
-    /// An answer came from it. False if it is to no request of ours.
-    fn hear(&mut self, transaction: Transaction, seen: SocketAddr, now: Instant) -> bool {
-        let is_ours = self.tries > 0 && transaction == self.transaction;
-        if is_ours {
-            self.seen = Some((seen, now));
-            (self.tries, self.due) = (0, self.kept.then_some(now + KEEP_ALIVE));
+    /// An answer came from it. Tells whether it says something new; `None` if it is to no request of ours.
+    fn hear(&mut self, transaction: Transaction, seen: SocketAddr, now: Instant) -> Option<bool> {
+        if self.tries == 0 || transaction != self.transaction {
+            return None;
         }
-        is_ours
+        let before = self.seen.replace((seen, now));
+        (self.tries, self.due) = (0, self.kept.then_some(now + KEEP_ALIVE));
+        Some(before.is_none_or(|(before, _)| before != seen))
     }
 }
 
@@ -132,17 +136,22 @@ impl Observed {
 
     /// Takes an answer in.
     pub(crate) fn hear(&self, datagram: &[u8], from: SocketAddr) {
-        let Some((transaction, seen)) = answer(datagram) else { return };
+        let Some(told) = answer(datagram) else { return };
         let (from, now) = (canonical(from), Instant::now());
-        let is_answer = {
+        {
             let mut servers = self.lock();
             let server = servers.iter_mut().find(|server| server.at == from);
-            server.is_some_and(|server| server.hear(transaction, seen, now))
-        };
-        if is_answer {
-            self.publish();
-            self.wake.notify_one();
+            let Some(is_news) = server.and_then(|server| server.hear(told.transaction, told.seen, now))
+            else {
+                return;
+            };
+            let other = told.other.map(|port| SocketAddr::new(from.ip(), port));
+            if let Some(other) = other.filter(|other| is_news && *other != from) {
+                ask_other(&mut servers, other, now);
+            }
         }
+        self.publish();
+        self.wake.notify_one();
     }
 
     /// Where this endpoint's sockets are seen, now and as it changes.
@@ -189,6 +198,16 @@ fn find(servers: &mut Vec<Server>, at: SocketAddr) -> &mut Server {
     &mut servers[index]
 }
 
+/// Asks another socket of a server that has seen us anew: whether the gateway shows us to it at another port.
+fn ask_other(servers: &mut Vec<Server>, at: SocketAddr, now: Instant) {
+    if servers.len() < MAX_SERVERS || servers.iter().any(|server| server.at == at) {
+        let server = find(servers, at);
+        // What it saw of a mapping before would make the gateway look as if it gave two.
+        server.seen = None;
+        server.ask(now);
+    }
+}
+
 /// Asks those that are to be asked, and tells clients behind relays what has changed, until its task is aborted.
 pub(crate) async fn ask(core: Arc<EndpointCore>) {
     let mut seen = core.observed.watch();
@@ -229,7 +248,7 @@ mod tests {
     /// What the server would answer to the request that is due.
     fn answered(observed: &Observed, server: SocketAddr, from: SocketAddr) -> Vec<u8> {
         let request = find(&mut observed.lock(), server).next(Instant::now()).unwrap();
-        observe(&request, from).unwrap()
+        observe(&request, from, None).unwrap()
     }
 
     #[test]
@@ -238,7 +257,7 @@ mod tests {
         observed.ask(at(443));
         let answer = answered(&observed, at(443), at(7));
         observed.hear(&answer, at(444));
-        observed.hear(&observe(&stun::request(&[1; 12]), at(6)).unwrap(), at(443));
+        observed.hear(&observe(&stun::request(&[1; 12]), at(6), None).unwrap(), at(443));
         assert!(observed.list().is_empty(), "from elsewhere, and to no request of ours");
         observed.hear(&answer, at(443));
         assert_eq!(observed.list(), [at(7)]);
@@ -268,6 +287,28 @@ mod tests {
         server.ask(begin);
         // Each time 6 requests in 6.3 s, then a pause.
         assert_eq!(asked(&mut server, 100), 4 * u64::from(REPEATS));
+    }
+
+    #[test]
+    fn another_port_of_a_server_is_asked_when_the_first_has_seen_us_anew_and_no_other_host() {
+        let observed = Observed::default();
+        let ask = |seen: u16, other: Option<u16>| {
+            observed.lock()[0].ask(Instant::now());
+            let request = find(&mut observed.lock(), at(443)).next(Instant::now()).unwrap();
+            observed.hear(&observe(&request, at(seen), other).unwrap(), at(443));
+        };
+        let due = || observed.lock().iter().filter(|server| server.due.is_some()).map(|s| s.at).collect();
+        observed.ask(at(443));
+        ask(7, Some(444));
+        assert_eq!((due(), observed.list()), (vec![at(444)], vec![at(7)]));
+        observed.hear(&answered(&observed, at(444), at(8)), at(444));
+        assert_eq!(observed.list(), [at(7), at(8)], "the gateway gives each flow a port");
+        ask(7, Some(444));
+        assert_eq!(due(), Vec::<SocketAddr>::new(), "nothing new");
+        ask(9, Some(444));
+        assert_eq!((due(), observed.list()), (vec![at(444)], vec![at(9)]), "8 was of a mapping before");
+        ask(10, Some(443));
+        assert_eq!(due(), [at(444)], "itself");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use whimbrel_proto::CloseCode;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::endpoint_core::lock;
-use crate::sockets::{Bound, OpenSockets, OpenSocketsError};
+use crate::sockets::{OpenSockets, OpenSocketsError};
 use crate::suspend::Suspended;
 use crate::tls::TlsSessions;
 
@@ -81,7 +81,7 @@ impl Leaving {
             shared.give_up(CloseCode::GOING_AWAY, "");
         }
         // Two endpoints that read one socket would take each other's packets.
-        let bound: Vec<Bound> = lock(&core.sockets).bound.drain().map(|(_, bound)| bound).collect();
+        let bound = lock(&core.sockets).take_all();
         for bound in bound {
             bound.close().await;
         }

@@ -1,6 +1,8 @@
 //! Packets that open the NAT gateways of both sides for each other, over the endpoint's own UDP sockets. What may
 //! be sent to, when, and how often is [decided](whimbrel_proto::punching) by pure rules.
 
+mod search;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +13,8 @@ use whimbrel_proto::{MAX_CANDIDATES, Side};
 
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::shared::Shared;
+
+pub(crate) use search::Found;
 
 /// Places that the peer's packets came from, at most: as many as may be dialled.
 const MAX_ORIGINS: usize = 4;
@@ -90,9 +94,16 @@ fn relays<'p>(paths: impl IntoIterator<Item = &'p Arc<crate::path_io::PathIo>>) 
     paths.into_iter().filter_map(|path| path.remote.relayed()).map(|place| place.relay.ip()).collect()
 }
 
-/// Sends to the peer's candidates, a few times each. Answers of the peer are heard meanwhile.
-pub(crate) async fn punch(core: &EndpointCore, shared: &Shared) {
+/// Sends to the peer's candidates, then searches for a port where that may help. Answers of the peer are heard
+/// meanwhile. Returns a socket of a search that the peer was heard on.
+pub(crate) async fn attempt(core: &EndpointCore, shared: &Shared) -> Option<Found> {
     let _attempt = PunchingFor::begin(shared);
+    punch(core, shared).await;
+    search::search(core, shared).await
+}
+
+/// Sends to the peer's candidates, a few times each.
+async fn punch(core: &EndpointCore, shared: &Shared) {
     let (key, side) = {
         let state = shared.lock();
         (state.engine.notice_key(), state.engine.side())
@@ -171,8 +182,11 @@ async fn attend(core: Arc<EndpointCore>, shared: Arc<Shared>) {
             }
         };
         let punching = async {
-            if std::mem::take(&mut asked) && allowance.take(Instant::now()) {
-                punch(&core, &shared).await;
+            if std::mem::take(&mut asked)
+                && allowance.take(Instant::now())
+                && let Some(found) = attempt(&core, &shared).await
+            {
+                found.listen(&core);
             }
             std::future::pending::<()>().await;
         };

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use quinn::{ServerConfig, TokioRuntime};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -21,6 +22,10 @@ mod open;
 pub use self::open::{OpenSockets, OpenSocketsError};
 
 const BACKLOG: i32 = 4096;
+/// Sockets beside these, each of which a gateway shows at a port of its own.
+const MAX_BESIDE: usize = 16;
+/// One on which no connection has come by then is closed.
+const BESIDE_UNUSED: Duration = Duration::from_secs(20);
 /// Tries to find one port that is free for all sockets.
 const PORT_TRIES: usize = 20;
 
@@ -119,6 +124,23 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
+    /// Hears notices, and nothing else yet.
+    fn new(serve: &impl Serve, quic: &QuicConfig, socket: Socket) -> io::Result<Self> {
+        let (udp, heard) = QuicSocket::listening(socket, serve.front())?;
+        let config = quic.listening(udp.address());
+        let quic =
+            quinn::Endpoint::new_with_abstract_socket(config, None, udp.clone(), Arc::new(TokioRuntime))?;
+        let hearing = serve.hear(udp.clone(), heard);
+        Ok(Self { udp, quic, listener: None, hearing, accepting: Vec::new() })
+    }
+
+    /// Lets QUIC connections in.
+    fn accept_quic(&mut self, serve: &impl Serve, quic: &QuicConfig) {
+        let config = quic.server();
+        self.quic.set_server_config(Some(config.clone()));
+        self.accepting.push(serve.accept_quic(self.quic.clone(), config));
+    }
+
     /// Stops the tasks, and returns once the sockets are closed and the port is free again.
     pub(crate) async fn close(self) {
         self.udp.close();
@@ -146,6 +168,8 @@ impl Bound {
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     pub(crate) bound: HashMap<IpAddr, Bound>,
+    /// On ports of their own, and since when.
+    beside: Vec<(Bound, Instant)>,
     /// The kind of stream sockets that are listened on.
     listening: Option<CarrierKind>,
     /// Used before others are opened.
@@ -188,14 +212,55 @@ impl Sockets {
     }
 
     fn add(&mut self, serve: &impl Serve, quic: &QuicConfig, ip: IpAddr, socket: Socket) -> io::Result<()> {
-        let (udp, heard) = QuicSocket::listening(socket, serve.front())?;
-        let config = quic.listening(udp.address());
-        let quic =
-            quinn::Endpoint::new_with_abstract_socket(config, None, udp.clone(), Arc::new(TokioRuntime))?;
-        let task = serve.hear(udp.clone(), heard);
-        let (listener, accepting) = (None, Vec::new());
-        self.bound.insert(ip, Bound { udp, quic, listener, hearing: task, accepting });
+        self.bound.insert(ip, Bound::new(serve, quic, socket)?);
         Ok(())
+    }
+
+    /// Lets QUIC connections in at one more socket, for as long as some come or are there.
+    ///
+    /// # Errors
+    /// When there are too many of them, or the system refuses.
+    pub(crate) fn open_beside(
+        &mut self,
+        serve: &impl Serve,
+        quic: &QuicConfig,
+        socket: UdpSocket,
+    ) -> io::Result<()> {
+        self.close_idle(Instant::now());
+        if self.beside.len() >= MAX_BESIDE {
+            return Err(io::Error::other("too many sockets beside the endpoint's own are in use"));
+        }
+        let mut bound = Bound::new(serve, quic, socket.into())?;
+        bound.accept_quic(serve, quic);
+        self.beside.push((bound, Instant::now()));
+        Ok(())
+    }
+
+    /// Closes the sockets beside the endpoint's own that no connection uses.
+    pub(crate) fn close_idle(&mut self, now: Instant) {
+        self.beside.retain(|(bound, since)| {
+            let is_new = now.saturating_duration_since(*since) < BESIDE_UNUSED;
+            let is_used = is_new || bound.quic.open_connections() > 0;
+            if !is_used {
+                bound.abort();
+            }
+            is_used
+        });
+    }
+
+    /// All sockets, to be closed.
+    pub(crate) fn take_all(&mut self) -> Vec<Bound> {
+        let beside = self.beside.drain(..).map(|(bound, _)| bound);
+        self.bound.drain().map(|(_, bound)| bound).chain(beside).collect()
+    }
+
+    /// Stops the tasks of all.
+    pub(crate) fn abort(&self) {
+        self.all().for_each(Bound::abort);
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Bound> {
+        self.bound.values().chain(self.beside.iter().map(|(bound, _)| bound))
     }
 
     /// Lets TCP and QUIC connections in where that is not so yet.
@@ -215,9 +280,7 @@ impl Sockets {
                     let listener = Arc::new(listener);
                     bound.listener = Some(Arc::downgrade(&listener));
                     bound.accepting.push(serve.accept_tcp(listener, kind));
-                    let config = quic.server();
-                    bound.quic.set_server_config(Some(config.clone()));
-                    bound.accepting.push(serve.accept_quic(bound.quic.clone(), config));
+                    bound.accept_quic(serve, quic);
                 }
                 Err(error) => failure = Some((address, error)),
             }
@@ -226,6 +289,12 @@ impl Sockets {
             self.listening = Some(kind);
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// The address that the socket of the target's family is bound to.
+    pub(crate) fn address_for(&self, at: SocketAddr) -> Option<IpAddr> {
+        let mut addresses = self.bound.values().map(|bound| bound.udp.address());
+        addresses.find(|address| address.is_ipv4() == at.is_ipv4()).map(|address| address.ip())
     }
 
     /// What can dial there from a socket that listens.
@@ -252,7 +321,7 @@ impl Sockets {
 
     /// Lets nothing in any more. Whoever comes waits in the sockets for who listens next.
     pub(crate) fn stop_accepting(&self) {
-        self.bound.values().for_each(Bound::stop_accepting);
+        self.all().for_each(Bound::stop_accepting);
     }
 }
 

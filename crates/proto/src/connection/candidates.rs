@@ -14,6 +14,12 @@ impl Connection {
         self.session.identity.both_punch()
     }
 
+    /// Whether both sides take part in a [search](crate::punching::Search) for a port.
+    #[must_use]
+    pub fn can_search(&self) -> bool {
+        self.session.identity.both_search()
+    }
+
     /// Tells the peer at which addresses this side's UDP sockets may be reached, at most
     /// [`MAX_CANDIDATES`](crate::MAX_CANDIDATES), best first, and asks it to send to them now, so that its gateway
     /// lets in what comes from there. Told reliably; does nothing if the peer would not know what it means.

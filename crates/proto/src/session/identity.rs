@@ -161,6 +161,12 @@ impl Identity {
         self.params.punch && self.peer_params.as_ref().is_some_and(|p| p.punch)
     }
 
+    /// Both sides have said that they take part in searches for ports.
+    pub(crate) fn both_search(&self) -> bool {
+        let peer = self.peer_params.as_ref();
+        self.params.takes_part_in_searches() && peer.is_some_and(Params::takes_part_in_searches)
+    }
+
     /// How long the peer may hold an acknowledgement back.
     pub(crate) fn peer_ack_delay(&self) -> Duration {
         let params = self.peer_params.as_ref();

@@ -1,7 +1,7 @@
 //! One attempt over QUIC.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -92,10 +92,30 @@ pub(crate) async fn punched(
     let bound = quic.local_addr()?.ip();
     let ip = if bound.is_unspecified() { source(&way) } else { Some(bound) };
     let local = SocketAddr::new(ip.ok_or(io::ErrorKind::AddrNotAvailable)?, port);
+    through_gateways(&quic, local, way, who).await
+}
+
+/// Dials from a socket of which the gateways of both sides let packets through.
+pub(crate) async fn found(socket: UdpSocket, at: SocketAddr, who: &Dialler) -> io::Result<Dialled> {
+    socket.connect(at)?;
+    let socket = QuicSocket::dialling(socket.into())?;
+    let (local, config) = (socket.address(), who.quic.dialling());
+    let quic = quinn::Endpoint::new_with_abstract_socket(config, None, socket, Arc::new(TokioRuntime))?;
+    through_gateways(&quic, local, Candidate { local: None, remote: at.into() }, who).await
+}
+
+/// A connection through gateways that may have opened just now, or will soon.
+async fn through_gateways(
+    quic: &quinn::Endpoint,
+    local: SocketAddr,
+    way: Candidate,
+    who: &Dialler,
+) -> io::Result<Dialled> {
     let start = Instant::now();
     // What was sent before the gateway opened is soon sent again.
     let (config, observed) = who.quic.client(Some(Duration::ZERO), None);
-    let connecting = quic.connect_with(config, at, &who.peer.to_string()).map_err(io::Error::other)?;
+    let connecting =
+        quic.connect_with(config, way.remote.address(), &who.peer.to_string()).map_err(io::Error::other)?;
     let connection = within(connecting).await??;
     let (send, recv) = within(connection.open_bi()).await??;
     let (rtt, segments) = (Some(start.elapsed()), SegmentSize::Small);

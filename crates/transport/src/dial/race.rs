@@ -298,7 +298,7 @@ fn runners(who: &Dialler, way: Candidate, local: Option<IpAddr>) -> Vec<Runner> 
 }
 
 /// Our address on a way: the one that is bound, or the one that routes choose. Sends nothing.
-pub(super) fn source(way: &Candidate) -> Option<IpAddr> {
+pub(crate) fn source(way: &Candidate) -> Option<IpAddr> {
     if let Some(local) = &way.local {
         return Some(local.ip);
     }

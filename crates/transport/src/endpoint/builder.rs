@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::watch;
 use whimbrel_base::SecretKey;
+use whimbrel_proto::punching::Allowance;
 use whimbrel_proto::{HandoverMode, SchedulerKind};
 
 use super::follow::{bind_error, follow_addresses};
@@ -26,7 +27,7 @@ use crate::notices::Pace;
 use crate::observed::{self, Observed};
 use crate::registry::Registry;
 use crate::resolver::Resolver;
-use crate::sockets::{self, BindPlan, Bound, OpenSockets, Sockets};
+use crate::sockets::{self, BindPlan, OpenSockets, Sockets};
 use crate::tls::{self, TlsIdentity, TlsSessions};
 
 /// Tries to bind to a port that was free.
@@ -206,7 +207,9 @@ impl Builder {
                 notice_pace: Pace::default(),
                 stun_pace: Pace::default(),
                 answers_stun: AtomicBool::new(false),
+                stun_beside: AtomicU16::new(0),
                 observed: Observed::default(),
+                searches: tokio::sync::Mutex::new(Allowance::of_searches()),
                 key: Arc::new(key.clone()),
                 policy: Arc::new(config.paths.clone()),
                 announcements: Arc::new(Announcements::default()),
@@ -250,7 +253,7 @@ impl Builder {
                 // A port that was found free can be taken meanwhile, or still be held by a child
                 // process that was just being started: any other will do.
                 Err((_, error)) if is_taken(&error) && plan.port == 0 && tries > 0 => {
-                    lock(&inner.sockets).bound.values().for_each(Bound::abort);
+                    lock(&inner.sockets).abort();
                 }
                 Err(error) => return Err(bind_error(error)),
             }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::BindError;
@@ -44,7 +44,10 @@ pub(super) async fn follow_addresses(core: Arc<EndpointCore>) {
                 bound = rebind(&core, &before).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
-            _ = housekeeping.tick() => core.registry.keep_house().await,
+            _ = housekeeping.tick() => {
+                lock(&core.sockets).close_idle(Instant::now());
+                core.registry.keep_house().await;
+            }
         }
     }
 }

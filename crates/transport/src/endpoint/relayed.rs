@@ -18,6 +18,7 @@ use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::dial::fits;
 use crate::endpoint_core::lock;
 use crate::front::{DatagramFront, Envelope, Front};
+use crate::observed::answer_beside;
 
 impl Endpoint {
     /// Has `front` look at TCP connections before this endpoint does. Once; later calls change nothing.
@@ -33,9 +34,12 @@ impl Endpoint {
     }
 
     /// Answers those who ask where the packets of their UDP sockets come from (STUN, RFC 8489), at up to 1000
-    /// requests a second.
+    /// requests a second. Beside the endpoint's own port, one that the system picks answers too, so that they learn
+    /// whether their gateway shows them to each at another port. Must run inside a tokio runtime.
     pub fn answer_stun(&self) {
-        self.inner().answers_stun.store(true, Ordering::Relaxed);
+        if !self.inner().answers_stun.swap(true, Ordering::Relaxed) {
+            answer_beside(self.inner());
+        }
     }
 
     /// What this endpoint says of itself as a relay of a group, instead of what was set before: its records are

@@ -10,16 +10,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use whimbrel_proto::punching::{Allowance, Backoff};
 use whimbrel_proto::{HandoverMode, PathId, PathState, Side};
 
 use super::joining::{Joiner, Openings, Purpose};
 use super::pending::{News, Pending};
-use crate::dial::{Candidate, Dialled, candidates, punched};
+use crate::dial::{Candidate, Dialled, candidates, found, punched};
 use crate::endpoint_core::lock;
 use crate::locator::Locator;
-use crate::punch::punch;
+use crate::punch::{self, Found};
 
 /// The server needs so long to open its gateway after it has heard our candidates, which leave just before we
 /// dial.
@@ -29,6 +30,9 @@ const UNHEARD: usize = 3;
 /// How long an attempt may take, or so many round trips.
 const ATTEMPT: Duration = Duration::from_secs(3);
 const ATTEMPT_RTTS: u32 = 6;
+/// How long what was sent last is waited for, or so many round trips.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_WORDS_RTTS: u32 = 3;
 /// Where our sockets are seen may take this long to be told.
 const TOLD: Duration = Duration::from_millis(500);
 
@@ -69,7 +73,7 @@ pub(crate) async fn upgrade(joiner: Joiner) {
         let end = tokio::select! {
             end = attempt => end,
             () = joiner.shared.mover.candidates() => End::Anew,
-            Ok(()) = seen.changed() => End::Anew,
+            () = seen_elsewhere(&joiner, &mut seen) => End::Anew,
         };
         match end {
             End::Over => return,
@@ -150,23 +154,28 @@ fn depends_on(joiner: &Joiner) -> Option<Relayed> {
 async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {
     let (core, shared) = (&joiner.endpoint, &joiner.shared);
     let policy = shared.policy();
-    let limit = ATTEMPT.max(relayed.rtt * ATTEMPT_RTTS);
+    let until = Instant::now() + ATTEMPT.max(relayed.rtt * ATTEMPT_RTTS);
     // The sockets of all interfaces are one here: which one is used cannot be chosen.
     let may_punch = shared.lock().engine.can_punch() && !policy.is_selective();
+    let (open, opened) = mpsc::channel(1);
     let punching = async {
+        if may_punch {
+            let own = core.candidates();
+            shared.with(|state| state.engine.state_candidates(own));
+            if let Some(found) = punch::attempt(core, shared).await {
+                // There is room for the only one.
+                let _ = open.send(found).await;
+            }
+        }
+        let last = Instant::now() + LAST_WORDS.max(relayed.rtt * LAST_WORDS_RTTS);
+        tokio::time::sleep_until(until.max(last).into()).await;
+        End::Failed
+    };
+    let dialling_punched = async {
         if !may_punch {
             return std::future::pending().await;
         }
-        let own = core.candidates();
-        shared.with(|state| state.engine.state_candidates(own));
-        let punching = async {
-            punch(core, shared).await;
-            std::future::pending().await
-        };
-        tokio::select! {
-            end = dial(joiner, relayed) => end,
-            end = punching => end,
-        }
+        dial(joiner, relayed, opened).await
     };
     let dialling = async {
         // Where paths are managed, the manager dials what can be dialled.
@@ -177,13 +186,27 @@ async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {
             std::future::pending::<()>().await;
         }
     };
-    let result = tokio::time::timeout(limit, async {
-        tokio::select! {
-            end = punching => end,
-            () = dialling => End::Up,
+    tokio::select! {
+        end = dialling_punched => end,
+        () = dialling => End::Up,
+        end = punching => end,
+    }
+}
+
+/// Waits until this side is seen elsewhere than before. The peer is told of places that are there beside those that it
+/// knows: the gateway shows us to each at another port.
+async fn seen_elsewhere(joiner: &Joiner, seen: &mut watch::Receiver<Vec<SocketAddr>>) {
+    loop {
+        let before = seen.borrow().clone();
+        if seen.changed().await.is_err() {
+            return std::future::pending().await;
         }
-    });
-    result.await.unwrap_or(End::Failed)
+        if before.is_empty() || !seen.borrow_and_update().starts_with(&before) {
+            return;
+        }
+        let own = joiner.endpoint.candidates();
+        joiner.shared.with(|state| state.engine.state_candidates(own));
+    }
 }
 
 /// Takes back a notification that was not waited for.
@@ -204,7 +227,7 @@ fn direct_ways(joiner: &Joiner) -> Vec<Candidate> {
 }
 
 /// Dials what may be open, and what the peer was heard from, until a path is answered.
-async fn dial(joiner: &Joiner, relayed: &Relayed) -> End {
+async fn dial(joiner: &Joiner, relayed: &Relayed, mut opened: mpsc::Receiver<Found>) -> End {
     let keeping = Joiner { keeps: Some(relayed.path), ..joiner.clone() };
     let (core, shared) = (&joiner.endpoint, &joiner.shared);
     let mut dialled: Vec<SocketAddr> = Vec::new();
@@ -227,6 +250,10 @@ async fn dial(joiner: &Joiner, relayed: &Relayed) -> End {
         }
         tokio::select! {
             () = shared.mover.heard_punch() => {}
+            Some(open) = opened.recv() => {
+                let (who, (socket, at)) = (joiner.dialler(), open.answered());
+                running.spawn(async move { found(socket, at, &who).await });
+            }
             Some(result) = running.join_next() => match result {
                 Ok(Ok(dialled)) => {
                     pending.extend_with(keeping.open_path(dialled, Purpose::default()));

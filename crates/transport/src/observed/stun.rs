@@ -12,6 +12,8 @@ const REQUEST: u16 = 0x0001;
 const RESPONSE: u16 = 0x0101;
 const XOR_MAPPED_ADDRESS: u16 = 0x0020;
 const SOFTWARE: u16 = 0x8022;
+/// RFC 5780 §7.4. Its address is left open: it is the one that was asked.
+const OTHER_ADDRESS: u16 = 0x802c;
 const FINGERPRINT: u16 = 0x8028;
 /// The value of FINGERPRINT is the CRC, XORed with this (RFC 8489 §14.7).
 const FINGERPRINT_MASK: u32 = 0x5354_554e;
@@ -35,34 +37,53 @@ pub(crate) fn request(transaction: &Transaction) -> Vec<u8> {
 }
 
 /// The answer to a binding request that came from there. `None` for everything else: what has no sound
-/// fingerprint, or is so short that the answer would be more than 1.5 times as long.
-pub(crate) fn observe(datagram: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
+/// fingerprint, or is so short that the answer would be more than 1.5 times as long. Those who ask over IPv4 are
+/// told of the `other` port, if there is one.
+pub(crate) fn observe(datagram: &[u8], from: SocketAddr, other: Option<u16>) -> Option<Vec<u8>> {
     let (kind, transaction, _) = parse(datagram)?;
     if kind != REQUEST {
         return None;
     }
     let mut out = header(RESPONSE, &transaction);
     put(&mut out, XOR_MAPPED_ADDRESS, &xor_address(from, &transaction));
+    if let Some(port) = other.filter(|_| from.ip().to_canonical().is_ipv4()) {
+        let [high, low] = port.to_be_bytes();
+        put(&mut out, OTHER_ADDRESS, &[0, 1, high, low, 0, 0, 0, 0]);
+    }
     let answer = finish(out);
     (answer.len() * 2 <= datagram.len() * 3).then_some(answer)
 }
 
-/// Which request this answers, and where that came from. `None` if it is no such answer.
-pub(crate) fn answer(datagram: &[u8]) -> Option<(Transaction, SocketAddr)> {
+/// What an answer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// Which request it answers.
+    pub(crate) transaction: Transaction,
+    /// Where that came from.
+    pub(crate) seen: SocketAddr,
+    /// The port of another socket of the same host that answers too.
+    pub(crate) other: Option<u16>,
+}
+
+/// Reads an answer. `None` if it is none.
+pub(crate) fn answer(datagram: &[u8]) -> Option<Answer> {
     let (kind, transaction, attributes) = parse(datagram)?;
     if kind != RESPONSE {
         return None;
     }
+    let (mut seen, mut other) = (None, None);
     let mut rest = attributes;
     while let Some((head, behind)) = rest.split_first_chunk::<4>() {
         let (name, length) = (u16::from_be_bytes([head[0], head[1]]), u16::from_be_bytes([head[2], head[3]]));
         let value = behind.get(..usize::from(length))?;
-        if name == XOR_MAPPED_ADDRESS {
-            return Some((transaction, address(value, &transaction)?));
+        match name {
+            XOR_MAPPED_ADDRESS if seen.is_none() => seen = Some(address(value, &transaction)?),
+            OTHER_ADDRESS => other = value.get(2..4).map(|port| u16::from_be_bytes([port[0], port[1]])),
+            _ => {}
         }
         rest = behind.get(usize::from(length).next_multiple_of(4)..)?;
     }
-    None
+    Some(Answer { transaction, seen: seen?, other: other.filter(|port| *port != 0) })
 }
 
 /// Kind, transaction and attributes of a message whose fingerprint is right.
@@ -159,9 +180,10 @@ mod tests {
     fn an_answer_tells_where_its_request_came_from_and_is_at_most_half_as_long_again() {
         for from in ["198.51.100.7:4000", "[2001:db8::7]:4000", "[::ffff:198.51.100.7]:4000"].map(at) {
             let request = request(&[7; 12]);
-            let told = observe(&request, from).unwrap();
+            let told = observe(&request, from, Some(9)).unwrap();
             let seen = SocketAddr::new(from.ip().to_canonical(), from.port());
-            assert_eq!(answer(&told), Some(([7; 12], seen)));
+            let other = seen.is_ipv4().then_some(9);
+            assert_eq!(answer(&told), Some(Answer { transaction: [7; 12], seen, other }));
             assert!(told.len() * 2 <= request.len() * 3, "{} for {}", told.len(), request.len());
             assert!(is_stun(&request) && is_stun(&told));
         }
@@ -173,21 +195,21 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(observe(&bad, from), None, "bit {bit}");
+            assert_eq!(observe(&bad, from, None), None, "bit {bit}");
         }
         for end in 0..good.len() {
-            assert_eq!(observe(&good[..end], from), None, "{end} bytes");
+            assert_eq!(observe(&good[..end], from, None), None, "{end} bytes");
             assert_eq!(answer(&good[..end]), None);
         }
-        let told = observe(&good, from).unwrap();
-        assert_eq!((observe(&told, from), answer(&good)), (None, None));
+        let told = observe(&good, from, Some(9)).unwrap();
+        assert_eq!((observe(&told, from, None), answer(&good)), (None, None));
     }
 
     #[test]
     fn a_short_request_from_ipv6_is_not_answered_with_more_than_it_cost() {
         let short = finish(header(REQUEST, &[7; 12]));
-        assert!(observe(&short, at("198.51.100.7:4000")).is_some());
-        assert_eq!(observe(&short, at("[2001:db8::7]:4000")), None);
+        assert!(observe(&short, at("198.51.100.7:4000"), None).is_some());
+        assert_eq!(observe(&short, at("[2001:db8::7]:4000"), None), None);
     }
 
     #[test]
@@ -215,7 +237,7 @@ mod tests {
             0x00, 0x08, 0x00, 0x14, 0x2b, 0x91, 0xf5, 0x99, 0xfd, 0x9e, 0x90, 0xc3, 0x8c, 0x74, 0x89, 0xf9,
             0x2a, 0xf9, 0xba, 0x53, 0xf0, 0x6b, 0xe7, 0xd7, 0x80, 0x28, 0x00, 0x04, 0xc0, 0x7d, 0x4c, 0x96,
         ];
-        let (transaction, seen) = answer(&sample).unwrap();
-        assert_eq!((&transaction[..], seen), (&sample[8..20], at("192.0.2.1:32853")));
+        let told = answer(&sample).unwrap();
+        assert_eq!((&told.transaction[..], told.seen), (&sample[8..20], at("192.0.2.1:32853")));
     }
 }

@@ -125,7 +125,8 @@ impl Shared {
         if let Some((local, remote)) = found {
             if state.engine.side() == Side::Client {
                 // Where a gateway was opened for a moment is no place to come back to.
-                let was_open = remote.direct().is_some_and(|at| state.engine.peer_candidates().contains(&at));
+                let candidates = state.engine.peer_candidates();
+                let was_open = remote.direct().is_some_and(|at| candidates.iter().any(|c| c.ip() == at.ip()));
                 if !was_open || self.is_known(remote) {
                     self.whereabouts().worked(local.ip(), remote);
                 }
