@@ -175,7 +175,7 @@ impl Relation {
         let mut pause = FIRST_PAUSE;
         let mut addresses = self.endpoint.watch_addresses();
         let mut stock = Stock::new(self.endpoint.clone());
-        let mut crossing = Crossing::new(self.endpoint.clone());
+        let mut crossing = Crossing::new(self.endpoint.clone(), &self.salt);
         loop {
             let begun = tokio::time::Instant::now();
             let mut held = false;

@@ -13,9 +13,11 @@
 //! | module | what is in it |
 //! | --- | --- |
 //! | [`wire`] | datagrams between server and relay |
+//! | [`ids`] | connection ids that a server gives itself |
 //! | [`flows`] | the relay's table of flows |
 //! | [`peers`] | the server's table of flows |
 
 pub mod flows;
+pub mod ids;
 pub mod peers;
 pub mod wire;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use tokio::net::TcpStream;
+use whimbrel_base::routing::ROUTED_ID;
 
 use crate::carrier::quic::Outlet;
 
@@ -49,6 +50,10 @@ pub trait DatagramFront: Send + Sync + 'static {
 
 /// How datagrams of many peers travel over one UDP socket, whose other end passes them on.
 pub trait Envelope: Send + Sync + 'static {
+    /// A connection id that this side gives itself, another one each time: the other end knows by it that a packet is
+    /// for this side.
+    fn connection_id(&self) -> [u8; ROUTED_ID];
+
     /// Adds what stands before a datagram to that peer. Returns false if it cannot be sent.
     fn address(&self, peer: SocketAddr, out: &mut Vec<u8>) -> bool;
 

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use whimbrel_base::RelayedAddr;
+use whimbrel_base::{RelayToken, RelayedAddr};
+use whimbrel_base::routing::ROUTED_ID;
 use whimbrel_transport::{AddressSet, Endpoint, Envelope, RelayedQuic, Watch};
 
 use super::is_gone;
 use crate::spare::Key;
+use crate::token::Salt;
+use crate::udp::ids::Ids;
 use crate::udp::peers::Peers;
 use crate::udp::wire::{self, FromRelay};
 
@@ -35,6 +38,9 @@ enum Word {
 
 /// What is known of the clients, for those who read and write the socket.
 struct Clients {
+    /// This side's own ids, and what they lead to.
+    ids: Ids,
+    token: RelayToken,
     inside: Mutex<Inside>,
     words: mpsc::Sender<Word>,
 }
@@ -51,6 +57,10 @@ impl Clients {
 }
 
 impl Envelope for Clients {
+    fn connection_id(&self) -> [u8; ROUTED_ID] {
+        self.ids.fresh(self.token)
+    }
+
     fn address(&self, peer: SocketAddr, out: &mut Vec<u8>) -> bool {
         let flow = self.lock().peers.flow(peer);
         if let Some(flow) = flow {
@@ -85,6 +95,7 @@ impl Envelope for Clients {
 /// QUIC by a reservation at a relay, as far as there is one.
 pub(super) struct Crossing {
     endpoint: Endpoint,
+    ids: Ids,
     addresses: Watch<Arc<AddressSet>>,
     /// Of the present reservation.
     held: Option<Held>,
@@ -109,10 +120,11 @@ struct Held {
 }
 
 impl Crossing {
-    pub(super) fn new(endpoint: Endpoint) -> Self {
+    pub(super) fn new(endpoint: Endpoint, salt: &Salt) -> Self {
         Self {
             addresses: endpoint.watch_addresses(),
             endpoint,
+            ids: Ids::of(salt),
             held: None,
             relay: None,
             number: 0,
@@ -133,7 +145,8 @@ impl Crossing {
                 self.end();
                 let (sender, words) = mpsc::channel(BACKLOG);
                 let inside = Mutex::new(Inside { key: key.clone(), peers: Peers::default() });
-                let clients = Arc::new(Clients { inside, words: sender });
+                let clients = Clients { ids: self.ids.clone(), token: place.token, inside, words: sender };
+                let clients = Arc::new(clients);
                 self.held = Some(Held { place, key, clients, words, quic: None });
             }
         }

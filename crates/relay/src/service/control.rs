@@ -14,6 +14,7 @@ use super::{ORDERS, Server, Shared, lock};
 use crate::reservations::Holding;
 use crate::spare::Key;
 use crate::token::{Salt, token_of};
+use crate::udp::ids::Ids;
 use crate::wire::{Message, Reserved};
 
 /// A server says what it wants within this.
@@ -130,7 +131,7 @@ async fn reserve<'a>(
     let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
     let (sender, orders) = mpsc::channel(ORDERS);
     lock(&shared.servers).insert(token, Server { orders: sender, session });
-    shared.ferry.reserve(token, session, key);
+    shared.ferry.reserve(token, session, key, Ids::of(salt));
     let seat = Seat { shared, holding, token, session };
     let spares = u16::try_from(spares).unwrap_or(u16::MAX);
     let reserved = Reserved { key: bytes, spares, addresses: shared.addresses.clone() };

@@ -11,6 +11,7 @@ use super::lock;
 use crate::reservations::{Limits, RelayStats};
 use crate::spare::Key;
 use crate::udp::flows::{Dropped, Flows, Forward, Header};
+use crate::udp::ids::Ids;
 use crate::udp::wire::{self, FromServer};
 
 /// A datagram with what stands before it: as much as a link of 9000 bytes takes.
@@ -32,8 +33,8 @@ impl Ferry {
     }
 
     /// A reservation was given.
-    pub(super) fn reserve(&self, token: RelayToken, session: u64, key: Key) {
-        self.flows().reserve(token, session, key);
+    pub(super) fn reserve(&self, token: RelayToken, session: u64, key: Key, ids: Ids) {
+        self.flows().reserve(token, session, key, ids);
     }
 
     /// The session has ended.
@@ -69,7 +70,7 @@ impl DatagramFront for Ferry {
         let (now, mut flows) = (Instant::now(), self.flows());
         match wire::read_from_server(datagram) {
             Some(FromServer::Data { flow, packet }) => {
-                let forward = flows.from_server(flow, packet.len(), from, now);
+                let forward = flows.from_server(flow, packet, from, now);
                 drop(flows);
                 pass_on(forward, packet, from);
             }

@@ -8,11 +8,12 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use whimbrel_base::RelayToken;
-use whimbrel_base::routing::Routed;
+use whimbrel_base::routing::{self, ROUTED_ID, Routed};
 
 use crate::rates::{Rate, Rates, source};
 use crate::reservations::Limits;
 use crate::spare::Key;
+use crate::udp::ids::Ids;
 use crate::udp::wire::{self, DATA_HEADER, FIRST_HEADER};
 
 /// A flow without a packet from the client for so long is forgotten. A client of QUIC sends one each 25 s at least.
@@ -101,6 +102,7 @@ pub struct FlowStats {
 struct Server<O> {
     session: u64,
     key: Key,
+    ids: Ids,
     /// The number of the newest `open`.
     newest: Option<u64>,
     at: Option<Place<O>>,
@@ -139,12 +141,20 @@ struct Flow<O> {
     went: u64,
     /// The server has sent something.
     is_answered: bool,
+    /// What the server wants to be called by, as it has told this client in the newest packet with a long header.
+    told: Option<[u8; ROUTED_ID]>,
     /// The client has sent what only somebody sends that hears the server.
     is_proven: bool,
     heard: Instant,
 }
 
 impl<O> Flow<O> {
+    /// Whether a packet to that id shows that its sender hears the server. What goes on from elsewhere has heard of
+    /// its ids there.
+    fn shows(&self, id: &[u8; ROUTED_ID], ids: &Ids) -> bool {
+        self.is_answered && self.told.map_or_else(|| ids.made(id), |told| told == *id)
+    }
+
     fn is_over(&self, now: Instant) -> bool {
         let limit = if self.is_proven { IDLE } else { UNPROVEN };
         now.saturating_duration_since(self.heard) >= limit
@@ -190,14 +200,14 @@ impl<O: Clone> Flows<O> {
     }
 
     /// A reservation was given. Where its server took packets before is used until it says where it does now.
-    pub fn reserve(&mut self, token: RelayToken, session: u64, key: Key) {
+    pub fn reserve(&mut self, token: RelayToken, session: u64, key: Key, ids: Ids) {
         let at = self.servers.remove(&token).and_then(|before| before.at);
         let mut flows = 0;
         for (number, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.token == token) {
             *flow.first = wire::first_header(&key, *number, flow.client);
             flows += 1;
         }
-        self.servers.insert(token, Server { session, key, newest: None, at, claimed: None, flows });
+        self.servers.insert(token, Server { session, key, ids, newest: None, at, claimed: None, flows });
     }
 
     /// A reservation has ended, unless another session took its place. Its flows are kept for a while: the server
@@ -291,19 +301,19 @@ impl<O: Clone> Flows<O> {
         now: Instant,
     ) -> Result<Forward<O>, Dropped> {
         self.sweep(now);
-        let Routed { token, is_reply } = routed;
+        let Routed { token, id } = routed;
         let number = match self.by_client.get(&(token, from)) {
             Some(number) => *number,
             None => self.begin(token, out, from, now).map_err(|why| self.drop(why))?,
         };
-        let server = self.servers.get(&token).and_then(|server| server.at.as_ref());
-        let server = server.filter(|place| now.saturating_duration_since(place.heard) < SERVER_IDLE);
-        let (Some(place), Some(flow)) = (server, self.flows.get_mut(&number)) else {
+        let server = self.servers.get(&token).and_then(|server| Some((&server.ids, server.at.as_ref()?)));
+        let server = server.filter(|(_, place)| now.saturating_duration_since(place.heard) < SERVER_IDLE);
+        let (Some((ids, place)), Some(flow)) = (server, self.flows.get_mut(&number)) else {
             return Err(self.drop(Dropped::NoServer));
         };
         flow.heard = now;
         flow.came += size as u64;
-        flow.is_proven |= flow.is_answered && is_reply;
+        flow.is_proven = flow.is_proven || flow.shows(&id, ids);
         let header = if flow.is_answered {
             Header::Data(wire::data_header(number))
         } else {
@@ -336,9 +346,9 @@ impl<O: Clone> Flows<O> {
             number = number.wrapping_add(1);
         }
         let first = Box::new(wire::first_header(&server.key, number, client));
-        let (out, is_answered, is_proven) = (out.clone(), false, false);
+        let (out, is_answered, told, is_proven) = (out.clone(), false, None, false);
         let (came, went, heard) = (0, 0, now);
-        let flow = Flow { token, client, out, first, came, went, is_answered, is_proven, heard };
+        let flow = Flow { token, client, out, first, came, went, is_answered, told, is_proven, heard };
         server.flows += 1;
         self.flows.insert(number, flow);
         self.by_client.insert((token, client), number);
@@ -353,18 +363,18 @@ impl<O: Clone> Flows<O> {
     pub fn from_server(
         &mut self,
         number: u32,
-        size: usize,
+        packet: &[u8],
         from: SocketAddr,
         now: Instant,
     ) -> Result<Forward<O>, Dropped> {
-        let result = self.take_from_server(number, size, from, now);
+        let result = self.take_from_server(number, packet, from, now);
         result.map_err(|why| self.drop(why))
     }
 
     fn take_from_server(
         &mut self,
         number: u32,
-        size: usize,
+        packet: &[u8],
         from: SocketAddr,
         now: Instant,
     ) -> Result<Forward<O>, Dropped> {
@@ -377,9 +387,10 @@ impl<O: Clone> Flows<O> {
             if flow.went >= flow.came * AMPLIFICATION {
                 return Err(Dropped::Unproven);
             }
-            flow.went += size as u64;
+            flow.went += packet.len() as u64;
+            flow.told = routing::source_id(packet).or(flow.told);
         }
-        self.stats.bytes += size as u64;
+        self.stats.bytes += packet.len() as u64;
         Ok(Forward { out: flow.out.clone(), to: flow.client, header: Header::None })
     }
 

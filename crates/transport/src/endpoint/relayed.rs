@@ -113,8 +113,8 @@ impl Endpoint {
         envelope: Arc<dyn Envelope>,
     ) -> io::Result<RelayedQuic> {
         let core = self.inner();
+        let (config, server) = (core.quic.relayed(at.token, envelope.clone()), core.quic.server());
         let socket = QuicSocket::relayed(self.connect_udp(remote)?, envelope)?;
-        let (config, server) = (core.quic.relayed(at.token), core.quic.server());
         let quic = quinn::Endpoint::new_with_abstract_socket(
             config,
             Some(server.clone()),

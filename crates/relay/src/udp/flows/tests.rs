@@ -1,4 +1,7 @@
+use whimbrel_base::routing::routed_id;
+
 use super::*;
+use crate::token::Salt;
 
 const TOKEN: RelayToken = RelayToken::from_bytes([1; 10]);
 const OTHER: RelayToken = RelayToken::from_bytes([2; 10]);
@@ -15,6 +18,26 @@ fn at(host: u8, port: u16) -> SocketAddr {
 fn key(n: u8) -> Key {
     Key::new(&[n; 32])
 }
+
+fn ids() -> Ids {
+    Ids::of(&Salt([9; 32]))
+}
+
+/// What the server of a flow wants to be called by.
+fn name() -> [u8; ROUTED_ID] {
+    ids().fresh(TOKEN)
+}
+
+/// A packet of the handshake that names the server so.
+fn answer(name: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0xc0, 0, 0, 0, 1, 0, name.len() as u8];
+    packet.extend(name);
+    packet.resize(1200, 0);
+    packet
+}
+
+/// A packet with a short header, as far as a relay can tell.
+const SHORT: [u8; 1200] = [0x40; 1200];
 
 /// What the relay answers to an `open`: the nonce.
 fn claim(
@@ -51,17 +74,25 @@ fn numbers() -> u64 {
 /// A server at host 1 with an open flow.
 fn table(limits: Limits) -> (Table, Instant) {
     let (mut table, now) = (Table::new(limits, numbers), Instant::now());
-    table.reserve(TOKEN, 1, key(1));
+    table.reserve(TOKEN, 1, key(1), ids());
     assert!(open(&mut table, 1, TOKEN, 5, at(1, 1), now));
     (table, now)
 }
 
+/// A client's first packet, to an id of its own making.
 fn hello(table: &mut Table, from: SocketAddr, now: Instant) -> Result<Forward<u8>, Dropped> {
-    table.from_client(Routed { token: TOKEN, is_reply: false }, 1200, &OUTSIDE, from, now)
+    let id = routed_id(TOKEN, [7; ROUTED_ID]);
+    table.from_client(Routed { token: TOKEN, id }, 1200, &OUTSIDE, from, now)
 }
 
-fn reply(table: &mut Table, from: SocketAddr, now: Instant) -> Result<Forward<u8>, Dropped> {
-    table.from_client(Routed { token: TOKEN, is_reply: true }, 50, &OUTSIDE, from, now)
+/// A packet of a client that was told `name`.
+fn reply(
+    table: &mut Table,
+    name: [u8; ROUTED_ID],
+    from: SocketAddr,
+    now: Instant,
+) -> Result<Forward<u8>, Dropped> {
+    table.from_client(Routed { token: TOKEN, id: name }, 50, &OUTSIDE, from, now)
 }
 
 /// The number of the flow that a packet is of.
@@ -77,12 +108,13 @@ fn packets_go_there_and_back_and_the_server_is_told_where_the_client_is_until_it
     let flow = number(&there);
     assert_eq!(there.header.as_ref(), wire::first_header(&key(1), flow, at(9, 9)));
     assert_eq!(hello(&mut table, at(9, 9), now), Ok(there), "the same flow");
-    let back = table.from_server(flow, 1200, at(1, 1), now).unwrap();
+    let name = name();
+    let back = table.from_server(flow, &answer(&name), at(1, 1), now).unwrap();
     assert_eq!(back, Forward { out: OUTSIDE, to: at(9, 9), header: Header::None });
-    let there = reply(&mut table, at(9, 9), now).unwrap();
+    let there = reply(&mut table, name, at(9, 9), now).unwrap();
     assert_eq!(there.header, Header::Data(wire::data_header(flow)));
     table.unknown(flow, at(1, 1));
-    let there = reply(&mut table, at(9, 9), now).unwrap();
+    let there = reply(&mut table, name, at(9, 9), now).unwrap();
     assert!(matches!(there.header, Header::First(_)), "it is told again");
     let stats = table.stats();
     assert_eq!((stats.flows, stats.flowed, stats.dropped), (1, 1, 0));
@@ -92,23 +124,57 @@ fn packets_go_there_and_back_and_the_server_is_told_where_the_client_is_until_it
 #[test]
 fn a_client_is_sent_three_times_what_it_sent_until_it_shows_that_it_hears_the_server() {
     let (mut table, now) = table(Limits::default());
+    let name = name();
     // What looks like a reply comes before there was anything to reply to.
-    let flow = number(&reply(&mut table, at(9, 9), now).unwrap());
+    let flow = number(&reply(&mut table, name, at(9, 9), now).unwrap());
     hello(&mut table, at(9, 9), now).unwrap();
-    let sent = (0..10).filter(|_| table.from_server(flow, 1200, at(1, 1), now).is_ok()).count();
-    assert_eq!(sent, 4, "3750 bytes, and the rest of a packet");
-    assert_eq!(table.from_server(flow, 1200, at(1, 1), now), Err(Dropped::Unproven));
+    let sent = |table: &mut Table| {
+        (0..10).filter(|_| table.from_server(flow, &answer(&name), at(1, 1), now).is_ok()).count()
+    };
+    assert_eq!(sent(&mut table), 4, "3750 bytes, and the rest of a packet");
+    assert_eq!(table.from_server(flow, &SHORT, at(1, 1), now), Err(Dropped::Unproven));
     hello(&mut table, at(9, 9), now).unwrap();
-    let sent = (0..10).filter(|_| table.from_server(flow, 1200, at(1, 1), now).is_ok()).count();
-    assert_eq!(sent, 3, "its first packet again");
-    reply(&mut table, at(9, 9), now).unwrap();
-    assert!((0..100).all(|_| table.from_server(flow, 1200, at(1, 1), now).is_ok()));
+    assert_eq!(sent(&mut table), 3, "its first packet again");
+    reply(&mut table, name, at(9, 9), now).unwrap();
+    assert_eq!(sent(&mut table), 10);
+}
+
+#[test]
+fn a_client_that_was_told_nothing_cannot_show_that_it_hears_the_server() {
+    let (mut table, now) = table(Limits::default());
+    let [told, of_another] = [name(), name()];
+    let flow = number(&hello(&mut table, at(66, 6), now).unwrap());
+    table.from_server(flow, &answer(&told), at(1, 1), now).unwrap();
+    let made_up = routed_id(TOKEN, [3; ROUTED_ID]);
+    // The last was told to a client at another place.
+    for id in [made_up, routed_id(TOKEN, [7; ROUTED_ID]), of_another] {
+        reply(&mut table, id, at(66, 6), now).unwrap();
+        assert!(!table.flows[&flow].is_proven, "{id:?}");
+    }
+    reply(&mut table, told, at(66, 6), now).unwrap();
+    assert!(table.flows[&flow].is_proven);
+    // Before the handshake, or after it: no packet names the server.
+    let flow = number(&reply(&mut table, made_up, at(66, 7), now).unwrap());
+    table.from_server(flow, &SHORT, at(1, 1), now).unwrap();
+    reply(&mut table, made_up, at(66, 7), now).unwrap();
+    assert!(!table.flows[&flow].is_proven);
+}
+
+#[test]
+fn a_client_of_which_a_short_packet_came_from_elsewhere_is_sent_a_whole_one_to_validate_its_address() {
+    let (mut table, now) = table(Limits::default());
+    let name = name();
+    let flow = number(&reply(&mut table, name, at(66, 6), now).unwrap());
+    assert!(table.from_server(flow, &SHORT, at(1, 1), now).is_ok());
+    assert_eq!(table.from_server(flow, &SHORT, at(1, 1), now), Err(Dropped::Unproven));
+    reply(&mut table, name, at(66, 6), now).unwrap();
+    assert!((0..10).all(|_| table.from_server(flow, &SHORT, at(1, 1), now).is_ok()));
 }
 
 #[test]
 fn only_who_has_the_key_says_where_a_server_is_and_each_number_counts_once() {
     let (mut table, now) = table(Limits::default());
-    table.reserve(OTHER, 2, key(2));
+    table.reserve(OTHER, 2, key(2), ids());
     for (of, token, number) in [(2, TOKEN, 9), (1, OTHER, 9), (1, TOKEN, 5), (1, TOKEN, 4)] {
         assert!(!open(&mut table, of, token, number, at(66, 6), now), "{token:?} {number}");
     }
@@ -140,38 +206,28 @@ fn a_server_that_forges_its_source_has_nothing_sent_there_but_one_short_answer()
 }
 
 #[test]
-fn a_client_of_which_a_short_packet_came_from_elsewhere_is_sent_a_whole_one_to_validate_its_address() {
-    let (mut table, now) = table(Limits::default());
-    let flow = number(&reply(&mut table, at(66, 6), now).unwrap());
-    assert!(table.from_server(flow, 1200, at(1, 1), now).is_ok());
-    assert_eq!(table.from_server(flow, 1200, at(1, 1), now), Err(Dropped::Unproven));
-    reply(&mut table, at(66, 6), now).unwrap();
-    assert!((0..10).all(|_| table.from_server(flow, 1200, at(1, 1), now).is_ok()));
-}
-
-#[test]
 fn a_server_reaches_its_own_clients_and_no_others() {
     let (mut table, now) = table(Limits::default());
-    table.reserve(OTHER, 2, key(2));
+    table.reserve(OTHER, 2, key(2), ids());
     assert!(open(&mut table, 2, OTHER, 1, at(2, 2), now));
     let flow = number(&hello(&mut table, at(9, 9), now).unwrap());
     for from in [at(2, 2), at(66, 6), at(9, 9)] {
-        assert_eq!(table.from_server(flow, 100, from, now), Err(Dropped::NoFlow));
+        assert_eq!(table.from_server(flow, &SHORT, from, now), Err(Dropped::NoFlow));
         table.unknown(flow, from);
     }
-    assert_eq!(table.from_server(flow.wrapping_add(1), 100, at(1, 1), now), Err(Dropped::NoFlow));
-    assert!(table.from_server(flow, 100, at(1, 1), now).is_ok());
+    assert_eq!(table.from_server(flow.wrapping_add(1), &SHORT, at(1, 1), now), Err(Dropped::NoFlow));
+    assert!(table.from_server(flow, &SHORT, at(1, 1), now).is_ok());
 }
 
 #[test]
 fn a_client_that_is_seen_elsewhere_is_another_flow_and_takes_nothing_of_the_first() {
     let (mut table, now) = table(Limits::default());
     let before = number(&hello(&mut table, at(9, 9), now).unwrap());
-    table.from_server(before, 1200, at(1, 1), now).unwrap();
-    let after = reply(&mut table, at(66, 6), now).unwrap();
+    table.from_server(before, &SHORT, at(1, 1), now).unwrap();
+    let after = reply(&mut table, name(), at(66, 6), now).unwrap();
     assert_ne!(number(&after), before);
     assert_eq!(after.header.as_ref(), wire::first_header(&key(1), number(&after), at(66, 6)));
-    assert_eq!(table.from_server(before, 1200, at(1, 1), now).unwrap().to, at(9, 9));
+    assert_eq!(table.from_server(before, &SHORT, at(1, 1), now).unwrap().to, at(9, 9));
 }
 
 #[test]
@@ -196,14 +252,15 @@ fn flows_and_new_ones_of_an_address_are_limited() {
 fn idle_flows_are_forgotten_and_those_of_forged_addresses_soon() {
     let (mut table, now) = table(Limits { flows_per_reservation: 2, ..Limits::default() });
     let answered = number(&hello(&mut table, at(9, 1), now).unwrap());
-    table.from_server(answered, 100, at(1, 1), now).unwrap();
-    reply(&mut table, at(9, 1), now).unwrap();
+    let name = name();
+    table.from_server(answered, &answer(&name), at(1, 1), now).unwrap();
+    reply(&mut table, name, at(9, 1), now).unwrap();
     let forged = number(&hello(&mut table, at(9, 2), now).unwrap());
-    table.from_server(forged, 100, at(1, 1), now).unwrap();
+    table.from_server(forged, &SHORT, at(1, 1), now).unwrap();
     let later = now + UNPROVEN;
     assert!(hello(&mut table, at(9, 3), later).is_ok(), "there is a place again");
     assert_eq!(table.stats().flows, 2);
-    assert!(table.from_server(answered, 100, at(1, 1), later).is_ok());
+    assert!(table.from_server(answered, &SHORT, at(1, 1), later).is_ok());
     assert!(open(&mut table, 1, TOKEN, 6, at(1, 1), now + IDLE));
     assert!(hello(&mut table, at(9, 4), now + IDLE).is_ok());
     assert_eq!(table.stats().flows, 1);
@@ -221,7 +278,7 @@ fn nothing_is_sent_to_where_a_server_was_long_ago_or_that_has_none() {
     assert!(!table.serves(TOKEN));
     assert_eq!(hello(&mut table, at(9, 9), now), Err(Dropped::NoServer));
     // It comes back: its flows are there.
-    table.reserve(TOKEN, 2, key(3));
+    table.reserve(TOKEN, 2, key(3), ids());
     assert_eq!(hello(&mut table, at(9, 9), now), Err(Dropped::NoServer));
     assert!(open(&mut table, 3, TOKEN, 1, at(1, 7), now));
     let there = hello(&mut table, at(9, 9), now).unwrap();

@@ -17,6 +17,7 @@ use whimbrel_base::{RelayToken, SecretKey};
 use super::congestion::{Factory, Observed};
 use super::datagrams::{RECEIVE_BUFFER, SEND_BUFFER};
 use super::window::FIRST_WINDOW;
+use crate::front::Envelope;
 use crate::tls::{ArrivingSessions, ServerTls, TlsError, TlsIdentity};
 
 /// Bytes that a peer may send on the stream ahead of what was read. What bounds it is the window of the
@@ -78,9 +79,9 @@ impl QuicConfig {
         endpoint(ResetKey::derive(&self.key, &at), || Box::new(ConnectionIds))
     }
 
-    /// For connections that relays pass on by this token.
-    pub(crate) fn relayed(&self, token: RelayToken) -> EndpointConfig {
-        endpoint(ResetKey::derive(&self.key, &token), move || Box::new(RoutedIds(token)))
+    /// For connections that relays pass on by this token, in this envelope.
+    pub(crate) fn relayed(&self, token: RelayToken, envelope: Arc<dyn Envelope>) -> EndpointConfig {
+        endpoint(ResetKey::derive(&self.key, &token), move || Box::new(RelayedIds(envelope.clone())))
     }
 
     /// For a socket that one connection is dialled from.
@@ -106,7 +107,8 @@ impl QuicConfig {
         config.transport_config(Arc::new(transport));
         if let Some(token) = through {
             // What the relay reads.
-            config.initial_dst_cid_provider(Arc::new(move || RoutedIds(token).generate_cid()));
+            let id = move || ConnectionId::new(&routed_id(token, rand::random::<[u8; ROUTED_ID]>()));
+            config.initial_dst_cid_provider(Arc::new(id));
         }
         (config, observed)
     }
@@ -184,11 +186,11 @@ impl ConnectionIdGenerator for ConnectionIds {
 }
 
 /// Connection ids by which relays know whom packets are for.
-struct RoutedIds(RelayToken);
+struct RelayedIds(Arc<dyn Envelope>);
 
-impl ConnectionIdGenerator for RoutedIds {
+impl ConnectionIdGenerator for RelayedIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        ConnectionId::new(&routed_id(self.0, rand::random::<[u8; ROUTED_ID]>()))
+        ConnectionId::new(&self.0.connection_id())
     }
 
     fn cid_len(&self) -> usize {

@@ -115,6 +115,10 @@ mod tests {
     }
 
     impl Envelope for ByByte {
+        fn connection_id(&self) -> [u8; 20] {
+            [0; 20]
+        }
+
         fn address(&self, peer: SocketAddr, out: &mut Vec<u8>) -> bool {
             let SocketAddr::V4(peer) = peer else { return false };
             out.push(peer.ip().octets()[3]);
