@@ -6,6 +6,10 @@ use whimbrel_base::EndpointId;
 
 use super::sessions::ServerTls;
 
+/// Of TCP and QUIC. Sessions of 1 were QUIC's of versions that let clients clear the fixed bit (RFC 9287): early data
+/// with those would end the connection, as QUIC no longer offers that.
+const CARRIERS: [u8; 2] = [0, 2];
+
 /// What the clients of an endpoint have tickets for: one list for each kind of carrier. The bytes are secret, and of
 /// use to nobody without the endpoint's key.
 ///
@@ -36,7 +40,7 @@ impl TlsSessions {
 
     pub(super) fn of(carriers: [&ServerTls; 2]) -> Self {
         let mut out = Vec::new();
-        for (number, carrier) in (0u8..).zip(carriers) {
+        for (number, carrier) in CARRIERS.into_iter().zip(carriers) {
             for (peer, ticket, value) in carrier.list() {
                 out.push(number);
                 out.extend_from_slice(peer.as_bytes());
@@ -52,8 +56,8 @@ impl TlsSessions {
     pub(super) fn put_into(&self, carriers: [&ServerTls; 2]) {
         let mut rest = &self.0[..];
         while let Some((number, peer, ticket, value)) = next(&mut rest) {
-            if let Some(carrier) = carriers.get(usize::from(number)) {
-                carrier.put(peer, ticket, value);
+            if let Some(at) = CARRIERS.iter().position(|carrier| *carrier == number) {
+                carriers[at].put(peer, ticket, value);
             }
         }
     }
@@ -95,7 +99,13 @@ mod tests {
         let sessions = from.sessions();
         to.remember(&TlsSessions::from_bytes(sessions.as_bytes()));
         assert_eq!(to.sessions(), sessions);
-        assert_eq!(to.server.list().len(), 3);
+        assert_eq!((to.server.list().len(), to.quic_server.list().len()), (3, 3));
+        // One of QUIC's, as older versions wrote it.
+        let mut old = vec![1; 33];
+        old.extend([0, 0, 0, 1, 8, 0, 0, 0, 1, 9]);
+        let fresh = TlsIdentity::new(&key).unwrap();
+        fresh.remember(&TlsSessions::from_bytes(old));
+        assert_eq!((fresh.server.list().len(), fresh.quic_server.list().len()), (0, 0));
         for length in 0..sessions.as_bytes().len() {
             TlsIdentity::new(&key)
                 .unwrap()
