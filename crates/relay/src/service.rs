@@ -332,10 +332,14 @@ impl Shared {
         bytes: &AtomicU64,
     ) -> std::io::Result<()> {
         let Client { socket, remote, first } = client;
-        let key = lock(&self.table).key(&at).ok_or(std::io::ErrorKind::NotConnected)?;
-        let mut words = encode_start(&key, at.number, remote);
+        let mut words = {
+            let key = lock(&self.table).key(&at).ok_or(std::io::ErrorKind::NotConnected)?;
+            encode_start(&key, at.number, remote)
+        };
         words.extend(first);
         tokio::time::timeout(FIRST_WORDS, spare.write_all(&words)).await??;
+        // A connection that is idle for long holds nothing that it needs no more.
+        drop(words);
         splice(&socket, &spare, bytes).await
     }
 

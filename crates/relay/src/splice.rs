@@ -9,9 +9,18 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
+#[cfg(target_os = "linux")]
+use self::pipe::Pipe;
+
+#[cfg(target_os = "linux")]
+mod pipe;
+
 /// What one side has sent and the other has not taken: at most so much is kept, each way, and nothing while both
 /// keep up.
 const BUFFER: usize = 64 * 1024;
+/// When so much came at once, the next bytes are spliced, if the system can: fewer are copied in less time.
+#[cfg(target_os = "linux")]
+const BULK: usize = 16 * 1024;
 /// When one direction has ended, the other one may be idle for so long.
 const HALF_CLOSED: Duration = Duration::from_secs(60);
 /// An idle peer is asked for a sign of life by its kernel after this, and given up after three that do not come.
@@ -57,7 +66,7 @@ async fn pump(
     bytes: &AtomicU64,
     half_closed: &tokio::sync::Notify,
 ) -> io::Result<()> {
-    let mut is_last = false;
+    let (mut is_last, mut way) = (false, Way::Copy);
     loop {
         let readable = async {
             loop {
@@ -72,7 +81,7 @@ async fn pump(
             }
         };
         readable.await?;
-        let (count, rest) = match pass_on(from, to) {
+        let (count, mut rest) = match way.pass_on(from, to) {
             Ok((0, _)) => {
                 half_closed.notify_one();
                 return SockRef::from(to).shutdown(Shutdown::Write);
@@ -81,21 +90,97 @@ async fn pump(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => return Err(error),
         };
-        let mut rest = &rest[..];
         while !rest.is_empty() {
             to.writable().await?;
-            match to.try_write(rest) {
-                Ok(written) => rest = &rest[written..],
+            match rest.write(to) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+                result => result?,
             }
         }
+        rest.done();
         bytes.fetch_add(count as u64, Ordering::Relaxed);
     }
 }
 
-/// Reads once, and writes as much of it as `to` takes now. Returns how much was read, and what was not taken.
-fn pass_on(from: &TcpStream, to: &TcpStream) -> io::Result<(usize, Vec<u8>)> {
+/// How the next bytes are passed on.
+enum Way {
+    /// Through this process.
+    Copy,
+    /// Through a pipe.
+    #[cfg(target_os = "linux")]
+    Splice,
+    /// Through this process, whatever comes: the socket can't be spliced.
+    #[cfg(target_os = "linux")]
+    Plain,
+}
+
+impl Way {
+    /// Reads once, and writes as much of it as `to` takes now. Returns how much was read, and what was not taken.
+    fn pass_on(&mut self, from: &TcpStream, to: &TcpStream) -> io::Result<(usize, Rest)> {
+        #[cfg(target_os = "linux")]
+        if let Self::Splice = self
+            && let Some(pipe) = Pipe::take()
+        {
+            match splice_on(pipe, from, to) {
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => *self = Self::Plain,
+                passed => {
+                    if passed.as_ref().is_ok_and(|(count, _)| *count < BULK) {
+                        *self = Self::Copy;
+                    }
+                    return passed;
+                }
+            }
+        }
+        let passed = copy_on(from, to)?;
+        #[cfg(target_os = "linux")]
+        if let Self::Copy = self
+            && passed.0 >= BULK
+        {
+            *self = Self::Splice;
+        }
+        Ok(passed)
+    }
+}
+
+/// What was read and not written yet.
+enum Rest {
+    Bytes {
+        bytes: Vec<u8>,
+        written: usize,
+    },
+    #[cfg(target_os = "linux")]
+    Pipe(Pipe),
+}
+
+impl Rest {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Bytes { bytes, written } => *written == bytes.len(),
+            #[cfg(target_os = "linux")]
+            Self::Pipe(pipe) => pipe.is_empty(),
+        }
+    }
+
+    /// Writes as much of it as `to` takes now.
+    fn write(&mut self, to: &TcpStream) -> io::Result<()> {
+        match self {
+            Self::Bytes { bytes, written } => *written += to.try_write(&bytes[*written..])?,
+            #[cfg(target_os = "linux")]
+            Self::Pipe(pipe) => pipe.drain(to)?,
+        }
+        Ok(())
+    }
+
+    /// Lets others have what it took to keep it.
+    fn done(self) {
+        #[cfg(target_os = "linux")]
+        if let Self::Pipe(pipe) = self {
+            pipe.give_back();
+        }
+    }
+}
+
+fn copy_on(from: &TcpStream, to: &TcpStream) -> io::Result<(usize, Rest)> {
     PIECE.with_borrow_mut(|piece| {
         let count = from.try_read(piece)?;
         let written = match to.try_write(&piece[..count]) {
@@ -104,8 +189,23 @@ fn pass_on(from: &TcpStream, to: &TcpStream) -> io::Result<(usize, Vec<u8>)> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(error) => return Err(error),
         };
-        Ok((count, piece[written..count].to_vec()))
+        Ok((count, Rest::Bytes { bytes: piece[written..count].to_vec(), written: 0 }))
     })
+}
+
+#[cfg(target_os = "linux")]
+fn splice_on(mut pipe: Pipe, from: &TcpStream, to: &TcpStream) -> io::Result<(usize, Rest)> {
+    let count = match pipe.fill(from) {
+        Ok(count) => count,
+        Err(error) => {
+            pipe.give_back();
+            return Err(error);
+        }
+    };
+    match pipe.drain(to) {
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        _ => Ok((count, Rest::Pipe(pipe))),
+    }
 }
 
 #[cfg(test)]
@@ -177,5 +277,36 @@ mod tests {
         }
         drop((client, server));
         task.abort();
+    }
+
+    /// Pipes of this process, by its own table of open files.
+    #[cfg(target_os = "linux")]
+    fn pipes() -> usize {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap();
+        let links = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+        links.filter(|link| link.to_string_lossy().starts_with("pipe:")).count()
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn connections_that_carried_much_and_are_idle_hold_no_pipes() {
+        const CONNECTIONS: usize = 40;
+        let mut open = Vec::new();
+        let before = pipes();
+        for _ in 0..CONNECTIONS {
+            let (mut client, mut server, task) = spliced().await;
+            let sending = tokio::spawn(async move {
+                client.write_all(&vec![7; 4 << 20]).await.unwrap();
+                client
+            });
+            server.read_exact(&mut vec![0; 4 << 20]).await.unwrap();
+            open.push((sending.await.unwrap(), server, task));
+        }
+        // Other tests of this process have some under way; each of these would have two ends.
+        assert!(pipes() < before + CONNECTIONS, "{} pipes, {before} before", pipes());
+        for (mut client, mut server, _task) in open {
+            client.write_all(b"?").await.unwrap();
+            assert_eq!(server.read_u8().await.unwrap(), b'?');
+        }
     }
 }
