@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -45,8 +46,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 const REACH: Duration = Duration::from_millis(1500);
 /// There, the longest time between attempts.
 const LONGEST_BETWEEN_OTHERS: Duration = Duration::from_secs(5);
-/// Nobody is told of a reservation for so long, or until its flow for QUIC is open.
-const OPENING: Duration = Duration::from_millis(400);
+/// Nobody is told of a reservation for so long, or until its flow for QUIC is open, which takes two round trips to the
+/// relay: three of them, within these.
+const OPENING: RangeInclusive<Duration> = Duration::from_millis(400)..=Duration::from_secs(2);
 /// How often it is looked whether the relay can be reached.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_FOR_OTHERS: Duration = Duration::from_millis(250);
@@ -252,7 +254,8 @@ impl Relation {
         crossing.begin(key, first);
         crossing.dial_from(relay);
         // A client's first packet would be lost before. Where UDP is blocked, there is TCP.
-        let _ = tokio::time::timeout(OPENING, crossing.opened()).await;
+        let limit = (round_trip(&connection.0) * 3).clamp(*OPENING.start(), *OPENING.end());
+        let _ = tokio::time::timeout(limit, crossing.opened()).await;
         let kept = || Some(Kept { relay: addr.id, rtt: round_trip(&connection.0), places: places.clone() });
         self.places.set(self.index, kept(), None);
         *held = true;

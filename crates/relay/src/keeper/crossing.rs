@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use whimbrel_base::{RelayToken, RelayedAddr};
 use whimbrel_base::routing::ROUTED_ID;
+use whimbrel_base::{RelayToken, RelayedAddr};
 use whimbrel_transport::{AddressSet, Endpoint, Envelope, RelayedQuic, Watch};
 
 use super::is_gone;
@@ -103,6 +103,8 @@ pub(super) struct Crossing {
     relay: Option<SocketAddr>,
     /// Of the newest `open`.
     number: u64,
+    /// Of the newest one that came from another socket, or was for another reservation.
+    before: u64,
     /// The relay has answered by the present reservation.
     is_open: bool,
     /// Since the last answer.
@@ -128,6 +130,7 @@ impl Crossing {
             held: None,
             relay: None,
             number: 0,
+            before: 0,
             is_open: false,
             tries: 0,
             due: Instant::now(),
@@ -151,6 +154,7 @@ impl Crossing {
             }
         }
         self.is_open = false;
+        self.before = self.number;
         self.ask_again();
     }
 
@@ -208,16 +212,17 @@ impl Crossing {
 
     fn hear(&mut self, word: &Word) {
         match word {
-            Word::Opened(number, 0) if *number == self.number => {
+            // The answer to one that was sent again meanwhile is as good.
+            Word::Opened(number, _) if *number <= self.before || *number > self.number => {}
+            Word::Opened(_, 0) => {
                 self.is_open = true;
                 (self.tries, self.due) = (0, Instant::now() + KEEP_ALIVE);
             }
-            Word::Opened(number, nonce) if *number == self.number => {
+            Word::Opened(_, nonce) => {
                 if let Some(held) = &self.held {
                     self.send(&wire::confirm(held.place.token, *nonce));
                 }
             }
-            Word::Opened(..) => {}
             Word::Unknown(flow) => self.send(&wire::unknown(*flow)),
         }
     }
@@ -256,6 +261,7 @@ impl Crossing {
         {
             tracing::debug!(%relay, %error, "cannot reach the relay over UDP now");
         }
+        self.before = self.number;
         self.ask_again();
     }
 

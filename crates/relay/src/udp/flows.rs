@@ -258,7 +258,11 @@ impl<O: Clone> Flows<O> {
                     place.heard = now;
                     return Ok(wire::opened(&server.key, number, 0));
                 }
-                let nonce = (self.numbers)().max(1);
+                // Answers may be slow, so that it is asked again meanwhile: all of them are good.
+                let nonce = match &server.claimed {
+                    Some(claim) if claim.at == from => claim.nonce,
+                    _ => (self.numbers)().max(1),
+                };
                 server.claimed = Some(Claim { out: out.clone(), at: from, number, nonce });
                 Ok(wire::opened(&server.key, number, nonce))
             }

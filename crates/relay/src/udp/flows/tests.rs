@@ -161,6 +161,17 @@ fn a_client_that_was_told_nothing_cannot_show_that_it_hears_the_server() {
 }
 
 #[test]
+fn a_server_that_asks_again_before_the_answer_has_come_is_believed_by_any_answer() {
+    let (mut table, now) = table(Limits::default());
+    let nonces: Vec<_> = (6..9).map(|number| claim(&mut table, 1, TOKEN, number, at(1, 2), now)).collect();
+    assert!(nonces[0].is_some() && nonces.iter().all(|nonce| *nonce == nonces[0]), "{nonces:?}");
+    assert!(table.confirm(TOKEN, nonces[0].unwrap(), at(1, 2), now).is_ok());
+    assert_eq!(hello(&mut table, at(9, 9), now).unwrap().to, at(1, 2));
+    let elsewhere = claim(&mut table, 1, TOKEN, 9, at(1, 3), now);
+    assert!(elsewhere.is_some() && elsewhere != nonces[0], "from elsewhere it is asked anew");
+}
+
+#[test]
 fn a_client_of_which_a_short_packet_came_from_elsewhere_is_sent_a_whole_one_to_validate_its_address() {
     let (mut table, now) = table(Limits::default());
     let name = name();
