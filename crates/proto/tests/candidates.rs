@@ -122,6 +122,19 @@ fn the_path_before_stays_as_a_backup_path_and_carries_on_when_the_new_one_breaks
 }
 
 #[test]
+fn what_takes_the_place_of_the_path_that_is_to_be_kept_is_kept_instead() {
+    let config = Config::default();
+    let mut sim = Sim::established(Options { client: config.clone(), server: config, ..Options::default() });
+    sim.advance(ms(100));
+    sim.dial();
+    sim.dial();
+    sim.client.keep_as_backup(PathId(2), PathId(0));
+    sim.advance(secs(1));
+    let kinds: Vec<_> = sim.client.paths().iter().map(|path| (path.id, path.priority)).collect();
+    assert_eq!(kinds, [(PathId(1), Priority::Backup), (PathId(2), Priority::Normal)]);
+}
+
+#[test]
 fn a_later_path_replaces_both() {
     let mut sim = beside(&Config::default());
     sim.dial();

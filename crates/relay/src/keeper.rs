@@ -254,7 +254,7 @@ impl Relation {
         crossing.begin(key, first);
         crossing.dial_from(relay);
         // A client's first packet would be lost before. Where UDP is blocked, there is TCP.
-        let limit = (round_trip(&connection.0) * 3).clamp(*OPENING.start(), *OPENING.end());
+        let limit = round_trip(&connection.0).saturating_mul(3).clamp(*OPENING.start(), *OPENING.end());
         let _ = tokio::time::timeout(limit, crossing.opened()).await;
         let kept = || Some(Kept { relay: addr.id, rtt: round_trip(&connection.0), places: places.clone() });
         self.places.set(self.index, kept(), None);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use whimbrel_proto::notice::Notice;
 use whimbrel_proto::punching::{Allowance, MAX_ANSWERS, PUNCHES, Surroundings, worth_punching};
-use whimbrel_proto::{MAX_CANDIDATES, Side};
+use whimbrel_proto::{MAX_CANDIDATES, PathState, Side};
 
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::shared::Shared;
@@ -158,7 +158,11 @@ pub(crate) fn heard(shared: &Shared, from: SocketAddr, sender: Side, is_answer: 
 pub(crate) fn meet(core: &Arc<EndpointCore>, shared: &Arc<Shared>) {
     let candidates = core.candidates();
     let begins = shared.with(|state| {
-        state.engine.state_candidates(candidates);
+        // A path beside another one, as TCP's beside QUIC's, is no reason to begin anew.
+        let is_beside = state.engine.paths().iter().filter(|path| path.state == PathState::Active).count() > 1;
+        if !is_beside || state.engine.own_candidates() != candidates {
+            state.engine.state_candidates(candidates);
+        }
         state.engine.can_punch() && state.punching.begins_to_be_attended()
     });
     if begins {

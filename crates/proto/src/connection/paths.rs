@@ -434,7 +434,10 @@ impl Connection {
         for id in older.map(|(id, _)| id).collect::<Vec<_>>() {
             match kept == Some(id) {
                 true => self.set_priority(id, Priority::Backup),
-                false => self.retire_or_lose(now, id),
+                false => {
+                    self.keep_instead(id, newest);
+                    self.retire_or_lose(now, id);
+                }
             }
         }
     }

@@ -23,8 +23,22 @@ impl Connection {
         if !self.paths.iter().any(|(of, path)| of != id && path.is_active()) {
             return false;
         }
+        let is_active = |id: &PathId| self.paths.get(*id).is_some_and(Path::is_active);
+        let successor = self.paths.get(id).and_then(|path| path.gives_way_to.iter().copied().find(is_active));
+        if let Some(successor) = successor {
+            self.keep_instead(id, successor);
+        }
         self.retire_or_lose(now, id);
         true
+    }
+
+    /// Paths that were to [keep](Self::keep_as_backup) one that is retired now keep that which takes its place.
+    pub(super) fn keep_instead(&mut self, of: PathId, successor: PathId) {
+        for (id, path) in self.paths.iter_mut() {
+            if path.keeps == Some(of) && id != successor {
+                path.keeps = Some(successor);
+            }
+        }
     }
 
     /// Retires a path if that is possible, else gives it up.

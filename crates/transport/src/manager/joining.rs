@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use whimbrel_proto::{PathId, PathState, Priority};
 
 use super::pending::{Opening, PendingPath};
+use super::upgrade::relayed_path;
 use crate::carrier::CarrierKind;
 use crate::dial::{Candidate, Dialled, Dialler, Race};
 use crate::endpoint_core::EndpointCore;
@@ -162,6 +163,8 @@ impl Joiner {
         let (early, rtt) = (dialled.is_early(), hint.or_else(|| self.rtt()).unwrap_or(USUAL_RTT));
         let early_limit = dialled.early_limit();
         let path = self.shared.with(|state| {
+            // TCP may have taken over from it meanwhile.
+            let kept = self.keeps.map(|kept| relayed_path(state).map_or(kept, |relayed| relayed.path));
             let engine = &mut state.engine;
             let id = engine.open_path_to(Instant::now(), dialled.peer, hint, early_limit)?;
             let takes_over =
@@ -176,7 +179,7 @@ impl Joiner {
                 state.takeovers.begin(successor, id);
                 engine.give_way(id, successor);
             }
-            if let Some(kept) = self.keeps {
+            if let Some(kept) = kept {
                 engine.keep_as_backup(id, kept);
             }
             purpose.twins.iter().for_each(|twin| engine.give_way(id, *twin));

@@ -6,7 +6,7 @@
 //! beside it. Whichever is answered first carries; the relayed path stays as a backup path.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use crate::dial::{Candidate, Dialled, candidates, found, punched};
 use crate::endpoint_core::lock;
 use crate::locator::Locator;
 use crate::punch::{self, Found};
+use crate::shared::State;
 
 /// The server needs so long to open its gateway after it has heard our candidates, which leave just before we
 /// dial.
@@ -37,10 +38,12 @@ const LAST_WORDS_RTTS: u32 = 3;
 const TOLD: Duration = Duration::from_millis(500);
 
 /// A path through a relay on which the connection depends.
-struct Relayed {
-    path: PathId,
+pub(super) struct Relayed {
+    pub(super) path: PathId,
     relay: SocketAddr,
     rtt: Duration,
+    /// This side's address, and the place.
+    between: (IpAddr, Locator),
 }
 
 /// Why an attempt is over.
@@ -118,22 +121,26 @@ async fn next(joiner: &Joiner) -> Option<Relayed> {
     }
 }
 
-/// Waits until the connection does not depend on this path any more.
+/// Waits until the connection does not depend on this path any more, nor on one between the same places: where TCP
+/// takes over from QUIC, nothing has changed.
 async fn gone(joiner: &Joiner, relayed: &Relayed) {
     loop {
         let changed = joiner.shared.news.of_paths();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        if depends_on(joiner).is_none_or(|now| now.path != relayed.path) {
+        if depends_on(joiner).is_none_or(|now| now.between != relayed.between) {
             return;
         }
         changed.await;
     }
 }
 
-/// The newest relayed path that works, if no direct one does.
 fn depends_on(joiner: &Joiner) -> Option<Relayed> {
-    let state = joiner.shared.lock();
+    relayed_path(&joiner.shared.lock())
+}
+
+/// The newest relayed path that works, if no direct one does.
+pub(super) fn relayed_path(state: &State) -> Option<Relayed> {
     if state.engine.side() == Side::Server || !state.engine.is_established() {
         return None;
     }
@@ -145,7 +152,8 @@ fn depends_on(joiner: &Joiner) -> Option<Relayed> {
         };
         let place = io.remote.relayed()?;
         if newest.as_ref().is_none_or(|known: &Relayed| known.path < io.id) {
-            newest = Some(Relayed { path: io.id, relay: place.relay, rtt: path.srtt });
+            let between = (io.local.ip(), io.remote);
+            newest = Some(Relayed { path: io.id, relay: place.relay, rtt: path.srtt, between });
         }
     }
     newest
