@@ -12,7 +12,7 @@ use lab_support::traffic::{Echo, Transfer, Way};
 use lab_support::{ms, secs};
 use whimbrel_lab::require;
 use whimbrel_relay::Relay;
-use whimbrel_transport::{CarrierKind, Config, Connection, Locator};
+use whimbrel_transport::{CarrierKind, Config, Connection, Locator, PathInfo, PathState};
 
 const SIZE: u64 = 12 << 20;
 
@@ -81,7 +81,8 @@ fn through_a_relay_a_client_that_moves_is_echoed_after_one_round_trip_from_end_t
         return;
     }
     let homes = Homes::apart(1, ms(140));
-    let (round_trip, slack) = (ms(584), ms(149));
+    // Less than what a round trip to the relay would add.
+    let (round_trip, slack) = (ms(584), ms(200));
     let relay = homes.relay(0);
     let (server, _keeper) = homes.serve(&[&relay]);
     let config = Config { direct_paths: false, ..Config::default() };
@@ -89,16 +90,19 @@ fn through_a_relay_a_client_that_moves_is_echoed_after_one_round_trip_from_end_t
     let connection = homes.client.wait(client.connect(server.endpoint.addr())).unwrap();
     let mut echo = homes.client.wait(Echo::open(&connection));
     for _ in 0..2 {
-        homes.client.wait(echo.say(b"here"));
+        // What the machine adds to a round trip just now.
+        let before = homes.client.wait(echo.say(b"here"));
         // Until nothing is under way but what carries, and there are tickets.
         std::thread::sleep(round_trip * 3);
         homes.client.move_on();
         homes.client.settle(&client);
         let took = homes.client.wait(echo.say(b"there"));
-        assert!(took < round_trip + slack, "{took:?}");
+        assert!(took < before.max(round_trip) + slack, "{took:?}, and {before:?} before the move");
         let paths = connection.stats().paths;
-        assert!(paths.iter().any(|path| path.carrier == CarrierKind::Quic), "{paths:?}");
-        assert!(paths.iter().all(|path| matches!(path.remote, Locator::Relayed(_))), "{paths:?}");
+        let mut answered = paths.iter().filter(|path| path.state == PathState::Active);
+        let is_relayed =
+            |path: &PathInfo| matches!(path.remote, Locator::Relayed(_)) && path.carrier == CarrierKind::Quic;
+        assert!(answered.next().is_some_and(is_relayed) && answered.next().is_none(), "{paths:?}");
     }
     assert!(relay.stats().flowed >= 3, "{:?}", relay.stats());
 }
