@@ -59,6 +59,9 @@ key() {
 	bench beside-bulk 3
 	bench smooth 3
 	bench tunnel 3
+	bench relay 3
+	bench relay-idle 1
+	bench relay-first-byte 5
 	bench accept 5 --connections "$idle"
 	bench idle 1
 	bench failover 3

@@ -21,6 +21,7 @@ pub(crate) mod mockets_tables;
 pub(crate) mod ping_pong;
 pub(crate) mod rate_limit;
 pub(crate) mod recovery;
+pub(crate) mod relayed;
 pub(crate) mod relays;
 pub(crate) mod server_move;
 mod side;

@@ -30,7 +30,7 @@ Examples:
 
 The peers TLS, quinn and iroh are compiled in with `--features peers` only.";
 
-/// Measures whimbrel beside TCP, TLS over TCP, quinn, iroh, ENet and kernel MPTCP.
+/// Measures whimbrel beside TCP, TLS over TCP, quinn, iroh, ENet, HAProxy and kernel MPTCP.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -86,6 +86,16 @@ enum Command {
     ConnectLab,
     /// Relays of a group, simulated: how even their load is, and how near they are, when places fail.
     RelaysAtScale,
+    /// In the lab: what a relay carries, beside HAProxy.
+    Relay,
+    /// In the lab: what idle connections cost a relay, beside HAProxy.
+    RelayIdle {
+        /// How many connections.
+        #[arg(long)]
+        connections: Option<usize>,
+    },
+    /// In the lab: how soon a known peer behind a relay is heard.
+    RelayFirstByte,
     /// Connections accepted a second, beside many idle ones and beside few.
     Accept {
         /// How many idle connections are many.
@@ -177,6 +187,12 @@ enum Command {
     /// One side of `idle` or `accept`, in a process of its own.
     #[command(hide = true)]
     IdleChild(child::Role),
+    /// The relay of `relay` and `relay-idle`, in a process of its own.
+    #[command(hide = true)]
+    RelayChild {
+        #[arg(long)]
+        connections: usize,
+    },
 }
 
 impl Cli {
@@ -184,6 +200,9 @@ impl Cli {
         let command = self.command.unwrap_or(Command::All);
         if let Command::IdleChild(role) = command {
             return child::run(role);
+        }
+        if let Command::RelayChild { connections } = command {
+            return benches::relayed::child::run(connections);
         }
         if let Command::Report { page } = command {
             return report(&self.options.out.unwrap_or_else(|| KEPT_IN.into()), page.as_deref());
@@ -215,6 +234,11 @@ impl Cli {
             Command::Messages => benches::messages::run(&plan, &mut output),
             Command::RateLimit => benches::rate_limit::run(&plan, &mut output),
             Command::RelaysAtScale => benches::relays::run(&plan, &mut output),
+            Command::Relay => benches::relayed::speed::run(&plan, &mut output),
+            Command::RelayIdle { connections } => {
+                benches::relayed::idle::run(&plan, connections, &mut output)
+            }
+            Command::RelayFirstByte => benches::relayed::first_byte::run(&plan, &mut output),
             Command::Connect => benches::connect::run(&plan, &mut output),
             Command::ConnectLab => benches::connect_lab::run(&plan, &mut output),
             Command::Accept { connections } => benches::accept::run(&plan, connections, &mut output),
@@ -247,7 +271,7 @@ impl Cli {
             Command::BothMove => benches::both_move::run(&plan, &mut output),
             Command::Cpu => benches::cpu::run(&plan, &mut output),
             Command::Handover { only } => benches::handover::run(&plan, &only, &mut output),
-            Command::Report { .. } | Command::IdleChild(_) => Ok(()),
+            Command::Report { .. } | Command::IdleChild(_) | Command::RelayChild { .. } => Ok(()),
         }
         .context("the bench did not finish")
     }
@@ -279,9 +303,13 @@ impl Command {
             | Self::Accept { .. }
             | Self::Standby { .. }
             | Self::Report { .. }
-            | Self::IdleChild(_) => false,
+            | Self::IdleChild(_)
+            | Self::RelayChild { .. } => false,
             Self::Recovery { .. }
             | Self::ConnectLab
+            | Self::Relay
+            | Self::RelayIdle { .. }
+            | Self::RelayFirstByte
             | Self::ServerMove { .. }
             | Self::Aggregate { .. }
             | Self::StartUp { .. }
@@ -332,7 +360,10 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::both_move::run(plan, output)?;
     benches::cpu::run(plan, output)?;
     benches::handover::run(plan, &[], output)?;
-    // The last, because it needs programs that a machine may not have.
+    benches::relayed::first_byte::run(plan, output)?;
+    // The last, because they need programs that a machine may not have.
+    benches::relayed::speed::run(plan, output)?;
+    benches::relayed::idle::run(plan, None, output)?;
     benches::tunnel::run(plan, output)
 }
 

@@ -1,5 +1,6 @@
 //! Hosts around a router, whose addresses change while connections carry data.
 
+mod chain;
 mod line;
 mod netlink;
 pub(crate) mod program;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use whimbrel_lab::{Host, Lab, LinkSpec, Runtime};
 
+pub(crate) use self::chain::Chain;
 pub(crate) use self::line::Line;
 use self::netlink::Interface;
 pub(crate) use self::traffic::{Ears, Speakers};

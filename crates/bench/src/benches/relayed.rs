@@ -1,0 +1,9 @@
+//! Whimbrel's relay beside HAProxy, which splices TCP as well: how much it carries, what it delays and holds, and
+//! how soon a peer behind it is heard.
+
+pub(crate) mod child;
+pub(crate) mod first_byte;
+pub(crate) mod idle;
+mod served;
+pub(crate) mod speed;
+mod stage;
