@@ -2,11 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use whimbrel_relay::spare::Offer;
-use whimbrel_relay::{hello, wire};
+use whimbrel_base::routing;
+use whimbrel_relay::spare::{Key, Offer};
+use whimbrel_relay::{hello, udp, wire};
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = hello::read(bytes);
+    let _ = (routing::routed(bytes), routing::source_id(bytes));
+    let _ = (udp::wire::read_from_server(bytes), udp::wire::read_from_relay(&Key::new(&[1; 32]), bytes));
     if let Some(offer) = Offer::decode(bytes) {
         assert!(bytes.starts_with(b"WHR1"), "{offer:?}");
     }
