@@ -60,6 +60,8 @@ codes! {
     Stale = 20,
     /// The sequence number is far in the future.
     SequenceTooHigh = 21,
+    /// The name stands for a group, and the record is an endpoint's.
+    StandsForGroup = 22,
     /// There is no such name.
     NotFound = 30,
     /// The name's record has expired.
@@ -209,6 +211,11 @@ pub enum NamesError {
         "the sequence number of {0} is more than a day in the future; sequence numbers are unix milliseconds: set this machine's clock"
     )]
     SequenceTooHigh(Name),
+    /// The name stands for a group, and the record is an endpoint's.
+    #[error(
+        "{0} stands for a group, and an endpoint cannot take its name; listen under another name, or revoke the group first"
+    )]
+    StandsForGroup(Name),
     /// There is no such name.
     #[error(
         "{0} is not registered here, or not shown to this key; check the spelling, and whether its owner runs it and lets this key in"
@@ -274,6 +281,7 @@ impl NamesError {
             Self::BadTerms => ErrorCode::BadTerms,
             Self::Stale { .. } => ErrorCode::Stale,
             Self::SequenceTooHigh(_) => ErrorCode::SequenceTooHigh,
+            Self::StandsForGroup(_) => ErrorCode::StandsForGroup,
             Self::NotFound(_) | Self::UnknownEndpoint(_) => ErrorCode::NotFound,
             Self::Expired(_) => ErrorCode::Expired,
             Self::Revoked(_) => ErrorCode::Revoked,
@@ -313,8 +321,8 @@ mod tests {
     fn the_numbers_stay() {
         let numbers: Vec<u16> = ErrorCode::ALL.iter().map(|code| code.number()).collect();
         let known = [
-            1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 30, 31, 32, 33, 40, 41, 42,
-            43, 44, 50, 51,
+            1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 30, 31, 32, 33, 40, 41,
+            42, 43, 44, 50, 51,
         ];
         assert_eq!(numbers, known);
         for code in ErrorCode::ALL {

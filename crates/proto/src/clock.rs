@@ -24,6 +24,11 @@ impl Clock {
         self.origin
     }
 
+    /// The connection was `age` old at `origin`. When this side was told the time last stays.
+    pub(crate) fn begin_again(&mut self, origin: Instant, age: Duration) {
+        (self.origin, self.age) = (origin, age);
+    }
+
     /// This side is told the time.
     pub(crate) fn tell(&mut self, now: Instant) {
         self.told = self.told.max(self.since_begin(now));

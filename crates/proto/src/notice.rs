@@ -63,6 +63,13 @@ pub enum Notice {
         /// It answers one: not answered itself.
         is_answer: bool,
     },
+    /// "Another copy of your end has the connection": the client's answer to a notice of a copy that has lost.
+    Superseded {
+        /// The generation of the copy that has it.
+        generation: u64,
+        /// What that copy is known by.
+        nonce: [u8; 32],
+    },
     /// "I heard the notice with this sequence number."
     Heard {
         /// Which notice.
@@ -119,6 +126,11 @@ impl NoticeKey {
             Notice::Punch { from, is_answer } => {
                 out.push(3);
                 out.extend_from_slice(&(*from as u64 * 2 + u64::from(*is_answer)).to_be_bytes());
+            }
+            Notice::Superseded { generation, nonce } => {
+                out.push(4);
+                out.extend_from_slice(&generation.to_be_bytes());
+                out.extend_from_slice(nonce);
             }
             Notice::Heard { sequence } => {
                 out.push(1);
@@ -188,6 +200,7 @@ fn decode(reader: &mut Reader<'_>) -> Result<Notice, DecodeError> {
             Ok(Notice::HandedOver { sequence, assignment, addresses: take_addresses(reader)? })
         }
         1 => Ok(Notice::Heard { sequence }),
+        4 => Ok(Notice::Superseded { generation: sequence, nonce: reader.array()? }),
         3 if sequence < 4 => {
             let from = if sequence < 2 { Side::Client } else { Side::Server };
             Ok(Notice::Punch { from, is_answer: sequence & 1 == 1 })
@@ -220,7 +233,9 @@ mod tests {
         let punches =
             [(Side::Client, false), (Side::Client, true), (Side::Server, false), (Side::Server, true)]
                 .map(|(from, is_answer)| Notice::Punch { from, is_answer });
-        for notice in [moved(), handed_over, Notice::Heard { sequence: 9 }].into_iter().chain(punches) {
+        let superseded = Notice::Superseded { generation: 3, nonce: [6; 32] };
+        let others = [moved(), handed_over, superseded, Notice::Heard { sequence: 9 }];
+        for notice in others.into_iter().chain(punches) {
             let datagram = key.seal(&notice);
             assert_eq!(tag(&datagram), Some([1; 16]));
             assert_eq!(key.open(&datagram), Some(notice));

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use whimbrel_proto::{CloseCode, Side};
 
 use crate::driver::{Driver, Ended};
@@ -27,10 +26,9 @@ pub(crate) fn spawn_driver(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) {
 /// What has a connection that rests be driven again.
 fn reviving(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) -> Revive {
     let (endpoint, shared) = (Arc::downgrade(endpoint), Arc::downgrade(shared));
-    let runtime = Handle::current();
     Box::new(move || {
         if let (Some(endpoint), Some(shared)) = (endpoint.upgrade(), shared.upgrade()) {
-            runtime.spawn(driving(endpoint, shared));
+            endpoint.runtime.clone().spawn(driving(endpoint, shared));
         }
     })
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use whimbrel_base::relayed::pack;
@@ -82,6 +83,8 @@ pub(crate) struct EndpointCore {
     /// Memory for the streams of all connections.
     pub(crate) pool: Pool,
     pub(crate) registry: Registry,
+    /// Where its tasks run.
+    pub(crate) runtime: Handle,
     pub(crate) listeners: Listeners,
     pub(crate) deciding: Deciding,
     pub(crate) half_open: HalfOpen,

@@ -27,6 +27,9 @@ const FIRST_REPEAT: Duration = Duration::from_millis(100);
 const LONGEST_FIRST_REPEAT: Duration = Duration::from_secs(1);
 /// 100 ms, 200 ms, …: the last waits for about 51 s.
 const REPEATS: u32 = 10;
+/// A connection that was read back, and that the client has not come to since, calls so often: the client may have
+/// been out of reach, or may have gone on with another copy.
+const CALL_AGAIN: Duration = Duration::from_secs(120);
 
 /// Takes notices, STUN and their answers until its task is aborted.
 pub(crate) async fn hear(
@@ -62,7 +65,8 @@ fn take(endpoint: &EndpointCore, datagram: &[u8], from: SocketAddr) -> Option<Ve
         let state = shared.lock();
         (state.engine.notice_key()?, state.engine.side())
     };
-    match (key.open(datagram)?, side) {
+    let Some(notice) = key.open(datagram) else { return take_of_before(&shared, datagram) };
+    match (notice, side) {
         (Notice::Moved { sequence, addresses }, Side::Client) => {
             moved(&shared, sequence, &addresses);
             Some(key.seal(&Notice::Heard { sequence }))
@@ -80,9 +84,27 @@ fn take(endpoint: &EndpointCore, datagram: &[u8], from: SocketAddr) -> Option<Ve
         (Notice::Punch { from: sender, is_answer }, _) => {
             punch::heard(&shared, from, sender, is_answer).map(|answer| key.seal(&answer))
         }
+        (Notice::Superseded { generation, nonce }, Side::Server) => {
+            shared.with(|state| state.engine.hear_superseded(generation, &nonce));
+            None
+        }
         // Our own notice, played back to us.
         _ => None,
     }
+}
+
+/// Takes a datagram that was made with the key before a side was read back. A copy of the server that calls its
+/// client, which goes on with another copy, is told so.
+fn take_of_before(shared: &Shared, datagram: &[u8]) -> Option<Vec<u8>> {
+    if let Some((key, superseded)) = shared.lock().engine.superseded_copy() {
+        let calls = |notice: &Notice| matches!(notice, Notice::Moved { .. } | Notice::HandedOver { .. });
+        return key.open(datagram).filter(calls).map(|_| key.seal(&superseded));
+    }
+    let key = shared.lock().engine.former_notice_key()?;
+    if let Notice::Superseded { generation, nonce } = key.open(datagram)? {
+        shared.with(|state| state.engine.hear_superseded(generation, &nonce));
+    }
+    None
 }
 
 /// The server says where it is now: paths to elsewhere are dead, and it is to be dialled at once.
@@ -146,7 +168,12 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
     };
     let Some(key) = key else { return };
     let repeat = (rtt.unwrap_or_default() * 3 / 2).clamp(FIRST_REPEAT, LONGEST_FIRST_REPEAT);
-    for attempt in 0..REPEATS {
+    for attempt in 0.. {
+        let pause = match attempt {
+            0..REPEATS => repeat * 2u32.pow(attempt),
+            _ if shared.lock().engine.is_claiming() => CALL_AGAIN,
+            _ => return,
+        };
         let heard = shared.news.of_notice();
         tokio::pin!(heard);
         heard.as_mut().enable();
@@ -166,7 +193,7 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
             for target in &targets {
                 endpoint.send_notice(&datagram, *target).await;
             }
-            tokio::time::sleep(repeat * 2u32.pow(attempt)).await;
+            tokio::time::sleep(pause).await;
         };
         tokio::select! {
             () = heard => return,

@@ -20,10 +20,12 @@ pub(crate) use search::Found;
 const MAX_ORIGINS: usize = 4;
 
 /// One connection's part: what the peer's packets have told, and how many may still be answered.
+#[expect(clippy::box_collection, reason = "one word where there are none")]
 #[derive(Debug, Default)]
 pub(crate) struct Punching {
+    /// Of a connection that has attempted it.
+    came_from: Option<Box<Vec<SocketAddr>>>,
     answers_left: u32,
-    came_from: Vec<SocketAddr>,
     /// A task sees to it that the peer's candidates are sent to.
     is_attended: bool,
 }
@@ -32,7 +34,7 @@ impl Punching {
     /// An attempt begins.
     fn begin(&mut self) {
         self.answers_left = MAX_ANSWERS;
-        self.came_from.clear();
+        self.came_from = None;
     }
 
     /// An attempt is over: nothing is answered any more.
@@ -43,8 +45,8 @@ impl Punching {
     /// An authentic packet of the peer came. Returns whether to answer it.
     fn came(&mut self, from: SocketAddr, is_answer: bool) -> bool {
         let in_attempt = self.answers_left > 0;
-        if in_attempt && self.came_from.len() < MAX_ORIGINS && !self.came_from.contains(&from) {
-            self.came_from.push(from);
+        if in_attempt && self.came_from().len() < MAX_ORIGINS && !self.came_from().contains(&from) {
+            self.came_from.get_or_insert_default().push(from);
         }
         let answers = in_attempt && !is_answer;
         self.answers_left -= u32::from(answers);
@@ -58,7 +60,7 @@ impl Punching {
 
     /// Where packets of the peer came from in this attempt.
     pub(crate) fn came_from(&self) -> &[SocketAddr] {
-        &self.came_from
+        self.came_from.as_ref().map_or(&[], |places| &places[..])
     }
 }
 

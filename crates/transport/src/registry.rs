@@ -27,9 +27,7 @@ pub(crate) struct Registry {
 
 #[derive(Default)]
 struct Inner {
-    accepted: HashMap<ConnectionId, Arc<Shared>>,
-    /// What the accepted ones hold.
-    shares: Shares,
+    accepted: Shares<Arc<Shared>>,
     dialled: HashMap<ConnectionId, Arc<Shared>>,
     tags: HashMap<NoticeTag, Weak<Shared>>,
 }
@@ -87,11 +85,11 @@ impl Registry {
             if !inner.accepted.get(&shared.id).is_some_and(|known| Arc::ptr_eq(known, shared)) {
                 return;
             }
-            inner.shares.note(shared.id, figures);
+            inner.accepted.note(shared.id, figures);
             let mut evicted = Vec::new();
-            while inner.shares.bytes_of(&shared.peer()) > self.limits.max_bytes_per_peer {
-                let Some(id) = inner.shares.greediest_of(&shared.peer()) else { break };
-                evicted.extend(inner.remove_accepted(&id));
+            while inner.accepted.bytes_of(&shared.peer()) > self.limits.max_bytes_per_peer {
+                let Some(id) = inner.accepted.greediest_of(&shared.peer()) else { break };
+                evicted.extend(inner.accepted.remove(&id));
             }
             evicted
         };
@@ -100,7 +98,7 @@ impl Registry {
 
     /// Whether a peer may have one more connection.
     pub(crate) fn has_share(&self, peer: &EndpointId) -> bool {
-        self.lock().shares.connections_of(peer) < self.limits.max_connections_per_peer
+        self.lock().accepted.connections_of(peer) < self.limits.max_connections_per_peer
     }
 
     /// An accepted connection's peer has another key from now on, and its notices another tag.
@@ -108,7 +106,7 @@ impl Registry {
         let (figures, tag) = (Figures::of(shared), tag_of(shared));
         let mut inner = self.lock();
         if inner.accepted.get(&shared.id).is_some_and(|known| Arc::ptr_eq(known, shared)) {
-            inner.shares.add(shared.id, shared.peer(), figures);
+            inner.accepted.add(shared.id, shared.clone(), shared.peer(), figures);
             if let Some(tag) = tag {
                 inner.tags.insert(tag, Arc::downgrade(shared));
             }
@@ -134,7 +132,7 @@ impl Registry {
         let is_this = |known: Option<&Arc<Shared>>| known.is_some_and(|known| Arc::ptr_eq(known, shared));
         match side {
             Side::Server if is_this(inner.accepted.get(&shared.id)) => {
-                inner.remove_accepted(&shared.id);
+                inner.accepted.remove(&shared.id);
             }
             Side::Client if is_this(inner.dialled.get(&shared.id)) => {
                 inner.dialled.remove(&shared.id);
@@ -149,7 +147,7 @@ impl Registry {
     }
 
     pub(crate) fn accepted(&self) -> Vec<Arc<Shared>> {
-        self.lock().accepted.values().cloned().collect()
+        self.lock().accepted.all().cloned().collect()
     }
 
     pub(crate) fn dialled(&self) -> Vec<Arc<Shared>> {
@@ -158,18 +156,17 @@ impl Registry {
 
     pub(crate) fn all(&self) -> Vec<Arc<Shared>> {
         let inner = self.lock();
-        inner.accepted.values().chain(inner.dialled.values()).cloned().collect()
+        inner.accepted.all().chain(inner.dialled.values()).cloned().collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         let inner = self.lock();
-        inner.accepted.is_empty() && inner.dialled.is_empty()
+        inner.accepted.all().len() == 0 && inner.dialled.is_empty()
     }
 
     /// Counts what all accepted connections hold, for what their tasks have not noted, has those that rest go on
-    /// whose time has come, and keeps what
-    /// detached ones hold below its limit: the peer that holds most of it gives its longest detached one up.
-    /// Cancel-safe.
+    /// whose time has come, and keeps what detached ones hold below its limit: the peer that holds most of it
+    /// gives its longest detached one up. Cancel-safe.
     pub(crate) async fn keep_house(&self) {
         let now = Instant::now();
         for some in self.accepted().chunks(COUNTED_TOGETHER) {
@@ -184,9 +181,9 @@ impl Registry {
             // A connection that was read back has another tag than before.
             inner.tags.retain(|_, shared| shared.strong_count() > 0);
             let mut evicted = Vec::new();
-            while inner.shares.detached_bytes() > self.limits.max_detached_bytes {
-                let Some(id) = inner.shares.greediest_detached() else { break };
-                evicted.extend(inner.remove_accepted(&id));
+            while inner.accepted.detached_bytes() > self.limits.max_detached_bytes {
+                let Some(id) = inner.accepted.greediest_detached() else { break };
+                evicted.extend(inner.accepted.remove(&id));
             }
             evicted
         };
@@ -202,29 +199,23 @@ impl Inner {
         figures: Figures,
         tag: Option<NoticeTag>,
     ) -> (Added, Option<Arc<Shared>>) {
-        let victim = if self.shares.connections_of(&shared.peer()) >= limits.max_connections_per_peer {
-            Some(self.shares.first_detached_of(&shared.peer()))
-        } else if self.accepted.len() >= limits.max_connections {
-            Some(self.shares.first_detached())
+        let victim = if self.accepted.connections_of(&shared.peer()) >= limits.max_connections_per_peer {
+            Some(self.accepted.first_detached_of(&shared.peer()))
+        } else if self.accepted.all().len() >= limits.max_connections {
+            Some(self.accepted.first_detached())
         } else {
             None
         };
         let evicted = match victim {
             Some(None) => return (Added::Full, None),
-            Some(Some(victim)) => self.remove_accepted(&victim),
+            Some(Some(victim)) => self.accepted.remove(&victim),
             None => None,
         };
-        self.accepted.insert(shared.id, shared.clone());
-        self.shares.add(shared.id, shared.peer(), figures);
+        self.accepted.add(shared.id, shared.clone(), shared.peer(), figures);
         if let Some(tag) = tag {
             self.tags.insert(tag, Arc::downgrade(shared));
         }
         (Added::Yes, evicted)
-    }
-
-    fn remove_accepted(&mut self, id: &ConnectionId) -> Option<Arc<Shared>> {
-        self.shares.remove(id);
-        self.accepted.remove(id)
     }
 }
 

@@ -12,7 +12,7 @@ mod state;
 mod wakers;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use whimbrel_base::{ConnectionId, EndpointId, SecretKey, random_bytes};
@@ -43,13 +43,13 @@ pub(crate) struct Shared {
     pub(crate) news: News,
     /// For the mover.
     pub(crate) mover: MoverSignals,
-    /// Client: where the server may be.
-    remote: Mutex<Whereabouts>,
+    /// Client: where the server may be. A server's is never asked for.
+    remote: OnceLock<Box<Mutex<Whereabouts>>>,
     policy: Mutex<Arc<PathPolicy>>,
     /// Where this endpoint can be reached, for the peer.
     announcements: Arc<Announcements>,
     /// To whom the peer may hand its end over, if the application has said so.
-    heirs: Mutex<Option<Allow>>,
+    heirs: Mutex<Option<Box<Allow>>>,
 }
 
 impl Shared {
@@ -60,18 +60,23 @@ impl Shared {
         policy: Arc<PathPolicy>,
         announcements: Arc<Announcements>,
     ) -> Arc<Self> {
+        let side = engine.side();
         let shared = Arc::new(Self {
             id: engine.id(),
             peer: Mutex::new(engine.peer()),
             key: key.into(),
-            mover: MoverSignals::of(engine.side()),
+            mover: MoverSignals::of(side),
             state: Mutex::new(State::new(engine)),
             news: News::default(),
-            remote: Mutex::new(Whereabouts::given(remote)),
+            remote: OnceLock::new(),
             policy: Mutex::new(policy),
             announcements,
             heirs: Mutex::default(),
         });
+        if side == Side::Client {
+            // It was made just now: there is none yet.
+            let _ = shared.remote.set(Box::new(Mutex::new(Whereabouts::given(remote))));
+        }
         shared.announcements.tell(&mut shared.lock().engine);
         shared
     }
@@ -88,11 +93,11 @@ impl Shared {
 
     /// To whom the peer may hand its end over, if the application has said so.
     pub(crate) fn heirs(&self) -> Option<Allow> {
-        self.heirs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.heirs.lock().unwrap_or_else(PoisonError::into_inner).as_deref().cloned()
     }
 
     pub(crate) fn set_heirs(&self, heirs: Allow) {
-        *self.heirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(heirs);
+        *self.heirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(heirs));
     }
 
     /// Client: the key that the next attempt looks for. A server that may have another one by now is looked for
@@ -233,14 +238,14 @@ impl Shared {
 
     /// The endpoint's listeners hear of this connection from now on.
     pub(crate) fn tell_endpoint(&self, bulletin: Arc<Bulletin>) {
-        let mut state = self.lock();
-        let side = state.engine.side();
-        state.feed.tell_endpoint(bulletin, self.id, self.peer(), side);
+        self.lock().feed.tell_endpoint(bulletin);
     }
 
     /// This side accepted the connection: what happens from now on happens to one that is established.
     pub(crate) fn accepted(&self) {
-        self.lock().feed.established();
+        let mut state = self.lock();
+        let whose = self.whose(&state.engine);
+        state.feed.established(whose);
     }
 
     pub(crate) fn subscribe(&self) -> Events {
@@ -305,7 +310,7 @@ impl Shared {
 
     /// Client: what is known of where the server is.
     pub(crate) fn whereabouts(&self) -> MutexGuard<'_, Whereabouts> {
-        self.remote.lock().unwrap_or_else(PoisonError::into_inner)
+        self.remote.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Local addresses of paths that are suspect: to be avoided when dialling.

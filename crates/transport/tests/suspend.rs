@@ -191,6 +191,38 @@ async fn of_two_copies_the_first_goes_on_and_the_other_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_a_server_that_was_superseded_is_told() {
+    let key = SecretKey::generate();
+    let server = endpoint(&key, 91).await;
+    let mut listener = listen(&server).await;
+    let client = endpoint(&SecretKey::generate(), 92).await;
+    let connection = client.connect(server.addr()).await.unwrap();
+    let mut stream = connection.open_stream().await.unwrap();
+    stream.write_u64(1).await.unwrap();
+    let served = within(listener.accept()).await.unwrap();
+    let mut its_stream = within(served.accept_stream()).await.unwrap();
+    assert_eq!(within(its_stream.read_u64()).await.unwrap(), 1);
+    let asleep = served.suspend(Duration::from_secs(5)).await.unwrap();
+    drop(listener);
+    server.close(Duration::from_secs(5)).await;
+
+    let first_at = endpoint(&key, 93).await;
+    let first = first_at.resume(&asleep).await.unwrap();
+    let mut its_stream = only_stream(&first);
+    its_stream.write_u64(2).await.unwrap();
+    assert_eq!(within(stream.read_u64()).await.unwrap(), 2);
+    // It calls the client, which goes on with the first.
+    let second_at = endpoint(&key, 94).await;
+    let second = second_at.resume(&asleep).await.unwrap();
+    let reason = within(second.closed()).await;
+    assert_eq!(reason.code, CloseCode::SUPERSEDED, "{reason}");
+    // The first one's calls, late or played again, are not held against it.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    its_stream.write_u64(3).await.unwrap();
+    assert_eq!(within(stream.read_u64()).await.unwrap(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_its_owner_can_wake_a_connection_and_only_unchanged() {
     let server = endpoint(&SecretKey::generate(), 51).await;
     counting(&server).await;

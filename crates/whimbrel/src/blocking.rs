@@ -20,6 +20,46 @@
 //! # }
 //! ```
 //!
+//! # More than streams
+//! [`Endpoint::connect_to`] and [`Endpoint::listen_for_connections`] give whole [`Connection`]s, with all that
+//! [`crate::Connection`] can do: several streams, of one direction too, messages, events, sleeping and waking:
+//!
+//! ```
+//! use std::io::Read;
+//! use std::time::Duration;
+//! use whimbrel::blocking::Endpoint;
+//! use whimbrel::{Allow, Class, FlowOptions, ListenOptions, Outcome, SendOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let desk = Endpoint::bind(whimbrel::Endpoint::builder())?;
+//! let calls = desk.listen_for_connections(ListenOptions::unnamed().allow(Allow::Any))?;
+//! let laptop = Endpoint::bind(whimbrel::Endpoint::builder())?;
+//! let connection = laptop.connect_to(desk.ticket())?;
+//! let accepted = calls.accept()?;
+//!
+//! let flow = connection.open_flow(FlowOptions::new(Class::RELIABLE_SEQUENCED))?;
+//! let sent = flow.send("20.5 degrees", SendOptions::default())?;
+//! assert_eq!(accepted.recv_message()?.data, b"20.5 degrees");
+//! assert_eq!(sent.outcome(), Outcome::Delivered);
+//!
+//! // Asleep it is bytes, which may be woken in another process, on another host.
+//! let asleep = connection.suspend(Duration::from_secs(5))?;
+//! let connection = laptop.resume(&asleep)?;
+//! connection.flows()[0].send("21.0 degrees", SendOptions::default())?;
+//! assert_eq!(accepted.recv_message()?.data, b"21.0 degrees");
+//!
+//! accepted.open_uni()?.close(Duration::from_secs(5))?;
+//! let mut nothing = Vec::new();
+//! connection.accept_uni()?.read_to_end(&mut nothing)?;
+//! assert!(nothing.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Endpoint::open_state`] has [durable messages](State), [`Endpoint::group`] and [`Endpoint::new_group`]
+//! [messages to many](Group). Where a call of the async face has an error of its own, so has this one; an
+//! [`io::Error`](std::io::Error) is what `std::net` would give.
+//!
 //! # What is as in `std`
 //! - [`Stream`] and `&Stream` are [`Read`](std::io::Read) and [`Write`](std::io::Write); reading and writing
 //!   never wait for each other.
@@ -45,12 +85,22 @@
 //! [`Stream::connect`] and [`Listener::bind`] use the process's [default
 //! endpoint](Endpoint::process_default). Reads and writes take place in the thread that calls them.
 
+mod connection;
+mod durable;
 mod endpoint;
+mod flow;
+mod group;
+mod halves;
 mod listener;
 mod runtime;
 mod stream;
 mod wait;
 
+pub use connection::{Connection, Connections, Events};
+pub use durable::{DurableFlow, DurableMessage, DurablePeer, Receipt, State};
 pub use endpoint::{Endpoint, IDENTITY_VARIABLE, NAMES_VARIABLE};
+pub use flow::{Flow, Sent};
+pub use group::{Delivery, Group};
+pub use halves::{RecvHalf, SendHalf};
 pub use listener::{Incoming, Listener};
 pub use stream::{DEFAULT_LINGER, Stream};

@@ -72,6 +72,11 @@ pub(super) fn may_replace(
             Right::Delegated { .. } => return Err(NamesError::DelegationSuperseded(name.clone())),
         }
     }
+    // Its members would be lost to those who call them. What withdraws it may.
+    let is_group = old.record.members().is_some() && !old.record.record().revoked;
+    if is_group && old.expires > now && record.members().is_none() && !record.record().revoked {
+        return Err(NamesError::StandsForGroup(name.clone()));
+    }
     let current = old.record.record().sequence;
     if sequence <= current {
         let name = name.clone();

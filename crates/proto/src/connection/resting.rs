@@ -7,13 +7,13 @@ use super::Connection;
 use super::contact::Contact;
 use super::reach::Reach;
 use super::sharing::Sharing;
-use crate::clock::Clock;
 use crate::config::Config;
 use crate::content::Content;
 use crate::event::Events;
 use crate::ids::Side;
 use crate::path::Path;
 use crate::session::streams::Limits;
+use crate::stream::Pool;
 
 /// A connection without a path rests after this: most moves are over by then.
 const REST_AFTER: Duration = Duration::from_secs(2);
@@ -24,12 +24,15 @@ const LEAST_REST: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub struct Resting {
     snapshot: Box<[u8]>,
-    limits: Limits,
-    send_limits: [u64; 2],
+    /// What the configuration says: the largest window, what may wait unsent, and the buffers for sending.
+    limits: [u64; 4],
+    pool: Pool,
     contact: Contact,
     reach: Reach,
     sharing: Sharing,
-    clock: Clock,
+    /// When the connection was how old. (When it was told the time last is in the snapshot.)
+    origin: Instant,
+    age: Duration,
     joined: u64,
     buffered: u64,
     deadline: Option<Instant>,
@@ -67,14 +70,17 @@ impl Connection {
         if !self.may_rest(now) {
             return None;
         }
+        let Limits { window, unsent, ref pool, .. } = *self.session.streams.limits();
+        let [stream_send_buffer, send_buffer] = self.session.streams.send_limits();
         Some(Resting {
             snapshot: self.snapshot()?.into_boxed_slice(),
-            limits: self.session.streams.limits().clone(),
-            send_limits: self.session.streams.send_limits(),
+            limits: [window, unsent, stream_send_buffer, send_buffer],
+            pool: pool.clone(),
             contact: self.contact,
             reach: self.reach,
             sharing: self.sharing,
-            clock: self.clock,
+            origin: self.clock.origin(),
+            age: self.clock.since_begin(self.clock.origin()),
             joined: self.joined,
             buffered: self.buffered(),
             deadline: self.poll_timeout(),
@@ -86,22 +92,22 @@ impl Resting {
     /// The connection as it was. Its events are gone: the driver looks at everything anew.
     #[must_use]
     pub fn wake(&self) -> Connection {
-        let [stream_send_buffer, send_buffer] = self.send_limits;
-        let Limits { window, unsent, ref pool, .. } = self.limits;
+        let [stream_window, stream_unsent, stream_send_buffer, send_buffer] = self.limits;
         let config = Config {
-            stream_window: window,
-            stream_unsent: unsent,
+            stream_window,
+            stream_unsent,
             stream_send_buffer,
             send_buffer,
             scheduler: self.sharing.kind(),
-            pool: pool.clone(),
+            pool: self.pool.clone(),
             ..Config::default()
         };
-        let read = Connection::read_back(config, &self.snapshot, self.clock.origin(), |_| true);
+        let read = Connection::read_back(config, &self.snapshot, self.origin, |_| true);
         #[expect(clippy::expect_used, reason = "nobody else had the bytes since they were written")]
         let mut connection = read.expect("a snapshot of this process");
         (connection.contact, connection.reach) = (self.contact, self.reach);
-        (connection.sharing, connection.clock) = (self.sharing, self.clock);
+        connection.sharing = self.sharing;
+        connection.clock.begin_again(self.origin, self.age);
         (connection.joined, connection.events) = (self.joined, Events::default());
         connection
     }

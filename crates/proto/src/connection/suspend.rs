@@ -10,9 +10,11 @@ use crate::error::{CloseCode, DecodeError, ProtocolError};
 use crate::event::{Event, Events};
 use crate::frame::{Frame, Resumed};
 use crate::ids::{PathId, Side};
+use crate::notice::{Notice, NoticeKey};
 use crate::pacing::Pacing;
 use crate::path::Path;
 use crate::path_table::PathTable;
+use crate::secret::Secret;
 use crate::session::Session;
 use crate::session::identity::Identity;
 use crate::session::tenure::Verdict;
@@ -135,6 +137,35 @@ impl Connection {
         self.session.identity.tenure.is_unheard()
     }
 
+    /// Client: what the notices of the server's copy of before are made with, since another one has the connection,
+    /// and what that copy is [told](Notice::Superseded) if it sends any.
+    #[must_use]
+    pub fn superseded_copy(&self) -> Option<(NoticeKey, Notice)> {
+        let former = self.session.notices.former()?.clone();
+        let (generation, nonce) = self.session.identity.tenure.peers_copy()?;
+        Some((former, Notice::Superseded { generation, nonce }))
+    }
+
+    /// Server: as [`notice_key`](Self::notice_key), before this copy claimed the connection: the client may know no
+    /// other. `None` once it is known to have heard of the claim.
+    #[must_use]
+    pub fn former_notice_key(&self) -> Option<NoticeKey> {
+        self.session.identity.tenure.secret_before().map(Secret::notice_key)
+    }
+
+    /// Server: an authentic notice says that the client goes on with the copy of this generation and nonce. Ends
+    /// the connection with [`CloseCode::SUPERSEDED`] if that is another one. A copy that another owner tries to go
+    /// on with waits for that one's word.
+    pub fn hear_superseded(&mut self, generation: u64, nonce: &[u8; 32]) {
+        let is_over = self.side() == Side::Server
+            && self.session.identity.both_suspend()
+            && !self.held
+            && self.session.identity.tenure.is_superseded_by(generation, nonce);
+        if is_over {
+            self.give_up(CloseCode::SUPERSEDED, "");
+        }
+    }
+
     pub(super) fn put_suspend(&mut self, draft: &mut Draft<'_>) {
         if draft.room() >= SMALL_FRAME
             && let Some(generation) = self.session.identity.tenure.take_leave()
@@ -176,9 +207,11 @@ impl Connection {
         if self.side() == Side::Server || !knows {
             return Err(ProtocolError::Unexpected("RESUMED"));
         }
+        let former = self.notice_key();
         match self.session.identity.hear_resumed(path, resumed) {
             Verdict::Current => {}
             Verdict::New => {
+                self.session.notices.supersede(former);
                 // It goes on under its key: what it may have signed before is void.
                 self.session.identity.tenure.expect_nobody();
                 self.lose_all_but(now, path);

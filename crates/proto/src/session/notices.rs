@@ -1,6 +1,7 @@
 //! Numbers of the notices by which a server tells its client that it moved.
 
 use crate::error::DecodeError;
+use crate::notice::NoticeKey;
 use crate::snapshot;
 use crate::varint::Reader;
 
@@ -8,6 +9,8 @@ use crate::varint::Reader;
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     newest: u64,
+    /// Client: of the server's copy of before, since another one has the connection.
+    former: Option<Box<NoticeKey>>,
 }
 
 impl Notices {
@@ -35,12 +38,21 @@ impl Notices {
 }
 
 impl Notices {
+    /// Client: another copy of the server has the connection. The one before made notices with this key.
+    pub(crate) fn supersede(&mut self, former: Option<NoticeKey>) {
+        self.former = former.map(Box::new);
+    }
+
+    pub(crate) fn former(&self) -> Option<&NoticeKey> {
+        self.former.as_deref()
+    }
+
     pub(crate) fn write_down(&self, out: &mut Vec<u8>) {
         snapshot::number(out, self.newest);
     }
 
     pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { newest: reader.varint()? })
+        Ok(Self { newest: reader.varint()?, former: None })
     }
 }
 

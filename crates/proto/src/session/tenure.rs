@@ -162,6 +162,24 @@ impl Tenure {
         std::mem::take(&mut self.is_peer_away)
     }
 
+    /// Client: the copy of the server that has the connection, once it was read back.
+    pub(crate) fn peers_copy(&self) -> Option<(u64, [u8; 32])> {
+        self.peers.as_ref().map(|peers| (self.peer_generation, peers.nonce))
+    }
+
+    /// Server: the client went on with the copy of this end that has this generation and nonce: whether that is
+    /// another one.
+    pub(crate) fn is_superseded_by(&self, generation: u64, nonce: &[u8; 32]) -> bool {
+        let Some(own) = &self.own else { return generation > self.own_generation };
+        let claimed = self.own_generation + u64::from(own.before.is_none());
+        generation > claimed || (generation == claimed && !own.is_heard && own.nonce != *nonce)
+    }
+
+    /// Server: the secret before a claim that the client has not heard of, as far as is known.
+    pub(crate) fn secret_before(&self) -> Option<&Secret> {
+        self.own.as_ref().filter(|own| !own.is_heard)?.before.as_ref()
+    }
+
     /// There is no claim of this end, and no word to the peer, that [`write_down`](Self::write_down) leaves out.
     pub(crate) fn may_rest(&self) -> bool {
         self.own.is_none() && self.leaving == Leaving::No
@@ -437,6 +455,27 @@ mod tests {
         assert_eq!(client.dial(&mut copy, 3, false), (Current, Some(Current)));
         let mut old = server;
         assert_eq!(client.dial(&mut old, 4, false), (Wrong, None));
+    }
+
+    #[test]
+    fn of_two_copies_of_a_server_the_one_that_was_not_heard_is_superseded() {
+        for asked in [false, true] {
+            let (mut client, server) = (Copy::new(), Copy::new());
+            let (mut first, mut second) = (server.read_back(5), server.read_back(6));
+            if asked {
+                // Its answer was lost.
+                assert_eq!(client.dial(&mut second, 1, true), (Current, None));
+            }
+            assert_eq!(client.tenure.peers_copy(), None);
+            assert_eq!(client.dial(&mut first, 2, false), (Current, Some(New)));
+            let (generation, nonce) = client.tenure.peers_copy().unwrap();
+            assert!(second.tenure.is_superseded_by(generation, &nonce));
+            assert_eq!(second.tenure.secret_before().is_some(), asked);
+            assert!(!first.tenure.is_superseded_by(generation, &nonce), "it is that one");
+            first.tenure.own_heard();
+            assert!(!first.tenure.is_superseded_by(generation, &[7; 32]), "the client has decided");
+            assert!(server.tenure.is_superseded_by(generation, &nonce), "the one that was written down");
+        }
     }
 
     #[test]

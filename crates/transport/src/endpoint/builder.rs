@@ -230,6 +230,7 @@ impl Builder {
                 resolver: Mutex::new(self.resolver.clone()),
                 pool: whimbrel_proto::Pool::default(),
                 registry: Registry::new(config.limits()),
+                runtime: tokio::runtime::Handle::current(),
                 listeners: Listeners::default(),
                 deciding: Deciding::default(),
                 half_open: HalfOpen::default(),

@@ -1,11 +1,11 @@
 //! Paths that take over from others between the same places: QUIC opens, TCP carries.
 
-use smallvec::SmallVec;
 use whimbrel_proto::PathId;
 
-/// Which path is to take over from which. Few, because each pair of interfaces has one at most.
+/// Which path is to take over from which. Few, because each pair of interfaces has one at most, and none at a server.
+#[expect(clippy::box_collection, reason = "one word where there are none")]
 #[derive(Debug, Default)]
-pub(crate) struct Takeovers(SmallVec<[Takeover; 1]>);
+pub(crate) struct Takeovers(Option<Box<Vec<Takeover>>>);
 
 #[derive(Debug)]
 struct Takeover {
@@ -15,17 +15,19 @@ struct Takeover {
 
 impl Takeovers {
     pub(crate) fn begin(&mut self, successor: PathId, predecessor: PathId) {
-        self.0.push(Takeover { successor, predecessor });
+        self.0.get_or_insert_default().push(Takeover { successor, predecessor });
     }
 
     /// The path that `successor` is to take over from.
     pub(crate) fn predecessor_of(&self, successor: PathId) -> Option<PathId> {
-        self.0.iter().find(|of| of.successor == successor).map(|of| of.predecessor)
+        self.0.iter().flat_map(|all| all.iter()).find(|of| of.successor == successor).map(|of| of.predecessor)
     }
 
     /// A path is gone: it takes over from no other, and no other from it.
     pub(crate) fn path_gone(&mut self, path: PathId) {
-        self.0.retain(|of| of.successor != path && of.predecessor != path);
+        if let Some(all) = &mut self.0 {
+            all.retain(|of| of.successor != path && of.predecessor != path);
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! What each peer's accepted connections hold, kept up to date one change at a time.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::OnceLock;
+use std::num::NonZeroU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use whimbrel_base::{ConnectionId, EndpointId};
@@ -30,15 +31,16 @@ pub(crate) struct Figures {
 
 /// How a connection without a path stands; the least makes room first. The highest bit says that the client has
 /// our answer to OPEN: otherwise it may have given up before we answered, and never come back. The rest is since
-/// when, in microseconds since this process first asked.
+/// when, in microseconds since this process first asked; its lowest bit is always set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Detached(u64);
+struct Detached(NonZeroU64);
 
 impl Detached {
     fn new(confirmed: bool, since: Instant) -> Self {
         static BEGIN: OnceLock<Instant> = OnceLock::new();
         let passed = since.saturating_duration_since(*BEGIN.get_or_init(Instant::now)).as_micros();
-        Self((u64::from(confirmed) << 63) | (u64::try_from(passed).unwrap_or(u64::MAX) >> 1))
+        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+        Self(NonZeroU64::MIN | (u64::from(confirmed) << 63) | passed.min(u64::MAX >> 1))
     }
 }
 
@@ -67,15 +69,16 @@ impl Figures {
     }
 }
 
-/// One peer's part.
+/// One peer's part. Each of its connections is in one of the three sets.
 #[derive(Default)]
 struct Share {
-    /// All its connections, with the bytes that they hold.
-    connections: BTreeSet<(u64, ConnectionId)>,
     bytes: u64,
     detached_bytes: u64,
-    detached: BTreeSet<(Detached, ConnectionId)>,
-    /// Of the detached ones, those that hold any bytes.
+    /// Those that have a path, with the bytes that they hold.
+    attached: BTreeSet<(u64, ConnectionId)>,
+    /// Those that have none, and hold no bytes.
+    empty: BTreeSet<(Detached, ConnectionId)>,
+    /// Those that have none, and hold any.
     laden: BTreeSet<(Detached, ConnectionId)>,
 }
 
@@ -83,74 +86,108 @@ impl Share {
     fn count(&mut self, id: ConnectionId, figures: &Figures) {
         self.bytes += figures.bytes;
         self.detached_bytes += figures.detached_bytes();
-        self.connections.insert((figures.bytes, id));
-        if let Some(detached) = figures.detached {
-            self.detached.insert((detached, id));
-            if figures.bytes > 0 {
-                self.laden.insert((detached, id));
-            }
-        }
+        match figures.detached {
+            None => self.attached.insert((figures.bytes, id)),
+            Some(detached) => self.detached_like(figures).insert((detached, id)),
+        };
     }
 
     fn discount(&mut self, id: ConnectionId, figures: &Figures) {
         self.bytes -= figures.bytes;
         self.detached_bytes -= figures.detached_bytes();
-        self.connections.remove(&(figures.bytes, id));
-        if let Some(detached) = figures.detached {
-            self.detached.remove(&(detached, id));
-            self.laden.remove(&(detached, id));
-        }
+        match figures.detached {
+            None => self.attached.remove(&(figures.bytes, id)),
+            Some(detached) => self.detached_like(figures).remove(&(detached, id)),
+        };
+    }
+
+    fn detached_like(&mut self, figures: &Figures) -> &mut BTreeSet<(Detached, ConnectionId)> {
+        if figures.bytes > 0 { &mut self.laden } else { &mut self.empty }
+    }
+
+    fn connections(&self) -> usize {
+        self.attached.len() + self.empty.len() + self.laden.len()
+    }
+
+    /// The detached connection that makes room first.
+    fn first_detached(&self) -> Option<(Detached, ConnectionId)> {
+        let firsts = [self.empty.first(), self.laden.first()];
+        firsts.into_iter().flatten().min().copied()
     }
 }
 
-/// All peers' parts.
-#[derive(Default)]
-pub(super) struct Shares {
-    connections: HashMap<ConnectionId, (EndpointId, Figures)>,
-    peers: HashMap<EndpointId, Share>,
-    detached: BTreeSet<(Detached, ConnectionId)>,
+/// A connection, and what is counted of it.
+struct Counted<T> {
+    connection: T,
+    /// There once for all of its connections.
+    peer: Arc<EndpointId>,
+    figures: Figures,
+}
+
+/// All connections by id, and all peers' parts.
+pub(super) struct Shares<T> {
+    connections: HashMap<ConnectionId, Counted<T>>,
+    peers: HashMap<Arc<EndpointId>, Share>,
+    /// Of each peer that has detached connections, the one that makes room first.
+    detached: BTreeSet<(Detached, EndpointId)>,
     detached_bytes: u64,
     /// Peers whose detached connections hold any bytes, with how many.
     laden: BTreeSet<(u64, EndpointId)>,
 }
 
-impl Shares {
-    pub(super) fn add(&mut self, id: ConnectionId, peer: EndpointId, figures: Figures) {
+impl<T> Default for Shares<T> {
+    fn default() -> Self {
+        let (connections, peers) = (HashMap::new(), HashMap::new());
+        Self { connections, peers, detached: BTreeSet::new(), detached_bytes: 0, laden: BTreeSet::new() }
+    }
+}
+
+impl<T> Shares<T> {
+    pub(super) fn add(&mut self, id: ConnectionId, connection: T, peer: EndpointId, figures: Figures) {
         self.remove(&id);
-        self.connections.insert(id, (peer, figures));
-        self.peers.entry(peer).or_default();
+        let known = self.peers.get_key_value(&peer).map(|(known, _)| known.clone());
+        let shared = known.unwrap_or_else(|| Arc::new(peer));
+        self.connections.insert(id, Counted { connection, peer: shared.clone(), figures });
+        self.peers.entry(shared).or_default();
         self.change(id, peer, None, Some(figures));
     }
 
+    pub(super) fn get(&self, id: &ConnectionId) -> Option<&T> {
+        self.connections.get(id).map(|counted| &counted.connection)
+    }
+
+    pub(super) fn all(&self) -> impl ExactSizeIterator<Item = &T> {
+        self.connections.values().map(|counted| &counted.connection)
+    }
+
     pub(super) fn note(&mut self, id: ConnectionId, figures: Figures) {
-        let Some((peer, known)) = self.connections.get_mut(&id) else { return };
-        let (peer, before) = (*peer, std::mem::replace(known, figures));
+        let Some(counted) = self.connections.get_mut(&id) else { return };
+        let (peer, before) = (*counted.peer, std::mem::replace(&mut counted.figures, figures));
         if before != figures {
             self.change(id, peer, Some(before), Some(figures));
         }
     }
 
-    pub(super) fn remove(&mut self, id: &ConnectionId) {
-        let Some((peer, figures)) = self.connections.remove(id) else { return };
-        self.change(*id, peer, Some(figures), None);
+    pub(super) fn remove(&mut self, id: &ConnectionId) -> Option<T> {
+        let Counted { connection, peer, figures } = self.connections.remove(id)?;
+        self.change(*id, *peer, Some(figures), None);
         if self.connections_of(&peer) == 0 {
             self.peers.remove(&peer);
         }
+        Some(connection)
     }
 
     /// What a connection holds is no more what it was `before`, but what it is `now`.
     fn change(&mut self, id: ConnectionId, peer: EndpointId, before: Option<Figures>, now: Option<Figures>) {
         let Some(share) = self.peers.get_mut(&peer) else { return };
-        let held = share.detached_bytes;
-        if let Some(before) = before {
-            share.discount(id, &before);
-            before.detached.map(|detached| self.detached.remove(&(detached, id)));
+        let (held, was_first) = (share.detached_bytes, share.first_detached());
+        before.iter().for_each(|before| share.discount(id, before));
+        now.iter().for_each(|now| share.count(id, now));
+        let (holds, is_first) = (share.detached_bytes, share.first_detached());
+        if was_first != is_first {
+            was_first.map(|(detached, _)| self.detached.remove(&(detached, peer)));
+            is_first.map(|(detached, _)| self.detached.insert((detached, peer)));
         }
-        if let Some(now) = now {
-            share.count(id, &now);
-            now.detached.map(|detached| self.detached.insert((detached, id)));
-        }
-        let holds = share.detached_bytes;
         if held != holds {
             self.detached_bytes = self.detached_bytes - held + holds;
             self.laden.remove(&(held, peer));
@@ -161,7 +198,7 @@ impl Shares {
     }
 
     pub(super) fn connections_of(&self, peer: &EndpointId) -> usize {
-        self.peers.get(peer).map_or(0, |share| share.connections.len())
+        self.peers.get(peer).map_or(0, Share::connections)
     }
 
     pub(super) fn bytes_of(&self, peer: &EndpointId) -> u64 {
@@ -174,18 +211,19 @@ impl Shares {
 
     /// The detached connection that makes room first.
     pub(super) fn first_detached(&self) -> Option<ConnectionId> {
-        self.detached.first().map(|(_, id)| *id)
+        let (_, peer) = self.detached.first()?;
+        self.first_detached_of(peer)
     }
 
     pub(super) fn first_detached_of(&self, peer: &EndpointId) -> Option<ConnectionId> {
-        self.peers.get(peer)?.detached.first().map(|(_, id)| *id)
+        self.peers.get(peer)?.first_detached().map(|(_, id)| id)
     }
 
     /// The connection that a peer gives up when it holds too many bytes.
     pub(super) fn greediest_of(&self, peer: &EndpointId) -> Option<ConnectionId> {
         let share = self.peers.get(peer)?;
         let detached = share.laden.first().map(|(_, id)| *id);
-        detached.or_else(|| share.connections.last().map(|(_, id)| *id))
+        detached.or_else(|| share.attached.last().map(|(_, id)| *id))
     }
 
     /// The connection that is given up when all detached ones hold too many bytes.
@@ -215,9 +253,10 @@ mod tests {
         let ids: Vec<_> = (0..5).map(|_| ConnectionId::random()).collect();
         let held = [(7, None), (0, at(1)), (9, at(3)), (1, at(2)), (30, None)];
         for (id, (bytes, detached)) in ids.iter().zip(held) {
-            shares.add(*id, peer, holding(bytes, detached));
+            shares.add(*id, (), peer, holding(bytes, detached));
         }
         assert_eq!(shares.greediest_detached(), Some(ids[3]));
+        assert_eq!(shares.first_detached(), Some(ids[1]));
         shares.note(ids[0], holding(50, None));
         shares.note(ids[3], holding(0, at(2)));
         let mut order = Vec::new();
@@ -225,8 +264,15 @@ mod tests {
             order.push(ids.iter().position(|known| *known == id).unwrap());
             shares.remove(&id);
         }
-        assert_eq!(order[..3], [2, 0, 4]);
-        assert_eq!(order.len(), ids.len());
+        assert_eq!(order, [2, 0, 4]);
+        assert_eq!(
+            shares.first_detached(),
+            Some(ids[1]),
+            "it holds nothing, so that giving it up helps nobody"
+        );
+        assert_eq!(shares.first_detached_of(&peer), shares.first_detached());
+        shares.remove(&ids[1]);
+        shares.remove(&ids[3]);
         assert_eq!(
             (shares.connections_of(&peer), shares.bytes_of(&peer), shares.detached_bytes()),
             (0, 0, 0)
@@ -234,19 +280,36 @@ mod tests {
         assert!(shares.detached.is_empty() && shares.laden.is_empty() && shares.peers.is_empty());
     }
 
+    #[test]
+    fn of_all_peers_the_one_makes_room_whose_connection_is_detached_longest() {
+        let (mut shares, start) = (Shares::default(), Instant::now());
+        let at = |second| Some((true, start + Duration::from_secs(second)));
+        let peers = [(); 2].map(|()| SecretKey::generate().id());
+        let ids: Vec<_> = (0..4).map(|_| ConnectionId::random()).collect();
+        for (n, (id, second)) in ids.iter().zip([4, 3, 2, 1]).enumerate() {
+            shares.add(*id, (), peers[n % 2], holding(n as u64 % 2, at(second)));
+        }
+        shares.note(ids[3], holding(1, None));
+        for first in [2, 1, 0] {
+            assert_eq!(shares.first_detached(), Some(ids[first]));
+            shares.remove(&ids[first]);
+        }
+        assert_eq!(shares.first_detached(), None, "the last has a path");
+    }
+
     /// The time to give up one connection of a peer that holds too much, and to count another one in.
     fn time_to_evict(connections: u64) -> Duration {
         const EVICTED: u32 = 1000;
         let (mut shares, peer) = (Shares::default(), SecretKey::generate().id());
         for n in 0..connections {
-            shares.add(ConnectionId::random(), peer, holding(n, None));
+            shares.add(ConnectionId::random(), (), peer, holding(n, None));
         }
         let new: Vec<_> = (0..EVICTED).map(|_| ConnectionId::random()).collect();
         let began = Instant::now();
         for id in new {
             let greediest = shares.greediest_of(&peer).unwrap();
             shares.remove(&greediest);
-            shares.add(id, peer, holding(1, None));
+            shares.add(id, (), peer, holding(1, None));
         }
         began.elapsed() / EVICTED
     }

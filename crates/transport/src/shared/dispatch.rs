@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use whimbrel_proto::{Event, PathId, PathState, Side};
 
-use super::{Shared, State, Wait};
+use super::feed::Whose;
+use super::{Engine, Shared, State, Wait};
 use crate::report::ConnectionEvent;
 
 impl Shared {
@@ -28,7 +29,7 @@ impl Shared {
             Event::FlowWritable(flow) => state.wakers.can_send(flow),
             Event::MessageDone(id, outcome) => state.outcomes.told(id, outcome),
             Event::Established => {
-                state.feed.established();
+                state.feed.established(self.whose(&state.engine));
                 self.news.established();
             }
             Event::PathUp(id) => self.path_up(state, id),
@@ -37,7 +38,7 @@ impl Shared {
                 if !state.engine.has_active_path() {
                     state.outage.begin(Instant::now());
                 }
-                state.feed.tell(ConnectionEvent::PathSuspect { path: id.0 });
+                self.tell(state, ConnectionEvent::PathSuspect { path: id.0 });
                 self.mover.look();
             }
             Event::PathDown(id) => {
@@ -48,25 +49,25 @@ impl Shared {
                 if let Some(index) = state.paths.iter().position(|p| p.id == id) {
                     let path = state.paths.remove(index);
                     let (local, remote) = (path.local, path.remote);
-                    state.feed.tell(ConnectionEvent::PathDown { path: id.0, local, remote });
+                    self.tell(state, ConnectionEvent::PathDown { path: id.0, local, remote });
                 }
                 self.mover.look();
                 self.news.path_came_or_went();
                 state.wakers.drive();
             }
             Event::Unreachable { lasts } => {
-                let followed = state.feed.tell(ConnectionEvent::Unreachable { lasts });
+                let followed = self.tell(state, ConnectionEvent::Unreachable { lasts });
                 state.engine.follow_outages(followed);
             }
             Event::Reachable { after } => {
-                state.feed.tell(ConnectionEvent::Reachable { after });
+                self.tell(state, ConnectionEvent::Reachable { after });
             }
             Event::PeerAddresses(addresses) => self.peer_addresses(state, addresses),
             // Paths to what is withdrawn are told lost by the peer itself.
             Event::PeerAddress { .. } => self.mover.peer_called(),
             Event::PeerCandidates => self.mover.candidates_came(),
-            Event::PeerSuspended => drop(state.feed.tell(ConnectionEvent::PeerSuspended)),
-            Event::PeerResumed => drop(state.feed.tell(ConnectionEvent::PeerResumed)),
+            Event::PeerSuspended => drop(self.tell(state, ConnectionEvent::PeerSuspended)),
+            Event::PeerResumed => drop(self.tell(state, ConnectionEvent::PeerResumed)),
             Event::SuspendHeard | Event::AssignHeard => self.news.path_came_or_went(),
             Event::PeerAssigned { to, addresses } => {
                 state.assigned = Some(Box::new((to, addresses)));
@@ -74,23 +75,22 @@ impl Shared {
             }
             Event::PeerHandedOver { from, to } => {
                 self.set_peer(to);
-                state.feed.peer_changed(to);
-                state.feed.tell(ConnectionEvent::PeerHandedOver { from, to });
+                self.tell(state, ConnectionEvent::PeerHandedOver { from, to });
             }
             Event::HandoverChanged(mode) => {
                 state.pins.clear();
                 self.announcements.tell(&mut state.engine);
-                state.feed.tell(ConnectionEvent::HandoverChanged(mode));
+                self.tell(state, ConnectionEvent::HandoverChanged(mode));
                 self.mover.peer_called();
             }
             Event::PriorityChanged(id, priority) => {
                 state.pin(id);
-                state.feed.tell(ConnectionEvent::PriorityChanged { path: id.0, priority });
+                self.tell(state, ConnectionEvent::PriorityChanged { path: id.0, priority });
                 // The peer may say so as often as it likes, and each time there is a survey.
                 self.mover.peer_called();
             }
             Event::Closed { code, reason, .. } => {
-                state.feed.tell(ConnectionEvent::Closed { code, reason });
+                self.tell(state, ConnectionEvent::Closed { code, reason });
                 state.wakers.all_over();
                 state.outcomes.all_over();
                 self.news.over();
@@ -98,6 +98,17 @@ impl Shared {
                 state.wakers.drive();
             }
         }
+    }
+
+    /// Which connection this is, for those who hear of many.
+    pub(super) fn whose(&self, engine: &Engine) -> Whose {
+        Whose { id: self.id, peer: self.peer(), side: engine.side() }
+    }
+
+    /// As [`Feed::tell`](super::feed::Feed::tell).
+    fn tell(&self, state: &mut State, event: ConnectionEvent) -> bool {
+        let whose = self.whose(&state.engine);
+        state.feed.tell(whose, event)
     }
 
     fn path_up(&self, state: &mut State, id: PathId) {
@@ -131,7 +142,7 @@ impl Shared {
                     self.whereabouts().worked(local.ip(), remote);
                 }
             }
-            state.feed.tell(ConnectionEvent::PathUp { path: id.0, local, remote, recovery: took });
+            self.tell(state, ConnectionEvent::PathUp { path: id.0, local, remote, recovery: took });
         }
         self.mover.look();
     }
@@ -141,7 +152,7 @@ impl Shared {
         if state.engine.side() == Side::Client {
             self.set_remote(&addresses);
         } else {
-            state.peer_notice_addresses = addresses;
+            state.set_notice_addresses(addresses);
         }
     }
 }

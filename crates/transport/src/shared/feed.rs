@@ -22,33 +22,25 @@ pub(super) struct Feed {
     ended: bool,
 }
 
-/// Where the endpoint's listeners are told, and of which connection.
+/// Where the endpoint's listeners are told.
 #[derive(Debug)]
 struct Post {
     bulletin: Arc<Bulletin>,
-    id: ConnectionId,
-    peer: EndpointId,
-    side: Side,
     established: bool,
+}
+
+/// Of which connection something is told.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whose {
+    pub(super) id: ConnectionId,
+    pub(super) peer: EndpointId,
+    pub(super) side: Side,
 }
 
 impl Feed {
     /// Tells the endpoint's listeners too, from now on.
-    pub(super) fn tell_endpoint(
-        &mut self,
-        bulletin: Arc<Bulletin>,
-        id: ConnectionId,
-        peer: EndpointId,
-        side: Side,
-    ) {
-        self.endpoint = Some(Post { bulletin, id, peer, side, established: false });
-    }
-
-    /// The peer has another key from now on.
-    pub(super) fn peer_changed(&mut self, peer: EndpointId) {
-        if let Some(post) = &mut self.endpoint {
-            post.peer = peer;
-        }
+    pub(super) fn tell_endpoint(&mut self, bulletin: Arc<Bulletin>) {
+        self.endpoint = Some(Post { bulletin, established: false });
     }
 
     /// Hears everything from now on.
@@ -57,29 +49,29 @@ impl Feed {
     }
 
     /// The connection is established.
-    pub(super) fn established(&mut self) {
+    pub(super) fn established(&mut self, whose: Whose) {
         if let Some(post) = &mut self.endpoint {
             post.established = true;
-            let (id, peer, side) = (post.id, post.peer, post.side);
+            let Whose { id, peer, side } = whose;
             post.bulletin.post(|| EndpointEvent::Established { id, peer, side });
         }
     }
 
     /// Tells those who listen, unless they were told already that the connection is over: nothing follows
     /// that. False if nobody listens.
-    pub(super) fn tell(&mut self, event: ConnectionEvent) -> bool {
+    pub(super) fn tell(&mut self, whose: Whose, event: ConnectionEvent) -> bool {
         if self.ended {
             return false;
         }
         self.ended = matches!(event, ConnectionEvent::Closed { .. });
-        let endpoint = self.endpoint.as_ref().is_some_and(|post| post.tell(&event));
+        let endpoint = self.endpoint.as_ref().is_some_and(|post| post.tell(whose, &event));
         self.sender.as_ref().is_some_and(|sender| sender.send(event).is_ok()) || endpoint
     }
 }
 
 impl Post {
-    fn tell(&self, event: &ConnectionEvent) -> bool {
-        let (id, peer, side) = (self.id, self.peer, self.side);
+    fn tell(&self, whose: Whose, event: &ConnectionEvent) -> bool {
+        let Whose { id, peer, side } = whose;
         match event {
             event if self.established => {
                 let event = event.clone();

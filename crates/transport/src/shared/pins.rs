@@ -2,24 +2,27 @@
 
 use whimbrel_proto::PathId;
 
-/// Paths whose priority was set by hand, here or by the peer: the path manager leaves them alone.
+/// Paths whose priority was set by hand, here or by the peer: the path manager leaves them alone. Few connections
+/// have any.
+#[expect(clippy::box_collection, reason = "one word where there are none")]
 #[derive(Debug, Default)]
-pub(crate) struct Pins(Vec<PathId>);
+pub(crate) struct Pins(Option<Box<Vec<PathId>>>);
 
 impl Pins {
     /// Adds `path`; forgets those that are not `there` any more.
     pub(super) fn add(&mut self, path: PathId, there: impl Fn(PathId) -> bool) {
-        self.0.retain(|pinned| *pinned != path && there(*pinned));
-        self.0.push(path);
+        let pins = self.0.get_or_insert_default();
+        pins.retain(|pinned| *pinned != path && there(*pinned));
+        pins.push(path);
     }
 
     pub(crate) fn holds(&self, path: PathId) -> bool {
-        self.0.contains(&path)
+        self.0.as_ref().is_some_and(|pins| pins.contains(&path))
     }
 
     /// The mode or the policy was set anew.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.0 = None;
     }
 }
 
@@ -34,6 +37,6 @@ mod tests {
         pins.add(PathId(2), |_| true);
         pins.add(PathId(2), |path| path != PathId(1));
         assert!(pins.holds(PathId(2)) && !pins.holds(PathId(1)));
-        assert_eq!(pins.0.len(), 1);
+        assert_eq!(pins.0.as_ref().map(|pins| pins.len()), Some(1));
     }
 }

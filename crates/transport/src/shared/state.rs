@@ -43,7 +43,7 @@ pub(crate) struct State {
     pub(crate) pins: Pins,
     pub(crate) punching: Punching,
     /// Server: where the client says that it hears notices.
-    pub(super) peer_notice_addresses: Vec<SocketAddr>,
+    pub(super) peer_notice_addresses: Box<[SocketAddr]>,
     /// Server: from how near the client was seen.
     pub(crate) nearness: Nearness,
     /// The connection is over here, but we lost our address while saying so: the peer may not know.
@@ -89,7 +89,7 @@ impl State {
             takeovers: Takeovers::default(),
             pins: Pins::default(),
             punching: Punching::default(),
-            peer_notice_addresses: Vec::new(),
+            peer_notice_addresses: Box::default(),
             nearness: Nearness::default(),
             farewell_cut: false,
             feed: Feed::default(),
@@ -109,11 +109,11 @@ impl State {
 
     /// Server: where the client says that it hears notices.
     pub(crate) fn notice_addresses(&self) -> Vec<SocketAddr> {
-        self.peer_notice_addresses.clone()
+        self.peer_notice_addresses.to_vec()
     }
 
     pub(crate) fn set_notice_addresses(&mut self, addresses: Vec<SocketAddr>) {
-        self.peer_notice_addresses = addresses;
+        self.peer_notice_addresses = addresses.into_boxed_slice();
     }
 
     /// All paths. (Pushed one by one: cloning the vector costs ten times as much, and this is done for each

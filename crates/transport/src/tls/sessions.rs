@@ -11,7 +11,7 @@ use whimbrel_base::EndpointId;
 
 use super::TICKETS;
 
-/// Sessions that a server remembers, of some 400 bytes each.
+/// Sessions that a server remembers, of some 350 bytes each.
 const MAX_SESSIONS: usize = 32 * 1024;
 /// Of these, sessions of one peer: as many as a client keeps tickets for.
 const MAX_SESSIONS_PER_PEER: usize = 4096;
@@ -113,11 +113,11 @@ impl StoresServerSessions for ArrivingSessions {
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        lock(&self.all.0).sessions.get(key).map(|kept| kept.value.clone())
+        lock(&self.all.0).sessions.get(key).map(|kept| kept.value.to_vec())
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        lock(&self.all.0).take(key).map(|kept| kept.value)
+        lock(&self.all.0).take(key).map(|kept| kept.value.into_vec())
     }
 
     fn can_cache(&self) -> bool {
@@ -139,35 +139,39 @@ impl ServerSessions {
     fn put(&self, peer: EndpointId, session: Session) {
         let mut remembered = lock(&self.0);
         remembered.put(peer, session);
-        if remembered.peers.get(&peer).is_some_and(|peer| peer.keys.len() > MAX_SESSIONS_PER_PEER) {
-            remembered.drop_oldest_of(peer);
+        let greedy = remembered.peers.get_key_value(&peer);
+        let greedy = greedy.filter(|(_, peer)| peer.keys.len() > MAX_SESSIONS_PER_PEER);
+        if let Some(peer) = greedy.map(|(peer, _)| peer.clone()) {
+            remembered.drop_oldest_of(&peer);
         }
         while remembered.sessions.len() > MAX_SESSIONS {
-            let Some(&(_, _, crowded)) = remembered.by_count.last() else { break };
-            remembered.drop_oldest_of(crowded);
+            let Some((_, _, crowded)) = remembered.by_count.last() else { break };
+            let crowded = crowded.clone();
+            remembered.drop_oldest_of(&crowded);
         }
     }
 }
 
+/// Tickets and ids of peers are there once, whatever refers to them: a server may keep thousands.
 #[derive(Default)]
 struct Remembered {
-    sessions: HashMap<Vec<u8>, Kept>,
-    peers: HashMap<EndpointId, Peer>,
+    sessions: HashMap<Arc<[u8]>, Kept>,
+    peers: HashMap<Arc<EndpointId>, Peer>,
     /// Who makes room first comes last: who has most sessions, and among equals who was there longest ago.
-    by_count: BTreeSet<(usize, Reverse<u64>, EndpointId)>,
+    by_count: BTreeSet<(usize, Reverse<u64>, Arc<EndpointId>)>,
     /// Counts the sessions that were ever put.
     clock: u64,
 }
 
 struct Kept {
-    peer: EndpointId,
-    value: Vec<u8>,
+    peer: Arc<EndpointId>,
+    value: Box<[u8]>,
 }
 
 #[derive(Default)]
 struct Peer {
     /// Oldest first.
-    keys: VecDeque<Vec<u8>>,
+    keys: VecDeque<Arc<[u8]>>,
     /// When its newest session was put.
     newest: u64,
 }
@@ -175,19 +179,20 @@ struct Peer {
 impl Remembered {
     fn put(&mut self, peer: EndpointId, (key, value): Session) {
         self.clock += 1;
-        let newest = self.clock;
-        self.change(peer, |of| {
+        let (newest, key) = (self.clock, Arc::<[u8]>::from(key));
+        let peer = self.peers.get_key_value(&peer).map_or_else(|| Arc::new(peer), |(known, _)| known.clone());
+        self.change(&peer, |of| {
             of.newest = newest;
             of.keys.push_back(key.clone());
         });
-        self.sessions.insert(key, Kept { peer, value });
+        self.sessions.insert(key, Kept { peer, value: value.into_boxed_slice() });
     }
 
     fn take(&mut self, key: &[u8]) -> Option<Kept> {
         let kept = self.sessions.remove(key)?;
-        self.change(kept.peer, |of| {
+        self.change(&kept.peer, |of| {
             // Mostly one of the newest.
-            if let Some(index) = of.keys.iter().rposition(|known| known == key) {
+            if let Some(index) = of.keys.iter().rposition(|known| **known == *key) {
                 of.keys.remove(index);
             }
         });
@@ -197,12 +202,12 @@ impl Remembered {
     fn list(&self) -> Vec<(EndpointId, Vec<u8>, Vec<u8>)> {
         let mut peers: Vec<_> = self.peers.iter().collect();
         peers.sort_by_key(|(_, of)| of.newest);
-        let keys = peers.into_iter().flat_map(|(peer, of)| of.keys.iter().map(move |key| (*peer, key)));
-        keys.filter_map(|(peer, key)| Some((peer, key.clone(), self.sessions.get(key)?.value.clone())))
+        let keys = peers.into_iter().flat_map(|(peer, of)| of.keys.iter().map(move |key| (**peer, key)));
+        keys.filter_map(|(peer, key)| Some((peer, key.to_vec(), self.sessions.get(key)?.value.to_vec())))
             .collect()
     }
 
-    fn drop_oldest_of(&mut self, peer: EndpointId) {
+    fn drop_oldest_of(&mut self, peer: &Arc<EndpointId>) {
         let mut oldest = None;
         self.change(peer, |of| oldest = of.keys.pop_front());
         if let Some(key) = oldest {
@@ -211,14 +216,14 @@ impl Remembered {
     }
 
     /// Changes a peer's entry and its place in the order.
-    fn change(&mut self, id: EndpointId, change: impl FnOnce(&mut Peer)) {
-        let peer = self.peers.entry(id).or_default();
-        self.by_count.remove(&(peer.keys.len(), Reverse(peer.newest), id));
+    fn change(&mut self, id: &Arc<EndpointId>, change: impl FnOnce(&mut Peer)) {
+        let peer = self.peers.entry(id.clone()).or_default();
+        self.by_count.remove(&(peer.keys.len(), Reverse(peer.newest), id.clone()));
         change(peer);
         if peer.keys.is_empty() {
-            self.peers.remove(&id);
+            self.peers.remove(id);
         } else {
-            self.by_count.insert((peer.keys.len(), Reverse(peer.newest), id));
+            self.by_count.insert((peer.keys.len(), Reverse(peer.newest), id.clone()));
         }
     }
 }
@@ -249,7 +254,7 @@ mod tests {
 
     fn kept(all: &ServerSessions, keys: &[Vec<u8>]) -> usize {
         let remembered = lock(&all.0);
-        keys.iter().filter(|key| remembered.sessions.contains_key(*key)).count()
+        keys.iter().filter(|key| remembered.sessions.contains_key(key.as_slice())).count()
     }
 
     #[test]

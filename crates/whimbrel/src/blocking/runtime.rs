@@ -2,9 +2,13 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
+
+use super::wait::block;
 
 /// Enough to move some gigabytes a second; the threads that read and write do their part themselves.
 const WORKERS: usize = 2;
@@ -39,6 +43,40 @@ pub(super) fn run<T: Send + 'static>(future: impl Future<Output = T> + Send + 's
         let _ = sender.send(future.await);
     });
     receiver.recv().map_err(|_| io::Error::other("the background runtime has stopped"))
+}
+
+/// The runtime, which has started. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Background(Handle);
+
+impl Background {
+    pub(super) fn start() -> io::Result<Self> {
+        handle().map(Self)
+    }
+
+    /// Waits for a future in this thread, which polls it itself; what it starts runs in the background. In any thread,
+    /// even one of another runtime's.
+    pub(super) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        let _inside = self.enter();
+        let mut future = pin!(future);
+        loop {
+            if let Some(value) = block(None, |cx| future.as_mut().poll(cx)) {
+                return value;
+            }
+        }
+    }
+
+    /// As [`wait`](Self::wait), for at most `limit`. `None` after that: the future is given up.
+    pub(super) fn wait_for<T>(&self, limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let _inside = self.enter();
+        let mut future = pin!(future);
+        block(Instant::now().checked_add(limit), |cx| future.as_mut().poll(cx))
+    }
+
+    /// What this thread starts until the guard is dropped runs in the background.
+    pub(super) fn enter(&self) -> EnterGuard<'_> {
+        self.0.enter()
+    }
 }
 
 /// Starts a task.

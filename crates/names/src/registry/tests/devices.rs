@@ -46,6 +46,25 @@ async fn a_device_publishes_its_services() {
 }
 
 #[tokio::test]
+async fn an_endpoint_does_not_take_the_name_of_a_group_that_counts() {
+    let (registry, user, laptop) = with_user().await;
+    let group = |sequence| {
+        let record = unsigned(&user, LAPTOP, sequence);
+        let record = Record { addrs: Vec::new(), ..record };
+        SignedRecord::sign_group(record, [laptop.id().into()], &user, None).unwrap()
+    };
+    registry.take(&group(1), START).await.unwrap();
+    let refused = Err(NamesError::StandsForGroup(name(LAPTOP)));
+    assert_eq!(registry.take(&record(&user, LAPTOP, 2), START).await, refused);
+    let word = delegation(&user, LAPTOP, &laptop, after(1));
+    assert_eq!(registry.take(&delegated(&laptop, LAPTOP, 2, &word), after(1)).await, refused);
+    // It may be changed, and withdrawn; then the name is an endpoint's as any other.
+    registry.take(&group(2), START).await.unwrap();
+    registry.take(&revocation(&user, LAPTOP, 3), START).await.unwrap();
+    registry.take(&record(&user, LAPTOP, 4), START).await.unwrap();
+}
+
+#[tokio::test]
 async fn an_unknown_user_has_no_devices() {
     let registry = registry();
     let word = delegation(&key(1), LAPTOP, &key(2), START);
