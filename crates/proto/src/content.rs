@@ -38,6 +38,7 @@ pub(crate) enum Content {
     Retire(PathId),
     Addresses,
     Candidates,
+    Observed,
     Address(u8),
     Priority(PathId),
     Handover,

@@ -74,6 +74,7 @@ pub(crate) mod kind {
     pub(crate) const TAKE_OVER: u64 = 0x44;
     pub(crate) const TAKEN_OVER: u64 = 0x46;
     pub(crate) const CANDIDATES: u64 = 0x4c;
+    pub(crate) const OBSERVED: u64 = 0x4e;
     pub(crate) const PING: u64 = 0x21;
     pub(crate) const ADDRESSES: u64 = 0x23;
     pub(crate) const PATH_PRIORITY: u64 = 0x25;
@@ -320,6 +321,13 @@ pub enum Frame<'a> {
         sequence: u64,
         /// UDP addresses, best first.
         addresses: Vec<SocketAddr>,
+    },
+    /// Where the sender sees the receiver.
+    Observed {
+        /// Grows with each statement.
+        sequence: u64,
+        /// Of the newest path, over whichever protocol.
+        address: SocketAddr,
     },
     /// Whether a path should carry data; the highest sequence number counts, the client's word if both are
     /// equal.

@@ -39,6 +39,7 @@ const JOURNALS: u64 = 0x14;
 const PUNCH: u64 = 0x18;
 const RELIABLE_DATAGRAMS: u64 = 0x1a;
 const SEARCH: u64 = 0x1c;
+const OBSERVED: u64 = 0x1e;
 
 /// What one side states about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +81,8 @@ pub struct Params {
     pub punch: bool,
     /// Takes part in a search for a port of a gateway, if it understands CANDIDATES.
     pub search: bool,
+    /// Understands OBSERVED, which tells where a side is seen.
+    pub observed: bool,
 }
 
 impl Default for Params {
@@ -102,6 +105,7 @@ impl Default for Params {
             journals: false,
             punch: true,
             search: true,
+            observed: true,
         }
     }
 }
@@ -121,6 +125,7 @@ impl Params {
             reliable_datagrams: false,
             punch: false,
             search: false,
+            observed: false,
             ..Self::default()
         }
     }
@@ -220,6 +225,10 @@ impl Params {
             varint::write(out, SEARCH);
             varint::write(out, 0);
         }
+        if self.observed {
+            varint::write(out, OBSERVED);
+            varint::write(out, 0);
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
@@ -254,6 +263,7 @@ impl Params {
                 JOURNALS => params.journals = true,
                 PUNCH => params.punch = true,
                 SEARCH => params.search = true,
+                OBSERVED => params.observed = true,
                 _ => {}
             }
         }

@@ -14,6 +14,7 @@ pub(crate) mod identity;
 pub(crate) mod messages;
 mod mode;
 mod notices;
+mod observed;
 pub(crate) mod send_memory;
 pub(crate) mod stream_numbers;
 pub(crate) mod streams;
@@ -38,6 +39,7 @@ use identity::Identity;
 use messages::{Messages, Mixing};
 use mode::Mode;
 use notices::Notices;
+use observed::Observed;
 use send_memory::SendMemory;
 use stream_numbers::StreamNumbers;
 use streams::{Limits, Streams};
@@ -58,6 +60,7 @@ pub(crate) struct Session {
     pub(crate) addresses: Addresses,
     pub(crate) peer_addresses: Addresses,
     pub(crate) candidates: Candidates,
+    pub(crate) observed: Observed,
     pub(crate) notices: Notices,
     pub(crate) ending: Ending,
     /// The next owner of this end, if that is told.
@@ -87,6 +90,7 @@ impl Session {
             addresses: Addresses::default(),
             peer_addresses: Addresses::default(),
             candidates: Candidates::default(),
+            observed: Observed::default(),
             notices: Notices::default(),
             ending: Ending::default(),
             announced: Announced::default(),
@@ -127,6 +131,7 @@ impl Session {
             addresses: Addresses::read_back(reader)?,
             peer_addresses: Addresses::read_back(reader)?,
             candidates: Candidates::default(),
+            observed: Observed::default(),
             notices: Notices::read_back(reader)?,
             ending: Ending::read_back(reader)?,
             announced: Announced::default(),
@@ -201,6 +206,7 @@ impl Session {
             || self.notice_addresses.waits()
             || self.addresses.waits()
             || self.candidates.waits()
+            || self.observed.waits()
             || self.ending.waits()
             || self.identity.tenure.waits()
             || self.announced.waits()
@@ -212,6 +218,7 @@ impl Session {
             Content::Addresses => self.notice_addresses.mark(),
             Content::Address(id) => self.addresses.mark(*id),
             Content::Candidates => self.candidates.mark(),
+            Content::Observed => self.observed.mark(),
             Content::Handover => self.mode.mark(),
             Content::Close => self.ending.mark_close(),
             Content::CloseAck => self.ending.mark_close_ack(),

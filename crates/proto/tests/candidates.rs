@@ -83,6 +83,36 @@ fn a_copy_of_either_side_that_was_read_back_is_heard_although_it_counts_anew() {
     }
 }
 
+#[test]
+fn each_side_hears_where_the_other_one_sees_it_also_after_the_path_that_carried_it_was_lost() {
+    let mut sim = Sim::established(Options::default());
+    sim.server().state_observed(at(1));
+    sim.client.state_observed(at(2));
+    sim.advance(ms(21));
+    assert_eq!((sim.client.observed(), sim.server().observed()), (Some(at(1)), Some(at(2))));
+    sim.server().state_observed(at(3));
+    sim.advance(ms(5));
+    sim.cut_all(Cut::Both);
+    sim.advance(ms(5));
+    sim.dial();
+    sim.advance(ms(200));
+    assert_eq!(sim.client.observed(), Some(at(3)));
+}
+
+#[test]
+fn a_peer_that_does_not_know_observations_is_told_none_and_may_send_none() {
+    let mut options = Options::default();
+    options.client.params.observed = false;
+    let mut sim = Sim::established(options);
+    sim.server().state_observed(at(1));
+    sim.advance(ms(50));
+    assert_eq!(sim.client.observed(), None);
+    let mut segment = Vec::new();
+    Frame::Observed { sequence: 1, address: at(1) }.encode(&mut segment);
+    let now = sim.now;
+    assert!(sim.server().handle_segment(now, PathId(0), &segment).is_err());
+}
+
 /// In mode `single`: a first path, and one that was opened beside it.
 fn beside(config: &Config) -> Sim {
     let options = Options { client: config.clone(), server: config.clone(), ..Options::default() };

@@ -60,6 +60,7 @@ fn params() -> impl Strategy<Value = Params> {
         journals: numbers.4 % 11 == 0 && numbers.0 > 0,
         punch: numbers.4 % 13 < 6,
         search: numbers.4 % 13 < 3,
+        observed: numbers.4 % 17 < 8,
     })
 }
 
@@ -184,6 +185,9 @@ proptest! {
         round_trip(&Frame::Stop(id, code))?;
         round_trip(&Frame::Retire { path: PathId(n), segments: id.0 })?;
         round_trip(&Frame::PathLost(PathReport { path: PathId(n), received: id.0 }))?;
+        if let Some(address) = addresses.first().copied() {
+            round_trip(&Frame::Observed { sequence: n, address })?;
+        }
         let candidates = addresses.iter().take(8).copied().collect();
         round_trip(&Frame::Candidates { sequence: n, addresses: candidates })?;
         round_trip(&Frame::Addresses { sequence: n, addresses })?;

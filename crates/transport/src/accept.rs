@@ -23,7 +23,7 @@ use crate::connection::Connection;
 use crate::deciding::{Turn, Undecided};
 use crate::endpoint_core::EndpointCore;
 use crate::incoming::Caller;
-use crate::path_io::PathIo;
+use crate::path_io::{PathIo, canonical};
 use crate::punch;
 use crate::registry::Added;
 use crate::report::EndpointEvent;
@@ -82,6 +82,7 @@ fn refused<A>(arrival: A, code: CloseCode, reason: impl Into<String>) -> Refused
 /// Makes the carrier a path of `shared`; the first flight goes to the engine.
 fn attach(arrival: impl Arrival, endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>, id: PathId) {
     arrival.sessions().admit(shared.peer());
+    let from = canonical(arrival.remote());
     let (path, plaintext) = match arrival.into_path(id, endpoint) {
         Ok((path, plaintext)) => (Arc::new(path), plaintext),
         Err(_) => return shared.with(|state| state.engine.path_lost(Instant::now(), id)),
@@ -97,6 +98,7 @@ fn attach(arrival: impl Arrival, endpoint: &Arc<EndpointCore>, shared: &Arc<Shar
             if path.kind() != CarrierKind::Quic {
                 state.engine.path_proven(id);
             }
+            state.engine.state_observed(from);
         }
         is_live
     });

@@ -126,6 +126,7 @@ impl Config {
                 messages: self.message_window,
                 punch: self.direct_paths,
                 search: self.direct_paths,
+                observed: self.direct_paths,
                 ..Params::default()
             },
             streams: self.max_streams,

@@ -252,6 +252,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn where_the_peer_sees_this_host_is_a_candidate_for_that_peer_with_the_port_of_the_socket() {
+        let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
+        let core = endpoint.inner();
+        let (mut client, shared) = accepted(core);
+        let (_, other) = accepted(core);
+        let at: SocketAddr = "198.51.100.7:4000".parse().unwrap();
+        client.state_observed(at);
+        let mut wire = Vec::new();
+        assert!(client.poll_transmit(Instant::now(), PathId(0), &mut wire));
+        let (body, _) = segment::split(&wire).unwrap().unwrap();
+        shared.with(|state| state.engine.handle_segment(Instant::now(), PathId(0), body).unwrap());
+        let candidate = SocketAddr::new(at.ip(), core.port());
+        assert_eq!(core.candidates(&shared).first(), Some(&candidate));
+        assert!(!core.candidates(&other).contains(&candidate), "it is told to nobody else");
+    }
+
+    #[tokio::test]
     async fn punches_that_are_forged_of_our_own_or_of_no_attempt_do_nothing() {
         let endpoint = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap();
         let core = endpoint.inner();

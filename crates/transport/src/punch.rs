@@ -12,6 +12,7 @@ use whimbrel_proto::punching::{Allowance, MAX_ANSWERS, PUNCHES, Surroundings, wo
 use whimbrel_proto::{MAX_CANDIDATES, PathState, Side};
 
 use crate::endpoint_core::{EndpointCore, lock};
+use crate::locator::Locator;
 use crate::shared::Shared;
 
 pub(crate) use search::Found;
@@ -65,9 +66,15 @@ impl Punching {
 }
 
 impl EndpointCore {
-    /// Where this endpoint's UDP sockets may be reached, as peers are told: where they are seen first.
-    pub(crate) fn candidates(&self) -> Vec<SocketAddr> {
+    /// Where this endpoint's UDP sockets may be reached, as the peer is told: where they are seen first.
+    pub(crate) fn candidates(&self, shared: &Shared) -> Vec<SocketAddr> {
         let mut all = self.observed.list();
+        // Of a family of which STUN tells nothing: a host behind a gateway that keeps ports, as clouds have it.
+        for ip in self.seen_at(shared) {
+            if !all.iter().any(|at| at.is_ipv4() == ip.is_ipv4()) {
+                all.push(SocketAddr::new(ip, self.port()));
+            }
+        }
         let mapped = lock(&self.mapped).clone();
         let known = self.advertised.iter().copied().chain(mapped);
         for at in known.chain(self.reachable_in(&self.bound.borrow())) {
@@ -77,6 +84,22 @@ impl EndpointCore {
         }
         all.truncate(MAX_CANDIDATES);
         all
+    }
+
+    /// Where this host is seen by the peer, who may say to itself what it likes, and by this endpoint's relays.
+    fn seen_at(&self, shared: &Shared) -> Vec<IpAddr> {
+        let relays: Vec<Locator> =
+            lock(&self.relayed).iter().map(|place| Locator::Direct(place.relay)).collect();
+        let by_relays = |other: &Arc<Shared>| {
+            let state = other.lock();
+            let is_relay = state.paths.iter().any(|path| relays.contains(&path.remote));
+            state.engine.observed().filter(|_| is_relay)
+        };
+        let mut seen: Vec<IpAddr> = shared.lock().engine.observed().iter().map(SocketAddr::ip).collect();
+        if !relays.is_empty() {
+            seen.extend(self.registry.dialled().iter().filter_map(by_relays).map(|at| at.ip()));
+        }
+        seen
     }
 
     /// The peer's candidates that may be sent to.
@@ -158,7 +181,7 @@ pub(crate) fn heard(shared: &Shared, from: SocketAddr, sender: Side, is_answer: 
 /// Server: a client has come through a relay. Tells it where this side may be reached, and sends to its
 /// candidates whenever it states some.
 pub(crate) fn meet(core: &Arc<EndpointCore>, shared: &Arc<Shared>) {
-    let candidates = core.candidates();
+    let candidates = core.candidates(shared);
     let begins = shared.with(|state| {
         // A path beside another one, as TCP's beside QUIC's, is no reason to begin anew.
         let is_beside = state.engine.paths().iter().filter(|path| path.state == PathState::Active).count() > 1;
@@ -207,13 +230,13 @@ async fn attend(core: Arc<EndpointCore>, shared: Arc<Shared>) {
 
 /// Tells the clients that came through relays where this side may be reached now.
 pub(crate) fn tell_clients(core: &EndpointCore) {
-    let candidates = core.candidates();
     for shared in core.registry.accepted() {
         let relayed = shared.lock().paths.iter().any(|path| path.remote.relayed().is_some());
         if relayed {
+            let candidates = core.candidates(&shared);
             shared.with(|state| {
                 if state.engine.own_candidates() != candidates {
-                    state.engine.state_candidates(candidates.clone());
+                    state.engine.state_candidates(candidates);
                 }
             });
         }

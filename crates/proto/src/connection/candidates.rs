@@ -42,6 +42,28 @@ impl Connection {
         self.session.candidates.peers()
     }
 
+    /// Tells the peer where this side sees it, on the newest of its paths. Told reliably, and once; does nothing if
+    /// the peer would not know what it means.
+    pub fn state_observed(&mut self, at: SocketAddr) {
+        if self.session.identity.both_tell_what_they_observe() {
+            self.session.observed.state(at);
+        }
+    }
+
+    /// Where the peer sees this side, as it said last.
+    #[must_use]
+    pub fn observed(&self) -> Option<SocketAddr> {
+        self.session.observed.heard()
+    }
+
+    pub(super) fn observed_heard(&mut self, sequence: u64, at: SocketAddr) -> Result<(), ProtocolError> {
+        if !self.session.identity.both_tell_what_they_observe() {
+            return Err(ProtocolError::Unexpected("OBSERVED"));
+        }
+        self.session.observed.hear(sequence, at);
+        Ok(())
+    }
+
     pub(super) fn candidates_heard(
         &mut self,
         sequence: u64,

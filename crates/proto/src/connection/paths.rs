@@ -295,6 +295,7 @@ impl Connection {
 
     pub(super) fn lose_all_but(&mut self, now: Instant, keep: PathId) {
         self.session.candidates.peer_changed();
+        self.session.observed.peer_changed();
         let others: Vec<PathId> =
             self.paths.iter().filter(|(id, path)| *id != keep && path.is_live()).map(|(id, _)| id).collect();
         for id in others {

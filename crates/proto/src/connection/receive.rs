@@ -187,6 +187,7 @@ impl Connection {
                 Ok(())
             }
             Frame::Candidates { sequence, addresses } => self.candidates_heard(sequence, addresses),
+            Frame::Observed { sequence, address } => self.observed_heard(sequence, address),
             Frame::PathPriority { path, sequence, priority } => {
                 self.priority_heard(path, priority, sequence);
                 Ok(())

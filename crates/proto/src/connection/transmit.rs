@@ -139,6 +139,7 @@ impl Connection {
         self.session.notice_addresses.put(draft);
         self.put_priorities(path, draft, |d| d.room() >= SMALL_FRAME);
         self.session.addresses.put(draft);
+        self.session.observed.put(draft);
         self.session.candidates.put(draft);
         self.put_assignment(draft);
         self.put_suspend(draft);

@@ -128,6 +128,7 @@ fn decode_body<'a>(kind: u64, b: &mut Reader<'a>) -> Result<Option<Frame<'a>>, D
         kind::PING => Frame::Ping,
         kind::ADDRESSES => Frame::Addresses { sequence: b.varint()?, addresses: decode_addresses(b)? },
         kind::CANDIDATES => Frame::Candidates { sequence: b.varint()?, addresses: candidates(b)? },
+        kind::OBSERVED => Frame::Observed { sequence: b.varint()?, address: decode_address(b)? },
         kind::PATH_PRIORITY => Frame::PathPriority {
             path: PathId(b.varint()?),
             sequence: b.varint()?,

@@ -180,6 +180,10 @@ impl Frame<'_> {
                 varint::write(b, *sequence);
                 put_addresses(b, &addresses[..addresses.len().min(MAX_CANDIDATES)]);
             }),
+            Self::Observed { sequence, address } => put(out, kind::OBSERVED, |b| {
+                varint::write(b, *sequence);
+                encode_address(*address, b);
+            }),
             Self::PathPriority { path, sequence, priority } => put(out, kind::PATH_PRIORITY, |b| {
                 varint::write(b, path.0);
                 varint::write(b, *sequence);

@@ -161,6 +161,11 @@ impl Identity {
         self.params.punch && self.peer_params.as_ref().is_some_and(|p| p.punch)
     }
 
+    /// Both sides have said that they know OBSERVED.
+    pub(crate) fn both_tell_what_they_observe(&self) -> bool {
+        self.params.observed && self.peer_params.as_ref().is_some_and(|p| p.observed)
+    }
+
     /// Both sides have said that they take part in searches for ports.
     pub(crate) fn both_search(&self) -> bool {
         let peer = self.peer_params.as_ref();

@@ -212,7 +212,7 @@ impl PathPolicy {
     pub(crate) fn interface(&self, local: &LocalAddress) -> Interface {
         let name = local.interface.clone().unwrap_or_else(|| Arc::from(local.ip.to_string()));
         let rule = self.interfaces.iter().find(|rule| rule.names(&name));
-        let detected = || local.interface.as_deref().map_or(InterfaceKind::Other, InterfaceKind::detect);
+        let detected = || local.interface.as_deref().map_or(InterfaceKind::Other, InterfaceKind::of);
         let kind = rule.and_then(|rule| rule.kind).unwrap_or_else(detected);
         let metered = rule.and_then(|rule| rule.metered).unwrap_or(kind.is_metered());
         Interface { name, kind, metered }

@@ -168,7 +168,7 @@ async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {
     let (open, opened) = mpsc::channel(1);
     let punching = async {
         if may_punch {
-            let own = core.candidates();
+            let own = core.candidates(shared);
             shared.with(|state| state.engine.state_candidates(own));
             if let Some(found) = punch::attempt(core, shared).await {
                 // There is room for the only one.
@@ -212,7 +212,7 @@ async fn seen_elsewhere(joiner: &Joiner, seen: &mut watch::Receiver<Vec<SocketAd
         if before.is_empty() || !seen.borrow_and_update().starts_with(&before) {
             return;
         }
-        let own = joiner.endpoint.candidates();
+        let own = joiner.endpoint.candidates(&joiner.shared);
         joiner.shared.with(|state| state.engine.state_candidates(own));
     }
 }

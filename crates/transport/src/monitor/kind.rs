@@ -39,7 +39,8 @@ impl InterfaceKind {
     }
 
     /// The kind of this host's interface. Does not block for long: sysfs is memory.
-    pub(crate) fn detect(interface: &str) -> Self {
+    #[must_use]
+    pub fn of(interface: &str) -> Self {
         detect_in(Path::new("/sys/class/net"), interface)
     }
 }
