@@ -392,25 +392,21 @@ fn services(play: &mut Play) {
         "whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID --names \"$NAMES\"";
     play.start("home", expose, "can be reached as");
     // README's program, with the key that is let in.
-    let program = build_readme_program();
+    let program = readme_program();
     let key = play.stage.home("laptop").join(".config/whimbrel/identity");
     let script = format!("{} ssh.home.ada@example.org {names} {}", program.display(), key.display());
     play.also("laptop", &script, "SSH-2.0");
 }
 
-/// Builds the example that has README's lines in it.
-fn build_readme_program() -> std::path::PathBuf {
+/// The example that has README's lines in it.
+fn readme_program() -> std::path::PathBuf {
     let example = include_str!("../examples/readme.rs");
     let block = README.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
     let wanted: Vec<&str> = block.lines().map(|line| line.split("  //").next().unwrap().trim()).collect();
     let lines: Vec<&str> = example.lines().map(str::trim).collect();
     let found = lines.windows(wanted.len()).any(|window| window == wanted);
     assert!(found && wanted.len() > 3, "examples/readme.rs does not have the lines of README: {wanted:#?}");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built =
-        Command::new(cargo).args(["build", "-q", "-p", "whimbrel-cli", "--example", "readme"]).status();
-    assert!(built.unwrap().success());
-    std::path::Path::new(PROGRAM).with_file_name("examples/readme")
+    whimbrel_lab::example(env!("CARGO_PKG_NAME"), "readme")
 }
 
 fn rest(play: &mut Play) {

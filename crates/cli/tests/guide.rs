@@ -184,7 +184,7 @@ fn every_step_of_the_guide_works_as_it_is_written() {
     }
     let stage = Stage::new();
     // `cargo run` is the example with the same text, which the test builds beside itself.
-    let built = build_program();
+    let built = whimbrel_lab::example(env!("CARGO_PKG_NAME"), "clock");
     let run = format!(
         "test \"$1\" = run || exit 1; shift; test \"$1\" = -- && shift; exec {} \"$@\"",
         built.display()
@@ -248,15 +248,6 @@ fn until_status_has(stage: &Stage, text: &str) {
         }
         assert!(start.elapsed() < LIMIT, "`whimbrel status` never has {text}: {lines:#?}");
     }
-}
-
-/// Builds the program of the last step.
-fn build_program() -> std::path::PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = std::process::Command::new(cargo);
-    command.args(["build", "-q", "-p", "whimbrel-cli", "--example", "clock"]);
-    assert!(command.status().unwrap().success());
-    std::path::Path::new(stage::PROGRAM).with_file_name("examples/clock")
 }
 
 /// The example without the comment at its top.

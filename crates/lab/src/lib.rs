@@ -29,6 +29,8 @@
 //! Begin each test with `if !whimbrel_lab::require!() { return; }`. See [`require!`] for what it does without
 //! root, and in continuous integration.
 //!
+//! [`example`] finds the example programs that tests run.
+//!
 //! # How a link works
 //! Each end is a TAP device inside its host's namespace; one thread per link carries frames from one to the
 //! other. netem is missing from some kernels. The crate `rattan-core` does similar work over `AF_PACKET` and
@@ -47,6 +49,7 @@ mod available;
 mod command;
 mod emulator;
 mod error;
+mod example;
 mod firewall;
 mod frame;
 mod host;
@@ -64,6 +67,7 @@ mod trace;
 pub use available::{Unavailable, enter, require_for, skip};
 pub use command::{HostChild, HostCommand};
 pub use error::{Error, Result};
+pub use example::example;
 pub use firewall::Block;
 pub use host::Host;
 pub use lab::Lab;

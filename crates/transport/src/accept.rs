@@ -211,13 +211,11 @@ async fn open_connection<A: Arrival>(
     if let Some(shared) = endpoint.registry.find_accepted(&open.connection) {
         return reopen_connection(endpoint, arrival, open, peer, &shared);
     }
-    let target = match open.params.target.as_deref().map(str::parse::<Name>) {
-        None => None,
-        Some(Ok(name)) => Some(name),
-        Some(Err(_)) => return Err(refused(arrival, CloseCode::NO_LISTENER, "the name is malformed")),
-    };
-    let Some(door) = endpoint.listeners.find(target.as_ref()) else {
-        return Err(refused(arrival, CloseCode::NO_LISTENER, "nobody listens under this name"));
+    let target = open.params.target.as_deref().map(str::parse::<Name>).transpose();
+    let found = target.ok().and_then(|target| Some((endpoint.listeners.find(target.as_ref())?, target)));
+    let Some((door, target)) = found else {
+        let (code, reason) = endpoint.listeners.refusal_of_unlisted(open, peer).await;
+        return Err(refused(arrival, code, reason));
     };
     let decision = match door.asks().then(|| endpoint.deciding.begin(peer, open.connection)) {
         Some(Turn::After(first)) => return follow_first(endpoint, arrival, open, peer, first).await,

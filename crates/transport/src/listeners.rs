@@ -74,10 +74,7 @@ impl Allow {
 
     /// Lets a peer in, or says why not. Cancel-safe.
     pub(crate) async fn admit(&self, peer: EndpointId) -> Result<(), Refusal> {
-        if self.permits(peer).await? {
-            return Ok(());
-        }
-        Err((CloseCode::NOT_ALLOWED, "this key is not on the list of those allowed".to_owned()))
+        if self.permits(peer).await? { Ok(()) } else { Err(stranger()) }
     }
 }
 
@@ -185,6 +182,11 @@ async fn within_limit<T>(decision: impl Future<Output = T>) -> Result<T, Refusal
     tokio::time::timeout(DECISION_LIMIT, decision).await.map_err(|_| busy())
 }
 
+/// What a peer hears that is not let in.
+fn stranger() -> Refusal {
+    (CloseCode::NOT_ALLOWED, "this key is not on the list of those allowed".to_owned())
+}
+
 fn busy() -> Refusal {
     (CloseCode::BUSY, "too many connections wait".to_owned())
 }
@@ -233,5 +235,28 @@ impl Listeners {
             _ => listeners.get(&None),
         };
         door.cloned()
+    }
+
+    /// Why a peer is not let in whose target nobody listens under. Only those whom some listener lets in hear
+    /// that: to a stranger all names look alike, those that are there and those that are not. Cancel-safe.
+    pub(crate) async fn refusal_of_unlisted(&self, open: &Open, peer: EndpointId) -> Refusal {
+        let unlisted = (CloseCode::NO_LISTENER, "nobody listens under this name".to_owned());
+        let doors: Vec<Arc<Door>> = self.lock().values().cloned().collect();
+        if doors.is_empty() {
+            return unlisted;
+        }
+        let is_let_in = async {
+            for door in doors {
+                if door.knows_ticket(open, peer) || door.access.allow.permits(peer).await.unwrap_or(false) {
+                    return true;
+                }
+            }
+            false
+        };
+        match within_limit(is_let_in).await {
+            Ok(true) => unlisted,
+            Ok(false) => stranger(),
+            Err(busy) => busy,
+        }
     }
 }

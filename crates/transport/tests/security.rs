@@ -18,7 +18,7 @@ use raw::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use whimbrel_base::{ConnectionId, EndpointAddr};
+use whimbrel_base::{ConnectionId, EndpointAddr, Name, Ticket};
 use whimbrel_proto::fuzzing::frame::{Frame, Join, Open, PathReport};
 use whimbrel_proto::{Params, PathId};
 use whimbrel_transport::{
@@ -390,6 +390,41 @@ async fn strangers_are_refused_before_the_application_hears_of_them() {
     let connection = friend.connect(target.endpoint.addr()).await.unwrap();
     Echo::open(&connection).await;
     assert_eq!(target.accepted(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_cannot_tell_names_that_are_listened_under_from_others() {
+    let (server, friend) = (endpoint(Config::default()).await, endpoint(Config::default()).await);
+    let guest = endpoint(Config::default()).await;
+    let [ssh, web, none] =
+        ["ssh", "web", "none"].map(|service| format!("{service}.ada@example.org").parse::<Name>().unwrap());
+    let (friends, guests) = (friend.id(), guest.id());
+    let options = [
+        ListenOptions::named(ssh.clone()).allow(Allow::only([friends])),
+        ListenOptions::named(web.clone()).allow(Allow::check(move |peer| async move { peer == guests })),
+    ];
+    let mut listeners = Vec::new();
+    for options in options {
+        listeners.push(server.listen(options.unpublished()).await.unwrap());
+    }
+    let refusal = async |client: &Endpoint, name: &Name| {
+        let ticket = Ticket::new(server.id(), server.addr().addrs, Some(name.clone()));
+        match client.connect(ticket).await {
+            Err(ConnectError::Refused { code, reason, .. }) => (code, reason),
+            other => panic!("{other:?}"),
+        }
+    };
+    let stranger = endpoint(Config::default()).await;
+    let [there, checked, absent] =
+        [refusal(&stranger, &ssh).await, refusal(&stranger, &web).await, refusal(&stranger, &none).await];
+    assert_eq!(there.0, CloseCode::NOT_ALLOWED);
+    assert_eq!((&checked, &absent), (&there, &there));
+    // Those who are let in somewhere learn that they asked for the wrong name.
+    assert_eq!(refusal(&friend, &none).await.0, CloseCode::NO_LISTENER);
+    assert_eq!(refusal(&guest, &none).await.0, CloseCode::NO_LISTENER);
+    assert_eq!(refusal(&guest, &ssh).await, there);
+    drop(listeners);
+    assert_eq!(refusal(&stranger, &none).await.0, CloseCode::NO_LISTENER);
 }
 
 /// Reads to the end; true unless the server is still there when the time is over.

@@ -54,16 +54,12 @@ impl Running {
     }
 }
 
-/// Builds an example that fits on a page.
+/// An example that fits on a page.
 fn example(name: &str) -> PathBuf {
     let source = format!("{}/examples/{name}.rs", env!("CARGO_MANIFEST_DIR"));
     let lines = std::fs::read_to_string(source).unwrap().lines().count();
     assert!(lines < 80, "{name} has {lines} lines");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo).args(["build", "-q", "-p", "whimbrel", "--example", name]).status();
-    assert!(built.unwrap().success());
-    let test = std::env::current_exe().unwrap();
-    test.parent().unwrap().with_file_name("examples").join(name)
+    whimbrel_lab::example(env!("CARGO_PKG_NAME"), name)
 }
 
 #[test]
