@@ -43,7 +43,12 @@ pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
     let keepalive = keepalive.with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    {
+        // Accepted sockets inherit a path's limit, which would have us woken for each few packets. Without it the
+        // kernel takes twice what is under way.
+        socket.set_tcp_notsent_lowat(0)?;
+        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    }
     Ok(())
 }
 

@@ -184,7 +184,8 @@ pub(crate) fn meet(core: &Arc<EndpointCore>, shared: &Arc<Shared>) {
     let candidates = core.candidates(shared);
     let begins = shared.with(|state| {
         // A path beside another one, as TCP's beside QUIC's, is no reason to begin anew.
-        let is_beside = state.engine.paths().iter().filter(|path| path.state == PathState::Active).count() > 1;
+        let is_beside =
+            state.engine.paths().iter().filter(|path| path.state == PathState::Active).count() > 1;
         if !is_beside || state.engine.own_candidates() != candidates {
             state.engine.state_candidates(candidates);
         }
