@@ -1,14 +1,16 @@
-//! Two people talk, a line at a time, each line a reliable sequenced message.
+//! People talk, a line at a time, each line a reliable sequenced message.
 //!
 //! ```text
 //! message        what they say to each other
 //! conversation   one of them: what is typed goes out, what arrives and what happens is shown
+//! gathering      one person and the members of a group
 //! lines          shown line by line, for pipes and scripts
 //! editor, page   shown on a terminal's page, with a line to type in
 //! ```
 
 mod conversation;
 mod editor;
+mod gathering;
 mod lines;
 mod message;
 mod page;
@@ -16,8 +18,10 @@ mod page;
 use std::time::Duration;
 
 use whimbrel_base::EndpointId;
+use whimbrel_transport::{CloseCode, Connection};
 
 pub(crate) use self::conversation::{Conversation, End};
+pub(crate) use self::gathering::Gathering;
 pub(crate) use self::lines::Lines;
 pub(crate) use self::page::Page;
 use crate::plain::plain;
@@ -83,6 +87,19 @@ pub(crate) enum News {
     Left(String),
     /// Something else that the user should know.
     Note(String),
+    /// In a group: of the member with this name.
+    Of(String, Box<News>),
+}
+
+/// Why a connection is over, if that is more than that the other side has left.
+fn parting_words(connection: &Connection) -> String {
+    match connection.close_reason() {
+        Some(reason) if reason.code == CloseCode::NONE || reason.code == CloseCode::GOING_AWAY => {
+            String::new()
+        }
+        Some(reason) => plain(&reason.to_string(), 200),
+        None => String::new(),
+    }
 }
 
 /// What is typed.

@@ -3,21 +3,17 @@
 //! Only what was delegated here is renewed here. What was revoked is remembered, so that nobody renews it and a
 //! service that was restored from a backup is told again.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use whimbrel_base::{Delegation, EndpointId, Name, UnixTime};
 
+use crate::ledger::Ledger;
+
 /// The most devices that are remembered.
 const MAX_DEVICES: usize = 256;
-/// No registry is larger.
-const MAX_FILE: u64 = 1024 * 1024;
-const FORMAT: u32 = 1;
 
 /// What becomes of a device's delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,45 +57,22 @@ impl Device {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Contents {
-    format: u32,
-    devices: Vec<Device>,
-}
-
-/// The registry of one key. Each change is made under a lock beside the file, on the newest state, and replaces
-/// the file in one step; nothing is written over a file that cannot be read.
+/// The registry of one key.
 #[derive(Clone, Debug)]
 pub(crate) struct Devices {
-    file: PathBuf,
+    ledger: Ledger<Device>,
 }
 
 impl Devices {
     /// The registry beside the key file.
     pub(crate) fn beside(identity: &Path) -> Self {
-        Self { file: with_suffix(identity, ".devices") }
+        let advice = "delegate again (`whimbrel id delegate`): until then no device is renewed";
+        Self { ledger: Ledger::beside(identity, "devices", advice) }
     }
 
     /// All that is known, by name.
     pub(crate) fn all(&self) -> Result<Vec<Device>> {
-        let text = match fs::metadata(&self.file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Ok(found) if found.len() > MAX_FILE => Err(std::io::Error::other("it is too large")),
-            _ => fs::read_to_string(&self.file),
-        };
-        let shown = self.file.display();
-        let text = text.with_context(|| format!("cannot read {shown}"))?;
-        let contents: Contents = serde_json::from_str(&text).with_context(|| {
-            format!(
-                "{shown} is damaged, and was left as it is; restore it, or move it aside and delegate again \
-                 (`whimbrel id delegate`): until then no device is renewed"
-            )
-        })?;
-        if contents.format != FORMAT {
-            bail!("{shown} has the format {}, and this program reads {FORMAT}; update it", contents.format);
-        }
-        Ok(contents.devices)
+        self.ledger.all()
     }
 
     /// Notes a delegation that was made by hand: it counts whatever was before.
@@ -109,7 +82,7 @@ impl Devices {
             if devices.len() >= MAX_DEVICES {
                 bail!(
                     "{} has {MAX_DEVICES} devices, and no more are renewed; take out some",
-                    self.file.display()
+                    self.ledger.file().display()
                 );
             }
             devices.push(Device {
@@ -179,44 +152,18 @@ impl Devices {
     }
 
     fn change<T>(&self, decide: impl FnOnce(&mut Vec<Device>) -> Result<T>) -> Result<T> {
-        let failed = || format!("cannot write {}", self.file.display());
-        let _lock = lock(&with_suffix(&self.file, ".lock")).with_context(failed)?;
-        let before = self.all()?;
-        let mut devices = before.clone();
-        let result = decide(&mut devices)?;
-        if devices != before {
+        self.ledger.change(|devices| {
+            let result = decide(devices)?;
             devices.sort_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
-            let text = serde_json::to_string_pretty(&Contents { format: FORMAT, devices })?;
-            replace(&self.file, &text).with_context(failed)?;
-        }
-        Ok(result)
+            Ok(result)
+        })
     }
-}
-
-/// Waits for its turn to change the file; held until dropped. Others hold it for the time of one write.
-fn lock(file: &Path) -> std::io::Result<File> {
-    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(file)?;
-    opened.lock()?;
-    Ok(opened)
-}
-
-fn replace(file: &Path, text: &str) -> std::io::Result<()> {
-    let new = with_suffix(file, ".new");
-    let mut written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    writeln!(written, "{text}")?;
-    written.sync_all()?;
-    fs::rename(&new, file)
-}
-
-fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
     use std::os::unix::fs::MetadataExt as _;
 
     use whimbrel_base::SecretKey;
@@ -254,7 +201,7 @@ mod tests {
         // By hand it counts again.
         devices.delegated(&laptop).unwrap();
         assert!(devices.renewed(&delegation("laptop.ada@example.org", 2, 5000)).unwrap());
-        assert_eq!(fs::metadata(&devices.file).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(devices.ledger.file()).unwrap().mode() & 0o777, 0o600);
     }
 
     #[test]
@@ -262,9 +209,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let devices = Devices::beside(&folder.path().join("identity"));
         devices.delegated(&delegation("laptop.ada@example.org", 2, 2000)).unwrap();
-        let good = fs::read_to_string(&devices.file).unwrap();
+        let good = fs::read_to_string(devices.ledger.file()).unwrap();
         for damaged in [&good[..good.len() / 2], "", "{}", &good.replace("1000", "-1")] {
-            fs::write(&devices.file, damaged).unwrap();
+            fs::write(devices.ledger.file(), damaged).unwrap();
             for result in [
                 devices.all().map(drop),
                 devices.delegated(&delegation("phone.ada@example.org", 4, 2000)),
@@ -273,7 +220,7 @@ mod tests {
                 let error = format!("{:#}", result.unwrap_err());
                 assert!(error.contains("identity.devices is damaged"), "{error}");
             }
-            assert_eq!(fs::read_to_string(&devices.file).unwrap(), damaged);
+            assert_eq!(fs::read_to_string(devices.ledger.file()).unwrap(), damaged);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use whimbrel::UserError;
+use whimbrel::{GroupError, UserError};
 use whimbrel_names::{AskError, ErrorCode, KnownPeersError, ProofError, TrustError};
 use whimbrel_transport::{CloseCode, ConnectError, ListenError, ResolveError};
 
@@ -54,6 +54,17 @@ impl std::fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// What is wrong with a group, with the exit code that the program has for it, and its own words for what to do.
+pub(crate) fn of_group(error: GroupError) -> anyhow::Error {
+    match error {
+        GroupError::Names(error) => error.into(),
+        GroupError::TooManyReaders(name) => Failure::usage(format!(
+            "{name} has more members than its record can have readers; say who may look it up, as by --readers any"
+        )),
+        error => Failure::usage(error.to_string()),
+    }
+}
 
 /// The exit code for an error.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {

@@ -7,7 +7,8 @@
 //! settings, usage    what the configuration file says; what is said of a wrong command line
 //! options            flags that all commands have
 //! identity, naming   who we are, and by what right we use a name
-//! devices, renewer   whom the user gave names to, and how they keep them
+//! devices, groups    whom the user gave names to, and the groups that the user has made
+//! renewer, ledger    how they are kept, and where they are written down
 //! logging            log lines
 //! manager            the service manager that started us
 //! reload             who is let in and pins, read again when it says so
@@ -40,9 +41,11 @@ mod devices;
 mod dns;
 mod failure;
 mod files;
+mod groups;
 mod halt;
 mod identity;
 mod lasting;
+mod ledger;
 mod limits;
 mod local;
 mod logging;

@@ -17,6 +17,7 @@ use whimbrel_transport::{
 use crate::devices::Devices;
 use crate::dns::Dns;
 use crate::failure::Failure;
+use crate::groups::Groups;
 use crate::options::Globals;
 use crate::{identity, limits, output, places};
 
@@ -38,6 +39,8 @@ pub(crate) struct Network {
     pub(crate) key: SecretKey,
     /// Whom the user gave names to, if the key is the user's.
     pub(crate) devices: Option<Devices>,
+    /// The groups that the user has made, likewise.
+    pub(crate) groups: Option<Groups>,
     /// Ports of the router that lead here.
     ports: Mutex<Option<PortMap>>,
     quiet: bool,
@@ -72,7 +75,8 @@ impl Network {
     pub(crate) async fn of_user(globals: &Globals, wish: Wish) -> Result<Self> {
         let identity = identity::of_user(globals)?;
         let devices = Some(Devices::beside(&identity.file));
-        Ok(Self { devices, ..Self::start(globals, identity.key, wish).await? })
+        let groups = Some(Groups::beside(&identity.file));
+        Ok(Self { devices, groups, ..Self::start(globals, identity.key, wish).await? })
     }
 
     /// Binds. The name service is asked when it is first needed.
@@ -125,6 +129,7 @@ impl Network {
             limits: globals.limits.clone(),
             key,
             devices: None,
+            groups: None,
             ports: Mutex::default(),
             quiet: globals.quiet,
         })

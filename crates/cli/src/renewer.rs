@@ -1,4 +1,4 @@
-//! Renews the delegations of this user's devices, where the user's key is.
+//! Renews the delegations of this user's devices, and the records of this user's groups, where the user's key is.
 //!
 //! A name service that withholds a revocation keeps a lost device alive until its delegation ends, and no
 //! longer: so delegations are short, and those of devices that are not lost are renewed.
@@ -13,12 +13,16 @@ use whimbrel_base::{Name, UnixTime};
 use whimbrel_names::ErrorCode;
 
 use crate::devices::{Device, Devices, State};
+use crate::groups::{Groups, OwnGroup, Renewal};
+use crate::naming;
 use crate::network::Network;
 
 /// The longest time between two looks at the registry, which other commands change.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// The shortest.
 const SHORTEST: Duration = Duration::from_secs(1);
+/// Between attempts to renew a group whose record has half of its time left, or less.
+const RETRY: Duration = Duration::from_secs(600);
 /// A device whose delegation ended longer ago than this is not renewed any more: it is to be delegated by hand.
 const FORGOTTEN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -66,6 +70,56 @@ pub(crate) async fn run_once(endpoint: &Endpoint, devices: &Devices) -> Result<V
 pub(crate) async fn run(network: &Network) -> Infallible {
     let Ok(_) = network.resolver() else { return std::future::pending().await };
     let Some(devices) = &network.devices else { return std::future::pending().await };
+    match &network.groups {
+        Some(groups) => tokio::join!(renew_devices(network, devices), renew_groups(network, groups)).0,
+        None => renew_devices(network, devices).await,
+    }
+}
+
+async fn renew_groups(network: &Network, groups: &Groups) -> Infallible {
+    let mut told = None;
+    loop {
+        let known = groups.all().unwrap_or_else(|error| {
+            let text = crate::failure::line(&error);
+            if told.as_ref() != Some(&text) {
+                tracing::warn!(error = %text, "no group is renewed");
+                told = Some(text);
+            }
+            Vec::new()
+        });
+        for group in known.iter().filter(|group| group.is_due_in(now()).is_zero()) {
+            renew_group(network, groups, group).await;
+        }
+        let next = groups.all().unwrap_or_default().iter().map(|group| next_look_at(group, now())).min();
+        tokio::time::sleep(next.unwrap_or(LONGEST)).await;
+    }
+}
+
+async fn renew_group(network: &Network, groups: &Groups, group: &OwnGroup) {
+    let name = &group.name;
+    let renewed = match naming::known_permission(network, name) {
+        Ok(delegation) => groups.renew(&network.endpoint, group, delegation, now()).await,
+        Err(error) => Err(error),
+    };
+    match renewed {
+        Ok(Renewal::Renewed) => tracing::info!(%name, "renewed the record of the group"),
+        Ok(Renewal::Gone(why)) => tracing::warn!(%name, why, "the group is gone; it is renewed no more"),
+        Err(error) => {
+            let error = crate::failure::line(&error);
+            tracing::warn!(%name, error, "cannot renew the record of the group yet");
+        }
+    }
+}
+
+/// How long to wait for the next look at a group. If it is due already, the service was not reached.
+fn next_look_at(group: &OwnGroup, now: UnixTime) -> Duration {
+    match group.is_due_in(now) {
+        Duration::ZERO => RETRY,
+        left => left.min(LONGEST),
+    }
+}
+
+async fn renew_devices(network: &Network, devices: &Devices) -> Infallible {
     let mut told = None;
     loop {
         match run_once(&network.endpoint, devices).await {

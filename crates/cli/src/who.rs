@@ -1,5 +1,6 @@
 //! Whom a flag or a line of a file names: everybody, a key, or a name.
 
+use std::fmt;
 use std::str::FromStr;
 
 use whimbrel_base::key::EndpointIdError;
@@ -29,6 +30,17 @@ impl FromStr for Who {
     }
 }
 
+/// As it is written: [`FromStr`] reads it again.
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::Id(id) => id.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +51,9 @@ mod tests {
         assert_eq!("any".parse(), Ok(Who::Any));
         assert_eq!(id.to_string().parse(), Ok(Who::Id(id)));
         assert!(matches!("Phone.Ada@example.org".parse(), Ok(Who::Name(name)) if name.device().is_some()));
+        for text in ["any", &id.to_string(), "phone.ada@example.org"] {
+            assert_eq!(text.parse::<Who>().map(|who| who.to_string()), Ok(text.to_owned()));
+        }
         for wrong in ["", "everybody", "bob", "a@", "any "] {
             assert!(wrong.parse::<Who>().is_err(), "{wrong}");
         }

@@ -215,6 +215,48 @@ fn two_people_meet_by_a_code_and_by_a_name() {
 }
 
 #[test]
+fn everybody_in_a_group_gets_each_line_and_it_is_shown_who_is_there() {
+    const TEAM: &str = "team.ada@example.org";
+    let (world, _names) = World::with_names();
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    let (ada_id, eve_id) = (world.id("ada"), world.id("eve"));
+    let waits = |user: &str| {
+        let name = format!("chat.pc.{user}@example.org");
+        let mut person = Person::new(&world, user, &["--as", &name, "--allow", &ada_id, "--json"]);
+        assert_eq!(person.process.next_json()["name"], name.as_str());
+        (person, name)
+    };
+    let ((mut bob, bobs), (mut cleo, cleos)) = (waits("bob"), waits("cleo"));
+    let members = [&*bobs, &*cleos, &*eve_id, "ada@example.org"];
+    world.run("ada", &[&["names", "group", "add", TEAM][..], &members].concat()).succeeded();
+    let mut ada = Person::new(&world, "ada", &[TEAM, "--json"]);
+    assert!(ada.until("note")["text"].as_str().unwrap().contains(&bobs));
+    for person in [&mut bob, &mut cleo] {
+        assert_eq!(person.until("here")["name"], "ada");
+    }
+    let here = [ada.until("here"), ada.until("here")].map(|here| here["member"].as_str().unwrap().to_owned());
+    assert!(here.contains(&bobs) && here.contains(&cleos), "{here:?}");
+    ada.types("lunch?");
+    for person in [&mut bob, &mut cleo] {
+        assert_eq!(person.until("line")["text"], "lunch?");
+    }
+    let told = [ada.until("delivered"), ada.until("delivered")];
+    assert!(told.iter().all(|told| told["member"].is_string()), "eve does not have it: {told:?}");
+    // An answer is for her alone.
+    cleo.types("yes");
+    let line = ada.until("line");
+    assert_eq!((line["from"].as_str(), line["text"].as_str()), (Some(&*cleos), Some("yes")));
+    bob.ends();
+    assert_eq!(ada.until("left")["member"], bobs);
+    ada.types("see you");
+    assert_eq!(cleo.until("line")["text"], "see you", "and nothing before it");
+    ada.ends();
+    cleo.until("left");
+    let ended = ada.process.finish(LIMIT);
+    ended.failed(4, &["2 lines did not reach everybody"]);
+}
+
+#[test]
 fn a_third_one_is_told_that_somebody_is_here() {
     let world = World::new();
     let (mut bob, ticket) = waiting(&world, &["--json"]);

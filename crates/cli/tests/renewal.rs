@@ -231,3 +231,37 @@ fn what_ends_within_two_days_is_told_with_what_to_do() {
     let long = world.run("ada", &["id", "delegate", LAPTOP, "--to", &world.id("laptop"), "--for", "366d"]);
     long.failed(2, &["365 days"]);
 }
+
+#[test]
+fn a_running_command_signs_the_groups_of_its_user_anew_and_forgets_those_that_are_gone() {
+    const TEAM: &str = "team.ada@example.org";
+    let (world, _names) = World::with_names();
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    let ledger = world.config("ada", "identity.groups");
+    let groups = || -> Vec<serde_json::Value> {
+        let text: serde_json::Value = serde_json::from_str(&fs::read_to_string(&ledger).unwrap()).unwrap();
+        text["groups"].as_array().unwrap().clone()
+    };
+    for group in [TEAM, "old.ada@example.org"] {
+        let made = ["names", "group", "add", group, "bob@example.org", "--readers", "any"];
+        world.run("ada", &made).succeeded();
+    }
+    world.run("ada", &["id", "revoke", "old.ada@example.org"]).succeeded();
+    let found = || world.run("carol", &["names", "lookup", TEAM, "--json"]).succeeded().json();
+    let before = found();
+    // As if both had been signed long ago.
+    let signed = |group: &serde_json::Value| group["signed"].as_u64().unwrap();
+    let mut text = fs::read_to_string(&ledger).unwrap();
+    for group in groups() {
+        text = text.replace(&signed(&group).to_string(), "1700000000");
+    }
+    fs::write(&ledger, text).unwrap();
+    let _desk = desk(&world);
+    wait_for("a new record", || match &groups()[..] {
+        [team] => (team["name"] == TEAM && signed(team) > 1_700_000_000).then_some(()),
+        _ => None,
+    });
+    let after = found();
+    assert!(after["sequence"].as_u64() > before["sequence"].as_u64(), "{after}");
+    assert_eq!(after["members"], before["members"]);
+}

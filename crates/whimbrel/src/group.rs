@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use whimbrel_base::{EndpointId, Member, Name, NameError, RecordError};
 use whimbrel_names::AskError;
 use whimbrel_transport::{
@@ -64,7 +64,11 @@ pub struct Group {
 
 struct Inner {
     options: FlowOptions,
+    /// What each member gets first on each of its connections.
+    greeting: Option<Vec<u8>>,
     members: Mutex<BTreeMap<Member, Way>>,
+    /// Told whenever a member is taken in, is here on another connection, or is out.
+    changes: watch::Sender<()>,
     /// Of one that a name stands for.
     following: OnceLock<Following>,
 }
@@ -154,7 +158,13 @@ impl Group {
     /// A group without members. Its messages go on flows with these options, one to each member.
     #[must_use]
     pub fn new(options: FlowOptions) -> Self {
-        Self { inner: Arc::new(Inner { options, members: Mutex::default(), following: OnceLock::new() }) }
+        Self::greeting(options, None)
+    }
+
+    fn greeting(options: FlowOptions, greeting: Option<Vec<u8>>) -> Self {
+        let (members, changes) = (Mutex::default(), watch::Sender::new(()));
+        let following = OnceLock::new();
+        Self { inner: Arc::new(Inner { options, greeting, members, changes, following }) }
     }
 
     /// Takes the peer of a connection in as a member that is here, instead of an older connection of the same
@@ -184,6 +194,25 @@ impl Group {
         self.inner.lock().keys().cloned().collect()
     }
 
+    /// The members that are here, each with the connection over which it is reached: to hear what it says, and
+    /// whether it is in reach.
+    #[must_use]
+    pub fn here(&self) -> Vec<(Member, Connection)> {
+        let members = self.inner.lock();
+        let here = members.iter().filter_map(|(member, way)| match way {
+            Way::Here(flow) => Some((member.clone(), flow.connection())),
+            Way::Away(_) => None,
+        });
+        here.filter(|(_, connection)| connection.close_reason().is_none()).collect()
+    }
+
+    /// Tells of changes from now on: members that are taken in or are out, and those that are here on a new
+    /// connection. That a connection ends is for the connection to tell.
+    #[must_use]
+    pub fn changes(&self) -> GroupChanges {
+        GroupChanges(self.inner.changes.subscribe())
+    }
+
     /// Sends a message to every member. Does not wait: for a member whose queue is full,
     /// [`Delivery`] says so.
     pub fn send(&self, data: impl AsRef<[u8]>, options: SendOptions) -> Vec<Delivery> {
@@ -198,6 +227,17 @@ impl Group {
     }
 }
 
+/// Changes of a [`Group`].
+#[derive(Debug)]
+pub struct GroupChanges(watch::Receiver<()>);
+
+impl GroupChanges {
+    /// Waits until something has changed since it was called last. False once the group is gone. Cancel-safe.
+    pub async fn next(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+}
+
 impl Inner {
     /// Takes the peer of a connection in under this name or key.
     async fn add(
@@ -207,6 +247,10 @@ impl Inner {
         newcomer: Newcomer,
     ) -> Result<(), GroupError> {
         let flow = connection.open_flow(self.options).await?;
+        if let Some(greeting) = &self.greeting {
+            // A flow that was opened just now has room; that the connection is over is heard of elsewhere.
+            let _ = flow.try_send(&greeting[..], SendOptions { silent: true, ..SendOptions::default() });
+        }
         let mut members = self.lock();
         let full = members.len() >= MAX_MEMBERS;
         let before = match members.entry(member) {
@@ -214,6 +258,7 @@ impl Inner {
             Entry::Vacant(_) if full => return Err(GroupError::TooMany),
             Entry::Vacant(vacant) => {
                 vacant.insert(Way::Here(flow));
+                self.changes.send_replace(());
                 return Ok(());
             }
             Entry::Occupied(mut occupied) => {
@@ -224,6 +269,7 @@ impl Inner {
             }
         };
         drop(members);
+        self.changes.send_replace(());
         drop(before);
         Ok(())
     }
@@ -234,6 +280,7 @@ impl Inner {
         match members.entry(member) {
             Entry::Vacant(vacant) if !full => {
                 vacant.insert(Way::Away(Backlog::default()));
+                self.changes.send_replace(());
                 true
             }
             _ => false,
@@ -242,6 +289,9 @@ impl Inner {
 
     fn remove(&self, member: &Member) -> bool {
         let removed = self.lock().remove(member);
+        if removed.is_some() {
+            self.changes.send_replace(());
+        }
         removed.is_some()
     }
 

@@ -76,7 +76,7 @@ mod users;
 pub use durable::{DurableFlow, DurableMessage, DurablePeer, Owed, Receipt, State, StateError, StateLimits};
 pub use endpoint::{Builder, Endpoint};
 pub use error::BindError;
-pub use group::{Delivery, Group, GroupError, GroupOptions, MAX_MEMBERS};
+pub use group::{Delivery, Group, GroupChanges, GroupError, GroupOptions, MAX_MEMBERS};
 pub use identity::{Identity, IdentityError, private_directory};
 pub use readers::{TooManyReaders, only as readers_only};
 pub use users::{Registered, UserError};

@@ -10,7 +10,7 @@ use whimbrel_transport::{
 };
 
 use super::message::Message;
-use super::{MAX_LINE, News, Partner, Show, Typed};
+use super::{MAX_LINE, News, Partner, Show, Typed, parting_words};
 use crate::failure::Failure;
 use crate::plain::plain;
 
@@ -147,15 +147,7 @@ impl Conversation {
     }
 
     fn left(&self, show: &mut impl Show) -> Result<End> {
-        let reason = self.connection.close_reason();
-        let words = match reason {
-            Some(reason) if reason.code == CloseCode::NONE || reason.code == CloseCode::GOING_AWAY => {
-                String::new()
-            }
-            Some(reason) => plain(&reason.to_string(), 200),
-            None => String::new(),
-        };
-        show.show(&News::Left(words))?;
+        show.show(&News::Left(parting_words(&self.connection)))?;
         Ok(End::There)
     }
 

@@ -1,5 +1,6 @@
 //! A conversation line by line, for pipes and scripts.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ pub(crate) struct Lines {
     typed: mpsc::Receiver<Typed>,
     json: bool,
     partner: Option<Partner>,
-    is_away: bool,
+    /// Those of whom it was shown that they are away.
+    away: BTreeSet<String>,
 }
 
 impl Lines {
@@ -27,7 +29,7 @@ impl Lines {
         let (sender, typed) = mpsc::channel(BACKLOG);
         // Nothing ends a read of standard input but the end of the program.
         std::thread::spawn(move || read(&sender));
-        Self { typed, json, partner: None, is_away: false }
+        Self { typed, json, partner: None, away: BTreeSet::new() }
     }
 
     fn name(&self) -> String {
@@ -43,18 +45,21 @@ impl Show for Lines {
         if self.json {
             return output::json(&as_json(news, &self.name()));
         }
-        let was_away = self.is_away;
-        self.is_away = match news {
-            News::Away(_) => true,
-            News::Back(_) | News::Left(_) | News::Here(_) => false,
-            _ => was_away,
+        let (name, news, to) = match news {
+            News::Of(name, news) => (name.clone(), &**news, format!(" to {name}")),
+            news => (self.name(), news, String::new()),
         };
-        let name = self.name();
+        let was_away = self.away.contains(&name);
+        match news {
+            News::Away(_) => drop(self.away.insert(name.clone())),
+            News::Back(_) | News::Left(_) | News::Here(_) => drop(self.away.remove(&name)),
+            _ => {}
+        }
         output::line(match news {
             News::Here(partner) => format!("-- {} is here", partner.whole_name()),
             News::Said(text) => format!("{name}: {text}"),
             News::Sent(number, text) => format!("you [{number}]: {}", plain(text, MAX_LINE)),
-            News::Delivered(number) => format!("-- [{number}] delivered"),
+            News::Delivered(number) => format!("-- [{number}] delivered{to}"),
             // Said again each second; once is enough here.
             News::Away(_) if was_away => return Ok(()),
             News::Away(since) => format!("-- {name} is away since {}", seconds(*since)),
@@ -62,6 +67,7 @@ impl Show for Lines {
             News::Left(why) if why.is_empty() => format!("-- {name} has left"),
             News::Left(why) => format!("-- {name} has left: {why}"),
             News::Note(text) => format!("-- {text}"),
+            News::Of(..) => return Ok(()),
         })
     }
 
@@ -90,6 +96,11 @@ fn as_json(news: &News, name: &str) -> serde_json::Value {
         News::Back(after) => json!({ "event": "back", "after_ms": ms(after) }),
         News::Left(why) => json!({ "event": "left", "reason": why }),
         News::Note(text) => json!({ "event": "note", "text": text }),
+        News::Of(member, news) => {
+            let mut of = as_json(news, member);
+            of["member"] = json!(member);
+            of
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A conversation on a terminal's page: what was said, who is there, and a line to type in.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write as _};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ struct Content {
     said: VecDeque<Said>,
     partner: Option<Partner>,
     presence: String,
+    /// In a group: those who are there, and whether they are in reach.
+    members: BTreeMap<String, bool>,
     /// Screen lines that are scrolled back.
     back: usize,
     editor: Editor,
@@ -69,7 +71,33 @@ impl Content {
                 self.note(format!("{name} has left{why}"));
             }
             News::Note(text) => self.note(text.clone()),
+            News::Of(member, news) => self.take_of(member, news),
         }
+    }
+
+    /// Takes what one member of a group does.
+    fn take_of(&mut self, member: &str, news: &News) {
+        match news {
+            News::Here(partner) => {
+                self.note(format!("{} is here", partner.whole_name()));
+                self.members.insert(member.to_owned(), true);
+            }
+            News::Said(text) => self.say(member.to_owned(), text, None),
+            News::Away(_) => drop(self.members.insert(member.to_owned(), false)),
+            News::Back(_) => drop(self.members.insert(member.to_owned(), true)),
+            News::Left(why) => {
+                let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+                self.members.remove(member);
+                self.note(format!("{member} has left{why}"));
+            }
+            // A line is marked once all have it.
+            _ => {}
+        }
+        let each = self.members.iter().map(|(name, here)| match here {
+            true => format!("{name} is here"),
+            false => format!("{name} is away"),
+        });
+        self.presence = each.collect::<Vec<_>>().join(", ");
     }
 
     fn note(&mut self, text: String) {
@@ -269,6 +297,26 @@ mod tests {
         assert!(content.rows(80, 10).0[8].contains("bob@example.org is away since 12 s"));
         content.take(&News::Back(Duration::from_secs(13)));
         assert!(content.rows(80, 10).0[8].contains("is back"));
+    }
+
+    #[test]
+    fn of_a_group_it_is_shown_who_is_there_and_a_line_is_marked_once_all_have_it() {
+        let mut content = Content::default();
+        let mut of = |name: &str, news| content.take(&News::Of(name.to_owned(), Box::new(news)));
+        of("bob", News::Here(partner()));
+        of("cleo", News::Here(partner()));
+        of("cleo", News::Away(Duration::from_secs(2)));
+        of("bob", News::Said("hello".to_owned()));
+        content.take(&News::Sent(1, "hi".to_owned()));
+        content.take(&News::Of("bob".to_owned(), Box::new(News::Delivered(1))));
+        let (rows, _) = content.rows(80, 10);
+        assert_eq!(&rows[2..4], ["bob: hello", "you: hi ·"]);
+        assert!(rows[8].contains("bob is here, cleo is away; 1 on the way"), "{rows:#?}");
+        content.take(&News::Delivered(1));
+        content.take(&News::Of("cleo".to_owned(), Box::new(News::Left(String::new()))));
+        let (rows, _) = content.rows(80, 10);
+        assert_eq!(&rows[3..5], ["you: hi ✓", "-- cleo has left"]);
+        assert!(rows[8].contains("-- bob is here; Ctrl-D"), "{rows:#?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `whimbrel chat`: two people talk in their terminals.
+//! `whimbrel chat`: people talk in their terminals.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
 use whimbrel_base::{Name, Ticket};
-use whimbrel_transport::{CloseCode, Config, Connection, Timeouts};
+use whimbrel_transport::{CloseCode, Config, ConnectError, Connection, Timeouts};
 
 use crate::access::{Access, AllowFlags, Before, Guests};
-use crate::chat::{Conversation, End, Lines, News, Page, Show, Typed};
+use crate::chat::{Conversation, End, Gathering, Lines, News, Page, Show, Typed};
 use crate::commands::invite;
 use crate::failure::Failure;
 use crate::meeting::{self, Acquaintance, Message, Purpose};
@@ -36,7 +36,8 @@ const BUSY: CloseCode = CloseCode::application(3);
 ///
 /// One side waits, with --as NAME or a ticket for those of --allow, or with --code; the other calls. A line is
 /// marked once the other side has it. Both may move; one that is out of reach is away, and gets what was said
-/// when back. Ctrl-D ends it. Without a terminal it works on standard input and output.
+/// when back. A group is called by its name: each member gets what is said, and answers you alone. Ctrl-D ends
+/// it. Without a terminal it works on standard input and output.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -150,8 +151,16 @@ impl Show for Shown {
 
 /// Calls somebody who waits.
 async fn call(globals: &Globals, args: &Chat, network: &Network, peer: &Peer) -> Result<()> {
-    let connection = connect(network, peer).await?;
     let about = About::new("chat", Some(peer.to_string()));
+    let connected = connect(network, peer).await;
+    if let Err(error) = &connected
+        && let Some(ConnectError::Group(name)) = error.downcast_ref()
+    {
+        let _reporter = Reporter::start(network, about, globals.quiet)?;
+        let gathering = Gathering::begin(&network.endpoint, name, nick(args)).await?;
+        return gathering.run(&mut Shown::open(args)?).await;
+    }
+    let connection = connected?;
     let _reporter = Reporter::start(network, about, globals.quiet)?;
     let known_as = peer.name().map(ToString::to_string);
     let conversation = Conversation::begin(connection, known_as, nick(args)).await?;

@@ -46,11 +46,34 @@ impl Endpoint {
     /// # Errors
     /// [`GroupError::NotAGroup`] if the name is an endpoint's; [`GroupError`] otherwise.
     pub async fn group(&self, name: impl IntoName, options: FlowOptions) -> Result<Group, GroupError> {
+        self.call_group(name, options, None).await
+    }
+
+    /// As [`group`](Self::group). The greeting is what each member gets first, on each of its connections, before what
+    /// waited for it.
+    ///
+    /// # Errors
+    /// As [`group`](Self::group).
+    pub async fn group_with_greeting(
+        &self,
+        name: impl IntoName,
+        options: FlowOptions,
+        greeting: impl Into<Vec<u8>>,
+    ) -> Result<Group, GroupError> {
+        self.call_group(name, options, Some(greeting.into())).await
+    }
+
+    async fn call_group(
+        &self,
+        name: impl IntoName,
+        options: FlowOptions,
+        greeting: Option<Vec<u8>>,
+    ) -> Result<Group, GroupError> {
         let name = name.into_name()?;
         // First listen, then read: a change in between is heard.
         let mut records = resolver(self, &name)?.watch(&name);
         let members: BTreeSet<Member> = self.group_members(&name).await?.into_iter().collect();
-        let group = Group::new(options);
+        let group = Group::greeting(options, greeting);
         let inner = Arc::downgrade(&group.inner);
         let mut calls =
             Calls { endpoint: self.clone(), inner, running: JoinSet::new(), by_member: BTreeMap::new() };

@@ -1,6 +1,7 @@
 //! `whimbrel names group`: names that stand for several endpoints.
 
 use std::collections::BTreeSet;
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
@@ -8,17 +9,18 @@ use serde_json::json;
 use whimbrel::{GroupError, GroupOptions, Member};
 use whimbrel_base::{Name, NameKind};
 
-use crate::failure::Failure;
+use crate::failure;
+use crate::groups::read_by;
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
-use crate::readers;
 use crate::who::Who;
-use crate::{identity, naming, output};
+use crate::{naming, output};
 
 /// Say whom a name stands for
 ///
 /// A group is a name for several endpoints: messages to it reach each of them over a connection of its own. Its
-/// record is signed by your key, shown to its members, and holds for seven days; renew it before.
+/// record is signed by your key, shown to its members, and holds for seven days; every command of yours that goes on
+/// running renews it, and so does `names group renew`.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -73,10 +75,12 @@ struct Change {
 }
 
 pub(super) async fn run(globals: &Globals, args: Group) -> Result<()> {
-    let network = Network::start(globals, identity::of_user(globals)?.key, Wish::default()).await?;
+    let network = Network::of_user(globals, Wish::default()).await?;
     network.resolver()?;
     let (which, members) = match &args.action {
-        Action::Show(which) => (which, network.endpoint.group_members(&which.name).await.map_err(failure)),
+        Action::Show(which) => {
+            (which, network.endpoint.group_members(&which.name).await.map_err(failure::of_group))
+        }
         Action::Renew(renew) => (&renew.which, update(globals, &network, renew, |_| {}).await),
         Action::Add(change) => {
             let add = |members: &mut BTreeSet<Member>| members.extend(change.members.iter().cloned());
@@ -100,27 +104,18 @@ async fn update(
 ) -> Result<Vec<Member>> {
     let name = &renew.which.name;
     if name.kind() == NameKind::User {
-        return Err(failure(GroupError::UserName(name.clone())));
+        return Err(failure::of_group(GroupError::UserName(name.clone())));
     }
     let mut options = GroupOptions::default();
     options.delegation = naming::permission(network, name, globals.quiet).await?;
-    if !renew.readers.is_empty() {
-        let of = readers::of(renew.readers.iter().cloned(), name);
-        options.readers = Some(of.map_err(|error| Failure::usage(error.to_string()))?);
-    }
+    options.readers = read_by(&renew.readers, name)?;
     let updated = network.endpoint.update_group(name, options, change).await;
-    updated.map_err(failure).with_context(|| format!("cannot change the group {name}"))
-}
-
-/// With the exit code that the program has for it, and its own words for what to do.
-fn failure(error: GroupError) -> anyhow::Error {
-    match error {
-        GroupError::Names(error) => error.into(),
-        GroupError::TooManyReaders(name) => Failure::usage(format!(
-            "{name} has more members than its record can have readers; say who may look it up, as by --readers any"
-        )),
-        error => Failure::usage(error.to_string()),
+    let members =
+        updated.map_err(failure::of_group).with_context(|| format!("cannot change the group {name}"))?;
+    if let Some(groups) = &network.groups {
+        groups.signed(name, &renew.readers, SystemTime::now().into())?;
     }
+    Ok(members)
 }
 
 fn print(which: &Which, members: &[Member]) -> Result<()> {
