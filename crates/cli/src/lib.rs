@@ -62,6 +62,7 @@ mod readers;
 mod relaying;
 mod reload;
 mod renewer;
+mod roster;
 mod serving;
 mod settings;
 mod shutdown;
