@@ -65,6 +65,7 @@ mod readers;
 mod relaying;
 mod reload;
 mod renewer;
+mod roster;
 mod serving;
 mod settings;
 mod shutdown;

@@ -134,6 +134,8 @@ pub(crate) fn of_relay(stats: &RelayStats) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
@@ -157,5 +159,25 @@ mod tests {
             "{answer}"
         );
         assert!(ask("/").await.starts_with("HTTP/1.1 404"));
+    }
+
+    /// Names of figures in a text, each once.
+    fn named(text: &str) -> BTreeSet<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.len() > 9 && word.starts_with("whimbrel_")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_sample_board_shows_each_figure_and_no_other() {
+        let board = include_str!("../../../docs/grafana.json");
+        let parsed: serde_json::Value = serde_json::from_str(board).unwrap();
+        let panels = parsed["panels"].as_array().unwrap();
+        let asked = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+        let shown =
+            named(&asked.map(|target| target["expr"].as_str().unwrap()).collect::<Vec<_>>().join(" "));
+        let there = of_names(&ServiceStats::default()) + &of_relay(&RelayStats::default());
+        let there = named(&there);
+        assert!(there.len() > 20, "{there:?}");
+        assert_eq!(shown, there);
     }
 }

@@ -6,17 +6,19 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
-use whimbrel_base::{AddressScope, EndpointAddr};
+use whimbrel_base::{AddressScope, EndpointAddr, Name, RelayPlace};
 use whimbrel_names::{Registry, Rule, ServiceAddress};
 use whimbrel_portmap::Mapped;
-use whimbrel_relay::{Directory, Keeper, Limits, Relay};
-use whimbrel_transport::{Allow, BoxFuture};
+use whimbrel_relay::{Directory, Keeper, Limits, Membership, Relay, Roster, pool};
+use whimbrel_transport::{Allow, BoxFuture, ListenOptions};
 
 use crate::failure::Failure;
 use crate::network::Network;
-use crate::output;
+use crate::options::Globals;
+use crate::roster::NamedRelays;
+use crate::{naming, output};
 
 /// How long a relay that stops waits for its servers.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
@@ -65,12 +67,37 @@ impl FromStr for Elsewhere {
     }
 }
 
+/// A relay, or a group of them.
+#[derive(Clone, Debug)]
+enum RelayTarget {
+    At(ServiceAddress),
+    Named(Name),
+}
+
+impl FromStr for RelayTarget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Where a relay is has a port, and a name has none.
+        if text.contains(':') {
+            return text.parse().map(Self::At).map_err(|_| {
+                "write a relay as its ticket (whimbrel:…), as ID@HOST:PORT, or by its name or its group's"
+                    .to_owned()
+            });
+        }
+        text.parse().map(Self::Named).map_err(|error: whimbrel_base::NameError| error.to_string())
+    }
+}
+
 /// Where a command that lets peers in is reached, beside the addresses of its host.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReachFlags {
-    /// Be reached through this relay too: its ticket, or ID@HOST:PORT
+    /// Be reached through this relay or group: ticket, ID@HOST:PORT or name
     #[arg(long, value_name = "RELAY")]
-    relay: Vec<ServiceAddress>,
+    relay: Vec<RelayTarget>,
+    /// Use so many relays of a group at once, up to 4
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
+    relays: u8,
     /// Where else it is reached, or `router`: ask it to pass the port on
     #[arg(long, value_name = "ADDR[:PORT]")]
     advertise: Vec<Elsewhere>,
@@ -87,7 +114,7 @@ impl ReachFlags {
 
     /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so that
     /// what is told next has it. Says so if nobody elsewhere can reach this host.
-    pub(crate) async fn start(&self, network: &Network, quiet: bool) -> Option<Keeper> {
+    pub(crate) async fn start(&self, network: &Network, quiet: bool) -> Result<Option<Keeper>> {
         if self.advertise.contains(&Elsewhere::Router) {
             ask_router(network, quiet).await;
         }
@@ -99,17 +126,29 @@ impl ReachFlags {
                      have the router pass the port on (--advertise router), or say where it does (--advertise ADDR)",
                 );
             }
-            return None;
+            return Ok(None);
         }
-        let relays =
-            self.relay.iter().map(|relay| Arc::new(At(relay.clone())) as Arc<dyn Directory>).collect();
+        let mut relays: Vec<Arc<dyn Directory>> = Vec::new();
+        for relay in &self.relay {
+            match relay {
+                RelayTarget::At(address) => relays.push(Arc::new(At(address.clone()))),
+                RelayTarget::Named(name) => {
+                    let (roster, problem) = NamedRelays::follow(network, name).await?;
+                    if let Some(problem) = problem {
+                        output::note(quiet, format!("cannot look up the relays of {name} yet: {problem}"));
+                    }
+                    let endpoint = network.endpoint.transport().clone();
+                    relays.extend(pool::seats(endpoint, Arc::new(roster), self.relays.into()));
+                }
+            }
+        }
         let keeper = Keeper::start(network.endpoint.transport().clone(), &network.key, relays);
         let mut news = keeper.news();
         if tokio::time::timeout(FIRST, news.wait_for(|now| now.held > 0)).await.is_err() {
             let why = news.current().problem.unwrap_or_else(|| "no answer yet".to_owned());
             output::note(quiet, format!("no relay can be used so far, trying on: {why}"));
         }
-        Some(keeper)
+        Ok(Some(keeper))
     }
 
     fn is_reachable(&self, network: &Network) -> bool {
@@ -188,6 +227,99 @@ impl RelayFlags {
     }
 }
 
+/// The group that a relay belongs to.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct GroupFlags {
+    /// Serve in this group of relays, as relays.ada@example.org; its owner has to take the name in
+    #[arg(long, value_name = "NAME", requires_all = ["own", "place"])]
+    group: Option<Name>,
+    /// This relay's own name
+    #[arg(long = "as", id = "own", value_name = "NAME", requires = "group")]
+    own: Option<Name>,
+    /// Where it stands, as fra1: servers take relays of several places, because those of one fail together
+    #[arg(long, value_name = "PLACE", requires = "group")]
+    place: Option<RelayPlace>,
+}
+
+/// A relay in its group.
+pub(crate) struct Grouped {
+    pub(crate) group: Name,
+    pub(crate) own: Name,
+    roster: Arc<NamedRelays>,
+    place: RelayPlace,
+}
+
+impl GroupFlags {
+    /// Whether the relay is to belong to one: then it needs a name service.
+    pub(crate) fn is_given(&self) -> bool {
+        self.group.is_some()
+    }
+
+    /// The group, if there is one.
+    ///
+    /// # Errors
+    /// If its owner has not taken this relay in.
+    pub(crate) async fn find(&self, network: &Network) -> Result<Option<Grouped>> {
+        let (Some(group), Some(own), Some(place)) = (&self.group, &self.own, &self.place) else {
+            return Ok(None);
+        };
+        let (roster, problem) = NamedRelays::follow(network, group).await?;
+        if let Some(problem) = problem {
+            return Err(problem).with_context(|| format!("cannot look up the group {group}"));
+        }
+        let grouped = Grouped {
+            group: group.clone(),
+            own: own.clone(),
+            roster: Arc::new(roster),
+            place: place.clone(),
+        };
+        if !grouped.is_member() {
+            let why = format!(
+                "{own} is no member of {group}; have its owner run `whimbrel names group add {group} {own} --readers any`"
+            );
+            return Err(Failure::new(Failure::REFUSED, why).into());
+        }
+        Ok(Some(grouped))
+    }
+}
+
+impl Grouped {
+    fn is_member(&self) -> bool {
+        self.roster.members().current().is_some_and(|members| members.contains(&self.own))
+    }
+
+    /// Registers the relay, and has it watch the others and be watched.
+    pub(crate) async fn join(
+        &self,
+        globals: &Globals,
+        network: &Network,
+        relay: &Relay,
+    ) -> Result<Membership> {
+        let delegation = naming::permission(network, &self.own, globals.quiet).await?;
+        let mut membership =
+            Membership::new(relay, self.place.clone(), self.own.clone(), self.roster.clone());
+        let options = ListenOptions::named(&self.own).delegation(delegation).on_renewal(naming::keep);
+        let listener = network.endpoint.listen(options.allow(membership.allow())).await?;
+        membership.start(relay, listener);
+        Ok(membership)
+    }
+
+    /// Says so each time that the group's owner takes this relay out, or in again. Never returns.
+    pub(crate) async fn follow(&self, quiet: bool) {
+        let (mut members, mut was) = (self.roster.members(), true);
+        while members.changed().await.is_some() {
+            let is = self.is_member();
+            if is != was {
+                let how =
+                    if is { "belongs to it again" } else { "was taken out of it; servers find it no more" };
+                output::note(quiet, format!("the group {} has changed: {} {how}", self.group, self.own));
+            }
+            was = is;
+        }
+        std::future::pending().await
+    }
+}
+
 /// Those whom the rules of a relay name, which asks no name service.
 pub(crate) fn allow(rules: &[Rule]) -> Result<Allow> {
     let mut keys = Vec::new();
@@ -243,6 +375,21 @@ mod tests {
         for wrong in ["", "home.example.org", "0.0.0.0", "203.0.113.5:0", "224.0.0.1:1", "203.0.113.5:99999"]
         {
             assert!(port(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_relay_is_meant_by_address_or_by_name() {
+        let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
+        let parse = |text: &str| text.parse::<RelayTarget>();
+        for text in [format!("whimbrel:{id}/192.0.2.1:443"), format!("{id}@relay.example.org:443")] {
+            assert!(matches!(parse(&text), Ok(RelayTarget::At(_))), "{text}");
+        }
+        for text in ["fra.ops@example.org", "relays.ops@example.org"] {
+            assert!(matches!(parse(text), Ok(RelayTarget::Named(name)) if name.as_str() == text), "{text}");
+        }
+        for wrong in ["", "relay.example.org", "relay.example.org:443", "whimbrel:nobody"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -22,6 +22,8 @@ use anyhow::{Context as _, Result, bail};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use whimbrel_relay::Keeping;
+use whimbrel_transport::Watch;
 
 pub(crate) use self::ask::{
     ask_all, change_paths, lift_limit, report, set_addresses, set_limit, socket_of, take_over,
@@ -49,17 +51,23 @@ pub(crate) struct About {
     command: &'static str,
     name: Option<String>,
     sockets: Option<Arc<Sockets>>,
+    relays: Option<Watch<Keeping>>,
     hands_over: bool,
 }
 
 impl About {
     pub(crate) fn new(command: &'static str, name: Option<String>) -> Self {
-        Self { command, name, sockets: None, hands_over: false }
+        Self { command, name, sockets: None, relays: None, hands_over: false }
     }
 
     /// A newer instance may take over: the command hears of it by [`Reporter::asked`].
     pub(crate) fn handing_over(self) -> Self {
         Self { hands_over: true, ..self }
+    }
+
+    /// With the relays through which the command is reached.
+    pub(crate) fn relayed(self, relays: Option<Watch<Keeping>>) -> Self {
+        Self { relays, ..self }
     }
 
     /// With the sockets that the command serves.

@@ -432,6 +432,12 @@ fn rest(play: &mut Play) {
     ] {
         play.elsewhere(example, "tests/lab_reach.rs");
     }
+    for example in [
+        "whimbrel relay list relays.ada@example.org",
+        "whimbrel relay serve --allow any --group relays.ada@example.org --as fra.ada@example.org --place fra1",
+    ] {
+        play.elsewhere(example, "tests/lab_reach.rs");
+    }
     play.stop_all_but(&[]);
     play.start("vps", "whimbrel relay serve --allow ID", "whimbrel:");
     let with_metrics = "whimbrel relay serve --listen 0.0.0.0:8443 --allow any --metrics 127.0.0.1:9090";

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, NatGateway, Rate, require};
 
@@ -205,4 +205,130 @@ fn a_router_that_is_asked_passes_the_port_of_expose_on() {
     assert_eq!(String::from_utf8_lossy(&heard.stdout), "here", "{}", String::from_utf8_lossy(&heard.stderr));
     exposed.kill().unwrap();
     exposed.wait().unwrap();
+}
+
+/// A relay of the group, on a host of its own. It has registered its user by itself.
+fn relay_in_group(lab: &Lab, internet: &Host, number: u8) -> (Host, Link) {
+    let host = lab.host(&format!("relay{number}")).unwrap();
+    let spec = LinkSpec::default().delay(Duration::from_millis(3));
+    let spec = spec.interface_names("eth0", &format!("rel{number}"));
+    let link = lab.link(&host, internet, spec).unwrap();
+    link.end(internet).add_address(&format!("198.51.{number}.1/24")).unwrap();
+    link.end(&host).add_address(&format!("198.51.{number}.5/24")).unwrap();
+    link.end(&host).add_default_route(&format!("198.51.{number}.1"), 1).unwrap();
+    (host, link)
+}
+
+fn json_of(command: HostCommand) -> serde_json::Value {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
+}
+
+/// Three relays, of which the server uses two; the one that carries a download is killed.
+#[test]
+fn a_relay_of_a_group_that_is_killed_is_replaced_and_a_download_goes_on() {
+    const GROUP: &str = "relays.ops@example.org";
+    if !require!() {
+        return;
+    }
+    let lab = Lab::new().unwrap();
+    let (internet, vps) = (lab.router("internet").unwrap(), lab.host("vps").unwrap());
+    let spec = LinkSpec::default().delay(Duration::from_millis(3)).interface_names("eth0", "vps0");
+    let link = lab.link(&vps, &internet, spec).unwrap();
+    link.end(&internet).add_address("203.0.113.1/24").unwrap();
+    link.end(&vps).add_address("203.0.113.5/24").unwrap();
+    link.end(&vps).add_default_route("203.0.113.1", 1).unwrap();
+    // Gateways that map each flow anew: no direct path comes of them, so that relays carry.
+    let (home, laptop) = (Home::new(&lab, &internet, "home", 1), Home::new(&lab, &internet, "laptop", 2));
+    let folder = tempfile::tempdir().unwrap();
+    let on =
+        |host: &Host, user: &str, arguments: &[&str]| whimbrel(host, folder.path(), user).args(arguments);
+
+    let serve_names =
+        ["names", "serve", "--listen", "203.0.113.5:4480", "--allow", "any", "--ephemeral", "--json"];
+    let (_names, said) = started(on(&vps, "vps", &serve_names));
+    let service = said["ticket"].as_str().unwrap().to_owned();
+    let members: Vec<String> = (1..=3).map(|number| format!("r.relay{number}@example.org")).collect();
+    let add = ["names", "group", "add", GROUP, &members[0], &members[1], &members[2]];
+    let add = on(&vps, "ops", &add).args(["--readers", "any", "--names", &service]).output().unwrap();
+    assert!(add.status.success(), "{add:?}");
+    let join = |host: &Host, user: &str, name: &str, place: &str| {
+        let serve = ["relay", "serve", "--allow", "any", "--names", &service, "--json"];
+        on(host, user, &serve).args(["--group", GROUP, "--as", name, "--place", place])
+    };
+    let hosts: Vec<(Host, Link)> = (1..=3).map(|number| relay_in_group(&lab, &internet, number)).collect();
+    // One that its owner did not take in.
+    let refused = join(&hosts[0].0, "stranger", "r.stranger@example.org", "p9").output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(5) && told.contains("is no member of"), "{refused:?}");
+    let mut relays: Vec<HostChild> = Vec::new();
+    for ((host, _), name) in hosts.iter().zip(&members) {
+        let place = format!("p{}", relays.len() + 1);
+        relays.push(started(join(host, &place, name, &place)).0);
+    }
+
+    let sent: Vec<u8> = (0..SIZE).map(|n| (n % 251) as u8).collect();
+    serve(home.host.run(|| TcpListener::bind("127.0.0.1:2222")).unwrap(), sent.clone());
+    let id = on(&laptop.host, "laptop", &["id"]).output().unwrap();
+    let id = String::from_utf8(id.stdout).unwrap().trim().to_owned();
+    let exposing = ["expose", NAME, "--to", "127.0.0.1:2222", "--allow", &id, "--json", "--names", &service];
+    let (_exposed, _) = started(on(&home.host, "home", &exposing).args(["--relay", GROUP]));
+    let shown = || {
+        let shown =
+            json_of(on(&laptop.host, "laptop", &["names", "lookup", NAME, "--json", "--names", &service]));
+        let places =
+            shown["places"].as_array().unwrap().iter().map(|place| place.as_str().unwrap().to_owned());
+        let behind = |number: usize| format!("relay 198.51.{number}.5:443 for ");
+        let places: Vec<String> = places.collect();
+        (1..=3)
+            .filter(|number| places.iter().any(|place| place.starts_with(&behind(*number))))
+            .collect::<Vec<_>>()
+    };
+    let until = |what: &str, limit: Duration, is_so: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < limit, "{what}: not after {limit:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    until("two relays", Duration::from_secs(10), &|| shown().len() == 2);
+    let told = json_of(on(&home.host, "home", &["status", "--json"]));
+    assert_eq!(told[0]["relays"].as_array().map(Vec::len), Some(2), "{told}");
+
+    let forwarding = ["forward", NAME, "--listen", "127.0.0.1:8080", "--names", &service, "--json"];
+    let (_forward, _) = started(on(&laptop.host, "laptop", &forwarding));
+    let mut socket = laptop.host.run(|| TcpStream::connect("127.0.0.1:8080")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut received = vec![0; SIZE];
+    let third = SIZE / 3;
+    socket.read_exact(&mut received[..third]).unwrap();
+    let before = shown();
+    let paths = json_of(on(&laptop.host, "laptop", &["status", "--json"])).to_string();
+    let carries = |number: &&usize| paths.contains(&format!("198.51.{number}.5:443"));
+    let dying = *before.iter().find(carries).unwrap_or_else(|| panic!("no relay carries: {paths}"));
+    relays[dying - 1].kill().unwrap();
+    relays[dying - 1].wait().unwrap();
+    let killed = Instant::now();
+    // The server notices within a sign of life of two seconds and one of patience, and has two to change.
+    until("another relay", Duration::from_secs(5), &|| {
+        let now = shown();
+        now.len() == 2 && !now.contains(&dying)
+    });
+    println!("another relay after {:?}", killed.elapsed());
+    let listed =
+        || json_of(on(&laptop.host, "laptop", &["relay", "list", GROUP, "--json", "--names", &service]));
+    let left = Duration::from_secs(5).saturating_sub(killed.elapsed());
+    until("out of the group's answer", left, &|| {
+        let state = |number: usize| listed()["relays"][number - 1]["state"].as_str().unwrap().to_owned();
+        state(dying) == "out"
+    });
+    println!("out of the group's answer after {:?}", killed.elapsed());
+    socket.read_exact(&mut received[third..]).unwrap();
+    assert!(received == sent, "wrong bytes");
+    for mut relay in relays {
+        // One is dead already.
+        let _ = relay.kill();
+        let _ = relay.wait();
+    }
 }

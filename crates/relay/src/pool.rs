@@ -169,14 +169,18 @@ impl Pool {
                 let why = "the name service has not said which relays these are";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             };
-            if let Some(addr) = self.take(seat, &members).await {
+            // A name may stand for a single relay.
+            let others = self.seats().taken.iter().flatten().count();
+            if members.len() > others
+                && let Some(addr) = self.take(seat, &members).await
+            {
                 return Ok(addr);
             }
             if self.seats().taken.iter().all(Option::is_none) {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "no relay of the group can be reached"));
             }
             tokio::select! {
-                _ = names.changed() => {}
+                Some(_) = names.changed() => {}
                 () = vacated => {}
                 () = tokio::time::sleep(LOOK) => {}
             }

@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use whimbrel_base::Name;
+use whimbrel_relay::Keeper;
 use whimbrel_transport::{Config, Connection, Stream};
 
 use crate::access::{Access, AllowFlags, Guests};
@@ -52,7 +53,7 @@ pub(crate) struct Expose {
     to: String,
     #[command(flatten)]
     allow: AllowFlags,
-    /// Print a ticket, with which peers connect without a name service; it lets nobody in by itself
+    /// Print a ticket, by which peers find it without a name service
     #[arg(long)]
     ticket: bool,
     /// How long to wait for absent peers: s, m, h or d
@@ -121,10 +122,11 @@ async fn serve(
         let (connections, woken) = waking.begin()?;
         service.go_on(connections, woken, &guests);
     }
-    let _keeper = args.reach.start(network, globals.quiet).await;
+    let keeper = args.reach.start(network, globals.quiet).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
     let shown = name.map(ToString::to_string);
-    let mut reporter = Reporter::start(network, About::new(COMMAND, shown).handing_over(), globals.quiet)?;
+    let about = About::new(COMMAND, shown).handing_over().relayed(keeper.as_ref().map(Keeper::news));
+    let mut reporter = Reporter::start(network, about, globals.quiet)?;
     let name = name.map_or("this ticket".to_owned(), ToString::to_string);
     let reachable = format!("{} can be reached as {name}", args.to);
     let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;

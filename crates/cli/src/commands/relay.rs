@@ -12,16 +12,21 @@ use crate::failure::Failure;
 use crate::manager::{self, Ready};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after};
-use crate::relaying::{self, DRAIN, RelayFlags};
+use crate::relaying::{self, DRAIN, GroupFlags, RelayFlags};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{files, metrics, output, places};
+use crate::{files, metrics, naming, output, places};
+
+mod list;
 
 const DEFAULT_PORT: u16 = 443;
 
-/// Run a relay
+/// Run a relay, or look at a group of them
 #[derive(Args)]
-#[command(after_help = after("Example:\n  whimbrel relay serve --allow ID"))]
+#[command(after_help = after("\
+Examples:
+  whimbrel relay serve --allow ID
+  whimbrel relay list relays.ada@example.org"))]
 pub(crate) struct Relay {
     #[command(subcommand)]
     action: Action,
@@ -30,6 +35,7 @@ pub(crate) struct Relay {
 #[derive(Subcommand)]
 enum Action {
     Serve(Serve),
+    List(list::List),
 }
 
 /// Run a relay until stopped
@@ -40,7 +46,8 @@ enum Action {
 #[command(after_help = after("\
 Examples:
   whimbrel relay serve --allow ID
-  whimbrel relay serve --listen 0.0.0.0:8443 --allow any --metrics 127.0.0.1:9090"))]
+  whimbrel relay serve --listen 0.0.0.0:8443 --allow any --metrics 127.0.0.1:9090
+  whimbrel relay serve --allow any --group relays.ada@example.org --as fra.ada@example.org --place fra1"))]
 struct Serve {
     /// Where to listen [default: what a service manager opened, or port 443 of all addresses]
     #[arg(long, value_name = "ADDR:PORT")]
@@ -48,6 +55,8 @@ struct Serve {
     /// An endpoint that may be reached through it: its id, or `any`; repeatable
     #[arg(long, value_name = "WHO", required = true)]
     allow: Vec<Rule>,
+    #[command(flatten)]
+    group: GroupFlags,
     #[command(flatten)]
     flags: RelayFlags,
     /// Where to listen for GET /metrics, in Prometheus' text format
@@ -61,6 +70,7 @@ struct Serve {
 pub(crate) async fn run(globals: &Globals, args: Relay) -> Result<()> {
     match args.action {
         Action::Serve(args) => serve(globals, args).await,
+        Action::List(args) => list::run(globals, args).await,
     }
 }
 
@@ -88,26 +98,52 @@ async fn serve(globals: &Globals, args: Serve) -> Result<()> {
         sockets,
         ..Wish::default()
     };
-    // A relay looks no names up.
-    let own = Globals { names: None, ..globals.clone() };
+    // A relay alone looks no names up.
+    let names = globals.names.clone().filter(|_| args.group.is_given());
+    let own = Globals { names, ..globals.clone() };
     let network = Network::start(&own, key, wish).await?;
+    let grouped = args.group.find(&network).await?;
     let relay = args.flags.start(&network, allow).await?;
+    let membership = match &grouped {
+        Some(grouped) => Some(grouped.join(globals, &network, &relay).await?),
+        None => None,
+    };
     let stats = relay.stats_reader();
     let metrics = metrics::serve(args.metrics, move || metrics::of_relay(&stats())).await?;
-    let _reporter = Reporter::start(&network, About::new("relay serve", None), globals.quiet)?;
-    let status = format!("relaying on port {}", network.endpoint.port());
+    let name = grouped.as_ref().map(|grouped| grouped.own.to_string());
+    let group = grouped.as_ref().map(|grouped| grouped.group.to_string());
+    let _reporter = Reporter::start(&network, About::new("relay serve", name.clone()), globals.quiet)?;
+    let port = network.endpoint.port();
+    let status = match &group {
+        Some(group) => format!("relaying on port {port}, in the group {group}"),
+        None => format!("relaying on port {port}"),
+    };
     let ready = Ready::tell(&status);
     let ticket = network.ticket(None, None).to_string();
     if args.json {
         output::json(&json!({
-            "id": network.id().to_string(), "ticket": ticket, "port": network.endpoint.port(),
+            "id": network.id().to_string(), "ticket": ticket, "port": port, "name": name, "group": group,
         }))?;
     } else {
         output::note(globals.quiet, status);
         output::line(&ticket)?;
     }
-    shutdown.requested().await;
+    let following = async {
+        match &grouped {
+            Some(grouped) => grouped.follow(globals.quiet).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = shutdown.requested() => {}
+        () = following => {}
+    }
     drop((ready, metrics));
+    if let Some(grouped) = &grouped {
+        // Servers that look for a relay now do not find this one.
+        naming::withdraw(&network, &grouped.own).await;
+    }
+    drop(membership);
     relay.drain(DRAIN).await;
     network.close().await;
     Ok(())

@@ -16,7 +16,7 @@ use whimbrel_base::{EndpointId, UnixTime};
 use whimbrel_transport::{ConnectionInfo, ManualMonitor, Side};
 
 use super::event::Teller;
-use super::report::{self, ConnectionReport, Report};
+use super::report::{self, ConnectionReport, RelayReport, Report};
 use super::{About, LIMIT, MAX_REQUEST};
 use crate::limits::{Limits, Rule, Who};
 use crate::multipath::Change;
@@ -101,6 +101,9 @@ impl Answerer {
             addresses: self.endpoint.addr().addrs,
             sockets: self.about.sockets.as_ref().map(|sockets| sockets.report()),
             limits: self.limits.all(),
+            relays: self.about.relays.as_ref().map_or_else(Vec::new, |relays| {
+                relays.current().relays.iter().map(RelayReport::of).collect()
+            }),
             connections: self.endpoint.connections().into_iter().map(|one| self.connection(one)).collect(),
         }
     }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use whimbrel_relay::Kept;
 use whimbrel_transport::{
     AddressSet, ConnectionInfo, ConnectionStats, Delays, FlowStats, Locator, MessageStats, PathState,
     Priority, Side,
@@ -28,7 +29,29 @@ pub(crate) struct Report {
     /// Limits that hold, from the file and by hand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) limits: Vec<Rule>,
+    /// Relays through which it is reached, the nearest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) relays: Vec<RelayReport>,
     pub(crate) connections: Vec<ConnectionReport>,
+}
+
+/// A relay through which a command is reached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RelayReport {
+    pub(crate) id: String,
+    /// Where clients dial it.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) rtt_ms: f64,
+}
+
+impl RelayReport {
+    pub(super) fn of(kept: &Kept) -> Self {
+        Self {
+            id: kept.relay.to_string(),
+            addresses: kept.places.iter().map(|place| place.relay).collect(),
+            rtt_ms: millis(kept.rtt),
+        }
+    }
 }
 
 /// A connection's state.

@@ -27,6 +27,11 @@ pub(crate) fn describe(report: &Report) -> String {
     for rule in &report.limits {
         text += &format!("\n  limited to {rule}");
     }
+    for relay in &report.relays {
+        let places: Vec<String> = relay.addresses.iter().map(ToString::to_string).collect();
+        let id = relay.id.get(..8).unwrap_or(&relay.id);
+        text += &format!("\n  through relay {id} at {}, RTT {:.1} ms", places.join(" and "), relay.rtt_ms);
+    }
     if report.connections.is_empty() {
         text.push_str("\n  no connections");
     }
