@@ -192,9 +192,8 @@ impl StreamError {
     /// ```
     /// # use whimbrel_proto::{CloseCode, StreamError, StreamId};
     /// # let error = std::io::Error::other(StreamError::Reset(StreamId(0), CloseCode::application(7)));
-    /// if let Some(StreamError::Reset(_, code)) = StreamError::of(&error) {
-    ///     assert_eq!(*code, CloseCode::application(7));
-    /// }
+    /// let Some(StreamError::Reset(_, code)) = StreamError::of(&error) else { panic!("{error}") };
+    /// assert_eq!(*code, CloseCode::application(7));
     /// ```
     #[must_use]
     pub fn of(error: &io::Error) -> Option<&Self> {

@@ -4,7 +4,7 @@
 mod simulation;
 
 use simulation::{Cut, Options, Sim, ms, secs, small_config};
-use whimbrel_proto::{CloseCode, ClosedBy, Side, StreamError};
+use whimbrel_proto::{CloseCode, ClosedBy, Read, Side, StreamError};
 
 /// `close` delivers first, whatever moves meanwhile, and both sides agree.
 #[test]
@@ -148,6 +148,38 @@ fn what_arrived_before_the_close_is_readable_after_it() {
     let mut buf = [0; 1];
     let after = sim.server().read(id, &mut buf);
     assert_eq!(after, Err(StreamError::ConnectionClosed(CloseCode::NONE)));
+}
+
+/// The same in chunks without a copy.
+#[test]
+fn what_arrived_before_the_close_is_readable_in_chunks_after_it() {
+    let mut sim = Sim::established(Options::default());
+    let id = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, id, 5000);
+    sim.client.close(CloseCode::NONE, "");
+    sim.advance(secs(1));
+    assert!(sim.server().is_over());
+    let mut read = 0;
+    while read < 5000 {
+        match sim.server().read_chunk(id) {
+            Ok(Read::Data(chunk)) => read += chunk.as_ref().len(),
+            other => panic!("{other:?} after {read} bytes"),
+        }
+    }
+    let after = sim.server().read_chunk(id);
+    assert_eq!(after.err(), Some(StreamError::ConnectionClosed(CloseCode::NONE)));
+}
+
+#[test]
+fn nothing_is_read_any_more_once_this_side_aborts() {
+    let mut sim = Sim::established(Options::default());
+    let id = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, id, 5000);
+    sim.advance(ms(200));
+    sim.server().abort(CloseCode::NONE, "");
+    let over = Some(StreamError::ConnectionClosed(CloseCode::NONE));
+    assert_eq!(sim.server().read(id, &mut [0; 10]).err(), over);
+    assert_eq!(sim.server().read_chunk(id).err(), over);
 }
 
 /// Whatever is called after the end of the connection, in whatever order, is an error at most.

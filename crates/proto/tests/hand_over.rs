@@ -129,8 +129,11 @@ fn a_client_that_is_told_on_a_living_path_goes_to_the_new_owner() {
     let key = sim.key(Side::Server).clone();
     let assignment = sim.server().assign(&key, to.id()).unwrap();
     let places = vec![([192, 0, 2, 1], 7).into()];
+    assert!(!sim.server().is_announcing());
     sim.server().announce_owner(assignment, places.clone());
+    assert!(sim.server().is_announcing());
     run(&mut sim, |sim| sim.events(Side::Server).contains(&Event::AssignHeard));
+    assert!(!sim.server().is_announcing());
     let told = Event::PeerAssigned { to: to.id(), addresses: places };
     assert!(sim.events(Side::Client).contains(&told));
     // Until then everything goes on, and so it does if the new owner never comes.

@@ -453,6 +453,44 @@ fn small_messages_wait_for_each_other_as_long_as_their_flow_says_and_no_longer()
 }
 
 #[test]
+fn a_full_flow_is_writable_again_once_half_of_it_is_gone() {
+    let mut sim = world();
+    let narrow = FlowOptions { queue: 10_000, ..FlowOptions::new(Class::RELIABLE) };
+    let flow = sim.client.open_flow(narrow).unwrap();
+    sim.cut_all(Cut::Both);
+    sim.advance(ms(1));
+    let now = sim.now;
+    let mut tags = 0;
+    while sim.client.send_message(now, flow, vec![0; 1000], tagged(tags)).is_ok() {
+        tags += 1;
+    }
+    assert!(tags >= 4, "{tags}");
+    let is_writable = |sim: &mut Sim| sim.client_events.contains(&Event::FlowWritable(flow));
+    for tag in 0..tags {
+        assert!(!is_writable(&mut sim) || tag >= tags / 2, "after {tag} of {tags}");
+        sim.client.cancel_messages(flow, Tag(tag));
+        sim.advance(ms(1));
+    }
+    assert!(is_writable(&mut sim));
+}
+
+#[test]
+fn a_flow_that_waits_less_takes_along_what_waits_in_its_group() {
+    let mut sim = world();
+    let of =
+        |buffering| FlowOptions { buffering, group: Some(1), ..FlowOptions::new(Class::RELIABLE_SEQUENCED) };
+    let [patient, hasty] = [ms(600), ms(100)].map(|time| sim.client.open_flow(of(time)).unwrap());
+    sim.advance(secs(1));
+    send(&mut sim, patient, "first");
+    sim.advance(ms(20));
+    send(&mut sim, hasty, "second");
+    sim.advance(ms(90));
+    assert!(received(&mut sim).is_empty());
+    sim.advance(ms(10 + 21));
+    assert_eq!(texts(&mut sim), ["first", "second"]);
+}
+
+#[test]
 fn the_last_in_urgency_gets_two_percent_beside_a_flood_of_the_first() {
     use simulation::tcp::Link;
     let mut sim = Sim::over(options(), &[Link::new(20, 50)]);

@@ -162,6 +162,60 @@ proptest! {
     }
 }
 
+/// A path at 1.4 MB/s and a round trip of 100 ms, with nothing on it.
+fn idle(growing: bool) -> PathSnapshot {
+    PathSnapshot {
+        id: PathId(0),
+        opening: false,
+        unproven: false,
+        suspect: false,
+        backup: false,
+        srtt: ms(100),
+        rttvar: ms(0),
+        base_rtt: ms(100),
+        rate: Some(1_400_000),
+        growing,
+        in_flight: 0,
+        unsent: 0,
+        room: true,
+        silent: Duration::ZERO,
+        loss: 0,
+        last_used: 0,
+        delivered: 1_000_000,
+        datagram: None,
+    }
+}
+
+#[test]
+fn what_is_deliverable_in_the_time_that_bytes_take_to_arrive_is_as_many() {
+    // A window is 140 kB; a path that grows has to wait for acknowledgements beyond it.
+    for (growing, in_flight) in [(false, 0), (true, 0), (true, 100_000)] {
+        let path = PathSnapshot { in_flight, ..idle(growing) };
+        for bytes in [30_000u64, 70_000, 300_000, 1_000_000, 5_000_000] {
+            let time = path.arrival(bytes);
+            let delivered = path.deliverable(time);
+            assert!(delivered.abs_diff(bytes) <= bytes / 1000, "{bytes}: {delivered} in {time:?}, {path:?}");
+        }
+    }
+    // Two round trips bring three windows, and what did not fit the first waits for half of one more.
+    let time = idle(true).arrival(3 * 140_000);
+    assert_eq!(time.as_millis(), 50 + 200 + 50);
+}
+
+#[test]
+fn a_path_alone_is_given_chunks_that_fit_its_window_while_that_grows() {
+    let slow = |growing| PathSnapshot { rate: Some(10_000), ..idle(growing) };
+    for kind in SchedulerKind::ALL {
+        let chosen = |path: PathSnapshot, waiting| {
+            decide(kind.scheduler(), [path].into_iter().collect(), path.id, waiting)
+        };
+        // 20 ms of an initial window of 14 000 bytes a round trip are too little for a segment.
+        assert_eq!(chosen(slow(true), ENDLESS), Choice::Send(2 * 1460), "{kind}");
+        assert_eq!(chosen(slow(false), ENDLESS), Choice::Send(16 * 1024), "{kind}");
+        assert_eq!(chosen(slow(false), 0), Choice::Leave, "{kind}");
+    }
+}
+
 #[test]
 fn names_are_read_back() {
     for kind in SchedulerKind::ALL {

@@ -6,6 +6,19 @@ mod simulation;
 use simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
 use whimbrel_proto::{CloseCode, Config, EARLY_DATA_WINDOW, Event, Read, Side, StreamError};
 
+/// What a peer opened is the application's once it was accepted.
+#[test]
+fn streams_are_known_from_when_they_were_opened_or_accepted() {
+    let mut sim = Sim::established(Options::default());
+    let id = sim.open(Side::Client).unwrap();
+    sim.write(Side::Client, id, 100);
+    assert_eq!(sim.client.known_streams(), [id]);
+    sim.advance(secs(1));
+    assert!(sim.server().known_streams().is_empty());
+    assert_eq!(sim.server().accept_stream(), Some(id));
+    assert_eq!(sim.server().known_streams(), [id]);
+}
+
 /// A stream that is reset after the reader took every byte was still cut off.
 #[test]
 fn a_reset_is_never_mistaken_for_the_end() {

@@ -179,6 +179,19 @@ mod tests {
     }
 
     #[test]
+    fn what_was_told_along_is_told_there_again_only_when_more_has_come() {
+        let (now, srtt) = (Instant::now(), DELAY);
+        let later = now + srtt + ALONG + DELAY;
+        let mut incoming = Incoming::new(now);
+        assert!(incoming.count(100));
+        incoming.owe(now, 100, DELAY);
+        assert!(!incoming.is_unheard(now, srtt) && incoming.is_unheard(later, srtt));
+        incoming.note_told_along();
+        assert!(!incoming.is_unheard(later, srtt));
+        assert!(incoming.count(100) && incoming.is_unheard(later, srtt));
+    }
+
+    #[test]
     fn the_last_segment_of_a_path_that_retires_is_acknowledged_at_once() {
         let now = Instant::now();
         let mut incoming = Incoming::new(now);

@@ -152,6 +152,31 @@ mod tests {
     }
 
     #[test]
+    fn what_was_written_down_is_read_back_if_it_can_be_true() {
+        let read = |numbers: [u64; 8]| {
+            let mut bytes = Vec::new();
+            snapshot::numbers(&mut bytes, numbers);
+            Credit::read_back(&mut Reader::new(&bytes)).map(|read| {
+                let mut again = Vec::new();
+                read.write_down(&mut again);
+                again == bytes
+            })
+        };
+        // Sent, allowed, received, consumed, granted, window, unread limit, share.
+        assert_eq!(read([5, 9, 700, 600, 1700, WINDOW, UNREAD, 100]), Ok(true));
+        for wrong in [
+            [10, 9, 700, 600, 1700, WINDOW, UNREAD, 100],
+            [5, 9, 700, 701, 1700, WINDOW, UNREAD, 100],
+            [5, 9, 1701, 600, 1700, WINDOW, UNREAD, 100],
+            [5, 9, 700, 600, 1701, WINDOW, UNREAD, 100],
+            [5, 9, 700, 600, 1700, MAX_GRANT + 1, UNREAD, 100],
+            [5, 9, 700, 600, 1700, WINDOW, MAX_GRANT + 1, 100],
+        ] {
+            assert_eq!(read(wrong), Err(DecodeError::Invalid("credit")), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn bytes_that_nobody_reads_take_nothing_from_the_window() {
         let mut credit = credit();
         for _ in 0..UNREAD / WINDOW {

@@ -107,6 +107,13 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_has_room_again_once_an_eighth_of_it_is_free() {
+        let mut memory = SendMemory::new(LIMIT, 8 * LIMIT);
+        memory.change(0, LIMIT);
+        assert!(memory.has_room(LIMIT / 8 * 7) && !memory.has_room(LIMIT / 8 * 7 + 1));
+    }
+
+    #[test]
     fn relief_is_told_once_and_only_to_those_who_wait() {
         let mut memory = SendMemory::new(LIMIT, LIMIT);
         assert!(!memory.take_relief());

@@ -131,6 +131,28 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_were_written_down_are_read_back_if_they_can_be_true() {
+        let read = |numbers: [u64; 7]| {
+            let mut bytes = Vec::new();
+            snapshot::numbers(&mut bytes, numbers);
+            StreamNumbers::read_back(&mut Reader::new(&bytes)).map(|read| {
+                let mut again = Vec::new();
+                read.write_down(&mut again);
+                again == bytes
+            })
+        };
+        // Opened and allowed here, opened and closed by the peer, granted, at once, at most.
+        assert_eq!(read([1, 9, 5, 2, 10, 8, 100]), Ok(true));
+        for wrong in [
+            [1, 9, 5, 6, 10, 8, 100],  // more closed than opened
+            [1, 9, 11, 5, 10, 8, 100], // more opened than granted
+            [1, 9, 5, 2, 11, 8, 100],  // more granted than may be open at once
+        ] {
+            assert_eq!(read(wrong), Err(DecodeError::Invalid("stream numbers")), "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn streams_that_are_over_make_room_for_others() {
         let mut numbers = StreamNumbers::new(0, 16, 16);
         open_all(&mut numbers);

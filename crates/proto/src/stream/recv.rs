@@ -349,6 +349,28 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_before_one_that_waits_brings_all_that_this_one_does_not_have() {
+        let mut recv = Recv::new(100);
+        for (from, to) in [(10, 20), (5, 15), (0, 5)] {
+            let data: Vec<u8> = (from..to).collect();
+            recv.insert(&Pool::default(), ID, from.into(), &data, to == 20).unwrap();
+        }
+        assert_eq!(drain(&mut recv), (0..20).collect::<Vec<u8>>());
+        assert!(recv.is_over());
+    }
+
+    #[test]
+    fn bytes_that_come_one_by_one_are_stored_in_few_chunks() {
+        let (pool, mut recv) = (Pool::default(), Recv::new(u64::MAX));
+        for offset in 0..CHUNK as u64 {
+            recv.insert(&pool, ID, offset, b"x", false).unwrap();
+        }
+        assert!(recv.ready.len() <= 16, "{} chunks", recv.ready.len());
+        let held: usize = recv.ready.iter().map(Vec::capacity).sum();
+        assert!(held <= 3 * CHUNK, "{held} bytes are held");
+    }
+
+    #[test]
     fn chunks_and_copies_give_the_bytes_in_turn() {
         let (pool, mut recv) = (Pool::default(), Recv::new(u64::MAX));
         let data: Vec<u8> = (0..3 * CHUNK + 5).map(|i| (i % 251) as u8).collect();

@@ -180,6 +180,16 @@ mod tests {
     }
 
     #[test]
+    fn all_bytes_that_came_are_counted_those_that_came_again_too() {
+        let (now, mut came) = (Instant::now(), Arriving::default());
+        assert_eq!(came.bytes(), 0);
+        for (number, size, is_new) in [(0, 1000, true), (2, 200, true), (0, 1000, false)] {
+            assert_eq!(came.take(now, number, size, MS, false), is_new);
+        }
+        assert_eq!(came.bytes(), 2200);
+    }
+
+    #[test]
     fn the_first_is_answered_at_once_and_those_behind_it_together() {
         let (now, mut came) = (Instant::now(), Arriving::default());
         assert!(came.take(now, 0, 1, 25 * MS, true) && came.is_answer_due(now));

@@ -296,6 +296,14 @@ mod tests {
     }
 
     #[test]
+    fn a_sign_of_life_is_asked_for_once_an_interval() {
+        let begin = Instant::now();
+        let mut out = Leaving::new(begin, Some(20 * MS));
+        let asks = [0, 1, 9, 10, 11, 25].map(|ms| out.asks(begin + ms * MS, 10 * MS));
+        assert_eq!(asks, [true, false, false, true, false, true]);
+    }
+
+    #[test]
     fn what_was_overtaken_is_lost_after_a_round_trip_and_what_is_last_after_a_while() {
         let begin = Instant::now();
         let mut out = Leaving::new(begin, Some(20 * MS));
