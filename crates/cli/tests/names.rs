@@ -240,7 +240,7 @@ fn a_group_is_made_shown_to_its_members_and_told_apart_from_an_endpoint() {
     group("eve", "show", &[]).failed(3, &["not registered"]);
     group("bob", "add", &[&eve, "--readers", "any"]).failed(5, &["another key"]);
     world.run("bob", &["pipe", TEAM]).failed(2, &[TEAM, "is a group"]);
-    let expose = ["expose", TEAM, "--to", "9", "--allow", "any"];
+    let expose = ["expose", TEAM, "--to", "127.0.0.1:9", "--allow", "any"];
     world.run("ada", &expose).failed(5, &[TEAM, "stands for a group", "another name"]);
     assert_eq!(group("bob", "show", &[]).succeeded().stdout, "bob@example.org\n", "it is as it was");
     world.run("ada", &["names", "group", "show", "bob@example.org"]).failed(2, &["is no group"]);

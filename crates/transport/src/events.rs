@@ -8,19 +8,23 @@ use crate::report::{ConnectionEvent, EndpointEvent};
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<ConnectionEvent>,
+    is_over: bool,
 }
 
 impl Events {
     pub(crate) fn new(receiver: broadcast::Receiver<ConnectionEvent>) -> Self {
-        Self { receiver }
+        Self { receiver, is_over: false }
     }
 
     /// The next event; `None` behind the last. Whoever falls too far behind gets
     /// [`ConnectionEvent::Missed`] in place of the oldest. Cancel-safe.
     pub async fn next(&mut self) -> Option<ConnectionEvent> {
         use broadcast::error::RecvError;
+        if self.is_over {
+            return None;
+        }
         match self.receiver.recv().await {
-            Ok(event) => Some(event),
+            Ok(event) => Some(self.seen(event)),
             Err(RecvError::Lagged(count)) => Some(ConnectionEvent::Missed(count)),
             Err(RecvError::Closed) => None,
         }
@@ -30,10 +34,16 @@ impl Events {
     pub fn try_next(&mut self) -> Option<ConnectionEvent> {
         use broadcast::error::TryRecvError;
         match self.receiver.try_recv() {
-            Ok(event) => Some(event),
+            Ok(event) => Some(self.seen(event)),
             Err(TryRecvError::Lagged(count)) => Some(ConnectionEvent::Missed(count)),
             Err(TryRecvError::Empty | TryRecvError::Closed) => None,
         }
+    }
+
+    /// The handles that outlive the connection's end keep the channel open.
+    fn seen(&mut self, event: ConnectionEvent) -> ConnectionEvent {
+        self.is_over |= matches!(event, ConnectionEvent::Closed { .. });
+        event
     }
 }
 
