@@ -92,7 +92,7 @@ impl FromStr for RelayTarget {
 /// Where a command that lets peers in is reached, beside the addresses of its host.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReachFlags {
-    /// Be reached through this relay or group: ticket, ID@HOST:PORT or name
+    /// Be reached through this relay or group: ticket, name, ID@HOST:PORT
     #[arg(long, value_name = "RELAY")]
     relay: Vec<RelayTarget>,
     /// Use so many relays of a group at once, up to 4

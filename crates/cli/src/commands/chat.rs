@@ -57,7 +57,7 @@ pub(crate) struct Chat {
     /// Print a code of three words, and wait for somebody who uses it
     #[arg(long, conflicts_with_all = ["as", "allow", "allow_from", "secret"])]
     code: bool,
-    /// What to be called there by those who do not know your name [default: $USER]
+    /// What those call you that do not know your name [default: $USER]
     #[arg(long, value_name = "NICK")]
     nick: Option<String>,
     /// End when the other side has left
