@@ -433,8 +433,8 @@ fn rest(play: &mut Play) {
         play.elsewhere(example, "tests/lab_reach.rs");
     }
     for example in [
-        "whimbrel relay list relays.ada@example.org",
-        "whimbrel relay serve --allow any --group relays.ada@example.org --as fra.ada@example.org --place fra1",
+        "whimbrel relay list pool.ada@example.org",
+        "whimbrel relay serve --allow any --group pool.ada@example.org --as fra.ada@example.org --place fra",
     ] {
         play.elsewhere(example, "tests/lab_reach.rs");
     }

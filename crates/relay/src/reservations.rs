@@ -274,7 +274,8 @@ impl<S, C> Reservations<S, C> {
         splices.iter().filter(|splice| splice.origin == origin).copied().collect()
     }
 
-    /// Takes a spare, whose first words are `bytes`. If a client waits, both are returned.
+    /// Takes a spare, whose first words are `bytes`. If a client waits, both are returned. `is_open` tells whether a
+    /// client is still there, `is_waiting` whether an earlier spare is: those that have ended take no place.
     ///
     /// # Errors
     /// [`Refusal`] with the spare, which is to be closed.
@@ -283,8 +284,9 @@ impl<S, C> Reservations<S, C> {
         bytes: &[u8],
         spare: S,
         is_open: impl Fn(&C) -> bool,
+        is_waiting: impl Fn(&S) -> bool,
     ) -> Result<Option<Match<S, C>>, Refusal> {
-        let result = self.take_offer(bytes, spare, is_open);
+        let result = self.take_offer(bytes, spare, is_open, is_waiting);
         result.inspect_err(|_| self.stats.spares_refused += 1)
     }
 
@@ -293,6 +295,7 @@ impl<S, C> Reservations<S, C> {
         bytes: &[u8],
         spare: S,
         is_open: impl Fn(&C) -> bool,
+        is_waiting: impl Fn(&S) -> bool,
     ) -> Result<Option<Match<S, C>>, Refusal> {
         let offer = Offer::decode(bytes).ok_or(Refusal::Forged)?;
         let reservation = self.by_token.get_mut(&offer.token).ok_or(Refusal::UnknownToken)?;
@@ -305,6 +308,7 @@ impl<S, C> Reservations<S, C> {
                 return Ok(Some(self.matched(Waiting { spare, offer }, client)));
             }
         }
+        reservation.spares.retain(|waiting| is_waiting(&waiting.spare));
         if reservation.spares.len() >= self.limits.spares {
             return Err(Refusal::EnoughSpares);
         }
@@ -451,7 +455,7 @@ mod tests {
         origin: u32,
         number: u64,
     ) -> Result<Option<Match<&'static str, &'static str>>, Refusal> {
-        table.offer(&words(1, origin, number), "spare", |_| true)
+        table.offer(&words(1, origin, number), "spare", |_| true, |_| true)
     }
 
     fn arrive(
@@ -484,13 +488,13 @@ mod tests {
     #[test]
     fn forged_and_repeated_spares_are_turned_away() {
         let (mut table, _) = table(Limits::default());
-        assert_eq!(table.offer(&words(2, 0, 0), "spare", |_| true), Err(Refusal::Forged));
-        assert_eq!(table.offer(b"WHR1", "spare", |_| true), Err(Refusal::Forged));
+        assert_eq!(table.offer(&words(2, 0, 0), "spare", |_| true, |_| true), Err(Refusal::Forged));
+        assert_eq!(table.offer(b"WHR1", "spare", |_| true, |_| true), Err(Refusal::Forged));
         let bytes = words(1, 0, 0);
-        assert_eq!(table.offer(&bytes, "spare", |_| true), Ok(None));
-        assert_eq!(table.offer(&bytes, "spare", |_| true), Err(Refusal::Forged), "played again");
+        assert_eq!(table.offer(&bytes, "spare", |_| true, |_| true), Ok(None));
+        assert_eq!(table.offer(&bytes, "spare", |_| true, |_| true), Err(Refusal::Forged), "played again");
         let unknown = Offer { token: OTHER, origin: 0, number: 0 }.encode(&key(1));
-        assert_eq!(table.offer(&unknown, "spare", |_| true), Err(Refusal::UnknownToken));
+        assert_eq!(table.offer(&unknown, "spare", |_| true, |_| true), Err(Refusal::UnknownToken));
         assert_eq!(table.stats().spares_refused, 4);
     }
 
@@ -506,6 +510,14 @@ mod tests {
         assert_eq!(table.stats().reservations, 1);
         table.release(newer);
         assert_eq!(table.stats().reservations, 0);
+    }
+
+    #[test]
+    fn spares_that_have_ended_take_no_place() {
+        let (mut table, _) = table(Limits { spares: 1, ..Limits::default() });
+        offer(&mut table, 0, 0).unwrap();
+        assert_eq!(offer(&mut table, 0, 1), Err(Refusal::EnoughSpares));
+        assert_eq!(table.offer(&words(1, 0, 2), "spare", |_| true, |_| false), Ok(None));
     }
 
     #[test]
@@ -529,13 +541,13 @@ mod tests {
     #[test]
     fn spares_and_clients_that_are_gone_are_passed_over() {
         let (mut table, _) = table(Limits::default());
-        table.offer(&words(1, 0, 0), "gone", |_| true).unwrap();
+        table.offer(&words(1, 0, 0), "gone", |_| true, |_| true).unwrap();
         offer(&mut table, 0, 1).unwrap();
         let now = Instant::now();
         let arrived = table.arrive(TOKEN, ip(1), "client", |spare| *spare != "gone", now).unwrap();
         assert!(matches!(arrived, Arrived::Matched(Match { spare: "spare", .. })));
         arrive(&mut table, "gone").unwrap();
-        let offered = table.offer(&words(1, 0, 2), "spare", |client| *client != "gone").unwrap();
+        let offered = table.offer(&words(1, 0, 2), "spare", |client| *client != "gone", |_| true).unwrap();
         assert_eq!((offered, table.stats().spares), (None, 1));
     }
 

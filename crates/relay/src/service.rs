@@ -240,7 +240,8 @@ impl Shared {
     /// Keeps a spare until a client comes for it, and then splices.
     async fn spare(self: Arc<Self>, Fronted { socket, remote, first }: Fronted) {
         let (begin, mut begun) = oneshot::channel();
-        let offered = lock(&self.table).offer(&first, begin, |client| is_open(&client.socket));
+        let is_waiting = |spare: &Spare| !spare.is_closed();
+        let offered = lock(&self.table).offer(&first, begin, |client| is_open(&client.socket), is_waiting);
         let (client, splice) = match offered {
             Ok(Some(Match { client, splice, .. })) => (client, splice),
             Ok(None) => {
@@ -248,7 +249,7 @@ impl Shared {
                     biased;
                     came = &mut begun => came,
                     // Nothing is said on a spare before a client is there: it has ended, or is no spare.
-                    _ = socket.readable() => return,
+                    () = ended(&socket) => return,
                 };
                 match came {
                     Ok(came) => came,
@@ -348,6 +349,16 @@ impl Shared {
         let mut ends = lock(&self.ends);
         for splice in splices {
             ends.remove(&splice);
+        }
+    }
+}
+
+/// Waits until something comes of a socket, its end or a break. That it is readable may be said without a reason.
+async fn ended(socket: &TcpStream) {
+    while socket.readable().await.is_ok() {
+        let read = socket.try_read(&mut [0]);
+        if !read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock) {
+            return;
         }
     }
 }

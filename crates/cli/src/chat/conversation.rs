@@ -87,12 +87,11 @@ impl Conversation {
                     Ok(message) => self.hear(&message.data, show)?,
                     Err(_) => return self.left(show),
                 },
-                event = self.events.next() => match event {
-                    Some(ConnectionEvent::Unreachable { lasts }) => show.show(&News::Away(lasts))?,
-                    Some(ConnectionEvent::Reachable { after }) => show.show(&News::Back(after))?,
-                    Some(_) => {}
-                    // What has arrived is heard first.
-                    None => std::future::pending().await,
+                // Behind their end, what has arrived is still heard.
+                Some(event) = self.events.next() => match event {
+                    ConnectionEvent::Unreachable { lasts } => show.show(&News::Away(lasts))?,
+                    ConnectionEvent::Reachable { after } => show.show(&News::Back(after))?,
+                    _ => {}
                 },
             }
         }

@@ -26,7 +26,7 @@ const DEFAULT_PORT: u16 = 443;
 #[command(after_help = after("\
 Examples:
   whimbrel relay serve --allow ID
-  whimbrel relay list relays.ada@example.org"))]
+  whimbrel relay list pool.ada@example.org"))]
 pub(crate) struct Relay {
     #[command(subcommand)]
     action: Action,
@@ -47,7 +47,7 @@ enum Action {
 Examples:
   whimbrel relay serve --allow ID
   whimbrel relay serve --listen 0.0.0.0:8443 --allow any --metrics 127.0.0.1:9090
-  whimbrel relay serve --allow any --group relays.ada@example.org --as fra.ada@example.org --place fra1"))]
+  whimbrel relay serve --allow any --group pool.ada@example.org --as fra.ada@example.org --place fra"))]
 struct Serve {
     /// Where to listen [default: what a service manager opened, or port 443 of all addresses]
     #[arg(long, value_name = "ADDR:PORT")]
