@@ -68,7 +68,8 @@ fn a_watch_prints_each_change_and_ends_in_order() {
     expose.signal(Signal::TERM);
     expose.output(LIMIT).succeeded();
     // The end of `expose` withdraws the name.
-    assert_eq!(watch.next_json()["revoked"], true);
+    let ended = watch.next_json();
+    assert_eq!(ended["revoked"], true, "{first} then {ended}");
     world.run("bob", &["pipe", "web.ada@example.org"]).failed(3, &["web.ada@example.org"]);
     watch.signal(Signal::INT);
     watch.output(LIMIT).succeeded();

@@ -145,17 +145,15 @@ async fn watch(globals: &Globals, args: Watch) -> Result<()> {
     }
     let _reporter =
         Reporter::start(&network, About::new("names watch", Some(args.name.to_string())), globals.quiet);
+    // What is known already is news to a watch that begins.
     let mut records = resolver.watch(&args.name);
-    let mut record = records.current();
     let result = loop {
-        if let Some(record) = &record
-            && let Err(error) = print(record, args.json)
-        {
-            break Err(error);
-        }
         tokio::select! {
             changed = records.changed() => match changed {
-                Some(newer) => record = newer,
+                Some(Some(record)) => if let Err(error) = print(&record, args.json) {
+                    break Err(error);
+                },
+                Some(None) => {}
                 None => break Ok(()),
             },
             _ = shutdown.requested() => break Ok(()),
