@@ -128,6 +128,23 @@ fn a_path_gives_way_to_whichever_of_several_was_answered_before_it() {
     }
 }
 
+/// The twin of a path from which another carrier has taken over meanwhile. It was opened last, and yet is no news.
+#[test]
+fn a_path_gives_way_to_what_took_over_from_the_one_that_was_answered_before_it() {
+    let mut sim = Sim::established(Options::default());
+    sim.settle();
+    for delay in [20, 40, 100] {
+        sim.dial_over(Link::new(10, delay));
+    }
+    let (first, carries, twin) = (PathId(1), PathId(2), PathId(3));
+    sim.client.give_way(twin, first);
+    sim.advance(ms(180));
+    assert!(gone(&sim, first), "{}", sim.report());
+    sim.advance(secs(1));
+    let is_up = |path| sim.path(Side::Client, path).is_some_and(|path| path.state == PathState::Active);
+    assert!(is_up(carries) && !is_up(twin), "{}", sim.report());
+}
+
 /// While both send: the carrier must not be closed before the other side knows that all of its bytes have
 /// arrived.
 #[test]

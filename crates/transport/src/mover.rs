@@ -190,8 +190,9 @@ impl Mover {
                 biased;
                 result = &mut attempt => return result,
                 () = self.shared().mover.changed() => {
-                    // A suspect path may have come back, or the connection may be over.
-                    if !self.shared().needs_path() {
+                    // A suspect path may have come back, or the connection may be over. But the attempt's own path
+                    // may have come up since it was looked at.
+                    if !self.shared().needs_path() && !self.joiner.is_up(&opened) {
                         return Ok(());
                     }
                     // A path may have been answered and lost before anybody looked: from then on the server may

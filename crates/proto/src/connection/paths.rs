@@ -436,7 +436,7 @@ impl Connection {
             match kept == Some(id) {
                 true => self.set_priority(id, Priority::Backup),
                 false => {
-                    self.keep_instead(id, newest);
+                    self.replace(id, newest);
                     self.retire_or_lose(now, id);
                 }
             }

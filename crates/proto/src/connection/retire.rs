@@ -26,18 +26,20 @@ impl Connection {
         let is_active = |id: &PathId| self.paths.get(*id).is_some_and(Path::is_active);
         let successor = self.paths.get(id).and_then(|path| path.gives_way_to.iter().copied().find(is_active));
         if let Some(successor) = successor {
-            self.keep_instead(id, successor);
+            self.replace(id, successor);
         }
         self.retire_or_lose(now, id);
         true
     }
 
-    /// Paths that were to [keep](Self::keep_as_backup) one that is retired now keep that which takes its place.
-    pub(super) fn keep_instead(&mut self, of: PathId, successor: PathId) {
-        for (id, path) in self.paths.iter_mut() {
-            if path.keeps == Some(of) && id != successor {
+    /// Paths that were to [keep](Self::keep_as_backup), or [give way to](Self::give_way), one that is retired now
+    /// keep, or give way to, that which takes its place.
+    pub(super) fn replace(&mut self, old: PathId, successor: PathId) {
+        for (_, path) in self.paths.iter_mut().filter(|(id, _)| *id != successor) {
+            if path.keeps == Some(old) {
                 path.keeps = Some(successor);
             }
+            path.gives_way_to.iter_mut().filter(|other| **other == old).for_each(|other| *other = successor);
         }
     }
 

@@ -145,7 +145,7 @@ impl Joiner {
     }
 
     /// Whether one of an attempt's paths works.
-    pub(super) fn is_up(&self, openings: &Openings) -> bool {
+    pub(crate) fn is_up(&self, openings: &Openings) -> bool {
         let paths = openings.paths.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.shared.lock();
         paths.iter().any(|path| state.engine.path_state(*path) == Some(PathState::Active))
