@@ -180,7 +180,7 @@ fn join_connection<A: Arrival>(
         FirstFlight::Open(_) | FirstFlight::TakeOver(_) => Err(JoinError::BadProof),
     });
     if let Err(error) = joined {
-        return Err(refuse_join(arrival, error));
+        return Err(refuse_join(arrival, peer, error));
     }
     attach(arrival, endpoint, &shared, path);
     Ok(None)
@@ -192,10 +192,15 @@ fn turn_away<A>(arrival: A, shared: &Shared, first: &FirstFlight, peer: Endpoint
     refused(arrival, why.map_or(CloseCode::UNKNOWN_CONNECTION, JoinError::code), "")
 }
 
-fn refuse_join<A>(arrival: A, error: JoinError) -> Refused<A> {
+/// Refuses a path of a connection that `owner` has.
+fn refuse_join<A: Arrival>(arrival: A, owner: EndpointId, error: JoinError) -> Refused<A> {
     // Paths that were dialled at the same time may arrive in another order.
     if error == JoinError::PathIdReused {
         tracing::debug!(%error, "path refused");
+        // Its owner was let in before, and will use the tickets that it was given now: they are its newest.
+        if arrival.peer() == Some(owner) {
+            arrival.sessions().admit(owner);
+        }
     } else {
         tracing::warn!(%error, "path refused");
     }
@@ -280,7 +285,7 @@ fn reopen_connection<A: Arrival>(
     }
     let reopened = shared.with(|state| state.engine.reopen(Instant::now(), open));
     if let Err(error) = reopened {
-        return Err(refuse_join(arrival, error));
+        return Err(refuse_join(arrival, peer, error));
     }
     attach(arrival, endpoint, shared, open.path);
     Ok(None)
@@ -290,6 +295,7 @@ fn reopen_connection<A: Arrival>(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use rustls::ServerConfig;
+    use rustls::server::StoresServerSessions;
     use tokio::net::{TcpListener, TcpStream};
     use whimbrel_base::{ConnectionId, SecretKey};
     use whimbrel_proto::Config;
@@ -300,11 +306,11 @@ mod tests {
     use crate::tls::TlsChannel;
 
     /// A carrier that came in over TCP.
-    struct Came(TcpStream, Arc<ServerConfig>, Arc<ArrivingSessions>);
+    struct Came(TcpStream, Arc<ServerConfig>, Arc<ArrivingSessions>, EndpointId);
 
     impl Arrival for Came {
         fn peer(&self) -> Option<EndpointId> {
-            None
+            Some(self.3)
         }
 
         fn remote(&self) -> SocketAddr {
@@ -331,6 +337,24 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn tickets_that_came_with_a_path_that_was_too_late_are_good_and_those_of_a_liar_are_not() {
+        let inner = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap().inner().clone();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (owner, other) = (SecretKey::generate().id(), SecretKey::generate().id());
+        let late = JoinError::PathIdReused;
+        for (peer, error, is_good) in
+            [(owner, late, true), (other, late, false), (owner, JoinError::BadProof, false)]
+        {
+            let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (config, sessions) = inner.tls.server.arriving();
+            let ticket = SecretKey::generate().id().to_string().into_bytes();
+            assert!(sessions.put(ticket.clone(), b"session".to_vec()));
+            drop(refuse_join(Came(client, config, sessions.clone(), peer), owner, error));
+            assert_eq!(sessions.get(&ticket).is_some(), is_good, "{error}");
+        }
+    }
+
     /// Between the JOIN and its carrier the peer says, on another path, that it gave this one up. Nobody
     /// would ever take such a carrier away again, and once it ended the driver would try it without end.
     #[tokio::test]
@@ -353,7 +377,7 @@ mod tests {
         let (server, _) = listener.accept().await.unwrap();
         shared.with(|state| state.engine.path_lost(now, path));
         let (config, sessions) = inner.tls.server.arriving();
-        attach(Came(server, config, sessions), inner, &shared, path);
+        attach(Came(server, config, sessions, peer), inner, &shared, path);
         assert!(shared.lock().paths.is_empty());
         drop(client);
     }

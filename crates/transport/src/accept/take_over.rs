@@ -33,11 +33,11 @@ pub(super) async fn admit<A: Arrival>(
         Err(JoinError::BadProof) if peer != shared.peer() => {
             return Err(turn_away(arrival, &shared, &FirstFlight::TakeOver(take_over), peer));
         }
-        Err(error) => return Err(refuse_join(arrival, error)),
+        Err(error) => return Err(refuse_join(arrival, shared.peer(), error)),
     }
     let taken = shared.with(|state| state.engine.take_over(Instant::now(), peer, &take_over, random_bytes()));
     if let Err(error) = taken {
-        return Err(refuse_join(arrival, error));
+        return Err(refuse_join(arrival, shared.peer(), error));
     }
     endpoint.registry.peer_changed(&shared);
     attach(arrival, endpoint, &shared, take_over.path);
