@@ -100,6 +100,8 @@ pub(crate) struct Path {
     unproven: bool,
     /// Not answered when a newer path was asked to carry the data instead.
     pub(crate) passed_over: bool,
+    /// It leads elsewhere than one that was opening before it.
+    pub(crate) apart: bool,
     /// Client: the key that the server has there, if the path was begun by TAKE_OVER.
     pub(crate) meets: Option<EndpointId>,
     /// Paths that were opened before, and stay in its place if they are answered before it.
@@ -136,6 +138,7 @@ impl Path {
             by_open: matches!(first, First::Open | First::Accept),
             unproven: matches!(first, First::Accept | First::Joined | First::Resumed | First::TakenOver),
             passed_over: false,
+            apart: false,
             meets: None,
             gives_way_to: SmallVec::new(),
             keeps: None,

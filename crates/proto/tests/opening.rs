@@ -101,6 +101,35 @@ fn bytes_repeated_on_request_arrive_with_the_second_open() {
     }
 }
 
+/// As where a server has an address that leads nowhere, and one behind a relay.
+#[test]
+fn what_is_said_while_several_places_are_dialled_is_heard_where_the_answer_comes_from() {
+    for (mode, answers) in
+        [HandoverMode::Full, HandoverMode::Single].into_iter().flat_map(|mode| [(mode, 0), (mode, 1)])
+    {
+        let mut sim = Sim::established(Options {
+            client: Config { handover: mode, ..Config::default() },
+            ..Options::default()
+        });
+        let id = sim.open(Side::Client).unwrap();
+        sim.settle();
+        sim.cut(0, Cut::Both);
+        sim.advance(ms(1));
+        let places = [sim.dial().unwrap(), sim.dial().unwrap()];
+        sim.client.leads_elsewhere(PathId(2));
+        sim.client.repeat_opening();
+        sim.pump();
+        sim.cut(places[1 - answers], Cut::Silent);
+        sim.write(Side::Client, id, 500);
+        sim.advance(ms(21));
+        assert_eq!(sim.read_all(Side::Server), 500, "{mode}, {answers}");
+        sim.advance(secs(1));
+        let resent = sim.client.stats().stream_bytes_resent;
+        assert_eq!(resent, 500, "{mode}, {answers}");
+        sim.settle();
+    }
+}
+
 #[test]
 fn bytes_acknowledged_before_they_could_be_repeated_do_not_go_again() {
     let mut sim = Sim::new(options(HandoverMode::Full));

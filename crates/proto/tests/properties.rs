@@ -32,6 +32,7 @@ enum Op {
     Suspect(Side),
     Retire(u8),
     RepeatOpening,
+    LeadElsewhere,
     Ping(Side),
     Addresses(Side, u8),
     Mode(Side, HandoverMode),
@@ -89,6 +90,7 @@ fn op(endings: bool) -> impl Strategy<Value = Op> {
         1 => side().prop_map(Op::Suspect),
         3 => any::<u8>().prop_map(Op::Retire),
         2 => Just(Op::RepeatOpening),
+        2 => Just(Op::LeadElsewhere),
         1 => side().prop_map(Op::Ping),
         2 => (side(), any::<u8>()).prop_map(|(s, n)| Op::Addresses(s, n)),
         1 => (side(), mode()).prop_map(|(s, m)| Op::Mode(s, m)),
@@ -249,6 +251,11 @@ fn apply(sim: &mut Sim, op: &Op, ending: &mut Ending) {
         Op::HandOver(side) => drop(sim.hand_over(side)),
         Op::Rest => sim.rest(),
         Op::RepeatOpening => sim.client.repeat_opening(),
+        Op::LeadElsewhere => {
+            if let Some(newest) = sim.client.paths().last() {
+                sim.client.leads_elsewhere(newest.id);
+            }
+        }
         Op::Ping(side) => {
             let now = sim.now;
             if let Some(connection) = sim.connection(side)

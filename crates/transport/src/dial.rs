@@ -43,6 +43,13 @@ pub(crate) struct Candidate {
     pub(crate) remote: Locator,
 }
 
+impl Candidate {
+    /// Whether it may lead between these places. Where routes choose, they may choose what another candidate binds.
+    pub(crate) fn may_lead(&self, from: IpAddr, to: Locator) -> bool {
+        self.remote == to && self.local.as_ref().is_none_or(|local| local.ip == from)
+    }
+}
+
 /// How large the packets of a carrier may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SegmentSize {
@@ -101,6 +108,11 @@ enum Carrier {
 }
 
 impl Dialled {
+    /// This side's address and the place that it leads to.
+    pub(crate) fn between(&self) -> (IpAddr, Locator) {
+        (self.local.ip().to_canonical(), self.way.remote)
+    }
+
     pub(crate) fn kind(&self) -> CarrierKind {
         match &self.carrier {
             Carrier::Tcp(_, _, kind) => *kind,
@@ -328,9 +340,21 @@ mod tests {
         race.failed();
         race.failed();
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert!(race.narrow_to_tcp(&way));
+        let between = (source(&way).unwrap(), way.remote);
+        assert!(race.narrow_to_tcp(between));
         assert_eq!(race.next().await.unwrap().kind(), CarrierKind::Tcp);
-        assert!(!race.narrow_to_tcp(&way), "it was given away");
+        assert!(!race.narrow_to_tcp(between), "it was given away");
+    }
+
+    #[test]
+    fn what_routes_choose_may_be_what_was_bound() {
+        let (one, other) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let bound =
+            Candidate { local: Some(LocalAddress { ip: one, interface: None }), remote: at("192.0.2.9:1") };
+        let routed = Candidate { local: None, ..bound.clone() };
+        assert!(bound.may_lead(one, bound.remote) && !bound.may_lead(other, bound.remote));
+        assert!(routed.may_lead(one, bound.remote) && routed.may_lead(other, bound.remote));
+        assert!(!routed.may_lead(one, at("192.0.2.8:1")));
     }
 
     #[test]

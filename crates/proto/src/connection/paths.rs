@@ -40,7 +40,8 @@ impl Connection {
     /// opened](Self::may_open_path).
     ///
     /// Several paths may be opening at the same time, those of a new connection too. Until one of them is
-    /// answered, stream data goes on the first of them; see [`repeat_opening`](Self::repeat_opening).
+    /// answered, stream data goes on the first of them; see [`repeat_opening`](Self::repeat_opening) and
+    /// [`leads_elsewhere`](Self::leads_elsewhere).
     pub fn open_path(&mut self, now: Instant, rtt: Option<Duration>, early_limit: u64) -> Option<PathId> {
         self.open_path_to(now, self.peer(), rtt, early_limit)
     }
@@ -109,6 +110,14 @@ impl Connection {
             path.passed_over = false;
         }
         self.put_back_reinjected(contents);
+    }
+
+    /// Client: `path` leads elsewhere than one that was opened before it and is not answered. What little is said while
+    /// both are opening goes on both, since the answer may come from either.
+    pub fn leads_elsewhere(&mut self, path: PathId) {
+        if let Some(path) = self.paths.get_mut(path) {
+            path.apart = true;
+        }
     }
 
     /// Of the paths that are opening the one that carries data, as long as none is answered.
@@ -410,6 +419,7 @@ impl Connection {
         }
         self.session.identity.tenure.peer_answered();
         self.note_reached(now);
+        self.drop_opening_copies();
         for report in lost {
             self.learn_final(now, *report);
         }

@@ -48,8 +48,23 @@ impl Connection {
         }
     }
 
+    /// A path that is opening has something to send that another one carries too.
+    pub fn has_opening_copies(&self) -> bool {
+        self.paths.values().any(|path| path.is_opening() && !path.copies.is_empty())
+    }
+
+    /// No path is opening in vain any more.
+    pub(super) fn drop_opening_copies(&mut self) {
+        if !self.sharing.is_redundant() {
+            self.paths.values_mut().for_each(|path| path.copies.clear());
+        }
+    }
+
     /// Whether `id` might send again what is under way on other paths.
     pub(super) fn may_send_again(&self, id: PathId) -> bool {
+        if let Some(path) = self.paths.get(id).filter(|path| path.is_opening()) {
+            return !path.copies.is_empty();
+        }
         if !self.shares_paths() || self.is_closed() {
             return false;
         }
@@ -68,7 +83,7 @@ impl Connection {
         if draft.room() < MIN_PIECE {
             return false;
         }
-        if self.sharing.is_redundant() {
+        if self.sharing.is_redundant() || self.paths.get(id).is_some_and(Path::is_opening) {
             return self.put_copy(id, draft);
         }
         let Some(piece) = self.find_overtaken(now, id, (draft.room() - MIN_PIECE) as u64) else {
@@ -137,13 +152,22 @@ impl Connection {
         false
     }
 
-    /// Mode `redundant`: what goes on `id` shall go on all others too.
-    pub(super) fn copy_to_others(&mut self, id: PathId, contents: &[Content]) {
-        if !self.sharing.is_redundant() || !self.shares_paths() {
+    /// Mode `redundant`: what goes on `id` shall go on all others too. So shall, in every mode, the last of what waits
+    /// while paths to several places are opening. Where much waits, nobody waits for its end.
+    pub(super) fn copy_to_others(&mut self, id: PathId, contents: &[Content], is_last: bool) {
+        let opening = self.paths.get(id).filter(|path| path.is_opening()).map(|path| path.apart);
+        let is_wanted = match opening {
+            Some(_) => is_last,
+            None => self.sharing.is_redundant() && self.shares_paths(),
+        };
+        if !is_wanted {
             return;
         }
-        let others = self.paths.iter_mut().filter(|(of, p)| *of != id && p.is_active());
-        for (_, path) in others {
+        let takes = |path: &Path| match opening {
+            Some(apart) => path.is_opening() && (apart || path.apart),
+            None => path.is_active(),
+        };
+        for (_, path) in self.paths.iter_mut().filter(|(of, path)| *of != id && takes(path)) {
             let data = contents.iter().filter(|c| matches!(c, Content::Stream { elsewhere: false, .. }));
             path.copies.extend(data.cloned());
             while path.copies.len() > MAX_COPIES {

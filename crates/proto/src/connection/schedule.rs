@@ -57,8 +57,8 @@ impl Connection {
         let trusted = self.is_trusted(now, id);
         if opening && !starts {
             let room = self.segment_limit(id) > crate::draft::MIN_PIECE as u64;
-            let plan = Plan { chunk, levels, again: false, copies: false, trusted, acks: false };
-            return (room && chunk > 0).then_some(plan);
+            let plan = Plan { chunk, levels, again, copies: false, trusted, acks: false };
+            return (room && (chunk > 0 || again)).then_some(plan);
         }
         let acks = self.acks_wait(now, id, trusted);
         let any = starts

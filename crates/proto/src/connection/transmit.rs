@@ -200,7 +200,9 @@ impl Connection {
             if let Some(path) = self.paths.get_mut(path) {
                 path.figures.note_used(chunk);
             }
-            self.copy_to_others(path, &draft.contents[first..]);
+            let opening = self.paths.get(path).is_some_and(Path::is_opening);
+            let is_last = opening && self.session.waiting(plan.levels, chance) == 0;
+            self.copy_to_others(path, &draft.contents[first..], is_last);
         }
     }
 }

@@ -170,9 +170,10 @@ impl Race {
         self.winner = Some((remote, kind));
     }
 
-    /// Goes on for TCP on that way alone; false if nothing of that is left.
-    pub(crate) fn narrow_to_tcp(&mut self, way: &Candidate) -> bool {
-        let is_wanted = |of: &Candidate, kind: CarrierKind| of == way && kind != CarrierKind::Quic;
+    /// Goes on for TCP between these places alone; false if nothing of that is left.
+    pub(crate) fn narrow_to_tcp(&mut self, (from, to): (IpAddr, Locator)) -> bool {
+        let is_wanted =
+            |of: &Candidate, kind: CarrierKind| of.may_lead(from, to) && kind != CarrierKind::Quic;
         self.waiting.retain(|runner| is_wanted(&runner.way, runner.kind));
         self.first.take_if(|first| !is_wanted(&first.way, first.kind));
         self.running.retain(|running| {
@@ -186,9 +187,10 @@ impl Race {
         self.first.is_some() || !self.waiting.is_empty() || !self.running.is_empty()
     }
 
-    /// Whether QUIC is under way there as well.
-    pub(crate) fn awaits_quic(&self, way: &Candidate) -> bool {
-        let is_wanted = |of: &Candidate, kind: CarrierKind| of == way && kind == CarrierKind::Quic;
+    /// Whether QUIC is under way between these places as well.
+    pub(crate) fn awaits_quic(&self, (from, to): (IpAddr, Locator)) -> bool {
+        let is_wanted =
+            |of: &Candidate, kind: CarrierKind| of.may_lead(from, to) && kind == CarrierKind::Quic;
         self.first.as_ref().is_some_and(|first| is_wanted(&first.way, first.kind))
             || self.running.iter().any(|running| is_wanted(&running.way, running.kind))
     }

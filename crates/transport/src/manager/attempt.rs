@@ -149,10 +149,10 @@ impl Attempt {
         if path.kind != CarrierKind::Quic || !self.race.prefers_tcp() {
             return false;
         }
-        let is_sibling = |way: &Candidate, kind| *way == path.way && kind != CarrierKind::Quic;
-        self.standing.retain(|next| is_sibling(&next.dialled.way, next.dialled.kind()));
-        self.pending.retain(|other| is_sibling(&other.way, other.kind));
-        self.racing &= self.race.narrow_to_tcp(&path.way);
+        let is_sibling = |between, kind| between == path.between() && kind != CarrierKind::Quic;
+        self.standing.retain(|next| is_sibling(next.dialled.between(), next.dialled.kind()));
+        self.pending.retain(|other| is_sibling(other.between(), other.kind));
+        self.racing &= self.race.narrow_to_tcp(path.between());
         self.racing || !self.standing.is_empty() || !self.pending.is_empty()
     }
 
@@ -257,7 +257,8 @@ impl Attempt {
     fn sibling(&self, dialled: &Dialled) -> Option<&PendingPath> {
         let is_quic = |kind| kind == CarrierKind::Quic;
         let kind = dialled.kind();
-        self.pending.iter().find(|path| path.way == dialled.way && is_quic(path.kind) != is_quic(kind))
+        let is_beside = |path: &&PendingPath| path.between() == dialled.between();
+        self.pending.iter().filter(is_beside).find(|path| is_quic(path.kind) != is_quic(kind))
     }
 
     fn purpose(&self, dialled: &Dialled) -> Purpose {
@@ -265,12 +266,14 @@ impl Attempt {
         // A QUIC handshake that is complete has room for data; TLS over TCP may have begun before, and is not
         // so far.
         let is_quic = dialled.kind() == CarrierKind::Quic;
-        let is_twin = |path: &&PendingPath| (&path.way, path.kind) == (&dialled.way, dialled.kind());
+        let is_twin =
+            |path: &&PendingPath| (path.between(), path.kind) == (dialled.between(), dialled.kind());
         Purpose {
             stands_by: self.stands_by,
             predecessor: self.predecessor.or(sibling.filter(|_| !is_quic)),
             successor: sibling.filter(|_| is_quic),
             twins: self.pending.iter().filter(is_twin).map(|path| path.id).collect(),
+            is_apart: self.pending.iter().any(|path| path.remote() != dialled.way.remote),
             repeats: (is_quic && !dialled.is_early())
                 || self.pending.iter().any(|path| path.early || Self::is_small_twin(dialled, path)),
         }
@@ -280,7 +283,7 @@ impl Attempt {
     fn is_small_twin(dialled: &Dialled, path: &PendingPath) -> bool {
         dialled.segments == SegmentSize::Small
             && path.segments == SegmentSize::Usual
-            && (&dialled.way, dialled.kind()) == (&path.way, path.kind)
+            && (dialled.between(), dialled.kind()) == (path.between(), path.kind)
     }
 
     /// When a path may be opened on a carrier.
@@ -291,7 +294,7 @@ impl Attempt {
             (_, Some(sibling)) if sibling.early => next.since + DUE,
             // Its handshake is complete, so it is heard: the answer will come.
             (_, Some(sibling)) => sibling.late_at(),
-            _ if self.race.awaits_quic(&next.dialled.way) => next.since + DUE,
+            _ if self.race.awaits_quic(next.dialled.between()) => next.since + DUE,
             _ => next.since,
         }
     }
@@ -304,8 +307,7 @@ impl Attempt {
         if let Some(stats) = paths.iter().find(|stats| stats.id == path.id) {
             joiner.endpoint.reach.note_rtt(joiner.shared.peer(), stats.srtt);
         }
-        let is_twin = |other: &PendingPath| (&other.way, other.kind) == (&path.way, path.kind);
-        let (twins, others): (Vec<_>, Vec<_>) = self.pending.iter().partition(|other| is_twin(other));
+        let (twins, others): (Vec<_>, Vec<_>) = self.pending.iter().partition(|other| other.is_twin_of(path));
         others.into_iter().filter(|other| other.is_late()).for_each(|other| self.note_failure(other));
         let is_usual = |twin: &&PendingPath| twin.segments == SegmentSize::Usual;
         if path.segments == SegmentSize::Small && twins.iter().any(is_usual) {

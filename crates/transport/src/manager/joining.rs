@@ -76,6 +76,8 @@ pub(super) struct Purpose {
     pub(super) successor: Option<PathId>,
     /// Paths of the same carrier between the same places, opened before: the first that is answered stays.
     pub(super) twins: SmallVec<[PathId; 4]>,
+    /// It leads elsewhere than another one that is opening.
+    pub(super) is_apart: bool,
     /// It carries what opening paths before it carry: their answers are overdue, or cannot come as soon.
     pub(super) repeats: bool,
 }
@@ -183,6 +185,9 @@ impl Joiner {
                 engine.keep_as_backup(id, kept);
             }
             purpose.twins.iter().for_each(|twin| engine.give_way(id, *twin));
+            if purpose.is_apart {
+                engine.leads_elsewhere(id);
+            }
             if purpose.repeats {
                 engine.repeat_opening();
             }

@@ -65,6 +65,17 @@ impl PendingPath {
         self.way.remote
     }
 
+    /// This side's address and the place that it leads to. There may be several ways between them: bound to an
+    /// interface, and as routes choose.
+    pub(super) fn between(&self) -> (IpAddr, Locator) {
+        (self.local.to_canonical(), self.way.remote)
+    }
+
+    /// It is of the same carrier between the same places.
+    pub(super) fn is_twin_of(&self, other: &Self) -> bool {
+        (self.between(), self.kind) == (other.between(), other.kind)
+    }
+
     /// When another carrier should have its turn, or should have had it.
     pub(super) fn late_at(&self) -> Instant {
         self.since + PATIENCE.max(self.rtt * 3)
@@ -138,7 +149,7 @@ impl Pending {
 
     /// Takes out those of the same carrier between the same places.
     pub(super) fn take_twins_of(&mut self, path: &PendingPath) -> Self {
-        Self(self.0.extract_if(.., |other| other.way == path.way && other.kind == path.kind).collect())
+        Self(self.0.extract_if(.., |other| other.is_twin_of(path)).collect())
     }
 
     /// When [`next_too_large`](Self::next_too_large) may have something to tell.

@@ -54,6 +54,10 @@ impl Segments for Shared {
             true if state.engine.has_stream_data() => Next::AndMore,
             true => Next::Last,
         };
+        if next != Next::Nothing && state.engine.has_opening_copies() {
+            // For paths that were asked before.
+            state.wakers.drive();
+        }
         self.dispatch(&mut state);
         next
     }
