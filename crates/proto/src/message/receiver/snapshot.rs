@@ -1,9 +1,9 @@
 //! What arrived, written down.
 
 use super::super::order::Order;
-use super::super::partial::Partial;
+use super::super::partial::{MAX_PIECES, Partial};
 use super::super::snapshot as parts;
-use super::super::{MAX_FLOWS, MAX_MESSAGE};
+use super::super::{MAX_FLOWS, MAX_MESSAGE, cost};
 use super::{Counts, Inflow, OrderOf, Receiver, RecvCredit, Whole};
 use crate::error::DecodeError;
 use crate::event::Events;
@@ -88,10 +88,14 @@ impl Receiver {
             }
             this.orders.insert(if is_group { OrderOf::Group(who) } else { OrderOf::Flow(who) }, order);
         }
+        let mut paid = this.unread();
         for _ in 0..reader.varint()? {
-            let partial = read_partial(reader)?;
+            let partial = read_partial(reader, &mut paid)?;
             this.held += partial.held();
             this.pieces += partial.pieces();
+            if this.pieces > MAX_PIECES {
+                return Err(DecodeError::TooLarge("pieces of messages"));
+            }
             this.partial.insert((partial.header.flow, partial.header.number), partial);
         }
         for _ in 0..reader.varint()? {
@@ -104,16 +108,22 @@ impl Receiver {
     }
 }
 
-fn read_partial(reader: &mut Reader<'_>) -> Result<Partial, DecodeError> {
+/// `paid` is what the peer has paid for messages that are not here yet: a small piece may take the room of a
+/// large message.
+fn read_partial(reader: &mut Reader<'_>, paid: &mut u64) -> Result<Partial, DecodeError> {
     let [flow, number] = read_numbers(reader)?;
     let (class, tag) = (parts::read_class(reader)?, parts::read_tag(reader)?);
     let header = MessageHeader { flow, number, class, tag, place: parts::read_place(reader)? };
     let [size, pieces] = read_numbers(reader)?;
+    if size > MAX_MESSAGE {
+        return Err(DecodeError::Invalid("size of a message"));
+    }
+    *paid = paid.checked_sub(cost(size)).ok_or(DecodeError::TooLarge("messages"))?;
     let mut partial = Partial::new(header, size);
     for _ in 0..pieces {
         let (offset, piece) = (reader.varint()?, reader.prefixed()?);
         let within = offset.checked_add(piece.len() as u64).is_some_and(|end| end <= size);
-        if size > MAX_MESSAGE || !within || partial.take(&header, size, offset, piece).is_err() {
+        if !within || partial.take(&header, size, offset, piece).is_err() {
             return Err(DecodeError::Invalid("piece of a message"));
         }
     }
