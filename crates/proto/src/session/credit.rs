@@ -135,7 +135,7 @@ impl Credit {
     /// What streams beyond the open ones do not depend on.
     fn to_spare(&self, streams: usize) -> u64 {
         let further = INDEPENDENT_STREAMS.saturating_sub(streams as u64);
-        self.unread_limit.saturating_sub(self.unread()).saturating_sub(further * self.share)
+        self.unread_limit.saturating_sub(self.unread()).saturating_sub(further.saturating_mul(self.share))
     }
 }
 
@@ -175,6 +175,12 @@ mod tests {
         ] {
             assert_eq!(read(wrong), Err(DecodeError::Invalid("credit")), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn shares_that_are_too_large_leave_nothing_to_spare() {
+        let credit = Credit { share: u64::MAX, ..credit() };
+        assert_eq!((credit.grown_window(1), credit.opening_window(1)), (0, 0));
     }
 
     #[test]
