@@ -73,6 +73,7 @@ impl Receiver {
             let inflow = Inflow { class: parts::read_class(reader)?, settled: parts::read_seen(reader)? };
             this.flows.insert(flow, inflow);
         }
+        let mut paid = this.unread();
         for _ in 0..reader.varint()? {
             let is_group = read_flag(reader)?;
             let [who, epoch, index, waiting] = read_numbers(reader)?;
@@ -82,13 +83,13 @@ impl Receiver {
                 if !order.admits(epoch) {
                     return Err(DecodeError::TooLarge("place of a message"));
                 }
-                let whole = if read_flag(reader)? { Some(Whole::read_back(reader)?) } else { None };
+                let is_here = read_flag(reader)?;
+                let whole = is_here.then(|| Whole::read_back(reader, &mut paid)).transpose()?;
                 this.held += whole.as_ref().map_or(0, |whole| whole.data.len() as u64);
                 order.wait(epoch, index, whole);
             }
             this.orders.insert(if is_group { OrderOf::Group(who) } else { OrderOf::Flow(who) }, order);
         }
-        let mut paid = this.unread();
         for _ in 0..reader.varint()? {
             let partial = read_partial(reader, &mut paid)?;
             this.held += partial.held();
@@ -99,7 +100,7 @@ impl Receiver {
             this.partial.insert((partial.header.flow, partial.header.number), partial);
         }
         for _ in 0..reader.varint()? {
-            let whole = Whole::read_back(reader)?;
+            let whole = Whole::read_back(reader, &mut paid)?;
             this.held += whole.data.len() as u64;
             this.deliver(whole, events);
         }
@@ -108,8 +109,12 @@ impl Receiver {
     }
 }
 
-/// `paid` is what the peer has paid for messages that are not here yet: a small piece may take the room of a
-/// large message.
+/// A message of that size was paid for, before it was whole: a small piece may take the room of a large one.
+fn pay(paid: &mut u64, size: u64) -> Result<(), DecodeError> {
+    *paid = paid.checked_sub(cost(size)).ok_or(DecodeError::TooLarge("messages"))?;
+    Ok(())
+}
+
 fn read_partial(reader: &mut Reader<'_>, paid: &mut u64) -> Result<Partial, DecodeError> {
     let [flow, number] = read_numbers(reader)?;
     let (class, tag) = (parts::read_class(reader)?, parts::read_tag(reader)?);
@@ -118,7 +123,7 @@ fn read_partial(reader: &mut Reader<'_>, paid: &mut u64) -> Result<Partial, Deco
     if size > MAX_MESSAGE {
         return Err(DecodeError::Invalid("size of a message"));
     }
-    *paid = paid.checked_sub(cost(size)).ok_or(DecodeError::TooLarge("messages"))?;
+    pay(paid, size)?;
     let mut partial = Partial::new(header, size);
     for _ in 0..pieces {
         let (offset, piece) = (reader.varint()?, reader.prefixed()?);
@@ -138,12 +143,11 @@ impl Whole {
         bytes(out, &self.data);
     }
 
-    fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self {
-            flow: reader.varint()?,
-            class: parts::read_class(reader)?,
-            tag: parts::read_tag(reader)?,
-            data: reader.prefixed()?.to_vec(),
-        })
+    fn read_back(reader: &mut Reader<'_>, paid: &mut u64) -> Result<Self, DecodeError> {
+        let flow = reader.varint()?;
+        let (class, tag) = (parts::read_class(reader)?, parts::read_tag(reader)?);
+        let data = reader.prefixed()?.to_vec();
+        pay(paid, data.len() as u64)?;
+        Ok(Self { flow, class, tag, data })
     }
 }

@@ -49,12 +49,14 @@ impl Streams {
         this.arrivals = arrivals;
         this.peer_window = peer_params.map(|params| params.max_stream_data);
         this.counts = Counts { sent, resent, received, duplicate };
+        let mut unread = this.credit.unread();
         for _ in 0..reader.varint()? {
             let id = StreamId(reader.varint()?);
             this.check_known(id)?;
             let level = snapshot::read_urgency(reader)?.level();
             let (send, recv) = (Send::read_back(reader, &pool)?, Recv::read_back(reader, &pool)?);
             this.memory.change(0, send.held());
+            unread = unread.checked_sub(recv.unread()).ok_or(DecodeError::Invalid("credit"))?;
             this.pieces += recv.pieces();
             if this.pieces > MAX_PIECES {
                 return Err(DecodeError::TooLarge("pieces of streams"));
@@ -90,17 +92,23 @@ impl Streams {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::stream::Pool;
 
     /// Reads a client's streams with these ids. Each side has opened one, and the peer's may be closed.
     fn read(closed: u64, ids: &[u64]) -> Result<(), DecodeError> {
+        read_with(closed, ids, &Recv::new(0), 0)
+    }
+
+    /// The same with something that arrived on each, and so much on all.
+    fn read_with(closed: u64, ids: &[u64], recv: &Recv, received: u64) -> Result<(), DecodeError> {
         let mut out = Vec::new();
         snapshot::numbers(&mut out, [1, 9, 1, closed, 16, 16, 100]);
         let nothing_arrived = [0; 3];
         snapshot::numbers(&mut out, nothing_arrived);
-        let credit = [0, 9, 0, 0, 1000, 1000, 1000, 100];
+        let credit = [0, 9, received, 0, 1000, 1000, 1000, 100];
         snapshot::numbers(&mut out, credit);
         let counts = [0; 4];
         snapshot::numbers(&mut out, counts);
@@ -109,7 +117,7 @@ mod tests {
             let level = 3;
             snapshot::numbers(&mut out, [*id, level]);
             Send::new(0).write_down(&mut out);
-            Recv::new(0).write_down(&mut out);
+            recv.write_down(&mut out);
         }
         let limits = Limits { first_window: 1000, window: 1000, unsent: 1000, pool: Pool::default() };
         let (memory, mut events) = (SendMemory::new(1000, 1000), Events::default());
@@ -125,5 +133,13 @@ mod tests {
         }
         assert_eq!(read(1, &[0]), Ok(()));
         assert_eq!(read(1, &[0, 1]), Err(DecodeError::TooLarge("streams")), "it is over");
+    }
+
+    #[test]
+    fn streams_hold_no_more_than_has_arrived_on_all() {
+        let mut recv = Recv::new(100);
+        recv.insert(&Pool::default(), StreamId(0), 3, b"behind a gap", false).unwrap();
+        assert_eq!(read_with(0, &[0, 1], &recv, 30), Ok(()));
+        assert_eq!(read_with(0, &[0, 1], &recv, 29), Err(DecodeError::Invalid("credit")));
     }
 }

@@ -29,6 +29,11 @@ impl Recv {
         }
     }
 
+    /// Bytes that have come, gaps before them included, and were not read.
+    pub(crate) fn unread(&self) -> u64 {
+        self.highest - self.consumed
+    }
+
     pub(crate) fn read_back(reader: &mut Reader<'_>, pool: &Pool) -> Result<Self, DecodeError> {
         let [consumed, highest] = snapshot::read_numbers(reader)?;
         let mut this = Self::new(0);
