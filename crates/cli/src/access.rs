@@ -88,6 +88,12 @@ impl FromStr for Entry {
     }
 }
 
+/// Reads whatever somebody writes as an entry. For fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_anything(text: &str) {
+    let _ = text.parse::<Entry>();
+}
+
 /// Whom an entry lets in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {

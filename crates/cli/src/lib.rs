@@ -100,6 +100,18 @@ pub mod fuzzing {
         crate::chat::decode_anything(bytes);
     }
 
+    /// Reads text as what is written on command lines and in files of entries.
+    pub fn texts(text: &str) {
+        crate::access::read_anything(text);
+        crate::limits::read_anything(text);
+        let _ = text.parse::<crate::who::Who>();
+        let _ = text.parse::<crate::limits::Rate>();
+        let _ = text.parse::<crate::limits::Setting>();
+        let _ = text.parse::<crate::local::Place>();
+        let _ = text.parse::<crate::dns::WhichDomain>();
+        let _ = text.parse::<crate::relaying::Advertised>();
+    }
+
     /// Decodes bytes as what is asked of a running command and as its answer, and shows that; and as what it hands
     /// over.
     pub fn status(bytes: &[u8]) {

@@ -21,6 +21,8 @@ use whimbrel::Endpoint;
 use whimbrel_base::{ConnectionId, EndpointId};
 use whimbrel_transport::{ConnectionInfo, EndpointEvent, EndpointEvents, RateLimit, Side, Urgency};
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::file::read_anything;
 pub(crate) use self::rate::{Rate, Setting};
 
 /// Between two looks at how connections use their shares.

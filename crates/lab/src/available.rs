@@ -89,6 +89,7 @@ fn unshare() -> Result<Command, Unavailable> {
 ///   but if the environment says `CI=true`, this panics.
 ///
 /// ```no_run
+/// # // Not run: what is a `#[test]` does nothing in an example.
 /// #[test]
 /// fn packets_arrive() {
 ///     if !whimbrel_lab::require!() { return; }

@@ -7,6 +7,7 @@
 //! companions set up the kernel's MPTCP.
 //!
 //! ```no_run
+//! # // Not run: it needs network namespaces, which tests ask for by `require!`.
 //! use std::time::Duration;
 //! use whimbrel_lab::{Direction, Lab, LinkSpec, Rate};
 //!

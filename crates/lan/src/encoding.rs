@@ -29,6 +29,23 @@ pub(crate) fn record<'a>(string: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Si
     record.members().is_none().then_some(record)
 }
 
+/// Reads whatever strings come, a piece behind each number and length; what is understood can be told again.
+/// For fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    let (mut told, mut rest) = (Vec::new(), bytes);
+    while let Some((&[number, length], after)) = rest.split_first_chunk::<2>() {
+        let (piece, after) = after.split_at(usize::from(length).min(after.len()));
+        told.push((format!("r{number}"), piece));
+        rest = after;
+    }
+    if let Some(found) = record(|key| told.iter().find(|(of, _)| of == key).map(|(_, piece)| *piece)) {
+        let again = strings(&found);
+        let string = |key: &str| again.iter().find(|string| string.key() == key).and_then(TxtProperty::val);
+        assert_eq!(record(string), Some(found));
+    }
+}
+
 /// What the instance of an endpoint's name is called: the same each time, and it tells neither.
 pub(crate) fn instance(id: EndpointId, name: &Name) -> String {
     let digest = Sha256::new().chain_update(id.as_bytes()).chain_update(name.to_string()).finalize();

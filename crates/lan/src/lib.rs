@@ -15,3 +15,12 @@ mod neighbours;
 mod table;
 
 pub use neighbours::{Judge, LanError, Neighbours};
+
+/// The decoders of what is told in the local network. What is here may change at any time.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    /// Decodes bytes as the strings of a neighbour.
+    pub fn record(bytes: &[u8]) {
+        crate::encoding::decode_anything(bytes);
+    }
+}

@@ -36,3 +36,18 @@ pub use service::{Service, ServiceStats};
 pub use store::redb::open_database;
 pub use store::{MemoryStore, Placed, RedbStore, Store, StoreError};
 pub use trust::{KnownPeers, KnownPeersError, Origin, Pin, PinError, TrustError, TrustNews};
+
+/// The decoders of what the other side of a meeting says, and of the file of known peers. What is here may
+/// change at any time.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    /// Takes bytes for what the other side of a meeting says.
+    pub fn introduction(bytes: &[u8]) {
+        crate::introduction::hear_anything(bytes);
+    }
+
+    /// Reads text as the file of known peers.
+    pub fn known_peers(text: &str) {
+        crate::trust::read_anything(text);
+    }
+}

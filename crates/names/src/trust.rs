@@ -23,6 +23,8 @@ mod format;
 mod known_peers;
 mod pins;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::format::read_anything;
 pub use self::known_peers::{KnownPeers, KnownPeersError};
 pub use self::pins::{KnownEndpoint, KnownOwner, MAX_KNOWN, Pins, TrustNews};
 

@@ -56,6 +56,7 @@ impl PortMap {
     /// background.
     ///
     /// ```no_run
+    /// # // Not run: it would ask the router of whoever runs the tests for a port.
     /// # async fn example(endpoint: whimbrel_transport::Endpoint, key: whimbrel_base::SecretKey) {
     /// let ports = whimbrel_portmap::PortMap::start(endpoint, &key);
     /// let mapped = ports.news().wait_for(|mapped| !mapped.places.is_empty()).await;

@@ -19,6 +19,8 @@ pub const MAX_TARGET: usize = 253;
 
 /// More than this need not be granted at once; credit stays far below the largest varint.
 pub(crate) const MAX_GRANT: u64 = 1 << 60;
+/// As [`MAX_GRANT`], for messages: a byte of each is enough for a peer to have us keep room for the whole.
+pub(crate) const MAX_MESSAGES_GRANT: u64 = 1 << 30;
 /// No endpoint may hold an acknowledgement back for longer.
 const LONGEST_ACK_DELAY: Duration = Duration::from_secs(1);
 
@@ -68,7 +70,7 @@ pub struct Params {
     /// Understands that a side hands its end over to another key, if it understands SUSPEND.
     pub hand_over: bool,
     /// Credit for messages (see [`MESSAGE_WINDOW`](crate::MESSAGE_WINDOW)); half of it is the largest message
-    /// that is taken. 0: messages are not understood, or not wanted.
+    /// that is taken. At most a gibibyte. 0: messages are not understood, or not wanted.
     pub messages: u64,
     /// Understands messages in datagrams of a carrier, if it understands messages.
     pub datagrams: bool,
@@ -136,7 +138,7 @@ impl Params {
         self.max_stream_data = self.max_stream_data.clamp(EARLY_DATA_WINDOW, MAX_GRANT);
         self.max_streams = self.max_streams.clamp(EARLY_STREAMS, MAX_GRANT);
         if self.messages > 0 {
-            self.messages = self.messages.clamp(EARLY_DATA_WINDOW, MAX_GRANT);
+            self.messages = self.messages.clamp(EARLY_DATA_WINDOW, MAX_MESSAGES_GRANT);
         }
         self.max_ack_delay = self.max_ack_delay.min(LONGEST_ACK_DELAY);
     }

@@ -5,7 +5,7 @@ mod ids;
 
 use crate::error::DecodeError;
 use crate::frame::{MAX_REPORTS, PathReport};
-use crate::ids::PathId;
+use crate::ids::{PathId, Side};
 use crate::path::Path;
 use crate::snapshot;
 use crate::varint::Reader;
@@ -108,8 +108,8 @@ impl PathTable {
         reports.iter().for_each(|report| snapshot::numbers(out, [report.path.0, report.received]));
     }
 
-    pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut this = Self { ids: PathIds::read_back(reader)?, ..Self::default() };
+    pub(crate) fn read_back(reader: &mut Reader<'_>, side: Side) -> Result<Self, DecodeError> {
+        let mut this = Self { ids: PathIds::read_back(reader, side)?, ..Self::default() };
         for _ in 0..reader.varint()?.min(MAX_REPORTS as u64) {
             let [path, received] = snapshot::read_numbers(reader)?;
             this.unseen.push(PathReport { path: PathId(path), received });

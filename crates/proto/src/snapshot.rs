@@ -30,6 +30,17 @@ pub(crate) fn read_numbers<const N: usize>(reader: &mut Reader<'_>) -> Result<[u
     Ok(values)
 }
 
+/// The most that something may have come to that is counted on: so it never gets to the end of what can be written
+/// down.
+pub(crate) const MOST_COUNTED: u64 = 1 << 61;
+
+/// Numbers that are counted on from.
+pub(crate) fn read_counts<const N: usize>(reader: &mut Reader<'_>) -> Result<[u64; N], DecodeError> {
+    let values = read_numbers(reader)?;
+    let sane = values.iter().all(|value| *value <= MOST_COUNTED);
+    if sane { Ok(values) } else { Err(DecodeError::TooLarge("count in a snapshot")) }
+}
+
 /// A time in microseconds.
 pub(crate) fn time(out: &mut Vec<u8>, value: Duration) {
     number(out, u64::try_from(value.as_micros()).unwrap_or(u64::MAX));

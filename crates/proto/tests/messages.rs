@@ -171,6 +171,18 @@ fn a_small_message_overtakes_a_large_one_unless_order_was_promised() {
 }
 
 #[test]
+fn large_messages_without_order_take_turns_and_the_shorter_one_is_there_first() {
+    let mut sim = world();
+    let flow = flow(&mut sim, Class::RELIABLE);
+    send(&mut sim, flow, vec![1; 3_000_000]);
+    sim.advance(ms(1));
+    send(&mut sim, flow, vec![2; 300_000]);
+    sim.advance(secs(5));
+    let sizes: Vec<usize> = received(&mut sim).iter().map(Vec::len).collect();
+    assert_eq!(sizes, [300_000, 3_000_000]);
+}
+
+#[test]
 fn empty_messages_are_messages() {
     for class in Class::ALL {
         let mut sim = world();

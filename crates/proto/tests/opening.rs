@@ -270,6 +270,21 @@ fn a_path_that_the_client_gave_up_before_the_answer_is_given_up_at_the_server() 
     sim.settle();
 }
 
+/// Even if it carried nothing but the OPEN, of which no trace is left at the client otherwise.
+#[test]
+fn a_bare_open_that_the_client_gave_up_is_given_up_at_the_server() {
+    let mut sim = Sim::new(Options::default());
+    let first = sim.dial().unwrap();
+    sim.advance(ms(21));
+    sim.cut(first, Cut::First(Side::Client));
+    sim.advance(ms(1));
+    sim.dial();
+    assert!(state(&sim, Side::Server, 0).is_some(), "it was heard");
+    sim.advance(ms(21));
+    assert_eq!(state(&sim, Side::Server, 0), None);
+    sim.settle();
+}
+
 /// A recorded OPEN is of no use: its path id was taken.
 #[test]
 fn an_open_is_let_in_once() {

@@ -78,6 +78,10 @@ fn what_has_a_path_or_something_to_remember_does_not_rest() {
     let flow = server.open_flow(FlowOptions::new(Class::RELIABLE)).unwrap();
     server.send_message(now, flow, b"somebody waits for its end".to_vec(), SendOptions::default()).unwrap();
     assert!(server.rest(later).is_none());
+    let (mut sim, _) = left_alone();
+    assert!(sim.server().may_rest(later));
+    sim.server().suspend();
+    assert!(!sim.server().may_rest(later), "its peer has to be told that it leaves");
 }
 
 #[test]

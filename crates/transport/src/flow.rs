@@ -92,15 +92,21 @@ impl Connection {
 /// A flow of messages to the peer. Cheap to clone. It is closed when the last clone is dropped: what was sent
 /// still goes its way.
 ///
-/// ```no_run
-/// # use whimbrel_transport::{Class, Connection, FlowOptions, SendOptions, Tag};
-/// # async fn report(connection: Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// ```
+/// # use whimbrel_transport::{Allow, Class, Endpoint, FlowOptions, ListenOptions, SendOptions, Tag};
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (server, client) = (Endpoint::builder().bind().await?, Endpoint::builder().bind().await?);
+/// # let mut listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
+/// # let connection = client.connect(server.addr()).await?;
+/// # let accepted = listener.accept().await.ok_or("nobody came")?;
 /// let readings = connection.open_flow(FlowOptions::new(Class::RELIABLE_SEQUENCED)).await?;
 /// let temperature = SendOptions { tag: Some(Tag(1)), ..SendOptions::default() };
 /// readings.send("20.5", temperature).await?;
 /// // What was not delivered of the old one is not worth sending any more.
 /// let told = readings.replace("21.0", temperature).await?;
 /// println!("{:?}", told.await);
+/// # while accepted.recv_message().await?.data != b"21.0" {}
 /// # Ok(())
 /// # }
 /// ```

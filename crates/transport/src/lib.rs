@@ -89,3 +89,28 @@ pub use whimbrel_proto::{
     SchedulerKind, SendError, SendOptions, Side, StreamError, StreamId, Tag, Timeouts, UnknownMode,
     UnknownScheduler, Urgency,
 };
+
+/// The decoders of what peers, other endpoints and other processes hand over. What is here may change at any
+/// time.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    /// Decodes bytes as a connection that was put to sleep, and as what is sealed in one.
+    pub fn suspended(bytes: &[u8]) {
+        crate::suspend::decode_anything(bytes);
+    }
+
+    /// Takes bytes for the sessions of another endpoint with the same key.
+    pub fn sessions(bytes: &[u8]) {
+        crate::tls::remember_anything(bytes);
+    }
+
+    /// Decodes bytes as a question of STUN and as its answer.
+    pub fn stun(bytes: &[u8]) {
+        crate::observed::decode_anything(bytes);
+    }
+
+    /// Opens bytes as TLS records, and what they say once more under the right keys.
+    pub fn tls(bytes: &[u8]) {
+        crate::tls::open_anything(bytes);
+    }
+}

@@ -44,10 +44,16 @@ impl Connection {
     /// Holds from the next byte on, within 3 % over ten seconds. What goes beyond it waits: writers and senders
     /// are held back, and nothing is dropped but messages that outlive their own lifetime. Does not wait.
     ///
-    /// ```no_run
-    /// # use whimbrel_transport::{Connection, RateLimit};
-    /// # fn hold_back(connection: &Connection) {
+    /// ```
+    /// # use whimbrel_transport::{Allow, Endpoint, ListenOptions, RateLimit};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (server, client) = (Endpoint::builder().bind().await?, Endpoint::builder().bind().await?);
+    /// # let _listener = server.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
+    /// # let connection = client.connect(server.addr()).await?;
     /// connection.set_rate_limit(RateLimit::new(250_000)); // bytes a second: 2 Mbit/s
+    /// # assert_eq!(connection.rate_limit(), RateLimit::new(250_000));
+    /// # Ok(())
     /// # }
     /// ```
     pub fn set_rate_limit(&self, limit: Option<RateLimit>) {

@@ -14,6 +14,8 @@ use crate::endpoint_core::EndpointCore;
 use crate::path_io::canonical;
 use crate::punch;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use stun::decode_anything;
 pub(crate) use stun::{answer, is_stun, observe};
 
 mod vantage;

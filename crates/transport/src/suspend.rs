@@ -13,6 +13,8 @@ use whimbrel_base::{EndpointId, random_bytes};
 use whimbrel_proto::{Assignment, Connection as Engine, Side};
 
 use self::sealed::Contents;
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::sealed::decode_anything;
 pub use self::waking::Waking;
 use crate::attend::spawn_driver;
 use crate::connection::Connection;

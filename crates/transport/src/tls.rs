@@ -17,8 +17,12 @@ use aws_lc_rs::rand;
 pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
 pub use passed_on::TlsSessions;
+#[cfg(feature = "fuzzing")]
+pub(crate) use passed_on::remember_anything;
 pub(crate) use records::Records;
 pub(crate) use relayed::RelayedClients;
+#[cfg(feature = "fuzzing")]
+pub(crate) use sealed::open_anything;
 pub(crate) use sealed::{Opener, Sealer};
 pub(crate) use sessions::{ArrivingSessions, ServerTls};
 

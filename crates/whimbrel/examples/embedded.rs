@@ -1,20 +1,15 @@
 //! A name service, a server and a client in one process: what a test of your own program needs.
-//!
-//! ```sh
-//! cargo run --example embedded
-//! ```
+//! Run it by `cargo run --example embedded`.
 
 use anyhow::Result;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel::names::{Admission, Limits, MemoryStore, Service};
-use whimbrel::{Allow, Endpoint, ListenOptions, SecretKey};
+use whimbrel::{Allow, Endpoint, ListenOptions, SecretKey, transport};
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let own = Endpoint::builder().bind().await?;
-    let names =
-        Service::start(own.transport().clone(), MemoryStore::new(), Admission::any(), Limits::default())
-            .await?;
+    let own = transport::Endpoint::builder().bind().await?;
+    let names = Service::start(own, MemoryStore::new(), Admission::any(), Limits::default()).await?;
 
     let server = Endpoint::builder().identity(SecretKey::generate()).names(names.addr()).bind().await?;
     server.register_user("ada@example.org").await?;
@@ -27,9 +22,9 @@ async fn main() -> Result<()> {
     });
 
     let client = Endpoint::builder().names(names.addr()).bind().await?;
-    let connection = client.connect("clock.ada@example.org").await?;
+    let mut stream = client.connect("clock.ada@example.org").await?.open_stream().await?;
     let mut answer = String::new();
-    connection.open_stream().await?.read_to_string(&mut answer).await?;
-    println!("{} says: {answer}", connection.peer_id().short());
+    stream.read_to_string(&mut answer).await?;
+    println!("the clock says: {answer}");
     Ok(())
 }

@@ -15,6 +15,8 @@
 //! | the task that dials a peer for as long as the state is open | `keeper` |
 //! | what an application sees | `state`, `flow`, `message` |
 
+#[cfg(feature = "fuzzing")]
+mod anything;
 mod error;
 mod flow;
 mod hub;
@@ -31,6 +33,8 @@ mod wire;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use anything::hear_anything;
 pub use error::StateError;
 pub use flow::{DurableFlow, Receipt};
 pub use message::DurableMessage;

@@ -44,9 +44,16 @@ const UNRELIABLE_PATIENCE: Duration = Duration::from_secs(1);
 ///
 /// [`Endpoint::group`]: crate::Endpoint::group
 ///
-/// ```no_run
-/// # use whimbrel::{Class, Connection, FlowOptions, Group, SendOptions};
-/// # async fn tell(first: Connection, second: Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// ```
+/// # use whimbrel::{Allow, Class, Endpoint, FlowOptions, Group, ListenOptions, SendOptions};
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let endpoint = Endpoint::builder().bind().await?;
+/// # let mut listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await?;
+/// # let [ada, bob] = [Endpoint::builder().bind().await?, Endpoint::builder().bind().await?];
+/// # let theirs = [ada.connect(endpoint.addr()).await?, bob.connect(endpoint.addr()).await?];
+/// # let first = listener.accept().await.ok_or("nobody came")?;
+/// # let second = listener.accept().await.ok_or("nobody came")?;
 /// let group = Group::new(FlowOptions::new(Class::RELIABLE_SEQUENCED));
 /// group.add(&first).await?;
 /// group.add(&second).await?;
@@ -54,6 +61,9 @@ const UNRELIABLE_PATIENCE: Duration = Duration::from_secs(1);
 ///     let member = delivery.member().clone();
 ///     println!("{member}: {:?}", delivery.await);
 /// }
+/// # for member in &theirs {
+/// #     assert_eq!(member.recv_message().await?.data, b"hello, everybody");
+/// # }
 /// # Ok(())
 /// # }
 /// ```

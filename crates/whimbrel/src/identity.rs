@@ -12,10 +12,14 @@ const HEADER: &str = "whimbrel-identity-v1";
 
 /// A key that lasts, and where it is.
 ///
-/// ```no_run
-/// # fn main() -> Result<(), whimbrel::IdentityError> {
-/// let identity = whimbrel::Identity::in_file("/var/lib/clock/identity")?;
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// let file = folder.path().join("clock/identity"); // or "/var/lib/clock/identity"
+/// let identity = whimbrel::Identity::in_file(&file)?;
 /// println!("I am {}", identity.key.id());
+/// assert!(identity.is_new);
+/// assert_eq!(whimbrel::Identity::in_file(&file)?.key.id(), identity.key.id());
 /// # Ok(())
 /// # }
 /// ```

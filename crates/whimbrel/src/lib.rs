@@ -103,3 +103,12 @@ pub use whimbrel_transport::{
 pub use whimbrel_base as base;
 pub use whimbrel_names as names;
 pub use whimbrel_transport as transport;
+
+/// The decoders of what peers say. What is here may change at any time.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    /// Hears bytes as what a peer says of journals.
+    pub fn durable(bytes: &[u8]) {
+        crate::durable::hear_anything(bytes);
+    }
+}

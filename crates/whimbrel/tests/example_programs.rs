@@ -76,6 +76,13 @@ fn telemetry_shows_readings_that_change_and_after_a_pause_the_newest() {
 }
 
 #[test]
+fn a_name_service_a_server_and_a_client_in_one_program_are_thirty_lines() {
+    let lines = include_str!("../examples/embedded.rs").lines().count();
+    assert!(lines <= 30, "{lines}");
+    assert_eq!(Running::start(&example("embedded"), &[]).line(), "the clock says: it is late");
+}
+
+#[test]
 fn the_counter_that_hops_misses_no_number() {
     let hopping = Running::start(&example("hop"), &[]);
     hopping.until(|numbers| numbers.first() == Some(&16.0));

@@ -49,6 +49,14 @@ pub(super) fn read(file: &Path) -> Result<Vec<Rule>> {
     Ok(read.limit)
 }
 
+/// Reads whatever stands in the file. For fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_anything(text: &str) {
+    if let Ok(read) = toml::from_str::<File>(text) {
+        let _ = read.limit.iter().try_for_each(Rule::check);
+    }
+}
+
 /// Follows the file for as long as the program runs. One that can't be understood, or read, changes nothing.
 pub(super) async fn watch(limits: Limits, file: PathBuf) {
     let mut seen = version(&file);

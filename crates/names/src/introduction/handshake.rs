@@ -15,7 +15,7 @@ use super::code::Code;
 const VERSION: u8 = 1;
 const PURPOSE: &[u8] = b"whimbrel introduction v1\0";
 /// Version, role, endpoint id, SPAKE2's message.
-const HELLO: usize = 1 + 1 + 32 + 33;
+pub(super) const HELLO: usize = 1 + 1 + 32 + 33;
 
 /// Which side of a meeting somebody is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -80,6 +80,15 @@ fn read_line(line: &str, pins: &mut Pins) -> Option<()> {
     new.then_some(())
 }
 
+/// Reads whatever stands in the file; what is understood is the same when it is written again. For fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn read_anything(text: &str) {
+    if let Ok(pins) = read(text) {
+        let written = write(&pins);
+        assert_eq!(read(&written).map(|pins| write(&pins)), Ok(written));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

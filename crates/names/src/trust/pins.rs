@@ -300,6 +300,37 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_pinned_unasked_only_where_it_contradicts_nothing() {
+        let (ada, eve) = (SecretKey::generate(), SecretKey::generate());
+        let (user, web) = (name("ada@example.org"), name("web.ada@example.org"));
+        let mut pins = Pins::default();
+        pins.learn(&record(web.as_str(), &ada, 1, None), NOW).unwrap();
+        assert_eq!(pins.agrees(&user, ada.id()), Ok(()));
+        assert!(matches!(pins.agrees(&user, eve.id()), Err(TrustError::OwnerChanged { .. })));
+        assert_eq!(pins.agrees(&web, eve.id()), Ok(()), "it was met, and not pinned");
+        pins.pin(&web, ada.id(), Origin::Ticket, NOW).unwrap();
+        assert_eq!(pins.agrees(&web, ada.id()), Ok(()));
+        assert!(matches!(pins.agrees(&web, eve.id()), Err(TrustError::EndpointChanged { .. })));
+    }
+
+    #[test]
+    fn a_pin_keeps_what_was_seen_of_its_key_and_outlives_a_change_of_the_owner() {
+        let (ada, bob, new) = (SecretKey::generate(), SecretKey::generate(), SecretKey::generate());
+        let (web, mail) = (name("web.ada@example.org"), name("mail.ada@example.org"));
+        let mut pins = Pins::default();
+        pins.learn(&record(web.as_str(), &ada, 7, None), NOW).unwrap();
+        pins.learn(&record(mail.as_str(), &ada, 1, None), NOW).unwrap();
+        pins.learn(&record("web.bob@example.org", &bob, 1, None), NOW).unwrap();
+        pins.pin(&web, ada.id(), Origin::Hand, NOW).unwrap();
+        assert_eq!(pins.endpoint(&web).unwrap().sequence, 7);
+        pins.pin(&name("ada@example.org"), new.id(), Origin::Hand, NOW).unwrap();
+        assert!(pins.endpoint(&web).is_some() && pins.endpoint(&mail).is_none());
+        assert!(pins.endpoint(&name("web.bob@example.org")).is_some());
+        pins.pin(&web, bob.id(), Origin::Hand, NOW).unwrap();
+        assert_eq!(pins.endpoint(&web).unwrap().sequence, 0, "another key counts anew");
+    }
+
+    #[test]
     fn forgetting_a_user_forgets_its_names() {
         let (ada, bob) = (SecretKey::generate(), SecretKey::generate());
         let mut pins = Pins::default();

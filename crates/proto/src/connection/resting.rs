@@ -70,10 +70,16 @@ impl Connection {
         if !self.may_rest(now) {
             return None;
         }
+        let snapshot = self.snapshot()?.into_boxed_slice();
+        // Another owner may have handed over counts that are too high by now.
+        let was_read_back = self.session.identity.tenure.generation() > 0;
+        if was_read_back && Self::read_back(Config::default(), &snapshot, now, |_| true).is_err() {
+            return None;
+        }
         let Limits { window, unsent, ref pool, .. } = *self.session.streams.limits();
         let [stream_send_buffer, send_buffer] = self.session.streams.send_limits();
         Some(Resting {
-            snapshot: self.snapshot()?.into_boxed_slice(),
+            snapshot,
             limits: [window, unsent, stream_send_buffer, send_buffer],
             pool: pool.clone(),
             contact: self.contact,

@@ -75,7 +75,7 @@ impl Connection {
         if !claim(&mut session.identity) {
             return Err(DecodeError::Invalid("assignment"));
         }
-        let paths = PathTable::read_back(&mut reader)?;
+        let paths = PathTable::read_back(&mut reader, session.identity.side())?;
         let mut pacing = Pacing::default();
         if version > OLDEST {
             config.timeouts = Timeouts::read_back(&mut reader)?;

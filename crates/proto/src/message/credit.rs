@@ -5,6 +5,7 @@
 
 use super::{MAX_MESSAGE, MESSAGE_COST};
 use crate::error::{DecodeError, ProtocolError};
+use crate::params::MAX_MESSAGES_GRANT;
 use crate::snapshot;
 use crate::varint::Reader;
 
@@ -130,7 +131,6 @@ impl RecvCredit {
     }
 
     /// Returns what arrived, in part or whole, and was not taken.
-    #[cfg(test)]
     pub(crate) fn unread(&self) -> u64 {
         self.received - self.consumed
     }
@@ -142,7 +142,8 @@ impl RecvCredit {
     pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let [received, consumed, granted, window] = snapshot::read_numbers(reader)?;
         let within = consumed <= received && received <= granted;
-        if !within || granted > consumed.saturating_add(window) {
+        let sane = consumed <= snapshot::MOST_COUNTED && window <= MAX_MESSAGES_GRANT;
+        if !within || !sane || granted > consumed.saturating_add(window) {
             return Err(DecodeError::Invalid("message credit"));
         }
         Ok(Self { received, consumed, granted, window })
@@ -154,6 +155,27 @@ impl RecvCredit {
 mod tests {
     use super::super::{MESSAGE_WINDOW, cost};
     use super::*;
+
+    #[test]
+    fn what_was_written_down_is_read_back_if_it_can_be_true() {
+        let read = |numbers: [u64; 4]| {
+            let mut bytes = Vec::new();
+            snapshot::numbers(&mut bytes, numbers);
+            RecvCredit::read_back(&mut Reader::new(&bytes)).map(drop)
+        };
+        // Received, consumed, granted, window.
+        assert_eq!(read([700, 600, 1600, 1000]), Ok(()));
+        let far = snapshot::MOST_COUNTED + 1;
+        for wrong in [
+            [600, 700, 1600, 1000],
+            [1700, 600, 1600, 1000],
+            [700, 600, 1601, 1000],
+            [700, 600, 1600, MAX_MESSAGES_GRANT + 1],
+            [far, far, far, 1000],
+        ] {
+            assert_eq!(read(wrong), Err(DecodeError::Invalid("message credit")), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn the_largest_message_leaves_room_for_small_ones() {

@@ -44,7 +44,7 @@ impl Delays {
                 *bucket = bucket.saturating_add(*more);
             }
         }
-        self.count += other.count;
+        self.count = self.count.saturating_add(other.count);
         self.longest = self.longest.max(other.longest);
     }
 

@@ -301,7 +301,6 @@ impl Receiver {
     }
 
     /// Of the credit, what arrived and was not given back.
-    #[cfg(test)]
     fn unread(&self) -> u64 {
         self.credit.unread()
     }
@@ -326,6 +325,8 @@ fn place_of(header: &MessageHeader) -> (OrderOf, u64, u64) {
 mod tests {
     use super::super::MESSAGE_COST;
     use super::*;
+    use crate::error::DecodeError;
+    use crate::varint::Reader;
 
     fn header(number: u64, class: Class) -> MessageHeader {
         MessageHeader { flow: 0, number, class, tag: None, place: None }
@@ -387,6 +388,20 @@ mod tests {
         assert!(world.piece(header(0, Class::UNRELIABLE), 8, 1, b"y").unwrap_err().contains("contradict"));
         assert!(world.piece(header(1, Class::RELIABLE), 1, 0, b"y").unwrap_err().contains("class"));
         assert!(World::new(0).piece(header(0, Class::RELIABLE), 1, 0, b"x").is_err());
+    }
+
+    #[test]
+    fn a_snapshot_takes_no_more_room_than_was_paid_for() {
+        let mut world = World::new(10_000);
+        world.piece(header(0, Class::RELIABLE), 900, 899, b"x").unwrap();
+        let read = |receiver: &Receiver| {
+            let mut bytes = Vec::new();
+            receiver.write_down(&mut bytes);
+            Receiver::read_back(&mut Reader::new(&bytes), 10_000, false, &mut Events::default()).map(drop)
+        };
+        assert_eq!(read(&world.0), Ok(()));
+        world.0.credit.consume(1);
+        assert_eq!(read(&world.0), Err(DecodeError::TooLarge("messages")));
     }
 
     #[test]

@@ -41,9 +41,9 @@ impl Seen {
         }
     }
 
-    /// Adds a number that is [admitted](Self::admits). False if it was in the set.
+    /// Adds a number. False if it was in the set, or is not [admitted](Self::admits), and so costs too much.
     pub(crate) fn insert(&mut self, number: u64) -> bool {
-        let Some(word) = (number / WORD).checked_sub(self.full) else {
+        let Some(word) = (number / WORD).checked_sub(self.full).filter(|_| self.admits(number)) else {
             return false;
         };
         let word = word as usize;
@@ -98,5 +98,6 @@ mod tests {
         (0..10_000).for_each(|number| assert!(seen.insert(number)));
         assert!(seen.words.len() <= 1 && seen.lowest() == 10_000);
         assert!(seen.admits(10_000 + NUMBER_WINDOW - 1) && !seen.admits(10_000 + NUMBER_WINDOW));
+        assert!(!seen.insert(1 << 61) && !seen.contains(1 << 61) && seen.words.len() <= 1, "it is left out");
     }
 }

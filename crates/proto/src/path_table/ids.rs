@@ -1,7 +1,7 @@
 //! Which path ids may still be used.
 
 use crate::error::DecodeError;
-use crate::ids::PathId;
+use crate::ids::{PathId, Side};
 use crate::snapshot;
 use crate::varint::Reader;
 
@@ -55,8 +55,13 @@ impl PathIds {
         self.used.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
     }
 
-    pub(super) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut this = Self { next: reader.varint()?, ..Self::default() };
+    /// A client counts on from what it gave out; a server's client may have given out any.
+    pub(super) fn read_back(reader: &mut Reader<'_>, side: Side) -> Result<Self, DecodeError> {
+        let [next] = match side {
+            Side::Client => snapshot::read_counts(reader)?,
+            Side::Server => snapshot::read_numbers(reader)?,
+        };
+        let mut this = Self { next, ..Self::default() };
         for word in &mut this.used {
             *word = u64::from_be_bytes(reader.array()?);
         }

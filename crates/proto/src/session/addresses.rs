@@ -92,7 +92,8 @@ impl Addresses {
     }
 
     pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut this = Self { sequence: reader.varint()?, ..Self::default() };
+        let [sequence] = snapshot::read_counts(reader)?;
+        let mut this = Self { sequence, ..Self::default() };
         for _ in 0..reader.varint()? {
             let (id, sequence) = (reader.byte()?, reader.varint()?);
             let address = match snapshot::read_flag(reader)? {
@@ -170,7 +171,8 @@ impl NoticeAddresses {
     }
 
     pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let [sequence, peer_sequence, count] = snapshot::read_numbers(reader)?;
+        let [sequence] = snapshot::read_counts(reader)?;
+        let [peer_sequence, count] = snapshot::read_numbers(reader)?;
         let addresses = (0..count).map(|_| snapshot::read_address(reader)).collect::<Result<_, _>>()?;
         Ok(Self { sequence, addresses, waits: false, peer_sequence })
     }

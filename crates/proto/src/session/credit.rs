@@ -61,7 +61,7 @@ impl Credit {
         let [granted, window, unread_limit, share] = snapshot::read_numbers(reader)?;
         let within = sent <= allowed && consumed <= received && received <= granted;
         // So that no sum overflows.
-        let sane = unread_limit <= MAX_GRANT && window <= MAX_GRANT;
+        let sane = unread_limit <= MAX_GRANT && window <= MAX_GRANT && received <= snapshot::MOST_COUNTED;
         let settled = granted <= received.min(consumed.saturating_add(unread_limit)).saturating_add(window);
         if !(within && sane && settled) {
             return Err(DecodeError::Invalid("credit"));
@@ -135,7 +135,7 @@ impl Credit {
     /// What streams beyond the open ones do not depend on.
     fn to_spare(&self, streams: usize) -> u64 {
         let further = INDEPENDENT_STREAMS.saturating_sub(streams as u64);
-        self.unread_limit.saturating_sub(self.unread()).saturating_sub(further * self.share)
+        self.unread_limit.saturating_sub(self.unread()).saturating_sub(further.saturating_mul(self.share))
     }
 }
 
@@ -171,9 +171,16 @@ mod tests {
             [5, 9, 700, 600, 1701, WINDOW, UNREAD, 100],
             [5, 9, 700, 600, 1700, MAX_GRANT + 1, UNREAD, 100],
             [5, 9, 700, 600, 1700, WINDOW, MAX_GRANT + 1, 100],
+            [5, 9, (1 << 61) + 1, 1 << 61, (1 << 61) + 2, WINDOW, UNREAD, 100],
         ] {
             assert_eq!(read(wrong), Err(DecodeError::Invalid("credit")), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn shares_that_are_too_large_leave_nothing_to_spare() {
+        let credit = Credit { share: u64::MAX, ..credit() };
+        assert_eq!((credit.grown_window(1), credit.opening_window(1)), (0, 0));
     }
 
     #[test]

@@ -263,6 +263,9 @@ impl Identity {
             this.learn_random(reader.array()?);
             this.secret = Some(Secret::read_back(reader)?);
         }
+        if this.secret.is_none() || !this.is_established() {
+            return Err(DecodeError::Invalid("a connection that is not established"));
+        }
         this.confirmed = snapshot::read_flag(reader)?;
         for _ in 0..keys::read_count(reader)? {
             this.former_peers.push_back(EndpointId::from_bytes(&reader.array()?));
@@ -339,6 +342,22 @@ mod tests {
         assert_eq!(server.hear_join(&join(&client, 7)).verdict, Verdict::Current);
         let elsewhere = Join { path: PathId(8), ..join(&client, 7) };
         assert_eq!(server.hear_join(&elsewhere).verdict, Verdict::Wrong);
+    }
+
+    #[test]
+    fn an_end_that_was_never_established_is_not_read_back() {
+        let (mut client, _) = ends();
+        let read = |client: &Identity| {
+            let mut bytes = Vec::new();
+            client.write_down(&mut bytes);
+            Identity::read_back(&mut Reader::new(&bytes)).map(drop)
+        };
+        let wrong = Err(DecodeError::Invalid("a connection that is not established"));
+        assert_eq!(read(&client), wrong);
+        client.learn_params(Params::default());
+        assert_eq!(read(&client), wrong, "it has no secret");
+        client.learn_random([5; 32]);
+        assert_eq!(read(&client), Ok(()));
     }
 
     #[test]

@@ -44,7 +44,9 @@ impl StreamNumbers {
         let [opened_here, allowed_here, opened_by_peer] = snapshot::read_numbers(reader)?;
         let [closed_of_peer, granted, at_once, most] = snapshot::read_numbers(reader)?;
         let within = closed_of_peer <= opened_by_peer && opened_by_peer <= granted;
-        if !within || granted > closed_of_peer.saturating_add(at_once) {
+        // So that no sum overflows, and what may be open grows.
+        let sane = opened_here.max(opened_by_peer).max(at_once).max(most) <= MAX_GRANT && at_once > 0;
+        if !within || !sane || granted > closed_of_peer.saturating_add(at_once) {
             return Err(DecodeError::Invalid("stream numbers"));
         }
         Ok(Self { opened_here, allowed_here, opened_by_peer, closed_of_peer, granted, at_once, most })
@@ -67,6 +69,16 @@ impl StreamNumbers {
     /// Returns true if this side has opened the stream with this index.
     pub(crate) fn is_opened_here(&self, index: u64) -> bool {
         index < self.opened_here
+    }
+
+    /// Returns true if the peer has opened the stream with this index.
+    pub(crate) fn is_opened_by_peer(&self, index: u64) -> bool {
+        index < self.opened_by_peer
+    }
+
+    /// Returns how many streams of the peer are not forgotten.
+    pub(crate) fn open_of_peer(&self) -> u64 {
+        self.opened_by_peer - self.closed_of_peer
     }
 
     /// Returns true if the peer may name the stream with this index of its own.
@@ -147,6 +159,9 @@ mod tests {
             [1, 9, 5, 6, 10, 8, 100],  // more closed than opened
             [1, 9, 11, 5, 10, 8, 100], // more opened than granted
             [1, 9, 5, 2, 11, 8, 100],  // more granted than may be open at once
+            [1, 9, 5, 5, 5, 0, 100],   // none may be open: twice that is none
+            [MAX_GRANT + 1, MAX_GRANT + 1, 5, 2, 10, 8, 100],
+            [1, 9, 5, 2, 10, 8, MAX_GRANT + 1],
         ] {
             assert_eq!(read(wrong), Err(DecodeError::Invalid("stream numbers")), "{wrong:?}");
         }

@@ -10,7 +10,7 @@ use crate::stream::pool::{CHUNK, Chunk, Pool};
 use crate::stream::window::{Pace, Window};
 
 /// More separate pieces than this in one stream's window is an attack on our memory.
-const MAX_PIECES: usize = 4096;
+pub(super) const MAX_PIECES: usize = 4096;
 
 /// What a read found.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::DecodeError;
+use crate::params::MAX_GRANT;
 use crate::snapshot;
 use crate::varint::Reader;
 
@@ -49,7 +50,10 @@ impl Window {
     }
 
     pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let [size, least, limit] = snapshot::read_numbers(reader)?;
+        let [size, least, limit] = snapshot::read_counts(reader)?;
+        if size > MAX_GRANT || least > MAX_GRANT {
+            return Err(DecodeError::TooLarge("window of a stream"));
+        }
         Ok(Self { size, least, limit, since: None, readable: None, pressed: false })
     }
 

@@ -167,6 +167,26 @@ fn address(value: &[u8], transaction: &Transaction) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_be_bytes(xor([high, low], transaction))))
 }
 
+/// Reads whatever comes, and the same as attributes of a message that is sound otherwise. For fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    let places = [IpAddr::from([198, 51, 100, 7]), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 7])];
+    let mut messages = vec![bytes.to_vec()];
+    for kind in [REQUEST, RESPONSE] {
+        let mut message = [&header(kind, &[7; 12])[..], bytes].concat();
+        message.resize(message.len().next_multiple_of(4), 0);
+        messages.push(finish(message));
+    }
+    for message in messages {
+        for from in places.map(|ip| SocketAddr::new(ip, 4000)) {
+            let Some(told) = observe(&message, from, Some(9)) else { continue };
+            assert!(told.len() * 2 <= message.len() * 3, "{} for {}", told.len(), message.len());
+            assert_eq!(answer(&told).map(|answer| answer.seen), Some(from));
+        }
+        assert!(answer(&message).is_none() || is_stun(&message));
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -78,6 +78,25 @@ fn field(rest: &mut &[u8]) -> Option<Vec<u8>> {
     Some(field.to_vec())
 }
 
+/// Remembers whatever comes; what was understood of it is remembered by the next one too. For fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn remember_anything(bytes: &[u8]) {
+    use super::config::TlsIdentity;
+    thread_local! {
+        static IDENTITY: Option<TlsIdentity> =
+            TlsIdentity::new(&whimbrel_base::SecretKey::from_bytes(&[1; 32])).ok();
+    }
+    let mut rest = bytes;
+    while let Some((_, _, ticket, value)) = next(&mut rest) {
+        assert!(ticket.len() + value.len() < bytes.len());
+    }
+    IDENTITY.with(|identity| {
+        if let Some(identity) = identity {
+            identity.remember(&TlsSessions::from_bytes(bytes));
+        }
+    });
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -4,6 +4,9 @@
 //! rustls makes the handshake and keeps what outlives it: the secrets that key updates need, and session
 //! tickets.
 
+#[cfg(feature = "fuzzing")]
+mod anything;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +18,9 @@ use rustls::server::ServerConnectionData;
 use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, ExtractedSecrets, PeerMisbehaved};
 
 use super::{TlsError, tickets};
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use anything::open_anything;
 
 /// Content type, version and length.
 const HEADER: usize = 5;

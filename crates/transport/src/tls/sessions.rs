@@ -55,7 +55,7 @@ impl ServerTls {
     }
 
     /// For a handshake of somebody who is let in at once.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn admitting(&self) -> Arc<ServerConfig> {
         let (config, sessions) = self.arriving();
         sessions.admit(whimbrel_base::SecretKey::generate().id());

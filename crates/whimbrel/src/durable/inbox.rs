@@ -110,6 +110,8 @@ impl Inbox {
     /// The application has acknowledged a message, and the disk has that.
     pub(super) fn acked(&mut self, number: u64, stamp: Stamp) {
         self.mark.insert(number, stamp);
+        // Those behind it may have been acknowledged before the process began.
+        self.delivered = self.delivered.max(self.mark.low);
         if let Some(cost) = self.held.remove(&number) {
             self.bytes -= cost;
         }
@@ -163,6 +165,17 @@ mod tests {
         assert_eq!(again, [2, 4]);
         restarted.acked(2, Stamp(2));
         assert_eq!((restarted.low(), restarted.stamp()), (3, Some(STAMP)));
+    }
+
+    #[test]
+    fn what_was_acknowledged_before_a_restart_may_come_again_behind_what_is_acknowledged_now() {
+        let beyond = BTreeMap::from([(2, STAMP), (3, STAMP)]);
+        let mut inbox = Inbox::new(Mark { low: 0, stamp: None, beyond });
+        assert_eq!(inbox.arrive(1, 1), Arrival::Deliver);
+        inbox.acked(1, STAMP);
+        assert_eq!(inbox.low(), 3);
+        assert_eq!([2, 3].map(|number| inbox.arrive(number, 1)), [Arrival::Known; 2]);
+        assert_eq!(inbox.arrive(4, 1), Arrival::Deliver);
     }
 
     #[test]

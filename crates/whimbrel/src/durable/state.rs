@@ -25,19 +25,21 @@ use crate::endpoint::Endpoint;
 /// the peers that were [dialled](Self::dial) before, and goes on where it was. Cheap to clone; it is closed when
 /// the last clone, and the last handle that came of it, is dropped, which waits for the disk.
 ///
-/// ```no_run
-/// # use whimbrel::{Allow, Endpoint, ListenOptions};
-/// # async fn meter(endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+/// ```
+/// # use std::path::Path;
+/// # use whimbrel::names::{Admission, Limits, MemoryStore, Service};
+/// # use whimbrel::{Allow, Endpoint, ListenOptions, SecretKey};
+/// # async fn meter(endpoint: Endpoint, folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
 /// // The side that sends, and dials.
-/// let state = endpoint.open_state("/var/lib/meter/state").await?;
+/// let state = endpoint.open_state(folder.join("meter")).await?; // or "/var/lib/meter/state"
 /// let readings = state.dial("collector.user@example.org").await?.flow("readings").await?;
 /// let receipt = readings.send("20.5").await?; // on the disk
 /// receipt.acked().await?; // the collector has dealt with it
 /// # Ok(())
 /// # }
-/// # async fn collector(endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn collector(endpoint: Endpoint, folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
 /// // The side that receives, and listens.
-/// let state = endpoint.open_state("/var/lib/collector/state").await?;
+/// let state = endpoint.open_state(folder.join("collector")).await?;
 /// let options = ListenOptions::named("collector.user@example.org").allow(Allow::Any);
 /// let mut listener = endpoint.listen(options).await?;
 /// let of_connections = state.clone();
@@ -53,6 +55,20 @@ use crate::endpoint::Endpoint;
 ///     println!("{}: {:?}", message.peer(), message.data());
 ///     message.ack().await?; // it does not come again
 /// }
+/// # }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let own = whimbrel::transport::Endpoint::builder().bind().await?;
+/// # let service = Service::start(own, MemoryStore::new(), Admission::any(), Limits::default()).await?;
+/// # let [meters, collectors] = [SecretKey::generate(), SecretKey::generate()];
+/// # let measuring = Endpoint::builder().identity(meters).names(service.addr()).bind().await?;
+/// # let collecting = Endpoint::builder().identity(collectors).names(service.addr()).bind().await?;
+/// # collecting.register_user("user@example.org").await?;
+/// # let folder = tempfile::tempdir()?;
+/// # tokio::select! {
+/// #     ended = meter(measuring, folder.path()) => ended,
+/// #     failed = collector(collecting, folder.path()) => failed,
+/// # }
 /// # }
 /// ```
 #[derive(Clone)]

@@ -32,13 +32,31 @@ impl Endpoint {
     /// followed for as long as the group is held: new members are called, and those that are out get nothing more.
     /// This endpoint itself is left out. A member that is a group itself is not reached.
     ///
-    /// ```no_run
-    /// # use whimbrel::{Class, Endpoint, FlowOptions, SendOptions};
-    /// # async fn tell(endpoint: Endpoint) -> Result<(), Box<dyn std::error::Error>> {
+    /// ```
+    /// # use whimbrel::names::{Admission, Limits, MemoryStore, Service};
+    /// # use whimbrel::{Allow, Class, Endpoint, FlowOptions, GroupOptions, ListenOptions, Member};
+    /// # use whimbrel::{SecretKey, SendOptions};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let own = whimbrel::transport::Endpoint::builder().bind().await?;
+    /// # let service = Service::start(own, MemoryStore::new(), Admission::any(), Limits::default()).await?;
+    /// # let [ada, bob] = [SecretKey::generate(), SecretKey::generate()];
+    /// # let called = Endpoint::builder().identity(bob).names(service.addr()).bind().await?;
+    /// # called.register_user("bob@example.org").await?;
+    /// # let mut listener = called.listen(ListenOptions::named("bob@example.org").allow(Allow::Any)).await?;
+    /// # let hears = tokio::spawn(async move {
+    /// #     let connection = listener.accept().await?;
+    /// #     Some((connection.recv_message().await.ok()?, connection))
+    /// # });
+    /// # let endpoint = Endpoint::builder().identity(ada).names(service.addr()).bind().await?;
+    /// # endpoint.register_user("ada@example.org").await?;
+    /// # let (bob, options) = ("bob@example.org".parse::<Member>()?, GroupOptions::default());
+    /// # endpoint.update_group("team.ada@example.org", options, |team| team.extend([bob])).await?;
     /// let team = endpoint.group("team.ada@example.org", FlowOptions::new(Class::RELIABLE_SEQUENCED)).await?;
     /// for delivery in team.send("lunch?", SendOptions::default()) {
     ///     println!("{}: {:?}", delivery.member().clone(), delivery.await);
     /// }
+    /// # assert_eq!(hears.await?.ok_or("nothing came")?.0.data, b"lunch?");
     /// # Ok(())
     /// # }
     /// ```

@@ -37,10 +37,19 @@ impl Endpoint {
     /// a group. The record holds for seven days from then on: call this again, with no change, before they are over.
     /// Of two that change a group at once, one may be refused and can try again.
     ///
-    /// ```no_run
-    /// # use whimbrel::{Endpoint, GroupOptions, Member};
-    /// # async fn call(endpoint: Endpoint, bob: Member) -> Result<(), whimbrel::GroupError> {
+    /// ```
+    /// # use whimbrel::names::{Admission, Limits, MemoryStore, Service};
+    /// # use whimbrel::{Endpoint, GroupOptions, Member, SecretKey};
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let own = whimbrel::transport::Endpoint::builder().bind().await?;
+    /// # let service = Service::start(own, MemoryStore::new(), Admission::any(), Limits::default()).await?;
+    /// # let key = SecretKey::generate();
+    /// # let endpoint = Endpoint::builder().identity(key).names(service.addr()).bind().await?;
+    /// # endpoint.register_user("ada@example.org").await?;
+    /// # let bob = Member::from(SecretKey::generate().id());
     /// endpoint.update_group("team.ada@example.org", GroupOptions::default(), |team| team.extend([bob])).await?;
+    /// # assert_eq!(endpoint.group_members("team.ada@example.org").await?.len(), 1);
     /// # Ok(())
     /// # }
     /// ```

@@ -1,9 +1,9 @@
 //! What arrived, written down.
 
 use super::super::order::Order;
-use super::super::partial::Partial;
+use super::super::partial::{MAX_PIECES, Partial};
 use super::super::snapshot as parts;
-use super::super::{MAX_FLOWS, MAX_MESSAGE};
+use super::super::{MAX_FLOWS, MAX_MESSAGE, cost};
 use super::{Counts, Inflow, OrderOf, Receiver, RecvCredit, Whole};
 use crate::error::DecodeError;
 use crate::event::Events;
@@ -73,6 +73,7 @@ impl Receiver {
             let inflow = Inflow { class: parts::read_class(reader)?, settled: parts::read_seen(reader)? };
             this.flows.insert(flow, inflow);
         }
+        let mut paid = this.unread();
         for _ in 0..reader.varint()? {
             let is_group = read_flag(reader)?;
             let [who, epoch, index, waiting] = read_numbers(reader)?;
@@ -82,20 +83,24 @@ impl Receiver {
                 if !order.admits(epoch) {
                     return Err(DecodeError::TooLarge("place of a message"));
                 }
-                let whole = if read_flag(reader)? { Some(Whole::read_back(reader)?) } else { None };
+                let is_here = read_flag(reader)?;
+                let whole = is_here.then(|| Whole::read_back(reader, &mut paid)).transpose()?;
                 this.held += whole.as_ref().map_or(0, |whole| whole.data.len() as u64);
                 order.wait(epoch, index, whole);
             }
             this.orders.insert(if is_group { OrderOf::Group(who) } else { OrderOf::Flow(who) }, order);
         }
         for _ in 0..reader.varint()? {
-            let partial = read_partial(reader)?;
+            let partial = read_partial(reader, &mut paid)?;
             this.held += partial.held();
             this.pieces += partial.pieces();
+            if this.pieces > MAX_PIECES {
+                return Err(DecodeError::TooLarge("pieces of messages"));
+            }
             this.partial.insert((partial.header.flow, partial.header.number), partial);
         }
         for _ in 0..reader.varint()? {
-            let whole = Whole::read_back(reader)?;
+            let whole = Whole::read_back(reader, &mut paid)?;
             this.held += whole.data.len() as u64;
             this.deliver(whole, events);
         }
@@ -104,16 +109,26 @@ impl Receiver {
     }
 }
 
-fn read_partial(reader: &mut Reader<'_>) -> Result<Partial, DecodeError> {
+/// A message of that size was paid for, before it was whole: a small piece may take the room of a large one.
+fn pay(paid: &mut u64, size: u64) -> Result<(), DecodeError> {
+    *paid = paid.checked_sub(cost(size)).ok_or(DecodeError::TooLarge("messages"))?;
+    Ok(())
+}
+
+fn read_partial(reader: &mut Reader<'_>, paid: &mut u64) -> Result<Partial, DecodeError> {
     let [flow, number] = read_numbers(reader)?;
     let (class, tag) = (parts::read_class(reader)?, parts::read_tag(reader)?);
     let header = MessageHeader { flow, number, class, tag, place: parts::read_place(reader)? };
     let [size, pieces] = read_numbers(reader)?;
+    if size > MAX_MESSAGE {
+        return Err(DecodeError::Invalid("size of a message"));
+    }
+    pay(paid, size)?;
     let mut partial = Partial::new(header, size);
     for _ in 0..pieces {
         let (offset, piece) = (reader.varint()?, reader.prefixed()?);
         let within = offset.checked_add(piece.len() as u64).is_some_and(|end| end <= size);
-        if size > MAX_MESSAGE || !within || partial.take(&header, size, offset, piece).is_err() {
+        if !within || partial.take(&header, size, offset, piece).is_err() {
             return Err(DecodeError::Invalid("piece of a message"));
         }
     }
@@ -128,12 +143,11 @@ impl Whole {
         bytes(out, &self.data);
     }
 
-    fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self {
-            flow: reader.varint()?,
-            class: parts::read_class(reader)?,
-            tag: parts::read_tag(reader)?,
-            data: reader.prefixed()?.to_vec(),
-        })
+    fn read_back(reader: &mut Reader<'_>, paid: &mut u64) -> Result<Self, DecodeError> {
+        let flow = reader.varint()?;
+        let (class, tag) = (parts::read_class(reader)?, parts::read_tag(reader)?);
+        let data = reader.prefixed()?.to_vec();
+        pay(paid, data.len() as u64)?;
+        Ok(Self { flow, class, tag, data })
     }
 }

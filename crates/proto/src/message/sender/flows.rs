@@ -12,15 +12,7 @@ impl Sender {
         if !self.is_open() {
             return Err(FlowError::Unsupported);
         }
-        if options.weight == 0 {
-            return Err(FlowError::Weight);
-        }
-        if options.buffering > MAX_BUFFERING {
-            return Err(FlowError::Buffering);
-        }
-        if options.group.is_some() && !options.class.sequenced {
-            return Err(FlowError::GroupNeedsSequence);
-        }
+        check(&options)?;
         // A flow of the same kind that was closed and has nothing under way goes on under the new options.
         let alike = |flow: &Flow| {
             flow.options.class == options.class && flow.options.group == options.group && flow.queued == 0
@@ -124,6 +116,20 @@ impl Sender {
             self.activate(lane);
         }
     }
+}
+
+/// Whether there can be such a flow.
+pub(super) fn check(options: &FlowOptions) -> Result<(), FlowError> {
+    if options.weight == 0 {
+        return Err(FlowError::Weight);
+    }
+    if options.buffering > MAX_BUFFERING {
+        return Err(FlowError::Buffering);
+    }
+    if options.group.is_some() && !options.class.sequenced {
+        return Err(FlowError::GroupNeedsSequence);
+    }
+    Ok(())
 }
 
 impl Lane {

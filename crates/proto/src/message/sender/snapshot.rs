@@ -3,11 +3,14 @@
 use super::super::outgoing::Outgoing;
 use super::super::snapshot as parts;
 use super::super::{Delays, FlowId, MAX_MESSAGE, MessageStats};
+use super::flows::check;
 use super::tally::Tally;
 use super::{SendCredit, Sender};
 use crate::error::DecodeError;
 use crate::event::{Event, Events};
-use crate::snapshot::{bytes, flag, number, numbers, optional, read_flag, read_numbers, read_optional};
+use crate::snapshot::{
+    bytes, flag, number, numbers, optional, read_counts, read_flag, read_numbers, read_optional,
+};
 use crate::varint::Reader;
 
 const NO_FLOW: DecodeError = DecodeError::Invalid("flow of a message");
@@ -41,26 +44,32 @@ impl Sender {
         let mut this = Self::new();
         this.credit = SendCredit::read_back(reader)?;
         [this.next_id, this.next_turn] = read_numbers(reader)?;
-        this.stats = read_counts(reader)?;
+        this.stats = read_stats(reader)?;
         for index in 0..reader.varint()? {
             let options = parts::read_options(reader)?;
-            let flow = this.add_flow(options).map_err(|_| DecodeError::Invalid("flow"))?;
+            let flow = check(&options).and_then(|()| this.add_flow(options));
+            let flow = flow.map_err(|_| DecodeError::Invalid("flow"))?;
             let flow = &mut this.flows[flow.0 as usize];
             flow.open = read_flag(reader)?;
-            flow.next = reader.varint()?;
+            [flow.next] = read_counts(reader)?;
             flow.settled = parts::read_seen(reader)?;
             if flow.open {
                 events.push(Event::FlowWritable(FlowId(index)));
             }
         }
         for lane in &mut this.lanes {
-            [lane.epoch, lane.index] = read_numbers(reader)?;
+            [lane.epoch, lane.index] = read_counts(reader)?;
             lane.settled = parts::read_seen(reader)?;
         }
+        let mut first = 0;
         for _ in 0..reader.varint()? {
             let [id, flow] = read_numbers(reader)?;
+            if !(first..this.next_id).contains(&id) {
+                return Err(DecodeError::Invalid("id of a message"));
+            }
             let message = Outgoing::read_back(reader, FlowId(flow))?;
             this.put_back_in_place(id, message)?;
+            first = id + 1;
         }
         for lane in 0..this.lanes.len() {
             this.activate(lane);
@@ -79,13 +88,16 @@ impl Sender {
     /// Reads back what each flow has counted, once the flows are there.
     pub(crate) fn read_tallies_back(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
         for flow in &mut self.flows {
-            flow.tally = Tally { counts: read_counts(reader)?, delays: Delays::read_back(reader)? };
+            flow.tally = Tally { counts: read_stats(reader)?, delays: Delays::read_back(reader)? };
         }
         Ok(())
     }
 
     fn put_back_in_place(&mut self, id: u64, mut message: Outgoing) -> Result<(), DecodeError> {
         let flow = self.flows.get_mut(message.flow.0 as usize).ok_or(NO_FLOW)?;
+        if message.number.is_some_and(|number| number >= flow.next) {
+            return Err(DecodeError::Invalid("number of a message"));
+        }
         let queue = &mut self.lanes[flow.lane];
         flow.queued += message.cost();
         self.held += message.held();
@@ -158,7 +170,12 @@ impl Outgoing {
             ranges.push(start..end);
         }
         let data = reader.prefixed()?;
-        if this.fate.is_none() && data.len() as u64 != size {
+        // One that was given up has no bytes any more, and had been begun.
+        let is_right = match this.fate {
+            None => data.len() as u64 == size,
+            Some(_) => data.is_empty() && this.number.is_some(),
+        };
+        if !is_right {
             return Err(DecodeError::Invalid("size of a message"));
         }
         this.restore(size, next, data.to_vec(), ranges);
@@ -173,7 +190,7 @@ fn counts(stats: &MessageStats) -> [u64; 8] {
     [sent, bytes_sent, bytes_resent, delivered, expired, replaced, cancelled, lost]
 }
 
-fn read_counts(reader: &mut Reader<'_>) -> Result<MessageStats, DecodeError> {
+fn read_stats(reader: &mut Reader<'_>) -> Result<MessageStats, DecodeError> {
     let [sent, bytes_sent, bytes_resent, delivered, expired, replaced, cancelled, lost] =
         read_numbers(reader)?;
     let stats = MessageStats::default();
@@ -188,4 +205,46 @@ fn read_counts(reader: &mut Reader<'_>) -> Result<MessageStats, DecodeError> {
         lost,
         ..stats
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::super::{Class, FlowOptions};
+    use super::*;
+    use crate::snapshot::MOST_COUNTED;
+
+    #[test]
+    fn a_message_that_cannot_be_is_not_read_back() {
+        let read = |change: &dyn Fn(&mut Sender)| {
+            let mut sender = Sender::new();
+            sender.add_flow(FlowOptions::new(Class::RELIABLE)).unwrap();
+            (sender.next_id, sender.flows[0].next) = (8, 6);
+            let mut message = Outgoing::new(FlowId(0), None, 0, b"whole".to_vec());
+            message.number = Some(5);
+            sender.messages.insert(7, message);
+            change(&mut sender);
+            let mut bytes = Vec::new();
+            sender.write_down(&mut bytes);
+            Sender::read_back(&mut Reader::new(&bytes), &mut Events::default()).map(drop)
+        };
+        assert_eq!(read(&|_| {}), Ok(()));
+        assert_eq!(read(&|sender| sender.next_id = 7), Err(DecodeError::Invalid("id of a message")));
+        assert_eq!(
+            read(&|sender| sender.flows[0].next = 5),
+            Err(DecodeError::Invalid("number of a message")),
+            "it was not given out"
+        );
+        assert_eq!(
+            read(&|sender| sender.flows[0].next = MOST_COUNTED + 1),
+            Err(DecodeError::TooLarge("count in a snapshot"))
+        );
+        assert_eq!(read(&|sender| sender.flows[0].options.weight = 0), Err(DecodeError::Invalid("flow")));
+        let fresh_and_given_up = |sender: &mut Sender| {
+            let message = sender.messages.get_mut(7).unwrap();
+            message.number = None;
+            message.give_up(crate::message::Outcome::Expired);
+        };
+        assert_eq!(read(&fresh_and_given_up), Err(DecodeError::Invalid("size of a message")));
+    }
 }

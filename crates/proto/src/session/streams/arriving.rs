@@ -11,7 +11,7 @@ use crate::stream::Pace;
 
 /// More pieces than this that wait for others before them, over all streams, are an attack on our
 /// memory.
-const MAX_PIECES: usize = 16 * 1024;
+pub(super) const MAX_PIECES: usize = 16 * 1024;
 
 impl Streams {
     /// Takes a frame about streams in.

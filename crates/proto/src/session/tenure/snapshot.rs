@@ -34,7 +34,8 @@ impl Tenure {
     }
 
     pub(crate) fn read_back(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let [own_generation, peer_generation] = snapshot::read_numbers(reader)?;
+        let [own_generation] = snapshot::read_counts(reader)?;
+        let [peer_generation] = snapshot::read_numbers(reader)?;
         let mut this = Self { own_generation, peer_generation, ..Self::default() };
         if snapshot::read_flag(reader)? {
             let nonce = reader.array()?;

@@ -1,6 +1,6 @@
 //! A receive half, written down with what arrived and was not read.
 
-use super::Recv;
+use super::{MAX_PIECES, Recv};
 use crate::error::DecodeError;
 use crate::snapshot;
 use crate::stream::pool::Pool;
@@ -29,6 +29,11 @@ impl Recv {
         }
     }
 
+    /// Bytes that have come, gaps before them included, and were not read.
+    pub(crate) fn unread(&self) -> u64 {
+        self.highest - self.consumed
+    }
+
     pub(crate) fn read_back(reader: &mut Reader<'_>, pool: &Pool) -> Result<Self, DecodeError> {
         let [consumed, highest] = snapshot::read_numbers(reader)?;
         let mut this = Self::new(0);
@@ -48,6 +53,9 @@ impl Recv {
             let (offset, piece) = (reader.varint()?, reader.prefixed()?);
             if offset < end {
                 return Err(DecodeError::Invalid("offset of a piece"));
+            }
+            if this.later.len() > MAX_PIECES {
+                return Err(DecodeError::TooLarge("pieces of a stream"));
             }
             end = offset + piece.len() as u64;
             this.later_bytes += piece.len() as u64;

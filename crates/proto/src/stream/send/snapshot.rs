@@ -29,7 +29,8 @@ impl Send {
     }
 
     pub(crate) fn read_back(reader: &mut Reader<'_>, pool: &Pool) -> Result<Self, DecodeError> {
-        let [acked_to, next, max_data, told] = snapshot::read_numbers(reader)?;
+        let [acked_to, next] = snapshot::read_counts(reader)?;
+        let [max_data, told] = snapshot::read_numbers(reader)?;
         let mut this = Self::new(max_data);
         (this.blocks_start, this.end, this.acked_to) = (acked_to, acked_to, acked_to);
         this.fin = match told {
