@@ -136,7 +136,7 @@ impl Design {
             sense(plain && !policy.label.is_empty(), "a label may not be empty or contain , or \"")?;
             let twice = self.policies[..n].iter().any(|other| other.label == policy.label);
             sense(!twice, &format!("the label {} is there twice", policy.label))?;
-            let path = policy.spec.path.unwrap_or(1);
+            let path = policy.spec.path().unwrap_or(1);
             sense(usize::from(path) <= self.paths.len(), "a policy starts on a path that is not there")?;
         }
         Ok(())
