@@ -83,19 +83,46 @@ impl fmt::Debug for PathList {
     }
 }
 
+/// A destination by its position in [`crate::Situation::destinations`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DestinationId(pub u16);
+
+impl fmt::Display for DestinationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "destination {}", u32::from(self.0) + 1)
+    }
+}
+
 /// One way to carry a unit of communication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Choice {
-    /// Send it over an open connection, behind what is queued there already.
+    /// Send it over an open connection, behind what is queued there already. It goes where that leads.
     Reuse(ConnectionId),
-    /// Open a new connection on these paths.
-    Open(PathList),
+    /// Open a new connection.
+    Open {
+        /// The paths that it runs on.
+        paths: PathList,
+        /// Where it goes: an answer of the resolver that came by the first of the paths. `None` if the
+        /// situation lists no destinations.
+        destination: Option<DestinationId>,
+    },
 }
 
 impl Choice {
-    /// A new connection on one path.
-    pub fn open(path: PathId) -> Self {
-        Self::Open(PathList::one(path))
+    /// A new connection on one path, where no destinations are listed.
+    pub const fn open(path: PathId) -> Self {
+        Self::open_on(PathList::one(path))
+    }
+
+    /// A new connection on these paths, where no destinations are listed.
+    pub const fn open_on(paths: PathList) -> Self {
+        Self::Open { paths, destination: None }
+    }
+
+    /// A new connection on one path to a destination.
+    pub const fn open_to(path: PathId, destination: DestinationId) -> Self {
+        Self::Open { paths: PathList::one(path), destination: Some(destination) }
     }
 }
 
@@ -103,12 +130,15 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reuse(connection) => write!(f, "reuse {connection}"),
-            Self::Open(paths) => {
+            Self::Open { paths, destination } => {
                 write!(f, "open on ")?;
                 for (n, path) in paths.as_slice().iter().enumerate() {
                     write!(f, "{}{path}", if n > 0 { " + " } else { "" })?;
                 }
-                Ok(())
+                match destination {
+                    Some(destination) => write!(f, " to {destination}"),
+                    None => Ok(()),
+                }
             }
         }
     }

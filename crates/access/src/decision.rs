@@ -1,10 +1,11 @@
 //! What a policy answers: choices in order of preference, and why.
 
-use crate::{Choice, PathId, Seconds, intents::Key};
+use crate::{Choice, Key, PathId, Seconds};
 use std::fmt;
 
 /// The rule by which a choice got its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rule {
     /// The only path that the policy uses.
     Configured,
@@ -26,23 +27,30 @@ pub enum Rule {
     AboveThreshold,
     /// The path has not been measured (recently), and is tried for that reason.
     Explore,
-    /// The cost preference rules the path out while another is left.
+    /// Every path that costs money is ruled out.
     TooExpensive,
     /// Background traffic stays out of the way.
     Yields,
     /// It loses less, which a sensitive flow needs.
     MostReliable,
+    /// Its delay varies little, which a steady flow needs.
+    Steadiest,
+    /// It has the rate to spare that the flow needs.
+    HasTheRate,
     /// Part of an object split over several connections.
     Split,
 }
 
 /// The estimate that decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Estimate {
     /// The round-trip time.
     RoundTrip,
     /// The rate.
     Rate,
+    /// How much the round-trip time varies.
+    Jitter,
     /// The loss.
     Loss,
     /// Whether it is metered.
@@ -94,9 +102,11 @@ impl fmt::Display for Reason {
             Rule::BelowThreshold => "smaller than the threshold",
             Rule::AboveThreshold => "at or above the threshold",
             Rule::Explore => "not measured lately, so tried",
-            Rule::TooExpensive => "dearer than the stated preference allows",
+            Rule::TooExpensive => "costs nothing, as was asked for",
             Rule::Yields => "background traffic stays out of the way",
             Rule::MostReliable => "loses least",
+            Rule::Steadiest => "delays evenly",
+            Rule::HasTheRate => "has that rate to spare",
             Rule::Split => "a part of an object that is split",
         };
         f.write_str(rule)?;
@@ -121,12 +131,12 @@ pub struct Ranked {
     pub reason: Reason,
 }
 
-/// A part of an object that a policy splits: `share` of the bytes go this way.
+/// A part of an object that a policy splits: so many of the bytes to be received come this way.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Part {
     /// The way of this part.
     pub choice: Choice,
-    /// The share of the object, in bytes. Parts follow one another in the object.
+    /// Bytes of the object. Parts follow one another in the object.
     pub bytes: u64,
 }
 

@@ -3,6 +3,38 @@
 use crate::{BytesPerSecond, Seconds};
 use serde::{Deserialize, Serialize};
 
+/// The rates of a path in one direction, from the counters of its interface: they count every program's
+/// traffic. `None`: not measured yet.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rates {
+    /// At present.
+    pub now: Option<BytesPerSecond>,
+    /// The highest that was seen lately: what the path can carry.
+    pub best: Option<BytesPerSecond>,
+}
+
+impl Rates {
+    /// A path that can carry so much, and carries nothing.
+    pub const fn idle(best: BytesPerSecond) -> Self {
+        Self { now: Some(BytesPerSecond(0.0)), best: Some(best) }
+    }
+
+    /// What is left of the best rate beside the present one.
+    pub fn spare(&self) -> Option<BytesPerSecond> {
+        let now = self.now.unwrap_or_default();
+        self.best.map(|best| BytesPerSecond((best.0 - now.0).max(0.0)))
+    }
+
+    /// The share of the best rate that is used at present, from 0 on; 0 if it is not known.
+    pub fn used(&self) -> f64 {
+        match (self.now, self.best) {
+            (Some(now), Some(best)) if best.0 > 0.0 => now.0 / best.0,
+            _ => 0.0,
+        }
+    }
+}
+
 /// What the multi-access manager measured on a path (Socket Intents §V-E1). `None` is "not measured yet".
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -11,13 +43,15 @@ pub struct PathEstimate {
     pub srtt_min: Option<Seconds>,
     /// The median of the smoothed round-trip times over all its connections.
     pub srtt_median: Option<Seconds>,
-    /// The rate at which bytes arrive at present.
-    pub rate_now: Option<BytesPerSecond>,
-    /// The highest rate seen.
-    pub rate_max: Option<BytesPerSecond>,
+    /// The rates of what is received.
+    pub down: Rates,
+    /// The rates of what is sent.
+    pub up: Rates,
     /// Open connections.
     pub connections: u32,
-    /// Bytes scheduled on the path and still outstanding.
+    /// Units of communication that are scheduled on the path and not complete.
+    pub objects: u32,
+    /// Bytes to be received that are scheduled on the path and still outstanding.
     pub scheduled: u64,
     /// The share of segments that is lost, 0 to 1.
     pub loss: Option<f64>,
@@ -31,21 +65,76 @@ pub struct PathEstimate {
 pub const STALE: Seconds = Seconds(60.0);
 
 impl PathEstimate {
-    /// Whether the path has to be tried to learn something about it: never measured, or too long ago.
-    pub fn needs_exploring(&self) -> bool {
-        self.srtt_min.is_none() || self.rate_max.is_none() || self.age.is_some_and(|age| age > STALE)
-    }
-
-    /// A path of which round-trip time and rate are known exactly and freshly, as in a simulator.
+    /// A path of which round-trip time and rate (the same in both directions) are known exactly and freshly,
+    /// as in a simulator.
     pub fn known(rtt: Seconds, rate: BytesPerSecond) -> Self {
         Self {
             srtt_min: Some(rtt),
             srtt_median: Some(rtt),
-            rate_now: Some(BytesPerSecond(0.0)),
-            rate_max: Some(rate),
+            down: Rates::idle(rate),
+            up: Rates::idle(rate),
             loss: Some(0.0),
             age: Some(Seconds::ZERO),
             ..Self::default()
         }
+    }
+
+    /// Whether its round-trip time and the rate of what is received were measured at some time.
+    pub fn is_measured(&self) -> bool {
+        self.srtt_min.is_some() && self.down.best.is_some()
+    }
+
+    /// Whether it was measured longer than [`STALE`] ago.
+    pub fn is_stale(&self) -> bool {
+        self.age.is_some_and(|age| age > STALE)
+    }
+
+    /// Whether one more unit on it would tell something: it was never measured, or too long ago, and nothing
+    /// is on it that is about to tell.
+    pub fn needs_exploring(&self) -> bool {
+        (!self.is_measured() || self.is_stale()) && self.connections == 0 && self.objects == 0
+    }
+
+    /// What queues add to the smallest round-trip time: the median over its connections beyond the smallest.
+    /// Zero if it is not known.
+    pub fn jitter(&self) -> Seconds {
+        match (self.srtt_min, self.srtt_median) {
+            (Some(min), Some(median)) => (median - min).max(Seconds::ZERO),
+            _ => Seconds::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_spare_and_what_is_used_follow_from_both_rates() {
+        let rates = Rates { now: Some(BytesPerSecond(30.0)), best: Some(BytesPerSecond(120.0)) };
+        assert_eq!((rates.spare(), rates.used()), (Some(BytesPerSecond(90.0)), 0.25));
+        // What arrives at this moment may exceed what was the best.
+        let rates = Rates { now: Some(BytesPerSecond(150.0)), ..rates };
+        assert_eq!(rates.spare(), Some(BytesPerSecond(0.0)));
+        assert_eq!((Rates::default().spare(), Rates::default().used()), (None, 0.0));
+    }
+
+    #[test]
+    fn a_path_is_explored_if_it_is_unknown_or_stale_and_nothing_is_on_it() {
+        let fresh = PathEstimate::known(Seconds(0.1), BytesPerSecond(1e6));
+        assert!(!fresh.needs_exploring());
+        assert!(PathEstimate::default().needs_exploring());
+        let stale = PathEstimate { age: Some(Seconds(STALE.0 + 1.0)), ..fresh };
+        assert!(stale.needs_exploring());
+        assert!(!PathEstimate { connections: 1, ..stale }.needs_exploring());
+        assert!(!PathEstimate { objects: 1, ..stale }.needs_exploring());
+    }
+
+    #[test]
+    fn jitter_is_what_the_median_exceeds_the_minimum_by() {
+        let path = PathEstimate::known(Seconds(0.5), BytesPerSecond(1e6));
+        assert_eq!(path.jitter(), Seconds::ZERO);
+        assert_eq!(PathEstimate { srtt_median: Some(Seconds(0.75)), ..path }.jitter(), Seconds(0.25));
+        assert_eq!(PathEstimate::default().jitter(), Seconds::ZERO);
     }
 }

@@ -1,6 +1,6 @@
 //! "What would happen if": the question that informed policies ask before they choose.
 
-use crate::{Choice, Part, Seconds};
+use crate::{Choice, Part, Seconds, UnderWay};
 
 /// Answers when the unit at hand would be complete, were a choice carried out now.
 ///
@@ -12,6 +12,12 @@ pub trait Forecast {
 
     /// The same if the unit is split: when all parts are complete. `None` also where splitting is impossible.
     fn completes_split(&mut self, _parts: &[Part], _bound: Seconds) -> Option<Seconds> {
+        None
+    }
+
+    /// When all of what is under way would be complete if the end of it, `part`, came another way from now on:
+    /// what stays as well as what moves. `None` also where that is impossible.
+    fn completes_moved(&mut self, _under_way: &UnderWay, _part: Part, _bound: Seconds) -> Option<Seconds> {
         None
     }
 

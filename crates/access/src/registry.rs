@@ -1,136 +1,161 @@
-//! Policies by name, and their settings in TOML.
+//! Policies by name: ours, and those that a program adds.
 
-use crate::{PathId, Policy, policies::*};
-use serde::{Deserialize, Serialize};
+use crate::{Policy, PolicySpec, policies};
+use serde::de::DeserializeOwned;
 
-/// The names of all policies.
-pub const NAMES: &[&str] = &[
-    "single",
-    "round-robin",
-    "eaf",
-    "eaf-mptcp",
-    "mptcp",
-    "threshold",
-    "lowest-latency",
-    "cheapest",
-    "energy",
-    "whimbrel",
-];
+/// Makes policies of one name: what a plug-in adds to a [`Registry`].
+///
+/// ```
+/// use whimbrel_access::*;
+///
+/// /// Always the last path.
+/// struct Last;
+///
+/// impl Policy for Last {
+///     fn name(&self) -> &str {
+///         "last"
+///     }
+///
+///     fn decide(&mut self, situation: &Situation<'_>, _: &mut dyn Forecast, decision: &mut Decision) {
+///         if let Some(path) = situation.usable().last() {
+///             let choices = situation.openings(PathList::one(path));
+///             choices.for_each(|choice| decision.append(choice, None, Reason::rule(Rule::Configured)));
+///         }
+///     }
+/// }
+///
+/// struct LastModule;
+///
+/// impl Module for LastModule {
+///     fn name(&self) -> &str {
+///         "last"
+///     }
+///
+///     fn about(&self) -> &str {
+///         "the last path"
+///     }
+///
+///     fn make(&self, table: &toml::Table) -> Result<Box<dyn Policy>, PolicyError> {
+///         #[derive(serde::Deserialize)]
+///         #[serde(deny_unknown_fields)]
+///         struct Settings {}
+///         settings::<Settings>(self.name(), table)?;
+///         Ok(Box::new(Last))
+///     }
+/// }
+///
+/// let mut registry = Registry::default();
+/// registry.add(Box::new(LastModule))?;
+/// assert_eq!(registry.build(&PolicySpec::named("last"))?.name(), "last");
+/// assert!(registry.build(&PolicySpec::named("last").with("speed", 1)).is_err());
+/// # Ok::<(), PolicyError>(())
+/// ```
+pub trait Module: Send + Sync {
+    /// The name of its policies, in settings.
+    fn name(&self) -> &str;
 
-/// A policy by name with its settings: `name = "single"`, `path = 2`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct PolicySpec {
-    /// One of [`NAMES`].
-    pub name: String,
-    /// `single`: the path to use. `round-robin`, `mptcp`: the path to start with. Counted from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<u8>,
-    /// `mptcp`: start each connection on a random path.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub random: bool,
-    /// `threshold`: units of at least so many bytes go by rate (default 100 kB). `whimbrel`: units below are
-    /// not split (default 2 kB).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<u64>,
-    /// `whimbrel`: the share of a unit's time that leaving home must save, 0 to 1 (default 0.03).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub margin: Option<f64>,
-    /// `whimbrel`: whether to open connections on further paths before they are needed (default true).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub warm: Option<bool>,
-    /// `energy`: what waking each path costs relative to the first (default 1 and 5).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub energy: Option<Vec<f64>>,
-    /// `energy`: how many times as long a unit may take for the energy of one (default 0.2).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub patience: Option<f64>,
+    /// What they do, in a few words.
+    fn about(&self) -> &str;
+
+    /// Makes a policy from its settings, which are everything that stands beside its name.
+    ///
+    /// # Errors
+    /// [`PolicyError::Settings`] if there is no such setting, or a value makes no sense.
+    fn make(&self, table: &toml::Table) -> Result<Box<dyn Policy>, PolicyError>;
 }
 
 /// Why a policy can't be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PolicyError {
     /// No such name.
-    #[error("there is no policy `{0}`; there are: {list}", list = NAMES.join(" "))]
-    Name(String),
-    /// Paths count from 1.
-    #[error("policy {name}: path {path} is out of range; paths count from 1 to 8")]
-    Path {
+    #[error("there is no policy `{name}`; there are: {known}")]
+    Name {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A setting is unknown, or its value makes no sense.
+    #[error("policy {name}: {what}")]
+    Settings {
         /// The policy.
         name: String,
-        /// The number given.
-        path: u8,
+        /// What is wrong, and what would be right.
+        what: String,
     },
+    /// A module of this name is there already.
+    #[error("there are two policies `{0}`: give one of them another name")]
+    Twice(String),
     /// Not understood at all.
     #[error("policy settings: {0}")]
     Toml(String),
 }
 
-impl PolicySpec {
-    /// A policy with default settings.
-    pub fn named(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            path: None,
-            random: false,
-            bytes: None,
-            margin: None,
-            warm: None,
-            energy: None,
-            patience: None,
-        }
-    }
+/// The settings of a policy out of their table.
+///
+/// # Errors
+/// [`PolicyError::Settings`] if the table does not fit the type.
+pub fn settings<S: DeserializeOwned>(name: &str, table: &toml::Table) -> Result<S, PolicyError> {
+    table.clone().try_into().map_err(|error: toml::de::Error| PolicyError::Settings {
+        name: name.to_owned(),
+        what: error.message().to_owned(),
+    })
+}
 
-    /// The same on or from this path, counted from 1.
-    pub fn on(self, path: u8) -> Self {
-        Self { path: Some(path), ..self }
-    }
+/// Policies by name. By default it has ours.
+pub struct Registry {
+    modules: Vec<Box<dyn Module>>,
+}
 
-    /// # Errors
-    /// [`PolicyError`] if the text is not the settings of a policy that exists.
-    pub fn from_toml(text: &str) -> Result<Self, PolicyError> {
-        let spec: Self =
-            toml::from_str(text).map_err(|error| PolicyError::Toml(error.message().to_owned()))?;
-        spec.build()?;
-        Ok(spec)
+impl Default for Registry {
+    fn default() -> Self {
+        let modules = policies::OURS.into_iter().map(|module| Box::new(module) as Box<dyn Module>);
+        Self { modules: modules.collect() }
     }
+}
 
-    /// Make the policy.
+impl Registry {
+    /// Adds policies of another name.
     ///
     /// # Errors
-    /// [`PolicyError::Name`] if there is none of that name, [`PolicyError::Path`] if its path can't exist.
-    pub fn build(&self) -> Result<Box<dyn Policy>, PolicyError> {
-        let path = self.path()?;
-        Ok(match self.name.as_str() {
-            "single" => Box::new(Single { path }),
-            "round-robin" => Box::new(RoundRobin::new(path.index())),
-            "eaf" => Box::new(Eaf),
-            "eaf-mptcp" => Box::new(EafMptcp::default()),
-            "mptcp" => Box::new(Mptcp::new(if self.random { First::Random } else { First::Path(path) })),
-            "threshold" => Box::new(Threshold { bytes: self.bytes.unwrap_or(100_000) }),
-            "lowest-latency" => Box::new(LowestLatency),
-            "cheapest" => Box::new(Cheapest),
-            "energy" => Box::new(Energy {
-                cost: self.energy.clone().unwrap_or_else(|| vec![1.0, 5.0]),
-                patience: self.patience.unwrap_or(0.2),
-            }),
-            "whimbrel" => {
-                let default = Whimbrel::default();
-                Box::new(Whimbrel {
-                    split_from: self.bytes.unwrap_or(default.split_from),
-                    margin: self.margin.unwrap_or(default.margin),
-                    warms: self.warm.unwrap_or(default.warms),
-                })
-            }
-            other => return Err(PolicyError::Name(other.to_owned())),
-        })
+    /// [`PolicyError::Twice`] if there are some of that name.
+    pub fn add(&mut self, module: Box<dyn Module>) -> Result<(), PolicyError> {
+        if self.modules().any(|other| other.name() == module.name()) {
+            return Err(PolicyError::Twice(module.name().to_owned()));
+        }
+        self.modules.push(module);
+        Ok(())
     }
 
-    fn path(&self) -> Result<PathId, PolicyError> {
-        match self.path {
-            None => Ok(PathId(0)),
-            Some(path) if (1..=crate::MAX_PATHS as u8).contains(&path) => Ok(PathId(path - 1)),
-            Some(path) => Err(PolicyError::Path { name: self.name.clone(), path }),
+    /// All modules: ours, then those that were added, in their order.
+    pub fn modules(&self) -> impl Iterator<Item = &dyn Module> {
+        self.modules.iter().map(AsRef::as_ref)
+    }
+
+    /// Makes a policy.
+    ///
+    /// # Errors
+    /// [`PolicyError::Name`] if there is none of that name, [`PolicyError::Settings`] if its settings make no
+    /// sense.
+    pub fn build(&self, spec: &PolicySpec) -> Result<Box<dyn Policy>, PolicyError> {
+        match self.modules().find(|module| module.name() == spec.name()) {
+            Some(module) => module.make(spec.settings()),
+            None => {
+                let known: Vec<&str> = self.modules().map(|module| module.name()).collect();
+                Err(PolicyError::Name { name: spec.name().to_owned(), known: known.join(" ") })
+            }
         }
     }
 }
+
+/// The names of our policies.
+pub const NAMES: &[&str] = &{
+    let mut names = [""; policies::OURS.len()];
+    let mut n = 0;
+    while n < names.len() {
+        names[n] = policies::OURS[n].name;
+        n += 1;
+    }
+    names
+};

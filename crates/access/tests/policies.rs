@@ -1,95 +1,10 @@
 //! What each policy decides, and the reasons that it gives.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
+use support::{Case, TWO, best, case, open, why};
 use whimbrel_access::*;
-
-/// Foretells from what a test says about each path: round trips and rate, nothing else.
-struct Simple(Vec<(f64, f64)>, f64);
-
-impl Simple {
-    fn path(&self, choice: Choice) -> (usize, f64) {
-        match choice {
-            Choice::Open(paths) => (paths.first().index(), 2.0),
-            // Connection n runs on path n - 1.
-            Choice::Reuse(id) => (id.0 as usize - 1, 1.0),
-        }
-    }
-
-    fn after(&self, choice: Choice, bytes: f64) -> f64 {
-        let (path, trips) = self.path(choice);
-        let (rtt, rate) = self.0[path];
-        trips * rtt + bytes / rate
-    }
-}
-
-impl Forecast for Simple {
-    fn completes(&mut self, choice: Choice, bound: Seconds) -> Option<Seconds> {
-        let at = Seconds(self.after(choice, self.1));
-        (at < bound).then_some(at)
-    }
-
-    fn completes_split(&mut self, parts: &[Part], bound: Seconds) -> Option<Seconds> {
-        let times = parts.iter().map(|part| self.after(part.choice, part.bytes as f64));
-        let at = Seconds(times.fold(0.0, f64::max));
-        (at < bound).then_some(at)
-    }
-}
-
-struct Case {
-    intents: Intents,
-    paths: Vec<PathEstimate>,
-    connections: Vec<Connection>,
-    destinations: Vec<Destination>,
-}
-
-fn case(intents: &str, paths: &[(f64, f64)]) -> Case {
-    Case {
-        intents: intents.parse().unwrap(),
-        paths: paths
-            .iter()
-            .map(|(rtt, rate)| PathEstimate::known(Seconds(*rtt), BytesPerSecond(*rate)))
-            .collect(),
-        connections: Vec::new(),
-        destinations: Vec::new(),
-    }
-}
-
-impl Case {
-    fn decide(&self, policy: &mut dyn Policy) -> Decision {
-        let mut forecast = Simple(
-            self.paths
-                .iter()
-                .map(|p| (p.srtt_min.map_or(0.05, |s| s.0), p.rate_max.map_or(1e6, |r| r.0)))
-                .collect(),
-            self.intents.size().unwrap_or(1) as f64,
-        );
-        let mut decision = Decision::default();
-        let situation = Situation {
-            now: Seconds::ZERO,
-            intents: &self.intents,
-            paths: &self.paths,
-            destinations: &self.destinations,
-            connections: &self.connections,
-        };
-        policy.decide(&situation, &mut forecast, &mut decision);
-        decision
-    }
-
-    fn by(&self, name: &str) -> Decision {
-        self.decide(PolicySpec::named(name).build().unwrap().as_mut())
-    }
-}
-
-fn open(path: u8) -> Option<Choice> {
-    Some(Choice::open(PathId(path)))
-}
-
-fn best(decision: &Decision) -> Option<Choice> {
-    decision.best().map(|best| best.choice)
-}
-
-/// Near and slow, far and fast.
-const TWO: [(f64, f64); 2] = [(0.01, 1e5), (0.1, 1e7)];
 
 #[test]
 fn small_units_go_by_latency_and_large_ones_by_rate() {
@@ -97,8 +12,7 @@ fn small_units_go_by_latency_and_large_ones_by_rate() {
         assert_eq!(best(&case("size-received=1000", &TWO).by(name)), open(0), "{name}");
         let large = case("size-received=1000000", &TWO).by(name);
         assert_eq!(best(&large), open(1), "{name}");
-        let reason = large.best().unwrap().reason;
-        assert_eq!((reason.rule, reason.intent), (Rule::EarliestArrival, Some(Key::SizeReceived)), "{name}");
+        assert_eq!(why(&large), (Rule::EarliestArrival, Some(Key::SizeReceived)), "{name}");
     }
 }
 
@@ -137,8 +51,7 @@ fn paths_take_turns_and_reset_starts_again() {
 #[test]
 fn random_multipath_depends_on_the_seed_alone() {
     let case = case("size-received=1000", &TWO);
-    let spec = PolicySpec { random: true, ..PolicySpec::named("mptcp") };
-    let mut policy = spec.build().unwrap();
+    let mut policy = PolicySpec::named("mptcp").with("random", true).build().unwrap();
     let mut draw = |seed| {
         policy.reset(seed);
         (0..20).map(|_| best(&case.decide(policy.as_mut()))).collect::<Vec<_>>()
@@ -151,22 +64,13 @@ fn random_multipath_depends_on_the_seed_alone() {
 
 #[test]
 fn multipath_combinations_compete_with_single_paths() {
-    let mut forecast = Simple(TWO.to_vec(), 1000.0);
-    let case = case("size-received=1000", &TWO);
-    let mut decision = Decision::default();
-    let situation = Situation {
-        now: Seconds::ZERO,
-        intents: &case.intents,
-        paths: &case.paths,
-        destinations: &[],
-        connections: &[],
-    };
-    let mut policy = PolicySpec::named("eaf-mptcp").build().unwrap();
-    policy.decide(&situation, &mut forecast, &mut decision);
-    // Two single paths and two orders of both; of equals the single one wins.
+    let decision = case("size-received=1000", &TWO).by("eaf-mptcp");
+    // Two single paths and two orders of both. The near path alone takes 20 + 10 ms; begun there and moved at
+    // both rates it takes 20 + 0.1 ms.
     assert_eq!(decision.ranked().len(), 4);
-    assert_eq!(best(&decision), open(0));
-    assert!(policy.needs_server_support());
+    let both = PathList::from_slice(&[PathId(0), PathId(1)]);
+    assert_eq!(best(&decision), Some(Choice::open_on(both)));
+    assert!(PolicySpec::named("eaf-mptcp").build().unwrap().needs_server_support());
 }
 
 #[test]
@@ -176,49 +80,67 @@ fn thresholds_part_small_from_large() {
     let small = case("size-received=4999", &TWO).decide(policy.as_mut());
     let large = case("size-received=5000", &TWO).decide(policy.as_mut());
     assert_eq!((best(&small), best(&large)), (open(0), open(1)));
-    assert_eq!(small.best().unwrap().reason.rule, Rule::BelowThreshold);
-    assert_eq!(large.best().unwrap().reason.rule, Rule::AboveThreshold);
+    assert_eq!((why(&small).0, why(&large).0), (Rule::BelowThreshold, Rule::AboveThreshold));
 }
 
 #[test]
-fn money_is_spent_only_as_far_as_allowed() {
-    let metered = |intents: &str, which: &[usize]| {
-        let mut case = case(intents, &TWO);
+fn metered_paths_are_not_the_cheapest_while_there_are_others() {
+    let metered = |which: &[usize]| {
+        let mut case = case("size-received=1000000", &TWO);
         which.iter().for_each(|path| case.paths[*path].metered = true);
-        case
+        case.by("cheapest")
     };
-    let large = "size-received=1000000";
-    assert_eq!(best(&metered(large, &[1]).by("cheapest")), open(0));
-    assert_eq!(best(&metered(large, &[0, 1]).by("cheapest")), open(1));
-    assert_eq!(best(&metered(&format!("{large} cost=no-expense"), &[0, 1]).by("cheapest")), None);
-    let policy = "whimbrel";
-    assert_eq!(best(&metered(&format!("{large} cost=no-expense"), &[1]).by(policy)), open(0));
-    assert_eq!(best(&metered(&format!("{large} cost=no-expense"), &[0, 1]).by(policy)), None);
-    assert_eq!(best(&metered(&format!("{large} cost=optimise"), &[0, 1]).by(policy)), open(1));
-    assert_eq!(best(&metered(&format!("{large} cost=ignore"), &[1]).by(policy)), open(1));
-    let reason = metered(&format!("{large} cost=optimise"), &[1]).by(policy).best().unwrap().reason;
-    assert_eq!((reason.rule, reason.intent), (Rule::Cheapest, Some(Key::Cost)));
+    assert_eq!(best(&metered(&[1])), open(0));
+    assert_eq!(best(&metered(&[0, 1])), open(1));
+}
+
+/// The near path is fast and costs money, the far one is slow and free: too slow beside the other, but there
+/// is no other.
+#[test]
+fn a_slow_free_path_is_used_if_the_fast_one_costs_money_and_nothing_may() {
+    let mut case = case("size-received=1000000 cost=no-expense", &[(0.1, 1e4), (0.01, 1e7)]);
+    case.paths[1].metered = true;
+    for name in NAMES {
+        let decision = case.by(name);
+        assert_eq!(best(&decision), open(0), "{name}");
+        assert_eq!(decision.ranked().len(), 1, "{name}");
+        assert_eq!((decision.parts(), decision.warm()), (&[][..], None), "{name}");
+    }
+    let decision = case.by("whimbrel");
+    assert_eq!(why(&decision), (Rule::TooExpensive, Some(Key::Cost)));
 }
 
 #[test]
-fn energy_leaves_the_dear_radio_asleep_unless_it_is_awake() {
+fn no_connection_over_a_metered_path_is_reused_if_nothing_may_cost_money() {
+    let mut case = case("size-received=1000 cost=no-expense", &TWO);
+    case.paths[1].metered = true;
+    let both = PathList::from_slice(&[PathId(0), PathId(1)]);
+    case.connections = vec![Connection { id: ConnectionId(1), paths: both, scheduled: 0 }];
+    for name in ["mptcp", "eaf-mptcp"] {
+        assert_eq!(best(&case.by(name)), open(0), "{name}");
+        let allowed = Case { intents: "size-received=1000".parse().unwrap(), ..copy(&case) };
+        assert_eq!(best(&allowed.by(name)), Some(Choice::Reuse(ConnectionId(1))), "{name}");
+    }
+}
+
+fn copy(case: &Case) -> Case {
+    let Case { granularity, intents, paths, connections, destinations } = case;
+    Case {
+        granularity: *granularity,
+        intents: *intents,
+        paths: paths.clone(),
+        connections: connections.clone(),
+        destinations: destinations.clone(),
+    }
+}
+
+#[test]
+fn energy_leaves_the_costlier_radio_asleep_unless_it_is_awake() {
     let paths = [(0.05, 1e6), (0.04, 1e6)];
     let mut case = case("size-received=100000", &paths);
     assert_eq!(best(&case.by("energy")), open(0));
     case.paths[1].scheduled = 1;
     assert_eq!(best(&case.by("energy")), open(1));
-}
-
-#[test]
-fn sensitive_and_background_units_choose_their_paths() {
-    let mut lossy = case("size-received=1000000 resilience=sensitive", &TWO);
-    lossy.paths[1].loss = Some(0.05);
-    let decision = lossy.by("whimbrel");
-    assert_eq!(best(&decision), open(0));
-    assert_eq!(decision.best().unwrap().reason.intent, Some(Key::Resilience));
-    let mut busy = case("size-received=1000000 timeliness=background", &TWO);
-    busy.paths[1].scheduled = 5000;
-    assert_eq!(best(&busy.by("whimbrel")), open(0));
 }
 
 #[test]
@@ -229,19 +151,81 @@ fn large_units_are_split_and_small_or_sensitive_ones_are_not() {
     assert_eq!(split.iter().map(|part| part.bytes).collect::<Vec<_>>(), [500_000, 500_000]);
     assert!(parts("size-received=1000").is_empty());
     assert!(parts("size-received=1000000 resilience=sensitive").is_empty());
+    // Each part would send all of it again.
+    assert!(parts("size-received=1000000 size-sent=1000000").is_empty());
+}
+
+/// 1 MB is under way on the near path at 100 kB/s. The far path is free: `share` of it comes there after
+/// 0.2 + share seconds, the rest here after 10 × (1 - share). Of the shares that are tried, 15/16 ends first.
+#[test]
+fn as_much_moves_to_a_free_path_as_lets_both_end_early() {
+    let mut case = case("size-received=1000000", &[(0.01, 1e5), (0.1, 1e6)]);
+    case.connections =
+        vec![Connection { id: ConnectionId(1), paths: PathList::one(PathId(0)), scheduled: 1_000_000 }];
+    (case.paths[0].scheduled, case.paths[0].objects, case.paths[0].connections) = (1_000_000, 1, 1);
+    let reconsider = |completes: f64| {
+        let mut policy = PolicySpec::named("whimbrel").build().unwrap();
+        assert!(policy.reconsiders());
+        let under_way =
+            UnderWay { connection: ConnectionId(1), left: 1_000_000, completes: Seconds(completes) };
+        let mut forecast = Analytic::new(case.situation(), policy.sharing(), 1);
+        let mut decision = Decision::default();
+        policy.reconsider(&under_way, &case.situation(), &mut forecast, &mut decision);
+        decision
+    };
+    let decision = reconsider(10.0);
+    assert_eq!(decision.parts(), [Part { choice: Choice::open(PathId(1)), bytes: 937_500 }]);
+    assert_eq!(decision.best().unwrap().completes, Some(Seconds(0.2 + 0.9375)));
+    // What is nearly complete stays: over the far path, nothing comes within two round trips.
+    assert!(reconsider(0.15).parts().is_empty());
 }
 
 #[test]
-fn unmeasured_paths_are_tried_not_shunned() {
+fn unmeasured_and_stale_paths_are_tried_not_shunned() {
     for name in ["lowest-latency", "threshold"] {
         let mut case = case("size-received=1000", &TWO);
-        case.paths[1] = PathEstimate::default();
-        let decision = case.by(name);
-        assert_eq!(best(&decision), open(1), "{name}");
-        // One that is being tried is enough.
-        case.paths[1].connections = 1;
-        assert_eq!(best(&case.by(name)), open(0), "{name}");
+        for unknown in
+            [PathEstimate::default(), PathEstimate { age: Some(Seconds(STALE.0 + 1.0)), ..case.paths[1] }]
+        {
+            case.paths[1] = unknown;
+            let decision = case.by(name);
+            assert_eq!((best(&decision), why(&decision).0), (open(1), Rule::Explore), "{name}");
+            // One that is being tried is enough.
+            case.paths[1].connections = 1;
+            assert_eq!(best(&case.by(name)), open(0), "{name}");
+        }
     }
+}
+
+#[test]
+fn small_units_explore_what_is_unknown_and_large_ones_wait_until_it_is_known() {
+    let explored = (Rule::Explore, Some(Key::SizeReceived));
+    let mut stale = case("size-received=1000", &TWO);
+    stale.paths[1].age = Some(Seconds(STALE.0 + 1.0));
+    let decision = stale.by("whimbrel");
+    assert_eq!((best(&decision), why(&decision)), (open(1), explored));
+    // If it fails, what is known is tried.
+    assert_eq!(decision.ranked()[1].choice, Choice::open(PathId(0)));
+    for (key, value) in [("connections", 1), ("objects", 1)] {
+        let mut case = copy(&stale);
+        match key {
+            "connections" => case.paths[1].connections = value,
+            _ => case.paths[1].objects = value,
+        }
+        assert_eq!(best(&case.by("whimbrel")), open(0), "{key} are about to tell");
+    }
+    stale.intents = "size-received=1000 timeliness=interactive".parse().unwrap();
+    assert_eq!(best(&stale.by("whimbrel")), open(0), "somebody waits for it");
+    stale.intents = "size-received=1000".parse().unwrap();
+    stale.paths[1].metered = true;
+    assert_eq!(best(&stale.by("whimbrel")), open(0), "it would cost money");
+
+    let mut unknown = case("size-received=14600", &TWO);
+    unknown.paths[1] = PathEstimate::default();
+    let decision = unknown.by("whimbrel");
+    assert_eq!((best(&decision), why(&decision)), (open(1), explored));
+    unknown.intents = "size-received=14601".parse().unwrap();
+    assert_eq!(best(&unknown.by("whimbrel")), open(0));
 }
 
 #[test]
@@ -251,46 +235,44 @@ fn a_path_that_does_not_lead_there_is_never_used() {
     for name in NAMES {
         assert_eq!(
             best(&case.by(name)).map(|choice| format!("{choice}")),
-            Some("open on path 1".into()),
+            Some("open on path 1 to destination 1".into()),
             "{name}"
         );
     }
 }
 
 #[test]
-fn policies_are_made_by_name_and_errors_say_what_there_is() {
-    for name in NAMES {
-        assert_eq!(PolicySpec::named(name).build().unwrap().name(), *name);
+fn each_way_has_a_destination_that_was_resolved_by_its_path_and_all_are_ranked() {
+    let mut case = case("size-received=1000", &TWO);
+    let to = |address: &str, path| Destination { address: address.parse().unwrap(), path: PathId(path) };
+    case.destinations = vec![to("198.51.100.1:443", 1), to("[2001:db8::1]:443", 0), to("192.0.2.1:443", 0)];
+    let way = |path, destination| Choice::open_to(PathId(path), DestinationId(destination));
+    for name in ["eaf", "whimbrel"] {
+        let decision = case.by(name);
+        let ranked: Vec<Choice> = decision.ranked().iter().map(|ranked| ranked.choice).collect();
+        // Of one path, in the resolver's order.
+        assert_eq!(ranked[0], way(0, 1), "{name}");
+        assert_eq!(ranked.len(), 3, "{name}: {ranked:?}");
+        assert!(ranked.contains(&way(0, 2)) && ranked.contains(&way(1, 0)), "{name}: {ranked:?}");
     }
-    let error = |text: &str| PolicySpec::from_toml(text).unwrap_err().to_string();
-    assert!(error("name = \"best\"").starts_with("there is no policy `best`; there are: single round-robin"));
-    assert_eq!(
-        error("name = \"single\"\npath = 0"),
-        "policy single: path 0 is out of range; paths count from 1 to 8"
-    );
-    assert!(error("name = \"single\"\nspeed = 1").contains("speed"));
 }
 
 #[test]
-fn forecasts_from_estimates_count_trips_queues_and_hope() {
-    let mut case = case("size-received=1000000", &[(0.1, 1e6), (0.02, 1e5)]);
-    case.paths[0].scheduled = 500_000;
+fn a_whole_connection_is_never_an_old_one_and_only_messages_are_split() {
+    let even = [(0.01, 1e6), (0.01, 1e6)];
+    let mut case = case("size-received=1000000", &even);
     case.connections =
-        vec![Connection { id: ConnectionId(1), paths: PathList::one(PathId(0)), scheduled: 500_000 }];
-    let at = |case: &Case, choice| {
-        let situation = Situation {
-            now: Seconds(1.0),
-            intents: &case.intents,
-            paths: &case.paths,
-            destinations: &[],
-            connections: &case.connections,
-        };
-        Analytic::new(situation, 1).completes(choice, Seconds::NEVER).map(|at| (at.0 * 1e6).round() / 1e6)
-    };
-    assert_eq!(at(&case, Choice::open(PathId(0))), Some(1.0 + 0.2 + 1.5));
-    assert_eq!(at(&case, Choice::Reuse(ConnectionId(1))), Some(1.0 + 0.1 + 1.5));
-    assert_eq!(at(&case, Choice::Reuse(ConnectionId(9))), None);
-    // A path that was never measured counts as the best of all: it is tried.
-    case.paths[1] = PathEstimate::default();
-    assert_eq!(at(&case, Choice::open(PathId(1))), Some(1.0 + 0.2 + 1.0));
+        vec![Connection { id: ConnectionId(1), paths: PathList::one(PathId(0)), scheduled: 0 }];
+    for name in NAMES {
+        case.granularity = Granularity::Connection;
+        let decision = case.by(name);
+        let opens = |ranked: &Ranked| matches!(ranked.choice, Choice::Open { .. });
+        assert!(decision.ranked().iter().all(opens), "{name}");
+        assert_eq!((decision.parts(), decision.warm()), (&[][..], None), "{name}");
+        case.granularity = Granularity::Stream;
+        assert!(case.by(name).parts().is_empty(), "{name}");
+    }
+    case.granularity = Granularity::Message;
+    assert_eq!(best(&case.by("whimbrel")), Some(Choice::Reuse(ConnectionId(1))));
+    assert_eq!(case.by("whimbrel").parts().len(), 2);
 }

@@ -252,8 +252,8 @@ impl Stage {
     }
 
     fn load(&self, page: &Page, spec: &PolicySpec) -> Result<Outcome> {
-        if usize::from(spec.path.unwrap_or(1)) > self.networks.len() {
-            bail!("policy {}: there is no path {}", spec.name, spec.path.unwrap_or(1));
+        if usize::from(spec.path().unwrap_or(1)) > self.networks.len() {
+            bail!("policy {}: there is no path {}", spec.name(), spec.path().unwrap_or(1));
         }
         let mut policy = spec.build()?;
         let mut outcome = Outcome::default();
@@ -407,11 +407,11 @@ fn run_bench(command: &Bench) -> Result<()> {
         bench::SETTINGS.len()
     )?;
     for measured in bench::measure(&all, &policies, command.model, command.rounds)? {
-        let path = measured.policy.path.map_or(String::new(), |path| format!(":{path}"));
+        let path = measured.policy.path().map_or(String::new(), |path| format!(":{path}"));
         writeln!(
             io::stdout(),
             "{:20} {:8.0}",
-            measured.policy.name + &path,
+            measured.policy.name().to_owned() + &path,
             measured.loads as f64 / measured.seconds
         )?;
     }

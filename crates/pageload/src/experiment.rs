@@ -4,6 +4,6 @@ mod design;
 mod results;
 mod run;
 
-pub use design::{Design, DesignError, LabelledPolicy, Levels, Setting};
+pub use design::{Design, DesignError, LabelledPolicy, Levels, Purpose, Setting};
 pub use results::{Results, ResultsError, Row};
 pub use run::{Progress, RunError, run};

@@ -1,7 +1,7 @@
 //! Comparing ways by when the unit would be complete.
 
 use crate::{
-    Choice, Connection, Decision, Estimate, Forecast, PathId, Reason, Rule, Seconds, Situation, intents::Key,
+    Choice, Connection, Decision, Estimate, Forecast, Key, PathId, PathList, Reason, Rule, Seconds, Situation,
 };
 
 /// Choices that compete for the earliest arrival. Of equals, the one that entered first wins.
@@ -23,8 +23,8 @@ struct Entrant {
 
 impl<'a> Race<'a> {
     pub(super) fn new(forecast: &'a mut dyn Forecast) -> Self {
-        let nobody = Entrant { choice: Choice::open(PathId(0)), path: PathId(0), no_earlier: Seconds::ZERO };
-        Self { entrants: [nobody; MOST], count: 0, forecast }
+        let none = Entrant { choice: Choice::open(PathId(0)), path: PathId(0), no_earlier: Seconds::ZERO };
+        Self { entrants: [none; MOST], count: 0, forecast }
     }
 
     /// Let this choice take part, if it is possible at all.
@@ -36,13 +36,18 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// Let all connections take part that pass the test, oldest first.
+    /// Let new connections on these paths take part, one for each destination.
+    pub(super) fn enter_openings(&mut self, situation: &Situation<'_>, paths: PathList) {
+        situation.openings(paths).for_each(|choice| self.enter(choice, paths.first()));
+    }
+
+    /// Let all connections take part that may be reused and pass the test, oldest first.
     pub(super) fn enter_connections(
         &mut self,
         situation: &Situation<'_>,
         test: impl Fn(&Connection) -> bool,
     ) {
-        for connection in situation.connections.iter().filter(|connection| test(connection)) {
+        for connection in situation.reusable().filter(|connection| test(connection)) {
             self.enter(Choice::Reuse(connection.id), connection.paths.first());
         }
     }
@@ -70,7 +75,7 @@ impl<'a> Race<'a> {
         let mut winner = usize::MAX;
         for &n in &*order {
             let Entrant { choice, path, no_earlier } = self.entrants[n];
-            // Who entered before the winner also wins a tie.
+            // What entered before the winner also wins a tie.
             let bound = if n < winner && winner != usize::MAX { Seconds(best.0.next_up()) } else { best };
             let completes = if no_earlier < bound { self.forecast.completes(choice, bound) } else { None };
             match completes {
@@ -97,5 +102,5 @@ pub(super) fn is_plain_on(path: PathId) -> impl Fn(&Connection) -> bool {
 /// Rank the ways over one path: reuse what is there unless a new connection completes strictly earlier.
 pub(super) fn enter_path(race: &mut Race<'_>, situation: &Situation<'_>, path: PathId) {
     race.enter_connections(situation, is_plain_on(path));
-    race.enter(Choice::open(path), path);
+    race.enter_openings(situation, PathList::one(path));
 }

@@ -1,14 +1,14 @@
 //! `cheapest`: no metered path while another one leads there.
 
 use super::arrival::{Race, enter_path};
-use crate::{Cost, Decision, Estimate, Forecast, Key, PathId, Policy, Reason, Rule, Situation};
+use crate::{Decision, Estimate, Forecast, Key, PathId, Policy, Reason, Rule, Situation};
 
-/// Uses unmetered paths by earliest arrival. Metered ones only if there is nothing else, and the cost
-/// preference allows.
-pub(crate) struct Cheapest;
+/// Uses unmetered paths by earliest arrival, metered ones only if there is nothing else.
+#[derive(Default)]
+pub(super) struct Cheapest;
 
 impl Policy for Cheapest {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "cheapest"
     }
 
@@ -16,9 +16,6 @@ impl Policy for Cheapest {
         let metered = |path: PathId| situation.paths[path.index()].metered;
         let mut race = Race::new(forecast);
         let all_metered = situation.usable().all(metered);
-        if all_metered && situation.intents.cost() == Cost::NoExpense {
-            return;
-        }
         for path in situation.usable().filter(|path| all_metered || !metered(*path)) {
             enter_path(&mut race, situation, path);
         }

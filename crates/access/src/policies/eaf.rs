@@ -1,13 +1,14 @@
 //! `eaf` and `eaf-mptcp`: earliest arrival first (Socket Intents §IV-D, §VI-D).
 
 use super::arrival::{Race, enter_path};
-use crate::{Choice, Decision, Forecast, MAX_PATHS, PathId, PathList, Policy, Situation};
+use crate::{Decision, Forecast, MAX_PATHS, PathId, PathList, Policy, Situation};
 
 /// Each unit goes where it is predicted to complete first.
-pub(crate) struct Eaf;
+#[derive(Default)]
+pub(super) struct Eaf;
 
 impl Policy for Eaf {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "eaf"
     }
 
@@ -22,7 +23,7 @@ impl Policy for Eaf {
 
 /// As `eaf`, but multipath connections on every ordered selection of paths take part too.
 #[derive(Default)]
-pub(crate) struct EafMptcp {
+pub(super) struct EafMptcp {
     paths: Vec<PathId>,
     selections: Vec<PathList>,
 }
@@ -31,7 +32,7 @@ pub(crate) struct EafMptcp {
 const MAX_COMBINED: usize = 4;
 
 impl Policy for EafMptcp {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "eaf-mptcp"
     }
 
@@ -47,7 +48,7 @@ impl Policy for EafMptcp {
         let mut race = Race::new(forecast);
         race.enter_connections(situation, |_| true);
         for paths in &self.selections {
-            race.enter(Choice::Open(*paths), paths.first());
+            race.enter_openings(situation, *paths);
         }
         race.run(decision);
     }

@@ -3,26 +3,27 @@
 use super::arrival::{Race, enter_path};
 use crate::{Decision, Estimate, Forecast, PathId, Policy, Reason, Rule, Seconds, Situation};
 
-/// Always takes the path with the smallest round-trip time. One that was never measured counts as fastest,
-/// once: using it measures it.
-pub(crate) struct LowestLatency;
+/// Always takes the path with the smallest round-trip time. One that was not measured lately counts as
+/// fastest, once: using it measures it.
+#[derive(Default)]
+pub(super) struct LowestLatency;
 
-/// The path with the smallest round-trip time, and why.
+/// The usable path with the smallest round-trip time, and why.
 pub(super) fn fastest_to_answer(situation: &Situation<'_>) -> Option<(PathId, Reason)> {
     let rtt = |path: PathId| {
         let estimate = &situation.paths[path.index()];
         // A connection that is just being opened will tell; more of them would not tell more.
-        let unknown = if estimate.connections > 0 { Seconds::NEVER } else { Seconds::ZERO };
-        estimate.srtt_min.unwrap_or(unknown)
+        let untried = if estimate.needs_exploring() { Seconds::ZERO } else { Seconds::NEVER };
+        estimate.srtt_min.filter(|_| !estimate.needs_exploring()).unwrap_or(untried)
     };
     let path = situation.usable().min_by(|a, b| rtt(*a).0.total_cmp(&rtt(*b).0))?;
-    let explored = situation.paths[path.index()].srtt_min.is_some();
-    let rule = if explored { Rule::LowestLatency } else { Rule::Explore };
+    let explores = situation.paths[path.index()].needs_exploring();
+    let rule = if explores { Rule::Explore } else { Rule::LowestLatency };
     Some((path, Reason::rule(rule).estimate(Estimate::RoundTrip, path)))
 }
 
 impl Policy for LowestLatency {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "lowest-latency"
     }
 

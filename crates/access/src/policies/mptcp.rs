@@ -1,11 +1,33 @@
 //! `mptcp`: every connection runs over all paths.
 
 use super::arrival::Race;
-use crate::{Choice, Connection, Decision, Forecast, PathId, PathList, Policy, Situation};
+use super::settings::{self, PathNumber, sensible};
+use crate::{Connection, Decision, Forecast, PathId, PathList, Policy, Situation};
+use serde::Deserialize;
+
+/// Where connections start.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Settings {
+    /// Always on this path: the first unless stated.
+    path: Option<PathNumber>,
+    /// Each on a random path.
+    random: bool,
+}
+
+impl settings::Settings for Settings {
+    fn make(self) -> Result<Box<dyn Policy>, String> {
+        sensible(!(self.random && self.path.is_some()), || {
+            "path and random exclude each other: leave one out".to_owned()
+        })?;
+        let first = if self.random { First::Random } else { First::Path(self.path.unwrap_or_default().0) };
+        Ok(Box::new(Mptcp { first, random: 0 }))
+    }
+}
 
 /// The path that a new connection sets up first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum First {
+enum First {
     /// Always this one.
     Path(PathId),
     /// A random one, drawn anew for each decision.
@@ -13,16 +35,12 @@ pub(crate) enum First {
 }
 
 /// Opens multipath connections only.
-pub(crate) struct Mptcp {
+struct Mptcp {
     first: First,
     random: u64,
 }
 
 impl Mptcp {
-    pub(crate) fn new(first: First) -> Self {
-        Self { first, random: 0 }
-    }
-
     /// SplitMix64: the whole state is one number, which a seed sets.
     fn draw(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -57,7 +75,7 @@ impl Mptcp {
 }
 
 impl Policy for Mptcp {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "mptcp"
     }
 
@@ -72,7 +90,7 @@ impl Policy for Mptcp {
         }
         let mut race = Race::new(forecast);
         race.enter_connections(situation, |_: &Connection| true);
-        race.enter(Choice::Open(paths), paths.first());
+        race.enter_openings(situation, paths);
         race.run(decision);
     }
 

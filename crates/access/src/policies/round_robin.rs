@@ -1,22 +1,32 @@
-//! `round-robin`: the paths take turns.
+//! `round-robin`: the paths take turns (Socket Intents §V-F2).
 
 use super::arrival::{Race, enter_path};
+use super::settings::{self, PathNumber};
 use crate::{Decision, Forecast, Policy, Situation};
+use serde::Deserialize;
+
+/// The path to start with.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Settings {
+    path: PathNumber,
+}
+
+impl settings::Settings for Settings {
+    fn make(self) -> Result<Box<dyn Policy>, String> {
+        let first = self.path.0.index();
+        Ok(Box::new(RoundRobin { first, turn: first }))
+    }
+}
 
 /// Each decision takes the next path, whatever is on it.
-pub(crate) struct RoundRobin {
+struct RoundRobin {
     first: usize,
     turn: usize,
 }
 
-impl RoundRobin {
-    pub(crate) fn new(first: usize) -> Self {
-        Self { first, turn: first }
-    }
-}
-
 impl Policy for RoundRobin {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "round-robin"
     }
 

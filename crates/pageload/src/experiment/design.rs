@@ -16,6 +16,9 @@ pub struct Design {
     pub model: Model,
     /// Where the pages are, relative to the design's file.
     pub pages: PathBuf,
+    /// Which of them are loaded.
+    #[serde(default, skip_serializing_if = "Purpose::is_everything")]
+    pub purpose: Purpose,
     /// Decides about everything that is random.
     #[serde(default)]
     pub seed: u64,
@@ -28,6 +31,39 @@ pub struct Design {
     /// The switches of the modern model.
     #[serde(default)]
     pub modern: Settings,
+}
+
+/// What an experiment is for decides which pages it loads: a policy must not be judged by the pages that its
+/// settings were chosen on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// All pages.
+    #[default]
+    Everything,
+    /// To choose settings: every eighth page in the order of their names, from the first on.
+    Tuning,
+    /// To judge what was chosen: all other pages.
+    Judging,
+}
+
+impl Purpose {
+    /// Of so many pages in order, one is for tuning.
+    const TUNING: usize = 8;
+
+    /// Whether the page at this position, from 0 on, is loaded.
+    pub fn takes(self, page: usize) -> bool {
+        let is_for_tuning = page.is_multiple_of(Self::TUNING);
+        match self {
+            Self::Everything => true,
+            Self::Tuning => is_for_tuning,
+            Self::Judging => !is_for_tuning,
+        }
+    }
+
+    fn is_everything(&self) -> bool {
+        *self == Self::Everything
+    }
 }
 
 /// The levels of one path.
@@ -136,7 +172,7 @@ impl Design {
             sense(plain && !policy.label.is_empty(), "a label may not be empty or contain , or \"")?;
             let twice = self.policies[..n].iter().any(|other| other.label == policy.label);
             sense(!twice, &format!("the label {} is there twice", policy.label))?;
-            let path = policy.spec.path.unwrap_or(1);
+            let path = policy.spec.path().unwrap_or(1);
             sense(usize::from(path) <= self.paths.len(), "a policy starts on a path that is not there")?;
         }
         Ok(())

@@ -56,8 +56,14 @@ pub fn run(design: &Design, out: &Path, threads: usize, progress: &dyn Progress)
     let settings = design.settings()?;
     let pages = pages::read(&design.pages)?
         .iter()
-        .map(|har| Page::new(har, design.model.reading()))
+        .enumerate()
+        .filter(|(position, _)| design.purpose.takes(*position))
+        .map(|(_, har)| Page::new(har, design.model.reading()))
         .collect::<Result<Vec<_>, _>>()?;
+    if pages.is_empty() {
+        let pages = design.pages.display();
+        return Err(DesignError::Sense(format!("{pages} has no page for this purpose")).into());
+    }
     let mut writer = Writer::open(out, design)?;
     let rows = pages.len() * settings.len();
     progress.begin(writer.rows.min(rows), rows);

@@ -3,7 +3,7 @@
 use super::parts::{Done, NEVER, NOTHING, Rules, State, Stream};
 use super::settings::Protocol;
 use super::world::World;
-use whimbrel_access::{Choice, Forecast, Part, PathList, Seconds};
+use whimbrel_access::{Choice, Forecast, Part, PathList, Seconds, UnderWay};
 
 /// Events after which a prediction gives up; a real one takes some dozens.
 const MAX_EVENTS: usize = 100_000;
@@ -24,22 +24,38 @@ pub(super) struct Predictor<'a> {
 
 impl Forecast for Predictor<'_> {
     fn completes(&mut self, choice: Choice, bound: Seconds) -> Option<Seconds> {
-        self.completes_split(&[Part { choice, bytes: self.bytes as u64 }], bound)
+        self.simulate(&[Part { choice, bytes: self.bytes as u64 }], None, bound)
     }
 
     fn completes_split(&mut self, parts: &[Part], bound: Seconds) -> Option<Seconds> {
+        self.simulate(parts, None, bound)
+    }
+
+    fn completes_moved(&mut self, _: &UnderWay, part: Part, bound: Seconds) -> Option<Seconds> {
+        self.simulate(&[part], Some(self.from?), bound)
+    }
+
+    fn no_earlier_than(&mut self, choice: Choice) -> Seconds {
+        let Some((paths, ready)) = self.start(choice) else { return Seconds::NEVER };
+        Seconds((ready + self.bytes / self.peak_of(paths)) * BEFORE)
+    }
+}
+
+/// Rounding must never make a lower bound too high.
+const BEFORE: f64 = 1.0 - 1e-9;
+
+impl Predictor<'_> {
+    /// When all parts are complete, and with them what is left of a stream that they are taken from.
+    fn simulate(&mut self, parts: &[Part], from: Option<u32>, bound: Seconds) -> Option<Seconds> {
         self.copy.copy_from(self.real);
-        let first = match self.from {
-            Some(number) => {
-                let bytes = parts.iter().map(|part| part.bytes as f64).sum();
-                if self.copy.shorten(number, bytes, &self.rules) < bytes {
-                    return None;
-                }
-                number
+        if let Some(number) = from {
+            let bytes = parts.iter().map(|part| part.bytes as f64).sum();
+            if self.copy.shorten(number, bytes, &self.rules) < bytes {
+                return None;
             }
-            None => u32::MAX,
-        };
-        let mut waiting = usize::from(self.from.is_some());
+        }
+        let first = from.unwrap_or(u32::MAX);
+        let mut waiting = usize::from(from.is_some());
         let mut smallest = u32::MAX;
         for part in parts {
             let connection = self.copy.carry_out(part.choice, self.host, self.tls, &self.rules)?;
@@ -63,16 +79,6 @@ impl Forecast for Predictor<'_> {
         None
     }
 
-    fn no_earlier_than(&mut self, choice: Choice) -> Seconds {
-        let Some((paths, ready)) = self.start(choice) else { return Seconds::NEVER };
-        Seconds((ready + self.bytes / self.peak_of(paths)) * BEFORE)
-    }
-}
-
-/// Rounding must never make a lower bound too high.
-const BEFORE: f64 = 1.0 - 1e-9;
-
-impl Predictor<'_> {
     /// Whether one of the streams asked about (those with numbers from `smallest`, which are the last, and
     /// `first`) could not be complete before the bound even if it had its paths to itself.
     fn is_hopeless(&self, smallest: u32, first: u32, bound: Seconds) -> bool {
@@ -96,7 +102,7 @@ impl Predictor<'_> {
         let settings = self.rules.settings;
         let rtt = |paths: PathList| self.rules.networks[paths.first().index()].link.rtt;
         match choice {
-            Choice::Open(paths) => {
+            Choice::Open { paths, .. } => {
                 if self.real.has_one_already(paths, self.host, self.tls, &self.rules) {
                     return None;
                 }
@@ -129,7 +135,7 @@ impl World {
                 let connection = self.connections.get(id.0 as usize)?;
                 connection.open.then_some(id.0 as u16)
             }
-            Choice::Open(paths) => {
+            Choice::Open { paths, .. } => {
                 if self.has_one_already(paths, host, tls, rules) || !self.make_room(rules) {
                     return None;
                 }

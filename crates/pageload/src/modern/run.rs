@@ -7,8 +7,8 @@ use super::world::World;
 use crate::page::Page;
 use crate::scenario::{Outcome, Span};
 use whimbrel_access::{
-    BytesPerSecond, Choice, Connection, ConnectionId, Decision, Intents, MAX_PATHS, PathEstimate, Policy,
-    Seconds, Situation, UnderWay,
+    BytesPerSecond, Choice, Connection, ConnectionId, Decision, Granularity, Intents, MAX_PATHS,
+    PathEstimate, Policy, Seconds, Situation, UnderWay,
 };
 
 /// Events after which a load is given up: some hundred times as many as the largest real page takes.
@@ -182,7 +182,7 @@ impl Run<'_> {
         streams > 0
     }
 
-    /// Open a connection that nobody has asked for yet.
+    /// Open a connection that nothing is asked for yet.
     fn warm(&mut self, transfer: u16, choice: Choice) {
         let (host, tls) = (self.rules.page.transfers[usize::from(transfer)].host, self.uses_tls(transfer));
         self.sim.world.carry_out(choice, host, tls, &self.rules);
@@ -212,6 +212,7 @@ impl Run<'_> {
         let intents = Intents::receive(bytes as u64);
         let situation = Situation {
             now: Seconds(sim.world.clock),
+            granularity: Granularity::Message,
             intents: &intents,
             paths: &sim.estimates,
             destinations: &[],
@@ -317,11 +318,12 @@ fn estimate_paths(world: &World, networks: &[Network], into: &mut Vec<PathEstima
         for flow in &world.flows[usize::from(connection.flows().start)..usize::from(connection.flows().end)] {
             let path = &mut into[usize::from(flow.path)];
             path.connections += 1;
-            path.rate_now = path.rate_now.map(|rate| BytesPerSecond(rate.0 + flow.rate));
+            path.down.now = path.down.now.map(|rate| BytesPerSecond(rate.0 + flow.rate));
         }
     }
     for stream in &world.streams {
         let path = world.connections[usize::from(stream.connection)].paths.first();
         into[path.index()].scheduled += stream.left as u64;
+        into[path.index()].objects += 1;
     }
 }

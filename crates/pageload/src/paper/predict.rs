@@ -168,13 +168,13 @@ impl Forecast for Predictor<'_> {
         let size = self.queues.size[usize::from(self.transfer)];
         let open = match choice {
             Choice::Reuse(id) => self.find(id.0)?,
-            Choice::Open(_) => NONE,
+            Choice::Open { .. } => NONE,
         };
         let world = &mut *self.copy;
         world.copy_from(self.real, self.links.len());
         let at = match choice {
             Choice::Reuse(_) => open,
-            Choice::Open(paths) => world.open(paths, self.host, self.tls, self.links),
+            Choice::Open { paths, .. } => world.open(paths, self.host, self.tls, self.links),
         };
         world.assign(at, self.transfer, size, self.links);
         let prunes = !self.thorough && bound < Seconds::NEVER;
@@ -205,7 +205,7 @@ impl Forecast for Predictor<'_> {
                 Some(at) => self.real.done_no_earlier(at, size, self.links),
                 None => f64::INFINITY,
             },
-            Choice::Open(paths) => {
+            Choice::Open { paths, .. } => {
                 let setup = self.links[paths.first().index()].rtt * if self.tls { 4.0 } else { 2.0 };
                 self.opened_done_no_earlier(paths, now + setup, size) * BEFORE
             }

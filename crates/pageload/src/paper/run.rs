@@ -7,7 +7,8 @@ use super::world::{Finished, Queues, World};
 use crate::page::Page;
 use crate::scenario::{Link, Outcome, Span};
 use whimbrel_access::{
-    Choice, Connection, ConnectionId, Decision, Intents, PathEstimate, Policy, Seconds, Situation,
+    Choice, Connection, ConnectionId, Decision, Granularity, Intents, PathEstimate, Policy, Seconds,
+    Situation,
 };
 
 /// Busy channels of one host.
@@ -125,6 +126,7 @@ impl Run<'_> {
         let intents = Intents::receive(object.size as u64);
         let situation = Situation {
             now: Seconds(sim.world.clock),
+            granularity: Granularity::Message,
             intents: &intents,
             paths: &sim.estimates,
             destinations: &[],
@@ -152,13 +154,13 @@ impl Run<'_> {
         let object = &self.page.transfers[usize::from(transfer)];
         let chosen = match choice {
             Choice::Reuse(id) => self.channel(id.0),
-            Choice::Open(_) => None,
+            Choice::Open { .. } => None,
         };
         self.evict(chosen);
         let world = &mut self.sim.world;
         let at = match (choice, chosen) {
             (_, Some(at)) => at,
-            (Choice::Open(paths), None) => world.open(paths, object.host, object.tls, self.links),
+            (Choice::Open { paths, .. }, None) => world.open(paths, object.host, object.tls, self.links),
             (Choice::Reuse(_), None) => return,
         };
         let node = world.node(at);

@@ -1,0 +1,98 @@
+//! Forecasts from estimates, against times worked out by hand.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use support::{Case, best, case, open};
+use whimbrel_access::*;
+
+/// When a choice would be complete if it were made at 1 s, in microseconds.
+fn at(case: &Case, sharing: Sharing, choice: Choice) -> Option<f64> {
+    let situation = Situation { now: Seconds(1.0), ..case.situation() };
+    let completes = Analytic::new(situation, sharing, 1).completes(choice, Seconds::NEVER);
+    completes.map(|at| (at.0 * 1e6).round())
+}
+
+/// A path of 100 ms and 1 MB/s with three objects on it, of which one is on an open connection; 1 MB comes.
+fn shared() -> Case {
+    let mut case = case("size-received=1000000", &[(0.1, 1e6), (0.02, 1e5)]);
+    (case.paths[0].objects, case.paths[0].scheduled) = (3, 500_000);
+    case.connections =
+        vec![Connection { id: ConnectionId(1), paths: PathList::one(PathId(0)), scheduled: 250_000 }];
+    case
+}
+
+#[test]
+fn by_objects_a_rate_is_divided_as_in_the_paper() {
+    let shared = shared();
+    // Two round trips, and a quarter of the rate.
+    assert_eq!(at(&shared, Sharing::Objects, Choice::open(PathId(0))), Some(1e6 + 2e5 + 4e6));
+    // One round trip, and 1.25 MB at a third: the object before it on the connection does not compete.
+    assert_eq!(at(&shared, Sharing::Objects, Choice::Reuse(ConnectionId(1))), Some(1e6 + 1e5 + 3.75e6));
+    assert_eq!(at(&shared, Sharing::Objects, Choice::Reuse(ConnectionId(9))), None);
+    assert_eq!(at(&shared, Sharing::Objects, Choice::open(PathId(7))), None);
+    // An idle connection on the other path costs one round trip.
+    assert_eq!(at(&shared, Sharing::Objects, Choice::open(PathId(1))), Some(1e6 + 4e4 + 1e7));
+}
+
+#[test]
+fn by_objects_or_bytes_no_more_is_waited_for_than_there_is() {
+    let shared = shared();
+    // All that is there and this are 1.5 MB.
+    assert_eq!(at(&shared, Sharing::ObjectsOrBytes, Choice::open(PathId(0))), Some(1e6 + 2e5 + 1.5e6));
+    let reused = at(&shared, Sharing::ObjectsOrBytes, Choice::Reuse(ConnectionId(1)));
+    assert_eq!(reused, Some(1e6 + 1e5 + 1.5e6));
+    // A small object gets its share of a path that has a large one: 10 kB at half the rate.
+    let mut large = case("size-received=10000", &[(0.1, 1e6)]);
+    (large.paths[0].objects, large.paths[0].scheduled) = (1, 1_000_000_000);
+    assert_eq!(at(&large, Sharing::ObjectsOrBytes, Choice::open(PathId(0))), Some(1e6 + 2e5 + 2e4));
+}
+
+/// Three objects of a byte are on one path, one of 10 MB on the other.
+#[test]
+fn the_papers_policy_counts_objects_and_ours_also_bytes() {
+    let mut case = case("size-received=1000000", &[(0.1, 1e6), (0.1, 1e6)]);
+    (case.paths[0].objects, case.paths[0].scheduled) = (3, 3);
+    (case.paths[1].objects, case.paths[1].scheduled) = (1, 10_000_000);
+    assert_eq!(best(&case.by("eaf")), open(1));
+    assert_eq!(best(&case.by("whimbrel")), open(0));
+}
+
+#[test]
+fn what_is_sent_counts_at_the_rate_of_sending_and_is_divided_too() {
+    let mut case = case("size-received=1000000 size-sent=100000", &[(0.1, 1e6)]);
+    case.paths[0].up = Rates::idle(BytesPerSecond(1e5));
+    assert_eq!(at(&case, Sharing::Objects, Choice::open(PathId(0))), Some(1e6 + 2e5 + 1e6 + 1e6));
+    case.paths[0].objects = 1;
+    assert_eq!(at(&case, Sharing::Objects, Choice::open(PathId(0))), Some(1e6 + 2e5 + 2e6 + 2e6));
+}
+
+#[test]
+fn a_path_that_was_never_measured_counts_as_the_best_that_is_known() {
+    let mut case = case("size-received=1000000", &[(0.1, 1e6), (0.02, 1e5)]);
+    case.paths.push(PathEstimate::default());
+    assert_eq!(at(&case, Sharing::Objects, Choice::open(PathId(2))), Some(1e6 + 4e4 + 1e6));
+    // Nothing is known of any: the same modest guess for all.
+    case.paths = vec![PathEstimate::default(); 2];
+    assert_eq!(at(&case, Sharing::Objects, Choice::open(PathId(0))), Some(1e6 + 8e6));
+    assert_eq!(at(&case, Sharing::Objects, Choice::open(PathId(1))), Some(1e6 + 8e6));
+}
+
+/// 1 MB is under way and complete at 11 s, if nothing changes: 100 kB/s from now, 1 s, on.
+#[test]
+fn moving_the_end_waits_for_what_stays_and_for_what_moves() {
+    let mut case = case("size-received=1000000", &[(0.1, 1e5), (0.1, 1e6)]);
+    case.connections =
+        vec![Connection { id: ConnectionId(1), paths: PathList::one(PathId(0)), scheduled: 1_000_000 }];
+    let situation = Situation { now: Seconds(1.0), ..case.situation() };
+    let mut forecast = Analytic::new(situation, Sharing::Objects, 1);
+    let under_way = UnderWay { connection: ConnectionId(1), left: 1_000_000, completes: Seconds(11.0) };
+    let mut moved = |bytes| {
+        let part = Part { choice: Choice::open(PathId(1)), bytes };
+        forecast.completes_moved(&under_way, part, Seconds::NEVER).map(|at| (at.0 * 1e3).round())
+    };
+    // A tenth moves: nine tenths stay. All moves: two round trips and a second.
+    assert_eq!(moved(100_000), Some(1e3 + 9e3));
+    assert_eq!(moved(1_000_000), Some(1e3 + 2e2 + 1e3));
+    assert_eq!(moved(1_000_001), None);
+}

@@ -1,0 +1,86 @@
+//! Questions to the kernel over netlink: a dump has an end, a limit of time and one of length.
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NetlinkSerializable,
+};
+use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
+use std::io;
+use std::time::Duration;
+
+/// The kernel's answer takes milliseconds.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Of more messages in one answer, those that come late are not looked at.
+const MOST: usize = 1 << 16;
+
+/// A socket of one netlink family. After an error it has to be opened anew: an answer may be half read.
+pub(crate) struct Kernel {
+    socket: TokioSocket,
+    sequence: u32,
+}
+
+impl Kernel {
+    /// Opens a socket. Must run inside a tokio runtime.
+    pub(crate) fn open(family: isize) -> io::Result<Self> {
+        let mut socket = TokioSocket::new(family)?;
+        socket.socket_mut().bind(&SocketAddr::new(0, 0))?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Asks, and hands all that is answered to `take`.
+    pub(crate) async fn dump<M>(&mut self, question: M, mut take: impl FnMut(M)) -> io::Result<()>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        let answered = async {
+            self.sequence = self.sequence.wrapping_add(1);
+            let mut header = NetlinkHeader::default();
+            header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+            header.sequence_number = self.sequence;
+            let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(question));
+            packet.finalize();
+            let mut bytes = vec![0; packet.buffer_len()];
+            packet.serialize(&mut bytes);
+            self.socket.send(&bytes).await?;
+            let mut count = 0;
+            loop {
+                let (bytes, _) = self.socket.recv_from_full().await?;
+                if read(&bytes, self.sequence, &mut count, &mut take)? {
+                    return Ok(());
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, answered).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+}
+
+/// Reads a datagram. True if the answer ends with it.
+fn read<M: NetlinkDeserializable>(
+    bytes: &[u8],
+    sequence: u32,
+    count: &mut usize,
+    take: &mut impl FnMut(M),
+) -> io::Result<bool> {
+    let mut rest = bytes;
+    while let Some(length) = rest.first_chunk().map(|length| u32::from_ne_bytes(*length) as usize) {
+        let (message, others) = rest.split_at(length.next_multiple_of(4).clamp(4, rest.len()));
+        rest = others;
+        // Newer kernels say things that cannot be read here; what comes behind them still counts.
+        let Ok(message) = NetlinkMessage::<M>::deserialize(message) else { continue };
+        if message.header.sequence_number != sequence {
+            continue;
+        }
+        match message.payload {
+            NetlinkPayload::Done(_) => return Ok(true),
+            NetlinkPayload::Error(error) => return Err(error.to_io()),
+            NetlinkPayload::InnerMessage(inner) => {
+                *count += 1;
+                if *count <= MOST {
+                    take(inner);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(false)
+}

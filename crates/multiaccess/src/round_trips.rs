@@ -1,0 +1,112 @@
+//! What the TCP connections of one address say of its path.
+
+use std::net::IpAddr;
+use std::time::Duration;
+use whimbrel_access::{PathEstimate, Seconds};
+
+/// What the kernel says of an established TCP connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpConnection {
+    /// Its local address.
+    pub local: IpAddr,
+    /// The smoothed round-trip time. `None`: nothing was acknowledged yet.
+    pub srtt: Option<Duration>,
+    /// How long ago the peer last acknowledged something.
+    pub heard: Duration,
+    /// Segments that were sent with data, those that were sent again included.
+    pub sent: u32,
+    /// Segments that were sent again.
+    pub sent_again: u32,
+}
+
+/// The round-trip times over one path: the smallest and the median (§V-E1), and what else its connections
+/// tell.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RoundTrips {
+    /// The smallest.
+    pub min: Option<Duration>,
+    /// The median; of two in the middle the smaller one.
+    pub median: Option<Duration>,
+    /// Connections, with or without a round-trip time.
+    pub connections: u32,
+    /// The share of segments that were sent again, 0 to 1. `None`: nothing was sent.
+    pub loss: Option<f64>,
+    /// How long ago one of them was last heard of.
+    pub heard: Option<Duration>,
+}
+
+impl RoundTrips {
+    /// Of all connections from these addresses.
+    pub fn of(addresses: &[IpAddr], connections: &[TcpConnection]) -> Self {
+        let mine: Vec<_> = connections.iter().filter(|one| addresses.contains(&one.local)).collect();
+        let mut known: Vec<Duration> = mine.iter().filter_map(|one| one.srtt).collect();
+        known.sort_unstable();
+        let sum = |what: fn(&TcpConnection) -> u32| mine.iter().map(|one| u64::from(what(one))).sum::<u64>();
+        let (sent, again) = (sum(|one| one.sent), sum(|one| one.sent_again));
+        Self {
+            min: known.first().copied(),
+            median: known.get(known.len().saturating_sub(1) / 2).copied(),
+            connections: u32::try_from(mine.len()).unwrap_or(u32::MAX),
+            loss: (sent > 0).then(|| (again as f64 / sent as f64).min(1.0)),
+            heard: mine.iter().filter(|one| one.srtt.is_some()).map(|one| one.heard).min(),
+        }
+    }
+
+    /// The same as an estimate, without rates.
+    pub fn estimate(&self) -> PathEstimate {
+        let seconds = |time: Option<Duration>| time.map(|time| Seconds(time.as_secs_f64()));
+        PathEstimate {
+            srtt_min: seconds(self.min),
+            srtt_median: seconds(self.median),
+            connections: self.connections,
+            loss: self.loss,
+            age: seconds(self.heard),
+            ..PathEstimate::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(host: u8, srtt: Option<u64>, sent: u32, sent_again: u32) -> TcpConnection {
+        TcpConnection {
+            local: IpAddr::from([10, 0, 0, host]),
+            srtt: srtt.map(Duration::from_millis),
+            heard: Duration::from_secs(u64::from(sent)),
+            sent,
+            sent_again,
+        }
+    }
+
+    #[test]
+    fn only_connections_from_the_paths_own_addresses_count() {
+        let all = [
+            connection(1, Some(30), 100, 1),
+            connection(1, Some(10), 50, 0),
+            connection(2, Some(5), 10, 10),
+            connection(3, Some(20), 50, 1),
+            connection(1, None, 0, 0),
+        ];
+        let found = RoundTrips::of(&[IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 3])], &all);
+        assert_eq!(found.min, Some(Duration::from_millis(10)));
+        assert_eq!(found.median, Some(Duration::from_millis(20)));
+        assert_eq!((found.connections, found.loss), (4, Some(0.01)));
+        assert_eq!(found.heard, Some(Duration::from_secs(50)));
+    }
+
+    #[test]
+    fn a_path_without_connections_is_unknown() {
+        let found = RoundTrips::of(&[IpAddr::from([10, 0, 0, 9])], &[connection(1, Some(30), 100, 1)]);
+        assert_eq!(found, RoundTrips::default());
+        assert!(found.estimate().needs_exploring());
+    }
+
+    #[test]
+    fn the_median_of_two_is_the_smaller_one() {
+        let all = [connection(1, Some(30), 1, 0), connection(1, Some(10), 1, 0)];
+        let found = RoundTrips::of(&[IpAddr::from([10, 0, 0, 1])], &all);
+        assert_eq!(found.median, Some(Duration::from_millis(10)));
+    }
+}
