@@ -4,26 +4,8 @@
 mod support;
 
 use proptest::prelude::*;
-use support::Case;
+use support::{Case, intents};
 use whimbrel_access::*;
-
-fn pick<T: Copy + std::fmt::Debug>(all: &'static [T]) -> impl Strategy<Value = Option<T>> {
-    proptest::option::of(proptest::sample::select(all))
-}
-
-prop_compose! {
-    fn intents()(
-        category in pick(Category::ALL), burstiness in pick(Burstiness::ALL), timeliness in pick(Timeliness::ALL),
-        resilience in pick(Resilience::ALL), cost in pick(Cost::ALL),
-        numbers in proptest::array::uniform5(proptest::option::of(0..100_000_000u64)),
-    ) -> Intents {
-        let [size_sent, size_received, duration, bitrate_sent, bitrate_received] = numbers;
-        Intents {
-            category, size_sent, size_received, duration, bitrate_sent, bitrate_received, burstiness, timeliness,
-            resilience, cost,
-        }
-    }
-}
 
 prop_compose! {
     fn rates()(best in proptest::option::of(1e3..1e9), used in 0.0..1.5f64) -> Rates {
@@ -53,8 +35,12 @@ fn list(paths: usize) -> impl Strategy<Value = PathList> {
 fn situation() -> impl Strategy<Value = Case> {
     let granularity =
         proptest::sample::select(&[Granularity::Connection, Granularity::Stream, Granularity::Message][..]);
-    (proptest::collection::vec(path(), 1..5), intents(), granularity).prop_flat_map(
-        |(paths, intents, granularity)| {
+    (
+        proptest::collection::vec(path(), 1..5),
+        intents(proptest::array::uniform5(proptest::option::of(0..100_000_000u64))),
+        granularity,
+    )
+        .prop_flat_map(|(paths, intents, granularity)| {
             let connections = proptest::collection::vec((list(paths.len()), 0..1_000_000u64), 0..4);
             let destinations = proptest::collection::vec(0..paths.len() as u8, 0..4);
             (connections, destinations).prop_map(move |(connections, destinations)| Case {
@@ -73,8 +59,7 @@ fn situation() -> impl Strategy<Value = Case> {
                     })
                     .collect(),
             })
-        },
-    )
+        })
 }
 
 /// Every way in a decision: ranked, as a part, or to be warmed up.

@@ -1,6 +1,7 @@
 //! Situations, and what policies decide in them by forecasts from estimates.
 #![allow(dead_code, clippy::unwrap_used)]
 
+use proptest::prelude::*;
 use whimbrel_access::*;
 
 /// Near and slow; far and fast: round-trip time in seconds, rate in bytes per second.
@@ -70,4 +71,34 @@ pub(crate) fn best(decision: &Decision) -> Option<Choice> {
 pub(crate) fn why(decision: &Decision) -> (Rule, Option<Key>) {
     let reason = decision.best().unwrap().reason;
     (reason.rule, reason.intent)
+}
+
+fn pick<T: Copy + std::fmt::Debug>(all: &'static [T]) -> impl Strategy<Value = Option<T>> {
+    proptest::option::of(proptest::sample::select(all))
+}
+
+/// Any intents, with such numbers.
+pub(crate) fn intents(numbers: impl Strategy<Value = [Option<u64>; 5]>) -> impl Strategy<Value = Intents> {
+    let words = (
+        pick(Category::ALL),
+        pick(Burstiness::ALL),
+        pick(Timeliness::ALL),
+        pick(Resilience::ALL),
+        pick(Cost::ALL),
+    );
+    (words, numbers).prop_map(|((category, burstiness, timeliness, resilience, cost), numbers)| {
+        let [size_sent, size_received, duration, bitrate_sent, bitrate_received] = numbers;
+        Intents {
+            category,
+            size_sent,
+            size_received,
+            duration,
+            bitrate_sent,
+            bitrate_received,
+            burstiness,
+            timeliness,
+            resilience,
+            cost,
+        }
+    })
 }
