@@ -54,10 +54,6 @@ impl Segments for Shared {
             true if state.engine.has_stream_data() => Next::AndMore,
             true => Next::Last,
         };
-        if next != Next::Nothing && state.engine.has_opening_copies() {
-            // For paths that were asked before.
-            state.wakers.drive();
-        }
         self.dispatch(&mut state);
         next
     }
@@ -121,8 +117,9 @@ impl Shared {
             }
         }
         let mut state = self.lock();
-        if state.engine.may_have_datagrams() {
-            // A carrier that was passed over takes them although its stream is full.
+        if state.engine.may_have_datagrams() || state.engine.has_opening_copies() {
+            // A carrier that was passed over takes datagrams although its stream is full, and copies of what went on
+            // another after it was asked.
             return state.wakers.drive();
         }
         state.wake_driver_if_late();
