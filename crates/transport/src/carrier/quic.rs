@@ -6,6 +6,7 @@ mod congestion;
 mod datagrams;
 mod queue;
 mod socket;
+mod startup;
 mod window;
 
 use std::cell::RefCell;
@@ -112,7 +113,7 @@ impl QuicCarrier {
             incoming: Mutex::new(Incoming {
                 recv,
                 partial: Vec::new(),
-                window: Window::new(Instant::now()),
+                window: Window::new(),
                 datagrams: Arriving::default(),
             }),
             outgoing: Mutex::new(Outgoing {

@@ -9,6 +9,7 @@ use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetr
 use quinn_proto::RttEstimator;
 
 use super::queue::ShortQueue;
+use super::startup::Startup;
 use crate::carrier::lock;
 
 /// Sent and not acknowledged bytes may wait behind a lost packet for so many windows.
@@ -113,8 +114,8 @@ impl ControllerFactory for Factory {
         config.initial_window(INITIAL_WINDOW);
         let inner = Arc::new(config).build(now, current_mtu);
         lock(&self.0.figures).cwnd = inner.window();
-        let queue = ShortQueue::new();
-        Box::new(Observing { inner, observed: self.0.clone(), rtt: Duration::ZERO, queue })
+        let (startup, queue) = (Startup::new(INITIAL_WINDOW), ShortQueue::new());
+        Box::new(Observing { inner, observed: self.0.clone(), rtt: Duration::ZERO, startup, queue })
     }
 }
 
@@ -122,7 +123,15 @@ struct Observing {
     inner: Box<dyn Controller>,
     observed: Arc<Observed>,
     rtt: Duration,
+    startup: Startup,
     queue: ShortQueue,
+}
+
+impl Observing {
+    /// The window if queues need not be short.
+    fn filling(&self) -> u64 {
+        self.startup.window().unwrap_or_else(|| self.inner.window())
+    }
 }
 
 impl Controller for Observing {
@@ -133,6 +142,7 @@ impl Controller for Observing {
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
         self.rtt = rtt.get();
+        self.startup.on_ack(now, sent, bytes, app_limited, rtt.min());
         self.queue.on_ack(now, sent, bytes);
         let mut figures = lock(&self.observed.figures);
         figures.acked += bytes;
@@ -141,7 +151,7 @@ impl Controller for Observing {
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
         self.inner.on_end_acks(now, in_flight, app_limited, largest);
-        self.queue.on_end_acks(now, self.inner.window(), app_limited);
+        self.queue.on_end_acks(now, self.filling(), app_limited);
         let mut figures = lock(&self.observed.figures);
         figures.acked(now, self.rtt);
         figures.cwnd = self.window();
@@ -149,6 +159,7 @@ impl Controller for Observing {
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, persistent: bool, lost_bytes: u64) {
         self.inner.on_congestion_event(now, sent, persistent, lost_bytes);
+        self.startup.on_loss();
         let mut figures = lock(&self.observed.figures);
         figures.last_loss = Some(now);
         figures.cwnd = self.window();
@@ -159,8 +170,8 @@ impl Controller for Observing {
     }
 
     fn window(&self) -> u64 {
-        let inner = self.inner.window();
-        if self.observed.short.load(Ordering::Relaxed) { self.queue.window(inner) } else { inner }
+        let filling = self.filling();
+        if self.observed.short.load(Ordering::Relaxed) { self.queue.window(filling) } else { filling }
     }
 
     fn metrics(&self) -> ControllerMetrics {
@@ -172,6 +183,7 @@ impl Controller for Observing {
             inner: self.inner.clone_box(),
             observed: self.observed.clone(),
             rtt: self.rtt,
+            startup: self.startup.clone(),
             queue: self.queue.clone(),
         })
     }

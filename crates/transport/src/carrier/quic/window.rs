@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 pub(super) const FIRST_WINDOW: u32 = 80 * 1024;
 /// The largest: 1 Gbit/s with a round trip of 64 ms.
 const LARGEST_WINDOW: u32 = 8 << 20;
-/// A window that is used up half within this, or within two round trips, may be what holds the sender up.
-const SOON: Duration = Duration::from_millis(20);
+/// A window of which a quarter is used up within this, or within a round trip, may be what holds the sender up: at
+/// its start a sender nearly triples what it sends, and what makes room for it takes another half of a round trip.
+const SOON: Duration = Duration::from_millis(10);
+const PART: u32 = 4;
 const GROWTH: u32 = 4;
 
 /// The receive window of one QUIC connection, that grows with what is read. It is bounded, and what it grew
@@ -17,23 +19,33 @@ pub(super) struct Window {
     bytes: u32,
     /// Read since `since`.
     read: u64,
-    since: Instant,
+    /// Nothing was read yet if there is none.
+    since: Option<Instant>,
+    last: Option<Instant>,
 }
 
 impl Window {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { bytes: FIRST_WINDOW, read: 0, since: now }
+    pub(super) fn new() -> Self {
+        Self { bytes: FIRST_WINDOW, read: 0, since: None, last: None }
     }
 
     /// Takes note of bytes that were read; the new window if it is to grow. `rtt` is asked for seldom.
-    pub(super) fn took(&mut self, bytes: usize, now: Instant, rtt: impl FnOnce() -> Duration) -> Option<u32> {
-        self.read += bytes as u64;
-        if self.read < u64::from(self.bytes / 2) || self.bytes == LARGEST_WINDOW {
+    pub(super) fn took(&mut self, bytes: usize, now: Instant, rtt: impl Fn() -> Duration) -> Option<u32> {
+        if self.bytes == LARGEST_WINDOW {
             return None;
         }
-        let took = now.saturating_duration_since(self.since);
-        (self.read, self.since) = (0, now);
-        let is_soon = took <= SOON || took <= rtt() * 2;
+        let since = self.since.unwrap_or(now);
+        let took = now.saturating_duration_since(since);
+        let rested = self.last.is_some_and(|last| now.saturating_duration_since(last) > SOON);
+        // After a rest, what came before it says nothing of how quickly the sender begins.
+        let begins = self.since.is_none() || rested && took > rtt();
+        (self.read, self.since) = if begins { (0, Some(now)) } else { (self.read, self.since) };
+        (self.read, self.last) = (self.read + bytes as u64, Some(now));
+        if self.read < u64::from(self.bytes / PART) {
+            return None;
+        }
+        (self.read, self.since) = (0, Some(now));
+        let is_soon = begins || took <= SOON || took <= rtt();
         is_soon.then(|| {
             self.bytes = self.bytes.saturating_mul(GROWTH).min(LARGEST_WINDOW);
             self.bytes
@@ -48,7 +60,7 @@ mod tests {
     /// The window after a sender of `rate` bytes a second was read for `seconds`, in pieces of a millisecond.
     fn after(rate: u64, rtt: Duration, seconds: u64) -> u32 {
         let mut now = Instant::now();
-        let mut window = Window::new(now);
+        let mut window = Window::new();
         for _ in 0..seconds * 1000 {
             now += Duration::from_millis(1);
             window.took((rate / 1000) as usize, now, || rtt);
@@ -66,6 +78,25 @@ mod tests {
             assert!(window <= 16 * in_flight, "{rate}: {window}");
         }
         assert_eq!(after(1_000_000_000, rtt, 1), LARGEST_WINDOW);
+    }
+
+    #[test]
+    fn a_sender_that_begins_after_a_handshake_is_never_held_up() {
+        const PACKET: usize = 1200;
+        let rtt = Duration::from_millis(100);
+        let (mut window, mut now) = (Window::new(), Instant::now() + rtt);
+        // As much more each round trip as BBR tries, from its initial window on.
+        for round in 0..6 {
+            let packets = (10.0 * 2.89_f64.powi(round)) as u32;
+            let sent = packets * PACKET as u32;
+            assert!(sent <= window.bytes, "round {round}: {sent} bytes, {window:?}");
+            let begun = now;
+            for packet in 0..packets {
+                now = begun + rtt / 2 * packet / packets;
+                window.took(PACKET, now, || rtt);
+            }
+            now = begun + rtt;
+        }
     }
 
     #[test]
