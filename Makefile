@@ -74,8 +74,8 @@ eval-durable: ## Kill processes with durable messages 1000 times, and cut the po
 	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture
 	WHIMBREL_ROUNDS=20000 $(CARGO) test --release -p whimbrel --lib -j $(JOBS) -- durable::store --nocapture
 
-eval-reach: ## Connect all pairs of NAT gateways, and print which path carries (some five minutes)
-	$(CARGO) test --release -p whimbrel-relay --test punching -j $(JOBS) -- --ignored --nocapture
+eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (some twelve minutes)
+	$(CARGO) test --release -p whimbrel-relay --test punching --test crowds --test lifetimes -j $(JOBS) -- --ignored --nocapture
 
 bench: build ## Measure against the peers (some three hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)

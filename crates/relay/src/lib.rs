@@ -46,6 +46,7 @@ pub mod wire;
 
 mod rates;
 mod token;
+mod turns;
 mod watchdog;
 
 pub use directory::{Directory, Listed, Roster};

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use whimbrel_base::{EndpointId, RelayToken};
 
-use crate::rates::{Rate, Rates, source};
 use crate::spare::{Key, Offer, Used};
+use crate::turns::Turns;
 
 /// What a relay gives at most.
 #[derive(Clone, Debug)]
@@ -23,13 +23,14 @@ pub struct Limits {
     pub spares: usize,
     /// Clients of one reservation that wait for spares.
     pub waiting: usize,
-    /// Clients that wait, all together: each may have sent some KiB.
+    /// Clients that wait, all together: each may have sent some KiB. The reservation with the most makes room.
     pub waiting_in_all: usize,
-    /// Spliced connections, all together.
+    /// Spliced connections, all together. The reservation with the most makes room.
     pub splices: usize,
     /// Spliced connections of one reservation.
     pub splices_per_reservation: usize,
-    /// New clients of one reservation in a second; ten times as many at once.
+    /// New clients of one reservation in a second; ten times as many at once. Half of these are for addresses from
+    /// which no more than one comes each second, and five at once.
     pub clients_per_second: f64,
     /// New clients from one address (IPv4, or /64 of IPv6) in a second; ten times as many at once.
     pub clients_per_address: f64,
@@ -133,6 +134,8 @@ pub struct Match<S, C> {
     pub client: C,
     /// What to forget when it is over.
     pub splice: Splice,
+    /// A splice that makes room for this one: it is to be ended.
+    pub displaced: Option<Splice>,
 }
 
 /// A spliced connection, as the table knows it.
@@ -175,8 +178,7 @@ struct Reservation<S, C> {
 pub struct Reservations<S, C> {
     limits: Limits,
     by_token: HashMap<RelayToken, Reservation<S, C>>,
-    by_reservation: Rates<RelayToken>,
-    by_address: Rates<[u8; 8]>,
+    turns: Turns,
     generations: u64,
     clients: u64,
     /// Clients that wait.
@@ -191,11 +193,9 @@ pub struct Reservations<S, C> {
 impl<S, C> Reservations<S, C> {
     /// None yet.
     pub fn new(limits: Limits) -> Self {
-        let rate = |per_second: f64| Rate { per_second, burst: per_second * 10.0 };
         Self {
             by_token: HashMap::new(),
-            by_reservation: Rates::new(rate(limits.clients_per_second)),
-            by_address: Rates::new(rate(limits.clients_per_address)),
+            turns: Turns::new(&limits),
             generations: 0,
             clients: 0,
             waiting: 0,
@@ -318,17 +318,59 @@ impl<S, C> Reservations<S, C> {
 
     fn matched(&mut self, waiting: Waiting<S>, client: C) -> Match<S, C> {
         let Offer { token, origin, number } = waiting.offer;
+        let displaced = self.displace();
         let generation = self.by_token.get(&token).map_or(0, |reservation| reservation.generation);
         let splice = Splice { token, number, origin, generation };
         if self.splices.entry(token).or_default().insert(splice) {
             self.spliced += 1;
             self.stats.spliced += 1;
         }
-        Match { spare: waiting.spare, client, splice }
+        Match { spare: waiting.spare, client, splice, displaced }
     }
 
-    /// The key of a splice's reservation, to say on the spare that a client is there.
+    /// The reservation with the most splices, and how many these are.
+    fn most_spliced(&self) -> Option<(RelayToken, usize)> {
+        let counts = self.splices.iter().map(|(token, splices)| (*token, splices.len()));
+        counts.max_by_key(|(_, count)| *count)
+    }
+
+    /// The reservation for which most clients wait, and how many these are.
+    fn most_awaited(&self) -> Option<(RelayToken, usize)> {
+        let counts = self.by_token.iter().map(|(token, reservation)| (*token, reservation.clients.len()));
+        counts.max_by_key(|(_, count)| *count)
+    }
+
+    /// Makes room for a splice, if there is none: the oldest one of the reservation with the most is forgotten.
+    fn displace(&mut self) -> Option<Splice> {
+        if self.spliced < self.limits.splices {
+            return None;
+        }
+        let (crowd, _) = self.most_spliced()?;
+        let oldest = self.splices.get(&crowd)?.iter().min_by_key(|splice| (splice.generation, splice.number));
+        let oldest = *oldest?;
+        self.ended(&oldest, 0);
+        Some(oldest)
+    }
+
+    /// Makes room for a client that waits, if there is none: the oldest one of the reservation with the most is
+    /// dropped, unless the newcomer's has as many, which is `own`. Returns whether there is room.
+    fn make_room_to_wait(&mut self, own: usize) -> bool {
+        if self.waiting < self.limits.waiting_in_all {
+            return true;
+        }
+        let crowd = self.most_awaited().filter(|(_, most)| gives_way(*most, own));
+        let crowd = crowd.and_then(|(token, _)| self.by_token.get_mut(&token));
+        let is_dropped = crowd.is_some_and(|crowd| crowd.clients.pop_front().is_some());
+        if is_dropped {
+            self.waiting -= 1;
+            self.stats.clients_refused += 1;
+        }
+        is_dropped
+    }
+
+    /// The key of a splice's reservation, to say on the spare that a client is there. `None` if either has ended.
     pub fn key(&self, splice: &Splice) -> Option<Key> {
+        self.splices.get(&splice.token).filter(|splices| splices.contains(splice))?;
         self.by_token.get(&splice.token).map(|reservation| reservation.key.clone())
     }
 
@@ -360,24 +402,35 @@ impl<S, C> Reservations<S, C> {
             return Err(Refusal::Draining);
         }
         // Counted first: guessing tokens is not free either.
-        if !self.by_address.take(source(from), now) {
+        if !self.turns.of_address(from, now) {
             return Err(Refusal::TooMany);
         }
-        let reservation = self.by_token.get_mut(&token).ok_or(Refusal::UnknownToken)?;
-        if !self.by_reservation.take(token, now)
-            || self.spliced >= self.limits.splices
-            || self.splices.get(&token).map_or(0, HashSet::len) >= self.limits.splices_per_reservation
+        if !self.by_token.contains_key(&token) {
+            return Err(Refusal::UnknownToken);
+        }
+        let own = self.splices.get(&token).map_or(0, HashSet::len);
+        let has_room = |table: &Self| {
+            table.spliced < table.limits.splices
+                || table.most_spliced().is_some_and(|(_, most)| gives_way(most, own))
+        };
+        if !self.turns.of_reservation(token, from, now)
+            || own >= self.limits.splices_per_reservation
+            || !has_room(self)
         {
             return Err(Refusal::TooMany);
         }
-        while let Some(waiting) = reservation.spares.pop_front() {
+        while let Some(waiting) =
+            self.by_token.get_mut(&token).and_then(|reservation| reservation.spares.pop_front())
+        {
             if is_open(&waiting.spare) {
                 return Ok(Arrived::Matched(self.matched(waiting, client)));
             }
         }
-        if reservation.clients.len() >= self.limits.waiting || self.waiting >= self.limits.waiting_in_all {
+        let own = self.waiting(token);
+        if own >= self.limits.waiting || !self.make_room_to_wait(own) {
             return Err(Refusal::TooMany);
         }
+        let reservation = self.by_token.get_mut(&token).ok_or(Refusal::UnknownToken)?;
         self.waiting += 1;
         self.clients += 1;
         reservation.clients.push_back((self.clients, client));
@@ -414,6 +467,12 @@ impl<S, C> Reservations<S, C> {
     pub fn drain(&mut self) {
         self.draining = true;
     }
+}
+
+/// Whether one that has `most` of what is used up gives way to one that has `own`: not if the latter would then have
+/// more.
+fn gives_way(most: usize, own: usize) -> bool {
+    most > own + 1
 }
 
 #[cfg(test)]
@@ -590,6 +649,65 @@ mod tests {
             table.release(holding);
             assert_eq!(table.stats().waiting, 0);
         }
+    }
+
+    /// A table in which server 1 holds all that a relay has to give, and server 2 nothing.
+    fn crowded(limits: Limits) -> Table {
+        let (mut table, _) = table(limits);
+        table.reserve(id(2), OTHER, key(2)).unwrap();
+        table
+    }
+
+    fn arrive_for_other(table: &mut Table) -> Result<Arrived<&'static str, &'static str>, Refusal> {
+        table.arrive(OTHER, ip(2), "honest", |_| true, Instant::now())
+    }
+
+    fn offer_of_other(table: &mut Table, number: u64) -> Option<Match<&'static str, &'static str>> {
+        let words = Offer { token: OTHER, origin: 0, number }.encode(&key(2));
+        table.offer(&words, "spare", |_| true, |_| true).unwrap()
+    }
+
+    #[test]
+    fn those_who_wait_for_a_server_that_never_comes_make_room_for_those_of_others() {
+        let mut table = crowded(Limits { waiting_in_all: 4, ..Limits::default() });
+        let first = arrive(&mut table, "first").unwrap();
+        for _ in 0..3 {
+            arrive(&mut table, "more").unwrap();
+        }
+        assert_eq!(arrive(&mut table, "fifth"), Err(Refusal::TooMany), "its own do not make room");
+        for (waits, left) in [(1, 3), (2, 2)] {
+            assert!(matches!(arrive_for_other(&mut table), Ok(Arrived::Waits(_))));
+            assert_eq!((table.waiting(OTHER), table.waiting(TOKEN), table.stats().waiting), (waits, left, 4));
+        }
+        let Arrived::Waits(number) = first else { panic!("there is no spare") };
+        assert_eq!(table.expire(TOKEN, number), None, "the oldest went first");
+        assert_eq!(arrive_for_other(&mut table), Err(Refusal::TooMany), "it has its half");
+        assert_eq!(offer_of_other(&mut table, 0).unwrap().client, "honest");
+        assert_eq!(table.stats().clients_refused, 4);
+    }
+
+    #[test]
+    fn a_server_that_holds_all_splices_makes_room_for_those_of_others() {
+        let mut table = crowded(Limits { splices: 4, ..Limits::default() });
+        for number in 0..4 {
+            offer(&mut table, 0, number).unwrap();
+            arrive(&mut table, "client").unwrap();
+        }
+        offer(&mut table, 0, 4).unwrap();
+        assert_eq!(arrive(&mut table, "fifth"), Err(Refusal::TooMany), "its own do not make room");
+        for number in 0..2 {
+            assert_eq!(offer_of_other(&mut table, number), None);
+            let Ok(Arrived::Matched(matched)) = arrive_for_other(&mut table) else { panic!("a spare waits") };
+            assert_eq!(matched.displaced.map(|splice| splice.number), Some(number), "the oldest first");
+            assert_eq!(table.stats().splices, 4);
+            assert!(table.key(&matched.displaced.unwrap()).is_none(), "it has not begun, and never will");
+            // Its task tells of its end too.
+            table.ended(&matched.displaced.unwrap(), 9);
+            assert_eq!(table.stats().splices, 4);
+        }
+        assert_eq!(offer_of_other(&mut table, 2), None);
+        assert_eq!(arrive_for_other(&mut table), Err(Refusal::TooMany), "it has its half");
+        assert_eq!(table.stats().bytes, 18);
     }
 
     #[test]

@@ -243,7 +243,10 @@ impl Shared {
         let is_waiting = |spare: &Spare| !spare.is_closed();
         let offered = lock(&self.table).offer(&first, begin, |client| is_open(&client.socket), is_waiting);
         let (client, splice) = match offered {
-            Ok(Some(Match { client, splice, .. })) => (client, splice),
+            Ok(Some(Match { client, splice, displaced, .. })) => {
+                self.end(displaced);
+                (client, splice)
+            }
             Ok(None) => {
                 let came = tokio::select! {
                     biased;
@@ -272,7 +275,8 @@ impl Shared {
             let mut table = lock(&self.table);
             let is_open = |spare: &Spare| !spare.is_closed();
             match table.arrive(token, remote.ip(), client, is_open, Instant::now()) {
-                Ok(Arrived::Matched(Match { spare, client: came, splice })) => {
+                Ok(Arrived::Matched(Match { spare, client: came, splice, displaced })) => {
+                    self.end(displaced);
                     match spare.send((came, splice)) {
                         Ok(()) => return,
                         // The spare ended just now: the next one.
@@ -345,7 +349,7 @@ impl Shared {
     }
 
     /// Ends what is dead.
-    fn end(&self, splices: Vec<Splice>) {
+    fn end(&self, splices: impl IntoIterator<Item = Splice>) {
         let mut ends = lock(&self.ends);
         for splice in splices {
             ends.remove(&splice);

@@ -197,8 +197,9 @@ fn refuse_join<A: Arrival>(arrival: A, owner: EndpointId, error: JoinError) -> R
     // Paths that were dialled at the same time may arrive in another order.
     if error == JoinError::PathIdReused {
         tracing::debug!(%error, "path refused");
-        // Its owner was let in before, and will use the tickets that it was given now: they are its newest.
-        if arrival.peer() == Some(owner) {
+        // Its owner was let in before, and will use the tickets that it was given now: they are its newest. If its
+        // first flight was played before it came, the next one had better be of no use to anybody else.
+        if arrival.peer() == Some(owner) && !arrival.sessions().came_in_vain() {
             arrival.sessions().admit(owner);
         }
     } else {
@@ -338,18 +339,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tickets_that_came_with_a_path_that_was_too_late_are_good_and_those_of_a_liar_are_not() {
+    async fn tickets_of_a_path_that_was_too_late_are_good_and_those_of_a_liar_or_of_one_that_was_played_before_are_not()
+     {
         let inner = Endpoint::builder().ip([127, 0, 0, 1].into()).bind().await.unwrap().inner().clone();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (owner, other) = (SecretKey::generate().id(), SecretKey::generate().id());
         let late = JoinError::PathIdReused;
-        for (peer, error, is_good) in
-            [(owner, late, true), (other, late, false), (owner, JoinError::BadProof, false)]
-        {
+        for (peer, error, was_played, is_good) in [
+            (owner, late, false, true),
+            (other, late, false, false),
+            (owner, late, true, false),
+            (owner, JoinError::BadProof, false, false),
+        ] {
             let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let (config, sessions) = inner.tls.server.arriving();
             let ticket = SecretKey::generate().id().to_string().into_bytes();
             assert!(sessions.put(ticket.clone(), b"session".to_vec()));
+            if was_played {
+                assert_eq!(sessions.take(b"a ticket that was used"), None);
+            }
             drop(refuse_join(Came(client, config, sessions.clone(), peer), owner, error));
             assert_eq!(sessions.get(&ticket).is_some(), is_good, "{error}");
         }

@@ -15,7 +15,7 @@ use whimbrel_proto::{Assignment, Side};
 use crate::carrier::quic::{Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
 use crate::locator::Locator;
-use crate::observed::{is_stun, observe};
+use crate::observed::{answer_to, is_stun, observe};
 use crate::path_io::canonical;
 use crate::punch;
 use crate::shared::Shared;
@@ -45,7 +45,7 @@ pub(crate) async fn hear(
                 && let Some(answer) = observe(&datagram, from, endpoint.stun_beside())
                 && endpoint.stun_pace.is_free(Instant::now())
             {
-                let _ = socket.send_to(&answer, from);
+                let _ = socket.send_to(&answer, answer_to(&datagram, from));
             }
             continue;
         }

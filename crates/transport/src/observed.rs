@@ -1,22 +1,26 @@
 //! Where others see this endpoint's UDP sockets: asked by STUN of relays, from the sockets themselves, because a
 //! NAT gateway gives each socket an address of its own.
 
+mod lifetime;
+mod probe;
 mod stun;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 
+use self::lifetime::Lifetimes;
 use self::stun::Transaction;
 use crate::endpoint_core::EndpointCore;
 use crate::path_io::canonical;
 use crate::punch;
 
+pub(crate) use probe::measure;
 #[cfg(feature = "fuzzing")]
 pub(crate) use stun::decode_anything;
-pub(crate) use stun::{answer, is_stun, observe};
+pub(crate) use stun::{answer, answer_to, is_stun, observe};
 
 mod vantage;
 
@@ -27,7 +31,8 @@ const MAX_SERVERS: usize = 8;
 /// A request that was not answered is sent again after this, then after twice as long, …
 const FIRST_REPEAT: Duration = Duration::from_millis(100);
 const REPEATS: u32 = 6;
-/// NAT gateways forget UDP mappings after 30 s and more (RFC 4787 REQ-5 asks for two minutes).
+/// NAT gateways forget UDP mappings after 30 s and more (RFC 4787 REQ-5 asks for two minutes). Used until it is
+/// measured.
 const KEEP_ALIVE: Duration = Duration::from_secs(25);
 /// An answer that is no older need not be asked for again.
 const FRESH: Duration = Duration::from_secs(1);
@@ -38,6 +43,8 @@ pub(crate) struct Observed {
     servers: Mutex<Vec<Server>>,
     seen: watch::Sender<Vec<SocketAddr>>,
     wake: Notify,
+    /// For how long gateways keep idle mappings.
+    lifetimes: Mutex<Lifetimes>,
 }
 
 /// One that answers STUN.
@@ -92,7 +99,12 @@ impl Server {
 
 impl Default for Observed {
     fn default() -> Self {
-        Self { servers: Mutex::default(), seen: watch::Sender::new(Vec::new()), wake: Notify::new() }
+        Self {
+            servers: Mutex::default(),
+            seen: watch::Sender::new(Vec::new()),
+            wake: Notify::new(),
+            lifetimes: Mutex::default(),
+        }
     }
 }
 
@@ -142,11 +154,18 @@ impl Observed {
         let (from, now) = (canonical(from), Instant::now());
         {
             let mut servers = self.lock();
-            let server = servers.iter_mut().find(|server| server.at == from);
-            let Some(is_news) = server.and_then(|server| server.hear(told.transaction, told.seen, now))
-            else {
-                return;
-            };
+            let Some(server) = servers.iter_mut().find(|server| server.at == from) else { return };
+            let before = server.seen;
+            let Some(is_news) = server.hear(told.transaction, told.seen, now) else { return };
+            let (gateway, mut lifetimes) = (told.seen.ip(), self.lifetimes());
+            // The mapping is another one, although it was to be kept.
+            if is_news && server.kept && before.is_some_and(|(at, _)| at.ip() == gateway) {
+                lifetimes.doubt(gateway);
+            }
+            if let Some(due) = &mut server.due {
+                *due = now + lifetimes.refresh(gateway).unwrap_or(KEEP_ALIVE);
+            }
+            drop(lifetimes);
             let other = told.other.map(|port| SocketAddr::new(from.ip(), port));
             if let Some(other) = other.filter(|other| is_news && *other != from) {
                 ask_other(&mut servers, other, now);
@@ -165,6 +184,40 @@ impl Observed {
     /// destination another.
     pub(crate) fn list(&self) -> Vec<SocketAddr> {
         self.seen.borrow().clone()
+    }
+
+    /// How often a flow to there is to be used so that the gateway keeps it, if that was measured.
+    pub(crate) fn refresh_after(&self, to: SocketAddr) -> Option<Duration> {
+        let is_alike = |server: &&Server| server.kept && server.at.is_ipv4() == canonical(to).is_ipv4();
+        let (seen, _) = self.lock().iter().filter(is_alike).find_map(|server| server.seen)?;
+        self.lifetimes().refresh(seen.ip())
+    }
+
+    /// A server that is kept, the gateway that it sees this endpoint behind, and for how long a mapping there is to be
+    /// left idle to learn whether it is kept.
+    fn unmeasured(&self) -> Option<(SocketAddr, IpAddr, Duration)> {
+        let seen: Vec<_> = {
+            let servers = self.lock();
+            let kept = servers.iter().filter(|server| server.kept);
+            kept.filter_map(|server| Some((server.at, server.seen?.0.ip()))).collect()
+        };
+        let lifetimes = self.lifetimes();
+        seen.into_iter().find_map(|(at, gateway)| Some((at, gateway, lifetimes.next(gateway)?)))
+    }
+
+    /// Whether a server that is kept sees this endpoint there.
+    fn is_behind(&self, gateway: IpAddr) -> bool {
+        let at = |server: &Server| server.kept && server.seen.is_some_and(|(seen, _)| seen.ip() == gateway);
+        self.lock().iter().any(at)
+    }
+
+    /// A mapping of a gateway was idle for so long, and was kept or not.
+    fn note_idle(&self, gateway: IpAddr, idle: Duration, is_kept: bool) {
+        self.lifetimes().note(gateway, idle, is_kept);
+    }
+
+    fn lifetimes(&self) -> MutexGuard<'_, Lifetimes> {
+        self.lifetimes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn publish(&self) {
@@ -311,6 +364,29 @@ mod tests {
         assert_eq!((due(), observed.list()), (vec![at(444)], vec![at(9)]), "8 was of a mapping before");
         ask(10, Some(443));
         assert_eq!(due(), [at(444)], "itself");
+    }
+
+    #[test]
+    fn a_mapping_is_used_as_often_as_was_measured_and_more_often_when_it_is_forgotten_all_the_same() {
+        let observed = Observed::default();
+        let due = |seen: u16| {
+            observed.lock()[0].ask(Instant::now());
+            observed.hear(&answered(&observed, at(443), at(seen)), at(443));
+            let due = observed.lock()[0].due.unwrap();
+            due.saturating_duration_since(Instant::now()).as_secs_f64().round() as u64
+        };
+        observed.keep(&[at(443)]);
+        assert_eq!(due(7), 25, "nothing was measured");
+        let (server, gateway, idle) = observed.unmeasured().unwrap();
+        assert_eq!((server, gateway), (at(443), at(7).ip()));
+        observed.note_idle(gateway, idle, true);
+        assert_eq!((due(7), observed.refresh_after(at(443))), (36, Some(Duration::from_secs(36))));
+        // Another port: the mapping was forgotten.
+        assert_eq!(due(8), 25);
+        assert!(observed.is_behind(gateway));
+        observed.keep(&[]);
+        assert!(!observed.is_behind(gateway) && observed.unmeasured().is_none());
+        assert_eq!(observed.refresh_after(at(443)), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Client: where the server may be.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use whimbrel_base::address::AddressScope;
 
@@ -8,6 +9,13 @@ use crate::locator::Locator;
 
 /// Places kept that the server does not know of.
 const MAX_OUTSIDE: usize = 16;
+/// Places remembered whose paths fell silent.
+const MAX_SILENT: usize = 16;
+/// A path that falls silent so soon was of little use.
+const SOON: Duration = Duration::from_secs(30);
+/// A place is tried after the others when so many of its paths in a row were of little use: one may have been broken by
+/// a move.
+const TOO_OFTEN: u32 = 2;
 
 /// From how near a peer was seen, which tells the addresses that it may name.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,6 +65,8 @@ pub(crate) struct Whereabouts {
     /// A place behind a relay worked last.
     relayed_first: bool,
     nearness: Nearness,
+    /// Places whose newest paths fell silent soon, and how many of them in a row.
+    silent: Vec<(Locator, u32)>,
 }
 
 impl Whereabouts {
@@ -101,6 +111,28 @@ impl Whereabouts {
         }
     }
 
+    /// A path to there, which had come up `age` ago, has fallen silent. What answers each new path and stalls soon, such
+    /// as a relay that lies, must not be dialled again and again before all others.
+    pub(crate) fn fell_silent(&mut self, at: Locator, age: Duration) {
+        let known = self.silent.iter().position(|(place, _)| *place == at);
+        let count = known.map_or(0, |index| self.silent.remove(index).1);
+        if age < SOON {
+            self.silent.truncate(MAX_SILENT - 1);
+            self.silent.insert(0, (at, count + 1));
+        }
+    }
+
+    /// This host is elsewhere: what fell silent there says nothing of here.
+    pub(crate) fn moved(&mut self) {
+        self.silent.clear();
+    }
+
+    /// How often paths to there fell silent in a row, if that was too often.
+    fn silences(&self, at: &Locator) -> u32 {
+        let known = self.silent.iter().find(|(place, _)| place == at);
+        known.map_or(0, |(_, count)| *count).saturating_sub(TOO_OFTEN - 1)
+    }
+
     /// Nobody answered an attempt: the other places come first in the next one.
     pub(crate) fn failed(&mut self) {
         self.outside_first = !self.outside_first;
@@ -120,6 +152,7 @@ impl Whereabouts {
         if self.relayed_first {
             all.sort_by_key(|place| place.relayed().is_none());
         }
+        all.sort_by_key(|place| self.silences(place));
         all
     }
 }
@@ -200,6 +233,28 @@ mod tests {
         server.failed();
         assert!(server.state(&[at("192.0.2.2:1"), places[2]]));
         assert_eq!(server.list()[..2], [at("192.0.2.2:1"), places[2]]);
+    }
+
+    #[test]
+    fn a_place_whose_paths_fall_silent_again_and_again_is_tried_after_the_others() {
+        let places = [at("192.0.2.1:1"), at("192.0.2.2:1"), at("192.0.2.3:1")];
+        let mut server = Whereabouts::given(places.to_vec());
+        let (soon, late) = (Duration::from_secs(1), SOON);
+        server.fell_silent(places[0], soon);
+        assert_eq!(server.list(), places, "once may be a move");
+        server.worked(US, places[0]);
+        server.fell_silent(places[0], soon);
+        assert_eq!(server.list(), [places[1], places[2], places[0]]);
+        server.worked(US, places[1]);
+        (0..3).for_each(|_| server.fell_silent(places[1], soon));
+        assert_eq!(server.list(), [places[2], places[0], places[1]], "those that do so more often come last");
+        server.fell_silent(places[1], late);
+        assert_eq!(server.list()[0], places[1], "it carried for long, and worked last");
+        (0..3).for_each(|_| server.fell_silent(places[1], soon));
+        server.moved();
+        assert_eq!(server.list()[0], places[1]);
+        (0..100).for_each(|port| server.fell_silent(Locator::Direct(([192, 0, 2, 9], port).into()), soon));
+        assert_eq!(server.silent.len(), MAX_SILENT);
     }
 
     #[test]

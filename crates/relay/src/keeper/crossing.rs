@@ -23,7 +23,7 @@ const FIRST_REPEAT: Duration = Duration::from_millis(100);
 const TRIES: u32 = 5;
 /// Between sockets that all lead nowhere.
 const PAUSE: Duration = Duration::from_secs(5);
-/// NAT gateways forget UDP flows after 30 s and more.
+/// NAT gateways forget UDP flows after 30 s and more. Used until it is measured.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Words of the relay that wait to be looked at; more are lost, as datagrams are.
 const BACKLOG: usize = 64;
@@ -216,7 +216,8 @@ impl Crossing {
             Word::Opened(number, _) if *number <= self.before || *number > self.number => {}
             Word::Opened(_, 0) => {
                 self.is_open = true;
-                (self.tries, self.due) = (0, Instant::now() + KEEP_ALIVE);
+                let measured = self.relay.and_then(|relay| self.endpoint.refresh_after(relay));
+                (self.tries, self.due) = (0, Instant::now() + measured.unwrap_or(KEEP_ALIVE));
             }
             Word::Opened(_, nonce) => {
                 if let Some(held) = &self.held {

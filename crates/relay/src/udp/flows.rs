@@ -3,16 +3,16 @@
 //! Generic over how datagrams leave: by numbers in tests, by sockets in the [service](crate::service). A *way* is
 //! that and the address at its other end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use whimbrel_base::RelayToken;
 use whimbrel_base::routing::{self, ROUTED_ID, Routed};
 
-use crate::rates::{Rate, Rates, source};
 use crate::reservations::Limits;
 use crate::spare::Key;
+use crate::turns::Turns;
 use crate::udp::ids::Ids;
 use crate::udp::wire::{self, DATA_HEADER, FIRST_HEADER};
 
@@ -168,8 +168,9 @@ pub struct Flows<O> {
     servers: HashMap<RelayToken, Server<O>>,
     flows: HashMap<u32, Flow<O>>,
     by_client: HashMap<(RelayToken, SocketAddr), u32>,
-    by_reservation: Rates<RelayToken>,
-    by_address: Rates<[u8; 8]>,
+    /// Flows as they came, until their clients are proven: where there is no place, the oldest makes room.
+    unproven: VecDeque<u32>,
+    turns: Turns,
     numbers: Numbers,
     swept: Option<Instant>,
     draining: bool,
@@ -179,13 +180,12 @@ pub struct Flows<O> {
 impl<O: Clone> Flows<O> {
     /// None yet. Flows have the numbers that `numbers` gives, and places of servers prove themselves by them.
     pub fn new(limits: Limits, numbers: fn() -> u64) -> Self {
-        let rate = |per_second: f64| Rate { per_second, burst: per_second * 10.0 };
         Self {
             servers: HashMap::new(),
             flows: HashMap::new(),
             by_client: HashMap::new(),
-            by_reservation: Rates::new(rate(limits.clients_per_second)),
-            by_address: Rates::new(rate(limits.clients_per_address)),
+            unproven: VecDeque::new(),
+            turns: Turns::new(&limits),
             numbers,
             swept: None,
             draining: false,
@@ -232,6 +232,7 @@ impl<O: Clone> Flows<O> {
     pub fn clear(&mut self) {
         self.flows.clear();
         self.by_client.clear();
+        self.unproven.clear();
         self.servers.values_mut().for_each(|server| server.flows = 0);
     }
 
@@ -334,17 +335,18 @@ impl<O: Clone> Flows<O> {
         client: SocketAddr,
         now: Instant,
     ) -> Result<u32, Dropped> {
-        if self.draining || !self.by_address.take(source(client.ip()), now) {
+        if self.draining || !self.turns.of_address(client.ip(), now) {
             return Err(Dropped::TooMany);
         }
-        let server = self.servers.get_mut(&token).filter(|server| server.at.is_some());
-        let server = server.ok_or(Dropped::NoServer)?;
-        if !self.by_reservation.take(token, now)
-            || self.flows.len() >= self.limits.flows
-            || server.flows >= self.limits.flows_per_reservation
+        let server = self.servers.get(&token).filter(|server| server.at.is_some());
+        let of_server = server.ok_or(Dropped::NoServer)?.flows;
+        if !self.turns.of_reservation(token, client.ip(), now)
+            || of_server >= self.limits.flows_per_reservation
+            || !self.make_room()
         {
             return Err(Dropped::TooMany);
         }
+        let server = self.servers.get_mut(&token).ok_or(Dropped::NoServer)?;
         let mut number = (self.numbers)() as u32;
         while self.flows.contains_key(&number) {
             number = number.wrapping_add(1);
@@ -356,6 +358,7 @@ impl<O: Clone> Flows<O> {
         server.flows += 1;
         self.flows.insert(number, flow);
         self.by_client.insert((token, client), number);
+        self.unproven.push_back(number);
         self.stats.flowed += 1;
         Ok(number)
     }
@@ -407,18 +410,38 @@ impl<O: Clone> Flows<O> {
         }
     }
 
+    /// Whether there is a place for another flow. If there is none, the oldest makes room whose client has not shown
+    /// that it hears the server: as long as they can be forged, flows must not keep others out.
+    fn make_room(&mut self) -> bool {
+        while self.flows.len() >= self.limits.flows {
+            let Some(oldest) = self.unproven.pop_front() else { return false };
+            if self.flows.get(&oldest).is_some_and(|flow| !flow.is_proven)
+                && let Some(flow) = self.flows.remove(&oldest)
+            {
+                self.unlink(&flow);
+            }
+        }
+        true
+    }
+
+    /// A flow was taken out.
+    fn unlink(&mut self, flow: &Flow<O>) {
+        self.by_client.remove(&(flow.token, flow.client));
+        if let Some(server) = self.servers.get_mut(&flow.token) {
+            server.flows = server.flows.saturating_sub(1);
+        }
+    }
+
     /// Forgets what is idle, now and then.
     fn sweep(&mut self, now: Instant) {
         if self.swept.is_some_and(|at| now.saturating_duration_since(at) < SWEEP) {
             return;
         }
         self.swept = Some(now);
-        for (_, flow) in self.flows.extract_if(|_, flow| flow.is_over(now)) {
-            self.by_client.remove(&(flow.token, flow.client));
-            if let Some(server) = self.servers.get_mut(&flow.token) {
-                server.flows = server.flows.saturating_sub(1);
-            }
-        }
+        let over: Vec<_> = self.flows.extract_if(|_, flow| flow.is_over(now)).collect();
+        over.iter().for_each(|(_, flow)| self.unlink(flow));
+        let flows = &self.flows;
+        self.unproven.retain(|number| flows.get(number).is_some_and(|flow| !flow.is_proven));
     }
 
     fn drop(&mut self, why: Dropped) -> Dropped {

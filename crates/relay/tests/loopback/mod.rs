@@ -3,13 +3,14 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use whimbrel_base::relayed::{Place, places};
 use whimbrel_base::{EndpointAddr, RelayToken, SecretKey};
-use whimbrel_relay::{Directory, Keeper, Limits, Relay, Roster, pool};
+use whimbrel_relay::{Directory, Keeper, Limits, Relay, Roster, Salt, pool};
 use whimbrel_transport::{
     Allow, Carriers, Config, Connection, Endpoint, ListenOptions, Listener, ManualMonitor,
 };
@@ -49,6 +50,10 @@ pub(crate) fn at(relay: &Relay) -> Arc<dyn Directory> {
 pub(crate) struct Served {
     pub(crate) endpoint: Endpoint,
     pub(crate) keeper: Keeper,
+    /// What it tells its relays of how its token is made.
+    pub(crate) salt: Salt,
+    /// Connections that its listener was given.
+    pub(crate) accepted: Arc<AtomicUsize>,
 }
 
 impl Served {
@@ -73,10 +78,11 @@ impl Served {
         let key = SecretKey::generate();
         let endpoint = Endpoint::builder().secret_key(key.clone()).monitor(monitor).bind().await.unwrap();
         let listener = endpoint.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
-        tokio::spawn(echo(listener));
+        let accepted = Arc::new(AtomicUsize::new(0));
+        tokio::spawn(echo(listener, accepted.clone()));
         let relays = relays(&endpoint);
         let keeper = Keeper::start(endpoint.clone(), &key, relays);
-        Self { endpoint, keeper }
+        Self { endpoint, keeper, salt: Salt::of(&key), accepted }
     }
 
     pub(crate) async fn held(&self, count: usize) {
@@ -102,8 +108,9 @@ impl Served {
     }
 }
 
-async fn echo(mut listener: Listener) {
+async fn echo(mut listener: Listener, accepted: Arc<AtomicUsize>) {
     while let Some(connection) = listener.accept().await {
+        accepted.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
             while let Ok(stream) = connection.accept_stream().await {
                 let (mut read, mut write) = stream.into_split();

@@ -247,6 +247,7 @@ impl Builder {
                     let tasks = [
                         tokio::spawn(follow_addresses(inner.clone())),
                         tokio::spawn(observed::ask(inner.clone())),
+                        tokio::spawn(observed::measure(inner.clone())),
                     ];
                     lock(&inner.tasks).extend(tasks.map(|task| task.abort_handle()));
                     return Ok(Endpoint { guard: Arc::new(Guard(inner)) });

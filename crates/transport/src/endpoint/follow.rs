@@ -90,6 +90,9 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
         }
     }
     for shared in core.registry.dialled() {
+        if moved {
+            shared.whereabouts().moved();
+        }
         shared.mover.start_anew();
     }
     if moved {

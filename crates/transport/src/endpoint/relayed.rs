@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use quinn::TokioRuntime;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -73,6 +74,13 @@ impl Endpoint {
     #[must_use]
     pub fn relayed(&self) -> Vec<RelayedAddr> {
         lock(&self.inner().relayed).clone()
+    }
+
+    /// How often a UDP flow to there must be used so that this network's gateway keeps it, as was measured with a relay
+    /// at which this endpoint is [reached](Self::set_relayed); 10 to 60 s. `None` before it was.
+    #[must_use]
+    pub fn refresh_after(&self, to: SocketAddr) -> Option<Duration> {
+        self.inner().observed.refresh_after(to)
     }
 
     /// Serves a TCP connection that this side has opened to a relay, and on which the relay passes on a peer: as

@@ -12,6 +12,8 @@ const REQUEST: u16 = 0x0001;
 const RESPONSE: u16 = 0x0101;
 const XOR_MAPPED_ADDRESS: u16 = 0x0020;
 const SOFTWARE: u16 = 0x8022;
+/// RFC 5780 §7.5: the answer goes to that port of the same address.
+const RESPONSE_PORT: u16 = 0x0027;
 /// RFC 5780 §7.4. Its address is left open: it is the one that was asked.
 const OTHER_ADDRESS: u16 = 0x802c;
 const FINGERPRINT: u16 = 0x8028;
@@ -34,6 +36,23 @@ pub(crate) fn request(transaction: &Transaction) -> Vec<u8> {
     let mut out = header(REQUEST, transaction);
     put(&mut out, SOFTWARE, NAME);
     finish(out)
+}
+
+/// The same, and has the answer sent to another port of where the request comes from.
+pub(crate) fn request_to(transaction: &Transaction, port: u16) -> Vec<u8> {
+    let [high, low] = port.to_be_bytes();
+    let mut out = header(REQUEST, transaction);
+    put(&mut out, SOFTWARE, NAME);
+    put(&mut out, RESPONSE_PORT, &[high, low, 0, 0]);
+    finish(out)
+}
+
+/// Where the answer to a sound request that came from there goes: to the port that it names, if it does.
+pub(crate) fn answer_to(datagram: &[u8], from: SocketAddr) -> SocketAddr {
+    let attributes = parse(datagram).map_or(&[][..], |(_, _, attributes)| attributes);
+    let named = self::attributes(attributes).flatten().find(|(name, _)| *name == RESPONSE_PORT);
+    let port = named.and_then(|(_, value)| value.first_chunk()).map(|port| u16::from_be_bytes(*port));
+    SocketAddr::new(from.ip(), port.filter(|port| *port != 0).unwrap_or(from.port()))
 }
 
 /// The answer to a binding request that came from there. `None` for everything else: what has no sound
@@ -72,18 +91,29 @@ pub(crate) fn answer(datagram: &[u8]) -> Option<Answer> {
         return None;
     }
     let (mut seen, mut other) = (None, None);
-    let mut rest = attributes;
-    while let Some((head, behind)) = rest.split_first_chunk::<4>() {
-        let (name, length) = (u16::from_be_bytes([head[0], head[1]]), u16::from_be_bytes([head[2], head[3]]));
-        let value = behind.get(..usize::from(length))?;
-        match name {
-            XOR_MAPPED_ADDRESS if seen.is_none() => seen = Some(address(value, &transaction)?),
-            OTHER_ADDRESS => other = value.get(2..4).map(|port| u16::from_be_bytes([port[0], port[1]])),
+    for attribute in self::attributes(attributes) {
+        match attribute? {
+            (XOR_MAPPED_ADDRESS, value) if seen.is_none() => seen = Some(address(value, &transaction)?),
+            (OTHER_ADDRESS, value) => {
+                other = value.get(2..4).map(|port| u16::from_be_bytes([port[0], port[1]]));
+            }
             _ => {}
         }
-        rest = behind.get(usize::from(length).next_multiple_of(4)..)?;
     }
     Some(Answer { transaction, seen: seen?, other: other.filter(|port| *port != 0) })
+}
+
+/// The attributes of a message, by name; `None` at the end for one that is cut off.
+fn attributes(bytes: &[u8]) -> impl Iterator<Item = Option<(u16, &[u8])>> {
+    let mut rest = Some(bytes);
+    std::iter::from_fn(move || {
+        let (head, behind) = rest.take()?.split_first_chunk::<4>()?;
+        let (name, length) = (u16::from_be_bytes([head[0], head[1]]), u16::from_be_bytes([head[2], head[3]]));
+        let length = usize::from(length);
+        let value = behind.get(..length);
+        rest = behind.get(length.next_multiple_of(4)..);
+        Some(value.filter(|_| rest.is_some()).map(|value| (name, value)))
+    })
 }
 
 /// Kind, transaction and attributes of a message whose fingerprint is right.
@@ -233,6 +263,28 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_goes_to_the_port_that_is_asked_for_and_to_no_other_address() {
+        for from in ["198.51.100.7:4000", "[2001:db8::7]:4000"].map(at) {
+            let request = request_to(&[7; 12], 9);
+            assert_eq!(answer_to(&request, from), SocketAddr::new(from.ip(), 9));
+            let told = observe(&request, from, Some(9)).unwrap();
+            assert_eq!(
+                answer(&told).map(|answer| answer.seen),
+                Some(from),
+                "it says where it was asked from"
+            );
+            assert!(told.len() <= request.len() + 8);
+            assert_eq!(answer_to(&self::request(&[7; 12]), from), from);
+            assert_eq!(answer_to(&request_to(&[7; 12], 0), from), from);
+            for bit in 0..request.len() * 8 {
+                let mut bad = request.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(answer_to(&bad, from), from, "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
     fn no_attributes_make_it_panic() {
         for length in 0..200 {
             for seed in 0..50u8 {
@@ -242,7 +294,7 @@ mod tests {
                 // With a sound fingerprint, so that they are looked at.
                 let sound = finish(bytes);
                 assert!(parse(&sound).is_some());
-                let _ = answer(&sound);
+                let _ = (answer(&sound), answer_to(&sound, at("198.51.100.7:4000")));
             }
         }
     }

@@ -38,6 +38,10 @@ impl Shared {
                 if !state.engine.has_active_path() {
                     state.outage.begin(Instant::now());
                 }
+                let found = state.paths.iter().find(|path| path.id == id);
+                if let Some(path) = found.filter(|_| state.engine.side() == Side::Client) {
+                    self.whereabouts().fell_silent(path.remote, path.since.elapsed());
+                }
                 self.tell(state, ConnectionEvent::PathSuspect { path: id.0 });
                 self.mover.look();
             }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::ServerConfig;
@@ -35,7 +36,7 @@ impl ServerTls {
     /// For one handshake that comes in. Its sessions are remembered once its peer was
     /// [let in](ArrivingSessions::admit), so that those who are refused take no room.
     pub(crate) fn arriving(&self) -> (Arc<ServerConfig>, Arc<ArrivingSessions>) {
-        let sessions = Arc::new(ArrivingSessions { all: self.sessions.clone(), stage: Mutex::default() });
+        let sessions = Arc::new(ArrivingSessions::new(&self.sessions));
         let mut config = self.config.clone();
         // A session is taken out when its ticket is used, so a replayed first flight finds none (RFC 8446
         // §8.1).
@@ -67,6 +68,7 @@ impl ServerTls {
 pub(crate) struct ArrivingSessions {
     all: Arc<ServerSessions>,
     stage: Mutex<Stage>,
+    came_in_vain: AtomicBool,
 }
 
 /// One session: its ticket, and what it stands for.
@@ -85,6 +87,10 @@ impl Default for Stage {
 }
 
 impl ArrivingSessions {
+    fn new(all: &Arc<ServerSessions>) -> Self {
+        Self { all: all.clone(), stage: Mutex::default(), came_in_vain: AtomicBool::new(false) }
+    }
+
     /// The handshake's peer was let in: its sessions are remembered, those that are made later too.
     pub(crate) fn admit(&self, peer: EndpointId) {
         let before = std::mem::replace(&mut *lock(&self.stage), Stage::Admitted(peer));
@@ -93,6 +99,11 @@ impl ArrivingSessions {
                 self.all.put(peer, session);
             }
         }
+    }
+
+    /// The handshake came with a ticket that is unknown, or was used before.
+    pub(crate) fn came_in_vain(&self) -> bool {
+        self.came_in_vain.load(Ordering::Relaxed)
     }
 }
 
@@ -117,7 +128,11 @@ impl StoresServerSessions for ArrivingSessions {
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        lock(&self.all.0).take(key).map(|kept| kept.value.into_vec())
+        let taken = lock(&self.all.0).take(key);
+        if taken.is_none() {
+            self.came_in_vain.store(true, Ordering::Relaxed);
+        }
+        taken.map(|kept| kept.value.into_vec())
     }
 
     fn can_cache(&self) -> bool {
@@ -241,7 +256,7 @@ mod tests {
 
     /// Keys of sessions that `peer` gets with one handshake.
     fn handshake(all: &Arc<ServerSessions>, number: usize, peer: Option<EndpointId>) -> Vec<Vec<u8>> {
-        let arriving = ArrivingSessions { all: all.clone(), stage: Mutex::default() };
+        let arriving = ArrivingSessions::new(&all);
         let keys = (0..TICKETS).map(|n| format!("{number} {n}").into_bytes()).collect::<Vec<_>>();
         for key in &keys {
             assert!(arriving.put(key.clone(), b"secret".to_vec()));
@@ -288,7 +303,7 @@ mod tests {
     fn a_session_is_taken_once_and_leaves_nothing_behind() {
         let all: Arc<ServerSessions> = Arc::default();
         let keys = handshake(&all, 0, Some(somebody()));
-        let arriving = ArrivingSessions { all: all.clone(), stage: Mutex::default() };
+        let arriving = ArrivingSessions::new(&all);
         for key in &keys {
             assert_eq!(arriving.take(key), Some(b"secret".to_vec()));
             assert_eq!(arriving.take(key), None);

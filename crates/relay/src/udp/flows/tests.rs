@@ -260,6 +260,34 @@ fn flows_and_new_ones_of_an_address_are_limited() {
 }
 
 #[test]
+fn flows_that_may_be_forged_make_room_and_those_of_clients_that_hear_the_server_do_not() {
+    let (mut table, now) = table(Limits { flows: 4, ..Limits::default() });
+    let name = name();
+    let prove = |table: &mut Table, host: u8| {
+        let flow = number(&hello(table, at(host, 1), now).unwrap());
+        table.from_server(flow, &answer(&name), at(1, 1), now).unwrap();
+        reply(table, name, at(host, 1), now).unwrap();
+        flow
+    };
+    let honest = prove(&mut table, 20);
+    for host in 30..50 {
+        assert!(hello(&mut table, at(host, 1), now).is_ok());
+        assert!(table.stats().flows <= 4);
+    }
+    // One that comes meanwhile has the time to answer until as many have come as there are places.
+    let late = prove(&mut table, 21);
+    assert!(table.from_server(honest, &SHORT, at(1, 1), now).is_ok(), "the first is still there");
+    assert!(table.from_server(late, &SHORT, at(1, 1), now).is_ok());
+    for host in 22..24 {
+        prove(&mut table, host);
+    }
+    assert_eq!(hello(&mut table, at(50, 1), now), Err(Dropped::TooMany), "all hear the server");
+    assert_eq!((table.servers[&TOKEN].flows, table.by_client.len(), table.flows.len()), (4, 4, 4));
+    assert!(hello(&mut table, at(51, 1), now + IDLE).is_err(), "where the server is was not heard either");
+    assert_eq!((table.servers[&TOKEN].flows, table.flows.len()), (1, 1));
+}
+
+#[test]
 fn idle_flows_are_forgotten_and_those_of_forged_addresses_soon() {
     let (mut table, now) = table(Limits { flows_per_reservation: 2, ..Limits::default() });
     let answered = number(&hello(&mut table, at(9, 1), now).unwrap());
