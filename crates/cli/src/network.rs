@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::groups::Groups;
 use crate::lan::Lan;
 use crate::options::Globals;
-use crate::{identity, limits, output, places};
+use crate::{identity, limits, output, places, proxy};
 
 /// How long connections may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_millis(1500);
@@ -91,11 +91,12 @@ impl Network {
         if timeouts.unreachable_every == Timeouts::default().unreachable_every {
             timeouts.unreachable_every = OUTAGE_NEWS;
         }
+        let http_proxy = proxy::of_environment(globals.quiet).await;
         let mut builder = Endpoint::builder()
             .identity(key.clone())
             .port(globals.port.unwrap_or(wish.port))
             .advertise(wish.advertise)
-            .config(Config { carriers, timeouts, ..wish.config });
+            .config(Config { carriers, timeouts, http_proxy, ..wish.config });
         if let Some(ip) = wish.ip {
             builder = builder.ip(ip);
         }
