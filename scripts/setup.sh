@@ -86,6 +86,8 @@ if [ "$purpose" = test ]; then
 	need openssh-server has sshd
 	# A home router that passes ports on, for the tests.
 	need miniupnpd-nftables has miniupnpd
+	# An HTTP proxy, for the tests.
+	need tinyproxy has tinyproxy
 	# For what is packaged.
 	need man-db has man
 	need systemd has systemd-analyze

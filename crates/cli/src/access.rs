@@ -20,6 +20,7 @@ use whimbrel_names::{KnownPeers, Origin, Pin, Readers};
 use whimbrel_transport::{Allow, Connection, Resolver as _};
 
 use crate::failure::Failure;
+use crate::lan::Lan;
 use crate::network::Network;
 use crate::who::Who;
 use crate::{output, readers};
@@ -145,6 +146,7 @@ struct Inner {
     /// The rules, or whom they let in, changed.
     changed: Notify,
     endpoint: Endpoint,
+    lan: Option<Arc<Lan>>,
     known: KnownPeers,
     quiet: bool,
 }
@@ -225,6 +227,7 @@ impl Access {
                 name: name.cloned(),
                 changed: Notify::new(),
                 endpoint: network.endpoint.clone(),
+                lan: network.lan.clone(),
                 known: network.known.clone(),
                 quiet,
             }),
@@ -341,10 +344,15 @@ impl Access {
     /// When a record could not have so many readers. Nothing has changed then.
     fn put(&self, by_flag: Option<ByFlag>, by_file: Vec<Rule>) -> Result<()> {
         let mut rules = self.rules_to_change();
-        let resolver = self.inner.endpoint.names();
-        if let (Some(resolver), Some(name)) = (resolver, &self.inner.name) {
-            let readers = self.readers(name, by_flag.as_ref().unwrap_or(&rules.by_flag), &by_file)?;
-            resolver.set_readers(name.clone(), readers)?;
+        if let Some(name) = &self.inner.name {
+            let shown_to = self.shown_to(by_flag.as_ref().unwrap_or(&rules.by_flag), &by_file);
+            let is_public = shown_to.contains(&Who::Any);
+            if let Some(resolver) = self.inner.endpoint.names() {
+                resolver.set_readers(name.clone(), readers_of(name, shown_to)?)?;
+            }
+            if let Some(lan) = &self.inner.lan {
+                lan.show(name, is_public);
+            }
         }
         if let Some(by_flag) = by_flag {
             rules.by_flag = by_flag;
@@ -373,20 +381,12 @@ impl Access {
 
     /// Who may look the published name up: without a word about it, those who are let in. They may find it again
     /// once both sides have moved. Nobody knows whom a secret lets in.
-    fn readers(&self, name: &Name, by_flag: &ByFlag, by_file: &[Rule]) -> Result<Readers> {
-        let shown_to = if by_flag.readers.is_empty() {
-            let by_secret = self.inner.before.secret.map(|_| Who::Any);
-            by_flag.rules.iter().chain(by_file).map(Rule::who).chain(by_secret).collect()
-        } else {
-            by_flag.readers.clone()
-        };
-        readers::of(shown_to, name).map_err(|whimbrel::TooManyReaders| {
-            let beside = MAX_READERS - 1;
-            Failure::usage(format!(
-                "more than {beside} could look {name} up, and its record can name no more beside its own user; name \
-                 users instead of their keys, or say --readers any"
-            ))
-        })
+    fn shown_to(&self, by_flag: &ByFlag, by_file: &[Rule]) -> Vec<Who> {
+        if !by_flag.readers.is_empty() {
+            return by_flag.readers.clone();
+        }
+        let by_secret = self.inner.before.secret.map(|_| Who::Any);
+        by_flag.rules.iter().chain(by_file).map(Rule::who).chain(by_secret).collect()
     }
 
     fn rules_to_change(&self) -> RwLockWriteGuard<'_, Rules> {
@@ -417,6 +417,20 @@ impl Access {
         };
         Some(tokio::spawn(following).abort_handle())
     }
+}
+
+/// Those who may look `name` up.
+///
+/// # Errors
+/// When they are more than a record may have.
+fn readers_of(name: &Name, shown_to: Vec<Who>) -> Result<Readers> {
+    readers::of(shown_to, name).map_err(|whimbrel::TooManyReaders| {
+        let beside = MAX_READERS - 1;
+        Failure::usage(format!(
+            "more than {beside} could look {name} up, and its record can name no more beside its own user; name \
+             users instead of their keys, or say --readers any"
+        ))
+    })
 }
 
 fn names<'a>(rules: impl Iterator<Item = &'a Rule>) -> impl Iterator<Item = &'a Name> {

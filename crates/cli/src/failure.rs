@@ -15,8 +15,8 @@ Exit codes:
   3    no such name
   4    the peer or the name service can't be reached
   5    refused: this key is not allowed, or the name belongs to another key
-  6    not trusted: the name service says another key than the known one (`whimbrel trust`), or is not the one that
-       --prove-domain finds
+  6    not trusted: another key than the known one is said to have a name (`whimbrel trust`), or the name service is
+       not the one that --prove-domain finds
   130  interrupted (Ctrl-C), for commands that end by themselves; 143 after SIGTERM";
 
 /// An error with an exit code of its own.

@@ -17,6 +17,8 @@
 //! access, readers    who is let in, and who may look the published name up
 //! who                everybody, a key or a name, as flags and files say it
 //! dns                what a domain's owner says of its name service
+//! proxy              the HTTP proxy that the environment names
+//! lan                peers in the local network, without a name service
 //! meeting            two machines that learn each other's keys by a code
 //! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
 //! halt               stopping these in the middle, to go on elsewhere
@@ -44,6 +46,7 @@ mod files;
 mod groups;
 mod halt;
 mod identity;
+mod lan;
 mod lasting;
 mod ledger;
 mod limits;
@@ -61,6 +64,7 @@ mod pages;
 mod places;
 mod plain;
 mod progress;
+mod proxy;
 mod readers;
 mod relaying;
 mod reload;

@@ -1,13 +1,19 @@
 //! Meetings by code: what two machines say to each other once they know that both have it.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use whimbrel_base::{Delegation, EndpointId, Name, Ticket};
-use whimbrel_names::{Code, Introduced, Role, introduce};
+use whimbrel_names::{AskError, Code, ErrorCode, Introduced, Meeting, Role, introduce};
 
+use crate::lan::Place;
 use crate::network::Network;
 use crate::output;
 use crate::plain::plain;
+
+/// How long one that holds the meeting itself waits for the other side to end it.
+const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// What the two are to do with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,33 +50,42 @@ pub(crate) enum Message {
 /// Somebody who knew the code.
 pub(crate) struct Acquaintance {
     introduced: Introduced,
+    /// What holds the meeting if no name service does.
+    place: Option<Place>,
 }
 
 impl Acquaintance {
     /// Makes a code, has it told by `tell`, and waits until somebody uses it: ten minutes at most.
     pub(crate) async fn wait(network: &Network, tell: impl FnOnce(&Code) -> Result<()>) -> Result<Self> {
-        let meeting = network.resolver()?.open_meeting().await.context("cannot open a meeting")?;
-        let code = Code::new(meeting.slot());
+        let met = enter(network, None).await.context("cannot open a meeting")?;
+        let code = Code::new(met.0.slot());
         tell(&code)?;
-        Self::introduce(network, meeting, Role::Opener, &code).await
+        Self::introduce(network, met, Role::Opener, &code).await
     }
 
     /// Uses a code that somebody told.
     pub(crate) async fn join(network: &Network, code: &Code) -> Result<Self> {
-        let meeting =
-            network.resolver()?.join_meeting(code.slot()).await.context(
-                "cannot join; was the code mistyped, used before, or made more than ten minutes ago?",
-            )?;
-        Self::introduce(network, meeting, Role::Joiner, code).await
+        let met = enter(network, Some(code.slot()))
+            .await
+            .context("cannot join; was the code mistyped, used before, or made more than ten minutes ago?")?;
+        Self::introduce(network, met, Role::Joiner, code).await
     }
 
     async fn introduce(
         network: &Network,
-        meeting: whimbrel_names::Meeting,
+        (meeting, place): (Meeting, Option<Place>),
         role: Role,
         code: &Code,
     ) -> Result<Self> {
-        Ok(Self { introduced: introduce(meeting, role, code, network.id()).await? })
+        match introduce(meeting, role, code, network.id()).await {
+            Ok(introduced) => Ok(Self { introduced, place }),
+            Err(error) => {
+                if let Some(place) = place {
+                    place.close().await;
+                }
+                Err(error.into())
+            }
+        }
     }
 
     /// The other side's key.
@@ -117,10 +132,50 @@ impl Acquaintance {
     }
 
     /// Ends, once the service has what was said last. The other side may have heard that and be gone already.
-    pub(crate) async fn end(self) {
+    pub(crate) async fn end(mut self) {
+        if self.place.as_ref().is_some_and(Place::is_here) {
+            // Until the other side has ended: what was said last is kept nowhere else.
+            let _ = tokio::time::timeout(END_LIMIT, self.introduced.recv()).await;
+        }
         // That is the only way in which this can fail now and mean nothing; otherwise, what follows fails.
         let _ = self.introduced.close().await;
+        if let Some(place) = self.place {
+            place.close().await;
+        }
     }
+}
+
+/// Opens a meeting, or joins the one in a slot: at the name service; in the local network, if that is looked at, where
+/// there is no service, it does not answer, or it knows no such meeting.
+async fn enter(network: &Network, slot: Option<u16>) -> Result<(Meeting, Option<Place>)> {
+    let at_service = match (network.resolver(), slot) {
+        (Ok(names), None) => Some(names.open_meeting().await),
+        (Ok(names), Some(slot)) => Some(names.join_meeting(slot).await),
+        (Err(_), _) if network.lan.is_some() => None,
+        (Err(error), _) => return Err(error),
+    };
+    let Some(lan) = &network.lan else {
+        return match at_service {
+            Some(entered) => Ok((entered?, None)),
+            None => bail!("there is no place to meet"),
+        };
+    };
+    match at_service {
+        Some(Ok(meeting)) => return Ok((meeting, None)),
+        Some(Err(error)) if !is_elsewhere(&error) => return Err(error.into()),
+        Some(Err(_)) | None => {}
+    }
+    let own = network.endpoint.transport();
+    let (meeting, place) = match slot {
+        None => lan.open_meeting(own).await?,
+        Some(slot) => lan.join_meeting(own, slot).await?,
+    };
+    Ok((meeting, Some(place)))
+}
+
+/// Whether a meeting may be held elsewhere than at the name service that said so.
+fn is_elsewhere(error: &AskError) -> bool {
+    matches!(error, AskError::Unreachable(_)) || error.code() == Some(ErrorCode::NoMeeting)
 }
 
 /// What the other side said first.

@@ -23,24 +23,31 @@ pub(crate) async fn permission(network: &Network, name: &Name, quiet: bool) -> R
         return living(network, delegation).await.map(Some);
     }
     let user = name.user();
+    if !network.has_names() {
+        // There is nowhere to register it: peers that know its owner take nobody else's word.
+        return match network.known.pins()?.owner(&user) {
+            Some(owner) if owner.key != network.id() => Err(taken(network, name)),
+            _ => Ok(None),
+        };
+    }
     match network.endpoint.register_user(&user).await {
         Ok(Registered::New) => output::note(quiet, format!("registered {user} for this key")),
         Ok(Registered::Already) => {}
-        Err(UserError::Taken(_)) => {
-            let device = name.device().unwrap_or_else(|| name.clone());
-            return Err(Failure::new(
-                Failure::REFUSED,
-                format!(
-                    "{user} belongs to another key; where that key is, run `whimbrel id delegate {device} --to {}`, \
-                     and here `whimbrel id accept` with what it prints",
-                    network.id()
-                ),
-            )
-            .into());
-        }
+        Err(UserError::Taken(_)) => return Err(taken(network, name)),
         Err(error) => return Err(error).with_context(|| format!("cannot register {user}")),
     }
     Ok(None)
+}
+
+/// Why this key may not use the name.
+fn taken(network: &Network, name: &Name) -> anyhow::Error {
+    let (user, device) = (name.user(), name.device().unwrap_or_else(|| name.clone()));
+    let message = format!(
+        "{user} belongs to another key; where that key is, run `whimbrel id delegate {device} --to {}`, and here \
+         `whimbrel id accept` with what it prints",
+        network.id()
+    );
+    Failure::new(Failure::REFUSED, message).into()
 }
 
 /// What was needed to publish `name` when that was done last: as [`permission`], without asking anybody.
@@ -63,6 +70,9 @@ async fn living(network: &Network, delegation: Delegation) -> Result<Delegation>
              {name} --to {id}`"
         )
     };
+    if !network.has_names() {
+        bail!(expired());
+    }
     match network.resolver()?.renewed(&delegation).await {
         Ok(Some(new)) if !new.is_expired(SystemTime::now().into()) => {
             identity::store_delegation(&places::config()?, &new)?;

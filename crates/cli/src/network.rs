@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
@@ -18,8 +18,9 @@ use crate::devices::Devices;
 use crate::dns::Dns;
 use crate::failure::Failure;
 use crate::groups::Groups;
+use crate::lan::Lan;
 use crate::options::Globals;
-use crate::{identity, limits, output, places};
+use crate::{identity, limits, output, places, proxy};
 
 /// How long connections may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_millis(1500);
@@ -30,6 +31,8 @@ const OUTAGE_NEWS: Duration = Duration::from_secs(3600);
 pub(crate) struct Network {
     pub(crate) endpoint: Endpoint,
     pub(crate) service: Option<ServiceAddress>,
+    /// The local network, with `--lan`.
+    pub(crate) lan: Option<Arc<Lan>>,
     /// Who owns the names that this user has met.
     pub(crate) known: KnownPeers,
     /// Moves the endpoint by hand, with `--address`.
@@ -88,11 +91,12 @@ impl Network {
         if timeouts.unreachable_every == Timeouts::default().unreachable_every {
             timeouts.unreachable_every = OUTAGE_NEWS;
         }
+        let http_proxy = proxy::of_environment(globals.quiet).await;
         let mut builder = Endpoint::builder()
             .identity(key.clone())
             .port(globals.port.unwrap_or(wish.port))
             .advertise(wish.advertise)
-            .config(Config { carriers, timeouts, ..wish.config });
+            .config(Config { carriers, timeouts, http_proxy, ..wish.config });
         if let Some(ip) = wish.ip {
             builder = builder.ip(ip);
         }
@@ -121,9 +125,11 @@ impl Network {
         if let (Some(resolver), Some(proof)) = (endpoint.names(), proof) {
             resolver.require_proof(proof);
         }
+        let lan = if globals.lan { Some(Lan::start(&endpoint, &known, globals)?) } else { None };
         Ok(Self {
             endpoint,
             service: globals.names.clone(),
+            lan,
             known,
             manual,
             limits: globals.limits.clone(),
@@ -170,6 +176,22 @@ impl Network {
         self.endpoint.names().is_some()
     }
 
+    /// Whether anybody can be asked for a name, or told one.
+    pub(crate) fn resolves(&self) -> bool {
+        self.has_names() || self.lan.is_some()
+    }
+
+    /// Fails if nobody can be asked for a name, or told one.
+    pub(crate) fn needs_to_resolve(&self) -> Result<()> {
+        if self.resolves() {
+            return Ok(());
+        }
+        Err(Failure::usage(
+            "no name service is configured; give one with --names SERVICE or `names = \"…\"` in the configuration \
+             file, or use a ticket, or --lan where both are in one network",
+        ))
+    }
+
     /// A ticket to this endpoint.
     pub(crate) fn ticket(&self, name: Option<Name>, secret: Option<TicketSecret>) -> Ticket {
         let ticket = self.endpoint.ticket(name);
@@ -187,6 +209,9 @@ impl Network {
                 ports.close().await;
             }
         });
+        if let Some(lan) = &self.lan {
+            lan.close().await;
+        }
     }
 }
 
@@ -213,6 +238,8 @@ pub(crate) enum Peer {
     /// A name, and the key that it must stand for.
     Pinned(Pin),
     Ticket(Ticket),
+    /// A key, which a name service or the local network finds.
+    Key(EndpointId),
 }
 
 impl Peer {
@@ -220,6 +247,7 @@ impl Peer {
         match self {
             Self::Name(name) | Self::Pinned(Pin { name, .. }) => name.clone().into(),
             Self::Ticket(ticket) => ticket.clone().into(),
+            Self::Key(id) => (*id).into(),
         }
     }
 }
@@ -228,7 +256,7 @@ impl Peer {
     pub(crate) fn name(&self) -> Option<&Name> {
         match self {
             Self::Name(name) | Self::Pinned(Pin { name, .. }) => Some(name),
-            Self::Ticket(_) => None,
+            Self::Ticket(_) | Self::Key(_) => None,
         }
     }
 }
@@ -240,6 +268,7 @@ impl Peer {
             Self::Name(name) => name.to_string(),
             Self::Ticket(ticket) => ticket.to_string(),
             Self::Pinned(pin) => pin.to_string(),
+            Self::Key(id) => id.to_string(),
         }
     }
 }
@@ -260,6 +289,9 @@ impl std::str::FromStr for Peer {
                 .map(Self::Pinned)
                 .map_err(|error: whimbrel_names::PinError| error.to_string());
         }
+        if let Ok(id) = text.parse() {
+            return Ok(Self::Key(id));
+        }
         // In a host name of ssh, '+' stands for the '@' of a name.
         let name = match text.rsplit_once('+') {
             Some((user, domain)) if !text.contains('@') => format!("{user}@{domain}"),
@@ -277,6 +309,7 @@ impl std::fmt::Display for Peer {
                 Some(name) => name.fmt(f),
                 None => ticket.id().fmt(f),
             },
+            Self::Key(id) => id.fmt(f),
         }
     }
 }
@@ -284,9 +317,9 @@ impl std::fmt::Display for Peer {
 /// Connects, and logs from then on what happens underneath.
 pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection> {
     match peer {
-        Peer::Name(_) => drop(network.resolver()?),
+        Peer::Name(_) | Peer::Key(_) => network.needs_to_resolve()?,
         Peer::Pinned(Pin { name, key }) => {
-            network.resolver()?;
+            network.needs_to_resolve()?;
             network.known.pin(name, *key, Origin::Hand, now())?;
         }
         Peer::Ticket(ticket) => {
@@ -301,7 +334,9 @@ pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection
     if let Some(user) = user.filter(|_| before.is_none())
         && let Ok(Some(key)) = network.owner_of(&user)
     {
-        let text = format!("{user} is met for the first time; its owner's key is remembered: {key}");
+        let by_itself = network.lan.as_ref().is_some_and(|lan| lan.has_met(&user));
+        let how = if by_itself { ", by nobody's word but its own in this network" } else { "" };
+        let text = format!("{user} is met for the first time{how}; its owner's key is remembered: {key}");
         output::note(network.quiet, text);
     }
     tokio::spawn(log_events(connection.events(), peer.to_string()));

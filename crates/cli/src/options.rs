@@ -45,6 +45,9 @@ pub(crate) struct Globals {
         help_heading = GLOBAL
     )]
     pub(crate) pin: Vec<Pin>,
+    /// Find peers in this network by mDNS, and be found: it hears this id, and names shown to `any`
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) lan: bool,
     /// Port for TCP and UDP; any free one by default
     #[arg(long, global = true, value_name = "PORT", help_heading = GLOBAL)]
     pub(crate) port: Option<u16>,

@@ -7,11 +7,12 @@ use whimbrel_base::Name;
 use whimbrel_transport::{Config, ListenOptions};
 
 use crate::access::{Access, Guests};
+use crate::failure::{self, Failure};
 use crate::network::{Network, Wish};
 use crate::options::Globals;
 use crate::shutdown::Shutdown;
 use crate::takeover::{self, Inherited, Running, Served, TakeOver};
-use crate::{identity, naming, renewer};
+use crate::{identity, naming, output, renewer};
 
 /// Serves on an endpoint of this user's until that ends or the command is stopped; then the name is
 /// taken back, unless serving failed, and the endpoint is closed.
@@ -89,21 +90,31 @@ impl Start {
     }
 }
 
-/// Listens under a name that is published, or by ticket alone.
+/// Listens under a name that is published, or by ticket alone. The local network, if it is told anything, hears of the
+/// key, and of a name that everybody may look up.
 pub(crate) async fn listen(
     globals: &Globals,
     network: &Network,
     name: Option<&Name>,
     by_ticket: bool,
     access: Access,
-    start: Start,
+    mut start: Start,
 ) -> Result<Guests> {
     let options = match name {
-        Some(name) if network.has_names() || !by_ticket => {
-            network.resolver()?;
+        Some(name) if network.resolves() || !by_ticket => {
+            network.needs_to_resolve()?;
             let permission = match start {
-                Start::Anew => naming::permission(network, name, globals.quiet).await?,
-                Start::GoingOn => naming::known_permission(network, name)?,
+                Start::Anew => naming::permission(network, name, globals.quiet).await,
+                Start::GoingOn => naming::known_permission(network, name),
+            };
+            let permission = match permission {
+                Err(error) if network.lan.is_some() && failure::code(&error) == Failure::UNREACHABLE => {
+                    let why = failure::line(&error);
+                    output::note(globals.quiet, format!("{why}; until it does, this network finds {name}"));
+                    start = Start::GoingOn;
+                    naming::known_permission(network, name)?
+                }
+                permission => permission?,
             };
             ListenOptions::named(name).delegation(permission).on_renewal(naming::keep)
         }
@@ -117,5 +128,18 @@ pub(crate) async fn listen(
     if let Some(secret) = access.secret() {
         options = options.ticket_secret(secret);
     }
-    Ok(Guests::new(network.endpoint.listen(options).await?, access))
+    let guests = Guests::new(network.endpoint.listen(options).await?, access);
+    if let Some(lan) = &network.lan {
+        lan.announce(&network.endpoint, &network.key)?;
+        if let Some(name) = name.filter(|name| !lan.shows(name)) {
+            let id = network.id();
+            output::note(
+                globals.quiet,
+                format!(
+                    "this network is not told of {name}, which is not shown to all (--readers any), but of {id}"
+                ),
+            );
+        }
+    }
+    Ok(guests)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{World, shouting_server};
 use serde_json::Value;
-use whimbrel_lab::{Host, Lab, LinkSpec};
+use whimbrel_lab::{Block, Host, HostChild, HostCommand, Lab, LinkSpec};
 
 fn state(report: &Value, check: &str) -> String {
     let all = report["findings"].as_array().unwrap();
@@ -48,6 +48,64 @@ fn all_is_well_where_everything_works() {
 }
 
 #[test]
+fn a_relay_is_what_gives_this_key_a_reservation_and_nothing_else_that_answers() {
+    let (world, names) = World::with_names();
+    let bob = world.id("bob");
+    let mut relay = world.start("vps", &["relay", "serve", "--port", "0", "--allow", &bob, "--json"]);
+    let ticket = relay.next_json()["ticket"].as_str().unwrap().to_owned();
+    let of = |user: &str, relay: &str| world.run(user, &["doctor", "--relay", relay, "--json"]);
+    let served = of("bob", &ticket);
+    assert!(served.stdout.contains("would relay for this key"), "{}", served.stdout);
+    let refused = of("eve", &ticket);
+    assert!(refused.stdout.contains("have its operator allow this key"), "{}", refused.stdout);
+    // A name service lets everybody in, under any name.
+    let other = of("bob", world.service());
+    assert!(other.stdout.contains("no relay") && other.stdout.contains("check --relay"), "{}", other.stdout);
+    relay.kill();
+    let gone = of("bob", &ticket);
+    assert!(gone.stdout.contains("firewalls"), "{}", gone.stdout);
+    for (output, expected, code) in
+        [(served, "good", 0), (refused, "bad", 1), (other, "bad", 1), (gone, "bad", 1)]
+    {
+        let report = output.json();
+        assert_eq!(output.status.code(), Some(code), "{report}");
+        let all = report["findings"].as_array().unwrap();
+        let of_relays = all.iter().filter(|finding| finding["check"].as_str().unwrap().starts_with("relay "));
+        let states: Vec<&str> = of_relays.map(|finding| finding["state"].as_str().unwrap()).collect();
+        assert_eq!(states, [expected, expected], "{report}");
+    }
+    drop(names);
+}
+
+#[test]
+fn a_relay_that_only_tcp_reaches_is_told_with_a_remedy() {
+    if !whimbrel_lab::require!() {
+        return;
+    }
+    let lab = Lab::new().unwrap();
+    let (laptop, vps) = (lab.host("laptop").unwrap(), lab.host("vps").unwrap());
+    let link = lab.link(&laptop, &vps, LinkSpec::default()).unwrap();
+    link.end(&laptop).add_address("10.0.1.2/24").unwrap();
+    link.end(&vps).add_address("10.0.1.1/24").unwrap();
+    laptop.block(Block::Udp).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let serve = ["relay", "serve", "--listen", "10.0.1.1:443", "--allow", "any", "--json"];
+    let (_relay, said) = started(on(&vps, &folder.path().join("vps"), &serve));
+    let ticket = said["ticket"].as_str().unwrap();
+    let output = on(&laptop, &folder.path().join("laptop"), &["doctor", "--relay", ticket, "--json"]);
+    let output = output.output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let relay = |kind: &str| {
+        let all = report["findings"].as_array().unwrap();
+        let is_it = |check: &str| check.starts_with("relay ") && check.ends_with(kind);
+        all.iter().find(|finding| is_it(finding["check"].as_str().unwrap())).unwrap()
+    };
+    assert_eq!(relay("over tcp")["state"], "good", "{report}");
+    assert_eq!(relay("over quic")["state"], "bad", "{report}");
+    assert!(relay("over quic")["remedy"].as_str().unwrap().contains("--carrier tcp"), "{report}");
+}
+
+#[test]
 fn what_is_broken_is_found_in_time_with_a_remedy() {
     let (world, mut names) = World::with_names();
     world.id("bob");
@@ -75,6 +133,18 @@ fn on(host: &Host, home: &std::path::Path, args: &[&str]) -> whimbrel_lab::HostC
     })
 }
 
+/// Starts a command that goes on, and waits for its first line, which is JSON.
+fn started(command: HostCommand) -> (HostChild, Value) {
+    let piped = command.with(|command| {
+        command.stdout(std::process::Stdio::piped());
+    });
+    let mut child = piped.spawn().unwrap();
+    let mut line = String::new();
+    let output = child.child().stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).unwrap();
+    (child, serde_json::from_str(&line).unwrap())
+}
+
 #[test]
 fn a_way_with_small_packets_is_found_with_a_remedy() {
     if !whimbrel_lab::require!() {
@@ -93,15 +163,8 @@ fn a_way_with_small_packets_is_found_with_a_remedy() {
         }
         let folder = tempfile::tempdir().unwrap();
         let args = ["expose", "--ticket", "--to", "127.0.0.1:1", "--allow", "any", "--json"];
-        let expose = on(&home, &folder.path().join("home"), &args);
-        let expose = expose.with(|command| {
-            command.stdout(std::process::Stdio::piped());
-        });
-        let mut expose = expose.spawn().unwrap();
-        let mut line = String::new();
-        let output = expose.child().stdout.take().unwrap();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).unwrap();
-        let ticket = serde_json::from_str::<Value>(&line).unwrap()["ticket"].as_str().unwrap().to_owned();
+        let (_expose, said) = started(on(&home, &folder.path().join("home"), &args));
+        let ticket = said["ticket"].as_str().unwrap().to_owned();
         let doctor = on(&laptop, &folder.path().join("laptop"), &["doctor", &ticket, "--json"]);
         let output = doctor.output().unwrap();
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();

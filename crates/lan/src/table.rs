@@ -7,25 +7,27 @@ use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 /// Records that are kept, at most; others are not heard until some have gone.
 const MAX_RECORDS: usize = 1024;
 
-/// The records that were heard, by the instance that tells them.
+/// The records that were heard, by the instance that tells them and the endpoint that they are of: one that calls
+/// itself like another endpoint's instance takes nothing of that one's place.
 #[derive(Debug, Default)]
-pub(crate) struct Table(HashMap<String, SignedRecord>);
+pub(crate) struct Table(HashMap<(String, EndpointId), SignedRecord>);
 
 impl Table {
     /// An instance tells this record now. A newer one of the same endpoint is not replaced by an older one.
     pub(crate) fn told(&mut self, instance: String, record: SignedRecord) {
-        let is_older = self.0.get(&instance).is_some_and(|known| {
+        let place = (instance, record.record().id);
+        let is_older = self.0.get(&place).is_some_and(|known| {
             let (known, new) = (known.record(), record.record());
-            known.id == new.id && known.name == new.name && known.sequence > new.sequence
+            known.name == new.name && known.sequence > new.sequence
         });
-        if !is_older && (self.0.len() < MAX_RECORDS || self.0.contains_key(&instance)) {
-            self.0.insert(instance, record);
+        if !is_older && (self.0.len() < MAX_RECORDS || self.0.contains_key(&place)) {
+            self.0.insert(place, record);
         }
     }
 
     /// An instance is gone.
     pub(crate) fn gone(&mut self, instance: &str) {
-        self.0.remove(instance);
+        self.0.retain(|(of, _), _| of != instance);
     }
 
     /// The records of a name, the newest of each endpoint, the newest first.
@@ -92,6 +94,15 @@ mod tests {
         assert_eq!(sequences(&table, 1000), [0; 0], "they have ended");
         table.gone("b");
         assert_eq!(sequences(&table, 1), [5]);
+        let id = SecretKey::from_bytes(&[1; 32]).id();
+        assert_eq!(table.of_endpoint(id, UnixTime::from_secs(1)), Some(record(1, 5)));
+    }
+
+    #[test]
+    fn an_endpoint_that_takes_anothers_instance_does_not_take_its_record_away() {
+        let mut table = Table::default();
+        table.told("a".into(), record(1, 5));
+        table.told("a".into(), record(2, 9));
         let id = SecretKey::from_bytes(&[1; 32]).id();
         assert_eq!(table.of_endpoint(id, UnixTime::from_secs(1)), Some(record(1, 5)));
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_base::{Name, Record, SecretKey, SignedRecord, UnixTime};
 use whimbrel_lab::{DirectLink, Lab, LinkSpec, Runtime, require};
-use whimbrel_lan::{Judge, Neighbours};
+use whimbrel_lan::{Judge, Neighbours, name_of_key};
 use whimbrel_transport::{Allow, Endpoint, ListenOptions, PathState, Resolver};
 
 const PORT: u16 = 4480;
@@ -98,6 +98,37 @@ fn two_hosts_find_each_other_by_name_and_by_key_without_a_service() {
             assert!(found.addrs.iter().all(|at| at.ip().to_string() == "192.168.7.2"), "{found:?}");
         };
         tokio::time::timeout(LIMIT, by_name).await.expect("nobody is found");
+    });
+}
+
+#[test]
+fn an_endpoint_without_a_name_is_found_by_its_key_until_it_says_good_bye() {
+    if !require!() {
+        return;
+    }
+    let network = Network::new();
+    let (server, client) = (SecretKey::generate(), SecretKey::generate());
+    let (telling, announcement, there) = network.other.block_on(async {
+        let telling = neighbours(&server).await;
+        let there = Endpoint::builder().secret_key(server.clone()).bind().await.unwrap();
+        let name = name_of_key(server.id()).unwrap();
+        (telling.clone(), telling.announce(there.clone(), server.clone(), name), there)
+    });
+    network.other.spawn(echo(there, ListenOptions::unnamed()));
+    let heard = network.one.block_on(async {
+        let heard = neighbours(&client).await;
+        let client = endpoint(&client, heard.clone(), 0).await;
+        let connecting = tokio::time::timeout(LIMIT, client.connect(server.id()));
+        is_echoed(&connecting.await.expect("nobody is found").unwrap()).await;
+        heard
+    });
+    network.other.block_on(async {
+        drop(announcement);
+        telling.close().await;
+    });
+    network.one.block_on(async {
+        let gone = async { while heard.find(server.id()).await.is_ok() {} };
+        tokio::time::timeout(LIMIT, gone).await.expect("it is still told");
     });
 }
 

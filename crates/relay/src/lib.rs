@@ -24,6 +24,7 @@
 //! | [`choice`] | which relays of many a server takes: a pure function |
 //! | [`directory`] | what relays and servers see of a name service |
 //! | [`group`] | who of a group is there, and which relay comes next: pure functions |
+//! | [`probe`] | whether there is a relay, and gives a reservation |
 //! | [`pool`] | the server's side of a group |
 //! | [`member`] | a relay's side: what it says of itself; relays of a group watch each other |
 //! | [`hello`] | the server name of a ClientHello |
@@ -37,6 +38,7 @@ pub mod hello;
 pub mod keeper;
 pub mod member;
 pub mod pool;
+pub mod probe;
 pub mod reservations;
 pub mod service;
 pub mod spare;
@@ -52,6 +54,7 @@ mod watchdog;
 pub use directory::{Directory, Listed, Roster};
 pub use keeper::{Keeper, Keeping, Kept};
 pub use member::Membership;
+pub use probe::{ProbeError, probe};
 pub use reservations::{Limits, Refusal, RelayStats};
 pub use service::{Relay, control_name};
 pub use token::{Salt, token_of};

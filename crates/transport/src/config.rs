@@ -1,5 +1,6 @@
 //! What an endpoint can be told about how to behave; the defaults suit most.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use whimbrel_proto::{
@@ -7,6 +8,7 @@ use whimbrel_proto::{
 };
 
 use crate::carrier::Carriers;
+use crate::dial::HttpProxy;
 use crate::manager::PathPolicy;
 use crate::registry::Limits;
 
@@ -76,6 +78,8 @@ pub struct Config {
     /// Look for a direct path while one through a relay carries. Without, the peer is not told where this side is
     /// seen, and a connection that has begun through a relay stays there until its path is lost. Default true.
     pub direct_paths: bool,
+    /// An HTTP proxy that is asked, over TCP, for places that do not answer directly. Default none.
+    pub http_proxy: Option<Arc<HttpProxy>>,
 }
 
 impl Default for Config {
@@ -102,6 +106,7 @@ impl Default for Config {
             paths: PathPolicy::default(),
             carriers: Carriers::default(),
             direct_paths: true,
+            http_proxy: None,
         }
     }
 }

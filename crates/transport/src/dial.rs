@@ -1,5 +1,6 @@
 //! Racing over addresses (Happy Eyeballs, RFC 8305): the first carrier that stands wins.
 
+mod proxy;
 mod quic;
 mod race;
 mod tcp;
@@ -15,6 +16,7 @@ use whimbrel_base::EndpointId;
 use whimbrel_base::address::AddressScope;
 use whimbrel_proto::PathId;
 
+pub use proxy::HttpProxy;
 pub(crate) use quic::{found, punched};
 pub(crate) use race::{Race, source};
 
@@ -74,6 +76,8 @@ pub(crate) struct Dialler {
     pub(crate) rtt: Option<Duration>,
     /// The addresses of this host: what is dialled there has no way to go.
     pub(crate) here: Arc<AddressSet>,
+    /// Is asked for places besides.
+    pub(crate) proxy: Option<Arc<HttpProxy>>,
 }
 
 impl Dialler {
@@ -312,6 +316,7 @@ mod tests {
             sizes: Arc::default(),
             rtt: None,
             here: Arc::default(),
+            proxy: None,
         }
     }
 

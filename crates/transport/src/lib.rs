@@ -57,6 +57,7 @@ pub use carrier::{CarrierKind, CarrierStats, Carriers, Extent, UnknownCarrier};
 pub use config::Config;
 pub use connection::Connection;
 pub use control::PathControl;
+pub use dial::HttpProxy;
 pub use endpoint::{Builder, Endpoint, IntoTarget, ListenOptions, RelayedQuic, Target};
 pub use error::{
     BindError, ConnectError, ConnectionError, HandOverError, ListenError, NoSuchPath, ResolveError,
@@ -70,7 +71,7 @@ pub use journal::JournalChannel;
 pub use limits::RateControl;
 pub use listener::Listener;
 pub use listeners::{Allow, Check};
-pub use locator::Locator;
+pub use locator::{Locator, Proxied};
 pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selector, UnknownPolicy};
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use whimbrel_base::RelayToken;
 use whimbrel_base::relayed::{Place, RelayedAddr, places};
 
 use crate::carrier::Extent;
@@ -19,24 +20,41 @@ pub enum Locator {
     Direct(SocketAddr),
     /// A relay is there, which passes on to the peer what comes for its token.
     Relayed(RelayedAddr),
+    /// An HTTP proxy is asked to connect to one of these places.
+    Proxied(Proxied),
+}
+
+/// A place that is dialled through an HTTP proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Proxied {
+    /// Where the proxy is.
+    pub proxy: SocketAddr,
+    /// What it is asked for.
+    pub place: Place,
+}
+
+impl fmt::Display for Proxied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by the HTTP proxy {}", self.place, self.proxy)
+    }
 }
 
 impl Locator {
     /// The places that a list of addresses means, as records, tickets and frames hold it.
     #[must_use]
     pub fn list(addrs: &[SocketAddr]) -> Vec<Self> {
-        let locator = |place| match place {
-            Place::Direct(address) => Self::Direct(address),
-            Place::Relayed(relayed) => Self::Relayed(relayed),
-        };
-        places(addrs).into_iter().map(locator).collect()
+        places(addrs).into_iter().map(Self::from).collect()
     }
 
     /// The addresses that stand for the place in such a list.
     pub(crate) fn pack(self) -> Vec<SocketAddr> {
         match self {
-            Self::Direct(address) => vec![address],
-            Self::Relayed(relayed) => relayed.pack(),
+            Self::Direct(address) | Self::Proxied(Proxied { place: Place::Direct(address), .. }) => {
+                vec![address]
+            }
+            Self::Relayed(relayed) | Self::Proxied(Proxied { place: Place::Relayed(relayed), .. }) => {
+                relayed.pack()
+            }
         }
     }
 
@@ -44,15 +62,33 @@ impl Locator {
     pub(crate) fn direct(&self) -> Option<SocketAddr> {
         match self {
             Self::Direct(address) => Some(*address),
-            Self::Relayed(_) => None,
+            Self::Relayed(_) | Self::Proxied(_) => None,
         }
     }
 
     /// The place behind a relay, if it is one.
     pub(crate) fn relayed(&self) -> Option<RelayedAddr> {
         match self {
-            Self::Direct(_) => None,
+            Self::Direct(_) | Self::Proxied(_) => None,
             Self::Relayed(relayed) => Some(*relayed),
+        }
+    }
+
+    /// The place that a proxy is asked for, if it is one.
+    pub(crate) fn proxied(&self) -> Option<Proxied> {
+        match self {
+            Self::Direct(_) | Self::Relayed(_) => None,
+            Self::Proxied(proxied) => Some(*proxied),
+        }
+    }
+
+    /// The token of the relay that passes on, whether it is reached by a proxy or not.
+    pub(crate) fn token(&self) -> Option<RelayToken> {
+        match self {
+            Self::Relayed(relayed) | Self::Proxied(Proxied { place: Place::Relayed(relayed), .. }) => {
+                Some(relayed.token)
+            }
+            Self::Direct(_) | Self::Proxied(Proxied { place: Place::Direct(_), .. }) => None,
         }
     }
 
@@ -62,6 +98,7 @@ impl Locator {
         match self {
             Self::Direct(address) => *address,
             Self::Relayed(relayed) => relayed.relay,
+            Self::Proxied(proxied) => proxied.proxy,
         }
     }
 
@@ -78,6 +115,9 @@ impl Locator {
             Self::Relayed(RelayedAddr { relay, token }) => {
                 Self::Relayed(RelayedAddr { relay: canonical(relay), token })
             }
+            Self::Proxied(Proxied { proxy, place }) => {
+                Self::Proxied(Proxied { proxy: canonical(proxy), place })
+            }
         }
     }
 
@@ -86,7 +126,16 @@ impl Locator {
     pub(crate) fn tcp_extent(&self) -> Extent {
         match self {
             Self::Direct(_) => Extent::EndToEnd,
-            Self::Relayed(_) => Extent::NextHop,
+            Self::Relayed(_) | Self::Proxied(_) => Extent::NextHop,
+        }
+    }
+}
+
+impl From<Place> for Locator {
+    fn from(place: Place) -> Self {
+        match place {
+            Place::Direct(address) => Self::Direct(address),
+            Place::Relayed(relayed) => Self::Relayed(relayed),
         }
     }
 }
@@ -97,12 +146,14 @@ impl From<SocketAddr> for Locator {
     }
 }
 
-/// A direct place is shown as its address, one behind a relay as `relay 192.0.2.1:443 for TOKEN`.
+/// A direct place is shown as its address, one behind a relay as `relay 192.0.2.1:443 for TOKEN`; what is dialled
+/// through an HTTP proxy has that behind it.
 impl fmt::Display for Locator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Direct(address) => address.fmt(f),
             Self::Relayed(relayed) => relayed.fmt(f),
+            Self::Proxied(proxied) => proxied.fmt(f),
         }
     }
 }
@@ -125,6 +176,21 @@ mod tests {
         let relayed = Locator::Relayed(RelayedAddr { relay: "192.0.2.1:443".parse().unwrap(), token });
         assert_eq!(relayed.tcp_extent(), Extent::NextHop);
         assert_eq!(Locator::list(&relayed.pack()), [relayed]);
+    }
+
+    #[test]
+    fn what_a_proxy_is_asked_for_is_the_same_place_once_there_is_no_proxy() {
+        let relay = "192.0.2.1:443".parse().unwrap();
+        let relayed = RelayedAddr { relay, token: whimbrel_base::RelayToken::from_bytes([7; 10]) };
+        for (place, of) in [
+            (Place::Direct(relay), Locator::Direct(relay)),
+            (Place::Relayed(relayed), Locator::Relayed(relayed)),
+        ] {
+            let proxied = Locator::Proxied(Proxied { proxy: "10.0.0.1:3128".parse().unwrap(), place });
+            assert_eq!(Locator::list(&proxied.pack()), [of]);
+            assert_eq!((proxied.tcp_extent(), proxied.token()), (Extent::NextHop, of.token()));
+            assert_eq!((proxied.direct(), proxied.relayed()), (None, None));
+        }
     }
 
     #[test]

@@ -99,6 +99,10 @@ impl Whereabouts {
 
     /// A path from `local` to there was answered.
     pub(crate) fn worked(&mut self, local: IpAddr, at: Locator) {
+        // That a proxy reaches the peer says of this network something, and of the peer nothing.
+        if at.proxied().is_some() {
+            return;
+        }
         if let Some(address) = at.direct() {
             self.nearness.met(local, address.ip());
         }

@@ -306,6 +306,12 @@ impl Endpoint {
         self.guard.names.as_deref()
     }
 
+    /// The same, for a resolver of one's own that asks the name service among others. Set it with
+    /// [`set_resolver`](transport::Endpoint::set_resolver) of the [floor below](Self::transport).
+    pub fn shared_names(&self) -> Option<Arc<NameResolver>> {
+        self.guard.names.clone()
+    }
+
     /// All connections, with their counters.
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         self.transport.connections()

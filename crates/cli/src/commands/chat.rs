@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
-use whimbrel_base::{Name, Ticket};
+use whimbrel_base::{EndpointId, Name, Ticket};
 use whimbrel_transport::{CloseCode, Config, ConnectError, Connection, Timeouts};
 
 use crate::access::{Access, AllowFlags, Before, Guests};
@@ -86,7 +86,7 @@ impl Way {
                 args.allow.check(args.name.is_none(), args.name.as_ref())?;
                 Ok(Self::Wait)
             }
-            [one] if one.contains(['@', '=', ':', '+']) => {
+            [one] if one.contains(['@', '=', ':', '+']) || one.parse::<EndpointId>().is_ok() => {
                 one.parse().map(Self::Call).map_err(Failure::usage)
             }
             words => Ok(Self::JoinByCode(invite::code(words)?)),

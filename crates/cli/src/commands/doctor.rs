@@ -11,8 +11,11 @@ use clap::Args;
 use rustix::net::sockopt;
 use serde::Serialize;
 use serde_json::json;
+use tokio::task::JoinSet;
 use whimbrel_base::{Name, SecretKey, UnixTime};
-use whimbrel_transport::{CarrierKind, Carriers};
+use whimbrel_names::ServiceAddress;
+use whimbrel_relay::{ProbeError, probe};
+use whimbrel_transport::{CarrierKind, Carriers, CloseCode, ConnectError, Endpoint};
 
 use crate::failure::{self, Failure};
 use crate::network::{Network, Peer, Wish, connect};
@@ -35,14 +38,17 @@ const LEAST_MTU: u32 = 1280;
 
 /// Check what works from here, and say what to do about the rest
 ///
-/// Tries TCP and QUIC by themselves to the name service and to a peer, and looks at files, the clock and
-/// the MTU. Takes ten seconds at most. The exit code is 0 only if nothing needs to be done.
+/// Tries TCP and QUIC by themselves to the name service, to relays and to a peer, and looks at files, the
+/// clock and the MTU. Takes ten seconds at most. The exit code is 0 only if nothing needs to be done.
 #[derive(Args)]
 #[command(after_help = after("Examples:\n  whimbrel doctor\n  whimbrel doctor ssh.home.ada@example.org --json"))]
 pub(crate) struct Doctor {
-    /// A peer to try: a name, or a ticket
+    /// A peer to try: a name, an id or a ticket
     #[arg(value_name = "NAME|TICKET")]
     peer: Option<Peer>,
+    /// A relay to try: its ticket, or ID@HOST:PORT; repeatable
+    #[arg(long, value_name = "RELAY")]
+    relay: Vec<ServiceAddress>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -85,8 +91,8 @@ pub(crate) async fn run(globals: &Globals, args: Doctor) -> Result<()> {
     // A key that cannot be read is a finding already; the networks are looked at all the same.
     let key = identity::of_user(globals).map_or_else(|_| SecretKey::generate(), |identity| identity.key);
     let (tcp, quic) = tokio::join!(
-        carrier(globals, &key, CarrierKind::Tcp, args.peer.as_ref()),
-        carrier(globals, &key, CarrierKind::Quic, args.peer.as_ref()),
+        carrier(globals, &key, CarrierKind::Tcp, &args),
+        carrier(globals, &key, CarrierKind::Quic, &args),
     );
     findings.extend(tcp.into_iter().chain(quic));
     if globals.names.is_none() {
@@ -94,7 +100,10 @@ pub(crate) async fn run(globals: &Globals, args: Doctor) -> Result<()> {
         findings.push(Finding::note("name service", how));
     }
     findings.extend(delegations(globals));
-    findings.push(Finding::note("relay", "none is configured; peers are reached directly"));
+    if args.relay.is_empty() {
+        let how = "none was given; one that this host is to be reached through can be tried with --relay";
+        findings.push(Finding::note("relay", how));
+    }
     let well = findings.iter().all(|finding| finding.state != State::Bad);
     if args.json {
         output::json(&json!({ "well": well, "findings": findings }))?;
@@ -170,7 +179,7 @@ fn clock(now: UnixTime) -> Finding {
 }
 
 /// What a carrier reaches by itself.
-async fn carrier(globals: &Globals, key: &SecretKey, kind: CarrierKind, peer: Option<&Peer>) -> Vec<Finding> {
+async fn carrier(globals: &Globals, key: &SecretKey, kind: CarrierKind, args: &Doctor) -> Vec<Finding> {
     // The port may be that of a command that runs.
     let globals = Globals { carrier: Some(Carriers::Only(kind)), port: None, quiet: true, ..globals.clone() };
     let network = match Network::start(&globals, key.clone(), Wish::default()).await {
@@ -180,14 +189,15 @@ async fn carrier(globals: &Globals, key: &SecretKey, kind: CarrierKind, peer: Op
             return vec![Finding::bad(kind.to_string(), failure::line(&error), remedy)];
         }
     };
-    let (service, other) = tokio::join!(to_service(&network, kind), async {
-        match peer {
-            Some(peer) => to_peer(&network, kind, peer).await,
-            None => Vec::new(),
-        }
-    });
+    let (service, relays, peer) =
+        tokio::join!(to_service(&network, kind), to_relays(&network, kind, &args.relay), async {
+            match &args.peer {
+                Some(peer) => to_peer(&network, kind, peer).await,
+                None => Vec::new(),
+            }
+        });
     network.close().await;
-    service.into_iter().chain(other).collect()
+    service.into_iter().chain(relays).chain(peer).collect()
 }
 
 /// What to do where a carrier does not get through.
@@ -226,6 +236,51 @@ async fn to_service(network: &Network, kind: CarrierKind) -> Option<Finding> {
         }
         _ => Finding::bad(check, format!("{took}, and none to a second question"), blocked(kind)),
     })
+}
+
+/// All at once, each as the first would be: they have the same time.
+async fn to_relays(network: &Network, kind: CarrierKind, relays: &[ServiceAddress]) -> Vec<Finding> {
+    let mut trying = JoinSet::new();
+    for (number, relay) in relays.iter().cloned().enumerate() {
+        let endpoint = network.endpoint.transport().clone();
+        trying.spawn(async move { (number, to_relay(&endpoint, kind, &relay).await) });
+    }
+    let mut found = trying.join_all().await;
+    found.sort_by_key(|(number, _)| *number);
+    found.into_iter().map(|(_, finding)| finding).collect()
+}
+
+/// Whether a relay gives this key a reservation. What a command that runs has reserved for it stays.
+async fn to_relay(endpoint: &Endpoint, kind: CarrierKind, relay: &ServiceAddress) -> Finding {
+    let check = format!("relay {} over {kind}", relay.id().short());
+    let start = Instant::now();
+    let probed = tokio::time::timeout(LIMIT, async {
+        let at = relay.resolve().await.map_err(|error| (error.to_string(), blocked(kind)))?;
+        probe(endpoint, &at).await.map_err(|error| (error.to_string(), remedy(&error, kind)))
+    });
+    match probed.await {
+        Ok(Ok(())) => Finding::good(
+            check,
+            format!("would relay for this key, known after {} ms", start.elapsed().as_millis()),
+        ),
+        Ok(Err((why, remedy))) => Finding::bad(check, why, remedy),
+        Err(_) => Finding::bad(check, "no answer", blocked(kind)),
+    }
+}
+
+/// What to do about a relay that cannot be used.
+fn remedy(error: &ProbeError, kind: CarrierKind) -> String {
+    match error {
+        ProbeError::NoRelay => {
+            "check --relay: it is what `whimbrel relay serve` or `whimbrel serve` prints".to_owned()
+        }
+        ProbeError::Refused(_) => "use another relay, or have its operator raise --reservations".to_owned(),
+        ProbeError::Connect(ConnectError::Refused { code: CloseCode::NOT_ALLOWED, .. }) => {
+            "have its operator allow this key, which `whimbrel id` prints; or check that it is a relay"
+                .to_owned()
+        }
+        _ => blocked(kind),
+    }
 }
 
 async fn to_peer(network: &Network, kind: CarrierKind, peer: &Peer) -> Vec<Finding> {

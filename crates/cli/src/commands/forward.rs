@@ -40,7 +40,7 @@ Examples:
   whimbrel forward db.home.ada@example.org --listen unix:/run/user/1000/db
   whimbrel forward web.home.ada@example.org --take-over"))]
 pub(crate) struct Forward {
-    /// The peer: a name, or a ticket
+    /// The peer: a name, an id or a ticket
     #[arg(value_name = "NAME|TICKET")]
     name: Peer,
     /// Where to listen; not needed where systemd hands a socket over

@@ -23,6 +23,7 @@ pub(crate) const CONFIG: &str = r#"# ~/.config/whimbrel/config.toml (or --config
 names = "ID@names.example.org:4480"    # or a ticket, whimbrel:…
 # identity = "/path/to/identity"
 # port = 4433
+# lan = true                           # find peers of this network by mDNS, and be found
 # quiet = true
 
 # For one command; a command of two words is joined with a dash.

@@ -29,7 +29,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 Example:
   ssh -o ProxyCommand='whimbrel pipe ssh.home.ada@example.org' ada@home"))]
 pub(crate) struct Pipe {
-    /// The peer: a name, or a ticket
+    /// The peer: a name, an id or a ticket
     #[arg(value_name = "NAME|TICKET")]
     name: Peer,
     #[command(flatten)]

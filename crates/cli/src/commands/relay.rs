@@ -100,7 +100,7 @@ async fn serve(globals: &Globals, args: Serve) -> Result<()> {
     };
     // A relay alone looks no names up.
     let names = globals.names.clone().filter(|_| args.group.is_given());
-    let own = Globals { names, ..globals.clone() };
+    let own = Globals { names, lan: false, ..globals.clone() };
     let network = Network::start(&own, key, wish).await?;
     let grouped = args.group.find(&network).await?;
     let relay = args.flags.start(&network, allow).await?;

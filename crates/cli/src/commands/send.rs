@@ -44,7 +44,7 @@ pub(crate) struct Send {
     /// What the only file is to be called there
     #[arg(long = "as", value_name = "NAME")]
     name: Option<String>,
-    /// The receiver: a name, or a ticket that `whimbrel receive` printed; without it, a code is printed
+    /// The receiver: a name, an id, or a ticket of `whimbrel receive`; without it, a code is printed
     #[arg(long, value_name = "NAME|TICKET")]
     to: Option<Peer>,
     /// Send at most so many MiB a second

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use whimbrel_base::EndpointId;
 
 use crate::failure::Failure;
 use crate::network::Peer;
@@ -25,7 +26,7 @@ Examples:
   whimbrel ssh ada@ssh.home.ada@example.org
   whimbrel ssh -p 22 -L 8080:localhost:80 ada@ssh.home.ada@example.org uptime"))]
 pub(crate) struct Ssh {
-    /// [USER@]NAME or [USER@]TICKET, with ssh's options before and a command behind it
+    /// [USER@] and a name, an id or a ticket, with ssh's options before and a command behind it
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "HOST")]
     args: Vec<OsString>,
 }
@@ -61,7 +62,8 @@ fn host_at(args: &[OsString]) -> Option<usize> {
 
 /// `USER@NAME`: a name has an '@' of its own.
 fn destination(text: &str) -> Result<(Option<String>, Peer), String> {
-    let own = if text.contains("whimbrel:") { 0 } else { usize::from(!text.contains('+')) };
+    let is_key = text.rsplit('@').next().is_some_and(|last| last.parse::<EndpointId>().is_ok());
+    let own = usize::from(!text.contains("whimbrel:") && !text.contains('+') && !is_key);
     let (user, peer) = match text.split_once('@') {
         Some((user, peer)) if text.matches('@').count() > own => (Some(user.to_owned()), peer),
         _ => (None, text),
@@ -75,6 +77,7 @@ fn alias(peer: &Peer) -> String {
         Peer::Name(name) => Some(name),
         Peer::Pinned(pin) => Some(&pin.name),
         Peer::Ticket(ticket) => ticket.name(),
+        Peer::Key(_) => None,
     };
     match (name, peer) {
         (Some(name), _) => name.to_string().replace('@', "+"),
@@ -101,6 +104,9 @@ pub(crate) fn this_program(globals: &Globals) -> Result<String> {
     }
     globals.pin.iter().for_each(|pin| flag("--pin", pin.to_string().as_ref()));
     globals.address.iter().for_each(|ip| flag("--address", ip.to_string().as_ref()));
+    if globals.lan {
+        words.push("--lan".into());
+    }
     words.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>().map(|words| words.join(" "))
 }
 
@@ -150,6 +156,10 @@ mod tests {
         assert_eq!(read("root@ssh.home.ada@example.org"), ("root".to_owned(), host.clone()));
         assert_eq!(read("root@ssh.home.ada+example.org"), ("root".to_owned(), host.clone()));
         assert_eq!(read("ssh.home.ada@example.org"), (String::new(), host));
+        let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
+        let by_key = format!("whimbrel-{id}");
+        assert_eq!(read(&format!("root@{id}")), ("root".to_owned(), by_key.clone()));
+        assert_eq!(read(&id.to_string()), (String::new(), by_key));
         destination("localhost").unwrap_err();
     }
 

@@ -92,6 +92,7 @@ impl Race {
             waiting.extend(new);
         }
         other_kind_early(&mut waiting);
+        proxy_early(&mut waiting);
         let mut race = Self {
             who: Arc::new(who),
             waiting,
@@ -282,9 +283,31 @@ fn other_kind_early(waiting: &mut VecDeque<Runner>) {
     waiting.extend(others.into_iter().chain(early).chain(rest));
 }
 
+/// Has the first place that a proxy is asked for start behind the first two others: where nothing but the proxy gets
+/// through, all the others are waited for in turn otherwise.
+fn proxy_early(waiting: &mut VecDeque<Runner>) {
+    let is_proxied = |runner: &Runner| runner.way.remote.proxied().is_some();
+    let Some(way) = waiting.iter().find(|runner| is_proxied(runner)).map(|runner| runner.way.clone()) else {
+        return;
+    };
+    let mut before: Vec<Candidate> = Vec::new();
+    for runner in waiting.iter().filter(|runner| !is_proxied(runner)) {
+        if before.len() < 2 && !before.contains(&runner.way) {
+            before.push(runner.way.clone());
+        }
+    }
+    let (early, others): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|runner| runner.way == way);
+    let (first, last): (Vec<_>, Vec<_>) = others.into_iter().partition(|runner| before.contains(&runner.way));
+    waiting.extend(first.into_iter().chain(early).chain(last));
+}
+
 /// The carriers to try on a way.
 fn runners(who: &Dialler, way: Candidate, local: Option<IpAddr>) -> Vec<Runner> {
-    let mut kinds = who.reach.order(local, way.remote, who.carriers, std::time::Instant::now());
+    // A proxy passes TCP on, and what is blocked on other ways says nothing of it.
+    let is_proxied = way.remote.proxied().is_some();
+    let from = local.filter(|_| !is_proxied);
+    let mut kinds = who.reach.order(from, way.remote, who.carriers, std::time::Instant::now());
+    kinds.retain(|kind| !is_proxied || *kind == CarrierKind::Tcp);
     let Some(last) = kinds.len().checked_sub(1) else { return Vec::new() };
     let head_start = who.rtt.map_or(HEAD_START, |rtt| (rtt * 3).clamp(HEAD_START, LONGEST_HEAD_START));
     let both = last > 0 && who.opens_with_quic(way.remote);
@@ -318,6 +341,7 @@ mod tests {
 
     use super::*;
     use crate::dial::tests::somebody;
+    use crate::locator::Proxied;
 
     fn direct(last: u8) -> Locator {
         Locator::Direct(SocketAddr::from(([192, 0, 2, last], 443)))
@@ -351,6 +375,28 @@ mod tests {
         };
         assert_eq!(kinds(relayed(3)), [CarrierKind::Quic, CarrierKind::Tcp]);
         assert_eq!(kinds(relayed(3)), kinds(direct(1)));
+    }
+
+    #[test]
+    fn what_a_proxy_is_asked_for_is_dialled_over_tcp_behind_two_other_places() {
+        let who = Dialler { carriers: Carriers::Auto, ..somebody() };
+        let proxied = |last| {
+            let place = whimbrel_base::relayed::Place::Direct(direct(last).address());
+            Locator::Proxied(Proxied { proxy: direct(9).address(), place })
+        };
+        let places = [direct(1), direct(2), direct(3), proxied(1), proxied(2)];
+        let mut waiting: VecDeque<Runner> = places
+            .iter()
+            .flat_map(|remote| runners(&who, Candidate { local: None, remote: *remote }, None))
+            .collect();
+        proxy_early(&mut waiting);
+        let started: Vec<Locator> = waiting.iter().map(|runner| runner.way.remote).collect();
+        let (one, two, three) = (direct(1), direct(2), direct(3));
+        assert_eq!(started, [one, one, two, two, proxied(1), three, three, proxied(2)]);
+        let of_proxies = waiting.iter().filter(|runner| runner.way.remote.proxied().is_some());
+        assert!(of_proxies.map(|runner| runner.kind).all(|kind| kind == CarrierKind::Tcp));
+        let quic = Dialler { carriers: Carriers::Only(CarrierKind::Quic), ..somebody() };
+        assert!(runners(&quic, Candidate { local: None, remote: proxied(1) }, None).is_empty());
     }
 
     #[test]

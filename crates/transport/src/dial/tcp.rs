@@ -10,7 +10,7 @@ use tokio::net::TcpSocket;
 
 use super::{Candidate, Carrier, Dialled, Dialler, SegmentSize, bind_device};
 use crate::carrier::{CarrierKind, SMALL_SEGMENT, kind_of, stream_socket, tune};
-use crate::locator::Locator;
+use crate::locator::{Locator, Proxied};
 use crate::tls::{TlsChannel, TlsError};
 
 /// The longest that one attempt may take.
@@ -41,7 +41,14 @@ pub(super) async fn attempt(
         let _ = SockRef::from(&socket).set_tcp_mss(SMALL_SEGMENT);
     }
     let start = Instant::now();
-    let socket = tokio::time::timeout(ATTEMPT, socket.connect(remote))
+    let connecting = async {
+        let mut socket = socket.connect(remote).await?;
+        if let (Some(proxy), Some(Proxied { place, .. })) = (&who.proxy, candidate.remote.proxied()) {
+            proxy.ask(&mut socket, Locator::from(place).address()).await?;
+        }
+        Ok::<_, io::Error>(socket)
+    };
+    let socket = tokio::time::timeout(ATTEMPT, connecting)
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let rtt = start.elapsed();
@@ -56,11 +63,11 @@ pub(super) async fn attempt(
 
 /// TLS with the peer, whose name is told to nobody but a relay.
 fn channel(who: &Dialler, remote: Locator) -> Result<TlsChannel, TlsError> {
-    match remote.relayed() {
+    match remote.token() {
         None => TlsChannel::client(who.tls.clone(), who.peer),
-        Some(relayed) => {
-            let config = who.relayed.config(who.peer, relayed.token)?;
-            TlsChannel::relayed_client(config, relayed.token)
+        Some(token) => {
+            let config = who.relayed.config(who.peer, token)?;
+            TlsChannel::relayed_client(config, token)
         }
     }
 }

@@ -78,7 +78,7 @@ impl Joiner {
 
 /// How an attempt ended.
 enum End {
-    Answered(PendingPath),
+    Answered(Box<PendingPath>),
     /// Nothing is left to try.
     Failed,
     /// The connection is over: no path is needed any more.
@@ -205,7 +205,7 @@ impl Attempt {
             };
             tokio::select! {
                 news = self.pending.news(&shared) => match news {
-                    News::Up(path) => return End::Answered(path),
+                    News::Up(path) => return End::Answered(Box::new(path)),
                     News::Failed(path) => self.failed(&path),
                     News::Over => return End::Over,
                 },

@@ -109,7 +109,10 @@ impl Joiner {
             self.endpoint.observed.ask(place.relay);
         }
         let who = self.dialler();
-        let ways = through_loopback(&who, ways);
+        let mut ways = through_loopback(&who, ways);
+        if let Some(proxy) = &who.proxy {
+            ways.extend(proxy.ways(&ways, |ip| who.is_here(ip)));
+        }
         Race::new(who, ways)
     }
 
@@ -126,6 +129,7 @@ impl Joiner {
             sizes: self.endpoint.sizes.clone(),
             rtt: self.rtt(),
             here: self.endpoint.addresses(),
+            proxy: self.endpoint.config.http_proxy.clone(),
         }
     }
 

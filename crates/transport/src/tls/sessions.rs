@@ -256,7 +256,7 @@ mod tests {
 
     /// Keys of sessions that `peer` gets with one handshake.
     fn handshake(all: &Arc<ServerSessions>, number: usize, peer: Option<EndpointId>) -> Vec<Vec<u8>> {
-        let arriving = ArrivingSessions::new(&all);
+        let arriving = ArrivingSessions::new(all);
         let keys = (0..TICKETS).map(|n| format!("{number} {n}").into_bytes()).collect::<Vec<_>>();
         for key in &keys {
             assert!(arriving.put(key.clone(), b"secret".to_vec()));

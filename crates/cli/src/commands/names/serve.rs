@@ -194,7 +194,7 @@ async fn serve(
         ..handed_over
     };
     // A service asks no other one.
-    let own = Globals { names: None, ..globals.clone() };
+    let own = Globals { names: None, lan: false, ..globals.clone() };
     let network = Network::start(&own, key.clone(), wish).await?;
     let store = args.store_file()?;
     let registry = match &store {

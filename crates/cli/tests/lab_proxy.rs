@@ -1,0 +1,88 @@
+//! A laptop in a network that lets nothing out but what its HTTP proxy connects.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use whimbrel_lab::{Host, HostCommand, Lab, LinkSpec, require};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
+const PROXY: &str = "10.1.0.1:8888";
+const VPS: &str = "203.0.113.5:443";
+
+fn whimbrel(host: &Host, home: &Path) -> HostCommand {
+    fs::create_dir_all(home).unwrap();
+    let command = host.command(PROGRAM).env("HOME", home).env("XDG_RUNTIME_DIR", home);
+    command.with(|command| {
+        for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "WHIMBREL_NAMES", "NO_PROXY", "no_proxy"] {
+            command.env_remove(name);
+        }
+    })
+}
+
+/// tinyproxy, which connects to port 443 only, as such proxies do.
+fn tinyproxy(host: &Host, folder: &Path) -> whimbrel_lab::HostChild {
+    let file = folder.join("tinyproxy.conf");
+    fs::write(&file, "Port 8888\nListen 10.1.0.1\nAllow 10.1.0.0/24\nConnectPort 443\nTimeout 600\n")
+        .unwrap();
+    let quiet = |command: &mut std::process::Command| {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+    };
+    let child = host.command("tinyproxy").arg("-d").arg("-c").arg(&file).with(quiet).spawn().unwrap();
+    let begun = Instant::now();
+    while host.run(|| TcpStream::connect(PROXY)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "tinyproxy does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+#[test]
+fn where_only_an_http_proxy_connects_a_peer_is_reached_through_it() {
+    if !require!() {
+        return;
+    }
+    let lab = Lab::new().unwrap();
+    // The host between the two passes no packets on.
+    let (laptop, between, vps) =
+        (lab.host("laptop").unwrap(), lab.host("between").unwrap(), lab.host("vps").unwrap());
+    let inside = lab.link(&laptop, &between, LinkSpec::default()).unwrap();
+    inside.end(&between).add_address("10.1.0.1/24").unwrap();
+    inside.end(&laptop).add_address("10.1.0.2/24").unwrap();
+    inside.end(&laptop).add_default_route("10.1.0.1", 1).unwrap();
+    let outside = lab.link(&between, &vps, LinkSpec::default()).unwrap();
+    outside.end(&between).add_address("203.0.113.1/24").unwrap();
+    outside.end(&vps).add_address("203.0.113.5/24").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let _proxy = tinyproxy(&between, folder.path());
+    let direct: SocketAddr = VPS.parse().unwrap();
+    laptop.run(|| TcpStream::connect_timeout(&direct, Duration::from_secs(1))).unwrap_err();
+
+    let listener = vps.run(|| TcpListener::bind("127.0.0.1:2222")).unwrap();
+    std::thread::spawn(move || {
+        while let Ok((mut socket, _)) = listener.accept() {
+            // A client that goes away is noticed by the test.
+            let _ = socket.write_all(b"here");
+        }
+    });
+    let expose =
+        ["expose", "--ticket", "--to", "127.0.0.1:2222", "--allow", "any", "--port", "443", "--json"];
+    let expose = whimbrel(&vps, &folder.path().join("vps")).args(expose).with(|command| {
+        command.stdout(Stdio::piped());
+    });
+    let mut exposed = expose.spawn().unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(exposed.child().stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let pipe =
+        whimbrel(&laptop, &folder.path().join("laptop")).args(["pipe", said["ticket"].as_str().unwrap()]);
+    let piped = pipe.env("HTTPS_PROXY", format!("http://{PROXY}")).output().unwrap();
+    let problem = String::from_utf8_lossy(&piped.stderr);
+    assert_eq!(String::from_utf8_lossy(&piped.stdout), "here", "{problem}");
+    assert!(piped.status.success(), "{problem}");
+}
