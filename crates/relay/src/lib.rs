@@ -24,7 +24,7 @@
 //! | [`choice`] | which relays of many a server takes: a pure function |
 //! | [`directory`] | what relays and servers see of a name service |
 //! | [`group`] | who of a group is there, and which relay comes next: pure functions |
-//! | [`probe`] | whether there is a relay, and gives a reservation |
+//! | [`probe()`] | whether there is a relay, and gives a reservation |
 //! | [`pool`] | the server's side of a group |
 //! | [`member`] | a relay's side: what it says of itself; relays of a group watch each other |
 //! | [`hello`] | the server name of a ClientHello |
