@@ -9,9 +9,8 @@ pub(super) const UNSENT_LIMIT: u32 = 128 * 1024;
 const MAX_UNSENT_LIMIT: u32 = 512 * 1024;
 const UNSENT_TIME: Duration = Duration::from_millis(1);
 /// Where it is more than a slow path takes within [`SLOW_UNSENT_TIME`], down to this: what waits in the
-/// kernel can't go another way, and a new stream waits behind it. The kernel asks for more when half of it is
-/// left: of four packets two, which it likes to send together.
-const MIN_UNSENT_LIMIT: u32 = 4 * 1460;
+/// kernel can't go another way, and a new stream waits behind it, and behind a batch of half of it.
+const MIN_UNSENT_LIMIT: u32 = 2 * 1460;
 const SLOW_UNSENT_TIME: Duration = Duration::from_millis(4);
 /// Encrypt so much before writing, where the path is not slow.
 const WRITE_BATCH: usize = 128 * 1024;
