@@ -5,6 +5,7 @@ mod config;
 mod congestion;
 mod datagrams;
 mod queue;
+mod rate;
 mod socket;
 mod startup;
 mod window;

@@ -9,6 +9,7 @@ use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetr
 use quinn_proto::RttEstimator;
 
 use super::queue::ShortQueue;
+use super::rate::rate;
 use super::startup::Startup;
 use crate::carrier::lock;
 
@@ -98,8 +99,7 @@ impl Figures {
         let since = *self.since.get_or_insert(now);
         let time = now.saturating_duration_since(since);
         if time >= rtt && !time.is_zero() {
-            let rate = u128::from(self.acked) * 1_000_000_000 / time.as_nanos();
-            self.delivery_rate = u64::try_from(rate).unwrap_or(u64::MAX);
+            self.delivery_rate = rate(self.acked, time);
             (self.since, self.acked) = (Some(now), 0);
         }
     }

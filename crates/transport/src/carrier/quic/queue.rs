@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::rate::rate;
+
 /// So long may the last byte wait on the way, or this part of the shortest round trip.
 const WAIT: Duration = Duration::from_millis(4);
 const WAIT_SHARE: u32 = 16;
@@ -138,8 +140,7 @@ impl ShortQueue {
             return None;
         }
         self.round = Some(Round::at(now));
-        let rate = u128::from(round.acked) * 1_000_000_000 / lasted.as_nanos();
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        let rate = rate(round.acked, lasted);
         let rate = rate.max(std::mem::replace(&mut self.last_rate, rate));
         // One with a rest in it tells nothing of what the path can deliver.
         (lasted <= round.shortest.saturating_mul(WITHOUT_REST)).then_some((round.shortest, rate))

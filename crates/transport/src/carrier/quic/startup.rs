@@ -1,8 +1,11 @@
-//! How a path of which nothing is known is filled: as BBR does at its start-up (draft-cardwell-iccrg-bbr-congestion-control
-//! §4.3.2). quinn's BBR asks a new path for its shortest round trip first, with four packets in flight for 200 ms and
-//! a round trip, and takes acknowledgements that come at once for a rate that no path has.
+//! How a path of which nothing is known is filled: as BBR does at its start-up
+//! (draft-cardwell-iccrg-bbr-congestion-control §4.3.2). quinn's BBR asks a new path for its shortest round trip
+//! first, with four packets in flight for 200 ms and a round trip, and takes acknowledgements that come at once for a
+//! rate that no path has.
 
 use std::time::{Duration, Instant};
+
+use super::rate::rate;
 
 /// The window for each byte that a round trip delivered: a sender at this gain doubles what it sends each time.
 const GAIN_PERCENT: u64 = 289;
@@ -31,11 +34,6 @@ pub(super) struct Startup {
     without_growth: u32,
     shortest: Duration,
     is_over: bool,
-}
-
-fn rate(bytes: u64, time: Duration) -> u64 {
-    let rate = (u128::from(bytes) * 1_000_000_000).checked_div(time.as_nanos()).unwrap_or(0);
-    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 impl Startup {
