@@ -26,6 +26,8 @@ struct Round {
 #[derive(Debug, Clone)]
 pub(super) struct Startup {
     initial: u64,
+    /// All that was acknowledged so far, of a handshake too.
+    acked: u64,
     round: Option<Round>,
     /// The most bytes a second that came of a whole round trip.
     best: u64,
@@ -40,6 +42,7 @@ impl Startup {
     pub(super) fn new(initial: u64) -> Self {
         Self {
             initial,
+            acked: 0,
             round: None,
             best: 0,
             best_before: 0,
@@ -62,6 +65,7 @@ impl Startup {
             return;
         }
         self.shortest = shortest;
+        self.acked = self.acked.saturating_add(bytes);
         let new = Round { since: now, acked: 0, app_limited: false };
         let mut round = *self.round.get_or_insert(new);
         if sent >= round.since && now > round.since {
@@ -97,7 +101,9 @@ impl Startup {
         }
         let holds = u128::from(self.best) * self.shortest.as_nanos() / 1_000_000_000;
         let window = holds * u128::from(GAIN_PERCENT) / 100;
-        Some(u64::try_from(window).unwrap_or(u64::MAX).max(self.initial))
+        // As in slow start, what a handshake had acknowledged counts, small as its rounds were (RFC 9002 §7.3.1).
+        let least = self.initial + self.acked.min(self.initial);
+        Some(u64::try_from(window).unwrap_or(u64::MAX).max(least))
     }
 }
 
@@ -155,6 +161,14 @@ mod tests {
         assert_eq!(windows.last(), Some(&None), "{windows:?}");
         assert!(windows.len() <= 8, "{windows:?}");
         assert!(longest <= BASE * 3, "{longest:?}");
+    }
+
+    #[test]
+    fn what_a_handshake_had_acknowledged_widens_the_first_window() {
+        let (mut startup, sent) = (Startup::new(INITIAL), Instant::now());
+        startup.on_ack(sent + BASE, sent, PACKET, true, BASE);
+        startup.on_ack(sent + BASE, sent, PACKET, true, BASE);
+        assert_eq!(startup.window(), Some(INITIAL + 2 * PACKET));
     }
 
     #[test]
