@@ -69,7 +69,9 @@ impl Connection {
                 if state.engine.has_urgent_control() {
                     state.wakers.drive();
                 }
-                coop.made_progress();
+                if state.effort.is_step(message.data.len()) {
+                    coop.made_progress();
+                }
                 return Poll::Ready(Ok(message));
             }
             if state.engine.end_reason().is_some() {
@@ -245,6 +247,7 @@ impl Flow {
         let Some(waiting) = parcel.take() else { return Poll::Pending };
         let shared = &self.inner.handle.shared;
         let mut state = shared.lock();
+        let size = waiting.data.len();
         let result = match self.offer(&mut state, waiting) {
             Err((SendError::Full, back)) => {
                 *parcel = Some(back);
@@ -254,7 +257,9 @@ impl Flow {
             Err((error, _)) => Err(error),
             Ok(sent) => Ok(sent),
         };
-        coop.made_progress();
+        if state.effort.is_step(size) {
+            coop.made_progress();
+        }
         shared.after_write(state);
         Poll::Ready(result)
     }

@@ -1,6 +1,7 @@
 //! What the driver, the application's handles and the endpoint share of one connection.
 
 mod dispatch;
+mod effort;
 mod feed;
 mod flush;
 mod keep;

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use whimbrel_base::EndpointId;
 use whimbrel_proto::{Connection as Engine, FlowId, PathId};
 
+use super::effort::Effort;
 use super::feed::Feed;
 use super::keep::Keep;
 use super::outage::Outage;
@@ -31,6 +32,7 @@ pub(crate) struct State {
     pub(crate) paths: SmallVec<[Arc<PathIo>; 2]>,
     pub(crate) wakers: Wakers,
     pub(crate) outcomes: Outcomes,
+    pub(crate) effort: Effort,
     /// How many handles of the application each flow has.
     flows: BTreeMap<FlowId, usize>,
     /// When the driver's timer fires.
@@ -81,6 +83,7 @@ impl State {
             paths: SmallVec::new(),
             wakers: Wakers::default(),
             outcomes: Outcomes::default(),
+            effort: Effort::default(),
             flows: BTreeMap::new(),
             armed: None,
             outage: Outage::default(),
