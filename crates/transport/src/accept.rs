@@ -16,7 +16,7 @@ use whimbrel_proto::{
 };
 
 pub(crate) use quic::accept_quic;
-pub(crate) use tcp::{accept_relayed, accept_tcp};
+pub(crate) use tcp::{accept_fronted, accept_relayed, accept_tcp};
 
 use crate::carrier::CarrierKind;
 use crate::connection::Connection;

@@ -92,7 +92,7 @@ pub(crate) struct EndpointCore {
     /// New connections carry journals.
     pub(crate) journals: AtomicBool,
     /// Another endpoint goes on with its sockets and connections: those that come in are that one's.
-    pub(crate) passed_on: AtomicBool,
+    pub(crate) passed_on: watch::Sender<bool>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
 }
 
@@ -238,7 +238,13 @@ impl EndpointCore {
     }
 
     pub(crate) fn is_passed_on(&self) -> bool {
-        self.passed_on.load(Ordering::Relaxed)
+        *self.passed_on.borrow()
+    }
+
+    /// Completes when another endpoint goes on with its sockets. Cancel-safe.
+    pub(crate) async fn left(&self) {
+        // The sender is this one's own.
+        let _ = self.passed_on.subscribe().wait_for(|passed_on| *passed_on).await;
     }
 
     pub(crate) fn shut(&self) {

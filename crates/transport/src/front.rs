@@ -17,6 +17,13 @@ pub trait Front: Send + Sync + 'static {
 
     /// Takes a connection over, for which [`look`](Self::look) said so. Must not block.
     fn take(&self, fronted: Fronted);
+
+    /// The endpoint [lets nobody in any more](crate::Endpoint::stop_listening), and it could not be told yet what is
+    /// to be done with this connection: whoever goes on has it [looked at](crate::Endpoint::accept_fronted) further.
+    /// Must not block. By default it ends.
+    fn leave(&self, fronted: Fronted) {
+        drop(fronted);
+    }
 }
 
 /// What is to be done with a connection.

@@ -48,7 +48,7 @@ impl Endpoint {
     pub fn stop_listening(&self) -> Result<Leaving, OpenSocketsError> {
         let core = self.inner();
         let sockets = lock(&core.sockets).copies()?;
-        core.passed_on.store(true, Ordering::Relaxed);
+        core.passed_on.send_replace(true);
         lock(&core.sockets).stop_accepting();
         Ok(Leaving { endpoint: self.clone(), sockets })
     }

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::carrier::quic::{Fronting, Heard, QuicConfig, QuicSocket};
+use crate::carrier::quic::{Fronting, Heard, Outlet, QuicConfig, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::monitor::AddressSet;
 
@@ -295,6 +295,12 @@ impl Sockets {
     pub(crate) fn address_for(&self, at: SocketAddr) -> Option<IpAddr> {
         let mut addresses = self.bound.values().map(|bound| bound.udp.address());
         addresses.find(|address| address.is_ipv4() == at.is_ipv4()).map(|address| address.ip())
+    }
+
+    /// What sends from the socket that is bound there.
+    pub(crate) fn outlet(&self, bound: SocketAddr, source: Option<IpAddr>) -> Option<Outlet> {
+        let socket = &self.bound.get(&bound.ip())?.udp;
+        socket.outlet(source).filter(|_| socket.address() == bound)
     }
 
     /// What can dial there from a socket that listens.

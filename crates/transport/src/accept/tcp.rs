@@ -37,7 +37,7 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpLis
         match listener.accept().await {
             Ok((socket, remote)) => {
                 let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
-                let came = Came { socket, remote, kind, relay: None };
+                let came = Came { socket, remote, kind, relay: None, first: Vec::new() };
                 tokio::spawn(serve(endpoint.clone(), place, came));
             }
             Err(error) => {
@@ -56,7 +56,15 @@ pub(crate) fn accept_relayed(
     relay: RelayedAddr,
 ) {
     let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
-    let came = Came { socket, remote, kind: CarrierKind::Tcp, relay: Some(relay) };
+    let came = Came { socket, remote, kind: CarrierKind::Tcp, relay: Some(relay), first: Vec::new() };
+    tokio::spawn(serve(endpoint.clone(), place, came));
+}
+
+/// Serves a connection that was let in before, and looked at as far as it could be.
+pub(crate) fn accept_fronted(endpoint: &Arc<EndpointCore>, fronted: Fronted) {
+    let Fronted { socket, remote, first } = fronted;
+    let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
+    let came = Came { socket, remote, kind: CarrierKind::Tcp, relay: None, first };
     tokio::spawn(serve(endpoint.clone(), place, came));
 }
 
@@ -71,15 +79,22 @@ async fn serve(endpoint: Arc<EndpointCore>, place: Place, came: Came) {
 }
 
 async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared>> {
-    let Came { socket, remote, kind, relay } = came;
+    let Came { socket, remote, kind, relay, first } = came;
     if kind == CarrierKind::Mptcp && tune((&socket).into()).is_err() {
         return None;
     }
     let limit = endpoint.config.handshake_timeout;
-    let mut ciphertext = Vec::new();
+    let mut ciphertext = first;
     if let Some(front) = endpoint.front.get().filter(|_| relay.is_none()) {
         let looked = tokio::time::timeout(limit, look(&socket, &mut ciphertext, |first| front.look(first)));
-        match looked.await {
+        let looked = tokio::select! {
+            looked = looked => looked,
+            () = endpoint.left() => {
+                front.leave(Fronted { socket, remote, first: ciphertext });
+                return None;
+            }
+        };
+        match looked {
             Ok(Ok(Look::Take)) => {
                 front.take(Fronted { socket, remote, first: ciphertext });
                 return None;
@@ -143,6 +158,8 @@ struct Came {
     relay: Option<RelayedAddr>,
     /// What was listened for.
     kind: CarrierKind,
+    /// What was read of it already.
+    first: Vec<u8>,
 }
 
 /// A peer that has not shown yet what it wants.

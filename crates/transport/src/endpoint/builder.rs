@@ -236,7 +236,7 @@ impl Builder {
                 half_open: HalfOpen::default(),
                 closed: AtomicBool::new(false),
                 journals: AtomicBool::new(false),
-                passed_on: AtomicBool::new(false),
+                passed_on: watch::Sender::new(false),
                 tasks: Mutex::new(Vec::new()),
             });
             inner.update_announcements(&set);

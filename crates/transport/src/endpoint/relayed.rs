@@ -1,7 +1,7 @@
 //! What relays need of an endpoint, at both ends of what they splice.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tokio::task::AbortHandle;
 use whimbrel_base::{RelayState, RelayedAddr};
 
 use super::Endpoint;
-use crate::accept::{accept_quic, accept_relayed};
-use crate::carrier::quic::{NO_ERROR, QuicSocket};
+use crate::accept::{accept_fronted, accept_quic, accept_relayed};
+use crate::carrier::quic::{NO_ERROR, Outlet, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::dial::fits;
 use crate::endpoint_core::lock;
-use crate::front::{DatagramFront, Envelope, Front};
+use crate::front::{DatagramFront, Envelope, Front, Fronted};
 use crate::observed::answer_beside;
 
 impl Endpoint {
@@ -32,6 +32,19 @@ impl Endpoint {
     pub fn set_datagram_front(&self, front: Arc<dyn DatagramFront>) {
         // The first one stays, as is said.
         let _ = self.inner().datagram_front.set(front);
+    }
+
+    /// Serves a TCP connection that came to this endpoint's sockets while another endpoint had them, and of which it
+    /// could not be told [yet](Front::leave) what is to be done with it. Must run inside a tokio runtime.
+    pub fn accept_fronted(&self, fronted: Fronted) {
+        accept_fronted(self.inner(), fronted);
+    }
+
+    /// What sends from the socket that is bound there, and from `source` if that is one of several addresses, as
+    /// [another endpoint's](Outlet::place) did. `None` if there is no such socket.
+    #[must_use]
+    pub fn outlet(&self, bound: SocketAddr, source: Option<IpAddr>) -> Option<Outlet> {
+        lock(&self.inner().sockets).outlet(bound, source)
     }
 
     /// Answers those who ask where the packets of their UDP sockets come from (STUN, RFC 8489), at up to 1000

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -222,6 +222,11 @@ impl QuicSocket {
         self.open().map(|open| open.io.as_fd().try_clone_to_owned()).transpose()
     }
 
+    /// Sends from this socket, and from `source` if it is bound to several addresses. `None` if it is closed.
+    pub(crate) fn outlet(&self, source: Option<IpAddr>) -> Option<Outlet> {
+        self.open().map(|open| Outlet::new(&open, self.address, source))
+    }
+
     /// Completes when the peer's host has refused a datagram.
     pub(crate) async fn refused(&self) {
         self.refused.notified().await;
@@ -279,7 +284,7 @@ impl QuicSocket {
         if front.is_none() && !buffer[..meta.len].chunks(stride).any(is_other) {
             return true;
         }
-        let front = front.zip(self.open().map(|open| Outlet::new(&open, meta.dst_ip)));
+        let front = front.zip(self.open().map(|open| Outlet::new(&open, self.address, meta.dst_ip)));
         let mut kept = 0;
         for start in (0..meta.len).step_by(stride) {
             let end = (start + stride).min(meta.len);

@@ -12,13 +12,21 @@ use super::Open;
 #[derive(Clone)]
 pub struct Outlet {
     open: Weak<Open>,
+    bound: SocketAddr,
     /// Of the host's addresses, if the socket is bound to all of them.
     source: Option<IpAddr>,
 }
 
 impl Outlet {
-    pub(super) fn new(open: &Arc<Open>, source: Option<IpAddr>) -> Self {
-        Self { open: Arc::downgrade(open), source }
+    pub(super) fn new(open: &Arc<Open>, bound: SocketAddr, source: Option<IpAddr>) -> Self {
+        Self { open: Arc::downgrade(open), bound, source }
+    }
+
+    /// Where its socket is bound, and the address that datagrams leave from, if that is one of several. An endpoint
+    /// with a socket at the same place [makes the same](crate::Endpoint::outlet).
+    #[must_use]
+    pub fn place(&self) -> (SocketAddr, Option<IpAddr>) {
+        (self.bound, self.source)
     }
 
     /// Sends a datagram, if the socket is still there and the kernel takes it now. Otherwise it is lost, as
