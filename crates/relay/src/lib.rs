@@ -27,12 +27,14 @@
 //! | [`probe()`] | whether there is a relay, and gives a reservation |
 //! | [`pool`] | the server's side of a group |
 //! | [`member`] | a relay's side: what it says of itself; relays of a group watch each other |
+//! | [`estate`] | what a relay leaves to the one that goes on in its place |
 //! | [`hello`] | the server name of a ClientHello |
 //! | [`splice`] | bytes from one socket to the other |
 //! | [`udp`] | QUIC: what a server and a relay send each other, and the rules, without sockets |
 
 pub mod choice;
 pub mod directory;
+pub mod estate;
 pub mod group;
 pub mod hello;
 pub mod keeper;
@@ -52,9 +54,10 @@ mod turns;
 mod watchdog;
 
 pub use directory::{Directory, Listed, Roster};
+pub use estate::{BadEstate, Estate};
 pub use keeper::{Keeper, Keeping, Kept};
 pub use member::Membership;
 pub use probe::{ProbeError, probe};
 pub use reservations::{Limits, Refusal, RelayStats};
-pub use service::{Relay, control_name};
+pub use service::{Left, Listening, Prepared, Relay, control_name};
 pub use token::{Salt, token_of};

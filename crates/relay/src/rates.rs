@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Buckets kept. Beyond that, those that are full again are forgotten, and if there are none, everybody begins
 /// anew.
@@ -24,9 +24,25 @@ pub(crate) struct Rates<K> {
     left: HashMap<K, (f64, Instant)>,
 }
 
-impl<K: Hash + Eq> Rates<K> {
+impl<K: Hash + Eq + Copy> Rates<K> {
     pub(crate) fn new(rate: Rate) -> Self {
         Self { rate, left: HashMap::new() }
+    }
+
+    /// Those who have less than all of their turns: how many they had, and how long ago.
+    pub(crate) fn used(&self, now: Instant) -> impl Iterator<Item = (K, f64, Duration)> {
+        let Rate { per_second, burst } = self.rate;
+        self.left.iter().filter_map(move |(key, (left, since))| {
+            let ago = now.saturating_duration_since(*since);
+            (left + ago.as_secs_f64() * per_second < burst).then_some((*key, *left, ago))
+        })
+    }
+
+    /// Goes on with what somebody had at that time.
+    pub(crate) fn go_on(&mut self, key: K, left: f64, since: Instant) {
+        if left.is_finite() && self.left.len() < MAX_BUCKETS {
+            self.left.insert(key, (left.clamp(0.0, self.rate.burst), since));
+        }
     }
 
     /// Takes one turn, if `key` has one left.
@@ -63,8 +79,6 @@ pub(crate) fn source(ip: IpAddr) -> [u8; 8] {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

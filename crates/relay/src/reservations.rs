@@ -13,6 +13,7 @@ use whimbrel_base::{EndpointId, RelayToken};
 use crate::spare::{Key, Offer, Used};
 use crate::turns::Turns;
 
+pub(crate) mod handed_over;
 mod room;
 
 /// What a relay gives at most.

@@ -6,26 +6,32 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use whimbrel_base::{Name, NameError, RelayToken};
-use whimbrel_transport::{Allow, Config, Endpoint, Front, Fronted, ListenError, ListenOptions, Look};
+use whimbrel_transport::{Allow, Config, Endpoint, Front, Fronted, ListenError, Look};
 
+use self::control::Session;
 use self::ferry::Ferry;
+pub use self::going_on::{Listening, Prepared};
+pub use self::leaving::Left;
+use self::leaving::{Ends, Halt, Halted, Leftovers};
+use crate::estate;
 use crate::hello::{self, Hello};
 use crate::reservations::{Arrived, Limits, Match, Refusal, RelayStats, Reservations, Splice};
 use crate::spare::{OFFER, OFFERS, encode_start};
-use crate::splice::{splice, tune};
+use crate::splice::{Direction, Underway, splice, tune};
 use crate::wire::Message;
 
 mod control;
 mod ferry;
+mod going_on;
+mod leaving;
 
 /// The name that a relay's control connections ask for: it may serve others on the same endpoint.
 const CONTROL_NAME: &str = "relay@whimbrel.invalid";
@@ -47,10 +53,20 @@ struct Client {
     socket: TcpStream,
     remote: SocketAddr,
     first: Vec<u8>,
+    /// When it came.
+    since: Instant,
 }
 
-/// How the task that has a spare's socket is told of a client.
-type Spare = oneshot::Sender<(Client, Splice)>;
+/// What the task is told that has a spare's socket.
+enum Order {
+    /// A client is there.
+    Begin(Client, Splice),
+    /// Another relay goes on with it.
+    Leave(estate::Spare, mpsc::UnboundedSender<(estate::Spare, TcpStream)>),
+}
+
+/// How it is told.
+type Spare = oneshot::Sender<Order>;
 type Table = Reservations<Spare, Client>;
 
 /// What all tasks of a relay use.
@@ -58,8 +74,12 @@ struct Shared {
     table: Mutex<Table>,
     /// The servers that hold a reservation.
     servers: Mutex<HashMap<RelayToken, Server>>,
-    /// Dropped to end a splice.
-    ends: Mutex<HashMap<Splice, oneshot::Sender<()>>>,
+    /// How splices are ended.
+    ends: Mutex<Ends>,
+    /// What came when another relay was to go on.
+    leftovers: Mutex<Leftovers>,
+    /// Another relay is to go on with the sessions.
+    halting: watch::Sender<bool>,
     /// What forwards QUIC.
     ferry: Arc<Ferry>,
     /// Where clients dial this relay, if it was said.
@@ -81,7 +101,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Relay {
     endpoint: Endpoint,
     shared: Arc<Shared>,
-    accepting: AbortHandle,
+    /// Returns those that are halted.
+    accepting: JoinHandle<Vec<Session>>,
 }
 
 impl Relay {
@@ -96,21 +117,9 @@ impl Relay {
         limits: Limits,
         addresses: Vec<SocketAddr>,
     ) -> Result<Self, ListenError> {
-        let ferry = Arc::new(Ferry::new(limits.clone()));
-        let shared = Arc::new(Shared {
-            table: Mutex::new(Table::new(limits)),
-            servers: Mutex::default(),
-            ends: Mutex::default(),
-            ferry: ferry.clone(),
-            addresses,
-        });
-        endpoint.set_front(Arc::new(Door(shared.clone())));
-        endpoint.set_datagram_front(ferry);
-        endpoint.answer_stun();
-        let options = ListenOptions::named(control_name()?).unpublished().allow(allow);
-        let listener = endpoint.listen(options).await?;
-        let accepting = tokio::spawn(control::accept(listener, shared.clone())).abort_handle();
-        Ok(Self { endpoint, shared, accepting })
+        let prepared = Prepared::new(endpoint, allow, limits, addresses);
+        prepared.stand_before();
+        Ok(prepared.listen().await?.go_on(&[]))
     }
 
     /// How an endpoint that relays is best configured: many connections, each with little memory; strangers have
@@ -166,7 +175,7 @@ impl Relay {
         if tokio::time::timeout(limit, released).await.is_err() {
             tracing::info!("some servers have not answered that this relay stops");
         }
-        lock(&self.shared.ends).clear();
+        lock(&self.shared.ends).end_all();
         self.shared.ferry.clear();
     }
 }
@@ -176,7 +185,7 @@ impl Drop for Relay {
         self.accepting.abort();
         lock(&self.shared.table).drain();
         self.shared.ferry.drain();
-        lock(&self.shared.ends).clear();
+        lock(&self.shared.ends).end_all();
         self.shared.ferry.clear();
     }
 }
@@ -224,10 +233,14 @@ impl Front for Door {
             return;
         }
         match kind(&fronted.first) {
-            Kind::Spare => drop(tokio::spawn(shared.spare(fronted))),
+            Kind::Spare => drop(tokio::spawn(shared.offered(fronted))),
             Kind::Client(token) => shared.client(token, fronted),
             Kind::Partial | Kind::Other => {}
         }
+    }
+
+    fn leave(&self, fronted: Fronted) {
+        lock(&self.0.leftovers).strangers.push(fronted);
     }
 }
 
@@ -237,65 +250,73 @@ impl Shared {
         self.ferry.stats(of_tcp)
     }
 
-    /// Keeps a spare until a client comes for it, and then splices.
-    async fn spare(self: Arc<Self>, Fronted { socket, remote, first }: Fronted) {
-        let (begin, mut begun) = oneshot::channel();
+    /// Takes a spare, if it is one.
+    async fn offered(self: Arc<Self>, fronted: Fronted) {
+        let (begin, begun) = oneshot::channel();
         let is_waiting = |spare: &Spare| !spare.is_closed();
-        let offered = lock(&self.table).offer(&first, begin, |client| is_open(&client.socket), is_waiting);
-        let (client, splice) = match offered {
+        let offered = {
+            let mut leftovers = lock(&self.leftovers);
+            if leftovers.is_leaving {
+                return leftovers.strangers.push(fronted);
+            }
+            lock(&self.table).offer(&fronted.first, begin, |client| is_open(&client.socket), is_waiting)
+        };
+        let Fronted { socket, remote, .. } = fronted;
+        match offered {
             Ok(Some(Match { client, splice, displaced, .. })) => {
                 self.end(displaced);
-                (client, splice)
+                self.begin(socket, client, splice).await;
             }
-            Ok(None) => {
-                let came = tokio::select! {
-                    biased;
-                    came = &mut begun => came,
-                    // Nothing is said on a spare before a client is there: it has ended, or is no spare.
-                    () = ended(&socket) => return,
-                };
-                match came {
-                    Ok(came) => came,
-                    // The server has left the address that it came from, or the reservation has ended.
-                    Err(_) => return,
-                }
-            }
-            Err(refusal) => {
-                tracing::debug!(%remote, %refusal, "spare turned away");
-                return;
-            }
+            Ok(None) => self.spare(socket, begun).await,
+            Err(refusal) => tracing::debug!(%remote, %refusal, "spare turned away"),
+        }
+    }
+
+    /// Keeps a spare until a client comes for it, and then splices.
+    async fn spare(self: Arc<Self>, socket: TcpStream, mut begun: oneshot::Receiver<Order>) {
+        let order = tokio::select! {
+            biased;
+            order = &mut begun => order,
+            // Nothing is said on a spare before a client is there: it has ended, or is no spare.
+            () = ended(&socket) => return,
         };
-        self.splice(socket, client, splice).await;
+        match order {
+            Ok(Order::Begin(client, splice)) => self.begin(socket, client, splice).await,
+            // If nobody gathers them the relay has ended meanwhile.
+            Ok(Order::Leave(spare, gather)) => drop(gather.send((spare, socket))),
+            // The server has left the address that it came from, or the reservation has ended.
+            Err(_) => {}
+        }
     }
 
     /// Gives a client a spare, or has it wait for one.
-    fn client(self: Arc<Self>, token: RelayToken, Fronted { socket, remote, first }: Fronted) {
-        let mut client = Client { socket, remote, first };
+    fn client(self: Arc<Self>, token: RelayToken, fronted: Fronted) {
+        let mut leftovers = lock(&self.leftovers);
+        if leftovers.is_leaving {
+            return leftovers.strangers.push(fronted);
+        }
+        let Fronted { socket, remote, first } = fronted;
+        let mut client = Client { socket, remote, first, since: Instant::now() };
         loop {
             let mut table = lock(&self.table);
             let is_open = |spare: &Spare| !spare.is_closed();
             match table.arrive(token, remote.ip(), client, is_open, Instant::now()) {
                 Ok(Arrived::Matched(Match { spare, client: came, splice, displaced })) => {
                     self.end(displaced);
-                    match spare.send((came, splice)) {
-                        Ok(()) => return,
-                        // The spare ended just now: the next one.
-                        Err((came, splice)) => {
+                    match spare.send(Order::Begin(came, splice)) {
+                        Err(Order::Begin(came, splice)) => {
+                            // The spare ended just now: the next one.
                             table.ended(&splice, 0);
                             client = came;
                         }
+                        Ok(()) | Err(Order::Leave(..)) => return,
                     }
                 }
                 Ok(Arrived::Waits(number)) => {
                     let (waiting, patience) = (table.waiting(token), table.limits().patience);
-                    drop(table);
+                    drop((table, leftovers));
                     self.order(token, waiting);
-                    tokio::spawn(async move {
-                        tokio::time::sleep(patience).await;
-                        if lock(&self.table).expire(token, number).is_some() {
-                            tracing::debug!(%remote, refusal = %Refusal::Late, "client turned away");
-                        }
-                    });
+                    tokio::spawn(self.clone().lose_patience(token, number, remote, patience));
                     return;
                 }
                 Err(refusal) => {
@@ -303,6 +324,20 @@ impl Shared {
                     return;
                 }
             }
+        }
+    }
+
+    /// Turns a client away that still waits then.
+    async fn lose_patience(
+        self: Arc<Self>,
+        token: RelayToken,
+        number: u64,
+        remote: SocketAddr,
+        limit: Duration,
+    ) {
+        tokio::time::sleep(limit).await;
+        if lock(&self.table).expire(token, number).is_some() {
+            tracing::debug!(%remote, refusal = %Refusal::Late, "client turned away");
         }
     }
 
@@ -315,45 +350,63 @@ impl Shared {
         }
     }
 
-    async fn splice(&self, spare: TcpStream, client: Client, at: Splice) {
-        let (end, ended) = oneshot::channel();
-        lock(&self.ends).insert(at, end);
-        let bytes = AtomicU64::new(0);
-        let result = tokio::select! {
-            result = self.pass_on(spare, client, at, &bytes) => result,
-            // The server has left the address, or the relay stops.
-            _ = ended => Ok(()),
+    /// Tells the server on a spare that a client is there, and splices.
+    async fn begin(&self, spare: TcpStream, client: Client, at: Splice) {
+        let Client { socket, remote, first, .. } = client;
+        let Some(key) = lock(&self.table).key(&at) else {
+            return lock(&self.table).ended(&at, 0);
         };
-        tracing::debug!(?at, ?result, "splice over");
-        lock(&self.ends).remove(&at);
-        lock(&self.table).ended(&at, bytes.load(Ordering::Relaxed));
+        let words = [encode_start(&key, at.number, remote), first].concat();
+        let underway = Underway { there: Direction::going_on(words, false), ..Underway::default() };
+        self.splice(Spliced { at, client: socket, spare, underway, bytes: AtomicU64::new(0) }, true).await;
     }
 
-    async fn pass_on(
-        &self,
-        mut spare: TcpStream,
-        client: Client,
-        at: Splice,
-        bytes: &AtomicU64,
-    ) -> std::io::Result<()> {
-        let Client { socket, remote, first } = client;
-        let mut words = {
-            let key = lock(&self.table).key(&at).ok_or(std::io::ErrorKind::NotConnected)?;
-            encode_start(&key, at.number, remote)
+    /// Splices until either side ends, or this is to stop. What `is_new` is soon taken by its server.
+    async fn splice(&self, mut spliced: Spliced, is_new: bool) {
+        let ended = lock(&self.ends).begin(spliced.at);
+        let halt = tokio::select! {
+            result = spliced.pass_on(is_new) => {
+                tracing::debug!(at = ?spliced.at, ?result, "splice over");
+                None
+            }
+            // The server has left the address, or the relay stops, or another one goes on.
+            halt = ended => halt.ok(),
         };
-        words.extend(first);
-        tokio::time::timeout(FIRST_WORDS, spare.write_all(&words)).await??;
-        // A connection that is idle for long holds nothing that it needs no more.
-        drop(words);
-        splice(&socket, &spare, bytes).await
+        match halt {
+            Some(Halt(gather)) => drop(gather.send(Halted(spliced))),
+            None => {
+                lock(&self.ends).forget(&spliced.at);
+                lock(&self.table).ended(&spliced.at, spliced.bytes.into_inner());
+            }
+        }
     }
 
     /// Ends what is dead.
     fn end(&self, splices: impl IntoIterator<Item = Splice>) {
         let mut ends = lock(&self.ends);
         for splice in splices {
-            ends.remove(&splice);
+            ends.forget(&splice);
         }
+    }
+}
+
+/// Two sockets that are one connection.
+struct Spliced {
+    at: Splice,
+    client: TcpStream,
+    spare: TcpStream,
+    underway: Underway,
+    bytes: AtomicU64,
+}
+
+impl Spliced {
+    /// Cancel-safe.
+    async fn pass_on(&mut self, is_new: bool) -> std::io::Result<()> {
+        let Self { client, spare, underway, bytes, .. } = self;
+        if is_new {
+            tokio::time::timeout(FIRST_WORDS, underway.there.flush(spare)).await??;
+        }
+        splice(client, spare, underway, bytes).await
     }
 }
 

@@ -29,20 +29,28 @@ const START_PURPOSE: &[u8] = b"whimbrel relay start v1\0";
 
 /// A reservation's key, which the relay made.
 #[derive(Clone)]
-pub struct Key(hmac::Key);
+pub struct Key {
+    bytes: [u8; 32],
+    hmac: hmac::Key,
+}
 
 impl Key {
     /// A key of these bytes.
     pub fn new(bytes: &[u8; 32]) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+        Self { bytes: *bytes, hmac: hmac::Key::new(hmac::HMAC_SHA256, bytes) }
+    }
+
+    /// Its bytes, for the relay that goes on in this one's place.
+    pub(crate) fn to_bytes(&self) -> [u8; 32] {
+        self.bytes
     }
 
     pub(crate) fn sign(&self, parts: &[&[u8]]) -> hmac::Tag {
-        hmac::sign(&self.0, &parts.concat())
+        hmac::sign(&self.hmac, &parts.concat())
     }
 
     fn holds(&self, parts: &[&[u8]], proof: &[u8]) -> bool {
-        hmac::verify(&self.0, &parts.concat(), proof).is_ok()
+        hmac::verify(&self.hmac, &parts.concat(), proof).is_ok()
     }
 
     /// Whether `proof` is the beginning of this key's word on the parts: with fewer bytes, where each packet has it.
@@ -140,6 +148,15 @@ pub struct Used {
 }
 
 impl Used {
+    /// The newest number, and the mask in two halves, the upper one first.
+    pub(crate) fn to_parts(self) -> (u64, [u64; 2]) {
+        (self.newest, [(self.mask >> 64) as u64, self.mask as u64])
+    }
+
+    pub(crate) fn from_parts((newest, [upper, lower]): (u64, [u64; 2])) -> Self {
+        Self { newest, mask: (u128::from(upper) << 64) | u128::from(lower) }
+    }
+
     /// Notes a number. False if it was used before, or is too old to tell.
     pub fn note(&mut self, number: u64) -> bool {
         if self.mask == 0 || number > self.newest {
@@ -202,8 +219,11 @@ mod tests {
             assert!(used.note(number), "{number}");
             assert!(!used.note(number), "{number} again");
         }
-        for number in [5, 200, (1 << 50) - 128, 0] {
-            assert!(!used.note(number), "{number} is old");
+        for mut used in [used, Used::from_parts(used.to_parts())] {
+            for number in [5, 200, (1 << 50) - 127, (1 << 50) - 128, 0] {
+                assert!(!used.note(number), "{number} is old");
+            }
+            assert!(used.note((1 << 50) - 126));
         }
         let mut fresh = Used::default();
         assert!(fresh.note(0) && !fresh.note(0) && fresh.note(1));

@@ -52,15 +52,68 @@ pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes bytes on in both directions; an end of one direction is passed on as such. `bytes` counts. Cancel-safe
-/// in that both sockets can be closed then.
+/// What is under way between two sockets.
+#[derive(Default)]
+pub struct Underway {
+    /// From the one to the other.
+    pub there: Direction,
+    /// From the other to the one.
+    pub back: Direction,
+}
+
+/// What is under way in one direction.
+#[derive(Default)]
+pub struct Direction {
+    rest: Rest,
+    way: Way,
+    has_ended: bool,
+}
+
+impl Direction {
+    /// Begins with bytes that were read already, or at the end.
+    pub fn going_on(waiting: Vec<u8>, has_ended: bool) -> Self {
+        Self { rest: Rest::Bytes { bytes: waiting, written: 0 }, way: Way::Copy, has_ended }
+    }
+
+    /// The bytes that were read and not written, and whether the end was passed on.
+    ///
+    /// # Errors
+    /// When they cannot be had back from the system.
+    pub fn into_parts(self) -> io::Result<(Vec<u8>, bool)> {
+        Ok((self.rest.into_bytes()?, self.has_ended))
+    }
+
+    /// Writes what was read. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the socket breaks.
+    pub async fn flush(&mut self, to: &TcpStream) -> io::Result<()> {
+        while !self.rest.is_empty() {
+            to.writable().await?;
+            match self.rest.write(to) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => result?,
+            }
+        }
+        std::mem::take(&mut self.rest).done();
+        Ok(())
+    }
+}
+
+/// Passes bytes on in both directions; an end of one direction is passed on as such. `bytes` counts. Cancel-safe: what
+/// is under way is in `underway`.
 ///
 /// # Errors
 /// When either breaks, or is idle for long after the other direction has ended.
-pub async fn splice(one: &TcpStream, other: &TcpStream, bytes: &AtomicU64) -> io::Result<()> {
+pub async fn splice(
+    one: &TcpStream,
+    other: &TcpStream,
+    underway: &mut Underway,
+    bytes: &AtomicU64,
+) -> io::Result<()> {
     let half_closed = tokio::sync::Notify::new();
-    let there = pump(one, other, bytes, &half_closed);
-    let back = pump(other, one, bytes, &half_closed);
+    let there = pump(one, other, &mut underway.there, bytes, &half_closed);
+    let back = pump(other, one, &mut underway.back, bytes, &half_closed);
     tokio::try_join!(there, back)?;
     Ok(())
 }
@@ -68,11 +121,17 @@ pub async fn splice(one: &TcpStream, other: &TcpStream, bytes: &AtomicU64) -> io
 async fn pump(
     from: &TcpStream,
     to: &TcpStream,
+    direction: &mut Direction,
     bytes: &AtomicU64,
     half_closed: &tokio::sync::Notify,
 ) -> io::Result<()> {
-    let (mut is_last, mut way) = (false, Way::Copy);
+    let mut is_last = false;
     loop {
+        direction.flush(to).await?;
+        if direction.has_ended {
+            half_closed.notify_one();
+            return Ok(());
+        }
         let readable = async {
             loop {
                 if is_last {
@@ -86,30 +145,26 @@ async fn pump(
             }
         };
         readable.await?;
-        let (count, mut rest) = match way.pass_on(from, to) {
+        match direction.way.pass_on(from, to) {
             Ok((0, _)) => {
-                half_closed.notify_one();
-                return SockRef::from(to).shutdown(Shutdown::Write);
+                SockRef::from(to).shutdown(Shutdown::Write)?;
+                direction.has_ended = true;
             }
-            Ok(passed) => passed,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Ok((count, rest)) => {
+                direction.rest = rest;
+                bytes.fetch_add(count as u64, Ordering::Relaxed);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
-        };
-        while !rest.is_empty() {
-            to.writable().await?;
-            match rest.write(to) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => result?,
-            }
         }
-        rest.done();
-        bytes.fetch_add(count as u64, Ordering::Relaxed);
     }
 }
 
 /// How the next bytes are passed on.
+#[derive(Default)]
 enum Way {
     /// Through this process.
+    #[default]
     Copy,
     /// Through a pipe.
     #[cfg(target_os = "linux")]
@@ -157,7 +212,21 @@ enum Rest {
     Pipe(Pipe),
 }
 
+impl Default for Rest {
+    fn default() -> Self {
+        Self::Bytes { bytes: Vec::new(), written: 0 }
+    }
+}
+
 impl Rest {
+    fn into_bytes(self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Bytes { mut bytes, written } => Ok(bytes.split_off(written)),
+            #[cfg(target_os = "linux")]
+            Self::Pipe(pipe) => pipe.into_bytes(),
+        }
+    }
+
     fn is_empty(&self) -> bool {
         match self {
             Self::Bytes { bytes, written } => *written == bytes.len(),
@@ -232,7 +301,7 @@ mod tests {
         let ((client, one), (server, other)) = (pair().await, pair().await);
         let task = tokio::spawn(async move {
             let bytes = AtomicU64::new(0);
-            splice(&one, &other, &bytes).await.map(|()| bytes.into_inner())
+            splice(&one, &other, &mut Underway::default(), &bytes).await.map(|()| bytes.into_inner())
         });
         (client, server, task)
     }
@@ -257,6 +326,48 @@ mod tests {
         drop(server);
         assert_eq!(sending.await.unwrap(), b"heard");
         assert_eq!(task.await.unwrap().unwrap(), SIZE as u64 + 5);
+    }
+
+    #[tokio::test]
+    async fn what_is_under_way_outlives_those_who_pass_it_on() {
+        const SIZE: usize = 24 << 20;
+        let ((mut client, one), (mut server, other)) = (pair().await, pair().await);
+        let sending = tokio::spawn(async move {
+            let sent: Vec<u8> = (0..SIZE).map(|n| (n % 251) as u8).collect();
+            client.write_all(&sent).await.unwrap();
+            client.shutdown().await.unwrap();
+            client
+        });
+        let reading = tokio::spawn(async move {
+            let (mut heard, mut piece) = (Vec::new(), vec![0; 100_000]);
+            loop {
+                match server.read(&mut piece).await.unwrap() {
+                    0 => return heard,
+                    count => heard.extend_from_slice(&piece[..count]),
+                }
+                // The relay is ahead of it: something waits in between, in a pipe or not.
+                tokio::time::sleep(Duration::from_micros(200)).await;
+            }
+        });
+        let (bytes, mut underway, mut halts, mut waited) = (AtomicU64::new(0), Underway::default(), 0, 0);
+        loop {
+            let passing = splice(&one, &other, &mut underway, &bytes);
+            if tokio::time::timeout(Duration::from_millis(2), passing).await.is_ok() || reading.is_finished()
+            {
+                break;
+            }
+            halts += 1;
+            let Underway { there, back } = std::mem::take(&mut underway);
+            let ((waiting, ended), (behind, _)) = (there.into_parts().unwrap(), back.into_parts().unwrap());
+            assert!(behind.is_empty() && waiting.len() <= BUFFER);
+            waited += usize::from(!waiting.is_empty());
+            underway.there = Direction::going_on(waiting, ended);
+        }
+        let heard = reading.await.unwrap();
+        assert!(heard.len() == SIZE && heard.iter().enumerate().all(|(n, byte)| *byte == (n % 251) as u8));
+        assert!(halts > 10 && waited > 0, "{waited} of {halts} times something waited");
+        assert_eq!(bytes.into_inner(), SIZE as u64);
+        drop(sending.await.unwrap());
     }
 
     #[tokio::test]

@@ -1,10 +1,11 @@
 //! How often new clients may come: from one address, and for one reservation.
 
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use whimbrel_base::RelayToken;
 
+use crate::estate::{self, BATCH, Bucket, Whose, before, millis};
 use crate::rates::{Rate, Rates, source};
 use crate::reservations::Limits;
 
@@ -36,6 +37,48 @@ impl Turns {
         }
     }
 
+    /// What was used of them, in parts.
+    pub(crate) fn hand_over(&self, quic: bool, now: Instant) -> Vec<estate::Turns> {
+        fn of<K: AsRef<[u8]>>(used: impl Iterator<Item = (K, f64, Duration)>) -> Vec<Bucket> {
+            let bucket = |(key, left, ago): (K, f64, Duration)| {
+                let (key, ago_ms) = (key.as_ref().to_vec(), millis(ago));
+                Bucket { key, left, ago_ms }
+            };
+            used.map(bucket).collect()
+        }
+        let tokens = |rates: &Rates<RelayToken>| {
+            of(rates.used(now).map(|(token, left, ago)| (*token.as_bytes(), left, ago)))
+        };
+        let all = [
+            (Whose::Addresses, of(self.of_addresses.used(now))),
+            (Whose::Seldom, of(self.seldom.used(now))),
+            (Whose::ForSeldom, tokens(&self.for_seldom)),
+            (Whose::ForAll, tokens(&self.for_all)),
+        ];
+        let parts = |(of, buckets): &(Whose, Vec<Bucket>)| {
+            let of = *of;
+            let part = move |buckets: &[Bucket]| estate::Turns { quic, of, buckets: buckets.to_vec() };
+            buckets.chunks(BATCH).map(part).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(parts).collect()
+    }
+
+    /// Goes on with a part of what was used of another one's. What is no key is left out.
+    pub(crate) fn go_on(&mut self, used: &estate::Turns, now: Instant) {
+        for Bucket { key, left, ago_ms } in &used.buckets {
+            let since = before(now, *ago_ms);
+            let source = <[u8; 8]>::try_from(&key[..]);
+            let token = <[u8; RelayToken::LENGTH]>::try_from(&key[..]).map(RelayToken::from_bytes);
+            match (used.of, source, token) {
+                (Whose::Addresses, Ok(source), _) => self.of_addresses.go_on(source, *left, since),
+                (Whose::Seldom, Ok(source), _) => self.seldom.go_on(source, *left, since),
+                (Whose::ForSeldom, _, Ok(token)) => self.for_seldom.go_on(token, *left, since),
+                (Whose::ForAll, _, Ok(token)) => self.for_all.go_on(token, *left, since),
+                _ => {}
+            }
+        }
+    }
+
     /// Takes a turn of an address, if it has one.
     pub(crate) fn of_address(&mut self, from: IpAddr, now: Instant) -> bool {
         self.of_addresses.take(source(from), now)
@@ -50,8 +93,6 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const TOKEN: RelayToken = RelayToken::from_bytes([1; 10]);
@@ -78,6 +119,24 @@ mod tests {
         let limits = Limits::default();
         let most = limits.clients_per_second * (20.0 + BURST);
         assert!(f64::from(passed[0]) <= most, "{passed:?}");
+    }
+
+    #[test]
+    fn turns_that_were_used_are_used_up_for_the_one_that_goes_on_too() {
+        let (mut turns, now) = (Turns::new(&Limits::default()), Instant::now());
+        let take = |turns: &mut Turns, now| {
+            let taken = (0..5000).filter(|_| turns.of_address(ip(1, 1), now)).count();
+            (taken, (0..5000).filter(|_| turns.of_reservation(TOKEN, ip(1, 1), now)).count())
+        };
+        assert_eq!(take(&mut turns, now), (200, 505));
+        let later = now + Duration::from_secs(1);
+        let mut next = Turns::new(&Limits::default());
+        let parts = turns.hand_over(true, later);
+        assert_eq!(parts.len(), 3, "those of reservations for addresses that come seldom are there again");
+        parts.iter().for_each(|part| next.go_on(part, later));
+        assert_eq!(take(&mut next, later), take(&mut turns, later));
+        let long_after = now + Duration::from_secs(60);
+        assert!(turns.hand_over(true, long_after).is_empty(), "all have all of theirs again");
     }
 
     #[test]

@@ -1,63 +1,84 @@
 //! Control connections: reservations, and what servers and relay tell each other.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use whimbrel_base::{RelayToken, random_bytes};
-use whimbrel_transport::{CloseCode, Connection, Listener, RecvHalf, SendHalf};
+use whimbrel_base::{ConnectionId, RelayToken, random_bytes};
+use whimbrel_transport::{CloseCode, Connection, Listener};
 
+use self::talk::Talk;
 use super::{ORDERS, Server, Shared, lock};
+use crate::estate::{self, Head, Piece};
 use crate::reservations::Holding;
 use crate::spare::Key;
 use crate::token::{Salt, token_of};
 use crate::udp::ids::Ids;
 use crate::wire::{Message, Reserved};
 
+mod talk;
+
 /// A server says what it wants within this.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
-/// Messages of a server that wait to be looked at.
-const READ_AHEAD: usize = 16;
 
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Serves the servers that come.
-pub(super) async fn accept(mut listener: Listener, shared: Arc<Shared>) {
+/// Serves the servers that come, and those that were served before. Returns those that are halted.
+pub(super) async fn accept(
+    mut listener: Listener,
+    shared: Arc<Shared>,
+    before: Vec<Session>,
+) -> Vec<Session> {
     let mut sessions = JoinSet::new();
+    for session in before {
+        sessions.spawn(session.serve());
+    }
+    let mut halt = shared.halting.subscribe();
     loop {
         tokio::select! {
+            biased;
+            _ = halt.wait_for(|halt| *halt) => break,
             accepted = listener.accept() => match accepted {
-                Some(connection) => drop(sessions.spawn(serve(connection, shared.clone()))),
+                Some(connection) => drop(sessions.spawn(Session::new(connection, &shared).serve())),
                 None => break,
             },
             Some(_) = sessions.join_next() => {}
         }
     }
-    while sessions.join_next().await.is_some() {}
+    let mut halted = Vec::new();
+    while let Some(ended) = sessions.join_next().await {
+        halted.extend(ended.ok().flatten());
+    }
+    // Those that wait to be accepted.
+    while let Ok(Some(connection)) = tokio::time::timeout(Duration::ZERO, listener.accept()).await {
+        halted.push(Session::new(connection, &shared));
+    }
+    halted
 }
 
-async fn serve(connection: Connection, shared: Arc<Shared>) {
-    let peer = connection.peer_id().short();
-    match session(&connection, &shared).await {
-        Ok(()) => tracing::info!(%peer, "reservation given back"),
-        Err(error) => tracing::info!(%peer, %error, "reservation over"),
-    }
-    connection.abort(CloseCode::NONE, "");
+/// The number of another session.
+pub(super) fn number() -> u64 {
+    SESSIONS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A reservation, for as long as its session lasts.
-struct Seat<'a> {
-    shared: &'a Shared,
+struct Seat {
+    shared: Arc<Shared>,
     holding: Holding,
     token: RelayToken,
     session: u64,
+    /// Another relay goes on with it.
+    is_left: bool,
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Seat {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         lock(&self.shared.table).release(self.holding);
         self.shared.ferry.release(self.token, self.session);
         let mut servers = lock(&self.shared.servers);
@@ -67,50 +88,152 @@ impl Drop for Seat<'_> {
     }
 }
 
-async fn session(connection: &Connection, shared: &Arc<Shared>) -> std::io::Result<()> {
-    let begin = async {
-        let (mut read, write) = connection.accept_stream().await?.into_split();
-        match Message::read(&mut read).await? {
-            Message::Reserve(salt) => Ok((read, write, salt)),
-            _ => Err(std::io::Error::from(std::io::ErrorKind::InvalidData)),
+/// A reservation, and what its server is to be told.
+struct Held {
+    seat: Seat,
+    orders: mpsc::Receiver<Message>,
+}
+
+/// A server that is connected.
+pub(super) struct Session {
+    connection: Connection,
+    shared: Arc<Shared>,
+    /// Once it has begun.
+    talk: Option<Talk>,
+    held: Option<Held>,
+}
+
+impl Session {
+    fn new(connection: Connection, shared: &Arc<Shared>) -> Self {
+        Self { connection, shared: shared.clone(), talk: None, held: None }
+    }
+
+    /// Goes on with one that was halted. Bytes are what came and what is still to be said.
+    pub(super) fn going_on(
+        connection: Connection,
+        shared: &Arc<Shared>,
+        stream: Option<u64>,
+        (came, unsaid): (Vec<u8>, Vec<u8>),
+        holds: Option<(Holding, u64)>,
+    ) -> Self {
+        let found = connection.streams().into_iter().find(|found| Some(found.id()) == stream);
+        let talk = found.map(|stream| Talk::going_on(stream, came, unsaid));
+        let held = holds.map(|(holding, session)| {
+            let (token, _) = holding.to_parts();
+            let orders = introduce(shared, token, session);
+            Held { seat: Seat { shared: shared.clone(), holding, token, session, is_left: false }, orders }
+        });
+        Self { connection, shared: shared.clone(), talk, held }
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Serves until the session is over. Returns it if it is halted before.
+    async fn serve(mut self) -> Option<Self> {
+        let peer = self.connection.peer_id().short();
+        let mut halt = self.shared.halting.subscribe();
+        let result = tokio::select! {
+            biased;
+            _ = halt.wait_for(|halt| *halt) => None,
+            result = self.run() => Some(result),
+        };
+        match result {
+            None => return Some(self),
+            Some(Ok(())) => tracing::info!(%peer, "reservation given back"),
+            Some(Err(error)) => tracing::info!(%peer, %error, "reservation over"),
         }
-    };
-    let (read, mut write, salt) = tokio::time::timeout(FIRST_MESSAGE, begin).await??;
-    let (mut orders, seat) = match reserve(connection, shared, &salt, &mut write).await? {
-        Some(reserved) => reserved,
-        None => return Ok(()),
-    };
-    let (said, mut heard) = mpsc::channel(READ_AHEAD);
-    let mut reading = JoinSet::new();
-    reading.spawn(read_all(read, said));
-    loop {
-        tokio::select! {
-            message = heard.recv() => match message {
-                Some(Message::Left(origin)) => {
-                    let dead = lock(&shared.table).left(seat.holding, origin);
-                    shared.end(dead);
-                }
-                Some(Message::Released) => return Ok(()),
-                Some(_) => return Err(std::io::ErrorKind::InvalidData.into()),
-                None => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            },
-            order = orders.recv() => match order {
-                Some(order) => write.write_all(&order.encode()).await?,
-                // Another session of the same server took its place.
-                None => return Ok(()),
-            },
-            reason = connection.closed() => return Err(std::io::Error::other(reason.to_string())),
+        self.connection.abort(CloseCode::NONE, "");
+        None
+    }
+
+    /// Cancel-safe.
+    async fn run(&mut self) -> std::io::Result<()> {
+        if !tokio::time::timeout(FIRST_MESSAGE, self.begin()).await?? {
+            return Ok(());
         }
+        let Self { connection, shared, talk: Some(talk), held: Some(Held { seat, orders }) } = self else {
+            return Ok(());
+        };
+        loop {
+            tokio::select! {
+                message = talk.step() => match message? {
+                    Some(Message::Left(origin)) => {
+                        let dead = lock(&shared.table).left(seat.holding, origin);
+                        shared.end(dead);
+                    }
+                    Some(Message::Released) => return Ok(()),
+                    Some(_) => return Err(std::io::ErrorKind::InvalidData.into()),
+                    None => {}
+                },
+                // While the server reads nothing they wait, or are left out.
+                order = orders.recv(), if talk.has_said_all() => match order {
+                    Some(order) => talk.say(&order),
+                    // Another session of the same server took its place.
+                    None => return Ok(()),
+                },
+                reason = connection.closed() => return Err(std::io::Error::other(reason.to_string())),
+            }
+        }
+    }
+
+    /// Hears what the server wants, and gives it a reservation. False if it gets none. Cancel-safe.
+    async fn begin(&mut self) -> std::io::Result<bool> {
+        let Self { connection, shared, talk, held } = self;
+        if held.is_some() {
+            return Ok(talk.is_some());
+        }
+        let talk = match talk {
+            Some(talk) => talk,
+            None => talk.insert(Talk::new(connection.accept_stream().await?)),
+        };
+        let salt = match talk.next().await? {
+            Message::Reserve(salt) => salt,
+            _ => return Err(std::io::ErrorKind::InvalidData.into()),
+        };
+        match reserve(connection, shared, &salt) {
+            Ok((reserved, given)) => {
+                talk.say(&Message::Reserved(reserved));
+                *held = Some(given);
+                Ok(true)
+            }
+            Err(reason) => {
+                talk.say(&Message::Refused(reason));
+                talk.finish().await?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// What another relay goes on with, if its connection is among those that were passed on.
+    pub(super) fn hand_over(self, places: &HashMap<ConnectionId, usize>) -> Option<Piece> {
+        let Self { connection, talk, held, .. } = self;
+        let connection = *places.get(&connection.id())?;
+        let stream = talk.as_ref().map(Talk::id);
+        let (came, mut unsaid) = talk.map(Talk::into_parts).unwrap_or_default();
+        let holds = held.map(|Held { mut seat, mut orders }| {
+            while let Ok(order) = orders.try_recv() {
+                unsaid.extend(order.encode());
+            }
+            seat.is_left = true;
+            let (token, generation) = seat.holding.to_parts();
+            (*token.as_bytes(), generation)
+        });
+        let head = estate::Control { connection, stream, came: came.len(), holds };
+        Some(Piece { head: Head::Control(head), body: [came, unsaid].concat(), sockets: Vec::new() })
     }
 }
 
+/// Orders for this session go to the server from now on.
+fn introduce(shared: &Shared, token: RelayToken, session: u64) -> mpsc::Receiver<Message> {
+    let (sender, orders) = mpsc::channel(ORDERS);
+    lock(&shared.servers).insert(token, Server { orders: sender, session });
+    orders
+}
+
 /// Gives a reservation, or says why not.
-async fn reserve<'a>(
-    connection: &Connection,
-    shared: &'a Arc<Shared>,
-    salt: &Salt,
-    write: &mut SendHalf,
-) -> std::io::Result<Option<(mpsc::Receiver<Message>, Seat<'a>)>> {
+fn reserve(connection: &Connection, shared: &Arc<Shared>, salt: &Salt) -> Result<(Reserved, Held), String> {
     let owner = connection.peer_id();
     let token = token_of(owner, salt);
     let bytes = random_bytes();
@@ -119,31 +242,16 @@ async fn reserve<'a>(
         let mut table = lock(&shared.table);
         (table.reserve(owner, token, key.clone()), table.limits().spares)
     };
-    let holding = match reserved {
-        Ok(holding) => holding,
-        Err(refusal) => {
-            tracing::info!(peer = %owner.short(), %refusal, "reservation refused");
-            write.write_all(&Message::Refused(refusal.to_string()).encode()).await?;
-            let _ = write.stream().drained().await;
-            return Ok(None);
-        }
-    };
-    let session = SESSIONS.fetch_add(1, Ordering::Relaxed);
-    let (sender, orders) = mpsc::channel(ORDERS);
-    lock(&shared.servers).insert(token, Server { orders: sender, session });
+    let holding = reserved.map_err(|refusal| {
+        tracing::info!(peer = %owner.short(), %refusal, "reservation refused");
+        refusal.to_string()
+    })?;
+    let session = number();
+    let orders = introduce(shared, token, session);
     shared.ferry.reserve(token, session, key, Ids::of(salt));
-    let seat = Seat { shared, holding, token, session };
+    let seat = Seat { shared: shared.clone(), holding, token, session, is_left: false };
     let spares = u16::try_from(spares).unwrap_or(u16::MAX);
     let reserved = Reserved { key: bytes, spares, addresses: shared.addresses.clone() };
-    write.write_all(&Message::Reserved(reserved).encode()).await?;
     tracing::info!(peer = %owner.short(), "reserved");
-    Ok(Some((orders, seat)))
-}
-
-async fn read_all(mut read: RecvHalf, said: mpsc::Sender<Message>) {
-    while let Ok(message) = Message::read(&mut read).await {
-        if said.send(message).await.is_err() {
-            return;
-        }
-    }
+    Ok((reserved, Held { seat, orders }))
 }

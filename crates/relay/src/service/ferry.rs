@@ -8,6 +8,7 @@ use whimbrel_base::{RelayToken, random_bytes, routing};
 use whimbrel_transport::{DatagramFront, Outlet};
 
 use super::lock;
+use crate::estate::{Counters, Head, Out};
 use crate::reservations::{Limits, RelayStats};
 use crate::spare::Key;
 use crate::udp::flows::{Dropped, Flows, Forward, Header};
@@ -28,7 +29,7 @@ impl Ferry {
         Self(Mutex::new(Flows::new(limits, || u64::from_be_bytes(random_bytes()))))
     }
 
-    fn flows(&self) -> MutexGuard<'_, Flows<Outlet>> {
+    pub(super) fn flows(&self) -> MutexGuard<'_, Flows<Outlet>> {
         lock(&self.0)
     }
 
@@ -50,6 +51,15 @@ impl Ferry {
     /// Forwards nothing any more, until servers open their flows again.
     pub(super) fn clear(&self) {
         self.flows().clear();
+    }
+
+    /// What the ferry of another relay goes on with.
+    pub(super) fn hand_over(&self, now: Instant, counters: &mut Counters) -> Vec<Head> {
+        let place = |outlet: &Outlet| {
+            let (bound, source) = outlet.place();
+            Out { bound, source }
+        };
+        self.flows().hand_over(now, place, counters)
     }
 
     /// The figures with those of QUIC.

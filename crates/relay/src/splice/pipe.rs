@@ -65,6 +65,24 @@ impl Pipe {
         });
     }
 
+    /// The bytes that are in it.
+    ///
+    /// # Errors
+    /// Those of read(2).
+    pub(super) fn into_bytes(mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; self.held];
+        let mut came = 0;
+        while came < bytes.len() {
+            match rustix::io::read(&self.read, &mut bytes[came..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => came += count,
+            }
+        }
+        self.held = 0;
+        self.give_back();
+        Ok(bytes)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.held == 0
     }

@@ -16,6 +16,8 @@ use crate::turns::Turns;
 use crate::udp::ids::Ids;
 use crate::udp::wire::{self, DATA_HEADER, FIRST_HEADER};
 
+mod handed_over;
+
 /// A flow without a packet from the client for so long is forgotten. A client of QUIC sends one each 25 s at least.
 const IDLE: Duration = Duration::from_secs(90);
 /// Before the client has shown that it hears the server: its address may be forged.

@@ -27,6 +27,16 @@ impl Ids {
         Self(Key::new(&salt.0))
     }
 
+    /// What they are told by, for the relay that goes on in this one's place.
+    pub(crate) fn to_bytes(&self) -> [u8; 32] {
+        self.0.to_bytes()
+    }
+
+    /// The same, of what they are told by.
+    pub(crate) fn from_bytes(bytes: &[u8; 32]) -> Self {
+        Self(Key::new(bytes))
+    }
+
     /// Another id that leads to the holder of the token.
     pub fn fresh(&self, token: RelayToken) -> [u8; ROUTED_ID] {
         let mut id = routed_id(token, random_bytes());
