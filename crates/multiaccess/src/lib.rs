@@ -1,20 +1,68 @@
 //! What a host knows of its access networks without asking anybody: the round-trip times of its TCP
 //! connections and the counters of its interfaces (*Socket Intents*, §V-E1), as estimates for the policies of
-//! `whimbrel-access`.
+//! `whimbrel-access`; and the manager that answers programs by them.
 //!
 //! [`Survey`] asks the kernel, over netlink, without privileges. What it makes of the answers is pure:
-//! [`RoundTrips`] of all connections from an address, and a [`Meter`] for each counter.
+//! [`RoundTrips`] of all connections from an address, and a [`Meter`] for each counter. [`Manager`] measures
+//! for as long as it runs, and decides for its clients on a Unix socket, whose [`protocol`] is
+//! `docs/manager.md`.
+//!
+//! ```text
+//! survey, kernel, diag, watch   netlink: what there is, and that it changed
+//! meter, round_trips, routes    what follows from it (pure)
+//! measure                       how often it is asked
+//! paths                         an immutable snapshot, by the policies' numbers
+//! decide, load, failures, words a decision, what it depends on, and its reasons (pure)
+//! names                         names, looked up by each interface for itself
+//! external                      another program that decides
+//! shared, session, manager      the service; protocol, target, settings are its forms
+//! ```
 
+#[cfg(target_os = "linux")]
+mod decide;
 #[cfg(target_os = "linux")]
 mod diag;
 #[cfg(target_os = "linux")]
+mod external;
+#[cfg(target_os = "linux")]
+mod failures;
+#[cfg(target_os = "linux")]
 mod kernel;
+#[cfg(target_os = "linux")]
+mod load;
+#[cfg(target_os = "linux")]
+mod manager;
+#[cfg(target_os = "linux")]
+mod measure;
 mod meter;
+#[cfg(target_os = "linux")]
+mod names;
+#[cfg(target_os = "linux")]
+mod paths;
+pub mod protocol;
 mod round_trips;
+mod routes;
+#[cfg(target_os = "linux")]
+mod session;
+mod settings;
+#[cfg(target_os = "linux")]
+mod shared;
 #[cfg(target_os = "linux")]
 mod survey;
+#[cfg(target_os = "linux")]
+mod target;
+#[cfg(target_os = "linux")]
+mod watch;
+#[cfg(target_os = "linux")]
+mod words;
 
+#[cfg(target_os = "linux")]
+pub use manager::{MAX_CLIENTS, Manager, StartError};
 pub use meter::Meter;
+#[cfg(target_os = "linux")]
+pub use paths::Paths;
 pub use round_trips::{RoundTrips, TcpConnection};
+pub use routes::{Prefix, Routes};
+pub use settings::{InterfaceSettings, Server, Settings, SettingsError};
 #[cfg(target_os = "linux")]
 pub use survey::{AccessPath, Survey};

@@ -2,14 +2,16 @@
 
 use crate::diag::{AF_INET, AF_INET6, DiagMessage};
 use crate::kernel::Kernel;
-use crate::{Meter, RoundTrips, TcpConnection};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
+use crate::{Meter, Prefix, RoundTrips, Routes, TcpConnection};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::{NETLINK_ROUTE, NETLINK_SOCK_DIAG};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_access::PathEstimate;
 
@@ -22,6 +24,10 @@ pub struct AccessPath {
     pub interface: String,
     /// Its addresses, those for the link alone left out.
     pub addresses: Vec<IpAddr>,
+    /// The networks that these addresses are in.
+    pub prefixes: Vec<Prefix>,
+    /// Where its routes led when they were last read.
+    pub routes: Arc<Routes>,
     /// What is known of it. Whether it is metered, and what is scheduled on it, the caller has to add.
     pub estimate: PathEstimate,
 }
@@ -32,6 +38,10 @@ pub struct Survey {
     sockets: Kernel,
     /// What was received and sent over each interface.
     meters: HashMap<u32, (Meter, Meter)>,
+    /// Where the routes of each interface lead. `None`: they have to be read.
+    leads: Option<HashMap<u32, Arc<Routes>>>,
+    /// All TCP connections when they were last asked for.
+    connections: Vec<TcpConnection>,
 }
 
 /// An interface as the kernel tells of it.
@@ -40,6 +50,7 @@ struct Interface {
     name: String,
     is_up: bool,
     addresses: Vec<IpAddr>,
+    prefixes: Vec<Prefix>,
     received: u64,
     sent: u64,
 }
@@ -54,7 +65,24 @@ impl Survey {
             routes: Kernel::open(NETLINK_ROUTE)?,
             sockets: Kernel::open(NETLINK_SOCK_DIAG)?,
             meters: HashMap::new(),
+            leads: None,
+            connections: Vec::new(),
         })
+    }
+
+    /// Has routes read again by the next measurement: they changed.
+    pub fn routes_changed(&mut self) {
+        self.leads = None;
+    }
+
+    /// Asks for all TCP connections, which [`Survey::rates`] then goes by. This is most of the work of a
+    /// measurement where there are thousands.
+    ///
+    /// # Errors
+    /// As [`Survey::measure`].
+    pub async fn round_trips(&mut self) -> io::Result<()> {
+        self.connections = self.connections().await?;
+        Ok(())
     }
 
     /// Measures once: to be called every 100 ms or so while there is traffic (§V-E1). `now` is the time on a
@@ -64,8 +92,20 @@ impl Survey {
     /// When the kernel does not answer within seconds. After an error, or when this was dropped before its
     /// end, open another survey: the kernel may still be answering.
     pub async fn measure(&mut self, now: Duration) -> io::Result<Vec<AccessPath>> {
+        self.round_trips().await?;
+        self.rates(now).await
+    }
+
+    /// The same with the round-trip times of the last time: reads addresses and counters only.
+    ///
+    /// # Errors
+    /// As [`Survey::measure`].
+    pub async fn rates(&mut self, now: Duration) -> io::Result<Vec<AccessPath>> {
         let interfaces = self.interfaces().await?;
-        let connections = self.connections().await?;
+        let leads = match self.leads.take() {
+            Some(leads) => leads,
+            None => self.leads().await?,
+        };
         self.meters.retain(|index, _| interfaces.contains_key(index));
         let mut paths = Vec::new();
         for (index, interface) in interfaces {
@@ -75,12 +115,25 @@ impl Survey {
             if !interface.is_up || interface.addresses.is_empty() {
                 continue;
             }
-            let round_trips = RoundTrips::of(&interface.addresses, &connections);
+            let round_trips = RoundTrips::of(&interface.addresses, &self.connections);
             let estimate = PathEstimate { down: down.rates(), up: up.rates(), ..round_trips.estimate() };
-            let Interface { name, addresses, .. } = interface;
-            paths.push(AccessPath { index, interface: name, addresses, estimate });
+            let Interface { name, addresses, prefixes, .. } = interface;
+            let routes = leads.get(&index).cloned().unwrap_or_default();
+            paths.push(AccessPath { index, interface: name, addresses, prefixes, routes, estimate });
         }
+        self.leads = Some(leads);
         Ok(paths)
+    }
+
+    async fn leads(&mut self) -> io::Result<HashMap<u32, Arc<Routes>>> {
+        let mut found: HashMap<u32, Routes> = HashMap::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut question = RouteMessage::default();
+            question.header.address_family = family;
+            let question = RouteNetlinkMessage::GetRoute(question);
+            self.routes.dump(question, |message| note_route(&mut found, message)).await?;
+        }
+        Ok(found.into_iter().map(|(index, routes)| (index, Arc::new(routes))).collect())
     }
 
     async fn interfaces(&mut self) -> io::Result<BTreeMap<u32, Interface>> {
@@ -132,6 +185,10 @@ fn note_address(found: &mut BTreeMap<u32, Interface>, message: RouteNetlinkMessa
     if matches!(address.header.scope, AddressScope::Link | AddressScope::Host) {
         return;
     }
+    // Somebody else may have it; nothing can be sent from it yet.
+    if address.header.flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed) {
+        return;
+    }
     let attributes = &address.attributes;
     // On point-to-point links IFA_ADDRESS is the peer's; IFA_LOCAL is ours where it exists.
     let local = attributes.iter().find_map(|attribute| match attribute {
@@ -144,5 +201,36 @@ fn note_address(found: &mut BTreeMap<u32, Interface>, message: RouteNetlinkMessa
             _ => None,
         })
     };
-    interface.addresses.extend(local.or_else(any));
+    let Some(ip) = local.or_else(any) else { return };
+    interface.addresses.push(ip);
+    interface.prefixes.push(Prefix::new(any().unwrap_or(ip), address.header.prefix_len));
+}
+
+/// Routes by which packets leave, of any table; rules may choose among these by source address.
+fn note_route(found: &mut HashMap<u32, Routes>, message: RouteNetlinkMessage) {
+    let RouteNetlinkMessage::NewRoute(route) = message else { return };
+    if route.header.kind != RouteType::Unicast {
+        return;
+    }
+    let whole = match route.header.address_family {
+        AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        _ => return,
+    };
+    let mut destination = Some(whole);
+    let mut through = Vec::new();
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Destination(RouteAddress::Inet(ip)) => destination = Some(IpAddr::V4(*ip)),
+            RouteAttribute::Destination(RouteAddress::Inet6(ip)) => destination = Some(IpAddr::V6(*ip)),
+            RouteAttribute::Destination(_) => destination = None,
+            RouteAttribute::Oif(index) => through.push(*index),
+            RouteAttribute::MultiPath(hops) => through.extend(hops.iter().map(|hop| hop.interface_index)),
+            _ => {}
+        }
+    }
+    let Some(destination) = destination else { return };
+    for index in through {
+        found.entry(index).or_default().add(Prefix::new(destination, route.header.destination_prefix_length));
+    }
 }

@@ -62,6 +62,7 @@ fn the_tests_that_the_pages_of_what_it_does_name_exist() {
         ("docs/durable.md", 10),
         ("docs/reach.md", 10),
         ("docs/access.md", 15),
+        ("docs/manager.md", 10),
     ] {
         let rows = table(page, "| promise | test |");
         let named: Vec<String> = rows.iter().flat_map(|row| quoted(row.last().unwrap())).collect();

@@ -1,0 +1,341 @@
+//! A decision: what is asked and what is known, put before the policy, and its answer in words that a program
+//! can act on. No sockets and no clock.
+
+use crate::failures::Failures;
+use crate::load::Load;
+use crate::paths::round;
+use crate::protocol::{
+    Ask, Chosen, Decided, Deciding, MAX_LISTED, OpenOn, PartWay, Protocol, SocketOptions, Verdict, Way,
+};
+use crate::{Paths, words};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use whimbrel_access::{
+    Analytic, Choice, Connection, ConnectionId, Decision, Destination, IntentError, Intents, MAX_PATHS,
+    PathEstimate, PathId, PathList, Policy, Rule, Seconds, Situation, Timeliness,
+};
+
+/// What counts as received where nobody says how much it is: the median of a page's objects, roughly.
+const UNKNOWN_SIZE: u64 = 100_000;
+/// The most ways to connect that are considered: policies compare no more than 64.
+const MOST_DESTINATIONS: usize = 32;
+/// The DSCP of what goes in the background: lower effort (RFC 8622).
+const LOWER_EFFORT: u8 = 1;
+/// Stands for "anywhere" where a question has no destination.
+const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+/// A destination to which no path leads. A situation without destinations means that all paths lead there.
+const NOWHERE: Destination = Destination { address: ANYWHERE, path: PathId(u8::MAX) };
+
+/// An address to which a unit could go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) address: SocketAddr,
+    /// The kernel's number of the interface whose DNS answered with it. `None`: any interface may go there.
+    pub(crate) interface: Option<u32>,
+}
+
+/// Why nothing can be decided.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AskError {
+    #[error("intents: {0}")]
+    Intents(#[from] IntentError),
+    #[error("{0} are listed; at most {MAX_LISTED} addresses and as many connections are looked at")]
+    Many(usize),
+    #[error("connection {0} is listed twice: give each a number of its own")]
+    Twice(u32),
+}
+
+/// Checks what the form of a question alone does not rule out.
+pub(crate) fn check(ask: &Ask) -> Result<(), AskError> {
+    ask.intents.validate()?;
+    let most = ask.addresses.len().max(ask.connections.len());
+    if most > MAX_LISTED { Err(AskError::Many(most)) } else { Ok(()) }
+}
+
+/// Decides, one unit after the other.
+pub(crate) struct Decider {
+    policy: Box<dyn Policy>,
+    pub(crate) load: Load,
+    pub(crate) failures: Failures,
+    // Kept for their memory.
+    decision: Decision,
+    destinations: Vec<Destination>,
+    connections: Vec<Connection>,
+}
+
+/// What stays the same through one decision.
+struct Case<'a> {
+    ask: &'a Ask,
+    paths: &'a Paths,
+    estimates: &'a [PathEstimate],
+    destinations: &'a [Destination],
+    now: Duration,
+    stated: Intents,
+}
+
+impl Decider {
+    pub(crate) fn new(policy: Box<dyn Policy>) -> Self {
+        Self {
+            policy,
+            load: Load::default(),
+            failures: Failures::default(),
+            decision: Decision::default(),
+            destinations: Vec::new(),
+            connections: Vec::new(),
+        }
+    }
+
+    /// Decides for a client at this time. What another program chose goes first, as far as it is possible.
+    ///
+    /// # Errors
+    /// When a connection is listed twice.
+    pub(crate) fn decide(
+        &mut self,
+        now: Duration,
+        client: u64,
+        paths: &Paths,
+        ask: &Ask,
+        candidates: &[Candidate],
+        chosen: Option<(&str, &Chosen)>,
+    ) -> Result<Verdict, AskError> {
+        let mut estimates = [PathEstimate::default(); MAX_PATHS];
+        let estimates = &mut estimates[..paths.len().min(MAX_PATHS)];
+        estimates.copy_from_slice(&paths.estimates()[..estimates.len()]);
+        self.load.add_scheduled(estimates);
+        let mut verdict = Verdict::default();
+        self.list_destinations(now, paths, ask, candidates);
+        self.list_connections(paths, ask, &mut verdict)?;
+        let situation = Situation {
+            now: Seconds(now.as_secs_f64()),
+            granularity: ask.granularity,
+            intents: &ask.intents,
+            paths: estimates,
+            destinations: &self.destinations,
+            connections: &self.connections,
+        };
+        let case =
+            Case { ask, paths, estimates, destinations: &self.destinations, now, stated: situation.stated() };
+        if let Some((name, chosen)) = chosen {
+            case.take_over(&situation, name, chosen, &mut verdict);
+        }
+        if verdict.ways.is_empty() {
+            verdict.policy = self.policy.name().to_owned();
+            let mut forecast = Analytic::new(situation, self.policy.sharing(), UNKNOWN_SIZE);
+            self.decision.clear();
+            self.policy.decide(&situation, &mut forecast, &mut self.decision);
+            case.fill(&self.decision, &mut verdict);
+        }
+        if verdict.ways.is_empty() {
+            verdict.problems.push(case.nothing());
+        }
+        if ask.track
+            && let Some(path) = verdict.ways.first().and_then(|way| paths.named(&way.interface))
+        {
+            let bytes = case.stated.received().unwrap_or(UNKNOWN_SIZE);
+            verdict.unit = self.load.schedule(client, path, bytes, now);
+        }
+        Ok(verdict)
+    }
+
+    /// The question to another program.
+    pub(crate) fn question(&self, n: u64, paths: &Paths, ask: &Ask, candidates: &[Candidate]) -> Deciding {
+        let leads = |path: PathId| {
+            let known = paths.get(path);
+            let fits = |candidate: &Candidate| known.is_some_and(|known| leads(known, candidate));
+            has_no_destination(ask) || candidates.iter().any(fits)
+        };
+        let mut with_load = paths.clone();
+        self.load.add_scheduled(with_load.estimates_mut());
+        let numbers = paths.present().map(|(id, _)| id).filter(|id| leads(*id));
+        let connections = ask.connections.iter().filter_map(|connection| {
+            let path = paths.get(paths.with_address(connection.source)?)?;
+            let interface = path.interface.to_string();
+            Some(OpenOn { id: connection.id, interface, scheduled: connection.scheduled })
+        });
+        Deciding {
+            n,
+            intents: ask.intents,
+            granularity: ask.granularity,
+            to: ask.to.clone(),
+            paths: numbers.filter_map(|id| with_load.report_of(id)).collect(),
+            connections: connections.collect(),
+        }
+    }
+
+    /// Each way from a path to an address of it: those that failed lately only if there is no other.
+    fn list_destinations(&mut self, now: Duration, paths: &Paths, ask: &Ask, candidates: &[Candidate]) {
+        self.destinations.clear();
+        if has_no_destination(ask) {
+            let anywhere = paths.present().map(|(path, _)| Destination { address: ANYWHERE, path });
+            self.destinations.extend(anywhere);
+        }
+        let tries_all = self.failures.is_empty();
+        for avoiding in [!tries_all, false] {
+            if !self.destinations.is_empty() {
+                break;
+            }
+            for candidate in candidates {
+                for (path, known) in paths.present() {
+                    let address = candidate.address;
+                    let avoided = avoiding && self.failures.avoids(now, known.index, address.ip());
+                    if !avoided && leads(known, candidate) && self.destinations.len() < MOST_DESTINATIONS {
+                        self.destinations.push(Destination { address, path });
+                    }
+                }
+            }
+        }
+        if self.destinations.is_empty() {
+            self.destinations.push(NOWHERE);
+        }
+    }
+
+    /// The connections whose paths are there.
+    fn list_connections(&mut self, paths: &Paths, ask: &Ask, verdict: &mut Verdict) -> Result<(), AskError> {
+        self.connections.clear();
+        for open in &ask.connections {
+            match paths.with_address(open.source) {
+                Some(path) => self.connections.push(Connection {
+                    id: ConnectionId(open.id),
+                    paths: PathList::one(path),
+                    scheduled: open.scheduled,
+                }),
+                None => verdict.problems.push(format!(
+                    "connection {} is from {}, which no interface has any more",
+                    open.id, open.source
+                )),
+            }
+        }
+        self.connections.sort_unstable_by_key(|connection| connection.id);
+        match self.connections.windows(2).find(|pair| pair[0].id == pair[1].id) {
+            Some(pair) => Err(AskError::Twice(pair[0].id.0)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn has_no_destination(ask: &Ask) -> bool {
+    ask.to.is_none() && ask.addresses.is_empty()
+}
+
+fn leads(path: &crate::paths::KnownPath, candidate: &Candidate) -> bool {
+    candidate.interface.is_none_or(|index| index == path.index) && path.leads_to(candidate.address.ip())
+}
+
+impl Case<'_> {
+    /// Writes down what the policy decided.
+    fn fill(&self, decision: &Decision, verdict: &mut Verdict) {
+        for ranked in decision.ranked() {
+            let why = words::why(&ranked.reason, &self.ask.intents, self.paths, self.estimates);
+            if let Some(mut way) = self.way(ranked.choice, why) {
+                way.completes_ms = ranked.completes.and_then(|at| self.millis(at));
+                verdict.ways.push(way);
+            }
+        }
+        for part in decision.parts() {
+            let why = whimbrel_access::Reason::rule(Rule::Split).to_string();
+            if let Some(way) = self.way(part.choice, why) {
+                verdict.parts.push(PartWay { bytes: part.bytes, way });
+            }
+        }
+        let warm = "for what comes next".to_owned();
+        verdict.warm = decision.warm().and_then(|choice| self.way(choice, warm));
+    }
+
+    /// Writes down what another program chose, as far as the question allows it.
+    fn take_over(&self, situation: &Situation<'_>, name: &str, chosen: &Chosen, verdict: &mut Verdict) {
+        let why = || if chosen.why.is_empty() { format!("{name} chose it") } else { chosen.why.clone() };
+        if let Some(id) = chosen.reuse
+            && situation.reusable().any(|connection| connection.id.0 == id)
+        {
+            verdict.ways.extend(self.way(Choice::Reuse(ConnectionId(id)), why()));
+        }
+        for interface in chosen.open.iter().take(MAX_PATHS) {
+            let Some(path) = self.paths.named(interface) else { continue };
+            if situation.usable().any(|usable| usable == path) {
+                let openings = situation.openings(PathList::one(path));
+                verdict.ways.extend(openings.filter_map(|choice| self.way(choice, why())));
+            }
+        }
+        if verdict.ways.is_empty() {
+            verdict.problems.push(format!("{name} chose nothing that is possible; the policy decided"));
+        } else {
+            verdict.policy = name.to_owned();
+        }
+    }
+
+    fn way(&self, choice: Choice, why: String) -> Option<Way> {
+        match choice {
+            Choice::Reuse(ConnectionId(id)) => {
+                let open = self.ask.connections.iter().find(|open| open.id == id)?;
+                let path = self.paths.get(self.paths.with_address(open.source)?)?;
+                let interface = path.interface.to_string();
+                Some(Way { reuse: Some(id), interface, source: Some(open.source), why, ..Way::default() })
+            }
+            Choice::Open { paths, destination } => {
+                let path = self.paths.get(paths.first())?;
+                let to = destination.and_then(|at| self.destinations.get(usize::from(at.0)));
+                let to = to.map(|to| to.address).filter(|to| *to != ANYWHERE);
+                let source = match to {
+                    Some(to) => path.source_for(to.ip()),
+                    None => path.addresses.first().copied(),
+                };
+                let others = paths.as_slice().iter().skip(1).filter_map(|other| self.paths.get(*other));
+                let protocol = if paths.is_multipath() { Protocol::Mptcp } else { Protocol::Tcp };
+                Some(Way {
+                    reuse: None,
+                    interface: path.interface.to_string(),
+                    source,
+                    destination: to,
+                    protocol,
+                    also: others.map(|other| other.interface.to_string()).collect(),
+                    options: self.options(&path.interface),
+                    completes_ms: None,
+                    why,
+                })
+            }
+        }
+    }
+
+    fn options(&self, interface: &str) -> SocketOptions {
+        let timeliness = self.stated.timeliness();
+        SocketOptions {
+            bind_to_device: Some(interface.to_owned()),
+            tcp_nodelay: timeliness == Timeliness::Interactive,
+            dscp: (timeliness == Timeliness::Background).then_some(LOWER_EFFORT),
+        }
+    }
+
+    fn millis(&self, at: Seconds) -> Option<f64> {
+        let left = (at.0 - self.now.as_secs_f64()).max(0.0) * 1000.0;
+        left.is_finite().then(|| round(left))
+    }
+
+    /// Why there is no way.
+    fn nothing(&self) -> String {
+        if self.paths.present().next().is_none() {
+            return "no interface is up and has an address".to_owned();
+        }
+        let leads = self.destinations.iter().any(|destination| *destination != NOWHERE);
+        match (&self.ask.to, leads) {
+            (_, true) => "the policy leaves no path that leads there; it has to wait".to_owned(),
+            (Some(to), false) => format!("no interface has a route and an address for {to}"),
+            (None, false) => "no interface has a route to these addresses".to_owned(),
+        }
+    }
+}
+
+/// What is told to those who watch.
+pub(crate) fn told(ask: &Ask, verdict: &Verdict) -> Decided {
+    Decided {
+        intents: ask.intents.to_string(),
+        to: ask.to.clone(),
+        policy: verdict.policy.clone(),
+        way: verdict.ways.first().cloned(),
+        parts: verdict.parts.len(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "decide_tests.rs"]
+mod tests;

@@ -1,0 +1,165 @@
+//! Decisions computed by hand.
+
+use super::*;
+use crate::paths::tests::interface;
+use crate::paths::{Numbers, Paths};
+use crate::protocol::OpenConnection;
+use crate::{AccessPath, Settings};
+use whimbrel_access::{BytesPerSecond, PolicySpec};
+
+/// Near and slow: 20 ms, 1 Mbyte/s. Far, fast and metered: 100 ms, 10 Mbyte/s.
+fn two() -> Paths {
+    let known = |millis: f64, rate: f64| PathEstimate::known(Seconds(millis / 1000.0), BytesPerSecond(rate));
+    let wlan = interface(3, "wlan0", [192, 168, 1, 10], known(20.0, 1e6));
+    let usb = interface(7, "usb0", [100, 64, 3, 10], known(100.0, 1e7));
+    of(vec![wlan, usb])
+}
+
+fn of(list: Vec<AccessPath>) -> Paths {
+    let settings = Settings::from_toml("metered = [\"usb0\"]").unwrap();
+    Paths::of(list, &settings, &mut Numbers::new(&settings))
+}
+
+fn decider(policy: &str) -> Decider {
+    Decider::new(PolicySpec::named(policy).build().unwrap())
+}
+
+fn ask(intents: &str) -> Ask {
+    Ask { intents: intents.parse().unwrap(), to: Some("192.0.2.1:443".to_owned()), ..Ask::default() }
+}
+
+const THERE: [Candidate; 1] =
+    [Candidate { address: SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 443), interface: None }];
+
+fn decided(decider: &mut Decider, paths: &Paths, ask: &Ask) -> Verdict {
+    decider.decide(Duration::from_secs(5), 1, paths, ask, &THERE, None).unwrap()
+}
+
+#[test]
+fn a_decision_says_which_way_when_it_would_be_complete_and_why() {
+    let verdict = decided(&mut decider("eaf"), &two(), &ask("size-received=1000000"));
+    // Two round trips and the bytes: 200 ms + 100 ms beside 40 ms + 1 s.
+    let best = &verdict.ways[0];
+    assert_eq!((best.interface.as_str(), best.completes_ms), ("usb0", Some(300.0)));
+    assert_eq!(best.source, Some(IpAddr::from([100, 64, 3, 10])));
+    assert_eq!(best.destination, Some(THERE[0].address));
+    assert_eq!(best.options.bind_to_device.as_deref(), Some("usb0"));
+    assert_eq!(best.why, "completes first; size-received=1000000; usb0: at most 80.00 Mbit/s lately");
+    assert_eq!(verdict.ways[1].interface, "wlan0");
+    let small = decided(&mut decider("eaf"), &two(), &ask("size-received=1000"));
+    assert_eq!((small.ways[0].interface.as_str(), small.ways[0].completes_ms), ("wlan0", Some(41.0)));
+}
+
+#[test]
+fn intents_set_options_of_the_socket() {
+    let options = |intents| decided(&mut decider("eaf"), &two(), &ask(intents)).ways[0].options.clone();
+    assert!(options("timeliness=interactive").tcp_nodelay);
+    assert_eq!(options("timeliness=background").dscp, Some(1));
+    let plain = options("size-received=5");
+    assert!(!plain.tcp_nodelay && plain.dscp.is_none());
+}
+
+#[test]
+fn an_open_connection_is_used_again_where_that_is_earlier() {
+    let open = |id, source: [u8; 4]| OpenConnection { id, source: IpAddr::from(source), scheduled: 0 };
+    let mut question = ask("size-received=1000");
+    question.connections =
+        vec![open(9, [100, 64, 3, 10]), open(4, [192, 168, 1, 10]), open(5, [10, 9, 9, 9])];
+    let verdict = decided(&mut decider("eaf"), &two(), &question);
+    assert_eq!((verdict.ways[0].reuse, verdict.ways[0].completes_ms), (Some(4), Some(21.0)));
+    assert_eq!(verdict.problems, ["connection 5 is from 10.9.9.9, which no interface has any more"]);
+    question.connections.push(open(4, [192, 168, 1, 10]));
+    let again = decider("eaf").decide(Duration::ZERO, 1, &two(), &question, &THERE, None);
+    assert_eq!(again, Err(AskError::Twice(4)));
+}
+
+#[test]
+fn what_is_scheduled_makes_the_next_unit_go_elsewhere() {
+    let (mut decider, paths) = (decider("eaf"), two());
+    let question = Ask { track: true, ..ask("size-received=1000000") };
+    let interfaces: Vec<String> =
+        (0..8).map(|_| decided(&mut decider, &paths, &question).ways[0].interface.clone()).collect();
+    // Over usb0 the n-th takes 200 ms + n × 100 ms, over wlan0 40 ms + n × 1 s: nine fit before.
+    assert!(interfaces.iter().all(|interface| interface == "usb0"), "{interfaces:?}");
+    let last = decided(&mut decider, &paths, &question);
+    assert_eq!((last.ways[0].interface.as_str(), last.unit), ("wlan0", Some(9)));
+    for unit in 1..=8 {
+        assert!(decider.load.done(1, unit));
+    }
+    assert_eq!(decided(&mut decider, &paths, &question).ways[0].interface, "usb0");
+}
+
+#[test]
+fn a_way_that_failed_is_tried_last_and_all_the_same_if_there_is_no_other() {
+    let (mut decider, paths) = (decider("eaf"), two());
+    let now = Duration::from_secs(5);
+    decider.failures.failed(now, 7, THERE[0].address);
+    let verdict = decided(&mut decider, &paths, &ask("size-received=1000000"));
+    assert_eq!(verdict.ways[0].interface, "wlan0");
+    decider.failures.failed(now, 3, THERE[0].address);
+    assert_eq!(decided(&mut decider, &paths, &ask("size-received=1000000")).ways.len(), 2);
+}
+
+#[test]
+fn an_answer_of_one_interfaces_dns_is_used_on_that_interface_alone() {
+    let mut decider = decider("eaf");
+    let candidates = [(1, 3), (2, 7)].map(|(host, index)| Candidate {
+        address: SocketAddr::from(([192, 0, 2, host], 443)),
+        interface: Some(index),
+    });
+    let verdict =
+        decider.decide(Duration::ZERO, 1, &two(), &ask("size-received=1000000"), &candidates, None).unwrap();
+    let told: Vec<(String, String)> = verdict
+        .ways
+        .iter()
+        .map(|way| (way.interface.clone(), way.destination.unwrap().to_string()))
+        .collect();
+    let expected = [("usb0", "192.0.2.2:443"), ("wlan0", "192.0.2.1:443")];
+    assert_eq!(told, expected.map(|(interface, to)| (interface.to_owned(), to.to_owned())));
+}
+
+#[test]
+fn where_no_path_leads_it_is_said_why() {
+    let question = ask("size-received=5");
+    let none = decided(&mut decider("eaf"), &of(Vec::new()), &question);
+    assert_eq!((none.ways.len(), &none.problems[0][..]), (0, "no interface is up and has an address"));
+    let v6 = [Candidate { address: "[2001:db8::1]:443".parse().unwrap(), interface: None }];
+    let verdict = decider("eaf").decide(Duration::ZERO, 1, &two(), &question, &v6, None).unwrap();
+    assert!(verdict.problems[0].contains("no interface has a route"), "{verdict:?}");
+    let free = ask("cost=no-expense");
+    let usb = of(vec![interface(7, "usb0", [100, 64, 3, 10], PathEstimate::default())]);
+    let verdict = decided(&mut decider("whimbrel"), &usb, &free);
+    assert!(verdict.ways.is_empty() && verdict.problems[0].contains("has to wait"), "{verdict:?}");
+}
+
+#[test]
+fn without_a_destination_a_decision_is_about_the_interface() {
+    let question = Ask { to: None, ..ask("size-received=1000000") };
+    let verdict = decider("eaf").decide(Duration::ZERO, 1, &two(), &question, &[], None).unwrap();
+    assert_eq!((verdict.ways[0].interface.as_str(), verdict.ways[0].destination), ("usb0", None));
+    assert_eq!(verdict.ways[0].source, Some(IpAddr::from([100, 64, 3, 10])));
+}
+
+#[test]
+fn what_another_program_chose_counts_as_far_as_the_question_allows_it() {
+    let paths = two();
+    let chosen = Chosen { open: vec!["usb0".into(), "eth9".into()], ..Chosen::default() };
+    let decide = |intents| {
+        let question = ask(intents);
+        decider("eaf").decide(Duration::ZERO, 1, &paths, &question, &THERE, Some(("mine", &chosen))).unwrap()
+    };
+    let verdict = decide("size-received=10");
+    assert_eq!((verdict.policy.as_str(), verdict.ways.len()), ("mine", 1));
+    assert_eq!((verdict.ways[0].interface.as_str(), &verdict.ways[0].why[..]), ("usb0", "mine chose it"));
+    let verdict = decide("cost=no-expense");
+    assert_eq!((verdict.policy.as_str(), verdict.ways[0].interface.as_str()), ("eaf", "wlan0"));
+    assert_eq!(verdict.problems, ["mine chose nothing that is possible; the policy decided"]);
+}
+
+#[test]
+fn several_paths_at_once_are_a_connection_of_mptcp() {
+    let verdict = decided(&mut decider("mptcp"), &two(), &ask("size-received=10"));
+    let best = &verdict.ways[0];
+    assert_eq!((best.protocol, best.interface.as_str()), (Protocol::Mptcp, "wlan0"));
+    assert_eq!(best.also, ["usb0"]);
+}

@@ -1,0 +1,189 @@
+//! What is scheduled on the paths, and what clients measured by connections of their own.
+
+use crate::protocol::Measured;
+use std::collections::HashMap;
+use std::time::Duration;
+use whimbrel_access::{BytesPerSecond, PathEstimate, PathId, Seconds};
+
+/// A unit whose end nobody reported counts for so long.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+/// The most units of one client that count.
+const MOST_UNITS: usize = 1024;
+/// What a client measured counts for so long.
+const FRESH: Duration = Duration::from_secs(5);
+/// The most interfaces of which one client tells.
+const MOST_TOLD: usize = 8;
+
+/// Units and measurements of all clients. Pure: the time is the caller's.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    next: u64,
+    clients: HashMap<u64, Client>,
+    /// Units and bytes by number of the path.
+    sums: [(u32, u64); whimbrel_access::MAX_PATHS],
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    units: HashMap<u64, Unit>,
+    told: HashMap<u32, (Duration, Measured)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unit {
+    path: PathId,
+    bytes: u64,
+    since: Duration,
+}
+
+impl Load {
+    /// A unit of this client is scheduled. `None` if it has too many.
+    pub(crate) fn schedule(&mut self, client: u64, path: PathId, bytes: u64, now: Duration) -> Option<u64> {
+        let units = &mut self.clients.entry(client).or_default().units;
+        let sum = self.sums.get_mut(path.index())?;
+        if units.len() >= MOST_UNITS {
+            return None;
+        }
+        self.next += 1;
+        units.insert(self.next, Unit { path, bytes, since: now });
+        *sum = (sum.0 + 1, sum.1.saturating_add(bytes));
+        Some(self.next)
+    }
+
+    /// A unit of this client has ended. False if there is none of that number.
+    pub(crate) fn done(&mut self, client: u64, unit: u64) -> bool {
+        let ended = self.clients.get_mut(&client).and_then(|client| client.units.remove(&unit));
+        if let Some(unit) = ended {
+            self.subtract(unit);
+        }
+        ended.is_some()
+    }
+
+    /// A client measured something on this interface.
+    pub(crate) fn measured(&mut self, client: u64, index: u32, what: Measured, now: Duration) {
+        let told = &mut self.clients.entry(client).or_default().told;
+        if told.len() < MOST_TOLD || told.contains_key(&index) {
+            told.insert(index, (now, what));
+        }
+    }
+
+    /// A client is gone, and all that it told with it.
+    pub(crate) fn gone(&mut self, client: u64) {
+        let units = self.clients.remove(&client).map(|client| client.units).unwrap_or_default();
+        units.into_values().for_each(|unit| self.subtract(unit));
+    }
+
+    /// Takes away what was too long ago.
+    pub(crate) fn forget(&mut self, now: Duration) {
+        let mut ended = Vec::new();
+        for client in self.clients.values_mut() {
+            client.told.retain(|_, (at, _)| now.saturating_sub(*at) < FRESH);
+            client.units.retain(|_, unit| {
+                let stays = now.saturating_sub(unit.since) < FORGOTTEN;
+                if !stays {
+                    ended.push(*unit);
+                }
+                stays
+            });
+        }
+        ended.into_iter().for_each(|unit| self.subtract(unit));
+    }
+
+    /// Adds what clients measured on this interface.
+    pub(crate) fn add_measured(&self, index: u32, estimate: &mut PathEstimate) {
+        for (_, measured) in self.clients.values().filter_map(|client| client.told.get(&index)) {
+            if let Some(srtt) = measured.srtt_ms.map(Seconds::from_millis) {
+                estimate.srtt_min = Some(estimate.srtt_min.map_or(srtt, |known| known.min(srtt)));
+                estimate.srtt_median = estimate.srtt_median.or(Some(srtt));
+                estimate.age = Some(Seconds::ZERO);
+            }
+            if let Some(rate) = measured.rate.map(BytesPerSecond) {
+                let best = estimate.down.best.filter(|best| *best >= rate);
+                estimate.down.best = best.or(Some(rate));
+            }
+            estimate.loss = estimate.loss.or(measured.loss);
+            estimate.connections = estimate.connections.saturating_add(measured.connections);
+        }
+    }
+
+    /// Adds what is scheduled.
+    pub(crate) fn add_scheduled(&self, estimates: &mut [PathEstimate]) {
+        for (estimate, (units, bytes)) in estimates.iter_mut().zip(self.sums) {
+            estimate.objects = units;
+            estimate.scheduled = bytes;
+        }
+    }
+
+    fn subtract(&mut self, unit: Unit) {
+        if let Some(sum) = self.sums.get_mut(unit.path.index()) {
+            *sum = (sum.0.saturating_sub(1), sum.1.saturating_sub(unit.bytes));
+        }
+    }
+}
+
+/// Whether what a client says it measured can be true.
+pub(crate) fn is_possible(measured: &Measured) -> bool {
+    let within = |value: Option<f64>, most: f64| value.is_none_or(|value| (0.0..=most).contains(&value));
+    // A minute; a terabyte a second; all of it.
+    within(measured.srtt_ms, 60_000.0) && within(measured.rate, 1e12) && within(measured.loss, 1.0)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn scheduled(load: &Load) -> [(u32, u64); 2] {
+        let mut estimates = [PathEstimate::default(); 2];
+        load.add_scheduled(&mut estimates);
+        estimates.map(|estimate| (estimate.objects, estimate.scheduled))
+    }
+
+    #[test]
+    fn a_unit_counts_until_it_ends_its_client_goes_or_it_is_forgotten() {
+        let mut load = Load::default();
+        let unit = load.schedule(1, PathId(0), 500, Duration::ZERO).unwrap();
+        load.schedule(1, PathId(1), 7, Duration::ZERO).unwrap();
+        load.schedule(2, PathId(1), 30, Duration::from_secs(1)).unwrap();
+        assert_eq!(scheduled(&load), [(1, 500), (2, 37)]);
+        assert!(!load.done(2, unit), "it is another client's");
+        assert!(load.done(1, unit) && !load.done(1, unit));
+        assert_eq!(scheduled(&load), [(0, 0), (2, 37)]);
+        load.gone(1);
+        assert_eq!(scheduled(&load), [(0, 0), (1, 30)]);
+        load.forget(Duration::from_secs(1) + FORGOTTEN);
+        assert_eq!(scheduled(&load), [(0, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn one_client_has_no_more_units_than_there_is_room_for() {
+        let mut load = Load::default();
+        for _ in 0..MOST_UNITS {
+            assert!(load.schedule(1, PathId(0), 1, Duration::ZERO).is_some());
+        }
+        assert_eq!(load.schedule(1, PathId(0), 1, Duration::ZERO), None);
+        assert!(load.schedule(2, PathId(0), 1, Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn what_a_client_measured_counts_beside_the_kernels_figures_for_some_seconds() {
+        let mut load = Load::default();
+        let told = Measured {
+            interface: "wlan0".to_owned(),
+            srtt_ms: Some(20.0),
+            rate: Some(5e6),
+            loss: Some(0.01),
+            connections: 3,
+        };
+        load.measured(1, 4, told, Duration::ZERO);
+        let kernel = PathEstimate::known(Seconds(0.05), BytesPerSecond(1e6));
+        let mut estimate = PathEstimate { connections: 1, ..kernel };
+        load.add_measured(4, &mut estimate);
+        assert_eq!((estimate.srtt_min, estimate.connections), (Some(Seconds(0.02)), 4));
+        assert_eq!((estimate.down.best, estimate.loss), (Some(BytesPerSecond(5e6)), Some(0.0)));
+        load.forget(FRESH);
+        let mut estimate = kernel;
+        load.add_measured(4, &mut estimate);
+        assert_eq!(estimate, kernel);
+    }
+}

@@ -1,0 +1,124 @@
+//! The multi-access manager: measures, and answers on a Unix socket (*Socket Intents*, §V-E).
+
+use crate::measure::Measuring;
+use crate::protocol::Answer;
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::{Settings, SettingsError};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+
+/// The most clients at a time.
+pub const MAX_CLIENTS: usize = 256;
+/// For so long a client that is turned away may take to hear why.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
+/// After an error of the system's, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The user that may do everything anyway.
+const ROOT: u32 = 0;
+
+/// Why a manager does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The settings make no sense.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The kernel does not answer.
+    #[error("the kernel does not tell of interfaces and connections: {0}")]
+    Kernel(#[from] io::Error),
+}
+
+/// A running manager. It stops when this is dropped.
+pub struct Manager {
+    shared: Arc<Shared>,
+    tasks: JoinSet<()>,
+}
+
+impl Manager {
+    /// Measures once, and answers on this socket from then on. Must run inside a tokio runtime.
+    ///
+    /// Clients are let in if they run as the same user, or as root. Who can connect at all is a matter of the
+    /// directory that the socket is in.
+    ///
+    /// # Errors
+    /// When the settings make no sense, or the kernel does not answer.
+    pub async fn start(settings: Settings, listener: UnixListener) -> Result<Self, StartError> {
+        settings.check()?;
+        let shared = Shared::new(settings).map_err(SettingsError::Policy)?;
+        let shared = Arc::new(shared);
+        let measuring = Measuring::begin(&shared).await?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(measuring.run(Arc::clone(&shared)));
+        tasks.spawn(accept(listener, Arc::clone(&shared)));
+        Ok(Self { shared, tasks })
+    }
+
+    /// The interfaces that there are paths by, at present.
+    pub fn interfaces(&self) -> Vec<String> {
+        self.shared.paths().report().into_iter().map(|path| path.interface).collect()
+    }
+
+    /// Waits for the end of a part of it, which is an error in this program: there is none otherwise.
+    pub async fn failed(&mut self) {
+        self.tasks.join_next().await;
+    }
+}
+
+async fn accept(listener: UnixListener, shared: Arc<Shared>) {
+    let mut clients = JoinSet::new();
+    let mut number = 0;
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept clients");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        while clients.try_join_next().is_some() {}
+        number += 1;
+        // Those that are turned away count too, for the second that they may take.
+        match admit(&stream, clients.len()) {
+            Ok(()) => clients.spawn(Session::new(stream, number, Arc::clone(&shared)).run()),
+            Err(Some(why)) => clients.spawn(turn_away(stream, why)),
+            Err(None) => continue,
+        };
+    }
+}
+
+/// Whether a client is let in. Else what it is told, unless there are too many even for that.
+fn admit(stream: &UnixStream, clients: usize) -> Result<(), Option<String>> {
+    let own = rustix::process::geteuid().as_raw();
+    let peer = stream.peer_cred().map_err(|error| {
+        tracing::warn!(%error, "cannot tell who a client is");
+        None
+    })?;
+    if clients >= 2 * MAX_CLIENTS {
+        return Err(None);
+    }
+    if peer.uid() != own && peer.uid() != ROOT {
+        tracing::warn!(uid = peer.uid(), "a client of another user is turned away");
+        return Err(Some(format!(
+            "this manager answers user {own} and root, and you are user {}",
+            peer.uid()
+        )));
+    }
+    if clients >= MAX_CLIENTS {
+        return Err(Some(format!("this manager has {MAX_CLIENTS} clients already; connect later")));
+    }
+    Ok(())
+}
+
+async fn turn_away(mut stream: UnixStream, why: String) {
+    let answer = Answer { error: Some(why), ..Answer::default() };
+    let Ok(mut line) = serde_json::to_vec(&answer) else { return };
+    line.push(b'\n');
+    // Whoever does not read it hears nothing.
+    let _ = tokio::time::timeout(TOLD_WITHIN, stream.write_all(&line)).await;
+}

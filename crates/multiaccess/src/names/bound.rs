@@ -1,0 +1,71 @@
+//! Sockets for DNS that are bound to one interface.
+
+use hickory_resolver::net::runtime::iocompat::AsyncIoTokioAsStd;
+use hickory_resolver::net::runtime::{RuntimeProvider, TokioHandle, TokioTime};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+
+/// For a server that accepts TCP at all.
+const CONNECT: Duration = Duration::from_secs(2);
+
+type Boxed<T> = Pin<Box<dyn Send + Future<Output = io::Result<T>>>>;
+
+/// Makes sockets whose packets leave by one interface (SO_BINDTODEVICE), whatever the routes say.
+#[derive(Clone)]
+pub(super) struct Bound {
+    interface: Arc<str>,
+    handle: TokioHandle,
+}
+
+impl Bound {
+    pub(super) fn to(interface: &str) -> Self {
+        Self { interface: interface.into(), handle: TokioHandle::default() }
+    }
+}
+
+impl RuntimeProvider for Bound {
+    type Handle = TokioHandle;
+    type Timer = TokioTime;
+    type Udp = UdpSocket;
+    type Tcp = AsyncIoTokioAsStd<TcpStream>;
+
+    fn create_handle(&self) -> TokioHandle {
+        self.handle.clone()
+    }
+
+    fn connect_tcp(
+        &self,
+        server: SocketAddr,
+        local: Option<SocketAddr>,
+        limit: Option<Duration>,
+    ) -> Boxed<Self::Tcp> {
+        let interface = Arc::clone(&self.interface);
+        Box::pin(async move {
+            let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.bind_device(Some(interface.as_bytes()))?;
+            if let Some(local) = local {
+                socket.bind(local)?;
+            }
+            socket.set_nodelay(true)?;
+            let connected = tokio::time::timeout(limit.unwrap_or(CONNECT), socket.connect(server)).await;
+            Ok(AsyncIoTokioAsStd(connected.map_err(|_| io::ErrorKind::TimedOut)??))
+        })
+    }
+
+    fn bind_udp(&self, local: SocketAddr, _server: SocketAddr) -> Boxed<Self::Udp> {
+        let interface = Arc::clone(&self.interface);
+        Box::pin(async move {
+            let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+            socket.bind_device(Some(interface.as_bytes()))?;
+            socket.set_nonblocking(true)?;
+            socket.bind(&local.into())?;
+            UdpSocket::from_std(socket.into())
+        })
+    }
+}

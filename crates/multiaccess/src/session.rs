@@ -1,0 +1,388 @@
+//! One client of the manager: lines in, lines out.
+
+use crate::Paths;
+use crate::decide::{self, Candidate};
+use crate::external::Said;
+use crate::protocol::{Answer, Ask, Deciding, MAX_LINE, Request, Verdict};
+use crate::shared::{Decisions, Shared};
+use crate::target::Target;
+use serde::Serialize;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// No more is read while so much waits to be written.
+const FULL: usize = 256 << 10;
+/// One who watches and is behind by so much is dropped.
+const MOST_BEHIND: usize = 1 << 20;
+/// A client that reads nothing for so long, while something waits for it, is dropped.
+const STALLED: Duration = Duration::from_secs(10);
+/// Questions of one client that wait for names or for another program.
+const OUTSTANDING: usize = 256;
+/// How much is read at once.
+const CHUNK: usize = 16 << 10;
+
+/// The exchange with one client.
+pub(crate) struct Session {
+    stream: UnixStream,
+    number: u64,
+    shared: Arc<Shared>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// How much of the output is written.
+    written: usize,
+    from_client: Direction,
+    outstanding: usize,
+    waiting: JoinSet<()>,
+    answers: mpsc::Receiver<Vec<u8>>,
+    answer: mpsc::Sender<Vec<u8>>,
+    news: Option<watch::Receiver<Arc<Paths>>>,
+    decisions: Option<Decisions>,
+    questions: Option<mpsc::Receiver<Deciding>>,
+}
+
+/// What still comes from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Open,
+    /// The client said all that it had to say. It may want answers still.
+    Ended,
+    /// What it says is not looked at any more.
+    Refused,
+}
+
+/// What happened while a session waited.
+enum Event {
+    Ready,
+    Answered(Vec<u8>),
+    News,
+    Decided(Result<Arc<str>, u64>),
+    Question(Option<Deciding>),
+    Stalled,
+}
+
+impl Session {
+    pub(crate) fn new(stream: UnixStream, number: u64, shared: Arc<Shared>) -> Self {
+        let (answer, answers) = mpsc::channel(OUTSTANDING);
+        Self {
+            stream,
+            number,
+            shared,
+            input: Vec::with_capacity(CHUNK),
+            output: Vec::with_capacity(CHUNK),
+            written: 0,
+            from_client: Direction::Open,
+            outstanding: 0,
+            waiting: JoinSet::new(),
+            answers,
+            answer,
+            news: None,
+            decisions: None,
+            questions: None,
+        }
+    }
+
+    /// Serves the client until it leaves or must be dropped.
+    pub(crate) async fn run(mut self) {
+        if let Err(error) = self.exchange().await {
+            tracing::debug!(client = self.number, %error, "a client is dropped");
+        }
+        self.shared.gone(self.number);
+    }
+
+    async fn exchange(&mut self) -> io::Result<()> {
+        let mut progress = Instant::now();
+        loop {
+            if self.write()? {
+                progress = Instant::now();
+            }
+            let pending = self.output.len() - self.written;
+            if pending == 0 && self.is_over() {
+                return Ok(());
+            }
+            let reads = self.from_client == Direction::Open && pending < FULL;
+            match self.wait(reads, pending > 0, progress + STALLED).await? {
+                Event::Ready => {
+                    if reads {
+                        self.read()?;
+                    }
+                }
+                Event::Answered(line) => {
+                    self.outstanding -= 1;
+                    self.output.extend_from_slice(&line);
+                }
+                Event::News => self.push_paths(),
+                Event::Decided(Ok(line)) => self.push_line(line.as_bytes()),
+                Event::Decided(Err(missed)) => {
+                    self.push(&Answer { missed: Some(missed), ..Answer::default() });
+                }
+                Event::Question(Some(question)) => {
+                    self.push(&Answer { decide: Some(question), ..Answer::default() });
+                }
+                Event::Question(None) => {
+                    self.questions = None;
+                    self.refuse("too many questions in a row were not answered in time");
+                }
+                Event::Stalled => return Err(ErrorKind::TimedOut.into()),
+            }
+            if self.output.len() - self.written > MOST_BEHIND {
+                return Err(io::Error::other("the client does not read what it asked for"));
+            }
+        }
+    }
+
+    /// Whether nothing more will be said: by the client, and to it.
+    fn is_over(&self) -> bool {
+        match self.from_client {
+            Direction::Open => false,
+            // One who watches is gone when nothing can be written to it.
+            Direction::Ended => self.outstanding == 0 && self.news.is_none(),
+            Direction::Refused => true,
+        }
+    }
+
+    async fn wait(&mut self, reads: bool, writes: bool, stalled: Instant) -> io::Result<Event> {
+        let interest = match (reads, writes) {
+            (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
+            (true, false) => Some(Interest::READABLE),
+            (false, true) => Some(Interest::WRITABLE),
+            (false, false) => None,
+        };
+        let stream = &self.stream;
+        let ready = async {
+            match interest {
+                Some(interest) => stream.ready(interest).await.map(drop),
+                None => std::future::pending().await,
+            }
+        };
+        let news = async {
+            match &mut self.news {
+                Some(news) => news.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let decided = async {
+            match &mut self.decisions {
+                Some(decisions) => decisions.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        let question = async {
+            match &mut self.questions {
+                Some(questions) => questions.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ready = ready => ready.map(|()| Event::Ready),
+            Some(answer) = self.answers.recv() => Ok(Event::Answered(answer)),
+            question = question => Ok(Event::Question(question)),
+            Ok(()) = news => Ok(Event::News),
+            decided = decided => Ok(Event::Decided(decided)),
+            () = tokio::time::sleep_until(stalled), if writes => Ok(Event::Stalled),
+        }
+    }
+
+    /// Reads what has come, and answers the lines that are complete.
+    fn read(&mut self) -> io::Result<()> {
+        self.input.reserve(CHUNK);
+        match self.stream.try_read_buf(&mut self.input) {
+            Ok(0) => {
+                // Whoever shuts its direction down still wants its answers.
+                self.from_client = Direction::Ended;
+                let rest = std::mem::take(&mut self.input);
+                if !rest.is_empty() {
+                    self.line(&rest);
+                }
+                Ok(())
+            }
+            Ok(_) => {
+                self.lines();
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn lines(&mut self) {
+        let mut input = std::mem::take(&mut self.input);
+        let mut from = 0;
+        while self.from_client == Direction::Open
+            && let Some(length) = input[from..].iter().position(|byte| *byte == b'\n')
+        {
+            if length >= MAX_LINE {
+                break;
+            }
+            self.line(&input[from..from + length]);
+            from += length + 1;
+        }
+        input.drain(..from);
+        if input.len() >= MAX_LINE && self.from_client == Direction::Open {
+            self.refuse(&format!("a line has at most {MAX_LINE} bytes"));
+        }
+        self.input = input;
+    }
+
+    /// Writes what waits. True if some of it went, or nothing waits.
+    fn write(&mut self) -> io::Result<bool> {
+        let mut went = self.written == self.output.len();
+        while self.written < self.output.len() {
+            match self.stream.try_write(&self.output[self.written..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    self.written += count;
+                    went = true;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if self.written == self.output.len() {
+            self.output.clear();
+            self.output.shrink_to(FULL);
+            self.written = 0;
+        }
+        Ok(went)
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let request: Request = match serde_json::from_slice(line) {
+            Ok(request) => request,
+            Err(error) => return self.refuse(&format!("this line is no request: {error}")),
+        };
+        let id = request.id;
+        match request {
+            Request { ask: Some(ask), report: None, watch: None, policy: None, choose: None, .. } => {
+                self.ask(id, ask);
+            }
+            Request { ask: None, report: Some(report), watch: None, policy: None, choose: None, .. } => {
+                let noted = self.shared.note(self.number, report);
+                self.push_noted(id, noted);
+            }
+            Request {
+                ask: None, report: None, watch: Some(watching), policy: None, choose: None, ..
+            } => {
+                let news = self.shared.follow();
+                self.news = Some(news);
+                self.decisions = watching.decisions.then(|| self.shared.watch_decisions());
+                self.push_noted(id, Ok(()));
+                self.push_paths();
+            }
+            Request { ask: None, report: None, watch: None, policy: Some(offer), choose: None, .. } => {
+                let offered = self.shared.external.offer(self.number, &offer.name);
+                let noted = offered.map(|questions| self.questions = Some(questions));
+                self.push_noted(id, noted);
+            }
+            Request { ask: None, report: None, watch: None, policy: None, choose: Some(chosen), .. } => {
+                // One that comes late is no fault of the form: the question was decided meanwhile.
+                let _ = self.shared.external.chosen(self.number, chosen);
+            }
+            _ => self.refuse("a request has one of ask, report, watch, policy and choose"),
+        }
+    }
+
+    /// Decides at once where all is known; else when it is.
+    fn ask(&mut self, id: Option<u64>, ask: Ask) {
+        let target = decide::check(&ask)
+            .map_err(|error| error.to_string())
+            .and_then(|()| Target::of(&ask).map_err(|error| error.to_string()));
+        let target = match target {
+            Ok(target) => target,
+            Err(error) => return self.push_noted(id, Err(error)),
+        };
+        match target {
+            Target::Addresses(candidates) if !self.shared.external.is_there() => {
+                let verdict = self.shared.decide(self.number, &ask, &candidates, None);
+                self.push(&answer(id, verdict.map_err(|error| error.to_string())));
+            }
+            target => {
+                while self.waiting.try_join_next().is_some() {}
+                if self.outstanding >= OUTSTANDING {
+                    let error = format!("{OUTSTANDING} questions of yours wait already; ask again later");
+                    return self.push_noted(id, Err(error));
+                }
+                let (shared, number, sender) = (Arc::clone(&self.shared), self.number, self.answer.clone());
+                self.outstanding += 1;
+                self.waiting.spawn(async move {
+                    let verdict = later(&shared, number, &ask, target).await;
+                    // The session has room for all that wait, or is gone.
+                    let mut line = Vec::new();
+                    write_line(&mut line, &answer(id, verdict));
+                    let _ = sender.send(line).await;
+                });
+            }
+        }
+    }
+
+    fn push_noted(&mut self, id: Option<u64>, noted: Result<(), String>) {
+        let (ok, error) = (noted.is_ok(), noted.err());
+        self.push(&Answer { id, ok, error, ..Answer::default() });
+    }
+
+    fn push_paths(&mut self) {
+        let paths = self.news.as_mut().map(|news| news.borrow_and_update().report());
+        self.push(&Answer { paths, ..Answer::default() });
+    }
+
+    /// Says what is wrong, and hangs up behind it.
+    fn refuse(&mut self, error: &str) {
+        self.push(&Answer { error: Some(error.to_owned()), ..Answer::default() });
+        self.from_client = Direction::Refused;
+    }
+
+    fn push(&mut self, answer: &impl Serialize) {
+        write_line(&mut self.output, answer);
+    }
+
+    fn push_line(&mut self, line: &[u8]) {
+        self.output.extend_from_slice(line);
+        self.output.push(b'\n');
+    }
+}
+
+fn write_line(output: &mut Vec<u8>, answer: &impl Serialize) {
+    let length = output.len();
+    if let Err(error) = serde_json::to_writer(&mut *output, answer) {
+        // No key in an answer is other than text.
+        tracing::warn!(%error, "an answer cannot be written down");
+        output.truncate(length);
+        return;
+    }
+    output.push(b'\n');
+}
+
+fn answer(id: Option<u64>, verdict: Result<Verdict, String>) -> Answer {
+    match verdict {
+        Ok(verdict) => Answer { id, decision: Some(verdict), ..Answer::default() },
+        Err(error) => Answer { id, error: Some(error), ..Answer::default() },
+    }
+}
+
+/// A decision that needs names, or another program.
+async fn later(shared: &Shared, number: u64, ask: &Ask, target: Target) -> Result<Verdict, String> {
+    let (candidates, mut problems): (Vec<Candidate>, Vec<String>) = match target {
+        Target::Addresses(candidates) => (candidates.to_vec(), Vec::new()),
+        Target::Name { host, port } => shared.look_up(&host, port).await?,
+    };
+    let said = shared.external.ask(|n| shared.question(n, ask, &candidates)).await;
+    let chosen = match &said {
+        Some(Said::Chosen(name, chosen)) => Some((name.as_str(), chosen)),
+        Some(Said::Nothing(why)) => {
+            problems.push(why.clone());
+            None
+        }
+        None => None,
+    };
+    let mut verdict = shared.decide(number, ask, &candidates, chosen).map_err(|error| error.to_string())?;
+    problems.append(&mut verdict.problems);
+    Ok(Verdict { problems, ..verdict })
+}

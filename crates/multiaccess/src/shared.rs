@@ -1,0 +1,201 @@
+//! What all parts of a running manager share.
+
+use crate::decide::{self, AskError, Candidate, Decider};
+use crate::external::External;
+use crate::names::Names;
+use crate::protocol::{Answer, Ask, Report, Tried, Verdict};
+use crate::{Paths, Settings, load};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, broadcast, watch};
+
+/// Decisions that one who watches may be behind.
+const BEHIND: usize = 1024;
+
+/// The state of a manager. The paths are an immutable snapshot; one lock guards the policy and what it is
+/// told of, and is held for microseconds.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    began: Instant,
+    news: watch::Sender<Arc<Paths>>,
+    decider: Mutex<Decider>,
+    /// Those who watch decisions, so that nothing is written down for nobody.
+    watchers: AtomicUsize,
+    decisions: broadcast::Sender<Arc<str>>,
+    /// Somebody asked: measurements are wanted.
+    pub(crate) asked: Notify,
+    pub(crate) external: External,
+    names: Names,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: Settings) -> Result<Self, whimbrel_access::PolicyError> {
+        let decider = Decider::new(settings.policy.build()?);
+        Ok(Self {
+            external: External::new(settings.external.map(Duration::from_millis)),
+            names: Names::new(),
+            settings,
+            began: Instant::now(),
+            news: watch::Sender::new(Arc::default()),
+            decider: Mutex::new(decider),
+            watchers: AtomicUsize::new(0),
+            decisions: broadcast::Sender::new(BEHIND),
+            asked: Notify::new(),
+        })
+    }
+
+    /// The time on the manager's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// The paths at present.
+    pub(crate) fn paths(&self) -> Arc<Paths> {
+        Arc::clone(&self.news.borrow())
+    }
+
+    /// Hears of new measurements.
+    pub(crate) fn follow(&self) -> watch::Receiver<Arc<Paths>> {
+        self.news.subscribe()
+    }
+
+    /// These are the paths from now on. Adds what clients know of them. Returns whether units are scheduled.
+    pub(crate) fn publish(&self, mut paths: Paths) -> bool {
+        let indices: Vec<(usize, u32)> = paths.present().map(|(id, path)| (id.index(), path.index)).collect();
+        let now = self.now();
+        let mut decider = self.decider();
+        decider.load.forget(now);
+        decider.failures.forget(now);
+        for (at, index) in indices {
+            decider.load.add_measured(index, &mut paths.estimates_mut()[at]);
+        }
+        decider.load.add_scheduled(paths.estimates_mut());
+        drop(decider);
+        self.names.keep(&paths);
+        let is_busy = paths.estimates().iter().any(|estimate| estimate.objects > 0);
+        self.news.send_replace(Arc::new(paths));
+        is_busy
+    }
+
+    /// Decides for a client, and tells those who watch.
+    pub(crate) fn decide(
+        &self,
+        client: u64,
+        ask: &Ask,
+        candidates: &[Candidate],
+        chosen: Option<(&str, &crate::protocol::Chosen)>,
+    ) -> Result<Verdict, AskError> {
+        let paths = self.paths();
+        let verdict = self.decider().decide(self.now(), client, &paths, ask, candidates, chosen)?;
+        self.asked.notify_one();
+        if self.watchers.load(Ordering::Relaxed) > 0 {
+            self.tell(ask, &verdict);
+        }
+        Ok(verdict)
+    }
+
+    /// The question to the program that decides.
+    pub(crate) fn question(&self, n: u64, ask: &Ask, candidates: &[Candidate]) -> crate::protocol::Deciding {
+        let paths = self.paths();
+        self.decider().question(n, &paths, ask, candidates)
+    }
+
+    fn tell(&self, ask: &Ask, verdict: &Verdict) {
+        let answer = Answer { decided: Some(decide::told(ask, verdict)), ..Answer::default() };
+        if let Ok(line) = serde_json::to_string(&answer) {
+            // Those who watch may just have left.
+            let _ = self.decisions.send(line.into());
+        }
+    }
+
+    /// Hears of decisions until it is dropped.
+    pub(crate) fn watch_decisions(self: &Arc<Self>) -> Decisions {
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+        Decisions { shared: Arc::clone(self), receiver: self.decisions.subscribe() }
+    }
+
+    /// Looks a name up by each interface for itself.
+    pub(crate) async fn look_up(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<(Vec<Candidate>, Vec<String>), String> {
+        let paths = self.paths();
+        self.names.look_up(&paths, &self.settings, host, port).await
+    }
+
+    /// Notes what a client tells.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn note(&self, client: u64, report: Report) -> Result<(), String> {
+        let (now, paths) = (self.now(), self.paths());
+        let index = |interface: &str| {
+            let path = paths.named(interface).and_then(|id| paths.get(id));
+            path.map(|path| path.index)
+                .ok_or_else(|| format!("there is no interface {interface} with a path"))
+        };
+        let mut decider = self.decider();
+        if let Some(unit) = report.done
+            && !decider.load.done(client, unit)
+        {
+            return Err(format!("unit {unit} is not scheduled: it ended, or 60 seconds have passed"));
+        }
+        if let Some(Tried { interface, destination }) = report.failed {
+            decider.failures.failed(now, index(&interface)?, destination);
+        }
+        if let Some(Tried { interface, destination }) = report.worked {
+            decider.failures.worked(index(&interface)?, destination);
+        }
+        if let Some(measured) = report.measured {
+            if !load::is_possible(&measured) {
+                return Err(
+                    "measured: a round trip of a minute, a terabyte a second and a loss of 1 are the \
+                            most that counts, and nothing is less than 0"
+                        .to_owned(),
+                );
+            }
+            let index = index(&measured.interface)?;
+            decider.load.measured(client, index, measured, now);
+        }
+        Ok(())
+    }
+
+    /// Forgets a client.
+    pub(crate) fn gone(&self, client: u64) {
+        self.decider().load.gone(client);
+        self.external.gone(client);
+    }
+
+    /// Nothing in a decision leaves it half done; a policy that panicked is asked again.
+    fn decider(&self) -> MutexGuard<'_, Decider> {
+        self.decider.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The decisions for all clients, as lines.
+pub(crate) struct Decisions {
+    shared: Arc<Shared>,
+    receiver: broadcast::Receiver<Arc<str>>,
+}
+
+impl Decisions {
+    /// The next one, or how many were missed. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<Arc<str>, u64> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(line) => return Ok(line),
+                Err(broadcast::error::RecvError::Lagged(count)) => return Err(count),
+                // The sender lives in what this holds.
+                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl Drop for Decisions {
+    fn drop(&mut self) {
+        self.shared.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
