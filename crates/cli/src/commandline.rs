@@ -27,9 +27,7 @@ Examples:
   On the laptop:       whimbrel ssh ada@ssh.home.ada@example.org
   See it move:         whimbrel demo";
 
-/// Connections that survive every move.
-///
-/// Connects programs by name. A connection lives until it is closed, whatever happens underneath.
+/// Connections by name that survive every move: they live until they are closed, whatever happens.
 #[derive(Parser)]
 #[command(
     name = "whimbrel",
@@ -68,6 +66,7 @@ pub(crate) enum Command {
     Paths(commands::paths::Paths),
     Limit(commands::limit::Limit),
     Doctor(commands::doctor::Doctor),
+    Access(commands::access::Access),
     Demo(commands::demo::Demo),
     Help(commands::help::Help),
 }

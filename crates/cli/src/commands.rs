@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod access;
 pub(crate) mod chat;
 pub(crate) mod demo;
 pub(crate) mod doctor;

@@ -177,6 +177,7 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Paths(args) => commands::paths::run(globals, args).await,
         Command::Limit(args) => commands::limit::run(globals, args).await,
         Command::Doctor(args) => commands::doctor::run(globals, args).await,
+        Command::Access(args) => commands::access::run(globals, args).await,
         Command::Demo(args) => commands::demo::run(globals, args).await,
         Command::Help(args) => commands::help::run(args, Cli::command()),
     }

@@ -148,7 +148,7 @@ fn listen() -> Result<(UnixListener, PathBuf)> {
 }
 
 /// In /tmp, anybody may have made the directory first.
-fn check(directory: &Path) -> Result<()> {
+pub(crate) fn check(directory: &Path) -> Result<()> {
     let metadata = std::fs::symlink_metadata(directory)
         .with_context(|| format!("cannot read {}", directory.display()))?;
     let ours = metadata.uid() == rustix::process::geteuid().as_raw();

@@ -184,6 +184,8 @@ fn every_example_of_help_and_readme_works() {
     introductions(&mut play);
     play.stop_all_but(&[]);
     services(&mut play);
+    play.stop_all_but(&[]);
+    networks(&mut play);
     rest(&mut play);
     let (code, lines) = showing.finish();
     assert!(code == Some(0) && lines.join("\n").contains("\"ok\":true"), "{demo}\n{}", lines.join("\n"));
@@ -407,6 +409,31 @@ fn readme_program() -> std::path::PathBuf {
     let found = lines.windows(wanted.len()).any(|window| window == wanted);
     assert!(found && wanted.len() > 3, "examples/readme.rs does not have the lines of README: {wanted:#?}");
     whimbrel_lab::example(env!("CARGO_PKG_NAME"), "readme")
+}
+
+fn networks(play: &mut Play) {
+    for (serve, says) in [
+        ("whimbrel access serve", "choosing among"),
+        ("whimbrel access serve --policy eaf --interval 50 --external 20", "choosing among"),
+        ("whimbrel access serve --metered usb0", "choosing among"),
+    ] {
+        play.stop_all_but(&[]);
+        // The manager goes when it is told to; until then the next one says that there is one.
+        play.also(
+            "laptop",
+            "for n in $(seq 100); do test -e run/whimbrel/access || break; sleep 0.1; done",
+            "",
+        );
+        play.start("laptop", serve, says);
+    }
+    play.word("example.org:443", "203.0.113.5:443");
+    play.start("laptop", "whimbrel access watch", "wlan0");
+    play.start("laptop", "whimbrel access watch --json", "\"paths\"");
+    let ask = "whimbrel access ask --intent size-received=300KB --to example.org:443";
+    play.run("laptop", ask, "wlan0 from 192.168.1.10 to 203.0.113.5:443 by tcp");
+    let free = "whimbrel access ask --intent category=query --intent cost=no-expense --json";
+    let told = play.run("laptop", free, "\"ways\"");
+    assert!(told.contains("wlan0") && !told.contains("usb0"), "{told}");
 }
 
 fn rest(play: &mut Play) {

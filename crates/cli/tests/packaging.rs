@@ -121,6 +121,7 @@ fn the_debian_package_holds_the_program_and_all_that_belongs_to_it() {
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.service"),
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.socket"),
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-relay.service"),
+        ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-access.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-expose@.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-forward@.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-renew.service"),
@@ -224,6 +225,12 @@ fn the_units_command_lines_start_what_they_are_for() {
     assert_eq!(expose.next_json()["name"], "web.a@example.org");
     let mut forward = start("b", "user/whimbrel-forward@.service");
     assert_eq!(forward.next_json()["name"], "web.a@example.org");
+
+    let args = command_line("user/whimbrel-access.service", &words);
+    let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+    args.push("--json");
+    let mut access = world.start("a", &args);
+    assert!(access.next_json()["socket"].as_str().unwrap().ends_with("/whimbrel/access"));
 }
 
 /// By systemd's own measure, from 0 (nothing is open to it) to 10.

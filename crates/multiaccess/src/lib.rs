@@ -15,9 +15,12 @@
 //! decide, load, failures, words a decision, what it depends on, and its reasons (pure)
 //! names                         names, looked up by each interface for itself
 //! external                      another program that decides
+//! client                        a program's side: connect, resolve, and a pool for messages
 //! shared, session, manager      the service; protocol, target, settings are its forms
 //! ```
 
+#[cfg(target_os = "linux")]
+mod client;
 #[cfg(target_os = "linux")]
 mod decide;
 #[cfg(target_os = "linux")]
@@ -56,6 +59,8 @@ mod watch;
 #[cfg(target_os = "linux")]
 mod words;
 
+#[cfg(target_os = "linux")]
+pub use client::{Candidate, Client, ClientError, Connected, Pool, Pooled, socket_path};
 #[cfg(target_os = "linux")]
 pub use manager::{MAX_CLIENTS, Manager, StartError};
 pub use meter::Meter;

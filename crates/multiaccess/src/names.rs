@@ -39,7 +39,7 @@ const ADDRESSES: usize = 8;
 
 /// The resolvers of all interfaces.
 pub(crate) struct Names {
-    resolvers: Mutex<HashMap<u32, Entry>>,
+    resolvers: Arc<Mutex<HashMap<u32, Entry>>>,
     under_way: Arc<Semaphore>,
 }
 
@@ -74,7 +74,7 @@ enum Failure {
 
 impl Names {
     pub(crate) fn new() -> Self {
-        Self { resolvers: Mutex::default(), under_way: Arc::new(Semaphore::new(MOST)) }
+        Self { resolvers: Arc::default(), under_way: Arc::new(Semaphore::new(MOST)) }
     }
 
     /// Looks a name up by all interfaces at once. Returns the addresses, each with its interface, and what went
@@ -104,10 +104,12 @@ impl Names {
                 continue;
             };
             waited_for += usize::from(!is_dead);
-            let host = host.to_owned();
+            let (host, resolvers) = (host.to_owned(), Arc::clone(&self.resolvers));
             asking.spawn(async move {
                 let result = ask(&resolver, &host).await;
                 drop(permit);
+                // Also when nobody waits for it any more.
+                note(&resolvers, index, &result);
                 (Heard { index, interface, result }, is_dead)
             });
         }
@@ -126,7 +128,6 @@ impl Names {
             if !was_dead || waits_for_dead {
                 waited_for = waited_for.saturating_sub(1);
             }
-            self.note(&heard);
             match heard.result {
                 Ok(addresses) => {
                     let of =
@@ -193,15 +194,6 @@ impl Names {
         }
     }
 
-    fn note(&self, heard: &Heard) {
-        if let Some(entry) = self.resolvers().get_mut(&heard.index) {
-            entry.failed = match heard.result {
-                Ok(_) | Err(Failure::Nothing) => None,
-                Err(_) => Some(Instant::now()),
-            };
-        }
-    }
-
     fn servers_of(&self, index: u32) -> String {
         let resolvers = self.resolvers();
         let servers = resolvers.get(&index).map(|entry| entry.known.shown());
@@ -249,7 +241,21 @@ impl Names {
     }
 
     fn resolvers(&self) -> MutexGuard<'_, HashMap<u32, Entry>> {
-        self.resolvers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.resolvers)
+    }
+}
+
+fn lock(resolvers: &Mutex<HashMap<u32, Entry>>) -> MutexGuard<'_, HashMap<u32, Entry>> {
+    resolvers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes whether the servers of an interface answer.
+fn note(resolvers: &Mutex<HashMap<u32, Entry>>, index: u32, result: &Result<Vec<IpAddr>, Failure>) {
+    if let Some(entry) = lock(resolvers).get_mut(&index) {
+        entry.failed = match result {
+            Ok(_) | Err(Failure::Nothing) => None,
+            Err(_) => Some(Instant::now()),
+        };
     }
 }
 

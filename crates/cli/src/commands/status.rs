@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::Args;
 
 pub(crate) use self::describe::{describe, describe_event};
+pub(crate) use self::watch::{Page, show_lines};
 use crate::options::{Globals, after, duration};
 use crate::output;
 use crate::shutdown::Shutdown;

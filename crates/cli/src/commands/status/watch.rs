@@ -17,10 +17,10 @@ const REFRESH: Duration = Duration::from_secs(1);
 const ROWS: usize = 24;
 
 /// The terminal's second page, without a cursor. The first comes back when this is dropped.
-struct Page;
+pub(crate) struct Page;
 
 impl Page {
-    fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let mut out = io::stdout().lock();
         out.write_all(b"\x1b[?1049h\x1b[?25l")?;
         out.flush()?;
@@ -73,6 +73,11 @@ fn page(reports: &[Report], width: usize, rows: usize) -> Vec<String> {
     if reports.is_empty() {
         lines.push("no whimbrel command of yours is running".to_owned());
     }
+    cut_to_page(lines, width, rows)
+}
+
+/// What fits of these lines, and how many do not.
+fn cut_to_page(mut lines: Vec<String>, width: usize, rows: usize) -> Vec<String> {
     if lines.len() > rows {
         let more = lines.len() - (rows - 1);
         lines.truncate(rows - 1);
@@ -87,6 +92,11 @@ fn cut(line: String, width: usize) -> String {
         return line;
     }
     line.chars().take(width - 1).chain(['…']).collect()
+}
+
+/// Shows what fits of these lines on the page.
+pub(crate) fn show_lines(lines: Vec<String>) -> Result<()> {
+    show(&cut_to_page(lines, output::width(), rows()))
 }
 
 /// Writes over what is there, so that nothing flickers: each line to its end, and what is below.

@@ -1,0 +1,121 @@
+//! `whimbrel access ask`: one decision.
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use whimbrel_access::Granularity;
+use whimbrel_multiaccess::protocol::{self, Protocol, Verdict, Way};
+use whimbrel_multiaccess::{Client, ClientError};
+
+use super::intent;
+use crate::failure::Failure;
+use crate::options::{after, host_and_port};
+use crate::output;
+
+/// What is decided about.
+#[derive(Clone, Copy, ValueEnum)]
+enum About {
+    Message,
+    Stream,
+    Connection,
+}
+
+/// Ask the manager which way something would go, and why
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel access ask --intent size-received=300KB --to example.org:443
+  whimbrel access ask --intent category=query --intent cost=no-expense --json"))]
+pub(super) struct Ask {
+    /// What is known of the traffic: KEY=VALUE, as in size-received=300KB or category=bulk; repeatable
+    #[arg(long, value_name = "KEY=VALUE", value_parser = intent::pair)]
+    intent: Vec<String>,
+    /// Where it goes; a name is looked up by each interface for itself
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    to: Option<String>,
+    /// What is decided about
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "message")]
+    about: About,
+    /// Print the answer as a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn run(args: Ask) -> Result<()> {
+    let intents = intent::all(&args.intent).map_err(Failure::usage)?;
+    let granularity = match args.about {
+        About::Message => Granularity::Message,
+        About::Stream => Granularity::Stream,
+        About::Connection => Granularity::Connection,
+    };
+    let ask = protocol::Ask { intents, granularity, to: args.to, ..protocol::Ask::default() };
+    let verdict = Client::default().ask(ask).await.map_err(failure)?;
+    if args.json {
+        output::json(&verdict)?;
+    } else {
+        let width = output::width();
+        lines(&verdict).iter().try_for_each(|line| output::line(output::fit(line, width, 4)))?;
+    }
+    match verdict.ways.is_empty() {
+        true => Err(Failure::new(Failure::UNREACHABLE, verdict.problems.join("; ")).into()),
+        false => Ok(()),
+    }
+}
+
+/// With the exit code that the program has for it.
+pub(super) fn failure(error: ClientError) -> anyhow::Error {
+    let code = match &error {
+        ClientError::Stranger { .. } => Failure::UNTRUSTED,
+        ClientError::Refused(_) => Failure::NOT_FOUND,
+        _ => Failure::UNREACHABLE,
+    };
+    Failure::new(code, error.to_string()).into()
+}
+
+/// A decision for people.
+fn lines(verdict: &Verdict) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (n, way) in verdict.ways.iter().enumerate() {
+        let else_ = if n > 0 { "else " } else { "" };
+        lines.push(format!("{else_}{}", describe(way)));
+        lines.push(format!("    {}", way.why));
+    }
+    if !verdict.parts.is_empty() {
+        let parts = verdict
+            .parts
+            .iter()
+            .map(|part| format!("{} over {}", output::bytes(part.bytes), part.way.interface));
+        lines.push(format!("in parts: {}", parts.collect::<Vec<_>>().join(", then ")));
+    }
+    if let Some(warm) = &verdict.warm {
+        lines.push(format!("besides, opened for what comes next: {}", describe(warm)));
+    }
+    lines.push(format!("decided by {}", verdict.policy));
+    // Where there is no way, the error says why.
+    if !verdict.ways.is_empty() {
+        lines.extend(verdict.problems.iter().cloned());
+    }
+    lines
+}
+
+/// A way in a line.
+pub(super) fn describe(way: &Way) -> String {
+    let mut line = way.interface.clone();
+    if let Some(source) = way.source {
+        line += &format!(" from {source}");
+    }
+    if let Some(destination) = way.destination {
+        line += &format!(" to {destination}");
+    }
+    line += match (way.reuse, way.protocol) {
+        (Some(_), _) => " over an open connection",
+        (None, Protocol::Tcp) => " by tcp",
+        (None, Protocol::Mptcp) => " by mptcp",
+    };
+    if !way.also.is_empty() {
+        line += &format!(" and over {}", way.also.join(", "));
+    }
+    if let Some(millis) = way.completes_ms {
+        line += &format!(", complete in {millis:.0} ms");
+    }
+    line
+}

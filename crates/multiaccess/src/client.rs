@@ -1,0 +1,187 @@
+//! A program's side of the manager's socket.
+
+mod connect;
+mod link;
+mod pool;
+
+pub use connect::{Candidate, Connected};
+pub use pool::{Pool, Pooled};
+
+use crate::protocol::{Ask, Report, Request, Verdict};
+use link::Link;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a decision may take, names included, before the system's way is gone.
+const LIMIT: Duration = Duration::from_secs(10);
+/// A manager that was not there is looked for again after this time.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The socket of this user's manager: `$XDG_RUNTIME_DIR/whimbrel/access`, or `/tmp/whimbrel-UID/access`.
+pub fn socket_path() -> PathBuf {
+    let directory = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        Some(directory) if directory.is_absolute() => directory.join("whimbrel"),
+        _ => PathBuf::from(format!("/tmp/whimbrel-{}", rustix::process::getuid().as_raw())),
+    };
+    directory.join("access")
+}
+
+/// Why there is no answer of a manager.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Nobody listens.
+    #[error("no manager answers on {socket}: {source}; start one with `whimbrel access serve`")]
+    Absent {
+        /// The socket.
+        socket: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Somebody else listens, who might send this program's traffic anywhere.
+    #[error("{socket} is user {uid}'s, and no manager of yours or of root; remove it")]
+    Stranger {
+        /// The socket.
+        socket: PathBuf,
+        /// Whose it is.
+        uid: u32,
+    },
+    /// The manager went away, or does not answer in time.
+    #[error("the manager does not answer any more: {0}")]
+    Lost(io::Error),
+    /// The manager refuses the question.
+    #[error("{0}")]
+    Refused(String),
+    /// The manager found no way. Why, in words.
+    #[error("no way leads to {to}: {why}")]
+    NoWay {
+        /// Where to.
+        to: String,
+        /// Why.
+        why: String,
+    },
+    /// All ways were tried.
+    #[error("cannot connect to {to}: {source}")]
+    Connect {
+        /// Where to.
+        to: String,
+        /// What the system said of the last one.
+        source: io::Error,
+    },
+}
+
+/// A client of a manager, for as many questions as one likes at the same time. Clones share one connection.
+///
+/// It connects when it is first asked something, and again after the manager was restarted. Where there is
+/// none, [`Client::connect`], [`Client::resolve`] and [`Pool::request`] go the system's way, and say so once
+/// in the log.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    socket: PathBuf,
+    state: Mutex<State>,
+    opening: tokio::sync::Mutex<()>,
+    is_told: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    link: Option<Arc<Link>>,
+    failed: Option<Instant>,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self::at(&socket_path())
+    }
+}
+
+impl Client {
+    /// A client of the manager with this socket.
+    pub fn at(socket: &Path) -> Self {
+        let inner = Inner {
+            socket: socket.to_owned(),
+            state: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            is_told: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Asks which way something is to go.
+    ///
+    /// # Errors
+    /// [`ClientError::Absent`], [`ClientError::Stranger`], [`ClientError::Lost`] or [`ClientError::Refused`].
+    pub async fn ask(&self, ask: Ask) -> Result<Verdict, ClientError> {
+        let answer = self.exchange(Request { ask: Some(ask), ..Request::default() }).await?;
+        answer.decision.ok_or_else(|| ClientError::Refused("the answer is no decision".to_owned()))
+    }
+
+    /// Tells what became of something, or what this program measured.
+    ///
+    /// # Errors
+    /// As [`Client::ask`].
+    pub async fn report(&self, report: Report) -> Result<(), ClientError> {
+        self.exchange(Request { report: Some(report), ..Request::default() }).await.map(drop)
+    }
+
+    async fn exchange(&self, request: Request) -> Result<crate::protocol::Answer, ClientError> {
+        let link = self.link().await?;
+        let answer = tokio::time::timeout(LIMIT, link.exchange(request)).await;
+        match answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(answer) => match answer.error {
+                Some(error) => Err(ClientError::Refused(error)),
+                None => Ok(answer),
+            },
+            Err(error) => Err(ClientError::Lost(error)),
+        }
+    }
+
+    /// The connection to the manager, opened anew if it is not there.
+    async fn link(&self) -> Result<Arc<Link>, ClientError> {
+        if let Some(link) = self.living() {
+            return Ok(link);
+        }
+        // One attempt for all that ask at the same time.
+        let _one = self.inner.opening.lock().await;
+        if let Some(link) = self.living() {
+            return Ok(link);
+        }
+        let absent = |source| ClientError::Absent { socket: self.inner.socket.clone(), source };
+        if self.state().failed.is_some_and(|at| at.elapsed() < AGAIN) {
+            return Err(absent(io::ErrorKind::NotConnected.into()));
+        }
+        let opened = Link::open(&self.inner.socket).await;
+        let mut state = self.state();
+        state.failed = opened.is_err().then(Instant::now);
+        let link = Arc::new(opened.map_err(|error| match error {
+            link::OpenError::Io(error) => absent(error),
+            link::OpenError::Stranger(uid) => {
+                ClientError::Stranger { socket: self.inner.socket.clone(), uid }
+            }
+        })?);
+        state.link = Some(Arc::clone(&link));
+        Ok(link)
+    }
+
+    fn living(&self) -> Option<Arc<Link>> {
+        self.state().link.clone().filter(|link| link.lives())
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says once that the system decides.
+    fn tell_once(&self, error: &ClientError) {
+        if !self.inner.is_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "the system chooses the network for this program's connections");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Connections by the manager's decisions: the first two variants of the paper's API (*Socket Intents*, §V-A
+//! and §V-B).
+
+use super::{Client, ClientError};
+use crate::protocol::{Ask, Protocol, Report, SocketOptions, Tried, Way};
+use socket2::{Domain, Socket, Type};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use whimbrel_access::{Granularity, Intents};
+
+/// The next way is tried beside one that has not answered for so long (RFC 8305, §8).
+const NEXT: Duration = Duration::from_millis(250);
+/// For one way.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Ways that are tried.
+const MOST: usize = 8;
+/// How long a report may hold somebody up: it is for others.
+const REPORT: Duration = Duration::from_millis(100);
+/// IPPROTO_MPTCP.
+const MPTCP: i32 = 262;
+
+/// A way to connect: where to, from where, and what is to be set on the socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// The address to connect to.
+    pub destination: SocketAddr,
+    /// The address to bind to. `None`: the system's choice.
+    pub source: Option<IpAddr>,
+    /// The interface. `None`: the system's choice.
+    pub interface: Option<String>,
+    /// By what.
+    pub protocol: Protocol,
+    /// What is to be set on the socket.
+    pub options: SocketOptions,
+    /// Why it has its place, in words.
+    pub why: String,
+}
+
+/// A connection, and by which way it was made.
+#[derive(Debug)]
+pub struct Connected {
+    /// The connection.
+    pub stream: TcpStream,
+    /// The way.
+    pub by: Candidate,
+}
+
+impl Candidate {
+    /// The way that the system goes by itself.
+    fn of_system(destination: SocketAddr) -> Self {
+        Self {
+            destination,
+            source: None,
+            interface: None,
+            protocol: Protocol::Tcp,
+            options: SocketOptions::default(),
+            why: "the system's choice".to_owned(),
+        }
+    }
+
+    pub(super) fn of_way(way: Way) -> Option<Self> {
+        Some(Self {
+            destination: way.destination?,
+            source: way.source,
+            interface: Some(way.interface),
+            protocol: way.protocol,
+            options: way.options,
+            why: way.why,
+        })
+    }
+
+    /// A socket with all options set and bound to the source, to be connected. Must run inside a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// When the system refuses an option, such as an interface that is gone.
+    pub fn socket(&self) -> io::Result<TcpSocket> {
+        let domain = Domain::for_address(self.destination);
+        let socket = match self.protocol {
+            Protocol::Tcp => Socket::new(domain, Type::STREAM, None),
+            // A kernel without MPTCP has TCP, on one of the paths.
+            Protocol::Mptcp => Socket::new(domain, Type::STREAM, Some(MPTCP.into()))
+                .or_else(|_| Socket::new(domain, Type::STREAM, None)),
+        }?;
+        socket.set_nonblocking(true)?;
+        // A multipath connection is not to be held to one interface; its first path has the source.
+        if let Some(interface) = &self.options.bind_to_device
+            && self.protocol == Protocol::Tcp
+        {
+            socket.bind_device(Some(interface.as_bytes()))?;
+        }
+        if self.options.tcp_nodelay {
+            socket.set_tcp_nodelay(true)?;
+        }
+        if let Some(dscp) = self.options.dscp {
+            let class = u32::from(dscp & 0x3f) << 2;
+            match self.destination {
+                SocketAddr::V4(_) => socket.set_tos_v4(class)?,
+                SocketAddr::V6(_) => socket.set_tclass_v6(class)?,
+            }
+        }
+        if let Some(source) = self.source {
+            socket.bind(&SocketAddr::new(source, 0).into())?;
+        }
+        Ok(TcpSocket::from_std_stream(socket.into()))
+    }
+
+    /// Connects this way.
+    ///
+    /// # Errors
+    /// What the system says; after ten seconds that it took too long.
+    pub async fn connect(&self) -> io::Result<TcpStream> {
+        let connecting = self.socket()?.connect(self.destination);
+        tokio::time::timeout(LIMIT, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    pub(super) fn tried(&self) -> Option<Tried> {
+        let interface = self.interface.clone()?;
+        Some(Tried { interface, destination: self.destination })
+    }
+}
+
+impl Client {
+    /// Connects to a host, by the network that fits what is said of the traffic. Ways that do not answer within
+    /// 250 ms are tried beside the next one.
+    ///
+    /// Without a manager this is the system's way.
+    ///
+    /// # Errors
+    /// [`ClientError::NoWay`] where the policy leaves none, [`ClientError::Connect`] where none works, and
+    /// [`ClientError::Refused`] if the question makes no sense.
+    pub async fn connect(&self, host: &str, port: u16, intents: Intents) -> Result<Connected, ClientError> {
+        let candidates = self.resolve(host, port, intents).await?;
+        self.connect_by(candidates, &target(host, port)).await
+    }
+
+    /// Looks a host up, by each interface for itself. Returns the ways to connect, best first, for a
+    /// connection that the program makes itself, as by Happy Eyeballs of its own.
+    ///
+    /// Without a manager these are the system's addresses.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn resolve(
+        &self,
+        host: &str,
+        port: u16,
+        intents: Intents,
+    ) -> Result<Vec<Candidate>, ClientError> {
+        let to = target(host, port);
+        let granularity = Granularity::Connection;
+        let ask = Ask { intents, granularity, to: Some(to.clone()), ..Ask::default() };
+        match self.ask(ask).await {
+            Ok(verdict) => {
+                let found: Vec<Candidate> = verdict.ways.into_iter().filter_map(Candidate::of_way).collect();
+                if found.is_empty() {
+                    return Err(ClientError::NoWay { to, why: verdict.problems.join("; ") });
+                }
+                Ok(found)
+            }
+            Err(error) => self.by_system(error, host, port).await,
+        }
+    }
+
+    /// The system's addresses, if it is the manager that is not there.
+    pub(super) async fn by_system(
+        &self,
+        error: ClientError,
+        host: &str,
+        port: u16,
+    ) -> Result<Vec<Candidate>, ClientError> {
+        if matches!(error, ClientError::Refused(_)) {
+            return Err(error);
+        }
+        self.tell_once(&error);
+        let failed = |source| ClientError::Connect { to: target(host, port), source };
+        let found: Vec<Candidate> =
+            tokio::net::lookup_host((host, port)).await.map_err(failed)?.map(Candidate::of_system).collect();
+        if found.is_empty() { Err(failed(io::ErrorKind::NotFound.into())) } else { Ok(found) }
+    }
+
+    /// Tries these ways in order, each beside those before that have not answered. Tells the manager of those
+    /// that failed.
+    pub(super) async fn connect_by(
+        &self,
+        candidates: Vec<Candidate>,
+        to: &str,
+    ) -> Result<Connected, ClientError> {
+        let mut left = candidates.into_iter().take(MOST);
+        let mut trying = JoinSet::new();
+        let mut last: io::Error = io::ErrorKind::NotFound.into();
+        loop {
+            let more = left.next();
+            let has_more = more.is_some();
+            if let Some(candidate) = more {
+                trying.spawn(async move { (candidate.connect().await, candidate) });
+            }
+            let until = tokio::time::Instant::now() + NEXT;
+            let joined = if has_more {
+                tokio::time::timeout_at(until, trying.join_next()).await
+            } else {
+                Ok(trying.join_next().await)
+            };
+            match joined {
+                Ok(Some(Ok((Ok(stream), by)))) => {
+                    return Ok(Connected { stream, by });
+                }
+                Ok(Some(Ok((Err(error), by)))) => {
+                    last = error;
+                    if let Some(tried) = by.tried() {
+                        let report = Report { failed: Some(tried), ..Report::default() };
+                        let _ = tokio::time::timeout(REPORT, self.report(report)).await;
+                    }
+                }
+                // A task of ours that panicked failed.
+                Ok(Some(Err(error))) => last = io::Error::other(error),
+                Ok(None) => return Err(ClientError::Connect { to: to.to_owned(), source: last }),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// As it stands in questions.
+pub(super) fn target(host: &str, port: u16) -> String {
+    match host.parse() {
+        Ok(ip) => SocketAddr::new(ip, port).to_string(),
+        Err(_) => format!("{host}:{port}"),
+    }
+}

@@ -1,0 +1,162 @@
+//! One connection to a manager: lines out, and each answer to whoever waits for it.
+
+use crate::protocol::{Answer, Request};
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+/// The manager is on this host.
+const CONNECT: Duration = Duration::from_secs(2);
+/// The longest answer.
+const MAX_ANSWER: u64 = 1 << 20;
+/// Questions under way.
+const MOST: usize = 4096;
+
+type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Answer>>>>;
+
+pub(super) struct Link {
+    writer: tokio::sync::Mutex<OwnedWriteHalf>,
+    next: AtomicU64,
+    waiting: Waiting,
+    lives: Arc<AtomicBool>,
+    reader: AbortHandle,
+}
+
+pub(super) enum OpenError {
+    Io(io::Error),
+    /// The user on the other side.
+    Stranger(u32),
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Link {
+    /// Connects to the manager with this socket, if it is one of this user or of root.
+    pub(super) async fn open(socket: &Path) -> Result<Self, OpenError> {
+        let connected = tokio::time::timeout(CONNECT, UnixStream::connect(socket)).await;
+        let stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        let uid = stream.peer_cred()?.uid();
+        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+            return Err(OpenError::Stranger(uid));
+        }
+        let (reader, writer) = stream.into_split();
+        let waiting = Waiting::default();
+        let lives = Arc::new(AtomicBool::new(true));
+        let reading = read(reader, Arc::clone(&waiting), Arc::clone(&lives));
+        Ok(Self {
+            writer: tokio::sync::Mutex::new(writer),
+            next: AtomicU64::new(1),
+            waiting,
+            lives,
+            reader: tokio::spawn(reading).abort_handle(),
+        })
+    }
+
+    pub(super) fn lives(&self) -> bool {
+        self.lives.load(Ordering::Acquire)
+    }
+
+    /// Sends a request and waits for its answer. Cancel-safe, as long as no half a line went: then the
+    /// connection ends.
+    pub(super) async fn exchange(&self, mut request: Request) -> io::Result<Answer> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        request.id = Some(id);
+        let mut line = serde_json::to_vec(&request)?;
+        line.push(b'\n');
+        let (sender, answer) = oneshot::channel();
+        {
+            let mut waiting = lock(&self.waiting);
+            if waiting.len() >= MOST {
+                return Err(io::Error::other("too many questions are under way"));
+            }
+            waiting.insert(id, sender);
+        }
+        let _forgetting = Forgetting { waiting: &self.waiting, id };
+        {
+            let mut writer = self.writer.lock().await;
+            let whole = Whole { lives: &self.lives, is_whole: false };
+            writer.write_all(&line).await?;
+            whole.done();
+        }
+        if !self.lives() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        answer.await.map_err(|_| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// A connection with half a line in it is of no use any more.
+struct Whole<'a> {
+    lives: &'a AtomicBool,
+    is_whole: bool,
+}
+
+impl Whole<'_> {
+    fn done(mut self) {
+        self.is_whole = true;
+    }
+}
+
+impl Drop for Whole<'_> {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            self.lives.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Takes a question back when it is dropped.
+struct Forgetting<'a> {
+    waiting: &'a Waiting,
+    id: u64,
+}
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        lock(self.waiting).remove(&self.id);
+    }
+}
+
+fn lock(waiting: &Waiting) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn read(reader: OwnedReadHalf, waiting: Waiting, lives: Arc<AtomicBool>) {
+    let mut reader = BufReader::new(reader);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut reader).take(MAX_ANSWER).read_until(b'\n', &mut line).await {
+            Ok(1..) if line.ends_with(b"\n") => {}
+            _ => break,
+        }
+        // What a newer manager says beside is no answer to us.
+        let Ok(answer) = serde_json::from_slice::<Answer>(&line) else { continue };
+        let Some(id) = answer.id else { continue };
+        if let Some(sender) = lock(&waiting).remove(&id) {
+            // Whoever asked may have gone.
+            let _ = sender.send(answer);
+        }
+    }
+    lives.store(false, Ordering::Release);
+    // All that wait hear of the end.
+    lock(&waiting).clear();
+}

@@ -1,0 +1,245 @@
+//! The client library against a real manager, and without one.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use support::{LIMIT, Running, World, world};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use whimbrel_access::Intents;
+use whimbrel_lab::{Runtime, require};
+use whimbrel_multiaccess::{Client, ClientError, Pool};
+
+/// A server beyond both links that sends bytes back; `hangs_up` makes it close what it has.
+struct Echo {
+    _runtime: Runtime,
+    accepted: Arc<AtomicUsize>,
+    hang_up: tokio::sync::watch::Sender<u32>,
+}
+
+const FAR: &str = "10.9.9.9";
+
+impl Echo {
+    fn start(world: &World) -> Self {
+        world.links[0].end(&world.server).add_address(&format!("{FAR}/32")).unwrap();
+        let runtime = world.server.runtime(1).unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let hang_up = tokio::sync::watch::Sender::new(0);
+        let listener = runtime
+            .block_on(async { TcpListener::bind((FAR.parse::<IpAddr>().unwrap(), 7000)).await })
+            .unwrap();
+        let (counting, hanging_up) = (Arc::clone(&accepted), hang_up.clone());
+        runtime.spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                counting.fetch_add(1, Ordering::Relaxed);
+                let mut ends = hanging_up.subscribe();
+                tokio::spawn(async move {
+                    let (mut reader, mut writer) = stream.split();
+                    tokio::select! {
+                        _ = tokio::io::copy(&mut reader, &mut writer) => {}
+                        _ = ends.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { _runtime: runtime, accepted, hang_up }
+    }
+}
+
+fn intents(text: &str) -> Intents {
+    text.parse().unwrap()
+}
+
+async fn exchange(stream: &mut tokio::net::TcpStream) {
+    stream.write_all(b"x").await.unwrap();
+    assert_eq!(stream.read_u8().await.unwrap(), b'x');
+}
+
+#[test]
+fn connections_leave_by_the_network_that_the_manager_says() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20), (20, 20)]);
+    let _echo = Echo::start(&world);
+    let settings = |path: u8| format!("[policy]\nname = \"single\"\npath = {path}");
+    let mut running = Running::start(&world.client, &settings(1));
+    let client = Client::at(&running.socket());
+    let own = |n: u8| IpAddr::from([10, 0, n, 1]);
+    for (path, n) in [(1, 0), (2, 1)] {
+        // The manager is another one from time to time, and the client goes on.
+        running.again(&settings(path));
+        let client = client.clone();
+        let end = Instant::now() + LIMIT;
+        let connected = running.runtime.block_on(async move {
+            loop {
+                // What is asked while it is restarted may be lost, and goes the system's way.
+                let connected = client.connect(FAR, 7000, intents("category=query")).await.unwrap();
+                if connected.by.interface.is_some() || Instant::now() > end {
+                    break connected;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert_eq!(connected.by.interface.as_deref(), Some(&format!("link{n}")[..]));
+        assert_eq!(connected.stream.local_addr().unwrap().ip(), own(n));
+        assert!(connected.stream.nodelay().unwrap());
+        let mut stream = connected.stream;
+        running.runtime.block_on(async move { exchange(&mut stream).await });
+    }
+}
+
+#[test]
+fn resolved_ways_are_ranked_and_one_that_fails_is_told_and_tried_last() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20), (20, 20)]);
+    let _echo = Echo::start(&world);
+    let running = Running::start(&world.client, "[policy]\nname = \"eaf\"");
+    let client = Client::at(&running.socket());
+    let ways = running.runtime.block_on(client.resolve(FAR, 7000, intents("size-received=1000"))).unwrap();
+    let named: Vec<_> = ways.iter().map(|way| way.interface.clone().unwrap()).collect();
+    assert_eq!(named, ["link0", "link1"]);
+    assert_eq!(ways[0].source, Some(IpAddr::from([10, 0, 0, 1])));
+    assert_eq!(ways[0].destination, SocketAddr::new(FAR.parse().unwrap(), 7000));
+    // Behind the first link nothing answers any more: the second way is tried beside it.
+    world.links[0].set_blackhole(whimbrel_lab::Direction::Both, true);
+    let began = Instant::now();
+    let connected =
+        running.runtime.block_on(client.connect(FAR, 7000, intents("size-received=1000"))).unwrap();
+    assert_eq!(connected.by.interface.as_deref(), Some("link1"));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    world.links[0].set_blackhole(whimbrel_lab::Direction::Both, false);
+    // A port where nobody listens is refused on both, and both are told of.
+    let refused = running.runtime.block_on(client.connect(FAR, 7001, intents("")));
+    assert!(matches!(refused, Err(ClientError::Connect { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_pool_hands_out_released_connections_that_still_work_and_only_those() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20)]);
+    let echo = Echo::start(&world);
+    let running = Running::start(&world.client, "[policy]\nname = \"eaf\"");
+    let pool = Pool::new(Client::at(&running.socket()));
+    let request =
+        || running.runtime.block_on(pool.request(FAR, 7000, intents("size-received=1000"))).unwrap();
+    let accepted = || echo.accepted.load(Ordering::Relaxed);
+    let use_ = |mut pooled: whimbrel_multiaccess::Pooled| {
+        running.runtime.block_on(async move {
+            exchange(pooled.stream()).await;
+            pooled
+        })
+    };
+    let first = use_(request());
+    assert!(first.is_new());
+    // While it is in use, another one is opened.
+    let second = use_(request());
+    assert!(second.is_new());
+    first.release();
+    assert_eq!(pool.idle(), 1);
+    let again = use_(request());
+    assert!(!again.is_new() && pool.idle() == 0, "{}", again.why());
+    assert_eq!(accepted(), 2);
+    again.release();
+    second.close();
+    assert_eq!(pool.idle(), 1);
+    // The server closes what is idle: it is not handed out.
+    echo.hang_up.send_modify(|count| *count += 1);
+    let end = Instant::now() + LIMIT;
+    let fresh = loop {
+        let pooled = request();
+        if pooled.is_new() {
+            break pooled;
+        }
+        pooled.release();
+        assert!(Instant::now() < end, "a closed connection is handed out");
+    };
+    use_(fresh).release();
+    // One on which something came that nobody asked for is not handed out either.
+    let mut dirty = request();
+    assert!(!dirty.is_new());
+    running.runtime.block_on(async {
+        dirty.stream().write_all(b"late").await.unwrap();
+        dirty.stream().peek(&mut [0]).await.unwrap();
+    });
+    dirty.release();
+    assert!(request().is_new());
+}
+
+#[test]
+fn without_a_manager_it_is_the_systems_way_and_released_connections_are_used_again() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20), (20, 20)]);
+    let echo = Echo::start(&world);
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = world.client.runtime(1).unwrap();
+    let client = Client::at(&folder.path().join("access"));
+    let asked = runtime.block_on(client.ask(whimbrel_multiaccess::protocol::Ask::default()));
+    let told = asked.unwrap_err().to_string();
+    assert!(told.contains("start one with `whimbrel access serve`"), "{told}");
+    let connected = runtime.block_on(client.connect(FAR, 7000, intents("category=bulk"))).unwrap();
+    assert_eq!((connected.by.interface, connected.by.source), (None, None));
+    let pool = Pool::new(client);
+    let mut pooled = runtime.block_on(pool.request(FAR, 7000, intents(""))).unwrap();
+    runtime.block_on(exchange(pooled.stream()));
+    pooled.release();
+    assert!(!runtime.block_on(pool.request(FAR, 7000, intents(""))).unwrap().is_new());
+    assert_eq!(echo.accepted.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn a_manager_that_is_restarted_under_load_fails_nobody() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20), (20, 20)]);
+    let echo = Echo::start(&world);
+    let mut running = Running::start(&world.client, "[policy]\nname = \"round-robin\"");
+    let pool = Pool::new(Client::at(&running.socket()));
+    let ends = Arc::new(AtomicBool::new(false));
+    let load = world.client.runtime(2).unwrap();
+    let workers: Vec<_> = (0..8)
+        .map(|_| {
+            let (pool, ends) = (pool.clone(), Arc::clone(&ends));
+            load.spawn(async move {
+                let mut count = 0;
+                while !ends.load(Ordering::Relaxed) {
+                    let mut pooled = pool.request(FAR, 7000, intents("size-received=1")).await.unwrap();
+                    exchange(pooled.stream()).await;
+                    pooled.release();
+                    count += 1;
+                }
+                count
+            })
+        })
+        .collect();
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(300));
+        running.manager = None;
+        std::thread::sleep(Duration::from_millis(200));
+        running.again("[policy]\nname = \"round-robin\"");
+    }
+    // It is asked again: both links carry something.
+    let end = Instant::now() + LIMIT;
+    let asked = running.client();
+    drop(asked);
+    let mut watcher = running.client();
+    watcher.say(r#"{"watch":{"decisions":true}}"#);
+    watcher.until(|line| line.get("decided").is_some());
+    ends.store(true, Ordering::Relaxed);
+    let total: usize = workers.into_iter().map(|worker| load.block_on(worker).unwrap()).sum();
+    assert!(total > 100 && Instant::now() < end, "{total}");
+    assert!(echo.accepted.load(Ordering::Relaxed) >= 8);
+}
