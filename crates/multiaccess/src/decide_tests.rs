@@ -5,7 +5,8 @@ use crate::paths::tests::interface;
 use crate::paths::{Numbers, Paths};
 use crate::protocol::OpenConnection;
 use crate::{AccessPath, Settings};
-use whimbrel_access::{BytesPerSecond, PolicySpec};
+use proptest::prelude::*;
+use whimbrel_access::{BytesPerSecond, Granularity, PolicySpec};
 
 /// Near and slow: 20 ms, 1 Mbyte/s. Far, fast and metered: 100 ms, 10 Mbyte/s.
 fn two() -> Paths {
@@ -162,4 +163,83 @@ fn several_paths_at_once_are_a_connection_of_mptcp() {
     let best = &verdict.ways[0];
     assert_eq!((best.protocol, best.interface.as_str()), (Protocol::Mptcp, "wlan0"));
     assert_eq!(best.also, ["usb0"]);
+}
+
+/// Any estimate, unmeasured ones included.
+fn estimates() -> impl Strategy<Value = PathEstimate> {
+    let known = (0.0..2.0f64, 0.0..1e8f64)
+        .prop_map(|(rtt, rate)| PathEstimate::known(Seconds(rtt), BytesPerSecond(rate)));
+    prop_oneof![Just(PathEstimate::default()), known]
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_asked_a_way_is_one_of_a_path_that_leads_there_and_costs_nothing_if_nothing_may(
+        policy in prop::sample::select(whimbrel_access::NAMES),
+        known in prop::collection::vec(estimates(), 0..10),
+        metered in prop::collection::vec(any::<bool>(), 10),
+        granularity in prop::sample::select(&[Granularity::Message, Granularity::Stream, Granularity::Connection][..]),
+        size in prop::option::of(0..1_000_000_000u64),
+        free in any::<bool>(),
+        there in prop::collection::vec((0..4u8, prop::option::of(0..12u32)), 0..40),
+        open in prop::collection::vec((0..6u32, 0..12u8, 0..1_000_000u64), 0..6),
+        failed in prop::collection::vec((0..10u32, 0..4u8), 0..8),
+        track in any::<bool>(),
+    ) {
+        let list: Vec<AccessPath> = known
+            .into_iter()
+            .enumerate()
+            .map(|(n, estimate)| interface(n as u32, &format!("if{n}"), [10, 0, n as u8, 1], estimate))
+            .collect();
+        let names: Vec<String> = (0..10).filter(|n| metered[*n]).map(|n| format!("if{n}")).collect();
+        let settings = Settings { metered: names, ..Settings::default() };
+        let paths = Paths::of(list, &settings, &mut Numbers::new(&settings));
+        let candidates: Vec<Candidate> = there
+            .into_iter()
+            .map(|(host, interface)| Candidate { address: SocketAddr::from(([192, 0, 2, host], 443)), interface })
+            .collect();
+        let intents = Intents {
+            size_received: size,
+            cost: free.then_some(whimbrel_access::Cost::NoExpense),
+            ..Intents::default()
+        };
+        let connections = open
+            .into_iter()
+            .map(|(id, n, scheduled)| OpenConnection { id, source: IpAddr::from([10, 0, n, 1]), scheduled })
+            .collect();
+        let to = (!candidates.is_empty()).then(|| "example.org:443".to_owned());
+        let question = Ask { intents, granularity, to, connections, track, ..Ask::default() };
+        let mut decider = decider(policy);
+        let now = Duration::from_secs(1);
+        for (index, host) in failed {
+            decider.failures.failed(now, index, SocketAddr::from(([192, 0, 2, host], 443)));
+        }
+        let Ok(verdict) = decider.decide(now, 1, &paths, &question, &candidates, None) else {
+            // Only numbers that are used twice are refused.
+            let mut ids: Vec<u32> = question.connections.iter().map(|open| open.id).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            prop_assert!(ids.len() < question.connections.len());
+            return Ok(());
+        };
+        prop_assert_eq!(verdict.ways.is_empty(), verdict.problems.iter().any(|text| !text.starts_with("connection ")));
+        let parts = verdict.parts.iter().map(|part| &part.way);
+        for way in verdict.ways.iter().chain(parts).chain(&verdict.warm) {
+            let path = paths.get(paths.named(&way.interface).unwrap()).unwrap();
+            prop_assert!(path.addresses.contains(&way.source.unwrap()));
+            prop_assert!(!(free && settings.is_metered(&way.interface)), "{:?}", way);
+            match (way.reuse, way.destination) {
+                (Some(id), _) => {
+                    prop_assert!(granularity != Granularity::Connection);
+                    prop_assert!(question.connections.iter().any(|open| open.id == id));
+                }
+                (None, Some(to)) => {
+                    let fits = |one: &Candidate| one.address == to && one.interface.is_none_or(|own| own == path.index);
+                    prop_assert!(candidates.iter().any(fits), "{:?}", way);
+                }
+                (None, None) => prop_assert!(candidates.is_empty()),
+            }
+        }
+        prop_assert_eq!(verdict.unit.is_some(), track && !verdict.ways.is_empty());
+    }
 }

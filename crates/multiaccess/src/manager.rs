@@ -8,13 +8,13 @@ use crate::{Settings, SettingsError};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 /// The most clients at a time.
 pub const MAX_CLIENTS: usize = 256;
-/// For so long a client that is turned away may take to hear why.
+/// For so long a client that is turned away, or hung up on, may take to hear why.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// After an error of the system's, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -120,5 +120,22 @@ async fn turn_away(mut stream: UnixStream, why: String) {
     let Ok(mut line) = serde_json::to_vec(&answer) else { return };
     line.push(b'\n');
     // Whoever does not read it hears nothing.
-    let _ = tokio::time::timeout(TOLD_WITHIN, stream.write_all(&line)).await;
+    let told = async {
+        if stream.write_all(&line).await.is_ok() {
+            part(&mut stream).await;
+        }
+    };
+    let _ = tokio::time::timeout(TOLD_WITHIN, told).await;
+}
+
+/// Ends a conversation so that the last word is heard: what is closed with something unread is reset, and the
+/// client may not read what was said before.
+pub(crate) async fn part(stream: &mut UnixStream) {
+    let mut rest = [0; 4096];
+    let ended = async {
+        if stream.shutdown().await.is_ok() {
+            while let Ok(1..) = stream.read(&mut rest).await {}
+        }
+    };
+    let _ = tokio::time::timeout(TOLD_WITHIN, ended).await;
 }

@@ -3,6 +3,7 @@
 use crate::Paths;
 use crate::decide::{self, Candidate};
 use crate::external::Said;
+use crate::manager::part;
 use crate::protocol::{Answer, Ask, Deciding, MAX_LINE, Request, Verdict};
 use crate::shared::{Decisions, Shared};
 use crate::target::Target;
@@ -89,10 +90,13 @@ impl Session {
 
     /// Serves the client until it leaves or must be dropped.
     pub(crate) async fn run(mut self) {
-        if let Err(error) = self.exchange().await {
-            tracing::debug!(client = self.number, %error, "a client is dropped");
-        }
+        let ended = self.exchange().await;
         self.shared.gone(self.number);
+        match ended {
+            Ok(()) if self.from_client == Direction::Refused => part(&mut self.stream).await,
+            Ok(()) => {}
+            Err(error) => tracing::debug!(client = self.number, %error, "a client is dropped"),
+        }
     }
 
     async fn exchange(&mut self) -> io::Result<()> {
