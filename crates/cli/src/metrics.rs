@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use http_body_util::Full;
@@ -26,6 +27,10 @@ const CLIENTS: usize = 16;
 /// A connection lasts no longer.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// How long an instance that was taken over may keep the place.
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
+const RELEASE_PAUSE: Duration = Duration::from_millis(10);
+
 /// Answers until it is dropped.
 pub(crate) struct Metrics(Option<AbortHandle>);
 
@@ -37,15 +42,32 @@ impl Drop for Metrics {
     }
 }
 
-/// Answers `GET /metrics` with the `text` of the moment, if it is said where.
-pub(crate) async fn serve(
-    at: Option<SocketAddr>,
+/// Listens, if it is said where; where another instance `had` the place, waits until it is free.
+///
+/// # Errors
+/// When the place is taken, or is none of this host's.
+pub(crate) async fn listen(at: Option<SocketAddr>, had: bool) -> Result<Option<TcpListener>> {
+    let Some(at) = at else { return Ok(None) };
+    let start = Instant::now();
+    loop {
+        match TcpListener::bind(at).await {
+            Ok(listener) => return Ok(Some(listener)),
+            Err(error) if had && error.kind() == ErrorKind::AddrInUse && start.elapsed() < RELEASE_LIMIT => {
+                tokio::time::sleep(RELEASE_PAUSE).await;
+            }
+            Err(error) => {
+                return Err(Failure::usage(format!("cannot listen on --metrics {at}: {error}")));
+            }
+        }
+    }
+}
+
+/// Answers `GET /metrics` with the `text` of the moment, if it listens.
+pub(crate) fn serve(
+    listener: Option<TcpListener>,
     text: impl Fn() -> String + Send + Sync + 'static,
-) -> Result<Metrics> {
-    let Some(at) = at else { return Ok(Metrics(None)) };
-    let listener = TcpListener::bind(at).await;
-    let listener =
-        listener.map_err(|error| Failure::usage(format!("cannot listen on --metrics {at}: {error}")))?;
+) -> Metrics {
+    let Some(listener) = listener else { return Metrics(None) };
     let (text, places) = (Arc::new(text), Arc::new(Semaphore::new(CLIENTS)));
     let task = tokio::spawn(async move {
         while let Ok(place) = places.clone().acquire_owned().await {
@@ -60,7 +82,7 @@ pub(crate) async fn serve(
             });
         }
     });
-    Ok(Metrics(Some(task.abort_handle())))
+    Metrics(Some(task.abort_handle()))
 }
 
 fn answer(
@@ -142,8 +164,10 @@ mod tests {
 
     #[tokio::test]
     async fn figures_are_read_over_http() {
-        let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let _metrics = serve(Some(at), || of_relay(&RelayStats::default())).await.unwrap();
+        let listener = listen(Some("127.0.0.1:0".parse().unwrap()), false).await.unwrap().unwrap();
+        let at = listener.local_addr().unwrap();
+        assert!(listen(Some(at), false).await.is_err(), "it is taken");
+        let _metrics = serve(Some(listener), || of_relay(&RelayStats::default()));
         let ask = async |what: &str| {
             let mut socket = tokio::net::TcpStream::connect(at).await.unwrap();
             let request = format!("GET {what} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");

@@ -11,7 +11,7 @@ use clap::Args;
 use whimbrel_base::{AddressScope, EndpointAddr, Name, RelayPlace};
 use whimbrel_names::{Registry, Rule, ServiceAddress};
 use whimbrel_portmap::Mapped;
-use whimbrel_relay::{Directory, Keeper, Limits, Membership, Relay, Roster, pool};
+use whimbrel_relay::{Directory, Keeper, Limits, Membership, Prepared, Relay, Roster, pool};
 use whimbrel_transport::{Allow, BoxFuture, ListenOptions};
 
 use crate::failure::Failure;
@@ -208,8 +208,16 @@ impl RelayFlags {
         self.advertise.iter().map(|advertised| advertised.0).collect()
     }
 
-    /// Relays on an endpoint, for those whom `allow` names.
-    pub(crate) async fn start(&self, network: &Network, allow: Allow) -> Result<Relay> {
+    /// Has an endpoint relay for those whom `allow` names, with what another relay has left, if it has.
+    ///
+    /// # Errors
+    /// When that does not fit together.
+    pub(crate) fn prepare(
+        &self,
+        network: &Network,
+        allow: Allow,
+        left: whimbrel_relay::Estate,
+    ) -> Result<Prepared> {
         let mut limits = Limits::default();
         limits.reservations = self.reservations;
         limits.splices = self.relayed_connections;
@@ -223,7 +231,7 @@ impl RelayFlags {
             _ => address,
         };
         let addresses = self.advertised().into_iter().map(own_port).collect();
-        Ok(Relay::start(endpoint, allow, limits, addresses).await?)
+        Ok(Relay::prepare(endpoint, allow, limits, addresses, left)?)
     }
 }
 
@@ -253,6 +261,16 @@ impl GroupFlags {
     /// Whether the relay is to belong to one: then it needs a name service.
     pub(crate) fn is_given(&self) -> bool {
         self.group.is_some()
+    }
+
+    /// The relay's own name.
+    pub(crate) fn own(&self) -> Option<&Name> {
+        self.own.as_ref()
+    }
+
+    /// The group's name.
+    pub(crate) fn name(&self) -> Option<&Name> {
+        self.group.as_ref()
     }
 
     /// The group, if there is one.

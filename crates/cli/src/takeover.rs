@@ -29,7 +29,7 @@ use anyhow::Result;
 use clap::Args;
 use whimbrel_base::EndpointId;
 
-pub(crate) use self::ask::Inherited;
+pub(crate) use self::ask::{Inherited, Waking};
 pub(crate) use self::estate::{Estate, Woken};
 pub(crate) use self::give::{Asker, Question};
 

@@ -1,94 +1,20 @@
 //! Two machines behind gateways of their own, and a small server: the commands of `docs/reach.md`.
 #![allow(clippy::unwrap_used)]
 
-use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+#[path = "common/homes.rs"]
+mod homes;
+
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, NatGateway, Rate, require};
+use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, require};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
+use homes::{Home, figures, serve, started, whimbrel};
+
 const NAME: &str = "ssh.home.ada@example.org";
 const SIZE: usize = 12 << 20;
-
-/// A machine behind a gateway: its network is 192.168.N.0/24, the gateway's outside is 10.0.N.10.
-struct Home {
-    host: Host,
-    inside: Link,
-    network: u8,
-    at: u8,
-    gateway: NatGateway,
-    _outside: Link,
-}
-
-impl Home {
-    fn new(lab: &Lab, internet: &Host, name: &str, network: u8) -> Self {
-        let (host, gateway) = (lab.host(name).unwrap(), lab.router(&format!("{name}-gw")).unwrap());
-        let spec = || LinkSpec::default().delay(Duration::from_millis(3)).rate(Rate::mbit(100));
-        let outside = spec().interface_names("wan0", &format!("to{network}"));
-        let outside = lab.link(&gateway, internet, outside).unwrap();
-        outside.end(internet).add_address(&format!("10.0.{network}.1/24")).unwrap();
-        outside.end(&gateway).add_address(&format!("10.0.{network}.10/24")).unwrap();
-        outside.end(&gateway).add_default_route(&format!("10.0.{network}.1"), 1).unwrap();
-        let inside = lab.link(&host, &gateway, spec().interface_names("eth0", "lan0")).unwrap();
-        inside.end(&gateway).add_address(&format!("192.168.{network}.1/24")).unwrap();
-        let nat = lab.nat_gateway(&gateway, "wan0").unwrap();
-        let home = Self { host, inside, network, at: 10, gateway: nat, _outside: outside };
-        home.arrive();
-        home
-    }
-
-    fn arrive(&self) {
-        let end = self.inside.end(&self.host);
-        end.add_address(&format!("192.168.{}.{}/24", self.network, self.at)).unwrap();
-        end.add_default_route(&format!("192.168.{}.1", self.network), 1).unwrap();
-    }
-
-    /// Loses its address, and has another one a moment later.
-    fn move_on(&mut self) {
-        let end = self.inside.end(&self.host);
-        end.del_address(&format!("192.168.{}.{}/24", self.network, self.at)).unwrap();
-        self.at += 1;
-        self.arrive();
-    }
-}
-
-fn whimbrel(host: &Host, folder: &Path, user: &str) -> HostCommand {
-    let home = folder.join(user);
-    fs::create_dir_all(&home).unwrap();
-    host.command(PROGRAM)
-        .env("HOME", &home)
-        .env("XDG_CONFIG_HOME", home.join("config"))
-        .env("XDG_DATA_HOME", home.join("data"))
-        .env("XDG_RUNTIME_DIR", &home)
-        .with(|c| {
-            c.env_remove("WHIMBREL_NAMES");
-        })
-}
-
-/// Starts a command that goes on, and waits for its first line, which is JSON.
-fn started(command: HostCommand) -> (HostChild, serde_json::Value) {
-    let piped = command.with(|c| {
-        c.stdout(Stdio::piped());
-    });
-    let mut child = piped.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.child().stdout.take().unwrap()).read_line(&mut line).unwrap();
-    (child, serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line:?}")))
-}
-
-/// Sends the same bytes to everybody.
-fn serve(listener: TcpListener, bytes: Vec<u8>) {
-    std::thread::spawn(move || {
-        while let Ok((mut socket, _)) = listener.accept() {
-            // A client that goes away is noticed by the test.
-            let _ = socket.write_all(&bytes);
-        }
-    });
-}
 
 #[test]
 fn two_machines_behind_gateways_meet_by_name_through_one_server() {
@@ -158,13 +84,7 @@ fn two_machines_behind_gateways_meet_by_name_through_one_server() {
     let shown = on(&laptop.host, "laptop", &["names", "lookup", NAME, "--names", &service]);
     let shown = String::from_utf8(shown.output().unwrap().stdout).unwrap();
     assert!(shown.contains("relay 203.0.113.5:443 for "), "{shown}");
-    let figures = vps.run(|| {
-        let mut socket = TcpStream::connect("127.0.0.1:9090").unwrap();
-        socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).unwrap();
-        answer
-    });
+    let figures = figures(&vps);
     let is_told = |figure: &str| figures.lines().any(|line| line == figure);
     assert!(is_told("whimbrel_relay_reservations 1") && is_told("whimbrel_relay_splices 1"), "{figures}");
     assert!(!is_told("whimbrel_names_published_total 0"), "{figures}");

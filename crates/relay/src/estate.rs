@@ -40,7 +40,7 @@ const BYTES: &str = "1 GiB of bytes under way, or 256 KiB of one connection";
 const PIECES: &str = "a million connections, flows and turns";
 
 /// What a piece is of.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Head {
@@ -101,7 +101,7 @@ pub struct Counters {
 }
 
 /// Turns of new clients.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turns {
     /// Of QUIC, or of TCP.
     pub quic: bool,
@@ -126,12 +126,12 @@ pub enum Whose {
 }
 
 /// What is left of somebody's turns.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
     /// A token, or the 8 bytes of a source.
     pub key: Vec<u8>,
-    /// Turns.
-    pub left: f64,
+    /// Thousandths of turns.
+    pub left: u64,
     /// When that was so.
     pub ago_ms: u64,
 }

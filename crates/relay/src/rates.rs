@@ -40,7 +40,7 @@ impl<K: Hash + Eq + Copy> Rates<K> {
 
     /// Goes on with what somebody had at that time.
     pub(crate) fn go_on(&mut self, key: K, left: f64, since: Instant) {
-        if left.is_finite() && self.left.len() < MAX_BUCKETS {
+        if self.left.len() < MAX_BUCKETS {
             self.left.insert(key, (left.clamp(0.0, self.rate.burst), since));
         }
     }

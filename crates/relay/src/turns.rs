@@ -14,6 +14,9 @@ const BURST: f64 = 10.0;
 /// An address from which no more clients come than this comes now and then.
 const SELDOM: Rate = Rate { per_second: 1.0, burst: 5.0 };
 
+/// Turns are written in thousandths.
+const THOUSAND: f64 = 1000.0;
+
 /// Turns of new clients, as the limits have it. Half of a reservation's turns are kept for addresses that come now and
 /// then, so that a few that come all the time do not keep the others from its server.
 #[derive(Debug)]
@@ -42,7 +45,7 @@ impl Turns {
         fn of<K: AsRef<[u8]>>(used: impl Iterator<Item = (K, f64, Duration)>) -> Vec<Bucket> {
             let bucket = |(key, left, ago): (K, f64, Duration)| {
                 let (key, ago_ms) = (key.as_ref().to_vec(), millis(ago));
-                Bucket { key, left, ago_ms }
+                Bucket { key, left: (left * THOUSAND) as u64, ago_ms }
             };
             used.map(bucket).collect()
         }
@@ -66,14 +69,14 @@ impl Turns {
     /// Goes on with a part of what was used of another one's. What is no key is left out.
     pub(crate) fn go_on(&mut self, used: &estate::Turns, now: Instant) {
         for Bucket { key, left, ago_ms } in &used.buckets {
-            let since = before(now, *ago_ms);
+            let (left, since) = (*left as f64 / THOUSAND, before(now, *ago_ms));
             let source = <[u8; 8]>::try_from(&key[..]);
             let token = <[u8; RelayToken::LENGTH]>::try_from(&key[..]).map(RelayToken::from_bytes);
             match (used.of, source, token) {
-                (Whose::Addresses, Ok(source), _) => self.of_addresses.go_on(source, *left, since),
-                (Whose::Seldom, Ok(source), _) => self.seldom.go_on(source, *left, since),
-                (Whose::ForSeldom, _, Ok(token)) => self.for_seldom.go_on(token, *left, since),
-                (Whose::ForAll, _, Ok(token)) => self.for_all.go_on(token, *left, since),
+                (Whose::Addresses, Ok(source), _) => self.of_addresses.go_on(source, left, since),
+                (Whose::Seldom, Ok(source), _) => self.seldom.go_on(source, left, since),
+                (Whose::ForSeldom, _, Ok(token)) => self.for_seldom.go_on(token, left, since),
+                (Whose::ForAll, _, Ok(token)) => self.for_all.go_on(token, left, since),
                 _ => {}
             }
         }

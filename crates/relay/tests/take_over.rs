@@ -190,6 +190,8 @@ async fn goes_on_under_transfers(test: u8, carrier: CarrierKind) {
     let connection = connect(&client, &server).await;
     round_trip(&connection, 1000).await;
     let path = connection.stats().paths[0].id;
+    let mut news = server.keeper.news();
+    let lost = tokio::spawn(async move { news.wait_for(|now| now.held == 0).await });
     let before = relay.stats();
     let under_way = Transfer::start(&connection, SIZE, SPEED);
     for number in 0..3 {
@@ -213,6 +215,8 @@ async fn goes_on_under_transfers(test: u8, carrier: CarrierKind) {
     }
     let stats = relay.stats();
     assert_eq!(stats.reservations, 1, "{stats:?}");
+    assert!(!lost.is_finished(), "the server has lost its reservation");
+    lost.abort();
     let counted = if carrier == CarrierKind::Tcp { stats.spliced } else { stats.flowed };
     assert!(counted >= 4 && stats.bytes >= before.bytes, "counts go on: {stats:?}");
 }

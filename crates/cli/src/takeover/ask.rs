@@ -68,12 +68,20 @@ impl Inherited {
         Wish { config, sockets, sessions: Some(sessions), ..Wish::default() }
     }
 
+    /// What a relay goes on with: for the one that does. Nothing if there is none.
+    pub(crate) fn take_relay(inherited: &mut Option<Self>) -> whimbrel_relay::Estate {
+        inherited.as_mut().map(|inherited| std::mem::take(&mut inherited.estate.relay)).unwrap_or_default()
+    }
+
     /// Reads the connections back, has the running instance end, and returns what begins then.
     ///
     /// # Errors
     /// When something cannot be used, or the running instance goes on instead: nothing has begun then.
     pub(crate) async fn ready(self, network: &Network) -> Result<Waking> {
         let Self { estate, from } = self;
+        if !estate.relay.is_empty() {
+            bail!("the running instance relays, and this one would not: start `whimbrel serve` in its place");
+        }
         let asleep = network.endpoint.transport().wake(&estate.connections);
         let connections = asleep.context("cannot go on with the connections that were handed over")?;
         if let Some(mut wire) = from {
@@ -97,6 +105,14 @@ pub(crate) struct Waking {
 }
 
 impl Waking {
+    /// As [`begin`](Self::begin), for a command that knows the streams itself: those that are dropped end.
+    ///
+    /// # Errors
+    /// When the endpoint cannot listen.
+    pub(crate) fn begin_connections(self) -> Result<Vec<Connection>> {
+        self.connections.begin().context("cannot go on with the connections")
+    }
+
     /// Has the connections go on. Those who listen should do so already: clients come at once.
     ///
     /// # Errors

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 
 use anyhow::{Result, bail};
 use whimbrel_base::{ConnectionId, EndpointId, TicketSecret};
-use whimbrel_transport::{Connection, Leaving, OpenSockets, Stream, Suspended, TlsSessions};
+use whimbrel_relay::estate::Piece;
+use whimbrel_transport::{Connection, Leaving, OpenSockets, PassedOn, Stream, Suspended, TlsSessions};
 
 use super::wire::{Item, Way, Wire};
 use crate::access::Before;
@@ -27,6 +28,8 @@ pub(crate) struct Estate {
     pub(crate) listener: Option<LocalListener>,
     pub(crate) local: Vec<Local>,
     files: Vec<Incoming>,
+    /// Of a relay.
+    pub(crate) relay: whimbrel_relay::Estate,
     /// Where those that were put to sleep here are among the connections.
     places: HashMap<ConnectionId, usize>,
 }
@@ -64,14 +67,12 @@ pub(crate) struct Woken {
 impl Estate {
     /// Puts `connections` of an endpoint to sleep, with what was halted of them, and ends the endpoint.
     pub(crate) async fn of(leaving: Leaving, connections: &[Connection], halted: Vec<Halted>) -> Self {
-        let passed_on = leaving.pass_on(connections).await;
-        let places: HashMap<_, _> =
-            passed_on.connections.iter().enumerate().map(|(place, (id, _))| (*id, place)).collect();
+        let estate = Self::of_endpoint(leaving.pass_on(connections).await);
         let local = halted.into_iter().filter_map(|halted| match halted {
             Halted::Tunnel(tunnel) => {
                 let id = tunnel.read.stream().connection().id();
                 // Without its connection it is over, and its program is to see that.
-                let Some(&place) = places.get(&id) else {
+                let Some(&place) = estate.places.get(&id) else {
                     crate::tunnel::refuse(&tunnel.socket);
                     return None;
                 };
@@ -88,14 +89,28 @@ impl Estate {
                 None
             }
         });
+        let local = local.collect();
+        Self { local, ..estate }
+    }
+
+    /// What a relay has left, which was all that its endpoint did.
+    pub(crate) fn of_relay(left: whimbrel_relay::Left) -> Self {
+        let whimbrel_relay::Left { passed_on, estate, .. } = left;
+        Self { relay: estate, ..Self::of_endpoint(passed_on) }
+    }
+
+    fn of_endpoint(passed_on: PassedOn) -> Self {
+        let PassedOn { sockets, connections, sessions, .. } = passed_on;
+        let places = connections.iter().enumerate().map(|(place, (id, _))| (*id, place)).collect();
         Self {
-            local: local.collect(),
-            sockets: passed_on.sockets,
-            sessions: passed_on.sessions,
-            connections: passed_on.connections.into_iter().map(|(_, asleep)| asleep).collect(),
+            sockets,
+            sessions,
+            connections: connections.into_iter().map(|(_, asleep)| asleep).collect(),
             before: Before::default(),
             listener: None,
+            local: Vec::new(),
             files: Vec::new(),
+            relay: whimbrel_relay::Estate::default(),
             places,
         }
     }
@@ -127,6 +142,14 @@ impl Estate {
         }
     }
 
+    /// Whether another process may have it.
+    ///
+    /// # Errors
+    /// When there is more of anything than may be handed over.
+    pub(super) fn check(&self) -> Result<()> {
+        Ok(self.relay.check()?)
+    }
+
     pub(super) async fn send(&self, wire: &mut Wire) -> io::Result<()> {
         let fixed = self.sockets.as_ref().is_some_and(OpenSockets::is_fixed);
         let secret = self.before.secret.map(|secret| *secret.as_bytes());
@@ -134,10 +157,10 @@ impl Estate {
         wire.say(&Item::Begin { fixed, secret, followed: followed.collect() }).await?;
         if let Some(sockets) = &self.sockets {
             for socket in sockets.tcp() {
-                wire.send(&Item::Tcp, &[], Some(socket)).await?;
+                wire.send(&Item::Tcp, &[], &[socket]).await?;
             }
             for socket in sockets.udp() {
-                wire.send(&Item::Udp, &[], Some(socket)).await?;
+                wire.send(&Item::Udp, &[], &[socket]).await?;
             }
         }
         if let Some(listener) = &self.listener {
@@ -145,22 +168,26 @@ impl Estate {
                 Place::Tcp(_) => None,
                 Place::Unix(path) => Some(path),
             };
-            wire.send(&Item::Listener { unix }, &[], Some(listener.as_fd())).await?;
+            wire.send(&Item::Listener { unix }, &[], &[listener.as_fd()]).await?;
         }
         for connection in &self.connections {
-            wire.send(&Item::Connection, connection.as_bytes(), None).await?;
+            wire.send(&Item::Connection, connection.as_bytes(), &[]).await?;
         }
-        wire.send(&Item::Sessions, self.sessions.as_bytes(), None).await?;
+        wire.send(&Item::Sessions, self.sessions.as_bytes(), &[]).await?;
         for local in &self.local {
             let way = |of: &Direction| Way { waiting: of.waiting().len(), ended: of.has_ended() };
             let (out, back) = (way(&local.out), way(&local.back));
             let item = Item::Local { unix: local.socket.is_unix(), stream: local.stream, out, back };
             let waiting = [local.out.waiting(), local.back.waiting()].concat();
-            wire.send(&item, &waiting, Some(local.socket.as_fd())).await?;
+            wire.send(&item, &waiting, &[local.socket.as_fd()]).await?;
         }
         for file in &self.files {
             let item = Item::File { stream: file.stream, so_far: file.so_far.clone() };
-            wire.send(&item, &file.unused, None).await?;
+            wire.send(&item, &file.unused, &[]).await?;
+        }
+        for Piece { head, body, sockets } in self.relay.pieces() {
+            let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+            wire.send(&Item::Relay(head.clone()), body, &sockets).await?;
         }
         wire.say(&Item::End).await
     }
@@ -179,6 +206,7 @@ impl Estate {
             listener: None,
             local: Vec::new(),
             files: Vec::new(),
+            relay: whimbrel_relay::Estate::default(),
             places: HashMap::new(),
         };
         loop {
@@ -204,6 +232,11 @@ impl Estate {
                 }
                 (Item::File { stream, so_far }, unused) if unused.len() <= source::MOST => {
                     estate.files.push(Incoming { stream, so_far, unused });
+                }
+                (Item::Relay(head), body) => {
+                    let sockets =
+                        (0..head.sockets()).map(|_| wire.descriptor()).collect::<io::Result<_>>()?;
+                    estate.relay.add(Piece { head, body, sockets })?;
                 }
                 (Item::End, _) => break,
                 (Item::Begin { .. } | Item::File { .. } | Item::Ready | Item::Go, _) => bail!(unexpected()),

@@ -89,6 +89,11 @@ impl Asker {
     /// When it does not take it: this instance has to go on then.
     pub(super) async fn give(mut self, estate: &Estate) -> Result<u32> {
         let hand_over = HandOver { version: self.version, program: env!("CARGO_PKG_VERSION").to_owned() };
+        if let Err(error) = estate.check() {
+            let why = error.to_string();
+            self.refuse(why).await;
+            return Err(error);
+        }
         let sending = async {
             self.wire.send_line(&Answer { hand_over }).await?;
             estate.send(&mut self.wire).await

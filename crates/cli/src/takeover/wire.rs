@@ -4,7 +4,7 @@
 //! item = length of the head (4) | length of the body (8) | head: JSON | body
 //! ```
 //!
-//! A descriptor travels with the first byte of its item. Later versions add fields, which have defaults; an item that
+//! Descriptors travel with the first byte of their item, two at most. Later versions add fields, which have defaults; an item that
 //! is not known makes the newer instance give up, and the running one goes on.
 
 use std::collections::VecDeque;
@@ -20,6 +20,7 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
+use whimbrel_relay::estate::{Head, MAX_SOCKETS};
 
 use crate::transfer::receiving::SoFar;
 
@@ -69,6 +70,8 @@ pub(super) enum Item {
         stream: (usize, u64),
         so_far: SoFar,
     },
+    /// A part of a relay (`whimbrel_relay::estate`); with as many descriptors as belong to it.
+    Relay(Head),
     End,
     /// The newer instance has everything and could begin.
     Ready,
@@ -120,14 +123,14 @@ impl Wire {
 
     /// Sends an item with nothing beside it.
     pub(super) async fn say(&mut self, item: &Item) -> io::Result<()> {
-        self.send(item, &[], None).await
+        self.send(item, &[], &[]).await
     }
 
     pub(super) async fn send(
         &mut self,
         item: &Item,
         body: &[u8],
-        descriptor: Option<BorrowedFd<'_>>,
+        descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
         let head = serde_json::to_vec(item)?;
         let mut first = Vec::with_capacity(LENGTHS + head.len());
@@ -135,7 +138,7 @@ impl Wire {
         first.extend_from_slice(&(body.len() as u64).to_be_bytes());
         first.extend_from_slice(&head);
         let sent =
-            self.socket.async_io(Interest::WRITABLE, || send_with(&self.socket, &first, descriptor)).await?;
+            self.socket.async_io(Interest::WRITABLE, || send_with(&self.socket, &first, descriptors)).await?;
         self.socket.write_all(&first[sent..]).await?;
         self.socket.write_all(body).await
     }
@@ -178,11 +181,11 @@ impl Wire {
     }
 }
 
-fn send_with(socket: &UnixStream, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+fn send_with(socket: &UnixStream, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if let Some(descriptor) = &descriptor {
-        control.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(descriptor)));
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(ErrorKind::InvalidInput.into());
     }
     Ok(rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
 }
@@ -192,8 +195,8 @@ fn receive_with(
     into: &mut [u8],
     descriptors: &mut VecDeque<OwnedFd>,
 ) -> io::Result<usize> {
-    // An item has one descriptor at most, and no two items' come with one call.
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    // No two items' descriptors come with one call.
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SOCKETS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received =
         rustix::net::recvmsg(socket, &mut [IoSliceMut::new(into)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -228,7 +231,7 @@ mod tests {
         let sending = async {
             one.send_line(&"hello").await.unwrap();
             for (n, (near, _)) in pairs.iter().enumerate() {
-                one.send(&item(n), &body[n..], Some(near.as_fd())).await.unwrap();
+                one.send(&item(n), &body[n..], &[near.as_fd()]).await.unwrap();
             }
             one.say(&Item::End).await.unwrap();
         };

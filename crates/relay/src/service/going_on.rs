@@ -18,7 +18,7 @@ use super::ferry::Ferry;
 use super::leaving::{Ends, Leftovers};
 use super::{Client, Door, Order, Relay, Shared, Spliced, Table, control_name, lock};
 use crate::estate::{self, BadEstate, Estate, Head, Piece, before};
-use crate::reservations::{Holding, Limits};
+use crate::reservations::{Holding, Limits, RelayStats};
 use crate::splice::{Direction, Underway, tune};
 
 /// A relay that has everything and does nothing yet, but that it passes QUIC on.
@@ -174,6 +174,12 @@ impl Prepared {
             }
         }
         Ok(())
+    }
+
+    /// Reads what the relay does, now and when it has gone on.
+    pub fn stats_reader(&self) -> impl Fn() -> RelayStats + Send + Sync + use<> {
+        let shared = self.shared.clone();
+        move || shared.stats()
     }
 
     /// Lets servers and clients in: those that have waited meanwhile, and further ones.

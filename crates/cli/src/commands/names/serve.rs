@@ -10,7 +10,7 @@ use serde_json::json;
 use whimbrel::Identity;
 use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Registry, Rule, Service};
-use whimbrel_relay::Relay;
+use whimbrel_relay::Prepared;
 
 use crate::commandline::Command;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ use crate::relaying::{DRAIN, RelayFlags, allow_by_names};
 use crate::serving::Start;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::takeover::{self, Estate, Inherited, Running, Served, TakeOver};
+use crate::takeover::{self, Estate, Inherited, Running, Served, TakeOver, Waking};
 use crate::{files, identity, metrics, output, places, reload};
 
 const COMMAND: &str = "names serve";
@@ -201,24 +201,36 @@ async fn serve(
         None => Registry::new(MemoryStore::new(), admission, limits),
         Some(file) => Registry::new(open(file, inherited.is_some()).await?, admission, limits),
     };
-    if let Some(inherited) = inherited {
-        // Its peers come by themselves.
-        drop(inherited.ready(&network).await?.begin()?);
-    }
-    let service = Service::start_with(network.endpoint.transport().clone(), registry.clone()).await?;
-    let relay = match relaying {
+    let prepared = match relaying {
         Some(Relaying { allow, flags }) => {
             let allow = allow_by_names(allow.clone(), registry.clone());
-            Some(flags.start(&network, allow).await?)
+            Some(flags.prepare(&network, allow, Inherited::take_relay(&mut inherited))?)
         }
         None => None,
     };
-    let (names, relayed) = (service.stats_reader(), relay.as_ref().map(Relay::stats_reader));
-    let metrics = metrics::serve(args.metrics, move || {
+    let listening = metrics::listen(args.metrics, inherited.is_some()).await?;
+    let waking = match inherited {
+        Some(inherited) => Some(inherited.ready(&network).await?),
+        None => None,
+    };
+    let service = Service::start_with(network.endpoint.transport().clone(), registry.clone()).await?;
+    let (names, relayed) = (service.stats_reader(), prepared.as_ref().map(Prepared::stats_reader));
+    let relay = match prepared {
+        Some(prepared) => {
+            let listening = prepared.listen().await?;
+            let connections = waking.map(Waking::begin_connections).transpose()?.unwrap_or_default();
+            Some(listening.go_on(&connections))
+        }
+        // Its peers come by themselves.
+        None => {
+            drop(waking.map(Waking::begin).transpose()?);
+            None
+        }
+    };
+    let metrics = metrics::serve(listening, move || {
         metrics::of_names(&names())
             + &relayed.as_ref().map_or(String::new(), |stats| metrics::of_relay(&stats()))
     });
-    let metrics = metrics.await?;
     let about = About::new(COMMAND, None);
     // What is kept in memory only would be forgotten.
     let about = if store.is_some() { about.handing_over() } else { about };
@@ -248,10 +260,10 @@ async fn serve(
         }
     };
     drop((reloading, metrics));
-    if let Some(relay) = relay {
-        relay.drain(DRAIN).await;
-    }
     let Some((asker, leaving)) = left else {
+        if let Some(relay) = relay {
+            relay.drain(DRAIN).await;
+        }
         drop(ready);
         service.shutdown(STOP_LIMIT).await;
         network.close().await;
@@ -259,7 +271,10 @@ async fn serve(
     };
     ready.leave();
     service.shutdown(STOP_LIMIT).await;
-    let estate = Estate::of(leaving, &[], Vec::new()).await;
+    let estate = match relay {
+        Some(relay) => Estate::of_relay(relay.leave(leaving).await),
+        None => Estate::of(leaving, &[], Vec::new()).await,
+    };
     Ok(Served::Left(asker, Box::new(estate)))
 }
 

@@ -1,0 +1,105 @@
+//! Machines behind gateways of their own, and the program on them.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, NatGateway, Rate};
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
+
+/// A machine behind a gateway: its network is 192.168.N.0/24, the gateway's outside is 10.0.N.10.
+pub(crate) struct Home {
+    pub(crate) host: Host,
+    inside: Link,
+    network: u8,
+    at: u8,
+    pub(crate) gateway: NatGateway,
+    _outside: Link,
+}
+
+impl Home {
+    pub(crate) fn new(lab: &Lab, internet: &Host, name: &str, network: u8) -> Self {
+        let (host, gateway) = (lab.host(name).unwrap(), lab.router(&format!("{name}-gw")).unwrap());
+        let spec = || LinkSpec::default().delay(Duration::from_millis(3)).rate(Rate::mbit(100));
+        let outside = spec().interface_names("wan0", &format!("to{network}"));
+        let outside = lab.link(&gateway, internet, outside).unwrap();
+        outside.end(internet).add_address(&format!("10.0.{network}.1/24")).unwrap();
+        outside.end(&gateway).add_address(&format!("10.0.{network}.10/24")).unwrap();
+        outside.end(&gateway).add_default_route(&format!("10.0.{network}.1"), 1).unwrap();
+        let inside = lab.link(&host, &gateway, spec().interface_names("eth0", "lan0")).unwrap();
+        inside.end(&gateway).add_address(&format!("192.168.{network}.1/24")).unwrap();
+        let nat = lab.nat_gateway(&gateway, "wan0").unwrap();
+        let home = Self { host, inside, network, at: 10, gateway: nat, _outside: outside };
+        home.arrive();
+        home
+    }
+
+    fn arrive(&self) {
+        let end = self.inside.end(&self.host);
+        end.add_address(&format!("192.168.{}.{}/24", self.network, self.at)).unwrap();
+        end.add_default_route(&format!("192.168.{}.1", self.network), 1).unwrap();
+    }
+
+    /// Loses its address, and has another one a moment later.
+    pub(crate) fn move_on(&mut self) {
+        let end = self.inside.end(&self.host);
+        end.del_address(&format!("192.168.{}.{}/24", self.network, self.at)).unwrap();
+        self.at += 1;
+        self.arrive();
+    }
+}
+
+pub(crate) fn whimbrel(host: &Host, folder: &Path, user: &str) -> HostCommand {
+    program(PROGRAM, host, folder, user)
+}
+
+/// The same with a program at another place.
+pub(crate) fn program(program: &str, host: &Host, folder: &Path, user: &str) -> HostCommand {
+    let home = folder.join(user);
+    fs::create_dir_all(&home).unwrap();
+    host.command(program)
+        .env("HOME", &home)
+        .env("XDG_CONFIG_HOME", home.join("config"))
+        .env("XDG_DATA_HOME", home.join("data"))
+        .env("XDG_RUNTIME_DIR", &home)
+        .with(|c| {
+            c.env_remove("WHIMBREL_NAMES");
+        })
+}
+
+/// Starts a command that goes on, and waits for its first line, which is JSON.
+pub(crate) fn started(command: HostCommand) -> (HostChild, serde_json::Value) {
+    let piped = command.with(|c| {
+        c.stdout(Stdio::piped());
+    });
+    let mut child = piped.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.child().stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line:?}")))
+}
+
+/// Sends the same bytes to everybody.
+pub(crate) fn serve(listener: TcpListener, bytes: Vec<u8>) {
+    std::thread::spawn(move || {
+        while let Ok((mut socket, _)) = listener.accept() {
+            // A client that goes away is noticed by the test.
+            let _ = socket.write_all(&bytes);
+        }
+    });
+}
+
+/// The figures that a service tells on this host at port 9090.
+pub(crate) fn figures(host: &Host) -> String {
+    host.run(|| {
+        let mut socket = TcpStream::connect("127.0.0.1:9090").unwrap();
+        socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    })
+}

@@ -1,0 +1,193 @@
+//! A relay is replaced while two machines behind gateways of their own download through it: by a newer program at
+//! another place, and as a service manager does it.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/homes.rs"]
+mod homes;
+
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sha2::{Digest as _, Sha256};
+use whimbrel_lab::{Host, HostChild, Lab, LinkSpec, require};
+
+use homes::{Home, PROGRAM, figures, program, serve, started, whimbrel};
+
+const NAME: &str = "web.home.ada@example.org";
+const SIZE: usize = 64 << 20;
+/// Bytes a second that a download takes: half of what the links carry.
+const SPEED: f64 = (6 << 20) as f64;
+/// An instance that was taken over ends within this, on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A download under way.
+struct Download {
+    came: Arc<AtomicUsize>,
+    /// Returns what it sums up to, and the longest pause between two reads.
+    reading: JoinHandle<(Vec<u8>, Duration)>,
+}
+
+impl Download {
+    fn start(host: &Host, from: &'static str) -> Self {
+        let mut socket = host.run(|| TcpStream::connect(from)).unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        let came = Arc::new(AtomicUsize::new(0));
+        let total = came.clone();
+        let reading = std::thread::spawn(move || {
+            let (mut sum, mut piece, mut longest) = (Sha256::new(), vec![0; 1 << 16], Duration::ZERO);
+            let (start, mut all) = (Instant::now(), 0);
+            loop {
+                let begun = Instant::now();
+                let count = socket.read(&mut piece).unwrap();
+                longest = longest.max(begun.elapsed());
+                if count == 0 {
+                    return (sum.finalize().to_vec(), longest);
+                }
+                sum.update(&piece[..count]);
+                all += count;
+                total.store(all, Ordering::Relaxed);
+                let due = Duration::from_secs_f64(all as f64 / SPEED);
+                std::thread::sleep(due.saturating_sub(start.elapsed()));
+            }
+        });
+        Self { came, reading }
+    }
+
+    fn until(&self, size: usize) {
+        let begun = Instant::now();
+        while self.came.load(Ordering::Relaxed) < size {
+            assert!(!self.reading.is_finished(), "it has ended");
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "{} bytes came",
+                self.came.load(Ordering::Relaxed)
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!self.reading.is_finished(), "it has ended");
+    }
+}
+
+/// Waits until an instance ends in order.
+fn was_taken_over(mut instance: HostChild) {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = instance.child().try_wait().unwrap() {
+            return assert!(status.success(), "{status}");
+        }
+        assert!(begun.elapsed() < SOON, "it has not ended");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The process of the only command of a user that runs.
+fn running(host: &Host, folder: &Path, user: &str) -> Pid {
+    let shown = whimbrel(host, folder, user).args(["status", "--json"]).output().unwrap();
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"));
+    let report = value.get(0).unwrap_or(&value);
+    let pid = report["pid"].as_i64().unwrap_or_else(|| panic!("no process: {text}"));
+    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
+}
+
+fn figure(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name}: {text}")).parse().unwrap()
+}
+
+fn replaced_under_a_download(serving: &[&str], carrier: &str) {
+    let lab = Lab::new().unwrap();
+    let (internet, vps) = (lab.router("internet").unwrap(), lab.host("vps").unwrap());
+    let spec = LinkSpec::default().delay(Duration::from_millis(3)).interface_names("eth0", "vps0");
+    let link = lab.link(&vps, &internet, spec).unwrap();
+    link.end(&internet).add_address("203.0.113.1/24").unwrap();
+    link.end(&vps).add_address("203.0.113.5/24").unwrap();
+    link.end(&vps).add_default_route("203.0.113.1", 1).unwrap();
+    // Gateways that map each flow anew: no direct path comes of them, so that the relay carries.
+    let (home, laptop) = (Home::new(&lab, &internet, "home", 1), Home::new(&lab, &internet, "laptop", 2));
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let copy = folder.join("newer");
+    std::fs::copy(PROGRAM, &copy).unwrap();
+
+    let (first, said) = started(whimbrel(&vps, folder, "vps").args(serving));
+    let service = said["ticket"].as_str().unwrap().to_owned();
+    let sent: Vec<u8> = (0..SIZE).map(|n| (n.wrapping_mul(n) >> 3) as u8).collect();
+    let expected = Sha256::digest(&sent).to_vec();
+    serve(home.host.run(|| TcpListener::bind("127.0.0.1:80")).unwrap(), sent);
+    let expose = ["expose", NAME, "--to", "127.0.0.1:80", "--allow", "any", "--json", "--ticket"];
+    let relay = ["--relay", &service];
+    let (mut exposed, said) = started(whimbrel(&home.host, folder, "home").args(expose).args(relay));
+    let ticket = said["ticket"].as_str().unwrap().to_owned();
+    let forward = |user: &str, at: &str, carrier: &str| {
+        let forward = ["forward", &ticket, "--listen", at, "--carrier", carrier, "--json"];
+        started(whimbrel(&laptop.host, folder, user).args(forward)).0
+    };
+    let mut others = vec![forward("first", "127.0.0.1:8080", carrier)];
+    let download = Download::start(&laptop.host, "127.0.0.1:8080");
+    download.until(SIZE / 16);
+    let before = figures(&vps);
+    // A newer program, by hand.
+    let newer = program(copy.to_str().unwrap(), &vps, folder, "vps").args(serving).args(["--take-over"]);
+    let (second, said) = started(newer);
+    assert_eq!(said["ticket"], *service);
+    was_taken_over(first);
+    let after = figures(&vps);
+    assert_eq!(figure(&after, "whimbrel_relay_reservations"), 1);
+    let total = if carrier == "tcp" { "whimbrel_relay_splices_total" } else { "whimbrel_relay_flows_total" };
+    assert!(figure(&before, total) > 0 && figure(&after, total) >= figure(&before, total), "{after}");
+    let new = |user: &str, at: &'static str, carrier: &str| {
+        let forward = forward(user, at, carrier);
+        let begun = Instant::now();
+        Download::start(&laptop.host, at).until(1 << 16);
+        assert!(begun.elapsed() < Duration::from_secs(10), "a new client waited {:?}", begun.elapsed());
+        forward
+    };
+    others.push(new("later", "127.0.0.1:8082", carrier));
+    download.until(SIZE / 4);
+    // The program that is there now, as `systemctl reload` has it started.
+    let pid = running(&vps, folder, "vps");
+    kill_process(pid, Signal::USR2).unwrap();
+    was_taken_over(second);
+    let third = running(&vps, folder, "vps");
+    assert_ne!(third, pid);
+    others.push(new("latest", "127.0.0.1:8083", carrier));
+    let (sum, longest) = download.reading.join().unwrap();
+    assert_eq!(sum, expected, "wrong bytes");
+    println!("over {carrier} the longest pause was {longest:?}");
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    let end = figures(&vps);
+    assert_eq!(figure(&end, "whimbrel_relay_reservations"), 1);
+    assert!(figure(&end, total) > figure(&after, total), "{end}");
+    kill_process(third, Signal::KILL).unwrap();
+    for child in others.iter_mut().chain([&mut exposed]) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+const METRICS: [&str; 3] = ["--metrics", "127.0.0.1:9090", "--json"];
+
+#[test]
+fn a_relay_is_replaced_under_a_download_over_tcp() {
+    if !require!() {
+        return;
+    }
+    let serving = ["relay", "serve", "--listen", "0.0.0.0:443", "--allow", "any"];
+    replaced_under_a_download(&[&serving[..], &METRICS].concat(), "tcp");
+}
+
+#[test]
+fn a_relay_beside_a_name_service_is_replaced_with_it_under_a_download_over_quic() {
+    if !require!() {
+        return;
+    }
+    let serving = ["serve", "--listen", "0.0.0.0:443", "--allow", "any", "--relay-allow", "any"];
+    replaced_under_a_download(&[&serving[..], &METRICS].concat(), "quic");
+}
