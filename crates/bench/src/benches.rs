@@ -1,6 +1,7 @@
 //! The benches.
 
 pub(crate) mod accept;
+pub(crate) mod access_decision;
 pub(crate) mod aggregate;
 pub(crate) mod beside_bulk;
 pub(crate) mod both_move;

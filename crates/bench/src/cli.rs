@@ -130,6 +130,12 @@ enum Command {
     MocketsTables,
     /// In the lab: how soon a suspended connection goes on elsewhere, and how large it is.
     Suspend,
+    /// In the lab: what a decision of the multi-access manager costs, and what it costs to measure.
+    AccessDecision {
+        /// How many TCP connections the host has.
+        #[arg(long)]
+        connections: Option<usize>,
+    },
     /// Memory of connections whose peers are suspended.
     Standby {
         /// How many connections.
@@ -252,6 +258,9 @@ impl Cli {
             Command::MessageOutage => benches::message_outage::run(&plan, &mut output),
             Command::MocketsTables => benches::mockets_tables::run(&plan, &mut output),
             Command::Suspend => benches::suspend::run(&plan, &mut output),
+            Command::AccessDecision { connections } => {
+                benches::access_decision::run(&plan, connections, &mut output)
+            }
             Command::Standby { connections } => benches::standby::run(&plan, connections, &mut output),
             Command::ServerMove { connections } => {
                 let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
@@ -328,6 +337,7 @@ impl Command {
             | Self::MessageOutage
             | Self::MocketsTables
             | Self::Suspend
+            | Self::AccessDecision { .. }
             | Self::Handover { .. } => true,
         }
     }
@@ -349,6 +359,7 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::message_outage::run(plan, output)?;
     benches::mockets_tables::run(plan, output)?;
     benches::suspend::run(plan, output)?;
+    benches::access_decision::run(plan, None, output)?;
     benches::aggregate::aggregate(plan, None, output)?;
     benches::aggregate::start_up(plan, None, output)?;
     benches::small_objects::run(plan, output)?;
