@@ -86,6 +86,7 @@ impl Load {
                 stays
             });
         }
+        self.clients.retain(|_, client| !client.units.is_empty() || !client.told.is_empty());
         ended.into_iter().for_each(|unit| self.subtract(unit));
     }
 
@@ -153,6 +154,7 @@ mod tests {
         assert_eq!(scheduled(&load), [(0, 0), (1, 30)]);
         load.forget(Duration::from_secs(1) + FORGOTTEN);
         assert_eq!(scheduled(&load), [(0, 0), (0, 0)]);
+        assert!(load.clients.is_empty());
     }
 
     #[test]

@@ -17,10 +17,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// No more is read while so much waits to be written.
+/// While so much waits to be written, nothing more is read, answered or told.
 const FULL: usize = 256 << 10;
-/// One who watches and is behind by so much is dropped.
-const MOST_BEHIND: usize = 1 << 20;
 /// A client that reads nothing for so long, while something waits for it, is dropped.
 const STALLED: Duration = Duration::from_secs(10);
 /// Questions of one client that wait for names or for another program.
@@ -37,14 +35,28 @@ pub(crate) struct Session {
     output: Vec<u8>,
     /// How much of the output is written.
     written: usize,
+    /// Lines of the input are left until there is room for their answers.
+    is_held: bool,
     from_client: Direction,
-    outstanding: usize,
-    waiting: JoinSet<()>,
-    answers: mpsc::Receiver<Vec<u8>>,
-    answer: mpsc::Sender<Vec<u8>>,
+    /// Questions whose answers come later.
+    waiting: JoinSet<Vec<u8>>,
     news: Option<watch::Receiver<Arc<Paths>>>,
     decisions: Option<Decisions>,
     questions: Option<mpsc::Receiver<Deciding>>,
+    /// Dropped after all that could still add to what is known of this client.
+    presence: Presence,
+}
+
+/// What is known of a client goes when this is dropped, also if its session panicked.
+struct Presence {
+    number: u64,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.shared.gone(self.number);
+    }
 }
 
 /// What still comes from the client.
@@ -69,19 +81,17 @@ enum Event {
 
 impl Session {
     pub(crate) fn new(stream: UnixStream, number: u64, shared: Arc<Shared>) -> Self {
-        let (answer, answers) = mpsc::channel(OUTSTANDING);
         Self {
             stream,
             number,
+            presence: Presence { number, shared: Arc::clone(&shared) },
             shared,
             input: Vec::with_capacity(CHUNK),
             output: Vec::with_capacity(CHUNK),
             written: 0,
+            is_held: false,
             from_client: Direction::Open,
-            outstanding: 0,
             waiting: JoinSet::new(),
-            answers,
-            answer,
             news: None,
             decisions: None,
             questions: None,
@@ -91,7 +101,8 @@ impl Session {
     /// Serves the client until it leaves or must be dropped.
     pub(crate) async fn run(mut self) {
         let ended = self.exchange().await;
-        self.shared.gone(self.number);
+        self.waiting.shutdown().await;
+        drop(self.presence);
         match ended {
             Ok(()) if self.from_client == Direction::Refused => part(&mut self.stream).await,
             Ok(()) => {}
@@ -105,19 +116,22 @@ impl Session {
             if self.write()? {
                 progress = Instant::now();
             }
-            let pending = self.output.len() - self.written;
+            let pending = self.pending();
+            if self.is_held && pending < FULL {
+                self.lines();
+                continue;
+            }
             if pending == 0 && self.is_over() {
                 return Ok(());
             }
             let reads = self.from_client == Direction::Open && pending < FULL;
-            match self.wait(reads, pending > 0, progress + STALLED).await? {
+            match self.wait(reads, pending, progress + STALLED).await? {
                 Event::Ready => {
                     if reads {
                         self.read()?;
                     }
                 }
                 Event::Answered(line) => {
-                    self.outstanding -= 1;
                     self.output.extend_from_slice(&line);
                 }
                 Event::News => self.push_paths(),
@@ -134,9 +148,6 @@ impl Session {
                 }
                 Event::Stalled => return Err(ErrorKind::TimedOut.into()),
             }
-            if self.output.len() - self.written > MOST_BEHIND {
-                return Err(io::Error::other("the client does not read what it asked for"));
-            }
         }
     }
 
@@ -145,12 +156,15 @@ impl Session {
         match self.from_client {
             Direction::Open => false,
             // One who watches is gone when nothing can be written to it.
-            Direction::Ended => self.outstanding == 0 && self.news.is_none(),
+            Direction::Ended => self.waiting.is_empty() && self.news.is_none(),
             Direction::Refused => true,
         }
     }
 
-    async fn wait(&mut self, reads: bool, writes: bool, stalled: Instant) -> io::Result<Event> {
+    /// Whatever makes the output longer waits while that is full: decisions that a slow client misses are
+    /// counted meanwhile, and paths are the newest afterwards.
+    async fn wait(&mut self, reads: bool, pending: usize, stalled: Instant) -> io::Result<Event> {
+        let (writes, has_room) = (pending > 0, pending < FULL);
         let interest = match (reads, writes) {
             (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
             (true, false) => Some(Interest::READABLE),
@@ -184,10 +198,13 @@ impl Session {
         };
         tokio::select! {
             ready = ready => ready.map(|()| Event::Ready),
-            Some(answer) = self.answers.recv() => Ok(Event::Answered(answer)),
-            question = question => Ok(Event::Question(question)),
-            Ok(()) = news => Ok(Event::News),
-            decided = decided => Ok(Event::Decided(decided)),
+            Some(answer) = self.waiting.join_next(), if has_room => match answer {
+                Ok(line) => Ok(Event::Answered(line)),
+                Err(error) => Err(io::Error::other(error)),
+            },
+            question = question, if has_room => Ok(Event::Question(question)),
+            Ok(()) = news, if has_room => Ok(Event::News),
+            decided = decided, if has_room => Ok(Event::Decided(decided)),
             () = tokio::time::sleep_until(stalled), if writes => Ok(Event::Stalled),
         }
     }
@@ -214,20 +231,26 @@ impl Session {
         }
     }
 
+    /// Answers the lines that are complete, as long as there is room for answers.
     fn lines(&mut self) {
         let mut input = std::mem::take(&mut self.input);
         let mut from = 0;
+        self.is_held = false;
         while self.from_client == Direction::Open
             && let Some(length) = input[from..].iter().position(|byte| *byte == b'\n')
         {
             if length >= MAX_LINE {
                 break;
             }
+            if self.pending() >= FULL {
+                self.is_held = true;
+                break;
+            }
             self.line(&input[from..from + length]);
             from += length + 1;
         }
         input.drain(..from);
-        if input.len() >= MAX_LINE && self.from_client == Direction::Open {
+        if input.len() >= MAX_LINE && !self.is_held && self.from_client == Direction::Open {
             self.refuse(&format!("a line has at most {MAX_LINE} bytes"));
         }
         self.input = input;
@@ -251,8 +274,16 @@ impl Session {
             self.output.clear();
             self.output.shrink_to(FULL);
             self.written = 0;
+        } else if self.written >= FULL {
+            self.output.drain(..self.written);
+            self.written = 0;
         }
         Ok(went)
+    }
+
+    /// How much waits to be written.
+    fn pending(&self) -> usize {
+        self.output.len() - self.written
     }
 
     fn line(&mut self, line: &[u8]) {
@@ -309,19 +340,16 @@ impl Session {
                 self.push(&answer(id, verdict.map_err(|error| error.to_string())));
             }
             target => {
-                while self.waiting.try_join_next().is_some() {}
-                if self.outstanding >= OUTSTANDING {
+                if self.waiting.len() >= OUTSTANDING {
                     let error = format!("{OUTSTANDING} questions of yours wait already; ask again later");
                     return self.push_noted(id, Err(error));
                 }
-                let (shared, number, sender) = (Arc::clone(&self.shared), self.number, self.answer.clone());
-                self.outstanding += 1;
+                let (shared, number) = (Arc::clone(&self.shared), self.number);
                 self.waiting.spawn(async move {
                     let verdict = later(&shared, number, &ask, target).await;
-                    // The session has room for all that wait, or is gone.
                     let mut line = Vec::new();
                     write_line(&mut line, &answer(id, verdict));
-                    let _ = sender.send(line).await;
+                    line
                 });
             }
         }
@@ -390,3 +418,8 @@ async fn later(shared: &Shared, number: u64, ask: &Ask, target: Target) -> Resul
     problems.append(&mut verdict.problems);
     Ok(Verdict { problems, ..verdict })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "session_tests.rs"]
+mod tests;

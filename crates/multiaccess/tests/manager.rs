@@ -306,3 +306,24 @@ fn a_client_that_says_all_at_once_gets_all_its_answers() {
     assert_eq!(client.hear(), None);
     writing.join().unwrap();
 }
+
+#[test]
+fn one_that_says_very_much_at_once_and_reads_is_not_dropped() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20), (20, 20)]);
+    let running = Running::start(&world.client, "");
+    let mut client = running.client();
+    let mut writer = client.stream.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        writer.write_all("{\"ask\":{}}\n".repeat(20_000).as_bytes()).unwrap();
+        writer.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    for n in 0..20_000 {
+        let answer = client.hear().unwrap_or_else(|| panic!("nothing after {n} answers"));
+        assert_eq!(answer["decision"]["ways"].as_array().unwrap().len(), 2, "{answer}");
+    }
+    assert_eq!(client.hear(), None);
+    writing.join().unwrap();
+}
