@@ -188,6 +188,28 @@ fn a_manager_is_asked_and_watched_and_goes_on_in_the_place_of_a_dead_one() {
 }
 
 #[test]
+fn of_many_that_start_at_once_in_the_place_of_a_dead_one_one_manager_serves() {
+    if !require!() {
+        return;
+    }
+    let world = World::new();
+    world.serve(&[]).kill();
+    assert!(world.socket().exists());
+    // Each either answers until it is stopped, or ends because another one does.
+    let mut all: Vec<Running> =
+        (0..12).map(|_| world.start_as(PROGRAM, &["access", "serve", "--json"])).collect();
+    let end = Instant::now() + LIMIT;
+    while all.len() > 1 {
+        all.retain_mut(|running| running.child.child().try_wait().unwrap().is_none());
+        assert!(Instant::now() < end, "{} serve", all.len());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let told: Value = serde_json::from_str(&all[0].next()).unwrap();
+    assert_eq!(told["interfaces"], json!(["wlan0", "usb0"]));
+    assert_eq!(world.ask(&[])["policy"], "whimbrel");
+}
+
+#[test]
 fn settings_are_read_and_refused_with_what_would_be_right() {
     if !require!() {
         return;

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(10);
 /// A manager that was not there is looked for again after this time.
 const AGAIN: Duration = Duration::from_secs(1);
+/// One that did not answer in time hangs, and holds nobody else up during this time.
+const HANGS: Duration = Duration::from_secs(30);
 
 /// The socket of this user's manager: `$XDG_RUNTIME_DIR/whimbrel/access`, or `/tmp/whimbrel-UID/access`.
 pub fn socket_path() -> PathBuf {
@@ -93,7 +95,8 @@ struct Inner {
 #[derive(Default)]
 struct State {
     link: Option<Arc<Link>>,
-    failed: Option<Instant>,
+    /// A manager is not looked for before this time.
+    not_before: Option<Instant>,
 }
 
 impl Default for Client {
@@ -134,7 +137,15 @@ impl Client {
     async fn exchange(&self, request: Request) -> Result<crate::protocol::Answer, ClientError> {
         let link = self.link().await?;
         let answer = tokio::time::timeout(LIMIT, link.exchange(request)).await;
-        match answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        let answer = answer.unwrap_or_else(|_| {
+            let mut state = self.state();
+            // Unless there is another one meanwhile.
+            if state.link.as_ref().is_some_and(|current| Arc::ptr_eq(current, &link)) {
+                *state = State { link: None, not_before: Some(Instant::now() + HANGS) };
+            }
+            Err(io::ErrorKind::TimedOut.into())
+        });
+        match answer {
             Ok(answer) => match answer.error {
                 Some(error) => Err(ClientError::Refused(error)),
                 None => Ok(answer),
@@ -154,12 +165,12 @@ impl Client {
             return Ok(link);
         }
         let absent = |source| ClientError::Absent { socket: self.inner.socket.clone(), source };
-        if self.state().failed.is_some_and(|at| at.elapsed() < AGAIN) {
+        if self.state().not_before.is_some_and(|at| Instant::now() < at) {
             return Err(absent(io::ErrorKind::NotConnected.into()));
         }
         let opened = Link::open(&self.inner.socket).await;
         let mut state = self.state();
-        state.failed = opened.is_err().then(Instant::now);
+        state.not_before = opened.is_err().then(|| Instant::now() + AGAIN);
         let link = Arc::new(opened.map_err(|error| match error {
             link::OpenError::Io(error) => absent(error),
             link::OpenError::Stranger(uid) => {

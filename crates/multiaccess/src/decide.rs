@@ -52,6 +52,9 @@ pub(crate) fn check(ask: &Ask) -> Result<(), AskError> {
     if most > MAX_LISTED { Err(AskError::Many(most)) } else { Ok(()) }
 }
 
+/// What is kept of another program's reason, in characters.
+const LONGEST_WHY: usize = 300;
+
 /// Decides, one unit after the other.
 pub(crate) struct Decider {
     policy: Box<dyn Policy>,
@@ -126,7 +129,12 @@ impl Decider {
             case.fill(&self.decision, &mut verdict);
         }
         if verdict.ways.is_empty() {
-            verdict.problems.push(case.nothing());
+            let is_here = |candidate: &Candidate| paths.are_at(candidate.address.ip());
+            verdict.local = !candidates.is_empty() && candidates.iter().all(is_here);
+            verdict.problems.push(match verdict.local {
+                true => "this is an address of this host; the system leads there by itself".to_owned(),
+                false => case.nothing(),
+            });
         }
         if ask.track
             && let Some(path) = verdict.ways.first().and_then(|way| paths.named(&way.interface))
@@ -141,7 +149,7 @@ impl Decider {
     pub(crate) fn question(&self, n: u64, paths: &Paths, ask: &Ask, candidates: &[Candidate]) -> Deciding {
         let leads = |path: PathId| {
             let known = paths.get(path);
-            let fits = |candidate: &Candidate| known.is_some_and(|known| leads(known, candidate));
+            let fits = |candidate: &Candidate| known.is_some_and(|known| leads(paths, known, candidate));
             has_no_destination(ask) || candidates.iter().any(fits)
         };
         let mut with_load = paths.clone();
@@ -176,9 +184,13 @@ impl Decider {
             }
             for candidate in candidates {
                 for (path, known) in paths.present() {
+                    if self.destinations.len() == MOST_DESTINATIONS {
+                        return;
+                    }
                     let address = candidate.address;
-                    let avoided = avoiding && self.failures.avoids(now, known.index, address.ip());
-                    if !avoided && leads(known, candidate) && self.destinations.len() < MOST_DESTINATIONS {
+                    if leads(paths, known, candidate)
+                        && !(avoiding && self.failures.avoids(now, known.index, address.ip()))
+                    {
                         self.destinations.push(Destination { address, path });
                     }
                 }
@@ -217,8 +229,10 @@ fn has_no_destination(ask: &Ask) -> bool {
     ask.to.is_none() && ask.addresses.is_empty()
 }
 
-fn leads(path: &crate::paths::KnownPath, candidate: &Candidate) -> bool {
-    candidate.interface.is_none_or(|index| index == path.index) && path.leads_to(candidate.address.ip())
+fn leads(paths: &Paths, path: &crate::paths::KnownPath, candidate: &Candidate) -> bool {
+    candidate.interface.is_none_or(|index| index == path.index)
+        && path.leads_to(candidate.address.ip())
+        && !paths.are_at(candidate.address.ip())
 }
 
 impl Case<'_> {
@@ -243,7 +257,11 @@ impl Case<'_> {
 
     /// Writes down what another program chose, as far as the question allows it.
     fn take_over(&self, situation: &Situation<'_>, name: &str, chosen: &Chosen, verdict: &mut Verdict) {
-        let why = || if chosen.why.is_empty() { format!("{name} chose it") } else { chosen.why.clone() };
+        let why = || match chosen.why.is_empty() {
+            true => format!("{name} chose it"),
+            // It stands beside each way.
+            false => chosen.why.chars().take(LONGEST_WHY).collect(),
+        };
         if let Some(id) = chosen.reuse
             && situation.reusable().any(|connection| connection.id.0 == id)
         {
@@ -251,7 +269,8 @@ impl Case<'_> {
         }
         for interface in chosen.open.iter().take(MAX_PATHS) {
             let Some(path) = self.paths.named(interface) else { continue };
-            if situation.usable().any(|usable| usable == path) {
+            let listed = verdict.ways.iter().any(|way| way.reuse.is_none() && way.interface == *interface);
+            if !listed && situation.usable().any(|usable| usable == path) {
                 let openings = situation.openings(PathList::one(path));
                 verdict.ways.extend(openings.filter_map(|choice| self.way(choice, why())));
             }

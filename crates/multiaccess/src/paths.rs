@@ -124,6 +124,12 @@ impl Paths {
         self.present().find(|(_, path)| path.addresses.contains(&address)).map(|(id, _)| id)
     }
 
+    /// Whether this address is one of this host, which no interface leads to.
+    pub(crate) fn are_at(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_loopback() || address.is_unspecified() || self.with_address(address).is_some()
+    }
+
     pub(crate) fn estimates(&self) -> &[PathEstimate] {
         &self.estimates
     }

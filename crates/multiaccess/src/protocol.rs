@@ -198,6 +198,9 @@ pub struct Verdict {
     /// Besides, this connection is worth opening for what comes next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm: Option<Way>,
+    /// There is no way because the destination is this host: the system leads there by itself.
+    #[serde(skip_serializing_if = "is_default")]
+    pub local: bool,
     /// Its number, if it counts as scheduled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<u64>,

@@ -25,6 +25,10 @@ impl Target {
     /// Where this question leads to. Addresses that the client knows already count, and not the name.
     pub(crate) fn of(ask: &Ask) -> Result<Self, TargetError> {
         let anywhere = |address: SocketAddr| Candidate { address, interface: None };
+        // Those who watch are told of it, whether it counts or not.
+        if let Some(to) = ask.to.as_deref().filter(|to| to.len() > LONGEST_NAME + ":65535".len()) {
+            return Err(TargetError(to.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect()));
+        }
         if !ask.addresses.is_empty() {
             return Ok(Self::Addresses(ask.addresses.iter().copied().map(anywhere).collect()));
         }
@@ -50,6 +54,14 @@ mod tests {
 
     fn of(to: &str) -> Result<Target, TargetError> {
         Target::of(&Ask { to: Some(to.to_owned()), ..Ask::default() })
+    }
+
+    #[test]
+    fn a_destination_that_is_too_long_is_refused_beside_addresses_too() {
+        let addresses = vec!["192.0.2.1:443".parse().unwrap()];
+        let ask = |to: String| Ask { to: Some(to), addresses: addresses.clone(), ..Ask::default() };
+        assert!(Target::of(&ask("a".repeat(200))).is_ok());
+        assert!(Target::of(&ask("a".repeat(10_000))).is_err());
     }
 
     #[test]

@@ -123,6 +123,30 @@ fn resolved_ways_are_ranked_and_one_that_fails_is_told_and_tried_last() {
 }
 
 #[test]
+fn this_host_is_reached_by_the_systems_way_though_there_is_a_manager() {
+    if !require!() {
+        return;
+    }
+    let world = world(&[(5, 20)]);
+    let running = Running::start(&world.client, "");
+    let client = Client::at(&running.socket());
+    let pool = Pool::new(client.clone());
+    let listener = world.client.run(|| std::net::TcpListener::bind("0.0.0.0:7000")).unwrap();
+    for host in ["127.0.0.1", "localhost", "10.0.0.1"] {
+        let connected = running.runtime.block_on(client.connect(host, 7000, intents(""))).unwrap();
+        assert_eq!((connected.by.interface, connected.by.options.bind_to_device), (None, None), "{host}");
+        drop(listener.accept().unwrap());
+        let pooled = running.runtime.block_on(pool.request(host, 7000, intents(""))).unwrap();
+        assert!(pooled.is_new(), "{host}");
+        drop(listener.accept().unwrap());
+    }
+    // Whoever asks by hand is told.
+    let answer = running.client().ask(r#"{"ask":{"to":"10.0.0.1:7000"}}"#);
+    assert_eq!(answer["decision"]["local"], true, "{answer}");
+    assert!(answer["decision"]["ways"].as_array().unwrap().is_empty(), "{answer}");
+}
+
+#[test]
 fn a_pool_hands_out_released_connections_that_still_work_and_only_those() {
     if !require!() {
         return;

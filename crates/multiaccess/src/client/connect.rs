@@ -13,7 +13,7 @@ use whimbrel_access::{Granularity, Intents};
 
 /// The next way is tried beside one that has not answered for so long (RFC 8305, §8).
 const NEXT: Duration = Duration::from_millis(250);
-/// For one way.
+/// For one way, and for a look-up by the system.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Ways that are tried.
 const MOST: usize = 8;
@@ -150,10 +150,14 @@ impl Client {
         port: u16,
         intents: Intents,
     ) -> Result<Vec<Candidate>, ClientError> {
+        if is_local(host) {
+            return self.system(host, port).await;
+        }
         let to = target(host, port);
         let granularity = Granularity::Connection;
         let ask = Ask { intents, granularity, to: Some(to.clone()), ..Ask::default() };
         match self.ask(ask).await {
+            Ok(verdict) if verdict.local => self.system(host, port).await,
             Ok(verdict) => {
                 let found: Vec<Candidate> = verdict.ways.into_iter().filter_map(Candidate::of_way).collect();
                 if found.is_empty() {
@@ -176,9 +180,15 @@ impl Client {
             return Err(error);
         }
         self.tell_once(&error);
+        self.system(host, port).await
+    }
+
+    /// The system's addresses.
+    pub(super) async fn system(&self, host: &str, port: u16) -> Result<Vec<Candidate>, ClientError> {
         let failed = |source| ClientError::Connect { to: target(host, port), source };
-        let found: Vec<Candidate> =
-            tokio::net::lookup_host((host, port)).await.map_err(failed)?.map(Candidate::of_system).collect();
+        let looking = tokio::time::timeout(LIMIT, tokio::net::lookup_host((host, port)));
+        let found = looking.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
+        let found: Vec<Candidate> = found.map(Candidate::of_system).collect();
         if found.is_empty() { Err(failed(io::ErrorKind::NotFound.into())) } else { Ok(found) }
     }
 
@@ -221,6 +231,18 @@ impl Client {
                 Err(_) => {}
             }
         }
+    }
+}
+
+/// Whether this is this host, so that there is nothing to choose (RFC 6761, §6.3).
+pub(super) fn is_local(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(ip) => ip.to_canonical().is_loopback(),
+        Err(_) => host
+            .trim_end_matches('.')
+            .rsplit('.')
+            .next()
+            .is_some_and(|last| last.eq_ignore_ascii_case("localhost")),
     }
 }
 

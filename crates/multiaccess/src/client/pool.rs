@@ -1,9 +1,9 @@
 //! Connections for messages: the third variant of the paper's API (*Socket Intents*, §V-C). Connections that
 //! were released are kept by host and service, and the manager says whether one of them is used again.
 
-use super::connect::target;
+use super::connect::{is_local, target};
 use super::{Candidate, Client, ClientError, Connected};
-use crate::protocol::{Ask, OpenConnection, Report};
+use crate::protocol::{Ask, OpenConnection, Report, Verdict};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,21 +75,17 @@ impl Pool {
             track: true,
             ..Ask::default()
         };
-        let (ways, unit) = match self.client.ask(ask).await {
+        let asked = match is_local(host) {
+            true => Ok(Verdict { local: true, ..Verdict::default() }),
+            false => self.client.ask(ask).await,
+        };
+        let (ways, unit) = match asked {
+            Ok(verdict) if verdict.local => return self.by_system(None, key, &to).await,
             Ok(verdict) if verdict.ways.is_empty() => {
                 return Err(ClientError::NoWay { to, why: verdict.problems.join("; ") });
             }
             Ok(verdict) => (verdict.ways, verdict.unit),
-            Err(error) => {
-                let candidates = self.client.by_system(error, host, port).await?;
-                // The system would use an open one before it made another.
-                if let Some((id, stream)) = self.take(&key, None) {
-                    let why = "it is open; the system's choice".to_owned();
-                    return Ok(self.pooled(key, id, stream, None, false, why));
-                }
-                let Connected { stream, by } = self.client.connect_by(candidates, &to).await?;
-                return Ok(self.pooled(key, self.number(), stream, None, true, by.why));
-            }
+            Err(error) => return self.by_system(Some(error), key, &to).await,
         };
         // Until it is handed out, the unit has to be taken back if anything fails.
         let scheduled = Scheduled { client: self.client.clone(), unit };
@@ -106,8 +102,33 @@ impl Pool {
                 None => candidates.extend(Candidate::of_way(way)),
             }
         }
+        if candidates.is_empty() {
+            // Another one took the open connection meanwhile.
+            candidates = self.client.resolve(host, port, intents).await?;
+        }
         let Connected { stream, by } = self.client.connect_by(candidates, &to).await?;
         Ok(self.pooled(key, self.number(), stream, scheduled.keep(), true, by.why))
+    }
+
+    /// A connection of the system's choice: without a manager's answer, or to this host.
+    async fn by_system(
+        &self,
+        error: Option<ClientError>,
+        key: (String, u16),
+        to: &str,
+    ) -> Result<Pooled, ClientError> {
+        let is_refused = matches!(error, Some(ClientError::Refused(_)));
+        // The system would use an open one before it looked for another.
+        if !is_refused && let Some((id, stream)) = self.take(&key, None) {
+            let why = "it is open; the system's choice".to_owned();
+            return Ok(self.pooled(key, id, stream, None, false, why));
+        }
+        let candidates = match error {
+            Some(error) => self.client.by_system(error, &key.0, key.1).await?,
+            None => self.client.system(&key.0, key.1).await?,
+        };
+        let Connected { stream, by } = self.client.connect_by(candidates, to).await?;
+        Ok(self.pooled(key, self.number(), stream, None, true, by.why))
     }
 
     fn pooled(

@@ -10,6 +10,7 @@ use super::intent;
 use crate::failure::Failure;
 use crate::options::{after, host_and_port};
 use crate::output;
+use crate::plain::plain;
 
 /// What is decided about.
 #[derive(Clone, Copy, ValueEnum)]
@@ -71,13 +72,16 @@ pub(super) fn failure(error: ClientError) -> anyhow::Error {
     Failure::new(code, error.to_string()).into()
 }
 
+/// What a manager, its clients and programs that decide may say on a line.
+pub(super) const LONGEST: usize = 300;
+
 /// A decision for people.
 fn lines(verdict: &Verdict) -> Vec<String> {
     let mut lines = Vec::new();
     for (n, way) in verdict.ways.iter().enumerate() {
         let else_ = if n > 0 { "else " } else { "" };
         lines.push(format!("{else_}{}", describe(way)));
-        lines.push(format!("    {}", way.why));
+        lines.push(format!("    {}", plain(&way.why, LONGEST)));
     }
     if !verdict.parts.is_empty() {
         let parts = verdict
@@ -92,7 +96,7 @@ fn lines(verdict: &Verdict) -> Vec<String> {
     lines.push(format!("decided by {}", verdict.policy));
     // Where there is no way, the error says why.
     if !verdict.ways.is_empty() {
-        lines.extend(verdict.problems.iter().cloned());
+        lines.extend(verdict.problems.iter().map(|problem| plain(problem, LONGEST)));
     }
     lines
 }
@@ -117,5 +121,5 @@ pub(super) fn describe(way: &Way) -> String {
     if let Some(millis) = way.completes_ms {
         line += &format!(", complete in {millis:.0} ms");
     }
-    line
+    plain(&line, LONGEST)
 }

@@ -1,7 +1,8 @@
 //! `whimbrel access serve`: the manager.
 
+use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -53,16 +54,11 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     files::raise_limit();
     let (listener, socket) = listen().await?;
-    let mut manager = match Manager::start(settings, listener).await {
-        Ok(manager) => manager,
-        Err(error) => {
-            socket.remove();
-            return Err(match error {
-                StartError::Settings(error) => Failure::usage(error.to_string()),
-                error => error.into(),
-            });
-        }
-    };
+    let started = Manager::start(settings, listener).await;
+    let mut manager = started.map_err(|error| match error {
+        StartError::Settings(error) => Failure::usage(error.to_string()),
+        error => error.into(),
+    })?;
     let interfaces = manager.interfaces();
     let status = match &interfaces[..] {
         [] => "no interface is up and has an address yet".to_owned(),
@@ -80,7 +76,6 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
         () = manager.failed() => Err(anyhow::anyhow!("a part of the manager has ended; its log says why")),
     };
     drop(ready);
-    socket.remove();
     ended
 }
 
@@ -111,14 +106,17 @@ fn settings(args: &Serve) -> Result<Settings> {
     Ok(settings)
 }
 
-/// A socket file, and which one it was: another manager may have put its own in that place.
+/// A socket file, and which one it was: somebody may have put another in that place. It goes when this is
+/// dropped; the lock after it.
 struct Socket {
     file: PathBuf,
     inode: u64,
+    /// While this is open no other manager takes the place of the socket, also before it answers.
+    _lock: File,
 }
 
-impl Socket {
-    fn remove(&self) {
+impl Drop for Socket {
+    fn drop(&mut self) {
         if inode(&self.file).is_ok_and(|inode| inode == self.inode) {
             // What is left over is taken by the next manager.
             let _ = std::fs::remove_file(&self.file);
@@ -136,11 +134,19 @@ async fn listen() -> Result<(UnixListener, Socket)> {
     let directory = places::runtime();
     identity::private_directory(&directory)?;
     crate::status::check(&directory)?;
+    let shown = file.display();
+    let taken = || Failure::usage(format!("a manager answers on {shown} already; stop that one first"));
+    let lock = directory.join("access.lock");
+    let mut options = File::options();
+    let opened = options.create(true).truncate(false).write(true).mode(0o600).open(&lock);
+    let lock = opened.with_context(|| format!("cannot open {}", lock.display()))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(taken()),
+        Err(TryLockError::Error(error)) => return Err(error).with_context(|| format!("cannot lock {shown}")),
+    }
     match UnixStream::connect(&file).await {
-        Ok(_) => {
-            let shown = file.display();
-            return Err(Failure::usage(format!("a manager answers on {shown} already; stop that one first")));
-        }
+        Ok(_) => return Err(taken()),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             // Nobody listens any more.
             let _ = std::fs::remove_file(&file);
@@ -151,5 +157,5 @@ async fn listen() -> Result<(UnixListener, Socket)> {
     let failed = || format!("cannot listen on {}", file.display());
     let listener = UnixListener::bind(&file).with_context(failed)?;
     let inode = inode(&file).with_context(failed)?;
-    Ok((listener, Socket { file, inode }))
+    Ok((listener, Socket { inode, _lock: lock, file: file.clone() }))
 }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use whimbrel_multiaccess::protocol::{Answer, Decided, PathReport, Request, Watching};
 use whimbrel_multiaccess::{ClientError, socket_path};
 
-use super::ask::{describe, failure};
+use super::ask::{LONGEST, describe, failure};
 use crate::commands::status::Page;
 use crate::failure::Failure;
 use crate::options::{Globals, after};
@@ -42,32 +42,49 @@ pub(super) async fn run(globals: &Globals, args: Watch) -> Result<()> {
     let socket = socket_path();
     let absent = |source| failure(ClientError::Absent { socket: socket.clone(), source });
     let mut stream = UnixStream::connect(&socket).await.map_err(absent)?;
+    let uid = stream.peer_cred()?.uid();
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return Err(failure(ClientError::Stranger { socket, uid }));
+    }
     let request = Request { watch: Some(Watching { decisions: true }), ..Request::default() };
     let mut line = serde_json::to_vec(&request)?;
     line.push(b'\n');
     stream.write_all(&line).await.context("the manager went away")?;
-    let mut lines = BufReader::new(stream).lines();
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
     let mut view = View::new(args.json)?;
     let mut due = tokio::time::interval(REFRESH);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        let line = tokio::select! {
-            line = lines.next_line() => line.context("the manager went away")?,
+        tokio::select! {
+            // What was read of a line stays, if something else comes first.
+            read = next_line(&mut reader, &mut line) => read?,
             _ = due.tick(), if view.is_page() => {
                 view.draw()?;
                 continue;
             }
             _ = shutdown.requested() => return Ok(()),
         };
-        let Some(line) = line else {
-            return Err(Failure::new(Failure::UNREACHABLE, "the manager has ended").into());
-        };
-        view.hear(&line)?;
+        view.hear(String::from_utf8_lossy(&line).trim_end())?;
+        line.clear();
     }
 }
 
-/// What clients and programs that decide may say on a line.
-const LONGEST: usize = 300;
+/// Reads on until `line` is whole. Cancel-safe.
+async fn next_line(reader: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Result<()> {
+    let most = MAX_ANSWER.saturating_sub(line.len() as u64);
+    reader.take(most).read_until(b'\n', line).await.context("the manager went away")?;
+    match line.ends_with(b"\n") {
+        true => Ok(()),
+        false if line.len() as u64 >= MAX_ANSWER => {
+            Err(Failure::new(Failure::REFUSED, "the manager says more on a line than it may").into())
+        }
+        false => Err(Failure::new(Failure::UNREACHABLE, "the manager has ended").into()),
+    }
+}
+
+/// Longer than any line of a manager.
+const MAX_ANSWER: u64 = 1 << 20;
 
 /// How it is shown.
 enum View {
@@ -105,7 +122,7 @@ impl View {
             Err(_) => Answer::default(),
         };
         if let Some(error) = answer.error {
-            return Err(Failure::new(Failure::REFUSED, error).into());
+            return Err(Failure::new(Failure::REFUSED, plain(&error, LONGEST)).into());
         }
         match self {
             Self::Json if answer.ok => {}
@@ -179,14 +196,14 @@ fn path_line(path: &PathReport) -> String {
     if path.metered {
         line += ", metered";
     }
-    line
+    plain(&line, LONGEST)
 }
 
 /// A decision in a line.
 fn decided_line(decided: &Decided) -> String {
     let to = decided.to.as_deref().unwrap_or("anywhere");
     let to = plain(to, LONGEST);
-    let intents = if decided.intents.is_empty() { "no intents" } else { &decided.intents };
+    let intents = if decided.intents.is_empty() { "no intents" } else { &plain(&decided.intents, LONGEST) };
     match &decided.way {
         Some(way) => format!("{to} ({intents}): {}: {}", describe(way), plain(&way.why, LONGEST)),
         None => format!("{to} ({intents}): has to wait"),
