@@ -123,6 +123,8 @@ impl Endpoint {
         match names.publish_record(empty_record(&user, key, sequence)?).await {
             Ok(_) => {
                 own()?;
+                // Records are numbered by the millisecond: one who listens next shall have a number of its own.
+                tokio::time::sleep(Duration::from_millis(1)).await;
                 Ok(Registered::New)
             }
             // Its record lapsed, but the name is still kept for its owner; or another was quicker.
