@@ -35,7 +35,7 @@ pub fn socket_path() -> PathBuf {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No manager listens on the socket.
     #[error("no manager answers on {socket}: {source}; start one with `whimbrel access serve`")]
     Absent {
         /// The socket.

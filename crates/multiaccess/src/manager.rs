@@ -119,7 +119,7 @@ async fn turn_away(mut stream: UnixStream, why: String) {
     let answer = Answer { error: Some(why), ..Answer::default() };
     let Ok(mut line) = serde_json::to_vec(&answer) else { return };
     line.push(b'\n');
-    // Whoever does not read it hears nothing.
+    // A client that does not read misses the reason, and nothing else.
     let told = async {
         if stream.write_all(&line).await.is_ok() {
             part(&mut stream).await;

@@ -214,7 +214,7 @@ impl Session {
         self.input.reserve(CHUNK);
         match self.stream.try_read_buf(&mut self.input) {
             Ok(0) => {
-                // Whoever shuts its direction down still wants its answers.
+                // A client that shut its sending direction down still reads its answers.
                 self.from_client = Direction::Ended;
                 let rest = std::mem::take(&mut self.input);
                 if !rest.is_empty() {

@@ -140,7 +140,7 @@ fn this_host_is_reached_by_the_systems_way_though_there_is_a_manager() {
         assert!(pooled.is_new(), "{host}");
         drop(listener.accept().unwrap());
     }
-    // Whoever asks by hand is told.
+    // A client that speaks the protocol itself is told too.
     let answer = running.client().ask(r#"{"ask":{"to":"10.0.0.1:7000"}}"#);
     assert_eq!(answer["decision"]["local"], true, "{answer}");
     assert!(answer["decision"]["ways"].as_array().unwrap().is_empty(), "{answer}");

@@ -46,7 +46,7 @@ const PIECES: &str = "a million connections, flows and turns";
 pub enum Head {
     /// The relay as a whole.
     Relay(Counters),
-    /// Who had turns lately.
+    /// What sources have left of their turns.
     Turns(Turns),
     /// A reservation.
     Reservation(Reservation),

@@ -152,7 +152,7 @@ async fn read(reader: OwnedReadHalf, waiting: Waiting, lives: Arc<AtomicBool>) {
         let Ok(answer) = serde_json::from_slice::<Answer>(&line) else { continue };
         let Some(id) = answer.id else { continue };
         if let Some(sender) = lock(&waiting).remove(&id) {
-            // Whoever asked may have gone.
+            // The caller may have dropped its future.
             let _ = sender.send(answer);
         }
     }

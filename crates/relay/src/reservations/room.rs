@@ -1,4 +1,4 @@
-//! Who makes room where a relay is full: the reservation that has the most of what is used up.
+//! Which reservation makes room when a relay is full: the one that holds most of what is used up.
 
 use whimbrel_base::RelayToken;
 

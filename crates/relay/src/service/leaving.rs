@@ -36,7 +36,7 @@ impl Ends {
     pub(super) fn begin(&mut self, at: Splice) -> oneshot::Receiver<Halt> {
         let (end, ended) = oneshot::channel();
         match &self.halt {
-            // Nobody else has the receiver.
+            // The receiver is returned below: this cannot fail.
             Some(halt) => drop(end.send(halt.clone())),
             None => drop(self.open.insert(at, end)),
         }

@@ -148,7 +148,7 @@ async fn listen() -> Result<(UnixListener, Socket)> {
     match UnixStream::connect(&file).await {
         Ok(_) => return Err(taken()),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            // Nobody listens any more.
+            // The socket of a manager that has ended.
             let _ = std::fs::remove_file(&file);
         }
         // There is none, or what is wrong is said below.
