@@ -1,0 +1,93 @@
+//! How a proxy reaches a destination.
+
+use crate::Destination;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use tokio::io::{AsyncRead, AsyncWrite};
+use whimbrel_access::Intents;
+use whimbrel_multiaccess::{Client, ClientError};
+
+/// A byte stream in both directions.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A connection to a destination.
+pub struct Reached {
+    /// The connection.
+    pub stream: Box<dyn Duplex>,
+    /// How it was made, in words, for people.
+    pub by: String,
+}
+
+/// What [`Upstream::reach`] returns.
+pub type Reaching<'a> = Pin<Box<dyn Future<Output = Result<Reached, UpstreamError>> + Send + 'a>>;
+
+/// Reaches destinations: over one of this host's networks, through a gateway, or by name through Whimbrel.
+pub trait Upstream: Send + Sync + 'static {
+    /// Connects to a destination, for traffic with these intents. It has a limit of its own, and nothing is left
+    /// behind when it is dropped.
+    fn reach<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Reaching<'a>;
+}
+
+/// Why a destination was not reached. What each of them is to a program is said by its protocol: a status of HTTP, a
+/// reply of SOCKS.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpstreamError {
+    /// The rules do not let anybody go there.
+    #[error("{to} is refused: {why}")]
+    Refused {
+        /// Where to.
+        to: String,
+        /// By which rule.
+        why: String,
+    },
+    /// Nothing is known by this name, or no network leads there.
+    #[error("there is no way to {to}: {why}")]
+    NoWay {
+        /// Where to.
+        to: String,
+        /// Why.
+        why: String,
+    },
+    /// It was not reached.
+    #[error("{to} is not reached: {source}")]
+    Unreachable {
+        /// Where to.
+        to: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Over the network that the manager chooses; over the system's where there is no manager.
+pub struct Managed {
+    client: Client,
+}
+
+impl Managed {
+    /// Asks the manager of this client.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+}
+
+impl Upstream for Managed {
+    fn reach<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Reaching<'a> {
+        Box::pin(async move {
+            let connected = self.client.connect(to.host(), to.port(), intents.clone()).await;
+            let connected = connected.map_err(|error| unreached(to, error))?;
+            Ok(Reached { stream: Box::new(connected.stream), by: connected.by.why })
+        })
+    }
+}
+
+fn unreached(to: &Destination, error: ClientError) -> UpstreamError {
+    let to = to.to_string();
+    match error {
+        ClientError::Connect { source, .. } => UpstreamError::Unreachable { to, source },
+        other => UpstreamError::NoWay { to, why: other.to_string() },
+    }
+}
