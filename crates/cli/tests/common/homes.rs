@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, NatGateway, Rate};
@@ -83,12 +84,14 @@ pub(crate) fn started(command: HostCommand) -> (HostChild, serde_json::Value) {
     (child, serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line:?}")))
 }
 
-/// Sends the same bytes to everybody.
+/// Sends the same bytes to everybody, at the same time.
 pub(crate) fn serve(listener: TcpListener, bytes: Vec<u8>) {
+    let bytes = Arc::new(bytes);
     std::thread::spawn(move || {
         while let Ok((mut socket, _)) = listener.accept() {
+            let bytes = bytes.clone();
             // A client that goes away is noticed by the test.
-            let _ = socket.write_all(&bytes);
+            std::thread::spawn(move || drop(socket.write_all(&bytes)));
         }
     });
 }
