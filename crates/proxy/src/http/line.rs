@@ -30,7 +30,7 @@ pub(super) struct Speaker {
 impl Speaker {
     pub(super) async fn start(stream: Box<dyn Duplex>) -> hyper::Result<Self> {
         let mut builder = http1::Builder::new();
-        builder.max_buf_size(BUFFER);
+        builder.max_buf_size(BUFFER).max_header_size(BUFFER);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         let task = tokio::spawn(async move {
             if let Err(error) = connection.with_upgrades().await {

@@ -36,7 +36,7 @@ impl Problem {
     pub(super) fn answer(self) -> Response<Body> {
         let mut answer = page(self.status, self.text);
         // What comes behind a request that was not understood is not to be understood either.
-        if self.status == StatusCode::BAD_REQUEST {
+        if matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED) {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         answer

@@ -71,18 +71,23 @@ async fn client(proxy: &Arc<Proxy>, stream: TcpStream) {
 async fn speak(proxy: &Arc<Proxy>, stream: TcpStream, traffic: &Arc<Traffic>) {
     let slot = Arc::new(Slot::default());
     let service = service_fn(|request| {
-        let answered = answer(Arc::clone(proxy), Arc::clone(&slot), request);
+        // On the heap, as the tunnel below: a connection that only waits has no need of their memory.
+        let answered = Box::pin(answer(Arc::clone(proxy), Arc::clone(&slot), request));
         async { Ok::<_, Infallible>(answered.await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(proxy.settings.request_limit).max_buf_size(BUFFER);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(proxy.settings.request_limit)
+        .max_buf_size(BUFFER)
+        .max_header_size(BUFFER);
     let watched = TokioIo::new(Watched::new(stream, Arc::clone(traffic)));
     if let Err(error) = builder.serve_connection(watched, service).with_upgrades().await {
         tracing::debug!(%error, "a client's connection ended");
     }
     if let Some(tunnel) = slot.take() {
         let to = tunnel.to.clone();
-        let passed = tunnel.run(traffic).await;
+        let passed = Box::pin(tunnel.run(traffic)).await;
         proxy.tunnels.put(&to, passed.after(proxy.tunnels.of(&to)));
     }
 }

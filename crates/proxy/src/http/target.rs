@@ -6,6 +6,8 @@ use hyper::Uri;
 use hyper::header::HeaderValue;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 
+const TUNNEL: &str = "CONNECT wants HOST:PORT, as in example.org:443";
+
 /// The target of a request that is passed on.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -53,7 +55,7 @@ impl Target {
 /// # Errors
 /// When it is none.
 pub(super) fn tunnel(uri: &Uri) -> Result<Destination, Problem> {
-    let wrong = || Problem::bad("CONNECT wants HOST:PORT, as in example.org:443");
+    let wrong = || Problem::bad(TUNNEL);
     if uri.scheme().is_some() || uri.path_and_query().is_some_and(|path| !path.as_str().is_empty()) {
         return Err(wrong());
     }
@@ -70,6 +72,7 @@ fn destination(authority: &Authority, usual: Option<u16>) -> Result<Destination,
     let port = match (text.get(host.len()..), usual) {
         // Without a port, or with an empty one (RFC 3986, §3.2.3).
         (Some("" | ":"), Some(usual)) => usual,
+        (Some("" | ":"), None) => return Err(Problem::bad(TUNNEL)),
         (Some(rest), _) => rest
             .strip_prefix(':')
             .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
