@@ -1,8 +1,8 @@
 //! A forward proxy for HTTP/1.1 (RFC 9110, RFC 9112), for any browser and any program that knows proxies.
 //!
-//! Over plain HTTP each object is a message with intents. Where several networks lead to its server, the first bytes
-//! are asked for by a range, which says how large it is, and the rest comes as the manager's policy says: over one
-//! network, or in parts over several. A tunnel (CONNECT) is a connection with intents.
+//! Over plain HTTP each object is a message with intents. Where several networks lead to its server, the
+//! first bytes are asked for by a range, which says how large it is, and the rest comes as the manager's
+//! policy says: over one network, or in parts over several. A tunnel (CONNECT) is a connection with intents.
 //!
 //! ```text
 //! serve, watched      clients' connections, their number and their limits

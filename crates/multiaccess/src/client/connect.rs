@@ -125,8 +125,8 @@ impl Candidate {
 }
 
 impl Client {
-    /// Connects to a host, by the network that fits what is said of the traffic. Ways that do not answer within
-    /// 250 ms are tried beside the next one.
+    /// Connects to a host, by the network that fits what is said of the traffic. Ways that do not answer
+    /// within 250 ms are tried beside the next one.
     ///
     /// Without a manager this is the system's way.
     ///

@@ -1,5 +1,5 @@
-//! Messages of a program that keeps its connections itself, as a proxy does: what [`super::Pool`] does in one step,
-//! in parts.
+//! Messages of a program that keeps its connections itself, as a proxy does: what [`super::Pool`] does in one
+//! step, in parts.
 
 use super::connect::{is_local, target};
 use super::{Client, ClientError};
@@ -11,13 +11,16 @@ use whimbrel_access::{Granularity, Intents};
 const REPORT: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Asks which way a message to this host goes, and whether one of these open connections is to carry it. It
-    /// counts as scheduled until [`Client::ended`] is called with the decision's `unit`, or a minute has passed.
+    /// Asks which way a message to this host goes, and whether one of these open connections is to carry it.
+    /// It counts as scheduled until [`Client::ended`] is called with the decision's `unit`, or a minute has
+    /// passed.
     ///
-    /// `None`: the system's way, because the host is this one, or because there is no manager, which is said once.
+    /// `None`: the system's way, because the host is this one, or because there is no manager, which is said
+    /// once.
     ///
     /// # Errors
-    /// [`ClientError::NoWay`] where the policy leaves none, [`ClientError::Refused`] if the question makes no sense.
+    /// [`ClientError::NoWay`] where the policy leaves none, [`ClientError::Refused`] if the question makes no
+    /// sense.
     pub async fn route(
         &self,
         host: &str,
@@ -46,8 +49,8 @@ impl Client {
         }
     }
 
-    /// Tells the manager that a unit has ended, without holding anybody up. Without a runtime the manager forgets
-    /// it by itself.
+    /// Tells the manager that a unit has ended, without holding anybody up. Without a runtime the manager
+    /// forgets it by itself.
     pub fn ended(&self, unit: u64) {
         self.tell(Report { done: Some(unit), ..Report::default() });
     }

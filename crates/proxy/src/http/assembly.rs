@@ -1,5 +1,5 @@
-//! An object that comes in ranges over several connections, and goes on in order: which bytes are still to be asked
-//! for, and those that have come, no further ahead of the reader than a window.
+//! An object that comes in ranges over several connections, and goes on in order: which bytes are still to be
+//! asked for, and those that have come, no further ahead of the reader than a window.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -63,8 +63,8 @@ impl Assembly {
         Self { window: window.max(LEAST_RANGE), state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// Cuts all that is left into these parts, if nothing has been asked for yet and the parts are all of it, and
-    /// fit into the window. Each has to be fetched or given back.
+    /// Cuts all that is left into these parts, if nothing has been asked for yet and the parts are all of it,
+    /// and fit into the window. Each has to be fetched or given back.
     pub(super) fn cut(&self, parts: &[u64]) -> Option<Vec<Range<u64>>> {
         let mut state = self.state();
         let left = state.end - state.next;

@@ -56,8 +56,8 @@ impl Body {
         Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
-    /// Passes on what a server sends, and releases the connection behind it. If that breaks, `object` is how the
-    /// rest can be had.
+    /// Passes on what a server sends, and releases the connection behind it. If that breaks, `object` is how
+    /// the rest can be had.
     pub(super) fn passing(incoming: Incoming, lease: Lease, object: Option<Object>) -> Self {
         if incoming.is_end_stream() {
             lease.release();

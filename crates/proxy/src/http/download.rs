@@ -1,5 +1,5 @@
-//! An object for a client: the two-step download (*Socket Intents*, §VI-B). A first range says how large the object
-//! is, then the policy knows which way the rest is to come.
+//! An object for a client: the two-step download (*Socket Intents*, §VI-B). A first range says how large the
+//! object is, then the policy knows which way the rest is to come.
 
 use super::body::Body;
 use super::exchange::exchange;
@@ -27,7 +27,8 @@ use whimbrel_access::Intents;
 const CONDITIONS: [hyper::header::HeaderName; 6] =
     [RANGE, IF_RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];
 
-/// Whether a request asks for a whole object and has nothing to say beside, so that it can be asked for in parts.
+/// Whether a request asks for a whole object and has nothing to say beside, so that it can be asked for in
+/// parts.
 pub(super) fn is_for_all(head: &Parts) -> bool {
     head.method == Method::GET
         && !CONDITIONS.iter().any(|name| head.headers.contains_key(name))

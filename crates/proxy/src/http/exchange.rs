@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_access::Intents;
 
-/// Sends a request. It is sent once more on a new connection if nothing of it went out, or if it does no harm to do
-/// so and the connection ended before an answer came (RFC 9110, §9.2.2).
+/// Sends a request. It is sent once more on a new connection if nothing of it went out, or if it does no harm
+/// to do so and the connection ended before an answer came (RFC 9110, §9.2.2).
 pub(super) async fn exchange(
     origins: &Arc<Origins>,
     to: &Destination,

@@ -1,5 +1,5 @@
-//! The bytes of an object, fetched in ranges over one or several connections. What breaks is fetched again from the
-//! byte where it stopped, over another network where there is one.
+//! The bytes of an object, fetched in ranges over one or several connections. What breaks is fetched again
+//! from the byte where it stopped, over another network where there is one.
 
 use super::assembly::{Assembly, Want};
 use super::line::Unsent;
@@ -22,7 +22,8 @@ use whimbrel_multiaccess::{Candidate, protocol::Way};
 
 /// What a worker asks for before it knows how fast it is.
 const FIRST_RANGE: u64 = 256 << 10;
-/// A range is to take about so long: the next one is asked for meanwhile by the other worker of the same network.
+/// A range is to take about so long: the next one is asked for meanwhile by the other worker of the same
+/// network.
 const RANGE_TIME: f64 = 0.5;
 /// So many workers for each network, so that one waits for a head while the other reads.
 const WORKERS_EACH: usize = 2;
@@ -335,7 +336,8 @@ impl Worker {
                 }
                 Ok(0)
             }
-            // Whole: the object has changed, or this server has no ranges, unlike the one that answered first.
+            // Whole: the object has changed, or this server has no ranges, unlike the one that answered
+            // first.
             StatusCode::OK if !is_same => Err(changed()),
             StatusCode::OK => Ok(range.start),
             StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => Err(changed()),

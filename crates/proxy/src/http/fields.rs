@@ -1,5 +1,5 @@
-//! Header fields: which of them belong to one connection alone (RFC 9110, §7.6.1), what a proxy adds, and how a
-//! message is framed.
+//! Header fields: which of them belong to one connection alone (RFC 9110, §7.6.1), what a proxy adds, and how
+//! a message is framed.
 
 use super::problem::Problem;
 use hyper::header::{
@@ -77,8 +77,9 @@ pub(super) fn forwards_left(headers: &HeaderMap) -> Result<Option<u32>, Problem>
     left.map(Some).ok_or_else(|| Problem::bad("Max-Forwards is no number"))
 }
 
-/// Checks that a request says once where it goes and how long it is. hyper has refused lengths that contradict
-/// each other, folded lines and bare carriage returns before, and takes no length beside an encoding.
+/// Checks that a request says once where it goes and how long it is. hyper has refused lengths that
+/// contradict each other, folded lines and bare carriage returns before, and takes no length beside an
+/// encoding.
 ///
 /// # Errors
 /// What is wrong.
@@ -140,8 +141,8 @@ fn is_plainly_encoded(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Whether a message belongs to an authentication of its connection (NTLM, Negotiate): such a connection must carry
-/// no message of anybody else.
+/// Whether a message belongs to an authentication of its connection (NTLM, Negotiate): such a connection must
+/// carry no message of anybody else.
 pub(super) fn authenticates_the_connection(headers: &HeaderMap) -> bool {
     let of = |name| headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     of(AUTHORIZATION).chain(of(WWW_AUTHENTICATE)).flat_map(|line| line.split(',')).any(|one| {

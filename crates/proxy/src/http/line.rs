@@ -83,7 +83,8 @@ impl Line {
         Self { id, to, speaker, source, by, carried: 0, is_private: false }
     }
 
-    /// Sends a request, and waits so long for the head of its answer. Dropped meanwhile, the connection closes.
+    /// Sends a request, and waits so long for the head of its answer. Dropped meanwhile, the connection
+    /// closes.
     pub(super) async fn send(
         &mut self,
         request: Request<Sent>,

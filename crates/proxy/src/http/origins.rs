@@ -3,6 +3,7 @@
 use super::line::{Line, Speaker};
 use crate::upstream::unreached;
 use crate::{Destination, Upstream, UpstreamError};
+use socket2::SockRef;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,9 @@ use whimbrel_multiaccess::{Candidate, Client};
 
 /// A connection that nobody used for so long is closed: servers do so too.
 const IDLE: Duration = Duration::from_secs(60);
+/// A request that a network does not take any more fails after this time, and may go over another one. It is
+/// longer than what a network recovers from by itself.
+const UNTAKEN: Duration = Duration::from_secs(20);
 /// Idle connections to one server.
 const MOST_EACH: usize = 8;
 /// Idle connections altogether.
@@ -85,8 +89,8 @@ impl Lease {
         self.line.was_used()
     }
 
-    /// The message and its answer have passed, and the connection may carry another. Else it closes when this is
-    /// dropped.
+    /// The message and its answer have passed, and the connection may carry another. Else it closes when this
+    /// is dropped.
     pub(super) fn release(self) {
         self.origins.keep(self.line);
     }
@@ -131,8 +135,8 @@ impl Origins {
         Ok(Lease { line, origins: Arc::clone(self), _unit: decided.unit })
     }
 
-    /// Gives a new connection for a message, by the first of these ways that works; without any, however the server
-    /// is reached.
+    /// Gives a new connection for a message, by the first of these ways that works; without any, however the
+    /// server is reached.
     pub(super) async fn lease_new(
         self: &Arc<Self>,
         to: &Destination,
@@ -191,6 +195,8 @@ impl Origins {
         let connected = connected.map_err(|error| unreached(to, error))?;
         // What is passed on is not held back until there is more of it.
         let _ = connected.stream.set_nodelay(true);
+        // Where the system has no such option, its own limit counts.
+        let _ = SockRef::from(&connected.stream).set_tcp_user_timeout(Some(UNTAKEN));
         let source = connected.stream.local_addr().ok().map(|address| address.ip());
         self.line(to, Box::new(connected.stream), source, Some(connected.by)).await
     }

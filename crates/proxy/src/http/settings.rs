@@ -6,8 +6,8 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HttpSettings {
-    /// How many bytes of an object are asked for first, from which its size is learnt. 0: objects are asked for
-    /// whole.
+    /// How many bytes of an object are asked for first, from which its size is learnt. 0: objects are asked
+    /// for whole.
     pub first_step: u64,
     /// How many bytes of an object that comes over several networks may wait for those before them.
     pub window: u64,
@@ -21,7 +21,8 @@ pub struct HttpSettings {
     pub idle_limit: Duration,
     /// The same for a tunnel.
     pub tunnel_limit: Duration,
-    /// A network on which nothing comes of an object for so long is left, where the object can be asked for again.
+    /// A network on which nothing comes of an object for so long is left, where the object can be asked for
+    /// again.
     pub stall: Duration,
 }
 

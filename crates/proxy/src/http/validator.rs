@@ -3,8 +3,9 @@
 use hyper::header::{CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED};
 use std::time::{Duration, SystemTime};
 
-/// A date is a strong validator only if the object had not changed for so long when it was sent. RFC 9110 asks for a
-/// second; RFC 7232 asked for a minute, which servers whose clocks are set now and then keep as well.
+/// A date is a strong validator only if the object had not changed for so long when it was sent. RFC 9110
+/// asks for a second; RFC 7232 asked for a minute, which servers whose clocks are set now and then keep as
+/// well.
 const SETTLED: Duration = Duration::from_secs(60);
 
 /// What says that two answers are of the same object, byte for byte.
@@ -62,7 +63,8 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Reads `Content-Range: bytes 0-8191/100000`. `None`: there is none, or one that does not say everything.
+    /// Reads `Content-Range: bytes 0-8191/100000`. `None`: there is none, or one that does not say
+    /// everything.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let text = only(headers, &CONTENT_RANGE)?.to_str().ok()?;
         let (unit, rest) = text.split_once(' ')?;
