@@ -12,7 +12,8 @@
 //! exchange, passing   a request and its answer, passed on once
 //! download            the two-step download
 //! validator           which parts belong together (pure)
-//! fetch, assembly     ranges over several connections, put together in order
+//! fetch, worker       ranges over several connections
+//! assembly            put together in order (pure)
 //! body                what the client reads
 //! tunnel              bytes in both directions
 //! recent              what was learnt of servers
@@ -36,6 +37,7 @@ mod target;
 mod tunnel;
 mod validator;
 mod watched;
+mod worker;
 
 use crate::Upstream;
 use origins::Origins;

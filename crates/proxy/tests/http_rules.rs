@@ -276,7 +276,8 @@ fn requests_on_one_connection_are_answered_in_order_over_one_connection_to_the_s
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len()).unwrap();
         true
     });
-    let mut client = connect(proxy(|_| {}).address);
+    let proxy = proxy(|_| {});
+    let mut client = connect(proxy.address);
     for n in 0..3 {
         write!(client, "GET {} HTTP/1.1\r\nHost: a\r\n\r\n", origin.url(&format!("/page{n}"))).unwrap();
     }

@@ -1,30 +1,22 @@
 //! The bytes of an object, fetched in ranges over one or several connections. What breaks is fetched again
 //! from the byte where it stopped, over another network where there is one.
 
-use super::assembly::{Assembly, Want};
-use super::line::Unsent;
-use super::origins::{Decided, Lease, Origins};
-use super::validator::{Span, Validator};
+use super::assembly::Assembly;
+use super::origins::{Decided, Origins};
+use super::validator::Validator;
+use super::worker::{Start, Worker};
 use crate::Destination;
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Either, Empty};
-use hyper::body::Incoming;
-use hyper::header::{HeaderValue, IF_RANGE, RANGE};
 use hyper::http::request::Parts;
-use hyper::{Request, Response, StatusCode};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use whimbrel_access::Intents;
 use whimbrel_multiaccess::{Candidate, protocol::Way};
 
-/// What a worker asks for before it knows how fast it is.
-const FIRST_RANGE: u64 = 256 << 10;
-/// A range is to take about so long: the next one is asked for meanwhile by the other worker of the same
-/// network.
-const RANGE_TIME: f64 = 0.5;
 /// So many workers for each network, so that one waits for a head while the other reads.
 const WORKERS_EACH: usize = 2;
 /// Rounds without a byte, after which an object is given up.
@@ -32,20 +24,24 @@ const MOST_FRUITLESS: u32 = 8;
 /// The pause after the first of them; it doubles.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// How much longer than usual a server may be silent when it was before.
+/// A network that failed is avoided by the manager for ten seconds.
+const LOST: Duration = Duration::from_secs(11);
+/// With less to come nobody looks for a network that was lost.
+const LEAST_LEFT: u64 = 1 << 20;
+/// How many times longer than usual a server may be silent when it was before.
 const MOST_PATIENCE: u32 = 8;
 
 /// An object that can be asked for again in ranges.
 #[derive(Clone)]
 pub(super) struct Object(Arc<Inner>);
 
-struct Inner {
-    origins: Arc<Origins>,
-    to: Destination,
+pub(super) struct Inner {
+    pub(super) origins: Arc<Origins>,
+    pub(super) to: Destination,
     /// The request for all of it, as it goes to the server.
-    head: Parts,
-    validator: Validator,
-    total: u64,
+    pub(super) head: Parts,
+    pub(super) validator: Validator,
+    pub(super) total: u64,
     window: u64,
     /// Whether several connections may fetch it.
     may_split: bool,
@@ -146,236 +142,125 @@ async fn round(object: &Arc<Inner>, assembly: &Arc<Assembly>, decided: Decided, 
     // It counts as scheduled for as long as this goes on.
     let _unit = decided.unit.take();
     let patience = (1 << fruitless.min(8)).min(MOST_PATIENCE);
-    let worker = |start, first, workers| Worker {
+    let mut team = Team {
         object: Arc::clone(object),
         assembly: Arc::clone(assembly),
-        start,
-        first,
-        workers,
         stall: object.stall * patience,
+        workers: 1,
+        tasks: JoinSet::new(),
+        at_work: HashMap::new(),
     };
-    let mut tasks = JoinSet::new();
-    let parts = std::mem::take(&mut decided.parts);
-    if parts.len() < 2 || !object.may_split {
-        tasks.spawn(worker(Start::Decided(decided), None, 1).run());
-    } else if let Some(ranges) = assembly.cut(&parts.iter().map(|part| part.bytes).collect::<Vec<_>>()) {
-        let workers = parts.len();
-        for (part, range) in parts.into_iter().zip(ranges) {
-            tasks.spawn(worker(Start::by(part.way), Some(range), workers).run());
-        }
-    } else {
-        let workers = parts.len() * WORKERS_EACH;
-        for part in parts {
-            // Before the first one takes an open connection away.
-            let candidate = object.origins.candidate(&object.to, &part.way);
-            tasks.spawn(worker(Start::by(part.way), None, workers).run());
-            for by in candidate.into_iter().cycle().take(WORKERS_EACH - 1) {
-                tasks.spawn(worker(Start::New(by), None, workers).run());
-            }
-        }
-    }
-    let mut why = String::new();
-    while let Some(ended) = tasks.join_next().await {
-        match ended {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => why = error,
-            // What it had taken is lost, and would be waited for.
-            Err(error) => assembly.fail(error.to_string()),
-        }
-    }
-    why
+    team.begin(decided);
+    team.run().await
 }
 
-/// How a worker comes to its connection.
-enum Start {
-    Decided(Decided),
-    New(Candidate),
-}
-
-impl Start {
-    fn by(way: Way) -> Self {
-        Self::Decided(Decided { ways: vec![way], ..Decided::default() })
-    }
-}
-
-/// Fetches ranges one after the other over connections of one network.
-struct Worker {
+/// Those who fetch an object at the same time.
+struct Team {
     object: Arc<Inner>,
     assembly: Arc<Assembly>,
-    start: Start,
-    first: Option<Range<u64>>,
-    workers: usize,
     stall: Duration,
+    /// How many there are, when all networks work.
+    workers: usize,
+    tasks: JoinSet<Ended>,
+    /// How many of them are on each interface.
+    at_work: HashMap<String, usize>,
 }
 
-/// Why a range did not come to its end.
-enum Broken {
-    /// Somebody else may have more luck.
-    Path(String),
-    /// The server does not want to.
-    Server(String),
-    /// The object is not the same any more.
-    Changed(String),
+/// A worker that has nothing left to do, or failed.
+struct Ended {
+    interface: String,
+    result: Result<(), String>,
 }
 
-impl Worker {
-    async fn run(mut self) -> Result<(), String> {
-        let start = std::mem::replace(&mut self.start, Start::Decided(Decided::default()));
-        let leased = match start {
-            Start::Decided(decided) => {
-                self.object.origins.lease(&self.object.to, &Intents::default(), decided).await
+impl Team {
+    fn begin(&mut self, decided: Decided) {
+        let mut decided = decided;
+        let parts = std::mem::take(&mut decided.parts);
+        if parts.len() < 2 || !self.object.may_split {
+            let interface = decided.ways.first().map(|way| way.interface.clone()).unwrap_or_default();
+            self.add(interface, Start::Decided(decided), None);
+        } else if let Some(ranges) =
+            self.assembly.cut(&parts.iter().map(|part| part.bytes).collect::<Vec<_>>())
+        {
+            self.workers = parts.len();
+            for (part, range) in parts.into_iter().zip(ranges) {
+                self.add(part.way.interface.clone(), Start::by(part.way), Some(range));
             }
-            Start::New(by) => self.again(Some(by)).await,
-        };
-        let mut lease = match leased {
-            Ok(lease) => lease,
-            Err(error) => {
-                if let Some(range) = self.first.take() {
-                    self.assembly.give_back(range);
-                }
-                return Err(error.to_string());
+        } else {
+            self.workers = parts.len() * WORKERS_EACH;
+            for part in parts {
+                self.add_all_of(part.way);
             }
+        }
+    }
+
+    /// As many as a network gets.
+    fn add_all_of(&mut self, way: Way) {
+        // Before the first one takes an open connection away.
+        let candidate = self.object.origins.candidate(&self.object.to, &way);
+        let interface = way.interface.clone();
+        self.add(interface.clone(), Start::by(way), None);
+        for by in candidate.into_iter().cycle().take(WORKERS_EACH - 1) {
+            self.add(interface.clone(), Start::New(by), None);
+        }
+    }
+
+    fn add(&mut self, interface: String, start: Start, first: Option<Range<u64>>) {
+        *self.at_work.entry(interface.clone()).or_default() += 1;
+        let worker = Worker {
+            object: Arc::clone(&self.object),
+            assembly: Arc::clone(&self.assembly),
+            start,
+            first,
+            workers: self.workers,
+            stall: self.stall,
         };
-        let mut bytes = FIRST_RANGE;
+        self.tasks.spawn(async move { Ended { interface, result: worker.run().await } });
+    }
+
+    /// Waits for all to end. A network that was lost meanwhile is looked for again.
+    async fn run(mut self) -> String {
+        let mut why = String::new();
+        let look = tokio::time::sleep(LOST);
+        tokio::pin!(look);
+        let mut is_one_lost = false;
         loop {
-            let workers = self.workers as u64;
-            let want = if workers == 1 { Want::All } else { Want::About { bytes, workers } };
-            let taken = match self.first.take() {
-                Some(range) => Some(range),
-                None => self.assembly.take(want).await,
-            };
-            let Some(range) = taken else {
-                lease.release();
-                return Ok(());
-            };
-            // The server may have closed it after the last answer.
-            if lease.was_used() && !lease.line().is_ready().await {
-                lease = match self.again(lease.by().cloned()).await {
-                    Ok(lease) => lease,
-                    Err(error) => {
-                        self.assembly.give_back(range);
-                        return Err(error.to_string());
+            tokio::select! {
+                ended = self.tasks.join_next() => match ended {
+                    Some(Ok(Ended { interface, result })) => {
+                        if let Some(count) = self.at_work.get_mut(&interface) {
+                            *count = count.saturating_sub(1);
+                        }
+                        if let Err(error) = result {
+                            why = error;
+                            is_one_lost = true;
+                            look.as_mut().reset(tokio::time::Instant::now() + LOST);
+                        }
                     }
-                };
-            }
-            let began = Instant::now();
-            let mut at = range.start;
-            match self.fetch(&mut lease, &range, &mut at).await {
-                Ok(()) => {
-                    self.assembly.done();
-                    let rate = (range.end - range.start) as f64 / began.elapsed().as_secs_f64().max(0.001);
-                    bytes = ((rate * RANGE_TIME) as u64).min(self.assembly.window() / workers);
-                }
-                Err(broken) => {
-                    self.assembly.give_back(at..range.end);
-                    return Err(self.broke(broken, lease));
+                    // What it had taken is lost, and would be waited for.
+                    Some(Err(error)) => self.assembly.fail(error.to_string()),
+                    None => return why,
+                },
+                () = &mut look, if is_one_lost => {
+                    self.look_again().await;
+                    look.as_mut().reset(tokio::time::Instant::now() + LOST);
                 }
             }
         }
     }
 
-    fn broke(&self, broken: Broken, lease: Lease) -> String {
-        match broken {
-            Broken::Path(why) => {
-                if let Some(by) = lease.by() {
-                    self.object.origins.failed(&self.object.to, by);
-                }
-                why
-            }
-            Broken::Server(why) => why,
-            Broken::Changed(why) => {
-                self.assembly.fail(why.clone());
-                why
-            }
+    /// Takes in networks on which nobody works any more, if the manager wants them.
+    async fn look_again(&mut self) {
+        let left = self.assembly.left();
+        if self.workers < 2 || left < LEAST_LEFT {
+            return;
         }
-    }
-
-    async fn again(&self, by: Option<Candidate>) -> Result<Lease, crate::UpstreamError> {
-        self.object.origins.lease_new(&self.object.to, &Intents::default(), by.into_iter().collect()).await
-    }
-
-    /// Fetches a range. `at` is the first byte of it that has not come.
-    async fn fetch(&self, lease: &mut Lease, range: &Range<u64>, at: &mut u64) -> Result<(), Broken> {
-        let request = self.request(range);
-        let answer = lease.line().send(request, self.stall).await.map_err(|unsent| match unsent {
-            Unsent::Returned(_) => Broken::Path("the connection was closed".to_owned()),
-            Unsent::Ended(error) => Broken::Path(error.to_string()),
-            Unsent::Nonsense(error) => Broken::Server(error.to_string()),
-            Unsent::Late => Broken::Path("the server does not answer".to_owned()),
-        })?;
-        let skipped = self.check(&answer, range)?;
-        self.read(answer.into_body(), skipped, range, at).await
-    }
-
-    fn request(&self, range: &Range<u64>) -> Request<super::line::Sent> {
-        let mut head = self.object.head.clone();
-        if let Ok(value) = HeaderValue::from_str(&format!("bytes={}-{}", range.start, range.end - 1)) {
-            head.headers.insert(RANGE, value);
-        }
-        head.headers.insert(IF_RANGE, self.object.validator.value().clone());
-        Request::from_parts(head, Either::Right(Empty::new()))
-    }
-
-    /// Checks that an answer has these bytes of the object, and returns how many come before them.
-    fn check(&self, answer: &Response<Incoming>, range: &Range<u64>) -> Result<u64, Broken> {
-        let object = &self.object;
-        let changed = || Broken::Changed(format!("the object at {} changed while it was fetched", object.to));
-        let is_same = object.validator.is_of(answer.headers());
-        match answer.status() {
-            StatusCode::PARTIAL_CONTENT => {
-                let Some(span) = Span::of(answer.headers()) else {
-                    return Err(Broken::Server("the server does not say which part it sends".to_owned()));
-                };
-                if !is_same || span.total != object.total {
-                    return Err(changed());
-                }
-                if span.first != range.start || span.last >= range.end {
-                    return Err(Broken::Server(
-                        "the server sends another part than was asked for".to_owned(),
-                    ));
-                }
-                Ok(0)
-            }
-            // Whole: the object has changed, or this server has no ranges, unlike the one that answered
-            // first.
-            StatusCode::OK if !is_same => Err(changed()),
-            StatusCode::OK => Ok(range.start),
-            StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => Err(changed()),
-            StatusCode::NOT_FOUND | StatusCode::GONE => Err(changed()),
-            status => Err(Broken::Server(format!("the server answers {status} to a part"))),
-        }
-    }
-
-    async fn read(
-        &self,
-        mut body: Incoming,
-        skipped: u64,
-        range: &Range<u64>,
-        at: &mut u64,
-    ) -> Result<(), Broken> {
-        let mut skipped = skipped;
-        while *at < range.end {
-            self.assembly.room_at(*at).await;
-            let Ok(frame) = tokio::time::timeout(self.stall, body.frame()).await else {
-                return Err(Broken::Path("nothing comes any more".to_owned()));
-            };
-            let Some(frame) = frame else {
-                return Err(Broken::Path("the answer ended before its end".to_owned()));
-            };
-            let frame = frame.map_err(|error| Broken::Path(error.to_string()))?;
-            let Ok(mut bytes) = frame.into_data() else { continue };
-            let before = skipped.min(bytes.len() as u64);
-            skipped -= before;
-            bytes = bytes.slice(before as usize..);
-            // What comes behind the range is somebody else's.
-            let most = range.end - *at;
-            bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-            if !bytes.is_empty() {
-                let length = bytes.len() as u64;
-                self.assembly.put(*at, bytes);
-                *at += length;
+        let decided = self.object.origins.decide(&self.object.to, Intents::receive(left)).await;
+        let parts = decided.map(|decided| decided.parts).unwrap_or_default();
+        for part in parts {
+            if self.at_work.get(&part.way.interface).is_none_or(|count| *count == 0) {
+                self.add_all_of(part.way);
             }
         }
-        Ok(())
     }
 }
