@@ -106,3 +106,93 @@ fn a_failure_is_told_behind_what_has_come() {
     assert_eq!(read(&assembly), Poll::Ready(Some(Err("it changed".to_owned()))));
     assert_eq!(taken(&assembly, Want::All), Poll::Ready(None));
 }
+
+/// What workers and the reader do, in any order.
+#[derive(Debug, Clone)]
+enum Step {
+    Take(u64),
+    Put { whose: usize, bytes: u64 },
+    GiveBack { whose: usize },
+    Read,
+}
+
+fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
+    use proptest::prelude::*;
+    let step = prop_oneof![
+        (1..300 * KIB).prop_map(Step::Take),
+        (any::<usize>(), 1..100 * KIB).prop_map(|(whose, bytes)| Step::Put { whose, bytes }),
+        any::<usize>().prop_map(|whose| Step::GiveBack { whose }),
+        Just(Step::Read),
+    ];
+    proptest::collection::vec(step, 0..120)
+}
+
+/// Workers that hold ranges, and a reader that knows what it must read.
+struct Model {
+    assembly: Assembly,
+    held: Vec<Range<u64>>,
+    read: u64,
+}
+
+impl Model {
+    const TOTAL: u64 = 3 << 20;
+    const WINDOW: u64 = 512 * KIB;
+
+    /// Each byte tells its place.
+    fn bytes(range: Range<u64>) -> Bytes {
+        range.map(|at| (at % 251) as u8).collect::<Vec<_>>().into()
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Take(bytes) => {
+                if let Poll::Ready(Some(range)) = taken(&self.assembly, about(*bytes)) {
+                    assert!(range.end <= self.read + Self::WINDOW, "{range:?} is beyond the window");
+                    self.held.push(range);
+                }
+            }
+            Step::Put { whose, bytes } if !self.held.is_empty() => {
+                let at = whose % self.held.len();
+                let range = &mut self.held[at];
+                let end = range.end.min(range.start + bytes);
+                self.assembly.put(range.start, Self::bytes(range.start..end));
+                range.start = end;
+                if range.is_empty() {
+                    self.held.remove(at);
+                    self.assembly.done();
+                }
+            }
+            Step::GiveBack { whose } if !self.held.is_empty() => {
+                let range = self.held.swap_remove(whose % self.held.len());
+                self.assembly.give_back(range);
+            }
+            Step::Read => {
+                if let Poll::Ready(Some(next)) = read(&self.assembly) {
+                    let bytes = next.unwrap();
+                    let end = self.read + bytes.len() as u64;
+                    assert!(bytes == Self::bytes(self.read..end), "other bytes from {}", self.read);
+                    self.read = end;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_workers_do_the_reader_gets_each_byte_once_and_in_order(steps in steps()) {
+        let assembly = Assembly::new(0, Model::TOTAL, Model::WINDOW);
+        let mut model = Model { assembly, held: Vec::new(), read: 0 };
+        steps.iter().for_each(|step| model.step(step));
+        // Then all goes well.
+        for _ in 0..10_000 {
+            model.step(&Step::Take(200 * KIB));
+            model.step(&Step::Put { whose: 0, bytes: u64::from(u32::MAX) });
+            model.step(&Step::Read);
+        }
+        assert_eq!((model.read, model.assembly.left()), (Model::TOTAL, 0));
+        assert_eq!(read(&model.assembly), Poll::Ready(None));
+        assert_eq!(taken(&model.assembly, about(1)), Poll::Ready(None));
+    }
+}
