@@ -36,7 +36,9 @@ impl Home {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("HOME", self.0.path()).env("XDG_RUNTIME_DIR", self.0.path().join("run"));
-        for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "no_proxy", "NO_PROXY"] {
+        for name in
+            ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "no_proxy", "NO_PROXY"]
+        {
             command.env_remove(name);
         }
         for name in ["XDG_CONFIG_HOME", "RUST_LOG"] {
@@ -56,7 +58,8 @@ impl Home {
         let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().rsplit([' ', '"']).find(|word| word.contains("127.0.0.1:")).unwrap().to_owned();
+        let address =
+            line.trim().rsplit([' ', '"']).find(|word| word.contains("127.0.0.1:")).unwrap().to_owned();
         (Running(child), address, line)
     }
 }
@@ -73,7 +76,8 @@ fn web() -> SocketAddr {
             while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
                 head.push(byte[0]);
             }
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
+            let _ =
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
         }
     });
     address
@@ -89,7 +93,17 @@ fn tls_server(folder: &Path) -> (Running, u16) {
     let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let (key, certificate) = (file("key.pem"), file("cert.pem"));
     let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"])
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "1",
+        ])
         .args(["-subj", "/CN=localhost", "-keyout", &key, "-out", &certificate])
         .args(["-addext", "subjectAltName=DNS:localhost"])
         .output()
@@ -117,7 +131,8 @@ fn curl_loads_pages_over_http_and_tls_through_the_proxy() {
     assert_eq!(line, format!("HTTP proxy on {address}\n"));
     let curl = |args: &[&str]| {
         let proxy = format!("http://{address}");
-        let output = home.command("curl").args(["-sS", "--max-time", "20", "--proxy", &proxy]).args(args).output();
+        let output =
+            home.command("curl").args(["-sS", "--max-time", "20", "--proxy", &proxy]).args(args).output();
         let (out, error) = text(&output.unwrap());
         assert!(error.is_empty(), "{error}");
         out
@@ -159,7 +174,10 @@ fn a_program_that_is_run_uses_the_proxy_and_ends_as_it_would_alone() {
     let url = format!("http://{}/", web());
     let output = home.whimbrel(&["run", "--", "curl", "-sS", "-v", &url]);
     let (out, error) = text(&output);
-    assert!(out == "hello\n" && error.contains("Via: 1.1 whimbrel-") || error.contains("via: 1.1 whimbrel-"), "{error}");
+    assert!(
+        out == "hello\n" && error.contains("Via: 1.1 whimbrel-") || error.contains("via: 1.1 whimbrel-"),
+        "{error}"
+    );
     let shell = |script: &str| home.whimbrel(&["run", "-q", "--", "sh", "-c", script]);
     let variables = "echo $http_proxy $https_proxy $HTTP_PROXY $HTTPS_PROXY";
     let (out, _) = text(&shell(variables));
@@ -206,5 +224,7 @@ fn what_does_not_use_the_proxy_is_said() {
     let mut command = home.command(PROGRAM);
     command.args(["run", "true"]).env("https_proxy", "http://proxy.example.org:3128");
     let (_, error) = text(&command.output().unwrap());
-    assert!(error.contains("the proxy http://proxy.example.org:3128, which the environment names, is not asked"));
+    assert!(
+        error.contains("the proxy http://proxy.example.org:3128, which the environment names, is not asked")
+    );
 }

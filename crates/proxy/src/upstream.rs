@@ -84,7 +84,7 @@ impl Managed {
 impl Upstream for Managed {
     fn reach<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Reaching<'a> {
         Box::pin(async move {
-            let connected = self.client.connect(to.host(), to.port(), intents.clone()).await;
+            let connected = self.client.connect(to.host(), to.port(), *intents).await;
             let connected = connected.map_err(|error| unreached(to, error))?;
             // What is passed on is not held back until there is more of it.
             let _ = connected.stream.set_nodelay(true);

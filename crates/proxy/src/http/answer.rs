@@ -102,7 +102,7 @@ async fn forward(
     }
     match client {
         Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            let server = Far::Upgrade(hyper::upgrade::on(&mut answer), lease);
+            let server = Far::Upgrade(hyper::upgrade::on(&mut answer), Box::new(lease));
             slot.put(Tunnel { to: target.to, client, server });
             let (mut head, _) = answer.into_parts();
             passing::prepare(&proxy, &mut head);

@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Either, Empty};
 use hyper::body::Incoming;
 use hyper::header::{
-    ACCEPT_RANGES, AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, HeaderMap, HeaderValue, IF_MATCH,
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
     IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TRANSFER_ENCODING,
 };
 use hyper::http::request::Parts;
@@ -24,18 +24,24 @@ use std::sync::Arc;
 use whimbrel_access::Intents;
 
 /// With any of these a client asks for something else than the whole object, whatever it is at present.
-const CONDITIONS: [hyper::header::HeaderName; 6] =
-    [RANGE, IF_RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE];
+const MORE: [HeaderName; 8] = [
+    RANGE,
+    IF_RANGE,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_UNMODIFIED_SINCE,
+    EXPECT,
+    TRANSFER_ENCODING,
+];
 
 /// Whether a request asks for a whole object and has nothing to say beside, so that it can be asked for in
 /// parts.
 pub(super) fn is_for_all(head: &Parts) -> bool {
-    head.method == Method::GET
-        && !CONDITIONS.iter().any(|name| head.headers.contains_key(name))
-        && !head.headers.contains_key(EXPECT)
-        && !head.headers.contains_key(TRANSFER_ENCODING)
-        && head.headers.get(CONTENT_LENGTH).is_none_or(|length| length == "0")
-        && !(head.headers.contains_key(AUTHORIZATION) && fields::authenticates_the_connection(&head.headers))
+    let says_more = MORE.iter().any(|name| head.headers.contains_key(name));
+    let has_body = head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+    let is_private = fields::authenticates_the_connection(&head.headers);
+    head.method == Method::GET && !says_more && !has_body && !is_private
 }
 
 /// An object that a client asks for.

@@ -171,15 +171,15 @@ impl Origins {
         for way in ways {
             match way.reuse {
                 // One behind a new connection in the ranking is not waited for.
-                Some(id) if candidates.is_empty() => match self.candidate(to, &way) {
-                    Some(by) => match self.take(to, Some(id)).await {
-                        Some(line) => return Ok(line),
-                        // It has closed meanwhile; another one by the same way is next best.
-                        None => candidates.push(by),
-                    },
-                    // Another message took it.
-                    None => {}
-                },
+                Some(id) if candidates.is_empty() => {
+                    // Another message may have taken it.
+                    let Some(by) = self.candidate(to, &way) else { continue };
+                    if let Some(line) = self.take(to, Some(id)).await {
+                        return Ok(line);
+                    }
+                    // It has closed meanwhile: another one by the same way is next best.
+                    candidates.push(by);
+                }
                 Some(_) => {}
                 None => candidates.extend(Candidate::of_way(way)),
             }

@@ -28,7 +28,7 @@ pub(super) enum Far {
     /// A connection of its own.
     Stream(Box<dyn Duplex>),
     /// One that spoke HTTP before.
-    Upgrade(OnUpgrade, Lease),
+    Upgrade(OnUpgrade, Box<Lease>),
 }
 
 /// Where a request leaves the tunnel that its connection becomes.
