@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::usage;
 
 /// Flags that make no sense in the file.
-const NOT_IN_FILE: [&str; 6] = ["config", "help", "version", "until_eof", "topic", "take_over"];
+const NOT_IN_FILE: [&str; 7] = ["config", "help", "version", "until_eof", "topic", "take_over", "program"];
 
 /// One flag's value in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -434,6 +434,24 @@ fn networks(play: &mut Play) {
     let free = "whimbrel access ask --intent category=query --intent cost=no-expense --json";
     let told = play.run("laptop", free, "\"ways\"");
     assert!(told.contains("wlan0") && !told.contains("usb0"), "{told}");
+    proxies(play);
+}
+
+fn proxies(play: &mut Play) {
+    play.also("vps", "mkdir -p site && echo hello > site/index.html", "");
+    // No example: what the examples load.
+    let site = play.stage.start("vps", "python3 -m http.server 8088 --bind 203.0.113.5 --directory site");
+    site.lines.recv_timeout(LIMIT).unwrap();
+    play.word("http://example.org/", "http://203.0.113.5:8088/");
+    play.start("laptop", "whimbrel proxy http", "HTTP proxy on 127.0.0.1:8118");
+    play.run("laptop", "curl --proxy http://127.0.0.1:8118 http://example.org/", "hello");
+    let larger = "whimbrel proxy http --listen 127.0.0.1:8119 --first-step 16KiB --json";
+    play.start("laptop", larger, "\"listening\":\"127.0.0.1:8119\",\"manager\":true");
+    play.run("laptop", "whimbrel run -- curl http://example.org/", "hello");
+    // The laptop of the test has no browser; this one loads a page too.
+    play.stage.program("firefox", "exec curl -sS http://203.0.113.5:8088/");
+    play.run("laptop", "whimbrel run --first-step 16KiB -- firefox --no-remote", "hello");
+    play.run("laptop", "whimbrel run -- firefox", "hello");
 }
 
 fn rest(play: &mut Play) {

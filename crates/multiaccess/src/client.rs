@@ -2,6 +2,7 @@
 
 mod connect;
 mod link;
+mod message;
 mod pool;
 
 pub use connect::{Candidate, Connected};

@@ -26,13 +26,20 @@ pub type Reaching<'a> = Pin<Box<dyn Future<Output = Result<Reached, UpstreamErro
 
 /// Reaches destinations: over one of this host's networks, through a gateway, or by name through Whimbrel.
 pub trait Upstream: Send + Sync + 'static {
-    /// Connects to a destination, for traffic with these intents. It has a limit of its own, and nothing is left
-    /// behind when it is dropped.
+    /// Connects to a destination, for traffic with these intents. It has a limit of its own, and nothing is
+    /// left behind when it is dropped.
     fn reach<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Reaching<'a>;
+
+    /// The manager that chooses a network for each message to this destination, where messages can be told
+    /// apart. `None`: the destination is reached in another way, such as through a gateway, and
+    /// [`Upstream::reach`] alone leads there.
+    fn manager(&self, _to: &Destination) -> Option<&Client> {
+        None
+    }
 }
 
-/// Why a destination was not reached. What each of them is to a program is said by its protocol: a status of HTTP, a
-/// reply of SOCKS.
+/// Why a destination was not reached. What each of them is to a program is said by its protocol: a status of
+/// HTTP, a reply of SOCKS.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpstreamError {
@@ -77,14 +84,20 @@ impl Managed {
 impl Upstream for Managed {
     fn reach<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Reaching<'a> {
         Box::pin(async move {
-            let connected = self.client.connect(to.host(), to.port(), intents.clone()).await;
+            let connected = self.client.connect(to.host(), to.port(), *intents).await;
             let connected = connected.map_err(|error| unreached(to, error))?;
+            // What is passed on is not held back until there is more of it.
+            let _ = connected.stream.set_nodelay(true);
             Ok(Reached { stream: Box::new(connected.stream), by: connected.by.why })
         })
     }
+
+    fn manager(&self, _to: &Destination) -> Option<&Client> {
+        Some(&self.client)
+    }
 }
 
-fn unreached(to: &Destination, error: ClientError) -> UpstreamError {
+pub(crate) fn unreached(to: &Destination, error: ClientError) -> UpstreamError {
     let to = to.to_string();
     match error {
         ClientError::Connect { source, .. } => UpstreamError::Unreachable { to, source },

@@ -61,7 +61,8 @@ impl Candidate {
         }
     }
 
-    pub(super) fn of_way(way: Way) -> Option<Self> {
+    /// The way to open a connection that a decision names. `None`: it is an open connection.
+    pub fn of_way(way: Way) -> Option<Self> {
         Some(Self {
             destination: way.destination?,
             source: way.source,
@@ -124,8 +125,8 @@ impl Candidate {
 }
 
 impl Client {
-    /// Connects to a host, by the network that fits what is said of the traffic. Ways that do not answer within
-    /// 250 ms are tried beside the next one.
+    /// Connects to a host, by the network that fits what is said of the traffic. Ways that do not answer
+    /// within 250 ms are tried beside the next one.
     ///
     /// Without a manager this is the system's way.
     ///
@@ -193,12 +194,11 @@ impl Client {
     }
 
     /// Tries these ways in order, each beside those before that have not answered. Tells the manager of those
-    /// that failed.
-    pub(super) async fn connect_by(
-        &self,
-        candidates: Vec<Candidate>,
-        to: &str,
-    ) -> Result<Connected, ClientError> {
+    /// that failed. `to` is what errors name.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`] where none works.
+    pub async fn connect_by(&self, candidates: Vec<Candidate>, to: &str) -> Result<Connected, ClientError> {
         let mut left = candidates.into_iter().take(MOST);
         let mut trying = JoinSet::new();
         let mut last: io::Error = io::ErrorKind::NotFound.into();

@@ -1,0 +1,29 @@
+//! `whimbrel proxy`: proxies for programs that know nothing of Whimbrel.
+
+pub(crate) mod http;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::options::{Globals, after};
+
+/// Serve programs that can use a proxy: over the best network, through a gateway, or by name
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel proxy http"))]
+pub(crate) struct Proxy {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Http(http::Http),
+}
+
+pub(crate) async fn run(globals: &Globals, args: Proxy) -> Result<()> {
+    match args.action {
+        Action::Http(args) => http::run(globals, args).await,
+    }
+}

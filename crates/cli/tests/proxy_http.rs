@@ -1,0 +1,230 @@
+//! `whimbrel proxy http` and `whimbrel run` as processes, with curl, over plain HTTP and TLS.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A home directory without anything in it.
+struct Home(tempfile::TempDir);
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Home {
+    fn new() -> Self {
+        let home = tempfile::Builder::new().prefix("wh-").tempdir().unwrap();
+        std::fs::create_dir(home.path().join("run")).unwrap();
+        Self(home)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("HOME", self.0.path()).env("XDG_RUNTIME_DIR", self.0.path().join("run"));
+        for name in
+            ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "no_proxy", "NO_PROXY"]
+        {
+            command.env_remove(name);
+        }
+        for name in ["XDG_CONFIG_HOME", "RUST_LOG"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn whimbrel(&self, args: &[&str]) -> Output {
+        self.command(PROGRAM).args(args).output().unwrap()
+    }
+
+    /// A proxy, and where it listens.
+    fn proxy(&self, flags: &[&str]) -> (Running, String, String) {
+        let args = [&["proxy", "http", "--listen", "127.0.0.1:0"], flags].concat();
+        let mut command = self.command(PROGRAM);
+        let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address =
+            line.trim().rsplit([' ', '"']).find(|word| word.contains("127.0.0.1:")).unwrap().to_owned();
+        (Running(child), address, line)
+    }
+}
+
+/// A web server that says hello to everybody.
+fn web() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+                head.push(byte[0]);
+            }
+            let _ =
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
+        }
+    });
+    address
+}
+
+fn text(output: &Output) -> (String, String) {
+    let read = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (read(&output.stdout), read(&output.stderr))
+}
+
+/// A TLS server with a certificate of its own.
+fn tls_server(folder: &Path) -> (Running, u16) {
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (key, certificate) = (file("key.pem"), file("cert.pem"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "1",
+        ])
+        .args(["-subj", "/CN=localhost", "-keyout", &key, "-out", &certificate])
+        .args(["-addext", "subjectAltName=DNS:localhost"])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{:?}", text(&made));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let server = Command::new("openssl")
+        .args(["s_server", "-www", "-quiet", "-accept", &format!("127.0.0.1:{port}")])
+        .args(["-key", &key, "-cert", &certificate])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + LIMIT;
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < end, "the TLS server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (Running(server), port)
+}
+
+#[test]
+fn curl_loads_pages_over_http_and_tls_through_the_proxy() {
+    let home = Home::new();
+    let (_proxy, address, line) = home.proxy(&[]);
+    assert_eq!(line, format!("HTTP proxy on {address}\n"));
+    let curl = |args: &[&str]| {
+        let proxy = format!("http://{address}");
+        let output =
+            home.command("curl").args(["-sS", "--max-time", "20", "--proxy", &proxy]).args(args).output();
+        let (out, error) = text(&output.unwrap());
+        assert!(error.is_empty(), "{error}");
+        out
+    };
+    assert_eq!(curl(&[&format!("http://{}/", web())]), "hello\n");
+    let (_server, port) = tls_server(home.0.path());
+    let certificate = home.0.path().join("cert.pem");
+    let page = curl(&["--cacert", certificate.to_str().unwrap(), &format!("https://localhost:{port}/")]);
+    assert!(page.contains("Cipher"), "{page}");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refused = curl(&["-w", "%{http_code}", &format!("http://{closed}/")]);
+    assert!(refused.contains("refused") && refused.ends_with("502"), "{refused}");
+}
+
+#[test]
+fn it_says_where_it_listens_who_chooses_and_whether_others_can_use_it() {
+    let home = Home::new();
+    let (mut proxy, address, line) = home.proxy(&["--json"]);
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(said, serde_json::json!({ "listening": address, "manager": false }));
+    kill_process(Pid::from_raw(proxy.0.id() as i32).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(proxy.0.wait().unwrap().code(), Some(0));
+    let mut notes = String::new();
+    proxy.0.stderr.take().unwrap().read_to_string(&mut notes).unwrap();
+    assert_eq!(notes.matches("the system chooses the network").count(), 1, "{notes}");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let (_, error) = text(&home.whimbrel(&["proxy", "http", "--listen", &at]));
+    assert!(error.contains("choose another port with --listen"), "{error}");
+    let mut open = home.command(PROGRAM);
+    open.args(["proxy", "http", "--listen", "0.0.0.0:0", "--quiet", "--until-eof"]).stdin(Stdio::null());
+    let (_, error) = text(&open.output().unwrap());
+    assert!(error.starts_with("WARNING: whoever reaches 0.0.0.0:"), "{error}");
+}
+
+#[test]
+fn a_program_that_is_run_uses_the_proxy_and_ends_as_it_would_alone() {
+    let home = Home::new();
+    let url = format!("http://{}/", web());
+    let output = home.whimbrel(&["run", "--", "curl", "-sS", "-v", &url]);
+    let (out, error) = text(&output);
+    assert!(
+        out == "hello\n" && error.contains("Via: 1.1 whimbrel-") || error.contains("via: 1.1 whimbrel-"),
+        "{error}"
+    );
+    let shell = |script: &str| home.whimbrel(&["run", "-q", "--", "sh", "-c", script]);
+    let variables = "echo $http_proxy $https_proxy $HTTP_PROXY $HTTPS_PROXY";
+    let (out, _) = text(&shell(variables));
+    let words: Vec<&str> = out.split_whitespace().collect();
+    assert!(words.len() == 4 && words.iter().all(|word| *word == words[0]), "{out}");
+    assert!(words[0].starts_with("http://127.0.0.1:"), "{out}");
+    assert_eq!(shell("exit 7").status.code(), Some(7));
+    assert_eq!(shell("kill -KILL $$").status.code(), Some(137));
+    let (_, error) = text(&shell("exit 7"));
+    assert_eq!(error, "");
+    for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
+        let output = home.whimbrel(&["run", program]);
+        let (_, error) = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        assert!(error.contains(&format!("whimbrel: cannot run {program}")), "{error}");
+    }
+    assert_eq!(home.whimbrel(&["run"]).status.code(), Some(2));
+}
+
+#[test]
+fn signals_are_passed_on_to_the_program() {
+    let home = Home::new();
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
+        let script = format!("trap 'echo caught; exit 9' {name}; echo ready; while :; do sleep 0.05; done");
+        let mut command = home.command(PROGRAM);
+        command.args(["run", "-q", "--", "sh", "-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = Running(command.spawn().unwrap());
+        let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        kill_process(Pid::from_raw(child.0.id() as i32).unwrap(), signal).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "caught", "{name}");
+        let status = child.0.wait().unwrap();
+        assert_eq!((status.code(), status.signal()), (Some(9), None), "{name}");
+    }
+}
+
+#[test]
+fn what_does_not_use_the_proxy_is_said() {
+    let home = Home::new();
+    let (_, error) = text(&home.whimbrel(&["run", "true"]));
+    assert!(error.contains("true asked nothing of its proxy"), "{error}");
+    let (_, error) = text(&home.whimbrel(&["run", "ssh", "-V"]));
+    assert!(error.contains("ssh does not read http_proxy"), "{error}");
+    let mut command = home.command(PROGRAM);
+    command.args(["run", "true"]).env("https_proxy", "http://proxy.example.org:3128");
+    let (_, error) = text(&command.output().unwrap());
+    assert!(
+        error.contains("the proxy http://proxy.example.org:3128, which the environment names, is not asked")
+    );
+}

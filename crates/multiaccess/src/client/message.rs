@@ -1,0 +1,66 @@
+//! Messages of a program that keeps its connections itself, as a proxy does: what [`super::Pool`] does in one
+//! step, in parts.
+
+use super::connect::{is_local, target};
+use super::{Client, ClientError};
+use crate::protocol::{Ask, OpenConnection, Report, Verdict};
+use std::time::Duration;
+use whimbrel_access::{Granularity, Intents};
+
+/// How long a report may take.
+const REPORT: Duration = Duration::from_secs(1);
+
+impl Client {
+    /// Asks which way a message to this host goes, and whether one of these open connections is to carry it.
+    /// It counts as scheduled until [`Client::ended`] is called with the decision's `unit`, or a minute has
+    /// passed.
+    ///
+    /// `None`: the system's way, because the host is this one, or because there is no manager, which is said
+    /// once.
+    ///
+    /// # Errors
+    /// [`ClientError::NoWay`] where the policy leaves none, [`ClientError::Refused`] if the question makes no
+    /// sense.
+    pub async fn route(
+        &self,
+        host: &str,
+        port: u16,
+        intents: Intents,
+        connections: Vec<OpenConnection>,
+    ) -> Result<Option<Verdict>, ClientError> {
+        if is_local(host) {
+            return Ok(None);
+        }
+        let to = target(host, port);
+        let granularity = Granularity::Message;
+        let ask =
+            Ask { intents, granularity, to: Some(to.clone()), connections, track: true, ..Ask::default() };
+        match self.ask(ask).await {
+            Ok(verdict) if verdict.local => Ok(None),
+            Ok(verdict) if verdict.ways.is_empty() => {
+                Err(ClientError::NoWay { to, why: verdict.problems.join("; ") })
+            }
+            Ok(verdict) => Ok(Some(verdict)),
+            Err(error @ ClientError::Refused(_)) => Err(error),
+            Err(error) => {
+                self.tell_once(&error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Tells the manager that a unit has ended, without holding anybody up. Without a runtime the manager
+    /// forgets it by itself.
+    pub fn ended(&self, unit: u64) {
+        self.tell(Report { done: Some(unit), ..Report::default() });
+    }
+
+    /// Tells the manager something in the background.
+    pub fn tell(&self, report: Report) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let client = self.clone();
+        runtime.spawn(async move {
+            let _ = tokio::time::timeout(REPORT, client.report(report)).await;
+        });
+    }
+}

@@ -1,0 +1,129 @@
+//! A forward proxy for HTTP/1.1 (RFC 9110, RFC 9112), for any browser and any program that knows proxies.
+//!
+//! Over plain HTTP each object is a message with intents. Where several networks lead to its server, the
+//! first bytes are asked for by a range, which says how large it is, and the rest comes as the manager's
+//! policy says: over one network, or in parts over several. A tunnel (CONNECT) is a connection with intents.
+//!
+//! ```text
+//! serve, watched      clients' connections, their number and their limits
+//! answer              what becomes of a request
+//! target, fields      where it leads; what goes on of its head (pure)
+//! origins, line       connections to servers
+//! exchange, passing   a request and its answer, passed on once
+//! download            the two-step download
+//! validator           which parts belong together (pure)
+//! fetch, worker       ranges over several connections
+//! assembly            put together in order (pure)
+//! body                what the client reads
+//! tunnel              bytes in both directions
+//! recent              what was learnt of servers
+//! ```
+
+mod answer;
+mod assembly;
+mod body;
+mod download;
+mod exchange;
+mod fetch;
+mod fields;
+mod line;
+mod origins;
+mod passing;
+mod problem;
+mod recent;
+mod serve;
+mod settings;
+mod target;
+mod tunnel;
+mod validator;
+mod watched;
+mod worker;
+
+use crate::Upstream;
+use origins::Origins;
+use recent::Recent;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tunnel::Passed;
+
+pub use settings::HttpSettings;
+
+/// Servers of which something is remembered.
+const REMEMBERED: usize = 1024;
+/// That a server has no ranges is believed for so long.
+const WITHOUT_RANGES: Duration = Duration::from_secs(600);
+/// How much passed in tunnels to a server is remembered for so long.
+const TUNNELS: Duration = Duration::from_secs(24 * 3600);
+
+/// A proxy for HTTP. Clones are the same one.
+#[derive(Clone)]
+pub struct HttpProxy {
+    proxy: Arc<Proxy>,
+}
+
+/// What a proxy has done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HttpStats {
+    /// Clients' connections that are open.
+    pub connections: u64,
+    /// Requests, CONNECT included.
+    pub requests: u64,
+    /// Tunnels.
+    pub tunnels: u64,
+}
+
+/// What all its parts share.
+struct Proxy {
+    origins: Arc<Origins>,
+    settings: HttpSettings,
+    /// Its name in `Via`, which no other proxy has.
+    pseudonym: String,
+    /// Servers that have no ranges, or none that can be put together.
+    without_ranges: Recent<()>,
+    /// What is to be expected of the next tunnel to a server.
+    tunnels: Recent<Passed>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    connections: AtomicU64,
+    requests: AtomicU64,
+    tunnels: AtomicU64,
+}
+
+impl HttpProxy {
+    /// A proxy that reaches servers in this way.
+    pub fn new(upstream: Arc<dyn Upstream>, settings: HttpSettings) -> Self {
+        // Different in each process, which is all that it has to be.
+        let random = RandomState::new().build_hasher().finish();
+        let proxy = Proxy {
+            origins: Origins::new(upstream),
+            settings,
+            pseudonym: format!("whimbrel-{random:016x}"),
+            without_ranges: Recent::new(REMEMBERED, WITHOUT_RANGES),
+            tunnels: Recent::new(REMEMBERED, TUNNELS),
+            counts: Counts::default(),
+        };
+        Self { proxy: Arc::new(proxy) }
+    }
+
+    /// Serves the clients of this socket until it is dropped, and their connections with it.
+    pub async fn serve(&self, listener: TcpListener) {
+        serve::serve(&self.proxy, listener).await;
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> HttpStats {
+        let counts = &self.proxy.counts;
+        HttpStats {
+            connections: counts.connections.load(Ordering::Relaxed),
+            requests: counts.requests.load(Ordering::Relaxed),
+            tunnels: counts.tunnels.load(Ordering::Relaxed),
+        }
+    }
+}

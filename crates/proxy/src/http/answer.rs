@@ -1,0 +1,159 @@
+//! What becomes of a request.
+
+use super::body::Body;
+use super::download::{Download, is_for_all};
+use super::exchange::exchange;
+use super::problem::{Problem, options, page};
+use super::target::{self, Target};
+use super::tunnel::{Far, Slot, Tunnel};
+use super::{Proxy, fields, passing};
+use bytes::Bytes;
+use http_body_util::{Either, Empty};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderValue, MAX_FORWARDS, TRANSFER_ENCODING,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use whimbrel_access::Intents;
+
+/// For a tunnel to its server, names and all ways there included.
+const CONNECT: Duration = Duration::from_secs(30);
+
+/// Answers a request. The tunnel that it asks for is left in the slot.
+pub(super) async fn answer(proxy: Arc<Proxy>, slot: Arc<Slot>, request: Request<Incoming>) -> Response<Body> {
+    proxy.counts.requests.fetch_add(1, Ordering::Relaxed);
+    let answered = match *request.method() {
+        Method::CONNECT => connect(&proxy, &slot, request).await,
+        _ => forward(proxy, &slot, request).await,
+    };
+    answered.unwrap_or_else(|problem| {
+        tracing::debug!(?problem, "a request was not passed on");
+        problem.answer()
+    })
+}
+
+async fn connect(
+    proxy: &Arc<Proxy>,
+    slot: &Slot,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, Problem> {
+    fields::check_request(request.headers(), request.version())?;
+    if [CONTENT_LENGTH, TRANSFER_ENCODING].iter().any(|name| request.headers().contains_key(name)) {
+        return Err(Problem::bad("CONNECT has no body"));
+    }
+    let to = target::tunnel(request.uri())?;
+    let before = proxy.tunnels.of(&to);
+    let intents = before.map_or_else(Intents::default, |passed| passed.intents());
+    let reached = tokio::time::timeout(CONNECT, proxy.origins.upstream().reach(&to, &intents)).await;
+    let reached = reached.map_err(|_| Problem::late(format!("{to} is not reached in time")))??;
+    tracing::debug!(%to, by = reached.by, "a tunnel");
+    proxy.counts.tunnels.fetch_add(1, Ordering::Relaxed);
+    let client = hyper::upgrade::on(&mut request);
+    slot.put(Tunnel { to, client, server: Far::Stream(reached.stream) });
+    Ok(Response::new(Body::empty()))
+}
+
+async fn forward(
+    proxy: Arc<Proxy>,
+    slot: &Slot,
+    mut request: Request<Incoming>,
+) -> Result<Response<Body>, Problem> {
+    if request.uri().scheme().is_none() && request.uri().path() == "/" && *request.method() == Method::GET {
+        let text = "this is an HTTP proxy; give your program its address as http_proxy and https_proxy";
+        return Ok(page(StatusCode::OK, text));
+    }
+    let target = Target::absolute(request.uri())?;
+    fields::check_request(request.headers(), request.version())?;
+    if fields::came_through(request.headers(), &proxy.pseudonym) {
+        let text = "this request came through this proxy before: it leads to itself";
+        return Err(Problem::new(StatusCode::LOOP_DETECTED, text));
+    }
+    if let Some(answer) = last_hop(&mut request)? {
+        return Ok(answer);
+    }
+    let websocket = fields::wants_websocket(request.headers());
+    let client = websocket.then(|| hyper::upgrade::on(&mut request));
+    let is_private = fields::authenticates_the_connection(request.headers());
+    let (mut head, body) = request.into_parts();
+    prepare(&proxy, &mut head, &target);
+    if !websocket && body.is_end_stream() && is_for_all(&head) {
+        return Download::new(proxy, target.to, head).run().await;
+    }
+    if websocket {
+        fields::upgrade_to_websocket(&mut head.headers);
+    }
+    let method = head.method.clone();
+    let sent = body.size_hint().lower();
+    let intents =
+        if sent == 0 { Intents::default() } else { Intents { size_sent: Some(sent), ..Intents::default() } };
+    let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
+    let decided = proxy.origins.decide(&target.to, intents).await?;
+    let request = Request::from_parts(head, body);
+    let limit = proxy.settings.answer_limit;
+    let (mut answer, mut lease) =
+        exchange(&proxy.origins, &target.to, intents, decided, request, limit).await?;
+    if is_private {
+        lease.line().make_private();
+    }
+    match client {
+        Some(client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            let server = Far::Upgrade(hyper::upgrade::on(&mut answer), Box::new(lease));
+            slot.put(Tunnel { to: target.to, client, server });
+            let (mut head, _) = answer.into_parts();
+            passing::prepare(&proxy, &mut head);
+            fields::upgrade_to_websocket(&mut head.headers);
+            Ok(Response::from_parts(head, Body::empty()))
+        }
+        _ => passing::pass(&proxy, &method, answer, lease, None),
+    }
+}
+
+/// Makes the head of a client's request one of ours.
+fn prepare(proxy: &Proxy, head: &mut Parts, target: &Target) {
+    fields::remove_of_the_connection(&mut head.headers);
+    fields::add_via(&mut head.headers, head.version, &proxy.pseudonym);
+    head.headers.insert(HOST, target.host.clone());
+    head.uri = target.path.clone();
+    head.version = Version::HTTP_11;
+    head.extensions.clear();
+}
+
+/// Answers TRACE and OPTIONS that go no further than here (RFC 9110, §7.6.2).
+fn last_hop(request: &mut Request<Incoming>) -> Result<Option<Response<Body>>, Problem> {
+    let is_trace = *request.method() == Method::TRACE;
+    if is_trace && !request.body().is_end_stream() {
+        return Err(Problem::bad("TRACE has no body"));
+    }
+    if !is_trace && *request.method() != Method::OPTIONS {
+        return Ok(None);
+    }
+    match fields::forwards_left(request.headers())? {
+        None => Ok(None),
+        Some(0) if is_trace => Ok(Some(trace(request))),
+        Some(0) => Ok(Some(options())),
+        Some(left) => {
+            request.headers_mut().insert(MAX_FORWARDS, HeaderValue::from(left - 1));
+            Ok(None)
+        }
+    }
+}
+
+/// The request as it came, without what is secret.
+fn trace(request: &Request<Incoming>) -> Response<Body> {
+    let mut text = format!("TRACE {} HTTP/1.1\r\n", request.uri());
+    for (name, value) in request.headers() {
+        if ![AUTHORIZATION, COOKIE, hyper::header::PROXY_AUTHORIZATION].contains(name) {
+            // To a string it cannot fail.
+            let _ = write!(text, "{name}: {}\r\n", String::from_utf8_lossy(value.as_bytes()));
+        }
+    }
+    text.push_str("\r\n");
+    let mut answer = Response::new(Body::of(Bytes::from(text)));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("message/http"));
+    answer
+}

@@ -1,0 +1,264 @@
+//! An object that comes in ranges over several connections, and goes on in order: which bytes are still to be
+//! asked for, and those that have come, no further ahead of the reader than a window.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use tokio::sync::Notify;
+
+/// A smaller range costs more in heads and round trips than it brings.
+const LEAST_RANGE: u64 = 64 << 10;
+
+/// The bytes `start..end` of an object, on their way.
+pub(super) struct Assembly {
+    window: u64,
+    state: Mutex<State>,
+    /// Something was handed on or given back, or all has ended.
+    changed: Notify,
+}
+
+struct State {
+    /// What has come, by its first byte.
+    pieces: BTreeMap<u64, Bytes>,
+    /// The next byte for the reader.
+    at: u64,
+    end: u64,
+    /// The first byte that nobody has been asked for yet.
+    next: u64,
+    /// Ranges before it that have to be asked for again.
+    back: BTreeMap<u64, u64>,
+    /// How many ranges are being fetched.
+    under_way: usize,
+    /// How many bytes have come.
+    received: u64,
+    failed: Option<String>,
+    reader: Option<Waker>,
+}
+
+/// How much a worker asks for at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    /// All that is left: there is no other worker.
+    All,
+    /// About so much, as there are so many workers.
+    About { bytes: u64, workers: u64 },
+}
+
+impl Assembly {
+    /// Nothing of `start..end` has come yet.
+    pub(super) fn new(start: u64, end: u64, window: u64) -> Self {
+        let state = State {
+            pieces: BTreeMap::new(),
+            at: start,
+            end,
+            next: start,
+            back: BTreeMap::new(),
+            under_way: 0,
+            received: 0,
+            failed: None,
+            reader: None,
+        };
+        Self { window: window.max(LEAST_RANGE), state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// Cuts all that is left into these parts, if nothing has been asked for yet and the parts are all of it,
+    /// and fit into the window. Each has to be fetched or given back.
+    pub(super) fn cut(&self, parts: &[u64]) -> Option<Vec<Range<u64>>> {
+        let mut state = self.state();
+        let left = state.end - state.next;
+        let is_all = parts.iter().try_fold(0_u64, |sum, part| sum.checked_add(*part)) == Some(left);
+        let is_fresh = state.next == state.at && state.back.is_empty() && state.under_way == 0;
+        if !is_all || !is_fresh || left > self.window || parts.contains(&0) {
+            return None;
+        }
+        let ranges = parts.iter().map(|part| {
+            let start = state.next;
+            state.next += part;
+            state.under_way += 1;
+            start..state.next
+        });
+        Some(ranges.collect())
+    }
+
+    /// Waits for a range to fetch, which has to be told [`Assembly::done`] or be given back. `None`: there is
+    /// nothing left to do. Cancel-safe.
+    pub(super) async fn take(&self, want: Want) -> Option<Range<u64>> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.state();
+                if let Some(range) = state.take(want, self.window) {
+                    return Some(range);
+                }
+                // One that is under way may come back.
+                if state.failed.is_some() || state.under_way == 0 {
+                    return None;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// A range has come whole.
+    pub(super) fn done(&self) {
+        {
+            let mut state = self.state();
+            state.under_way = state.under_way.saturating_sub(1);
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// The rest of a range has to be fetched by somebody else.
+    pub(super) fn give_back(&self, rest: Range<u64>) {
+        {
+            let mut state = self.state();
+            state.under_way = state.under_way.saturating_sub(1);
+            if !rest.is_empty() {
+                state.back.insert(rest.start, rest.end);
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Bytes of a range that is under way have come.
+    pub(super) fn put(&self, offset: u64, bytes: Bytes) {
+        let mut state = self.state();
+        state.received += bytes.len() as u64;
+        state.pieces.insert(offset, bytes);
+        if offset == state.at
+            && let Some(reader) = state.reader.take()
+        {
+            drop(state);
+            reader.wake();
+        }
+    }
+
+    /// Waits until the byte at `offset` is within the window. Ends too when all has failed. Cancel-safe.
+    pub(super) async fn room_at(&self, offset: u64) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let state = self.state();
+                if offset < state.at.saturating_add(self.window) || state.failed.is_some() {
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// It cannot be completed.
+    pub(super) fn fail(&self, why: impl Into<String>) {
+        let mut state = self.state();
+        state.failed.get_or_insert_with(|| why.into());
+        let reader = state.reader.take();
+        drop(state);
+        self.changed.notify_waiters();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// How many bytes are still to come.
+    pub(super) fn left(&self) -> u64 {
+        let state = self.state();
+        let behind: u64 = state.pieces.values().map(|piece| piece.len() as u64).sum();
+        (state.end - state.at).saturating_sub(behind)
+    }
+
+    /// How many bytes have come so far.
+    pub(super) fn received(&self) -> u64 {
+        self.state().received
+    }
+
+    /// Whether it can't be completed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state().failed.is_some()
+    }
+
+    /// The window, in bytes.
+    pub(super) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// The next bytes for the reader; `None` at the end.
+    pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, String>>> {
+        let mut state = self.state();
+        let at = state.at;
+        if let Some(piece) = state.pieces.remove(&at) {
+            state.at += piece.len() as u64;
+            drop(state);
+            self.changed.notify_waiters();
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        if state.at == state.end {
+            return Poll::Ready(None);
+        }
+        if let Some(why) = &state.failed {
+            return Poll::Ready(Some(Err(why.clone())));
+        }
+        if !state.reader.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            state.reader = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take(&mut self, want: Want, window: u64) -> Option<Range<u64>> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let limit = self.at.saturating_add(window);
+        let untaken: u64 =
+            self.back.iter().map(|(start, end)| end - start).sum::<u64>() + self.end - self.next;
+        // Towards the end ranges get smaller, so that all workers end at about the same time.
+        let most = match want {
+            Want::All => u64::MAX,
+            Want::About { bytes, workers } => bytes.min(untaken / (2 * workers.max(1))).max(LEAST_RANGE),
+        };
+        let clip = |start: u64, end: u64| match want {
+            Want::All => end,
+            Want::About { .. } => {
+                let whole = start.saturating_add(most).min(end);
+                // A remainder that is no range of its own comes with it.
+                let whole = if end - whole < LEAST_RANGE / 2 { end } else { whole };
+                whole.min(limit)
+            }
+        };
+        if let Some((start, end)) = self.back.first_key_value().map(|(start, end)| (*start, *end)) {
+            let stop = clip(start, end);
+            if stop <= start {
+                return None;
+            }
+            self.back.remove(&start);
+            if stop < end {
+                self.back.insert(stop, end);
+            }
+            self.under_way += 1;
+            return Some(start..stop);
+        }
+        let (start, stop) = (self.next, clip(self.next, self.end));
+        if stop <= start {
+            return None;
+        }
+        self.next = stop;
+        self.under_way += 1;
+        Some(start..stop)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "assembly_tests.rs"]
+mod tests;

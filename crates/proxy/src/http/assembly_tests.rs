@@ -1,0 +1,198 @@
+use super::*;
+use std::future::Future;
+use std::pin::pin;
+
+const KIB: u64 = 1 << 10;
+
+fn about(bytes: u64) -> Want {
+    Want::About { bytes, workers: 2 }
+}
+
+fn taken(assembly: &Assembly, want: Want) -> Poll<Option<Range<u64>>> {
+    pin!(assembly.take(want)).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn read(assembly: &Assembly) -> Poll<Option<Result<Bytes, String>>> {
+    assembly.poll_next(&mut Context::from_waker(Waker::noop()))
+}
+
+fn piece(length: u64) -> Bytes {
+    vec![0; length as usize].into()
+}
+
+#[test]
+fn bytes_go_on_in_order_whatever_comes_first() {
+    let assembly = Assembly::new(10, 16, 1 << 20);
+    assert_eq!(assembly.cut(&[2, 4]), Some(vec![10..12, 12..16]));
+    assembly.put(12, Bytes::from_static(b"cdef"));
+    assembly.done();
+    assert_eq!(read(&assembly), Poll::Pending);
+    assert_eq!(assembly.left(), 2);
+    assembly.put(10, Bytes::from_static(b"ab"));
+    assembly.done();
+    assert_eq!(read(&assembly), Poll::Ready(Some(Ok(Bytes::from_static(b"ab")))));
+    assert_eq!(read(&assembly), Poll::Ready(Some(Ok(Bytes::from_static(b"cdef")))));
+    assert_eq!(read(&assembly), Poll::Ready(None));
+    assert_eq!(taken(&assembly, Want::All), Poll::Ready(None));
+}
+
+#[test]
+fn parts_that_are_not_all_of_it_or_do_not_fit_are_not_cut() {
+    let cut = |parts: &[u64]| Assembly::new(0, 200 * KIB, 100 * KIB).cut(parts);
+    assert_eq!(cut(&[100 * KIB, 100 * KIB]), None);
+    let cut = |parts: &[u64]| Assembly::new(0, 100, 100 * KIB).cut(parts);
+    assert_eq!(cut(&[50, 49]), None);
+    assert_eq!(cut(&[100, 0]), None);
+    assert_eq!(cut(&[u64::MAX, 101]), None);
+}
+
+#[test]
+fn nobody_fetches_further_ahead_than_the_window() {
+    let assembly = Assembly::new(0, 4 << 20, 256 * KIB);
+    let first = taken(&assembly, about(128 * KIB));
+    assert_eq!(first, Poll::Ready(Some(0..128 * KIB)));
+    assert_eq!(taken(&assembly, about(1 << 20)), Poll::Ready(Some(128 * KIB..256 * KIB)));
+    assert_eq!(taken(&assembly, about(1 << 20)), Poll::Pending);
+    assembly.put(0, piece(100 * KIB));
+    assert!(read(&assembly).is_ready());
+    assert_eq!(taken(&assembly, about(1 << 20)), Poll::Ready(Some(256 * KIB..356 * KIB)));
+}
+
+#[test]
+fn one_that_fetches_all_waits_for_room() {
+    let assembly = Assembly::new(0, 1 << 20, 128 * KIB);
+    assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(0..1 << 20)));
+    assembly.put(0, piece(128 * KIB));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(pin!(assembly.room_at(128 * KIB)).poll(&mut cx).is_pending());
+    assert!(read(&assembly).is_ready());
+    assert!(pin!(assembly.room_at(128 * KIB)).poll(&mut cx).is_ready());
+}
+
+#[test]
+fn what_is_given_back_goes_first_and_is_waited_for() {
+    let assembly = Assembly::new(0, 1 << 20, 1 << 20);
+    assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(0..1 << 20)));
+    // Another worker stays for as long as it may be needed.
+    assert_eq!(taken(&assembly, about(KIB)), Poll::Pending);
+    assembly.put(0, piece(KIB));
+    assembly.give_back(KIB..1 << 20);
+    let range = taken(&assembly, about(KIB));
+    assert_eq!(range, Poll::Ready(Some(KIB..65 * KIB)));
+    assembly.give_back(65 * KIB..65 * KIB);
+    assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(65 * KIB..1 << 20)));
+}
+
+#[test]
+fn ranges_get_smaller_towards_the_end() {
+    let assembly = Assembly::new(0, 4 << 20, 64 << 20);
+    let mut sizes = Vec::new();
+    while let Poll::Ready(Some(range)) = taken(&assembly, about(8 << 20)) {
+        sizes.push(range.end - range.start);
+    }
+    assert!(sizes[0] > 4 * sizes[sizes.len() / 2], "{sizes:?}");
+    assert_eq!(sizes.iter().sum::<u64>(), 4 << 20);
+    assert!(*sizes.last().unwrap() < 100 * KIB, "{sizes:?}");
+}
+
+#[test]
+fn a_failure_is_told_behind_what_has_come() {
+    let assembly = Assembly::new(0, 100, 1 << 20);
+    assert!(taken(&assembly, Want::All).is_ready());
+    assembly.put(0, piece(10));
+    assembly.fail("it changed");
+    assembly.fail("later");
+    assert!(matches!(read(&assembly), Poll::Ready(Some(Ok(bytes))) if bytes.len() == 10));
+    assert_eq!(read(&assembly), Poll::Ready(Some(Err("it changed".to_owned()))));
+    assert_eq!(taken(&assembly, Want::All), Poll::Ready(None));
+}
+
+/// What workers and the reader do, in any order.
+#[derive(Debug, Clone)]
+enum Step {
+    Take(u64),
+    Put { whose: usize, bytes: u64 },
+    GiveBack { whose: usize },
+    Read,
+}
+
+fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
+    use proptest::prelude::*;
+    let step = prop_oneof![
+        (1..300 * KIB).prop_map(Step::Take),
+        (any::<usize>(), 1..100 * KIB).prop_map(|(whose, bytes)| Step::Put { whose, bytes }),
+        any::<usize>().prop_map(|whose| Step::GiveBack { whose }),
+        Just(Step::Read),
+    ];
+    proptest::collection::vec(step, 0..120)
+}
+
+/// Workers that hold ranges, and a reader that knows what it must read.
+struct Model {
+    assembly: Assembly,
+    held: Vec<Range<u64>>,
+    read: u64,
+}
+
+impl Model {
+    const TOTAL: u64 = 3 << 20;
+    const WINDOW: u64 = 512 * KIB;
+
+    /// Each byte tells its place.
+    fn bytes(range: Range<u64>) -> Bytes {
+        range.map(|at| (at % 251) as u8).collect::<Vec<_>>().into()
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Take(bytes) => {
+                if let Poll::Ready(Some(range)) = taken(&self.assembly, about(*bytes)) {
+                    assert!(range.end <= self.read + Self::WINDOW, "{range:?} is beyond the window");
+                    self.held.push(range);
+                }
+            }
+            Step::Put { whose, bytes } if !self.held.is_empty() => {
+                let at = whose % self.held.len();
+                let range = &mut self.held[at];
+                let end = range.end.min(range.start + bytes);
+                self.assembly.put(range.start, Self::bytes(range.start..end));
+                range.start = end;
+                if range.is_empty() {
+                    self.held.remove(at);
+                    self.assembly.done();
+                }
+            }
+            Step::GiveBack { whose } if !self.held.is_empty() => {
+                let range = self.held.swap_remove(whose % self.held.len());
+                self.assembly.give_back(range);
+            }
+            Step::Read => {
+                if let Poll::Ready(Some(next)) = read(&self.assembly) {
+                    let bytes = next.unwrap();
+                    let end = self.read + bytes.len() as u64;
+                    assert!(bytes == Self::bytes(self.read..end), "other bytes from {}", self.read);
+                    self.read = end;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_workers_do_the_reader_gets_each_byte_once_and_in_order(steps in steps()) {
+        let assembly = Assembly::new(0, Model::TOTAL, Model::WINDOW);
+        let mut model = Model { assembly, held: Vec::new(), read: 0 };
+        steps.iter().for_each(|step| model.step(step));
+        // Then all goes well.
+        for _ in 0..10_000 {
+            model.step(&Step::Take(200 * KIB));
+            model.step(&Step::Put { whose: 0, bytes: u64::from(u32::MAX) });
+            model.step(&Step::Read);
+        }
+        assert_eq!((model.read, model.assembly.left()), (Model::TOTAL, 0));
+        assert_eq!(read(&model.assembly), Poll::Ready(None));
+        assert_eq!(taken(&model.assembly, about(1)), Poll::Ready(None));
+    }
+}

@@ -1,0 +1,195 @@
+//! What a client reads of an answer.
+
+use super::fetch::{Fetching, Object};
+use super::origins::Lease;
+use bytes::Bytes;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+use tokio::time::Sleep;
+
+/// Why a body ends before its end.
+pub(super) type Broken = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of an answer.
+pub(super) struct Body(Kind);
+
+enum Kind {
+    /// Of ours, or none.
+    Whole(Option<Bytes>),
+    /// As the server sends it.
+    Passing(Box<Passing>),
+    /// Put together from ranges.
+    Joined(Joined),
+}
+
+/// An answer that is passed on as it comes.
+struct Passing {
+    incoming: Incoming,
+    lease: Option<Lease>,
+    /// How the rest of it can be had if the connection breaks.
+    resume: Option<Resume>,
+}
+
+struct Resume {
+    object: Object,
+    at: u64,
+    /// Since when nothing comes although somebody reads.
+    waiting: Option<Instant>,
+    timer: Pin<Box<Sleep>>,
+}
+
+struct Joined {
+    first: Option<Bytes>,
+    /// How many bytes are still to come.
+    left: u64,
+    fetching: Fetching,
+}
+
+impl Body {
+    pub(super) fn empty() -> Self {
+        Self(Kind::Whole(None))
+    }
+
+    pub(super) fn of(bytes: Bytes) -> Self {
+        Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
+    }
+
+    /// Passes on what a server sends, and releases the connection behind it. If that breaks, `object` is how
+    /// the rest can be had.
+    pub(super) fn passing(incoming: Incoming, lease: Lease, object: Option<Object>) -> Self {
+        if incoming.is_end_stream() {
+            lease.release();
+            return Self::empty();
+        }
+        let resume = object.map(|object| {
+            let timer = Box::pin(tokio::time::sleep(object.stall()));
+            Resume { object, at: 0, waiting: None, timer }
+        });
+        Self(Kind::Passing(Box::new(Passing { incoming, lease: Some(lease), resume })))
+    }
+
+    /// The first bytes of an object, and what is being fetched of it: so many bytes together.
+    pub(super) fn joined(first: Bytes, fetching: Fetching, total: u64) -> Self {
+        Self(Kind::Joined(Joined {
+            first: Some(first).filter(|first| !first.is_empty()),
+            left: total,
+            fetching,
+        }))
+    }
+}
+
+type Next = Poll<Option<Result<Frame<Bytes>, Broken>>>;
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Next {
+        let passing = match &mut self.0 {
+            Kind::Whole(bytes) => return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Joined(joined) => return joined.poll(cx),
+            Kind::Passing(passing) => passing,
+        };
+        match ready!(passing.poll(cx)) {
+            Ok(next) => Poll::Ready(next.map(Ok)),
+            Err(why) => {
+                let Some(resume) = passing.resume.take() else { return Poll::Ready(Some(Err(why))) };
+                tracing::debug!(%why, at = resume.at, "the rest of an object is asked for again");
+                if let Some(by) = passing.lease.take().and_then(|lease| lease.by().cloned()) {
+                    resume.object.path_failed(&by);
+                }
+                let left = resume.object.total() - resume.at;
+                let fetching = resume.object.fetch(resume.at, None);
+                self.0 = Kind::Joined(Joined { first: None, left, fetching });
+                self.poll_frame(cx)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Whole(bytes) => bytes.is_none(),
+            Kind::Passing(passing) => passing.incoming.is_end_stream(),
+            Kind::Joined(joined) => joined.left == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Kind::Passing(passing) => passing.incoming.size_hint(),
+            Kind::Joined(joined) => SizeHint::with_exact(joined.left),
+        }
+    }
+}
+
+impl Passing {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Broken>> {
+        loop {
+            match Pin::new(&mut self.incoming).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    // Trailers were announced to us, and not to the client.
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    if let Some(resume) = &mut self.resume {
+                        resume.at += bytes.len() as u64;
+                        resume.waiting = None;
+                    }
+                    return Poll::Ready(Ok(Some(Frame::data(bytes))));
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
+                Poll::Ready(None) => {
+                    if let Some(lease) = self.lease.take() {
+                        lease.release();
+                    }
+                    return Poll::Ready(Ok(None));
+                }
+                Poll::Pending => {
+                    return match &mut self.resume {
+                        Some(resume) => resume.poll_stalled(cx),
+                        None => Poll::Pending,
+                    };
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        // Whoever knows how much comes does not ask for the end behind it.
+        if self.incoming.is_end_stream()
+            && let Some(lease) = self.lease.take()
+        {
+            lease.release();
+        }
+    }
+}
+
+impl Resume {
+    fn poll_stalled<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Broken>> {
+        let limit = self.object.stall();
+        if self.waiting.is_none() {
+            self.waiting = Some(Instant::now());
+            self.timer.as_mut().reset(tokio::time::Instant::now() + limit);
+        }
+        ready!(self.timer.as_mut().poll(cx));
+        Poll::Ready(Err("nothing comes any more".into()))
+    }
+}
+
+impl Joined {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Next {
+        let bytes = match self.first.take() {
+            Some(first) => first,
+            None => match ready!(self.fetching.poll_next(cx)) {
+                Some(Ok(bytes)) => bytes,
+                Some(Err(why)) => return Poll::Ready(Some(Err(why.into()))),
+                None => return Poll::Ready(None),
+            },
+        };
+        self.left = self.left.saturating_sub(bytes.len() as u64);
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+}

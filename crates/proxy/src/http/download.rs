@@ -1,0 +1,206 @@
+//! An object for a client: the two-step download (*Socket Intents*, §VI-B). A first range says how large the
+//! object is, then the policy knows which way the rest is to come.
+
+use super::body::Body;
+use super::exchange::exchange;
+use super::fetch::{Described, Object};
+use super::fields;
+use super::line::Sent;
+use super::origins::{Decided, Lease};
+use super::problem::Problem;
+use super::validator::{Span, Validator};
+use super::{Proxy, passing};
+use crate::Destination;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt as _, Either, Empty};
+use hyper::body::Incoming;
+use hyper::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TRANSFER_ENCODING,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use std::sync::Arc;
+use whimbrel_access::Intents;
+
+/// With any of these a client asks for something else than the whole object, whatever it is at present.
+const MORE: [HeaderName; 8] = [
+    RANGE,
+    IF_RANGE,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_UNMODIFIED_SINCE,
+    EXPECT,
+    TRANSFER_ENCODING,
+];
+
+/// Whether a request asks for a whole object and has nothing to say beside, so that it can be asked for in
+/// parts.
+pub(super) fn is_for_all(head: &Parts) -> bool {
+    let says_more = MORE.iter().any(|name| head.headers.contains_key(name));
+    let has_body = head.headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+    let is_private = fields::authenticates_the_connection(&head.headers);
+    head.method == Method::GET && !says_more && !has_body && !is_private
+}
+
+/// An object that a client asks for.
+pub(super) struct Download {
+    proxy: Arc<Proxy>,
+    to: Destination,
+    /// As it goes to the server.
+    head: Parts,
+}
+
+impl Download {
+    pub(super) fn new(proxy: Arc<Proxy>, to: Destination, head: Parts) -> Self {
+        Self { proxy, to, head }
+    }
+
+    /// Gives the answer for the client.
+    pub(super) async fn run(self) -> Result<Response<Body>, Problem> {
+        let step = self.proxy.settings.first_step;
+        if step == 0 {
+            return self.whole(None).await;
+        }
+        let decided = self.proxy.origins.decide(&self.to, Intents::receive(step)).await?;
+        // With one way only there is nothing to learn a size for.
+        if !decided.has_choice() || self.proxy.without_ranges.of(&self.to).is_some() {
+            return self.whole(Some(decided)).await;
+        }
+        let mut request = self.request();
+        let range = HeaderValue::from_str(&format!("bytes=0-{}", step - 1));
+        let range = range.map_err(|error| Problem::bad(error.to_string()))?;
+        request.headers_mut().insert(RANGE, range);
+        let (answer, lease) = self.exchange(Intents::receive(step), decided, request).await?;
+        match answer.status() {
+            StatusCode::PARTIAL_CONTENT => self.first_part(answer, lease).await,
+            // There is no first byte in an object of none.
+            StatusCode::RANGE_NOT_SATISFIABLE => {
+                drop((answer, lease));
+                self.whole(None).await
+            }
+            // Whole after all, or it says why not.
+            _ => self.pass(answer, lease),
+        }
+    }
+
+    /// Asks for the whole object at once.
+    async fn whole(self, decided: Option<Decided>) -> Result<Response<Body>, Problem> {
+        let decided = match decided {
+            Some(decided) => decided,
+            None => self.proxy.origins.decide(&self.to, Intents::default()).await?,
+        };
+        let (answer, lease) = self.exchange(Intents::default(), decided, self.request()).await?;
+        self.pass(answer, lease)
+    }
+
+    /// The first bytes are there: they are all, or the rest comes as the policy says.
+    async fn first_part(self, answer: Response<Incoming>, lease: Lease) -> Result<Response<Body>, Problem> {
+        let (mut head, body) = answer.into_parts();
+        let length = fields::check_answer(&head.headers)?;
+        let span = Span::of(&head.headers)
+            .filter(|span| span.first == 0 && span.len() <= self.proxy.settings.first_step)
+            .filter(|span| length.is_none_or(|length| length == span.len()));
+        let validator = Validator::of(&head.headers);
+        let usable = span.filter(|span| span.len() == span.total || validator.is_some());
+        let first = match usable {
+            Some(span) => self.read_first(body, span.len()).await,
+            None => {
+                self.proxy.without_ranges.put(&self.to, ());
+                None
+            }
+        };
+        // What cannot be put together is asked for as if nothing had been.
+        let (Some(span), Some(first)) = (usable, first) else {
+            drop(lease);
+            return self.whole(None).await;
+        };
+        let may_split = !head.headers.contains_key(SET_COOKIE);
+        if fields::authenticates_the_connection(&head.headers) {
+            drop(lease);
+        } else {
+            lease.release();
+        }
+        head.status = StatusCode::OK;
+        // Else the server's words for 206 would stand beside 200.
+        head.extensions.clear();
+        head.headers.remove(CONTENT_RANGE);
+        passing::prepare(&self.proxy, &mut head);
+        head.headers.remove(CONTENT_LENGTH);
+        let body = match validator {
+            Some(validator) if span.len() < span.total => {
+                let left = span.total - span.len();
+                let decided = self.proxy.origins.decide(&self.to, Intents::receive(left)).await?;
+                let object = self.object(validator, span.total, may_split);
+                Body::joined(first, object.fetch(span.len(), Some(decided)), span.total)
+            }
+            _ => Body::of(first),
+        };
+        Ok(Response::from_parts(head, body))
+    }
+
+    /// Reads exactly so many bytes. `None`: they did not come.
+    async fn read_first(&self, mut body: Incoming, length: u64) -> Option<Bytes> {
+        let length = usize::try_from(length).ok()?;
+        let mut first = BytesMut::with_capacity(length);
+        let reading = async {
+            while let Some(frame) = body.frame().await {
+                let Ok(bytes) = frame.ok()?.into_data() else { continue };
+                if first.len() + bytes.len() > length {
+                    return None;
+                }
+                first.extend_from_slice(&bytes);
+            }
+            (first.len() == length).then_some(first)
+        };
+        let read = tokio::time::timeout(self.proxy.settings.stall, reading).await;
+        read.ok().flatten().map(BytesMut::freeze)
+    }
+
+    /// Passes an answer on. If it breaks and can be asked for in ranges, the rest is.
+    fn pass(&self, answer: Response<Incoming>, lease: Lease) -> Result<Response<Body>, Problem> {
+        let headers = answer.headers();
+        let object = match (answer.status(), fields::check_answer(headers)?, Validator::of(headers)) {
+            (StatusCode::OK, Some(total), Some(validator)) if offers_ranges(headers) => {
+                Some(self.object(validator, total, !headers.contains_key(SET_COOKIE)))
+            }
+            _ => None,
+        };
+        if headers.get(ACCEPT_RANGES).is_some_and(|value| value == "none") {
+            self.proxy.without_ranges.put(&self.to, ());
+        }
+        passing::pass(&self.proxy, &Method::GET, answer, lease, object)
+    }
+
+    fn object(&self, validator: Validator, total: u64, may_split: bool) -> Object {
+        Object::new(Described {
+            origins: Arc::clone(&self.proxy.origins),
+            to: self.to.clone(),
+            head: self.head.clone(),
+            validator,
+            total,
+            window: self.proxy.settings.window,
+            may_split,
+            stall: self.proxy.settings.stall,
+        })
+    }
+
+    fn request(&self) -> Request<Sent> {
+        Request::from_parts(self.head.clone(), Either::Right(Empty::new()))
+    }
+
+    async fn exchange(
+        &self,
+        intents: Intents,
+        decided: Decided,
+        request: Request<Sent>,
+    ) -> Result<(Response<Incoming>, Lease), Problem> {
+        let limit = self.proxy.settings.answer_limit;
+        exchange(&self.proxy.origins, &self.to, intents, decided, request, limit).await
+    }
+}
+
+fn offers_ranges(headers: &HeaderMap) -> bool {
+    headers.get(ACCEPT_RANGES).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"bytes"))
+}

@@ -1,0 +1,266 @@
+//! The bytes of an object, fetched in ranges over one or several connections. What breaks is fetched again
+//! from the byte where it stopped, over another network where there is one.
+
+use super::assembly::Assembly;
+use super::origins::{Decided, Origins};
+use super::validator::Validator;
+use super::worker::{Start, Worker};
+use crate::Destination;
+use bytes::Bytes;
+use hyper::http::request::Parts;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::task::{AbortHandle, JoinSet};
+use whimbrel_access::Intents;
+use whimbrel_multiaccess::{Candidate, protocol::Way};
+
+/// So many workers for each network, so that one waits for a head while the other reads.
+const WORKERS_EACH: usize = 2;
+/// Rounds without a byte, after which an object is given up.
+const MOST_FRUITLESS: u32 = 8;
+/// The pause after the first of them; it doubles.
+const PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// A network that failed is avoided by the manager for ten seconds.
+const LOST: Duration = Duration::from_secs(11);
+/// With less to come nobody looks for a network that was lost.
+const LEAST_LEFT: u64 = 1 << 20;
+/// How many times longer than usual a server may be silent when it was before.
+const MOST_PATIENCE: u32 = 8;
+
+/// An object that can be asked for again in ranges.
+#[derive(Clone)]
+pub(super) struct Object(Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) origins: Arc<Origins>,
+    pub(super) to: Destination,
+    /// The request for all of it, as it goes to the server.
+    pub(super) head: Parts,
+    pub(super) validator: Validator,
+    pub(super) total: u64,
+    window: u64,
+    /// Whether several connections may fetch it.
+    may_split: bool,
+    stall: Duration,
+}
+
+/// What makes an object.
+pub(super) struct Described {
+    pub(super) origins: Arc<Origins>,
+    pub(super) to: Destination,
+    pub(super) head: Parts,
+    pub(super) validator: Validator,
+    pub(super) total: u64,
+    pub(super) window: u64,
+    pub(super) may_split: bool,
+    pub(super) stall: Duration,
+}
+
+/// An object that is being fetched. It ends when this is dropped.
+pub(super) struct Fetching {
+    assembly: Arc<Assembly>,
+    task: AbortHandle,
+}
+
+impl Fetching {
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, String>>> {
+        self.assembly.poll_next(cx)
+    }
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Object {
+    pub(super) fn new(of: Described) -> Self {
+        let Described { origins, to, head, validator, total, window, may_split, stall } = of;
+        Self(Arc::new(Inner { origins, to, head, validator, total, window, may_split, stall }))
+    }
+
+    /// Fetches it from this byte on, as was decided.
+    pub(super) fn fetch(&self, start: u64, decided: Option<Decided>) -> Fetching {
+        let assembly = Arc::new(Assembly::new(start, self.0.total, self.0.window));
+        let task = tokio::spawn(supervise(Arc::clone(&self.0), Arc::clone(&assembly), decided));
+        Fetching { assembly, task: task.abort_handle() }
+    }
+
+    /// A connection that was made this way broke.
+    pub(super) fn path_failed(&self, by: &Candidate) {
+        self.0.origins.failed(&self.0.to, by);
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.total
+    }
+
+    pub(super) fn stall(&self) -> Duration {
+        self.0.stall
+    }
+}
+
+/// Lets workers fetch until all has come. When all of them have failed, it asks anew which way to go.
+async fn supervise(object: Arc<Inner>, assembly: Arc<Assembly>, decided: Option<Decided>) {
+    let mut decided = decided;
+    let mut fruitless = 0;
+    loop {
+        let before = assembly.received();
+        let next = match decided.take() {
+            Some(decided) => Ok(decided),
+            None => object.origins.decide(&object.to, Intents::receive(assembly.left())).await,
+        };
+        let why = match next {
+            Ok(decided) => round(&object, &assembly, decided, fruitless).await,
+            Err(error) => error.to_string(),
+        };
+        if assembly.left() == 0 || assembly.has_failed() {
+            return;
+        }
+        if assembly.received() > before {
+            fruitless = 0;
+            continue;
+        }
+        fruitless += 1;
+        tracing::debug!(%why, to = %object.to, fruitless, "nothing came of an object");
+        if fruitless >= MOST_FRUITLESS {
+            return assembly.fail(format!("{} is not reached any more: {why}", object.to));
+        }
+        let pause = PAUSE.saturating_mul(1 << (fruitless - 1));
+        tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+    }
+}
+
+/// One attempt, over as many connections as were decided. Returns why the last of them ended.
+async fn round(object: &Arc<Inner>, assembly: &Arc<Assembly>, decided: Decided, fruitless: u32) -> String {
+    let mut decided = decided;
+    // It counts as scheduled for as long as this goes on.
+    let _unit = decided.unit.take();
+    let patience = (1 << fruitless.min(8)).min(MOST_PATIENCE);
+    let mut team = Team {
+        object: Arc::clone(object),
+        assembly: Arc::clone(assembly),
+        stall: object.stall * patience,
+        workers: 1,
+        tasks: JoinSet::new(),
+        at_work: HashMap::new(),
+    };
+    team.begin(decided);
+    team.run().await
+}
+
+/// Those who fetch an object at the same time.
+struct Team {
+    object: Arc<Inner>,
+    assembly: Arc<Assembly>,
+    stall: Duration,
+    /// How many there are, when all networks work.
+    workers: usize,
+    tasks: JoinSet<Ended>,
+    /// How many of them are on each interface.
+    at_work: HashMap<String, usize>,
+}
+
+/// A worker that has nothing left to do, or failed.
+struct Ended {
+    interface: String,
+    result: Result<(), String>,
+}
+
+impl Team {
+    fn begin(&mut self, decided: Decided) {
+        let mut decided = decided;
+        let parts = std::mem::take(&mut decided.parts);
+        if parts.len() < 2 || !self.object.may_split {
+            let interface = decided.ways.first().map(|way| way.interface.clone()).unwrap_or_default();
+            self.add(interface, Start::Decided(decided), None);
+        } else if let Some(ranges) =
+            self.assembly.cut(&parts.iter().map(|part| part.bytes).collect::<Vec<_>>())
+        {
+            self.workers = parts.len();
+            for (part, range) in parts.into_iter().zip(ranges) {
+                self.add(part.way.interface.clone(), Start::by(part.way), Some(range));
+            }
+        } else {
+            self.workers = parts.len() * WORKERS_EACH;
+            for part in parts {
+                self.add_all_of(part.way);
+            }
+        }
+    }
+
+    /// As many as a network gets.
+    fn add_all_of(&mut self, way: Way) {
+        // Before the first one takes an open connection away.
+        let candidate = self.object.origins.candidate(&self.object.to, &way);
+        let interface = way.interface.clone();
+        self.add(interface.clone(), Start::by(way), None);
+        for by in candidate.into_iter().cycle().take(WORKERS_EACH - 1) {
+            self.add(interface.clone(), Start::New(by), None);
+        }
+    }
+
+    fn add(&mut self, interface: String, start: Start, first: Option<Range<u64>>) {
+        *self.at_work.entry(interface.clone()).or_default() += 1;
+        let worker = Worker {
+            object: Arc::clone(&self.object),
+            assembly: Arc::clone(&self.assembly),
+            start,
+            first,
+            workers: self.workers,
+            stall: self.stall,
+        };
+        self.tasks.spawn(async move { Ended { interface, result: worker.run().await } });
+    }
+
+    /// Waits for all to end. A network that was lost meanwhile is looked for again.
+    async fn run(mut self) -> String {
+        let mut why = String::new();
+        let look = tokio::time::sleep(LOST);
+        tokio::pin!(look);
+        let mut is_one_lost = false;
+        loop {
+            tokio::select! {
+                ended = self.tasks.join_next() => match ended {
+                    Some(Ok(Ended { interface, result })) => {
+                        if let Some(count) = self.at_work.get_mut(&interface) {
+                            *count = count.saturating_sub(1);
+                        }
+                        if let Err(error) = result {
+                            why = error;
+                            is_one_lost = true;
+                            look.as_mut().reset(tokio::time::Instant::now() + LOST);
+                        }
+                    }
+                    // What it had taken is lost, and would be waited for.
+                    Some(Err(error)) => self.assembly.fail(error.to_string()),
+                    None => return why,
+                },
+                () = &mut look, if is_one_lost => {
+                    self.look_again().await;
+                    look.as_mut().reset(tokio::time::Instant::now() + LOST);
+                }
+            }
+        }
+    }
+
+    /// Takes in networks on which nobody works any more, if the manager wants them.
+    async fn look_again(&mut self) {
+        let left = self.assembly.left();
+        if self.workers < 2 || left < LEAST_LEFT {
+            return;
+        }
+        let decided = self.object.origins.decide(&self.object.to, Intents::receive(left)).await;
+        let parts = decided.map(|decided| decided.parts).unwrap_or_default();
+        for part in parts {
+            if self.at_work.get(&part.way.interface).is_none_or(|count| *count == 0) {
+                self.add_all_of(part.way);
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! One connection to a server, on which requests go one after the other.
+
+use super::problem::Problem;
+use crate::{Destination, Duplex};
+use bytes::Bytes;
+use http_body_util::{Either, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use std::net::IpAddr;
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use whimbrel_multiaccess::Candidate;
+
+/// A connection that has just carried an answer needs a moment until it takes the next request.
+const READY: Duration = Duration::from_millis(100);
+/// The largest head of an answer, and what is read at once.
+const BUFFER: usize = 64 << 10;
+
+/// What a request carries on.
+pub(super) type Sent = Either<Incoming, Empty<Bytes>>;
+
+/// A connection that speaks HTTP. It closes when this is dropped, whatever is under way on it.
+pub(super) struct Speaker {
+    sender: SendRequest<Sent>,
+    task: AbortHandle,
+}
+
+impl Speaker {
+    pub(super) async fn start(stream: Box<dyn Duplex>) -> hyper::Result<Self> {
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(BUFFER).max_header_size(BUFFER);
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "a connection to a server ended");
+            }
+        });
+        Ok(Self { sender, task: task.abort_handle() })
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        // Else it would wait for a network that may be gone.
+        self.task.abort();
+    }
+}
+
+/// A connection to a server.
+pub(super) struct Line {
+    id: u32,
+    to: Destination,
+    speaker: Speaker,
+    source: Option<IpAddr>,
+    by: Option<Candidate>,
+    carried: u32,
+    /// It belongs to a client that authenticated it.
+    is_private: bool,
+}
+
+/// Why a request has no answer.
+pub(super) enum Unsent {
+    /// Nothing of it went out: here it is again.
+    Returned(Box<Request<Sent>>),
+    /// The connection ended before the head of an answer had come.
+    Ended(hyper::Error),
+    /// What came is no HTTP.
+    Nonsense(hyper::Error),
+    /// Nothing came in time.
+    Late,
+}
+
+impl Line {
+    pub(super) fn new(
+        id: u32,
+        to: Destination,
+        speaker: Speaker,
+        source: Option<IpAddr>,
+        by: Option<Candidate>,
+    ) -> Self {
+        Self { id, to, speaker, source, by, carried: 0, is_private: false }
+    }
+
+    /// Sends a request, and waits so long for the head of its answer. Dropped meanwhile, the connection
+    /// closes.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Sent>,
+        limit: Duration,
+    ) -> Result<Response<Incoming>, Unsent> {
+        self.carried = self.carried.saturating_add(1);
+        let answer = tokio::time::timeout(limit, self.speaker.sender.try_send_request(request)).await;
+        match answer {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(mut error)) => Err(match error.take_message() {
+                Some(request) => Unsent::Returned(Box::new(request)),
+                None => {
+                    let error = error.into_error();
+                    if error.is_parse() { Unsent::Nonsense(error) } else { Unsent::Ended(error) }
+                }
+            }),
+            Err(_) => Err(Unsent::Late),
+        }
+    }
+
+    /// Whether it takes a request now, or in a moment.
+    pub(super) async fn is_ready(&mut self) -> bool {
+        if self.speaker.sender.is_ready() {
+            return true;
+        }
+        !self.is_closed()
+            && tokio::time::timeout(READY, self.speaker.sender.ready()).await.is_ok_and(|ready| ready.is_ok())
+    }
+
+    /// It must carry no message of another client.
+    pub(super) fn make_private(&mut self) {
+        self.is_private = true;
+    }
+
+    /// Whether it cannot be used again.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_private || self.speaker.sender.is_closed()
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The server.
+    pub(super) fn to(&self) -> &Destination {
+        &self.to
+    }
+
+    /// Its address on this side, where the manager chose the way.
+    pub(super) fn source(&self) -> Option<IpAddr> {
+        self.source
+    }
+
+    /// The way that it was made by, where the manager chose it.
+    pub(super) fn by(&self) -> Option<&Candidate> {
+        self.by.as_ref()
+    }
+
+    /// Whether it has carried a message before.
+    pub(super) fn was_used(&self) -> bool {
+        self.carried > 0
+    }
+}
+
+impl Unsent {
+    /// What the client is told.
+    pub(super) fn problem(self, to: &Destination) -> Problem {
+        match self {
+            Self::Returned(_) => Problem::gateway(format!("{to} closed the connection")),
+            Self::Ended(error) => {
+                Problem::gateway(format!("{to} ended the connection without an answer: {error}"))
+            }
+            Self::Nonsense(error) => Problem::gateway(format!("{to} does not answer in HTTP: {error}")),
+            Self::Late => Problem::late(format!("{to} did not answer in time")),
+        }
+    }
+}

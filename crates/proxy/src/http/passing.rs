@@ -1,0 +1,49 @@
+//! Answers on their way to the client.
+
+use super::Proxy;
+use super::body::Body;
+use super::fetch::Object;
+use super::fields;
+use super::origins::Lease;
+use super::problem::Problem;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::http::response::Parts;
+use hyper::{Method, Response, StatusCode, Version};
+
+/// Passes an answer on. `object` is how the rest of it can be had if the connection breaks.
+///
+/// # Errors
+/// When it could be read in more than one way.
+pub(super) fn pass(
+    proxy: &Proxy,
+    method: &Method,
+    answer: Response<Incoming>,
+    lease: Lease,
+    object: Option<Object>,
+) -> Result<Response<Body>, Problem> {
+    let (mut head, body) = answer.into_parts();
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Problem::gateway("the server changes to a protocol that nobody asked for"));
+    }
+    let length = fields::check_answer(&head.headers)?;
+    let mut lease = lease;
+    if fields::authenticates_the_connection(&head.headers) {
+        lease.line().make_private();
+    }
+    prepare(proxy, &mut head);
+    let has_no_body = *method == Method::HEAD || head.status == StatusCode::NOT_MODIFIED;
+    head.headers.remove(CONTENT_LENGTH);
+    if let Some(length) = length.filter(|_| has_no_body) {
+        // Of what is not sent. Else the body says how long it is.
+        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Ok(Response::from_parts(head, Body::passing(body, lease, object)))
+}
+
+/// Makes the head of a server's answer one of ours.
+pub(super) fn prepare(proxy: &Proxy, head: &mut Parts) {
+    fields::remove_of_the_connection(&mut head.headers);
+    fields::add_via(&mut head.headers, head.version, &proxy.pseudonym);
+    head.version = Version::HTTP_11;
+}

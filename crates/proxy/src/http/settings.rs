@@ -1,0 +1,42 @@
+//! What can be set of an HTTP proxy.
+
+use std::time::Duration;
+
+/// Limits and sizes of a proxy for HTTP.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HttpSettings {
+    /// How many bytes of an object are asked for first, from which its size is learnt. 0: objects are asked
+    /// for whole.
+    pub first_step: u64,
+    /// How many bytes of an object that comes over several networks may wait for those before them.
+    pub window: u64,
+    /// Clients' connections at once, tunnels included. Further ones wait.
+    pub connections: usize,
+    /// For the head of a request, and for the next one on a connection.
+    pub request_limit: Duration,
+    /// For the head of an answer.
+    pub answer_limit: Duration,
+    /// A connection of a client on which nothing moves for so long is closed.
+    pub idle_limit: Duration,
+    /// The same for a tunnel.
+    pub tunnel_limit: Duration,
+    /// A network on which nothing comes of an object for so long is left, where the object can be asked for
+    /// again.
+    pub stall: Duration,
+}
+
+impl Default for HttpSettings {
+    fn default() -> Self {
+        Self {
+            first_step: 8 << 10,
+            window: 8 << 20,
+            connections: 10_000,
+            request_limit: Duration::from_secs(30),
+            answer_limit: Duration::from_secs(120),
+            idle_limit: Duration::from_secs(600),
+            tunnel_limit: Duration::from_secs(3600),
+            stall: Duration::from_secs(3),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Where a request leads: the target of its first line (RFC 9112, §3.2).
+
+use super::problem::Problem;
+use crate::{BadDestination, Destination};
+use hyper::Uri;
+use hyper::header::HeaderValue;
+use hyper::http::uri::{Authority, PathAndQuery, Scheme};
+
+const TUNNEL: &str = "CONNECT wants HOST:PORT, as in example.org:443";
+
+/// The target of a request that is passed on.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// Which server.
+    pub(super) to: Destination,
+    /// What the server reads in `Host`.
+    pub(super) host: HeaderValue,
+    /// What it reads in the first line.
+    pub(super) path: Uri,
+}
+
+impl Target {
+    /// Reads an absolute form, such as `http://example.org/index.html`.
+    ///
+    /// # Errors
+    /// For any other form, and for what is not plain HTTP.
+    pub(super) fn absolute(uri: &Uri) -> Result<Self, Problem> {
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(Problem::bad(
+                "this is a proxy, which wants `GET http://HOST/PATH`: set it as the HTTP proxy of your program",
+            ));
+        };
+        if *scheme == Scheme::HTTPS {
+            return Err(Problem::bad("https:// goes through CONNECT, so that nobody on the way can read it"));
+        }
+        if *scheme != Scheme::HTTP {
+            return Err(Problem::bad(format!("{scheme}:// is not spoken here; http:// and CONNECT are")));
+        }
+        let to = destination(authority, Some(80))?;
+        let host = match to.port() {
+            80 => bracketed(to.host()),
+            _ => to.to_string(),
+        };
+        let host = HeaderValue::from_str(&host).map_err(|_| Problem::bad("the host is no name"))?;
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        // `http://example.org?a=b` has no path.
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        let path = path.parse().map_err(|_| Problem::bad("the path cannot be read"))?;
+        Ok(Self { to, host, path })
+    }
+}
+
+/// Reads the authority form of CONNECT: `example.org:443`.
+///
+/// # Errors
+/// When it is none.
+pub(super) fn tunnel(uri: &Uri) -> Result<Destination, Problem> {
+    let wrong = || Problem::bad(TUNNEL);
+    if uri.scheme().is_some() || uri.path_and_query().is_some_and(|path| !path.as_str().is_empty()) {
+        return Err(wrong());
+    }
+    destination(uri.authority().ok_or_else(wrong)?, None)
+}
+
+fn destination(authority: &Authority, usual: Option<u16>) -> Result<Destination, Problem> {
+    let text = authority.as_str();
+    if text.contains('@') {
+        return Err(Problem::bad("a user and a password in the address are not passed on; leave them out"));
+    }
+    let host = authority.host();
+    let refused = |error: BadDestination| Problem::bad(error.to_string());
+    let port = match (text.get(host.len()..), usual) {
+        // Without a port, or with an empty one (RFC 3986, §3.2.3).
+        (Some("" | ":"), Some(usual)) => usual,
+        (Some("" | ":"), None) => return Err(Problem::bad(TUNNEL)),
+        (Some(rest), _) => rest
+            .strip_prefix(':')
+            .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+            .and_then(|digits| digits.parse().ok())
+            .ok_or_else(|| Problem::bad("the port is no number from 1 to 65535"))?,
+        (None, _) => return Err(Problem::bad("the address cannot be read")),
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    Destination::new(host, port).map_err(refused)
+}
+
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<(String, String, String)> {
+        let target = Target::absolute(&text.parse().ok()?).ok()?;
+        let host = target.host.to_str().unwrap().to_owned();
+        Some((target.to.to_string(), host, target.path.to_string()))
+    }
+
+    #[test]
+    fn an_absolute_form_is_a_destination_a_host_and_a_path() {
+        for (text, to, host, path) in [
+            ("http://Example.ORG/a?b=c", "example.org:80", "example.org", "/a?b=c"),
+            ("http://example.org", "example.org:80", "example.org", "/"),
+            ("http://example.org:/", "example.org:80", "example.org", "/"),
+            ("http://example.org:8080/", "example.org:8080", "example.org:8080", "/"),
+            ("http://example.org?b=c", "example.org:80", "example.org", "/?b=c"),
+            ("http://[2001:DB8::1]/", "[2001:db8::1]:80", "[2001:db8::1]", "/"),
+            ("http://[2001:db8::1]:8080/", "[2001:db8::1]:8080", "[2001:db8::1]:8080", "/"),
+        ] {
+            let expected = (to.to_owned(), host.to_owned(), path.to_owned());
+            assert_eq!(read(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_forms_schemes_users_and_ports_are_refused() {
+        for text in [
+            "/index.html",
+            "*",
+            "example.org:80",
+            "https://example.org/",
+            "ftp://example.org/",
+            "http://user@example.org/",
+            "http://user:password@example.org/",
+            "http://example.org:0/",
+            "http://example.org:65536/",
+            "http://a..b/",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_tunnel_leads_to_a_host_and_a_port() {
+        let read = |text: &str| tunnel(&text.parse().unwrap()).ok().map(|to| to.to_string());
+        assert_eq!(read("example.org:443").as_deref(), Some("example.org:443"));
+        assert_eq!(read("[::1]:443").as_deref(), Some("[::1]:443"));
+        for text in ["example.org", "http://example.org:443/", "user@example.org:443", "a:0", "/"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

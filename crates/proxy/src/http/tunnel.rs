@@ -1,0 +1,112 @@
+//! Bytes that pass in both directions and are not looked at: CONNECT, and WebSocket once both sides speak it.
+
+use super::origins::Lease;
+use super::watched::Traffic;
+use crate::{Destination, Duplex};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use whimbrel_access::Intents;
+
+/// What is read at once. Larger is no faster on loopback, and there are two for each tunnel.
+const BUFFER: usize = 64 << 10;
+/// Both sides have agreed, and have to leave HTTP.
+const AGREED: Duration = Duration::from_secs(30);
+/// How much the last tunnel counts among those before it.
+const WEIGHT: u64 = 4;
+
+/// A tunnel that begins when the answer that agreed to it has gone out.
+pub(super) struct Tunnel {
+    pub(super) to: Destination,
+    pub(super) client: OnUpgrade,
+    pub(super) server: Far,
+}
+
+/// The far side of a tunnel.
+pub(super) enum Far {
+    /// A connection of its own.
+    Stream(Box<dyn Duplex>),
+    /// One that spoke HTTP before.
+    Upgrade(OnUpgrade, Box<Lease>),
+}
+
+/// Where a request leaves the tunnel that its connection becomes.
+#[derive(Default)]
+pub(super) struct Slot(Mutex<Option<Tunnel>>);
+
+impl Slot {
+    pub(super) fn put(&self, tunnel: Tunnel) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+    }
+
+    pub(super) fn take(&self) -> Option<Tunnel> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Tunnel {
+    /// Passes bytes on until both sides have ended, or one has failed. Returns what passed in it.
+    pub(super) async fn run(self, traffic: &Traffic) -> Passed {
+        traffic.is_tunnel_now();
+        let before = traffic.bytes();
+        let Ok(Ok(client)) = tokio::time::timeout(AGREED, self.client).await else {
+            return Passed::default();
+        };
+        let mut client = TokioIo::new(client);
+        let copied = match self.server {
+            Far::Stream(mut server) => {
+                tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER).await
+            }
+            Far::Upgrade(server, lease) => {
+                let Ok(Ok(server)) = tokio::time::timeout(AGREED, server).await else {
+                    return Passed::default();
+                };
+                // The connection is no more one that speaks HTTP.
+                drop(lease);
+                let mut server = TokioIo::new(server);
+                tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER).await
+            }
+        };
+        if let Err(error) = copied {
+            tracing::debug!(%error, to = %self.to, "a tunnel ended");
+        }
+        let after = traffic.bytes();
+        Passed { sent: after.0.saturating_sub(before.0), received: after.1.saturating_sub(before.1) }
+    }
+}
+
+/// The bytes that passed in a tunnel, as the client sees them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Passed {
+    pub(super) sent: u64,
+    pub(super) received: u64,
+}
+
+impl Passed {
+    /// What is to be expected of the next tunnel, after this one.
+    pub(super) fn after(self, before: Option<Self>) -> Self {
+        let Some(before) = before else { return self };
+        let mean = |old: u64, new: u64| old - old / WEIGHT + new / WEIGHT;
+        Self { sent: mean(before.sent, self.sent), received: mean(before.received, self.received) }
+    }
+
+    /// What is said of it.
+    pub(super) fn intents(self) -> Intents {
+        Intents { size_sent: Some(self.sent), size_received: Some(self.received), ..Intents::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_expected_of_a_tunnel_follows_those_before_it() {
+        let passed = |bytes| Passed { sent: bytes, received: 10 * bytes };
+        assert_eq!(passed(1000).after(None), passed(1000));
+        assert_eq!(passed(2000).after(Some(passed(1000))), passed(1250));
+        assert_eq!(passed(u64::MAX / 10).after(Some(passed(u64::MAX / 10))).received, u64::MAX / 10 * 10);
+        assert_eq!(passed(1).intents().received(), Some(10));
+    }
+}

@@ -1,0 +1,108 @@
+//! A client's socket, whose traffic is counted: one on which nothing moves is closed.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// How often it is looked whether anything moved, in the time that it may rest.
+const LOOKS: u32 = 8;
+
+/// What moved on a socket.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    read: AtomicU64,
+    written: AtomicU64,
+    is_tunnel: AtomicBool,
+}
+
+impl Traffic {
+    /// The bytes that the client has sent, and those that it was sent.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        (self.read.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed))
+    }
+
+    /// From now on the limit of tunnels counts.
+    pub(super) fn is_tunnel_now(&self) {
+        self.is_tunnel.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until nothing has moved for so long, or for the longer time in a tunnel. Cancel-safe.
+    pub(super) async fn rests(&self, limit: Duration, in_tunnel: Duration) {
+        let mut last = (self.bytes(), Instant::now());
+        loop {
+            let is_tunnel = self.is_tunnel.load(Ordering::Relaxed);
+            tokio::time::sleep(limit.min(in_tunnel) / LOOKS).await;
+            let now = self.bytes();
+            if now != last.0 {
+                last = (now, Instant::now());
+            } else if last.1.elapsed() >= if is_tunnel { in_tunnel } else { limit } {
+                return;
+            }
+        }
+    }
+}
+
+/// The socket.
+pub(super) struct Watched {
+    stream: TcpStream,
+    traffic: Arc<Traffic>,
+}
+
+impl Watched {
+    pub(super) fn new(stream: TcpStream, traffic: Arc<Traffic>) -> Self {
+        Self { stream, traffic }
+    }
+
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = written {
+            self.traffic.written.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.traffic.read.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        read
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,221 @@
+//! One of those who fetch an object: ranges, one after the other, on connections of one network.
+
+use super::assembly::{Assembly, Want};
+use super::fetch::Inner;
+use super::line::{Sent, Unsent};
+use super::origins::{Decided, Lease};
+use super::validator::Span;
+use crate::UpstreamError;
+use http_body_util::{BodyExt as _, Either, Empty};
+use hyper::body::Incoming;
+use hyper::header::{HeaderValue, IF_RANGE, RANGE};
+use hyper::{Request, Response, StatusCode};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use whimbrel_access::Intents;
+use whimbrel_multiaccess::{Candidate, protocol::Way};
+
+/// What a worker asks for before it knows how fast it is.
+const FIRST_RANGE: u64 = 256 << 10;
+/// A range is to take about so many seconds: long beside a round trip, short beside what the window allows.
+const RANGE_TIME: f64 = 0.5;
+
+/// How a worker comes to its connection.
+pub(super) enum Start {
+    Decided(Decided),
+    New(Candidate),
+}
+
+impl Start {
+    /// As a part is to come.
+    pub(super) fn by(way: Way) -> Self {
+        Self::Decided(Decided { ways: vec![way], ..Decided::default() })
+    }
+}
+
+/// Fetches ranges one after the other over connections of one network.
+pub(super) struct Worker {
+    pub(super) object: Arc<Inner>,
+    pub(super) assembly: Arc<Assembly>,
+    pub(super) start: Start,
+    /// What it fetches first.
+    pub(super) first: Option<Range<u64>>,
+    /// How many there are in all.
+    pub(super) workers: usize,
+    /// For how long nothing may come.
+    pub(super) stall: Duration,
+}
+
+/// Why a range did not come to its end.
+enum Broken {
+    /// Somebody else may have more luck.
+    Path(String),
+    /// The server does not want to.
+    Server(String),
+    /// The object is not the same any more.
+    Changed(String),
+}
+
+impl Worker {
+    /// Works until nothing is left. Returns why it cannot go on.
+    pub(super) async fn run(mut self) -> Result<(), String> {
+        let start = std::mem::replace(&mut self.start, Start::Decided(Decided::default()));
+        let leased = match start {
+            Start::Decided(decided) => {
+                self.object.origins.lease(&self.object.to, &Intents::default(), decided).await
+            }
+            Start::New(by) => self.again(Some(by)).await,
+        };
+        let mut lease = match leased {
+            Ok(lease) => lease,
+            Err(error) => {
+                if let Some(range) = self.first.take() {
+                    self.assembly.give_back(range);
+                }
+                return Err(error.to_string());
+            }
+        };
+        let mut bytes = FIRST_RANGE;
+        loop {
+            let workers = self.workers as u64;
+            let want = if workers == 1 { Want::All } else { Want::About { bytes, workers } };
+            let taken = match self.first.take() {
+                Some(range) => Some(range),
+                None => self.assembly.take(want).await,
+            };
+            let Some(range) = taken else {
+                lease.release();
+                return Ok(());
+            };
+            // The server may have closed it after the last answer.
+            if lease.was_used() && !lease.line().is_ready().await {
+                lease = match self.again(lease.by().cloned()).await {
+                    Ok(lease) => lease,
+                    Err(error) => {
+                        self.assembly.give_back(range);
+                        return Err(error.to_string());
+                    }
+                };
+            }
+            let began = Instant::now();
+            let mut at = range.start;
+            match self.fetch(&mut lease, &range, &mut at).await {
+                Ok(()) => {
+                    self.assembly.done();
+                    let rate = (range.end - range.start) as f64 / began.elapsed().as_secs_f64().max(0.001);
+                    bytes = ((rate * RANGE_TIME) as u64).min(self.assembly.window() / workers);
+                }
+                Err(broken) => {
+                    self.assembly.give_back(at..range.end);
+                    return Err(self.broke(broken, lease));
+                }
+            }
+        }
+    }
+
+    fn broke(&self, broken: Broken, lease: Lease) -> String {
+        match broken {
+            Broken::Path(why) => {
+                if let Some(by) = lease.by() {
+                    self.object.origins.failed(&self.object.to, by);
+                }
+                why
+            }
+            Broken::Server(why) => why,
+            Broken::Changed(why) => {
+                self.assembly.fail(why.clone());
+                why
+            }
+        }
+    }
+
+    async fn again(&self, by: Option<Candidate>) -> Result<Lease, UpstreamError> {
+        self.object.origins.lease_new(&self.object.to, &Intents::default(), by.into_iter().collect()).await
+    }
+
+    /// Fetches a range. `at` is the first byte of it that has not come.
+    async fn fetch(&self, lease: &mut Lease, range: &Range<u64>, at: &mut u64) -> Result<(), Broken> {
+        let request = self.request(range);
+        let answer = lease.line().send(request, self.stall).await.map_err(|unsent| match unsent {
+            Unsent::Returned(_) => Broken::Path("the connection was closed".to_owned()),
+            Unsent::Ended(error) => Broken::Path(error.to_string()),
+            Unsent::Nonsense(error) => Broken::Server(error.to_string()),
+            Unsent::Late => Broken::Path("the server does not answer".to_owned()),
+        })?;
+        let skipped = self.check(&answer, range)?;
+        self.read(answer.into_body(), skipped, range, at).await
+    }
+
+    fn request(&self, range: &Range<u64>) -> Request<Sent> {
+        let mut head = self.object.head.clone();
+        if let Ok(value) = HeaderValue::from_str(&format!("bytes={}-{}", range.start, range.end - 1)) {
+            head.headers.insert(RANGE, value);
+        }
+        head.headers.insert(IF_RANGE, self.object.validator.value().clone());
+        Request::from_parts(head, Either::Right(Empty::new()))
+    }
+
+    /// Checks that an answer has these bytes of the object, and returns how many come before them.
+    fn check(&self, answer: &Response<Incoming>, range: &Range<u64>) -> Result<u64, Broken> {
+        let object = &self.object;
+        let changed = || Broken::Changed(format!("the object at {} changed while it was fetched", object.to));
+        let is_same = object.validator.is_of(answer.headers());
+        match answer.status() {
+            StatusCode::PARTIAL_CONTENT => {
+                let Some(span) = Span::of(answer.headers()) else {
+                    return Err(Broken::Server("the server does not say which part it sends".to_owned()));
+                };
+                if !is_same || span.total != object.total {
+                    return Err(changed());
+                }
+                if span.first != range.start || span.last >= range.end {
+                    return Err(Broken::Server(
+                        "the server sends another part than was asked for".to_owned(),
+                    ));
+                }
+                Ok(0)
+            }
+            // Whole: the object has changed, or this server has no ranges, unlike the one that answered
+            // first.
+            StatusCode::OK if !is_same => Err(changed()),
+            StatusCode::OK => Ok(range.start),
+            StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => Err(changed()),
+            StatusCode::NOT_FOUND | StatusCode::GONE => Err(changed()),
+            status => Err(Broken::Server(format!("the server answers {status} to a part"))),
+        }
+    }
+
+    async fn read(
+        &self,
+        mut body: Incoming,
+        skipped: u64,
+        range: &Range<u64>,
+        at: &mut u64,
+    ) -> Result<(), Broken> {
+        let mut skipped = skipped;
+        while *at < range.end {
+            self.assembly.room_at(*at).await;
+            let Ok(frame) = tokio::time::timeout(self.stall, body.frame()).await else {
+                return Err(Broken::Path("nothing comes any more".to_owned()));
+            };
+            let Some(frame) = frame else {
+                return Err(Broken::Path("the answer ended before its end".to_owned()));
+            };
+            let frame = frame.map_err(|error| Broken::Path(error.to_string()))?;
+            let Ok(mut bytes) = frame.into_data() else { continue };
+            let before = skipped.min(bytes.len() as u64);
+            skipped -= before;
+            bytes = bytes.slice(before as usize..);
+            // What comes behind the range is somebody else's.
+            let most = range.end - *at;
+            bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+            if !bytes.is_empty() {
+                let length = bytes.len() as u64;
+                self.assembly.put(*at, bytes);
+                *at += length;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,335 @@
+//! Connections of a proxy: what is repeated and what is not, tunnels, limits, and whose connection is whose.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use support::{LIMIT, Origin, body, connect, field, get, has, proxy, read_head, rest, status, talk};
+
+const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+/// A server that answers once on each connection and then reads the next request without answering it.
+fn answers_once() -> (Origin, Arc<AtomicUsize>) {
+    let ports = Mutex::new(std::collections::HashSet::new());
+    let unanswered = Arc::new(AtomicUsize::new(0));
+    let counting = Arc::clone(&unanswered);
+    let origin = Origin::start(move |_, _, stream| {
+        if !ports.lock().unwrap().insert(stream.peer_addr().unwrap().port()) {
+            counting.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        stream.write_all(HELLO.as_bytes()).unwrap();
+        true
+    });
+    (origin, unanswered)
+}
+
+fn post(url: &str) -> String {
+    format!("POST {url} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab")
+}
+
+#[test]
+fn what_does_no_harm_twice_is_asked_again_when_an_open_connection_dies_and_nothing_else_is() {
+    let proxy = proxy(|_| {});
+    let (origin, unanswered) = answers_once();
+    assert_eq!(body(&talk(proxy.address, &get(&origin.url("/"), ""))), "hello");
+    assert_eq!(body(&talk(proxy.address, &get(&origin.url("/"), ""))), "hello");
+    assert_eq!((unanswered.load(Ordering::Relaxed), origin.seen().len()), (1, 3));
+    // An answer is on its way back to the pool while the client reads it.
+    std::thread::sleep(Duration::from_millis(100));
+    let answer = talk(proxy.address, &post(&origin.url("/")));
+    assert_eq!(status(&answer), 502, "{answer}");
+    assert_eq!((unanswered.load(Ordering::Relaxed), origin.seen().len()), (2, 4));
+    let delete = format!("DELETE {} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", origin.url("/"));
+    assert_eq!(body(&talk(proxy.address, &delete)), "hello");
+    assert_eq!(status(&talk(proxy.address, &delete)), 200);
+}
+
+#[test]
+fn what_never_gets_an_answer_is_asked_twice_at_most() {
+    let proxy = proxy(|_| {});
+    let origin = Origin::start(|_, _, _| false);
+    assert_eq!(status(&talk(proxy.address, &get(&origin.url("/"), ""))), 502);
+    assert_eq!(origin.seen().len(), 2);
+    assert_eq!(status(&talk(proxy.address, &post(&origin.url("/")))), 502);
+    assert_eq!(origin.seen().len(), 3);
+}
+
+#[test]
+fn a_connection_that_a_client_authenticated_carries_nothing_of_others() {
+    let proxy = proxy(|_| {});
+    let ports = Arc::new(Mutex::new(Vec::new()));
+    let noting = Arc::clone(&ports);
+    let origin = Origin::start(move |_, _, stream| {
+        noting.lock().unwrap().push(stream.peer_addr().unwrap().port());
+        stream.write_all(HELLO.as_bytes()).unwrap();
+        true
+    });
+    for fields in ["", "Authorization: NTLM TlRM\r\n", "", "Authorization: Negotiate x\r\n", ""] {
+        assert_eq!(body(&talk(proxy.address, &get(&origin.url("/"), fields))), "hello");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ports = ports.lock().unwrap();
+    assert!(ports[0] == ports[1] && ports[1] != ports[2], "{ports:?}");
+    assert!(ports[2] == ports[3] && ports[3] != ports[4], "{ports:?}");
+}
+
+/// A TCP server that answers what it was sent, once it has heard all of it.
+fn reverser() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let mut all = Vec::new();
+                stream.read_to_end(&mut all).unwrap();
+                all.reverse();
+                stream.write_all(&all).unwrap();
+            });
+        }
+    });
+    address
+}
+
+fn tunnel(to: std::net::SocketAddr, proxy: std::net::SocketAddr, early: &[u8]) -> TcpStream {
+    let mut client = connect(proxy);
+    let mut words = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").into_bytes();
+    words.extend_from_slice(early);
+    client.write_all(&words).unwrap();
+    let head = read_head(&mut client).unwrap();
+    assert_eq!(status(&head), 200, "{head}");
+    assert!(
+        field(&head, "content-length").is_none() && field(&head, "transfer-encoding").is_none(),
+        "{head}"
+    );
+    client
+}
+
+#[test]
+fn a_tunnel_passes_all_bytes_and_each_half_ends_for_itself() {
+    let proxy = proxy(|_| {});
+    // What is said before the answer comes is not lost.
+    let mut client = tunnel(reverser(), proxy.address, b"early ");
+    let large: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    client.write_all(&large).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut back = Vec::new();
+    client.read_to_end(&mut back).unwrap();
+    back.reverse();
+    assert!(back == [b"early ", &large[..]].concat());
+    assert_eq!(proxy.proxy.stats().tunnels, 1);
+}
+
+#[test]
+fn a_tunnel_that_leads_nowhere_is_refused_and_the_connection_goes_on() {
+    let proxy = proxy(|_| {});
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let origin = Origin::saying(HELLO);
+    let words = format!("CONNECT {closed} HTTP/1.1\r\nHost: a\r\n\r\n{}", get(&origin.url("/"), ""));
+    let answer = talk(proxy.address, &words);
+    assert_eq!(status(&answer), 502, "{answer}");
+    assert!(answer.contains("refused") && answer.ends_with("hello"), "{answer}");
+}
+
+#[test]
+fn what_is_idle_or_slow_is_closed() {
+    let short = Duration::from_millis(300);
+    let proxy = proxy(|settings| {
+        settings.request_limit = short;
+        settings.idle_limit = short;
+        settings.tunnel_limit = short;
+        settings.answer_limit = short;
+    });
+    let ends = |mut stream: TcpStream| {
+        let began = Instant::now();
+        rest(&mut stream);
+        assert!(began.elapsed() < LIMIT);
+    };
+    ends(connect(proxy.address));
+    let mut slow = connect(proxy.address);
+    slow.write_all(b"GET http://a/ HTTP/1.1\r\nHost:").unwrap();
+    ends(slow);
+    ends(tunnel(reverser(), proxy.address, b"x"));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut upload = connect(proxy.address);
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    write!(upload, "POST {url} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab").unwrap();
+    ends(upload);
+    // It takes connections and never answers.
+    let never = Origin::start(|_, _, _| {
+        std::thread::sleep(LIMIT);
+        false
+    });
+    assert_eq!(status(&talk(proxy.address, &get(&never.url("/"), ""))), 504);
+}
+
+#[test]
+fn a_head_that_is_too_large_is_refused() {
+    let (proxy, origin) = (proxy(|_| {}), Origin::saying(HELLO));
+    let large = format!("X: {}\r\n", "x".repeat(100_000));
+    let answer = talk_as_far_as_it_goes(proxy.address, &get(&origin.url("/"), &large));
+    assert!(answer.is_empty() || status(&answer) == 431, "{answer}");
+    let many: String = (0..200).map(|n| format!("X{n}: x\r\n")).collect();
+    let answer = talk_as_far_as_it_goes(proxy.address, &get(&origin.url("/"), &many));
+    assert!(answer.is_empty() || status(&answer) == 431, "{answer}");
+    assert!(origin.seen().is_empty());
+}
+
+/// The other side may hang up before all is said.
+fn talk_as_far_as_it_goes(to: std::net::SocketAddr, words: &str) -> String {
+    let mut stream = connect(to);
+    let _ = stream.write_all(words.as_bytes());
+    let mut all = Vec::new();
+    let _ = stream.read_to_end(&mut all);
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[test]
+fn five_thousand_slow_clients_hold_nobody_up() {
+    // Both ends of each are in this process.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+    assert!(limit.maximum.is_none_or(|most| most >= 11_000), "raise the hard limit of open files");
+    // A busy machine may need a while to make so many.
+    let patient = 10 * LIMIT;
+    let (proxy, origin) = (proxy(|settings| settings.request_limit = patient), Origin::saying(HELLO));
+    let before = resident();
+    let mut slow: Vec<TcpStream> = (0..5000)
+        .map(|_| {
+            let mut stream = connect(proxy.address);
+            stream.write_all(b"GET http://a/ HTTP/1.1\r\nHost: ").unwrap();
+            stream
+        })
+        .collect();
+    let end = Instant::now() + patient;
+    while proxy.proxy.stats().connections < 5000 {
+        assert!(Instant::now() < end, "{:?}", proxy.proxy.stats());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for stream in &mut slow {
+        stream.write_all(b"x").unwrap();
+    }
+    assert_eq!(body(&talk(proxy.address, &get(&origin.url("/"), ""))), "hello");
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 160 << 20, "{} KiB each", grown / 5000 / 1024);
+}
+
+/// The memory of this process, in bytes.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_for_a_place() {
+    let (proxy, origin) = (proxy(|settings| settings.connections = 2), Origin::saying(HELLO));
+    let first = connect(proxy.address);
+    let _second = connect(proxy.address);
+    let address = proxy.address;
+    let url = origin.url("/");
+    let third = std::thread::spawn(move || talk(address, &get(&url, "")));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!third.is_finished() && origin.seen().is_empty());
+    drop(first);
+    assert_eq!(body(&third.join().unwrap()), "hello");
+}
+
+#[test]
+fn bodies_of_a_gibibyte_pass_both_ways_in_bounded_memory() {
+    const SIZE: usize = 1 << 30;
+    const CHUNK: usize = 1 << 20;
+    let origin = Origin::start(|head, _, stream| {
+        let mut buffer = vec![7; CHUNK];
+        if head.starts_with("GET") {
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n").unwrap();
+            for _ in 0..SIZE / CHUNK {
+                stream.write_all(&buffer).unwrap();
+            }
+        } else {
+            for _ in 0..SIZE / CHUNK {
+                stream.read_exact(&mut buffer).unwrap();
+            }
+            stream.write_all(HELLO.as_bytes()).unwrap();
+        }
+        false
+    });
+    let proxy = proxy(|_| {});
+    let url = origin.url("/");
+    let before = resident();
+    let mut most = 0;
+    let mut client = connect(proxy.address);
+    write!(client, "PUT {url} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {SIZE}\r\n\r\n")
+        .unwrap();
+    let chunk = vec![7; CHUNK];
+    for _ in 0..SIZE / CHUNK {
+        client.write_all(&chunk).unwrap();
+        most = most.max(resident());
+    }
+    assert!(rest(&mut client).ends_with("hello"));
+    let mut client = connect(proxy.address);
+    client.write_all(get(&url, "").as_bytes()).unwrap();
+    let head = read_head(&mut client).unwrap();
+    assert!(has(&head, &format!("content-length: {SIZE}")), "{head}");
+    // A reader that rests does not make the proxy read on.
+    std::thread::sleep(Duration::from_secs(1));
+    most = most.max(resident());
+    let (mut count, mut buffer) = (0, vec![0; CHUNK]);
+    loop {
+        match client.read(&mut buffer).unwrap() {
+            0 => break,
+            n => count += n,
+        }
+        most = most.max(resident());
+    }
+    assert_eq!(count, SIZE);
+    assert!(most.saturating_sub(before) < 32 << 20, "{} KiB more", most.saturating_sub(before) >> 10);
+}
+
+/// A server that has these bytes, speaks of ranges, and hangs up after `cut` bytes of the first answer.
+fn cuts(content: Arc<Vec<u8>>, cut: usize, tag_again: &'static str) -> Origin {
+    Origin::start(move |head, n, stream| {
+        let total = content.len();
+        if n == 0 {
+            let fields = format!("ETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-Length: {total}");
+            write!(stream, "HTTP/1.1 200 OK\r\n{fields}\r\n\r\n").unwrap();
+            stream.write_all(&content[..cut]).unwrap();
+            return false;
+        }
+        assert_eq!(field(head, "if-range"), Some("\"a\""), "{head}");
+        let range = field(head, "range").unwrap().strip_prefix("bytes=").unwrap().split_once('-').unwrap();
+        let (first, last): (usize, usize) = (range.0.parse().unwrap(), range.1.parse().unwrap());
+        assert!(first <= cut, "bytes {first} to {last} are asked for after {cut}");
+        let fields = format!("ETag: {tag_again}\r\nContent-Range: bytes {first}-{last}/{total}");
+        write!(
+            stream,
+            "HTTP/1.1 206 Partial Content\r\n{fields}\r\nContent-Length: {}\r\n\r\n",
+            last + 1 - first
+        )
+        .unwrap();
+        stream.write_all(&content[first..=last]).unwrap();
+        true
+    })
+}
+
+#[test]
+fn an_object_whose_connection_breaks_goes_on_from_where_it_stopped_unless_it_changed() {
+    let proxy = proxy(|_| {});
+    let content: Arc<Vec<u8>> = Arc::new((0..600_000_u32).map(|n| b'a' + (n % 23) as u8).collect());
+    let origin = cuts(Arc::clone(&content), 200_000, "\"a\"");
+    let answer = talk(proxy.address, &get(&origin.url("/"), ""));
+    assert!(body(&answer).as_bytes() == &content[..], "{} bytes", body(&answer).len());
+    assert_eq!(origin.seen().len(), 2);
+    for changed in ["\"b\"", "W/\"a\""] {
+        let origin = cuts(Arc::clone(&content), 200_000, changed);
+        let answer = talk(proxy.address, &get(&origin.url("/"), ""));
+        let got = body(&answer).as_bytes();
+        assert!(got.len() <= 200_000 && content.starts_with(got), "{} bytes", got.len());
+    }
+}

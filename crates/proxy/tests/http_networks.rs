@@ -1,0 +1,488 @@
+//! The two-step download over two networks, with a real manager that chooses.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use sha2::{Digest as _, Sha256};
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use support::{LIMIT, Origin, body, field, get, has, read_head, status};
+use tokio::net::UnixListener;
+use whimbrel_lab::{Direction, Host, Lab, Link, LinkSpec, Rate, Runtime, require};
+use whimbrel_multiaccess::protocol::{Protocol, SocketOptions};
+use whimbrel_multiaccess::{Candidate, Client, Manager, Settings};
+use whimbrel_proxy::{HttpProxy, HttpSettings, Managed};
+
+const FAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 9, 9));
+
+/// A host with two links to a server, a manager and a proxy.
+struct World {
+    proxy: SocketAddr,
+    runtime: Runtime,
+    _manager: Manager,
+    _folder: tempfile::TempDir,
+    links: Vec<Link>,
+    client: Host,
+    server: Host,
+    _lab: Lab,
+}
+
+impl World {
+    /// Each link has a delay each way in milliseconds, and a rate in Mbit/s.
+    fn new(shapes: &[(u64, u64)], settings: &str) -> Self {
+        let lab = Lab::new().unwrap();
+        let (client, server) = (lab.host("client").unwrap(), lab.host("server").unwrap());
+        let links = shapes.iter().enumerate().map(|(n, (delay, rate))| {
+            let spec = LinkSpec::default().delay(Duration::from_millis(*delay)).rate(Rate::mbit(*rate));
+            let name = format!("link{n}");
+            let link = lab.link(&client, &server, spec.interface_names(&name, &name)).unwrap();
+            link.end(&client).add_address(&format!("10.0.{n}.1/24")).unwrap();
+            link.end(&server).add_address(&format!("10.0.{n}.2/24")).unwrap();
+            link.end(&client).add_default_route(&format!("10.0.{n}.2"), n as u32 + 1).unwrap();
+            link
+        });
+        let links: Vec<Link> = links.collect();
+        links[0].end(&server).add_address(&format!("{FAR}/32")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("access");
+        let runtime = client.runtime(2).unwrap();
+        let settings = Settings::from_toml(settings).unwrap();
+        let start = async { Manager::start(settings, UnixListener::bind(&socket).unwrap()).await };
+        let manager = runtime.block_on(start).unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let serving = HttpProxy::new(Arc::new(Managed::new(Client::at(&socket))), HttpSettings::default());
+        runtime.spawn(async move { serving.serve(listener).await });
+        Self { proxy, runtime, _manager: manager, _folder: folder, links, client, server, _lab: lab }
+    }
+
+    fn origin(&self, answer: impl Fn(&str, usize, &mut TcpStream) -> bool + Send + Sync + 'static) -> Origin {
+        let listener = self.server.run(|| TcpListener::bind((FAR, 0)).unwrap());
+        Origin::on(listener, answer)
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = self.client.run(|| TcpStream::connect(self.proxy).unwrap());
+        stream.set_read_timeout(Some(3 * LIMIT)).unwrap();
+        stream
+    }
+
+    fn talk(&self, words: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(words.as_bytes()).unwrap();
+        support::rest(&mut stream)
+    }
+
+    /// Fills each link for a while, so that the manager knows it. The connections stay open, as other programs'
+    /// do.
+    fn warm_up(&self, object: &Object) -> Vec<TcpStream> {
+        let mut open = Vec::new();
+        for n in 0..self.links.len() {
+            let by = Candidate {
+                destination: object.origin.address,
+                source: Some(IpAddr::from([10, 0, n as u8, 1])),
+                interface: Some(format!("link{n}")),
+                protocol: Protocol::Tcp,
+                options: SocketOptions {
+                    bind_to_device: Some(format!("link{n}")),
+                    ..SocketOptions::default()
+                },
+                why: String::new(),
+            };
+            let stream = self.runtime.block_on(async { by.connect().await.unwrap().into_std().unwrap() });
+            stream.set_nonblocking(false).unwrap();
+            let mut stream = stream;
+            open.push(stream.try_clone().unwrap());
+            stream.write_all(get(&object.origin.url("/"), "Range: bytes=0-2999999\r\n").as_bytes()).unwrap();
+            let head = read_head(&mut stream).unwrap();
+            let length: u64 = field(&head, "content-length").unwrap().parse().unwrap();
+            std::io::copy(&mut stream.take(length), &mut std::io::sink()).unwrap();
+        }
+        object.by_source.lock().unwrap().clear();
+        open
+    }
+}
+
+/// A server with one object, which does all with ranges that a good server does.
+struct Object {
+    origin: Origin,
+    digest: Vec<u8>,
+    size: usize,
+    /// How many bytes went to which address.
+    by_source: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+fn content(size: usize) -> Vec<u8> {
+    (0..size as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// The bytes that a head asks for, out of so many.
+fn range(head: &str, total: usize) -> Option<(usize, usize)> {
+    let (first, last) = field(head, "range")?.strip_prefix("bytes=")?.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().map_or(total - 1, |last: usize| last.min(total - 1))))
+}
+
+impl Object {
+    fn start(world: &World, size: usize) -> Self {
+        let content = content(size);
+        let digest = Sha256::digest(&content).to_vec();
+        let by_source: Arc<Mutex<HashMap<IpAddr, usize>>> = Arc::default();
+        let counting = Arc::clone(&by_source);
+        let origin = world.origin(move |head, _, stream| {
+            let (first, last) = range(head, content.len()).unwrap_or((0, content.len() - 1));
+            let status = if field(head, "range").is_some() { "206 Partial Content" } else { "200 OK" };
+            let head = format!(
+                "HTTP/1.1 {status}\r\nETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-Length: {}\r\n\
+                 Content-Range: bytes {first}-{last}/{}\r\n\r\n",
+                last + 1 - first,
+                content.len()
+            );
+            if stream.write_all(head.as_bytes()).is_err() {
+                return false;
+            }
+            let source = stream.peer_addr().unwrap().ip();
+            for chunk in content[first..=last].chunks(64 << 10) {
+                if stream.write_all(chunk).is_err() {
+                    return false;
+                }
+                *counting.lock().unwrap().entry(source).or_default() += chunk.len();
+            }
+            true
+        });
+        Self { origin, digest, size, by_source }
+    }
+
+    /// Downloads it through the proxy, and calls this after each so many bytes.
+    fn download(&self, world: &World, mut after: impl FnMut(usize)) -> Duration {
+        let mut client = world.connect();
+        let began = Instant::now();
+        client.write_all(get(&self.origin.url("/"), "").as_bytes()).unwrap();
+        let head = read_head(&mut client).unwrap();
+        assert!(status(&head) == 200 && has(&head, &format!("content-length: {}", self.size)), "{head}");
+        assert!(field(&head, "content-range").is_none() && has(&head, "etag: \"a\""), "{head}");
+        let (mut hash, mut count, mut buffer) = (Sha256::new(), 0, vec![0; 64 << 10]);
+        loop {
+            match client.read(&mut buffer).unwrap() {
+                0 => break,
+                n => {
+                    hash.update(&buffer[..n]);
+                    count += n;
+                    after(count);
+                }
+            }
+        }
+        assert_eq!(count, self.size);
+        assert!(hash.finalize()[..] == self.digest[..], "other bytes");
+        began.elapsed()
+    }
+
+    fn share(&self, n: u8) -> f64 {
+        let by_source = self.by_source.lock().unwrap();
+        *by_source.get(&IpAddr::from([10, 0, n, 1])).unwrap_or(&0) as f64 / self.size as f64
+    }
+}
+
+#[test]
+fn a_large_object_comes_over_both_networks_at_once_and_arrives_right() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(10, 20), (20, 10)], "");
+    let object = Object::start(&world, 16 << 20);
+    let _open = world.warm_up(&object);
+    let took = object.download(&world, |_| {});
+    let (near, far) = (object.share(0), object.share(1));
+    println!(
+        "{took:?}: {near:.2} and {far:.2}, {:.1} Mbit/s",
+        object.size as f64 * 8e-6 / took.as_secs_f64()
+    );
+    assert!(near > 0.5 && far > 0.2, "{near} and {far}");
+}
+
+#[test]
+fn an_object_of_some_hundred_kilobytes_comes_in_two_parts() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(10, 10), (10, 10)], "");
+    let object = Object::start(&world, 600_000);
+    let large = Object::start(&world, 4 << 20);
+    let _open = world.warm_up(&large);
+    object.download(&world, |_| {});
+    let asked: Vec<_> =
+        object.origin.seen().iter().map(|head| field(head, "range").unwrap().to_owned()).collect();
+    assert_eq!(asked[0], "bytes=0-8191");
+    assert_eq!(asked.len(), 3, "{asked:?}");
+    assert!(object.share(0) > 0.2 && object.share(1) > 0.2);
+    let others = object.origin.seen();
+    assert!(others[1..].iter().all(|head| has(head, "if-range: \"a\"")), "{others:?}");
+}
+
+#[test]
+fn an_object_is_completed_when_a_network_goes_or_falls_silent_under_it() {
+    if !require!() {
+        return;
+    }
+    for silently in [false, true] {
+        let world = World::new(&[(5, 20), (10, 10)], "");
+        let object = Object::start(&world, 8 << 20);
+        let _open = world.warm_up(&object);
+        let mut is_cut = false;
+        object.download(&world, |count| {
+            if count > 2 << 20 && !is_cut {
+                is_cut = true;
+                match silently {
+                    true => world.links[0].set_blackhole(Direction::Both, true),
+                    false => world.links[0].end(&world.client).set_up(false).unwrap(),
+                }
+            }
+        });
+        assert!(is_cut && object.share(1) > 0.3, "silently: {silently}, {}", object.share(1));
+    }
+}
+
+/// What a server says to the range, to the rest, and to the whole.
+type Script = (&'static str, &'static str, &'static str);
+
+const TOTAL: usize = 20_000;
+
+/// `{}` stands for the bytes that were asked for.
+fn scripted(world: &World, script: Script) -> Origin {
+    let content: Vec<u8> = (0..TOTAL).map(|n| b'a' + (n % 23) as u8).collect();
+    world.origin(move |head, _, stream| {
+        let (first, last) = range(head, TOTAL).unwrap_or((0, TOTAL - 1));
+        let is_head = head.starts_with("HEAD");
+        let (say, part) = match field(head, "range") {
+            Some("bytes=0-8191") => (script.0, &content[first..=last]),
+            Some(_) => (script.1, &content[first..=last]),
+            None => (script.2, &content[..]),
+        };
+        let part = if say.starts_with("200") { &content[..] } else { part };
+        let length = format!("Content-Length: {}", part.len());
+        let range = format!("Content-Range: bytes {first}-{last}/{TOTAL}");
+        let head = say.replace("LENGTH", &length).replace("RANGE", &range);
+        let (head, rest) = head.split_once("{}").unwrap_or((&head, ""));
+        stream.write_all(format!("HTTP/1.1 {head}").as_bytes()).unwrap();
+        if say.contains("{}") && !is_head {
+            stream.write_all(part).unwrap();
+            stream.write_all(rest.as_bytes()).unwrap();
+        }
+        !say.contains("close")
+    })
+}
+
+const WHOLE: &str = "200 OK\r\nLENGTH\r\n\r\n{}";
+const PART: &str = "206 Partial Content\r\nETag: \"a\"\r\nRANGE\r\nLENGTH\r\n\r\n{}";
+
+#[test]
+fn every_answer_to_a_first_part_leads_to_the_object_or_to_a_visible_end() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(2, 50), (2, 50)], "[policy]\nname = \"eaf\"");
+    let content: String = (0..TOTAL).map(|n| char::from(b'a' + (n % 23) as u8)).collect();
+    // What is said, how many requests that takes, and whether the object arrives.
+    let cases: &[(&str, Script, usize, bool)] = &[
+        ("as it should be", (PART, PART, ""), 2, true),
+        ("whole to a range", (WHOLE, "", ""), 1, true),
+        (
+            "chunked to a range",
+            ("200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4e20\r\n{}\r\n0\r\n\r\n", "", ""),
+            1,
+            true,
+        ),
+        ("to the end of the connection", ("200 OK\r\nConnection: close\r\n\r\n{}", "", ""), 1, true),
+        (
+            "a part in chunks",
+            (
+                "206 Partial Content\r\nETag: \"a\"\r\nRANGE\r\nTransfer-Encoding: chunked\r\n\r\n2000\r\n{}\r\n0\r\n\r\n",
+                PART,
+                "",
+            ),
+            2,
+            true,
+        ),
+        ("no Content-Range", ("206 Partial Content\r\nETag: \"a\"\r\nLENGTH\r\n\r\n{}", "", WHOLE), 2, true),
+        (
+            "no total",
+            (
+                "206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 0-8191/*\r\nLENGTH\r\n\r\n{}",
+                "",
+                WHOLE,
+            ),
+            2,
+            true,
+        ),
+        (
+            "another part",
+            (
+                "206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 1-8192/20000\r\nLENGTH\r\n\r\n{}",
+                "",
+                WHOLE,
+            ),
+            2,
+            true,
+        ),
+        (
+            "less than it says",
+            (
+                "206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 0-8000/20000\r\nLENGTH\r\n\r\n{}",
+                "",
+                WHOLE,
+            ),
+            2,
+            true,
+        ),
+        ("no validator", ("206 Partial Content\r\nRANGE\r\nLENGTH\r\n\r\n{}", "", WHOLE), 2, true),
+        (
+            "a weak validator",
+            ("206 Partial Content\r\nETag: W/\"a\"\r\nRANGE\r\nLENGTH\r\n\r\n{}", "", WHOLE),
+            2,
+            true,
+        ),
+        (
+            "none satisfies",
+            ("416 Range Not Satisfiable\r\nContent-Range: bytes */0\r\nContent-Length: 0\r\n\r\n", "", WHOLE),
+            2,
+            true,
+        ),
+        (
+            "the rest comes whole",
+            (PART, "200 OK\r\nETag: \"a\"\r\nContent-Length: 20000\r\n\r\nWHOLE", ""),
+            2,
+            true,
+        ),
+        (
+            "it changes",
+            (PART, "206 Partial Content\r\nETag: \"b\"\r\nRANGE\r\nLENGTH\r\n\r\n{}", ""),
+            2,
+            false,
+        ),
+        (
+            "it becomes another one",
+            (PART, "200 OK\r\nETag: \"b\"\r\nContent-Length: 3\r\n\r\nnew", ""),
+            2,
+            false,
+        ),
+        (
+            "it grows",
+            (
+                PART,
+                "206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 8192-19999/30000\r\nLENGTH\r\n\r\n{}",
+                "",
+            ),
+            2,
+            false,
+        ),
+        ("it is gone", (PART, "404 Not Found\r\nContent-Length: 0\r\n\r\n", ""), 2, false),
+    ];
+    for (what, script, requests, arrives) in cases {
+        let origin = match script.1.contains("WHOLE") {
+            false => scripted(&world, *script),
+            // The whole object again, with the same validator.
+            true => {
+                let whole = content.clone();
+                world.origin(move |head, _, stream| {
+                    let head = match field(head, "range") {
+                        Some("bytes=0-8191") => format!(
+                            "206 Partial Content\r\nETag: \"a\"\r\nContent-Range: bytes 0-8191/20000\r\n\
+                             Content-Length: 8192\r\n\r\n{}",
+                            &whole[..8192]
+                        ),
+                        _ => format!("200 OK\r\nETag: \"a\"\r\nContent-Length: 20000\r\n\r\n{whole}"),
+                    };
+                    stream.write_all(format!("HTTP/1.1 {head}").as_bytes()).unwrap();
+                    true
+                })
+            }
+        };
+        let fields = "Cookie: a=b\r\nAuthorization: Basic eDp5\r\nAccept-Encoding: gzip\r\n";
+        let mut words = get(&origin.url("/o"), fields);
+        words = words.replace("HTTP/1.1", "HTTP/1.0");
+        let answer = world.talk(&words);
+        let seen = origin.seen();
+        assert_eq!(status(&answer), 200, "{what}: {answer}");
+        assert!(field(&answer, "content-range").is_none(), "{what}: {answer}");
+        assert_eq!(body(&answer) == content, *arrives, "{what}: {} bytes", body(&answer).len());
+        if !arrives {
+            // The client is told of a length that does not come.
+            assert_eq!(field(&answer, "content-length"), Some("20000"), "{what}");
+            assert!(content.starts_with(body(&answer)) && body(&answer).len() < TOTAL, "{what}");
+        }
+        assert_eq!(seen.len(), *requests, "{what}: {seen:?}");
+        for head in &seen {
+            assert!(has(head, "cookie: a=b") && has(head, "authorization: Basic eDp5"), "{what}: {head}");
+            assert!(
+                has(head, "accept-encoding: gzip") && head.starts_with("GET /o HTTP/1.1\r\n"),
+                "{what}: {head}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_empty_object_errors_and_redirections_are_passed_on_as_they_are() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(2, 50), (2, 50)], "[policy]\nname = \"eaf\"");
+    for (first, whole, code) in [
+        (
+            "416 Range Not Satisfiable\r\nContent-Length: 0\r\n\r\n",
+            "200 OK\r\nContent-Length: 0\r\n\r\n",
+            200,
+        ),
+        ("200 OK\r\nContent-Length: 0\r\n\r\n", "", 200),
+        ("302 Found\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", "", 302),
+        ("404 Not Found\r\nContent-Length: 0\r\n\r\n", "", 404),
+        ("500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", "", 500),
+    ] {
+        let origin = scripted(&world, (first, "", whole));
+        let answer = world.talk(&get(&origin.url("/"), ""));
+        assert_eq!((status(&answer), body(&answer)), (code, ""), "{answer}");
+    }
+}
+
+#[test]
+fn servers_without_usable_ranges_are_not_asked_for_them_again_and_conditions_never_are() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(2, 50), (2, 50)], "[policy]\nname = \"eaf\"");
+    let weak = "206 Partial Content\r\nETag: W/\"a\"\r\nRANGE\r\nLENGTH\r\n\r\n{}";
+    let none = "200 OK\r\nAccept-Ranges: none\r\nLENGTH\r\n\r\n{}";
+    for (first, asked) in [(weak, 3), (none, 2)] {
+        let origin = scripted(&world, (first, "", WHOLE));
+        for _ in 0..2 {
+            assert_eq!(body(&world.talk(&get(&origin.url("/"), ""))).len(), TOTAL);
+        }
+        let seen = origin.seen();
+        assert_eq!(seen.len(), asked, "{seen:?}");
+        assert_eq!(seen.iter().filter(|head| field(head, "range").is_some()).count(), 1, "{seen:?}");
+    }
+    let origin = scripted(&world, (PART, PART, WHOLE));
+    let conditional = "If-None-Match: \"x\"\r\n";
+    assert_eq!(body(&world.talk(&get(&origin.url("/"), conditional))).len(), TOTAL);
+    let own = "Range: bytes=5-9\r\n";
+    assert_eq!(body(&world.talk(&get(&origin.url("/"), own))), "fghij");
+    let head = get(&origin.url("/"), "").replace("GET", "HEAD");
+    assert_eq!(status(&world.talk(&head)), 200);
+    let seen = origin.seen();
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert!(field(&seen[0], "range").is_none() && has(&seen[1], "range: bytes=5-9"), "{seen:?}");
+}
+
+#[test]
+fn with_one_network_an_object_is_asked_for_at_once() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(2, 50)], "");
+    let origin = scripted(&world, (PART, PART, WHOLE));
+    assert_eq!(body(&world.talk(&get(&origin.url("/"), ""))).len(), TOTAL);
+    assert!(field(&origin.seen()[0], "range").is_none());
+}
