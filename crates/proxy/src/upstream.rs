@@ -1,6 +1,7 @@
 //! How a proxy reaches a destination.
 
 use crate::Destination;
+use crate::whole::Whole;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -15,7 +16,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// A connection to a destination.
 pub struct Reached {
-    /// The connection.
+    /// The connection. It looks broken to its peer if it is dropped before it was shut down.
     pub stream: Box<dyn Duplex>,
     /// How it was made, in words, for people.
     pub by: String,
@@ -79,7 +80,7 @@ impl Upstream for Managed {
         Box::pin(async move {
             let connected = self.client.connect(to.host(), to.port(), intents.clone()).await;
             let connected = connected.map_err(|error| unreached(to, error))?;
-            Ok(Reached { stream: Box::new(connected.stream), by: connected.by.why })
+            Ok(Reached { stream: Box::new(Whole::new(connected.stream)), by: connected.by.why })
         })
     }
 }
