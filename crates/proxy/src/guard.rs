@@ -87,9 +87,9 @@ impl Guard {
         if found.is_empty() { Err(no_way("its name has no address".to_owned())) } else { Ok(found) }
     }
 
-    /// Whether an address is this host's, where the rules do not say so by themselves.
+    /// Whether an address is this host's, where it does not say so by itself as loopback does.
     fn is_own(&self, address: IpAddr) -> bool {
-        self.outside.contains(&address) || is_of_this_host(address)
+        !address.is_loopback() && (self.outside.contains(&address) || is_of_this_host(address))
     }
 }
 

@@ -1,6 +1,7 @@
 //! A SOCKS proxy: SOCKS5 (RFC 1928) with user names and passwords (RFC 1929), and SOCKS4a.
 //!
 //! ```text
+//! browser      who is kept from names as hosts
 //! message      what is said before the bytes, read from buffers: no sockets
 //! credentials  who may use the proxy
 //! session      one program's connection
@@ -9,6 +10,7 @@
 //! Written here and not taken: `fast-socks5` reads from sockets where these parts are to be fuzzed, and knows
 //! neither SOCKS4a nor replies by what went wrong. What is left of the protocol is 200 lines.
 
+mod browser;
 mod credentials;
 mod message;
 mod session;
@@ -82,4 +84,5 @@ impl Socks {
 #[doc(hidden)]
 pub fn read_anything(bytes: &[u8]) {
     message::read_anything(bytes);
+    browser::judge(bytes);
 }

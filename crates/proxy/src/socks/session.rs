@@ -1,9 +1,10 @@
 //! One program's connection.
 
 use super::Credentials;
+use super::browser::{self, Verdict};
 use super::message::{self, Greeting, LONGEST, Method, Reply, Wrong};
 use crate::whole::{Whole, keep_alive};
-use crate::{Destination, Reached, Upstream};
+use crate::{Destination, Duplex, Reached, Upstream, is_whimbrel_host};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,9 +170,49 @@ impl Session {
         keep_alive(&socket);
         version.answer(&mut socket, Reply::Succeeded).await?;
         let mut socket = Whole::new(socket);
-        stream.write_all(&early).await?;
+        if is_whimbrel_host(to.host()) {
+            if !is_program(&mut socket, &mut stream, early).await? {
+                tracing::info!(%to, "a browser was refused");
+                socket.write_all(browser::ANSWER).await?;
+                // The endpoint has read nothing.
+                return socket.shutdown().await;
+            }
+        } else {
+            stream.write_all(&early).await?;
+        }
         // What breaks on one side breaks on the other: both are dropped.
         tokio::io::copy_bidirectional_with_sizes(&mut socket, &mut stream, BUFFER, BUFFER).await.map(drop)
+    }
+}
+
+/// Looks at a program's first words, passes them on if they are no browser's, and says whether that is so. What the
+/// other side says meanwhile is passed on: it may be the one that begins.
+async fn is_program(
+    program: &mut Whole<TcpStream>,
+    stream: &mut (impl Duplex + ?Sized),
+    mut words: Vec<u8>,
+) -> io::Result<bool> {
+    let mut back = [0; 2048];
+    let (mut has_ended, mut other_has_ended) = (false, false);
+    loop {
+        match browser::judge(&words) {
+            Verdict::Browser => return Ok(false),
+            Verdict::More if !has_ended => {}
+            Verdict::More | Verdict::Program => {
+                stream.write_all(&words).await?;
+                return Ok(true);
+            }
+        }
+        tokio::select! {
+            read = program.read_buf(&mut words) => has_ended = read? == 0,
+            read = stream.read(&mut back), if !other_has_ended => match read? {
+                0 => {
+                    other_has_ended = true;
+                    program.shutdown().await?;
+                }
+                n => program.write_all(&back[..n]).await?,
+            },
+        }
     }
 }
 
