@@ -57,6 +57,8 @@ pub(crate) enum Command {
     Expose(commands::expose::Expose),
     Forward(commands::forward::Forward),
     Pipe(commands::pipe::Pipe),
+    Gateway(commands::gateway::Gateway),
+    Proxy(commands::proxy::Proxy),
     Send(commands::send::Send),
     Receive(commands::receive::Receive),
     Chat(commands::chat::Chat),

@@ -1,0 +1,33 @@
+//! `whimbrel proxy`: proxies for programs that know nothing of Whimbrel.
+
+mod pac;
+mod socks;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::options::{Globals, after};
+
+/// Serve programs that can use a proxy: over the best network, through a gateway, or by name
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel proxy socks --through gate.home.ada@example.org
+  whimbrel proxy pac"))]
+pub(crate) struct Proxy {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Socks(socks::Socks),
+    Pac(pac::Pac),
+}
+
+pub(crate) async fn run(globals: &Globals, args: Proxy) -> Result<()> {
+    match args.action {
+        Action::Socks(args) => socks::run(globals, args).await,
+        Action::Pac(args) => pac::run(&args),
+    }
+}
