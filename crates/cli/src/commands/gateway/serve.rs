@@ -34,7 +34,7 @@ const COMMAND: &str = "gateway serve";
 #[command(after_help = after("\
 Examples:
   whimbrel gateway serve gate.home.ada@example.org --allow ID
-  whimbrel gateway serve --ticket --secret --port 4433 --to 192.168.1.0/24:80"))]
+  whimbrel gateway serve --ticket --secret --port 443 --to 192.168.1.0/24:80"))]
 pub(super) struct Serve {
     /// The name to be reached under; not needed with --ticket
     name: Option<Name>,

@@ -15,7 +15,7 @@ use crate::output;
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
-  whimbrel proxy pac > proxy.pac
+  whimbrel proxy pac
   whimbrel proxy pac --only-names"))]
 pub(super) struct Pac {
     /// The HTTP proxy
