@@ -319,7 +319,11 @@ fn proxies(play: &mut Play) {
                   && exec python3 -m http.server 8000 --bind 203.0.113.5 --directory plain";
     let server = play.stage.start("vps", script);
     server.lines.recv_timeout(LIMIT).unwrap();
-    play.start("home", "whimbrel gateway serve gate.home.ada@example.org --allow ID", "gateway for gate.home");
+    play.start(
+        "home",
+        "whimbrel gateway serve gate.home.ada@example.org --allow ID",
+        "gateway for gate.home",
+    );
     let through = "whimbrel proxy socks --through gate.home.ada@example.org";
     play.start("laptop", through, "SOCKS proxy on 127.0.0.1:1080");
     play.word("http://example.org/", "http://203.0.113.5:8000/");

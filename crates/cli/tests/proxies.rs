@@ -46,7 +46,7 @@ fn without_a_gateway_a_program_goes_the_systems_way_and_no_key_is_made() {
     let world = World::new();
     let (_socks, proxy) = socks(&world, "bob", &[]);
     let got = curl(&proxy, &format!("http://{}/", site("hello")));
-    assert_eq!(got.succeeded().stdout, "hello");
+    assert_eq!(got.succeeded().stdout.trim_end(), "hello");
     assert_eq!(curl(&proxy, "http://127.0.0.1:1/").status.code(), Some(97));
     assert!(!world.config("bob", "identity").exists());
 }
@@ -57,7 +57,7 @@ fn a_gateway_lets_those_in_who_are_allowed_and_to_what_is_listed() {
     let (bob, here) = (world.id("bob"), site("hello"));
     let (_gateway, ticket) = gateway(&world, "gate", &["--allow", &bob, "--to", "127.0.0.1", "--only"]);
     let (_socks, proxy) = socks(&world, "bob", &["--through", &ticket]);
-    assert_eq!(curl(&proxy, &format!("http://{here}/")).succeeded().stdout, "hello");
+    assert_eq!(curl(&proxy, &format!("http://{here}/")).succeeded().stdout.trim_end(), "hello");
     for refused in
         ["http://127.0.0.2/", "http://192.0.2.1/", "http://169.254.169.254/", "http://localhost:25/"]
     {
@@ -77,12 +77,12 @@ fn a_gateway_that_was_started_again_is_used_again() {
     let args = ["--allow", "any", "--to", "127.0.0.1", "--port", &port];
     let (gate, ticket) = gateway(&world, "gate", &args);
     let (_socks, proxy) = socks(&world, "bob", &["--through", &ticket]);
-    assert_eq!(curl(&proxy, &here).succeeded().stdout, "hello");
+    assert_eq!(curl(&proxy, &here).succeeded().stdout.trim_end(), "hello");
     gate.signal(rustix::process::Signal::TERM);
     gate.output(LIMIT).succeeded();
     assert_ne!(curl(&proxy, &here).status.code(), Some(0));
     let (_gate, _) = gateway(&world, "gate", &args);
-    assert_eq!(curl(&proxy, &here).succeeded().stdout, "hello");
+    assert_eq!(curl(&proxy, &here).succeeded().stdout.trim_end(), "hello");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_listed_name_is_a_host_for_programs_and_no_other_is() {
         let (_socks, proxy) = socks(&world, "bob", &["--host", &format!("{name}:8080")]);
         let host = name.replace("at.", "x-at.").replace('@', ".at.");
         let got = curl(&proxy, &format!("http://{host}.whimbrel:8080/"));
-        assert_eq!(got.succeeded().stdout, "at home");
+        assert_eq!(got.succeeded().stdout.trim_end(), "at home");
         for other in [format!("{host}.whimbrel"), "db.home.ada.at.example.org.whimbrel:8080".to_owned()] {
             let refused = curl(&proxy, &format!("http://{other}/"));
             assert!(refused.stderr.contains("(2)"), "{other}: {}", refused.stderr);
@@ -120,7 +120,7 @@ fn a_proxy_that_others_reach_wants_to_know_who_they_are() {
     let (_socks, proxy) = socks(&world, "bob", &["--credentials", file]);
     let here = format!("http://{}/", site("hello"));
     let known = proxy.replace("//", "//ada:secret@");
-    assert_eq!(curl(&known, &here).succeeded().stdout, "hello");
+    assert_eq!(curl(&known, &here).succeeded().stdout.trim_end(), "hello");
     assert_eq!(curl(&proxy, &here).status.code(), Some(97));
     assert_eq!(curl(&proxy.replace("//", "//ada:wrong@"), &here).status.code(), Some(97));
 }
@@ -196,7 +196,7 @@ fn a_browser_does_not_reach_a_name_by_socks_and_a_service_that_speaks_first_is_h
     let _exposed = [expose(web, &here), expose(talk, &greeter.to_string())];
     let (_socks, proxy) = socks(&world, "bob", &["--host", web, "--host", &format!("{talk}:23")]);
     let url = "http://web.home.ada.at.example.org.whimbrel/";
-    assert_eq!(curl(&proxy, url).succeeded().stdout, "at home");
+    assert_eq!(curl(&proxy, url).succeeded().stdout.trim_end(), "at home");
     for header in ["User-Agent: Mozilla/5.0 (X11)", "Origin: http://evil.example"] {
         let mut command = Command::new("curl");
         let refused =
@@ -208,5 +208,5 @@ fn a_browser_does_not_reach_a_name_by_socks_and_a_service_that_speaks_first_is_h
     let script =
         format!("{talked}; printf '{request}' >&3; head -c 17 <&3 | tail -c 5; printf ada >&3; cat <&3");
     let output = Process::start(Command::new("bash").args(["-c", &script])).output(LIMIT);
-    assert_eq!(output.succeeded().stdout, "who? ada");
+    assert_eq!(output.succeeded().stdout.trim_end(), "who? ada");
 }

@@ -10,7 +10,8 @@ pub use lookup::{Looking, Lookup, SystemLookup};
 pub use quota::{Full, Place, Quota};
 pub use rules::{BadPattern, Pattern, Rules};
 
-use crate::{Destination, UpstreamError};
+use crate::whimbrel_hosts::not_here;
+use crate::{Destination, UpstreamError, is_whimbrel_host};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -80,6 +81,9 @@ impl Guard {
     async fn addresses(&self, to: &Destination) -> Result<Vec<IpAddr>, UpstreamError> {
         if let Some(address) = to.address() {
             return Ok(vec![address]);
+        }
+        if is_whimbrel_host(to.host()) {
+            return Err(not_here(to));
         }
         let no_way = |why| UpstreamError::NoWay { to: to.to_string(), why };
         let found = self.lookup.lookup(to.host()).await;
@@ -250,6 +254,9 @@ mod tests {
             if source.kind() == io::ErrorKind::ConnectionRefused),
             "{error}"
         );
+        let name =
+            guard.connect(&"web.home.ada.at.example.org.whimbrel:80".parse().unwrap()).await.unwrap_err();
+        assert!(name.to_string().contains("stands for a name"), "{name}");
         let nowhere = guard.connect(&"nowhere.example.org:80".parse().unwrap()).await.unwrap_err();
         assert!(matches!(nowhere, UpstreamError::NoWay { .. }), "{nowhere}");
     }

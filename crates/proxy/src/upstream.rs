@@ -1,7 +1,8 @@
 //! How a proxy reaches a destination.
 
-use crate::Destination;
+use crate::whimbrel_hosts::not_here;
 use crate::whole::Whole;
+use crate::{Destination, is_whimbrel_host};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -78,6 +79,9 @@ impl Managed {
 impl Upstream for Managed {
     fn reach<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Reaching<'a> {
         Box::pin(async move {
+            if is_whimbrel_host(to.host()) {
+                return Err(not_here(to));
+            }
             let connected = self.client.connect(to.host(), to.port(), intents.clone()).await;
             let connected = connected.map_err(|error| unreached(to, error))?;
             Ok(Reached { stream: Box::new(Whole::new(connected.stream)), by: connected.by.why })

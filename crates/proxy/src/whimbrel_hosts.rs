@@ -55,6 +55,12 @@ pub fn is_whimbrel_host(host: &str) -> bool {
     host == TOP || host.strip_suffix(TOP).is_some_and(|rest| rest.ends_with('.'))
 }
 
+/// What to say of such a host where names as hosts are not known.
+pub(crate) fn not_here(to: &Destination) -> UpstreamError {
+    let why = "it stands for a name, and none is listed here (--host)".to_owned();
+    UpstreamError::NoWay { to: to.to_string(), why }
+}
+
 fn could_be_at(label: &str) -> bool {
     let mut rest = label;
     while let Some(shorter) = rest.strip_prefix(ESCAPE) {

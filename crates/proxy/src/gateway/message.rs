@@ -204,9 +204,14 @@ impl Answer {
         Self::new(status, &text)
     }
 
+    /// The text, without characters that could control a terminal: it may come from anywhere.
+    pub(super) fn plain(&self) -> String {
+        self.text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    }
+
     /// What this says to who asked for it; nothing if it was reached.
     pub(super) fn error(self, to: &Destination) -> Option<UpstreamError> {
-        let (to, why) = (to.to_string(), self.text);
+        let (to, why) = (to.to_string(), self.plain());
         let unreachable =
             |kind| Some(UpstreamError::Unreachable { to: to.clone(), source: io::Error::from(kind) });
         match self.status {
@@ -273,6 +278,13 @@ mod tests {
         assert_eq!(Request::decode(b"\x01\x01a\0\0"), Err(BadMessage::Destination), "port 0");
         assert_eq!(Request::decode(b"SSH-2.0"), Err(BadMessage::Version(b'S')));
         assert_eq!(Answer::decode(b"\x01\x0a\x00"), Err(BadMessage::Status(10)));
+    }
+
+    #[test]
+    fn a_gateways_words_control_no_terminal() {
+        let to: Destination = "example.org:80".parse().unwrap();
+        let error = Answer::new(Status::NotAllowed, "\x1b[2Jno\r\n\u{9b}").error(&to).unwrap().to_string();
+        assert!(!error.chars().any(char::is_control) && error.contains("[2Jno"), "{error}");
     }
 
     #[tokio::test]

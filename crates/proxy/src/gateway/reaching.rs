@@ -43,7 +43,7 @@ impl Gateway {
         let request = Request { to: to.clone() };
         stream.write_all(&request.encode()).await.map_err(unreachable)?;
         let answer = Answer::read(&mut stream).await.map_err(|error| unreachable(explained(error)))?;
-        let by = format!("through the gateway, to {}", answer.text);
+        let by = format!("through the gateway, to {}", answer.plain());
         match answer.error(to) {
             Some(error) => Err(error),
             None => Ok(Reached { stream: Box::new(stream), by }),

@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Stream;
 
-/// For a request to come, from the moment that its stream is there.
-const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// For a request to come, from the moment that its stream is there, and for its answer to be taken.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Answers the requests of peers that were let in. Cheap to clone.
 #[derive(Clone)]
@@ -63,15 +63,12 @@ impl GatewayServer {
         match self.connected(stream).await {
             Ok(joined) => {
                 let by = joined.socket.peer_addr().map(|address| address.to_string()).unwrap_or_default();
-                stream
-                    .write_all(&Answer::new(Status::Connected, &by).encode())
-                    .await
-                    .map_err(Declined::Gone)?;
+                tell(stream, &Answer::new(Status::Connected, &by)).await?;
                 Ok(joined)
             }
             Err(declined) => {
-                let told = stream.write_all(&answer(&declined).encode()).await;
-                told.and_then(|()| stream.finish()).map_err(Declined::Gone)?;
+                tell(stream, &answer(&declined)).await?;
+                stream.finish().map_err(Declined::Gone)?;
                 Err(declined)
             }
         }
@@ -80,13 +77,18 @@ impl GatewayServer {
     async fn connected(&self, stream: &mut Stream) -> Result<Joined, Declined> {
         // A stream takes its place before its request is there: slow ones count.
         let place = self.quota.take(stream.peer_id())?;
-        let read = tokio::time::timeout(REQUEST_LIMIT, Request::read(stream)).await;
+        let read = tokio::time::timeout(LIMIT, Request::read(stream)).await;
         let read = read.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let Request { to } = read.map_err(Declined::Request)?;
         let socket = self.guard.connect(&to).await?;
         keep_alive(&socket);
         Ok(Joined { socket, to, place })
     }
+}
+
+async fn tell(stream: &mut Stream, answer: &Answer) -> Result<(), Declined> {
+    let told = tokio::time::timeout(LIMIT, stream.write_all(&answer.encode())).await;
+    told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(Declined::Gone)
 }
 
 fn answer(declined: &Declined) -> Answer {

@@ -2,8 +2,9 @@
 
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs as _};
 use std::pin::Pin;
+use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Looks are made in threads, of which there must be some left for others.
@@ -20,22 +21,28 @@ pub trait Lookup: Send + Sync + 'static {
 
 /// As the system does for every program.
 pub struct SystemLookup {
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
 }
 
 impl Default for SystemLookup {
     fn default() -> Self {
-        Self { turns: Semaphore::new(AT_ONCE) }
+        Self { turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 }
 
 impl Lookup for SystemLookup {
     fn lookup<'a>(&'a self, host: &'a str) -> Looking<'a> {
         Box::pin(async move {
-            let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
-            // The port is not looked at.
-            let found = tokio::net::lookup_host((host, 0)).await?;
-            Ok(found.map(|address| address.ip()).collect())
+            let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(io::Error::other)?;
+            let host = host.to_owned();
+            let looking = tokio::task::spawn_blocking(move || {
+                // Given back when the look has ended, also if nobody waits for it any more.
+                let _turn = turn;
+                // The port is not looked at.
+                let found = (host, 0).to_socket_addrs()?;
+                Ok(found.map(|address| address.ip()).collect())
+            });
+            looking.await.map_err(io::Error::other)?
         })
     }
 }
