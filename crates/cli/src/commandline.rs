@@ -22,10 +22,8 @@ const HELP_COLUMNS: usize = 100;
 
 const TOP_EXAMPLE: &str = "\
 Examples:
-  At home, once:       whimbrel names serve --allow @example.org
   At home:             whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID
-  On the laptop:       whimbrel ssh ada@ssh.home.ada@example.org
-  See it move:         whimbrel demo";
+  On the laptop:       whimbrel ssh ada@ssh.home.ada@example.org";
 
 /// Connections by name that survive every move: they live until they are closed, whatever happens.
 #[derive(Parser)]

@@ -178,7 +178,6 @@ fn every_example_of_help_and_readme_works() {
     ssh(&mut play);
     names_and_trust(&mut play);
     tunnels(&mut play, serve);
-    proxies(&mut play);
     play.stop_all_but(&[serve]);
     files(&mut play);
     chats(&mut play);
@@ -311,9 +310,10 @@ fn tunnels(play: &mut Play, serve: &str) {
     play.start("laptop", unix, "leads to");
     play.also("laptop", &format!("curl -sS --unix-socket {}/db http://db/", socket.display()), "hello");
     play.start("laptop", "whimbrel forward files.home.ada@example.org --mode full", "leads to");
+    gateways(play);
 }
 
-fn proxies(play: &mut Play) {
+fn gateways(play: &mut Play) {
     // No example: an ordinary server in the internet.
     let script = "mkdir -p plain && echo ordinary > plain/index.html \
                   && exec python3 -m http.server 8000 --bind 203.0.113.5 --directory plain";
