@@ -67,7 +67,6 @@ pub(crate) enum Command {
     Limit(commands::limit::Limit),
     Doctor(commands::doctor::Doctor),
     Access(commands::access::Access),
-    Proxy(commands::proxy::Proxy),
     Run(commands::run::Run),
     Demo(commands::demo::Demo),
     Help(commands::help::Help),

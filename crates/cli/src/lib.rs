@@ -182,7 +182,6 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Limit(args) => commands::limit::run(globals, args).await,
         Command::Doctor(args) => commands::doctor::run(globals, args).await,
         Command::Access(args) => commands::access::run(globals, args).await,
-        Command::Proxy(args) => commands::proxy::run(globals, args).await,
         Command::Run(args) => commands::run::run(globals, args).await,
         Command::Demo(args) => commands::demo::run(globals, args).await,
         Command::Help(args) => commands::help::run(args, Cli::command()),

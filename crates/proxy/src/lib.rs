@@ -16,9 +16,9 @@
 
 mod cross_site;
 mod destination;
-mod http;
 mod gateway;
 mod guard;
+mod http;
 mod socks;
 mod upstream;
 mod whimbrel_hosts;
@@ -26,11 +26,11 @@ mod whole;
 
 pub use cross_site::{Origins, is_cross_site};
 pub use destination::{BadDestination, Destination};
-pub use http::{HttpProxy, HttpSettings, HttpStats};
 pub use gateway::{
     Answer, BadMessage, Declined, Gateway, GatewayServer, Joined, Opening, Request, Status, Streams,
 };
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup};
+pub use http::{HttpProxy, HttpSettings, HttpStats};
 pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
 pub use upstream::{Duplex, Managed, Reached, Reaching, Upstream, UpstreamError};
 pub use whimbrel_hosts::{Routed, WhimbrelHosts, host_of_name, is_whimbrel_host, name_of_host};

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_access::Intents;
 use whimbrel_base::Name;
+use whimbrel_multiaccess::Client;
 
 /// The last label of hosts that are names.
 const TOP: &str = "whimbrel";
@@ -158,6 +159,10 @@ impl Upstream for Routed {
             true => self.hosts.reach(to, intents),
             false => self.rest.reach(to, intents),
         }
+    }
+
+    fn manager(&self, to: &Destination) -> Option<&Client> {
+        if is_whimbrel_host(to.host()) { None } else { self.rest.manager(to) }
     }
 }
 
