@@ -94,8 +94,8 @@ impl Assembly {
                 if let Some(range) = state.take(want, self.window) {
                     return Some(range);
                 }
-                // One that is under way may come back.
-                if state.failed.is_some() || state.under_way == 0 {
+                // One that is under way may come back, and the reader may make room.
+                if state.is_over() {
                     return None;
                 }
             }
@@ -215,6 +215,12 @@ impl Assembly {
 }
 
 impl State {
+    /// Whether there is nothing to fetch, now and later.
+    fn is_over(&self) -> bool {
+        let is_all_taken = self.next == self.end && self.back.is_empty();
+        self.failed.is_some() || (is_all_taken && self.under_way == 0)
+    }
+
     fn take(&mut self, want: Want, window: u64) -> Option<Range<u64>> {
         if self.failed.is_some() {
             return None;

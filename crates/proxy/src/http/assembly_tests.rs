@@ -59,6 +59,17 @@ fn nobody_fetches_further_ahead_than_the_window() {
 }
 
 #[test]
+fn a_reader_that_rests_is_waited_for_by_workers_that_have_nothing_under_way() {
+    let assembly = Assembly::new(0, 1 << 20, 128 * KIB);
+    assert_eq!(taken(&assembly, about(1 << 20)), Poll::Ready(Some(0..128 * KIB)));
+    assembly.put(0, piece(128 * KIB));
+    assembly.done();
+    assert_eq!(taken(&assembly, about(1 << 20)), Poll::Pending);
+    assert!(read(&assembly).is_ready());
+    assert_eq!(taken(&assembly, about(1 << 20)), Poll::Ready(Some(128 * KIB..256 * KIB)));
+}
+
+#[test]
 fn one_that_fetches_all_waits_for_room() {
     let assembly = Assembly::new(0, 1 << 20, 128 * KIB);
     assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(0..1 << 20)));

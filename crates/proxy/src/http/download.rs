@@ -23,6 +23,9 @@ use hyper::{Method, Request, Response, StatusCode};
 use std::sync::Arc;
 use whimbrel_access::Intents;
 
+/// The first part may take so many times what a network may be silent for: a slow one sends it for seconds.
+const FIRST_PATIENCE: u32 = 4;
+
 /// With any of these a client asks for something else than the whole object, whatever it is at present.
 const MORE: [HeaderName; 8] = [
     RANGE,
@@ -154,7 +157,7 @@ impl Download {
             }
             (first.len() == length).then_some(first)
         };
-        let read = tokio::time::timeout(self.proxy.settings.stall, reading).await;
+        let read = tokio::time::timeout(self.proxy.settings.stall * FIRST_PATIENCE, reading).await;
         read.ok().flatten().map(BytesMut::freeze)
     }
 
