@@ -54,6 +54,9 @@ pub enum ClientError {
     /// The manager went away, or does not answer in time.
     #[error("the manager does not answer any more: {0}")]
     Lost(io::Error),
+    /// The manager, or what this program asks of it, is too busy for this question. It may be asked again.
+    #[error("{0}")]
+    Busy(String),
     /// The manager refuses the question.
     #[error("{0}")]
     Refused(String),
@@ -147,9 +150,13 @@ impl Client {
         });
         match answer {
             Ok(answer) => match answer.error {
+                Some(error) if answer.busy => Err(ClientError::Busy(error)),
                 Some(error) => Err(ClientError::Refused(error)),
                 None => Ok(answer),
             },
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                Err(ClientError::Busy(error.to_string()))
+            }
             Err(error) => Err(ClientError::Lost(error)),
         }
     }
@@ -189,9 +196,11 @@ impl Client {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says once that the system decides.
+    /// Says once that the system decides; of a manager that is busy only to those who look closely.
     fn tell_once(&self, error: &ClientError) {
-        if !self.inner.is_told.swap(true, Ordering::Relaxed) {
+        if matches!(error, ClientError::Busy(_)) {
+            tracing::debug!(%error, "the system chooses the network for one connection");
+        } else if !self.inner.is_told.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "the system chooses the network for this program's connections");
         }
     }

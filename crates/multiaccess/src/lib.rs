@@ -16,7 +16,7 @@
 //! names                         names, looked up by each interface for itself
 //! external                      another program that decides
 //! client                        a program's side: connect, resolve, and a pool for messages
-//! shared, session, manager      the service; protocol, target, settings are its forms
+//! shared, session, manager      the service; protocol, request, refusal, target, settings are its forms
 //! ```
 
 #[cfg(target_os = "linux")]
@@ -43,6 +43,10 @@ mod names;
 #[cfg(target_os = "linux")]
 mod paths;
 pub mod protocol;
+#[cfg(target_os = "linux")]
+mod refusal;
+#[cfg(target_os = "linux")]
+mod request;
 mod round_trips;
 mod routes;
 #[cfg(target_os = "linux")]

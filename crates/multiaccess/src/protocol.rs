@@ -170,6 +170,9 @@ pub struct Answer {
     /// Why there is no other answer. After an error of the form of a line the manager hangs up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Nothing is wrong with the question: too much is under way, and it may be asked again later.
+    #[serde(skip_serializing_if = "is_default")]
+    pub busy: bool,
     /// The paths at present, to those who watch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<PathReport>>,

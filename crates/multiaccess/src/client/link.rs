@@ -79,7 +79,8 @@ impl Link {
         {
             let mut waiting = lock(&self.waiting);
             if waiting.len() >= MOST {
-                return Err(io::Error::other("too many questions are under way"));
+                let why = format!("{MOST} questions of this program are under way; ask again later");
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
             }
             waiting.insert(id, sender);
         }
