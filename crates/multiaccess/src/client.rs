@@ -3,6 +3,7 @@
 mod connect;
 mod link;
 mod pool;
+mod race;
 
 pub use connect::{Candidate, Connected};
 pub use pool::{Pool, Pooled};
@@ -14,7 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
+/// For a report that nobody waits for.
+const REPORT: Duration = Duration::from_secs(2);
+/// Reports, and ways that were overtaken, that are under way beside what the program does. More are left out.
+const BESIDE: usize = 1024;
 /// How long a decision may take, names included, before the system's way is gone.
 const LIMIT: Duration = Duration::from_secs(10);
 /// A manager that was not there is looked for again after this time.
@@ -93,6 +100,7 @@ struct Inner {
     state: Mutex<State>,
     opening: tokio::sync::Mutex<()>,
     is_told: AtomicBool,
+    beside: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -116,6 +124,7 @@ impl Client {
             state: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
             is_told: AtomicBool::new(false),
+            beside: Arc::new(Semaphore::new(BESIDE)),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -135,6 +144,26 @@ impl Client {
     /// As [`Client::ask`].
     pub async fn report(&self, report: Report) -> Result<(), ClientError> {
         self.exchange(Request { report: Some(report), ..Request::default() }).await.map(drop)
+    }
+
+    /// Tells something without holding anybody up.
+    fn tell(&self, report: Report) {
+        self.beside(|client| async move {
+            // It is for others: what is lost is measured or forgotten.
+            let _ = tokio::time::timeout(REPORT, client.report(report)).await;
+        });
+    }
+
+    /// Does something beside, unless there is no runtime any more, or too much is done beside already.
+    fn beside<F: Future<Output = ()> + Send + 'static>(&self, what: impl FnOnce(Self) -> F) {
+        let permit = Arc::clone(&self.inner.beside).try_acquire_owned();
+        if let (Ok(permit), Ok(runtime)) = (permit, Handle::try_current()) {
+            let doing = what(self.clone());
+            runtime.spawn(async move {
+                doing.await;
+                drop(permit);
+            });
+        }
     }
 
     async fn exchange(&self, request: Request) -> Result<crate::protocol::Answer, ClientError> {

@@ -240,6 +240,9 @@ pub struct Way {
     pub completes_ms: Option<f64>,
     /// Why it has its place, in words.
     pub why: String,
+    /// It failed lately: who uses it is to report whether it works.
+    #[serde(skip_serializing_if = "is_default")]
+    pub failed_lately: bool,
 }
 
 /// A part of an object.
