@@ -1,6 +1,7 @@
 //! A program's side of the manager's socket.
 
 mod connect;
+mod idle;
 mod link;
 mod pool;
 mod race;
