@@ -67,13 +67,13 @@ impl Measuring {
                 }
                 Err(error) => Err(error),
             };
-            match measured {
-                Ok(busy) => is_busy = busy,
+            is_busy = match measured {
+                Ok(is_busy) => is_busy,
                 Err(error) => {
                     tracing::warn!(%error, "the kernel cannot be asked; its sockets are opened anew");
-                    self.reopen().await;
+                    self.recover(&shared).await
                 }
-            }
+            };
         }
     }
 
@@ -100,19 +100,51 @@ impl Measuring {
         Ok(moved >= AT_REST || is_scheduled)
     }
 
-    /// Opens everything anew, however long that takes.
-    async fn reopen(&mut self) {
+    /// Opens everything anew and measures, however long that takes. Says whether there is traffic.
+    async fn recover(&mut self, shared: &Shared) -> bool {
         loop {
             tokio::time::sleep(PAUSE).await;
-            match (Watch::open(), Survey::open()) {
-                (Ok(watch), Ok(survey)) => {
-                    (self.watch, self.survey) = (watch, survey);
-                    return;
-                }
-                (Err(error), _) | (_, Err(error)) => {
-                    tracing::warn!(%error, "the kernel's sockets cannot be opened");
-                }
+            match self.reopen(shared).await {
+                Ok(is_busy) => return is_busy,
+                Err(error) => tracing::warn!(%error, "the kernel's sockets cannot be opened"),
             }
         }
+    }
+
+    /// What changed meanwhile was not heard of, so that all is asked for at once.
+    async fn reopen(&mut self, shared: &Shared) -> io::Result<bool> {
+        self.watch = Watch::open()?;
+        self.survey.reopen()?;
+        self.sockets_due = Instant::now();
+        self.once(shared).await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+    use whimbrel_lab::{Lab, LinkSpec, require};
+
+    #[test]
+    fn what_changed_while_the_kernel_could_not_be_asked_is_known_as_soon_as_it_can_be() {
+        if !require!() {
+            return;
+        }
+        let lab = Lab::new().unwrap();
+        let (host, other) = (lab.host("host").unwrap(), lab.host("other").unwrap());
+        let link = lab.link(&host, &other, LinkSpec::default()).unwrap();
+        link.end(&host).add_address("10.0.1.1/24").unwrap();
+        let runtime = host.runtime(1).unwrap();
+        let shared = Shared::new(Settings::from_toml("interval = 60000\nrest = 60000").unwrap()).unwrap();
+        let mut measuring = runtime.block_on(Measuring::begin(&shared)).unwrap();
+        let has = |address: &str| shared.paths().with_address(address.parse().unwrap()).is_some();
+        assert!(has("10.0.1.1"));
+        link.end(&host).add_address("10.0.2.1/24").unwrap();
+        link.end(&host).del_address("10.0.1.1/24").unwrap();
+        let recovering = async { tokio::time::timeout(PAUSE * 10, measuring.recover(&shared)).await };
+        runtime.block_on(recovering).unwrap();
+        assert!(has("10.0.2.1") && !has("10.0.1.1"));
     }
 }

@@ -70,6 +70,17 @@ impl Survey {
         })
     }
 
+    /// Opens the sockets to the kernel anew after an error, and goes on with what is known of rates.
+    ///
+    /// # Errors
+    /// As [`Survey::open`].
+    pub fn reopen(&mut self) -> io::Result<()> {
+        self.routes = Kernel::open(NETLINK_ROUTE)?;
+        self.sockets = Kernel::open(NETLINK_SOCK_DIAG)?;
+        self.leads = None;
+        Ok(())
+    }
+
     /// Has routes read again by the next measurement: they changed.
     pub fn routes_changed(&mut self) {
         self.leads = None;
@@ -90,7 +101,7 @@ impl Survey {
     ///
     /// # Errors
     /// When the kernel does not answer within seconds. After an error, or when this was dropped before its
-    /// end, open another survey: the kernel may still be answering.
+    /// end, [`Survey::reopen`] it: the kernel may still be answering.
     pub async fn measure(&mut self, now: Duration) -> io::Result<Vec<AccessPath>> {
         self.round_trips().await?;
         self.rates(now).await
