@@ -8,7 +8,7 @@
 //! `docs/manager.md`.
 //!
 //! ```text
-//! survey, kernel, diag, watch   netlink: what there is, and that it changed
+//! survey, kernel, diag, counters, watch   netlink: what there is, and that it changed
 //! meter, round_trips, routes    what follows from it (pure)
 //! measure                       how often it is asked
 //! paths                         an immutable snapshot, by the policies' numbers
@@ -21,6 +21,8 @@
 
 #[cfg(target_os = "linux")]
 mod client;
+#[cfg(target_os = "linux")]
+mod counters;
 #[cfg(target_os = "linux")]
 mod decide;
 #[cfg(target_os = "linux")]

@@ -61,7 +61,7 @@ impl Measuring {
             let measured = match changed {
                 Ok(changed) => {
                     if changed {
-                        self.survey.routes_changed();
+                        self.survey.changed();
                     }
                     self.once(&shared).await
                 }
