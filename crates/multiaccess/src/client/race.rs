@@ -85,7 +85,8 @@ impl Client {
 
     /// Sees what becomes of the ways that were overtaken, without holding anybody up.
     fn leave_behind(&self, mut race: Race) {
-        if race.under_way.is_empty() {
+        // Nobody is told of the system's ways.
+        if race.under_way.iter().all(|by| by.interface.is_none()) {
             return;
         }
         let until = Instant::now() + OVERTAKEN;
