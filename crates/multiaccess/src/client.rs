@@ -2,12 +2,15 @@
 
 mod connect;
 mod idle;
+mod lines;
 mod link;
 mod pool;
 mod race;
+mod watching;
 
 pub use connect::{Candidate, Connected};
 pub use pool::{Pool, Pooled};
+pub use watching::Watcher;
 
 use crate::protocol::{Ask, Report, Request, Verdict};
 use link::Link;
@@ -201,19 +204,14 @@ impl Client {
         if let Some(link) = self.living() {
             return Ok(link);
         }
-        let absent = |source| ClientError::Absent { socket: self.inner.socket.clone(), source };
         if self.state().not_before.is_some_and(|at| Instant::now() < at) {
-            return Err(absent(io::ErrorKind::NotConnected.into()));
+            let source = io::ErrorKind::NotConnected.into();
+            return Err(ClientError::Absent { socket: self.inner.socket.clone(), source });
         }
         let opened = Link::open(&self.inner.socket).await;
         let mut state = self.state();
         state.not_before = opened.is_err().then(|| Instant::now() + AGAIN);
-        let link = Arc::new(opened.map_err(|error| match error {
-            link::OpenError::Io(error) => absent(error),
-            link::OpenError::Stranger(uid) => {
-                ClientError::Stranger { socket: self.inner.socket.clone(), uid }
-            }
-        })?);
+        let link = Arc::new(opened?);
         state.link = Some(Arc::clone(&link));
         Ok(link)
     }

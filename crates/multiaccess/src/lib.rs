@@ -31,6 +31,10 @@ mod diag;
 mod external;
 #[cfg(target_os = "linux")]
 mod failures;
+/// What fuzz targets need.
+#[cfg(all(feature = "fuzzing", target_os = "linux"))]
+#[allow(clippy::expect_used)]
+pub mod fuzzing;
 #[cfg(target_os = "linux")]
 mod kernel;
 #[cfg(target_os = "linux")]
@@ -66,7 +70,7 @@ mod watch;
 mod words;
 
 #[cfg(target_os = "linux")]
-pub use client::{Candidate, Client, ClientError, Connected, Pool, Pooled, socket_path};
+pub use client::{Candidate, Client, ClientError, Connected, Pool, Pooled, Watcher, socket_path};
 #[cfg(target_os = "linux")]
 pub use manager::{MAX_CLIENTS, Manager, StartError};
 pub use meter::Meter;
