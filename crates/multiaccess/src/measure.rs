@@ -15,8 +15,8 @@ const AT_REST: f64 = 16_384.0;
 /// For so long after a question more are expected.
 const EXPECTED: Duration = Duration::from_secs(1);
 /// Asking for all TCP connections takes milliseconds where there are thousands. At most one part in so many
-/// of the time is spent on it.
-const SHARE: u32 = 50;
+/// of the time is spent on it: while there is traffic, and while there is none.
+const SHARES: [u32; 2] = [50, 400];
 /// Between attempts to open the kernel's sockets anew.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -25,7 +25,8 @@ pub(crate) struct Measuring {
     survey: Survey,
     watch: Watch,
     numbers: Numbers,
-    sockets_due: Instant,
+    /// When all TCP connections were last asked for, and how long that took.
+    sockets: Option<(Instant, Duration)>,
 }
 
 impl Measuring {
@@ -36,9 +37,9 @@ impl Measuring {
             watch: Watch::open()?,
             survey: Survey::open()?,
             numbers: Numbers::new(&shared.settings),
-            sockets_due: Instant::now(),
+            sockets: None,
         };
-        measuring.once(shared).await?;
+        measuring.once(shared, true).await?;
         Ok(measuring)
     }
 
@@ -49,7 +50,8 @@ impl Measuring {
         loop {
             let now = Instant::now();
             let is_expected = now.duration_since(asked) < EXPECTED;
-            let due = now + shared.settings.pause(is_busy || is_expected);
+            let often = is_busy || is_expected;
+            let due = now + shared.settings.pause(often);
             let changed = tokio::select! {
                 () = tokio::time::sleep_until(due) => Ok(false),
                 changed = self.watch.changed() => changed.map(|()| true),
@@ -63,7 +65,7 @@ impl Measuring {
                     if changed {
                         self.survey.changed();
                     }
-                    self.once(&shared).await
+                    self.once(&shared, often || changed).await
                 }
                 Err(error) => Err(error),
             };
@@ -78,11 +80,12 @@ impl Measuring {
     }
 
     /// Measures, and says whether there is traffic.
-    async fn once(&mut self, shared: &Shared) -> io::Result<bool> {
+    async fn once(&mut self, shared: &Shared, often: bool) -> io::Result<bool> {
         let began = Instant::now();
-        if began >= self.sockets_due {
+        let share = SHARES[usize::from(!often)];
+        if self.sockets.is_none_or(|(last, took)| began.duration_since(last) >= took * share) {
             self.survey.round_trips().await?;
-            self.sockets_due = began + began.elapsed() * SHARE;
+            self.sockets = Some((began, began.elapsed()));
         }
         let measured = self.survey.rates(shared.now()).await?;
         let moved: f64 = measured
@@ -115,8 +118,8 @@ impl Measuring {
     async fn reopen(&mut self, shared: &Shared) -> io::Result<bool> {
         self.watch = Watch::open()?;
         self.survey.reopen()?;
-        self.sockets_due = Instant::now();
-        self.once(shared).await
+        self.sockets = None;
+        self.once(shared, true).await
     }
 }
 

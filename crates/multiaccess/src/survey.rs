@@ -41,8 +41,10 @@ pub struct Survey {
     meters: HashMap<u32, (Meter, Meter)>,
     /// Interfaces, addresses and routes. `None`: they have to be read.
     known: Option<BTreeMap<u32, Interface>>,
-    /// All TCP connections when they were last asked for.
-    connections: Vec<TcpConnection>,
+    /// All TCP connections when they were last asked for, by their local addresses.
+    connections: HashMap<IpAddr, Vec<TcpConnection>>,
+    /// What these say of each interface, as far as it was needed.
+    round_trips: HashMap<u32, RoundTrips>,
 }
 
 /// An interface as the kernel tells of it.
@@ -66,7 +68,8 @@ impl Survey {
             sockets: Kernel::open(NETLINK_SOCK_DIAG)?,
             meters: HashMap::new(),
             known: None,
-            connections: Vec::new(),
+            connections: HashMap::new(),
+            round_trips: HashMap::new(),
         })
     }
 
@@ -93,6 +96,7 @@ impl Survey {
     /// As [`Survey::measure`].
     pub async fn round_trips(&mut self) -> io::Result<()> {
         self.connections = self.connections().await?;
+        self.round_trips.clear();
         Ok(())
     }
 
@@ -116,7 +120,10 @@ impl Survey {
     pub async fn rates(&mut self, now: Duration) -> io::Result<Vec<AccessPath>> {
         let known = match self.known.take() {
             Some(known) => known,
-            None => self.known().await?,
+            None => {
+                self.round_trips.clear();
+                self.known().await?
+            }
         };
         self.count(now).await?;
         self.meters.retain(|index, _| known.contains_key(index));
@@ -126,7 +133,10 @@ impl Survey {
                 continue;
             }
             let (down, up) = self.meters.entry(*index).or_default();
-            let round_trips = RoundTrips::of(&interface.addresses, &self.connections);
+            let round_trips = self.round_trips.entry(*index).or_insert_with(|| {
+                let mine = interface.addresses.iter().filter_map(|address| self.connections.get(address));
+                RoundTrips::of(mine.flatten())
+            });
             let estimate = PathEstimate { down: down.rates(), up: up.rates(), ..round_trips.estimate() };
             paths.push(AccessPath {
                 index: *index,
@@ -175,12 +185,12 @@ impl Survey {
         Ok(found)
     }
 
-    async fn connections(&mut self) -> io::Result<Vec<TcpConnection>> {
-        let mut found = Vec::new();
+    async fn connections(&mut self) -> io::Result<HashMap<IpAddr, Vec<TcpConnection>>> {
+        let mut found: HashMap<IpAddr, Vec<TcpConnection>> = HashMap::new();
         for family in [AF_INET, AF_INET6] {
             let note = |message| {
                 if let DiagMessage::Connection(connection) = message {
-                    found.push(connection);
+                    found.entry(connection.local).or_default().push(connection);
                 }
             };
             self.sockets.dump(DiagMessage::Request { family }, note).await?;
