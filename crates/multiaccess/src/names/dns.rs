@@ -32,11 +32,38 @@ const ADDRESSES: usize = 8;
 /// outlives the network that it was begun in says nothing of the next.
 pub(super) struct Dns {
     resolver: Resolver<Bound>,
+    sockets: Bound,
     servers: String,
     under_way: Semaphore,
     /// One look-up at a time finds out whether dead servers answer again.
     probing: Semaphore,
-    failed: Mutex<Option<Instant>>,
+    health: Mutex<Health>,
+}
+
+/// Whether servers answer, by what became of look-ups. Pure: the time is the caller's.
+#[derive(Debug, Default)]
+struct Health {
+    answered: Option<Instant>,
+    /// They have not answered since.
+    failed: Option<Instant>,
+}
+
+impl Health {
+    fn answered(&mut self, now: Instant) {
+        *self = Self { answered: Some(now), failed: None };
+    }
+
+    /// A look-up that was begun then has no answer. Where another one has got one meanwhile, that is for the
+    /// name and not for the servers.
+    fn silent_since(&mut self, began: Instant, now: Instant) {
+        if self.answered.is_none_or(|at| at < began) {
+            self.failed = Some(now);
+        }
+    }
+
+    fn is_dead(&self, now: Instant) -> bool {
+        self.failed.is_some_and(|at| now.saturating_duration_since(at) < DEAD)
+    }
 }
 
 /// Ends when nobody waits for the answer any more.
@@ -45,12 +72,14 @@ pub(super) type Wanted = watch::Receiver<()>;
 impl Dns {
     /// `None` if there are no servers.
     pub(super) fn new(interface: &str, known: &Known) -> Option<Self> {
+        let sockets = Bound::to(interface);
         Some(Self {
-            resolver: build(interface, known)?,
+            resolver: build(sockets.clone(), known)?,
+            sockets,
             servers: known.shown(),
             under_way: Semaphore::new(MOST),
             probing: Semaphore::new(1),
-            failed: Mutex::new(None),
+            health: Mutex::default(),
         })
     }
 
@@ -61,7 +90,7 @@ impl Dns {
 
     /// Whether the servers did not answer lately.
     pub(super) fn is_dead(&self) -> bool {
-        self.failed().is_some_and(|at| at.elapsed() < DEAD)
+        self.health().is_dead(Instant::now())
     }
 
     /// Looks a name up. When nobody waits any more, a look-up that has not begun is given up; another one goes
@@ -74,12 +103,15 @@ impl Dns {
             },
             _ = wanted.changed() => return Err(Failure::Busy),
         };
+        let began = Instant::now();
         let asking = self.ask(host);
         tokio::pin!(asking);
         tokio::select! {
             result = &mut asking => result,
             _ = wanted.changed() => {
-                self.suspect();
+                if !self.is_dead() {
+                    self.health().silent_since(began, Instant::now());
+                }
                 asking.await
             }
         }
@@ -92,6 +124,7 @@ impl Dns {
     }
 
     async fn ask(&self, host: &str) -> Result<Vec<IpAddr>, Failure> {
+        let (began, made) = (Instant::now(), self.sockets.made());
         let result = match tokio::time::timeout(LIMIT, self.resolver.lookup_ip(host)).await {
             Ok(Ok(found)) => {
                 let mut addresses: Vec<IpAddr> = found.iter().collect();
@@ -102,22 +135,20 @@ impl Dns {
             Ok(Err(error)) if is_nothing_there(&error) => Err(Failure::Nothing),
             Ok(Err(_)) | Err(_) => Err(Failure::Dead),
         };
-        *self.failed() = matches!(result, Err(Failure::Dead)).then(Instant::now);
+        if result == Err(Failure::Dead) {
+            self.health().silent_since(began, Instant::now());
+        } else if self.sockets.made() != made {
+            self.health().answered(Instant::now());
+        }
         result
     }
 
-    fn suspect(&self) {
-        if !self.is_dead() {
-            *self.failed() = Some(Instant::now());
-        }
-    }
-
-    fn failed(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn health(&self) -> std::sync::MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn build(interface: &str, known: &Known) -> Option<Resolver<Bound>> {
+fn build(sockets: Bound, known: &Known) -> Option<Resolver<Bound>> {
     if known.servers.is_empty() {
         return None;
     }
@@ -128,7 +159,7 @@ fn build(interface: &str, known: &Known) -> Option<Resolver<Bound>> {
     });
     let search = known.search.iter().filter_map(|domain| Name::from_utf8(domain).ok()).collect();
     let config = ResolverConfig::from_parts(None, search, servers.collect());
-    let mut builder = Resolver::builder_with_config(config, Bound::to(interface));
+    let mut builder = Resolver::builder_with_config(config, sockets);
     let options = builder.options_mut();
     options.timeout = ANSWER;
     options.attempts = 1;
@@ -144,5 +175,25 @@ fn is_nothing_there(error: &NetError) -> bool {
             matches!(none.response_code, ResponseCode::NXDomain | ResponseCode::NoError)
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_dead_for_a_while_unless_they_answered_for_another_name_meanwhile() {
+        let began = Instant::now();
+        let at = |seconds: u64| began + Duration::from_secs(seconds);
+        let mut health = Health::default();
+        assert!(!health.is_dead(at(0)));
+        health.answered(at(1));
+        health.silent_since(at(0), at(5));
+        assert!(!health.is_dead(at(5)));
+        health.silent_since(at(2), at(7));
+        assert!(health.is_dead(at(7)) && !health.is_dead(at(7) + DEAD));
+        health.answered(at(8));
+        assert!(!health.is_dead(at(8)));
     }
 }
