@@ -13,6 +13,35 @@ use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, NatGateway
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
 
+/// Where the server of all homes is.
+pub(crate) const VPS: &str = "203.0.113.5";
+
+/// A network that joins gateways, and a small server on it.
+pub(crate) struct Internet {
+    _link: Link,
+    pub(crate) vps: Host,
+    pub(crate) router: Host,
+    pub(crate) lab: Lab,
+}
+
+impl Internet {
+    pub(crate) fn new() -> Self {
+        let lab = Lab::new().unwrap();
+        let (router, vps) = (lab.router("internet").unwrap(), lab.host("vps").unwrap());
+        let spec = LinkSpec::default().delay(Duration::from_millis(3)).interface_names("eth0", "vps0");
+        let link = lab.link(&vps, &router, spec).unwrap();
+        link.end(&router).add_address("203.0.113.1/24").unwrap();
+        link.end(&vps).add_address(&format!("{VPS}/24")).unwrap();
+        link.end(&vps).add_default_route("203.0.113.1", 1).unwrap();
+        Self { _link: link, vps, router, lab }
+    }
+
+    /// A machine behind a gateway of its own.
+    pub(crate) fn home(&self, name: &str, network: u8) -> Home {
+        Home::new(&self.lab, &self.router, name, network)
+    }
+}
+
 /// A machine behind a gateway: its network is 192.168.N.0/24, the gateway's outside is 10.0.N.10.
 pub(crate) struct Home {
     pub(crate) host: Host,
