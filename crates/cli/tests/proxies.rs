@@ -206,7 +206,9 @@ fn a_browser_does_not_reach_a_name_by_socks_and_a_service_that_speaks_first_is_h
     }
     let mut socket = TcpStream::connect(proxy.trim_start_matches("socks5h://")).unwrap();
     socket.set_read_timeout(Some(LIMIT)).unwrap();
-    socket.write_all(b"\x05\x01\x00\x05\x01\x00\x03\x25talk.home.ada.at.example.org.whimbrel\x00\x17").unwrap();
+    socket
+        .write_all(b"\x05\x01\x00\x05\x01\x00\x03\x25talk.home.ada.at.example.org.whimbrel\x00\x17")
+        .unwrap();
     let mut asked = [0; 17];
     socket.read_exact(&mut asked).unwrap();
     assert_eq!(&asked[12..], b"who? ", "the service speaks first");

@@ -1,5 +1,6 @@
-//! Proxies for programs that know nothing of Whimbrel: each connection or object that a program asks for is a unit
-//! of traffic with intents, for which the manager chooses a network (*Socket Intents*, IFIP Networking 2018, §VI-B).
+//! Proxies for programs that know nothing of Whimbrel: each connection or object that a program asks for is a
+//! unit of traffic with intents, for which the manager chooses a network (*Socket Intents*, IFIP Networking
+//! 2018, §VI-B).
 //!
 //! ```text
 //! destination     a host and a port, as a program names them

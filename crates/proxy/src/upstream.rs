@@ -28,13 +28,13 @@ pub type Reaching<'a> = Pin<Box<dyn Future<Output = Result<Reached, UpstreamErro
 
 /// Reaches destinations: over one of this host's networks, through a gateway, or by name through Whimbrel.
 pub trait Upstream: Send + Sync + 'static {
-    /// Connects to a destination, for traffic with these intents. It has a limit of its own, and nothing is left
-    /// behind when it is dropped.
+    /// Connects to a destination, for traffic with these intents. It has a limit of its own, and nothing is
+    /// left behind when it is dropped.
     fn reach<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Reaching<'a>;
 }
 
-/// Why a destination was not reached. What each of them is to a program is said by its protocol: a status of HTTP, a
-/// reply of SOCKS.
+/// Why a destination was not reached. What each of them is to a program is said by its protocol: a status of
+/// HTTP, a reply of SOCKS.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpstreamError {

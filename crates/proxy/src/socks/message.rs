@@ -1,5 +1,5 @@
-//! What is said before the bytes. Each reader takes a buffer, and returns what stands at its beginning and how long
-//! that is; `None` if more is to come.
+//! What is said before the bytes. Each reader takes a buffer, and returns what stands at its beginning and
+//! how long that is; `None` if more is to come.
 
 use crate::{Destination, UpstreamError};
 use std::io::ErrorKind;
@@ -323,7 +323,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_said_panics(bytes in prop::collection::vec(any::<u8>(), 0..600), first in 0_u8..7) {
+        fn nothing_that_is_said_panics(
+            bytes in prop::collection::vec(any::<u8>(), 0..600),
+            first in 0_u8..7,
+        ) {
             read_anything(&bytes);
             read_anything(&[&[first], &bytes[..]].concat());
         }
