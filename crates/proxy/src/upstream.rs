@@ -82,7 +82,7 @@ impl Upstream for Managed {
             if is_whimbrel_host(to.host()) {
                 return Err(not_here(to));
             }
-            let connected = self.client.connect(to.host(), to.port(), intents.clone()).await;
+            let connected = self.client.connect(to.host(), to.port(), *intents).await;
             let connected = connected.map_err(|error| unreached(to, error))?;
             Ok(Reached { stream: Box::new(Whole::new(connected.stream)), by: connected.by.why })
         })

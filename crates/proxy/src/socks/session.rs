@@ -50,10 +50,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// The next message, by a function of `message`.
-    async fn next<T>(
-        &mut self,
-        read: impl Fn(&[u8]) -> Result<Option<(T, usize)>, Wrong>,
-    ) -> io::Result<Result<T, Wrong>> {
+    async fn next<T>(&mut self, read: impl Fn(&[u8]) -> message::Read<T>) -> io::Result<Result<T, Wrong>> {
         loop {
             match read(&self.buffer) {
                 Ok(Some((found, length))) => {
