@@ -1,5 +1,5 @@
-//! Programs that nobody here wrote, through SOCKS and a gateway, from servers that know nothing of Whimbrel, while
-//! the laptop moves.
+//! Programs that nobody here wrote, through SOCKS and a gateway, from servers that know nothing of Whimbrel,
+//! while the laptop moves.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;

@@ -3,7 +3,8 @@
 /// What a request says of where it comes from: header fields as they stand in it, if they do.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Origins<'a> {
-    /// `Sec-Fetch-Site` (W3C Fetch Metadata). Browsers send it to trustworthy origins alone, which plain HTTP is not.
+    /// `Sec-Fetch-Site` (W3C Fetch Metadata). Browsers send it to trustworthy origins alone, which plain HTTP
+    /// is not.
     pub sec_fetch_site: Option<&'a str>,
     /// `Origin` (RFC 6454): with all that is not GET or HEAD, with WebSockets, and with what scripts read.
     pub origin: Option<&'a str>,
@@ -11,18 +12,18 @@ pub struct Origins<'a> {
     pub referer: Option<&'a str>,
     /// `User-Agent`.
     pub user_agent: Option<&'a str>,
-    /// Whether there is `Upgrade-Insecure-Requests`, which browsers send when they open a page or a frame, and with
-    /// nothing else.
+    /// Whether there is `Upgrade-Insecure-Requests`, which browsers send when they open a page or a frame,
+    /// and with nothing else.
     pub opens_page: bool,
 }
 
-/// Whether a request to `authority` (`HOST` or `HOST:PORT`) over `scheme` may be one of another site's page. Each
-/// of what it says must fit; a browser that says nothing is taken for one, unless it opens a page.
+/// Whether a request to `authority` (`HOST` or `HOST:PORT`) over `scheme` may be one of another site's page.
+/// Each of what it says must fit; a browser that says nothing is taken for one, unless it opens a page.
 ///
 /// `same-site` is not enough: all names as hosts end alike, and browsers take what ends alike for one site.
 ///
-/// What is left: a browser that opens a page and does not say from where. Its reader may have typed the address, or
-/// a page with `no-referrer` leads or frames it. Such a page can't read the answer.
+/// What is left: a browser that opens a page and does not say from where. Its reader may have typed the
+/// address, or a page with `no-referrer` leads or frames it. Such a page can't read the answer.
 ///
 /// ```
 /// use whimbrel_proxy::{Origins, is_cross_site};

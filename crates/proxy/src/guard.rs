@@ -1,5 +1,5 @@
-//! Connections to ordinary hosts for others, by rules against open proxies: what is checked is the address that is
-//! connected to, so that no name leads where its owner may not.
+//! Connections to ordinary hosts for others, by rules against open proxies: what is checked is the address
+//! that is connected to, so that no name leads where its owner may not.
 
 mod address;
 mod lookup;
@@ -46,14 +46,15 @@ impl Guard {
         Self { lookup, ..self }
     }
 
-    /// Under these addresses this host is reached from outside, beside those that it has: they lead to itself.
+    /// Under these addresses this host is reached from outside, beside those that it has: they lead to
+    /// itself.
     #[must_use]
     pub fn with_outside(self, outside: Vec<IpAddr>) -> Self {
         Self { outside, ..self }
     }
 
-    /// Connects to a destination. Its name is looked up once, every address is checked, and one of those that were
-    /// let through is connected to. Cancel-safe; has a limit of ten seconds.
+    /// Connects to a destination. Its name is looked up once, every address is checked, and one of those that
+    /// were let through is connected to. Cancel-safe; has a limit of ten seconds.
     ///
     /// # Errors
     /// [`UpstreamError::Refused`] where the rules let nobody through, and what did not work.
@@ -101,8 +102,8 @@ fn unreachable(to: &Destination, source: io::Error) -> UpstreamError {
     UpstreamError::Unreachable { to: to.to_string(), source }
 }
 
-/// Whether packets to an address come back to this host: the system would then send them from that address. No
-/// packet is sent. Asked each time, because addresses change.
+/// Whether packets to an address come back to this host: the system would then send them from that address.
+/// No packet is sent. Asked each time, because addresses change.
 fn is_of_this_host(address: IpAddr) -> bool {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

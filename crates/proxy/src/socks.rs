@@ -38,7 +38,8 @@ pub struct Socks {
 }
 
 impl Socks {
-    /// Reaches destinations this way. Everybody who reaches the socket may use it, unless there are credentials.
+    /// Reaches destinations this way. Everybody who reaches the socket may use it, unless there are
+    /// credentials.
     pub fn new(upstream: Arc<dyn Upstream>, credentials: Option<Credentials>) -> Self {
         let session = Arc::new(Session::new(upstream, credentials));
         Self { session, places: Arc::new(Semaphore::new(CONNECTIONS)) }

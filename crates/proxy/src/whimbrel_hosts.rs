@@ -1,9 +1,9 @@
 //! Names as hosts: what a program that knows hosts only writes for an endpoint.
 //!
-//! `ssh.laptop.ada@example.org` is the host `ssh.laptop.ada.at.example.org.whimbrel`: the label `at` stands for
-//! the `@`. A label of the name that is `at` itself, or any number of `x-` and `at`, has one more `x-` before it:
-//! `at.ada@example.org` is `x-at.ada.at.example.org.whimbrel`. So each name has one host, and no two have the same.
-//! What ends in `.whimbrel` is never looked up in DNS.
+//! `ssh.laptop.ada@example.org` is the host `ssh.laptop.ada.at.example.org.whimbrel`: the label `at` stands
+//! for the `@`. A label of the name that is `at` itself, or any number of `x-` and `at`, has one more `x-`
+//! before it: `at.ada@example.org` is `x-at.ada.at.example.org.whimbrel`. So each name has one host, and no
+//! two have the same. What ends in `.whimbrel` is never looked up in DNS.
 
 use crate::whole::Whole;
 use crate::{Destination, Reached, Reaching, Streams, Upstream, UpstreamError};
@@ -93,8 +93,8 @@ struct Listed {
 }
 
 impl WhimbrelHosts {
-    /// Lets a name be reached on a port, over these streams. Returns the host that stands for it; `None` if the
-    /// name is too long to be one, or the port is 0.
+    /// Lets a name be reached on a port, over these streams. Returns the host that stands for it; `None` if
+    /// the name is too long to be one, or the port is 0.
     pub fn list(&mut self, name: Name, port: u16, streams: Arc<dyn Streams>) -> Option<String> {
         let host = host_of_name(&name)?;
         let to = Destination::new(&host, port).ok()?;
@@ -228,7 +228,9 @@ mod tests {
         }
 
         #[test]
-        fn a_host_that_stands_for_a_name_is_its_only_one(host in "((x-)?(at|a|b)\\.){1,7}whimbrel|\\PC{0,30}\\.whimbrel") {
+        fn a_host_that_stands_for_a_name_is_its_only_one(
+            host in "((x-)?(at|a|b)\\.){1,7}whimbrel|\\PC{0,30}\\.whimbrel",
+        ) {
             if let Some(name) = name_of_host(&host) {
                 prop_assert_eq!(host_of_name(&name), Some(host));
             }

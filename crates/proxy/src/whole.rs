@@ -31,8 +31,8 @@ impl Breaks for Stream {
     }
 }
 
-/// A stream that breaks if it is dropped before its sending direction was shut down: a program that reads to the
-/// end must not take half a file for a whole one.
+/// A stream that breaks if it is dropped before its sending direction was shut down: a program that reads to
+/// the end must not take half a file for a whole one.
 pub(crate) struct Whole<S: Breaks> {
     stream: S,
     has_ended: bool,

@@ -89,8 +89,9 @@ const METADATA: &str = "where clouds keep their machines' secrets";
 const TRANSLATED: &str = "an IPv4 address in an IPv6 one";
 const RESERVED: &str = "reserved, and no host";
 
-/// Those that come first win, so what is narrower does. The IANA special-purpose registries (RFC 6890), and what
-/// clouds have. Addresses for documentation (192.0.2.0/24 and others) are not among them: they lead nowhere.
+/// Those that come first win, so what is narrower does. The IANA special-purpose registries (RFC 6890), and
+/// what clouds have. Addresses for documentation (192.0.2.0/24 and others) are not among them: they lead
+/// nowhere.
 const V4: [(Ipv4Addr, u8, &str); 17] = [
     (Ipv4Addr::new(169, 254, 169, 254), 32, METADATA),
     // Alibaba's, Oracle's, and the host below a virtual machine of Azure's, which is in a public range.

@@ -1,5 +1,5 @@
-//! Whether it is a browser that begins to speak HTTP: over SOCKS it can't be seen which page of which site asks, and
-//! no web page may use its reader's key.
+//! Whether it is a browser that begins to speak HTTP: over SOCKS it can't be seen which page of which site
+//! asks, and no web page may use its reader's key.
 
 /// A head of a request that is longer is taken for a browser's.
 const LONGEST: usize = 16 * 1024;
@@ -53,9 +53,9 @@ fn is_of_browser(line: &str) -> bool {
 }
 
 /// What it is told.
-pub(super) const ANSWER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n\
-    By SOCKS, names as hosts are for programs only: it cannot be seen which site's page asks. Use the HTTP proxy \
-    (whimbrel proxy http, whimbrel proxy pac).\n";
+pub(super) const ANSWER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\n\
+    Connection: close\r\n\r\nBy SOCKS, names as hosts are for programs only: it cannot be seen which site's page \
+    asks. Use the HTTP proxy (whimbrel proxy http, whimbrel proxy pac).\n";
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,5 @@
-//! What is said before the bytes. Each reader takes a buffer, and returns what stands at its beginning and how long
-//! that is; `None` if more is to come.
+//! What is said before the bytes. Each reader takes a buffer, and returns what stands at its beginning and
+//! how long that is; `None` if more is to come.
 
 use crate::{Destination, UpstreamError};
 use std::io::ErrorKind;
@@ -106,8 +106,14 @@ pub(super) fn login_answer(is_right: bool) -> [u8; 2] {
     [LOGIN, u8::from(!is_right)]
 }
 
+/// What a reader returns: what was read, and how long it is.
+pub(super) type Read<T> = Result<Option<(T, usize)>, Wrong>;
+
+/// A user name and a password.
+pub(super) type Login<'a> = (&'a [u8], &'a [u8]);
+
 /// The beginning.
-pub(super) fn greeting(bytes: &[u8]) -> Result<Option<(Greeting, usize)>, Wrong> {
+pub(super) fn greeting(bytes: &[u8]) -> Read<Greeting> {
     match bytes {
         [] => Ok(None),
         [V5, rest @ ..] => Ok(field(rest).map(|methods| {
@@ -129,7 +135,7 @@ fn field(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// User name and password.
-pub(super) fn login(bytes: &[u8]) -> Result<Option<((&[u8], &[u8]), usize)>, Wrong> {
+pub(super) fn login(bytes: &[u8]) -> Read<Login<'_>> {
     let rest = match bytes {
         [] => return Ok(None),
         [LOGIN, rest @ ..] => rest,
@@ -141,7 +147,7 @@ pub(super) fn login(bytes: &[u8]) -> Result<Option<((&[u8], &[u8]), usize)>, Wro
 }
 
 /// What a program wants, by SOCKS5.
-pub(super) fn request(bytes: &[u8]) -> Result<Option<(Destination, usize)>, Wrong> {
+pub(super) fn request(bytes: &[u8]) -> Read<Destination> {
     match bytes {
         [] => return Ok(None),
         [V5, ..] => {}
@@ -171,7 +177,7 @@ pub(super) fn request(bytes: &[u8]) -> Result<Option<(Destination, usize)>, Wron
 type Asked = Result<Destination, Wrong>;
 
 /// What a program wants, by SOCKS4 or SOCKS4a, behind the version.
-fn request_v4(bytes: &[u8]) -> Result<Option<(Asked, usize)>, Wrong> {
+fn request_v4(bytes: &[u8]) -> Read<Asked> {
     let Some(([command, p1, p2, a, b, c, d], rest)) = bytes.split_first_chunk() else { return Ok(None) };
     let Some(user) = text(rest)? else { return Ok(None) };
     let mut length = 7 + user.len() + 1;
@@ -323,7 +329,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_said_panics(bytes in prop::collection::vec(any::<u8>(), 0..600), first in 0_u8..7) {
+        fn nothing_that_is_said_panics(
+            bytes in prop::collection::vec(any::<u8>(), 0..600),
+            first in 0_u8..7,
+        ) {
             read_anything(&bytes);
             read_anything(&[&[first], &bytes[..]].concat());
         }

@@ -50,10 +50,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// The next message, by a function of `message`.
-    async fn next<T>(
-        &mut self,
-        read: impl Fn(&[u8]) -> Result<Option<(T, usize)>, Wrong>,
-    ) -> io::Result<Result<T, Wrong>> {
+    async fn next<T>(&mut self, read: impl Fn(&[u8]) -> message::Read<T>) -> io::Result<Result<T, Wrong>> {
         loop {
             match read(&self.buffer) {
                 Ok(Some((found, length))) => {
@@ -185,8 +182,8 @@ impl Session {
     }
 }
 
-/// Looks at a program's first words, passes them on if they are no browser's, and says whether that is so. What the
-/// other side says meanwhile is passed on: it may be the one that begins.
+/// Looks at a program's first words, passes them on if they are no browser's, and says whether that is so.
+/// What the other side says meanwhile is passed on: it may be the one that begins.
 async fn is_program(
     program: &mut Whole<TcpStream>,
     stream: &mut (impl Duplex + ?Sized),
@@ -216,7 +213,8 @@ async fn is_program(
     }
 }
 
-/// Lets a program read the last answer: what it sent and nobody read would have the system reset the connection.
+/// Lets a program read the last answer: what it sent and nobody read would have the system reset the
+/// connection.
 async fn last_words(mut socket: TcpStream) {
     let reading = async {
         socket.shutdown().await?;

@@ -28,8 +28,8 @@ const COMMAND: &str = "gateway serve";
 
 /// Connect peers that are let in to hosts of the internet, until stopped
 ///
-/// Private networks, this host itself and where clouds keep secrets are refused, whatever a name leads to, and so
-/// is port 25; --to lifts that. Peers come by `whimbrel proxy socks --through`.
+/// Private networks, this host itself and where clouds keep secrets are refused, whatever a name leads to,
+/// and so is port 25; --to lifts that. Peers come by `whimbrel proxy socks --through`.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

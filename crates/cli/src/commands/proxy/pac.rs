@@ -10,8 +10,8 @@ use crate::output;
 
 /// Print a PAC file, which tells a browser what to send to the proxies
 ///
-/// Names as hosts (….whimbrel) go to the HTTP proxy alone, which sees where a request comes from: no other site's
-/// page may use this user's key.
+/// Names as hosts (….whimbrel) go to the HTTP proxy alone, which sees where a request comes from: no other
+/// site's page may use this user's key.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -46,7 +46,8 @@ function FindProxyForURL(url, host) {{
   host = host.toLowerCase();
   if (host === \"whimbrel\" || dnsDomainIs(host, \".whimbrel\")) return \"PROXY {http}\";
   // This machine, and names that its own network knows.
-  if (isPlainHostName(host) || dnsDomainIs(host, \".localhost\") || shExpMatch(host, \"127.*\")) return \"DIRECT\";
+  if (isPlainHostName(host) || dnsDomainIs(host, \".localhost\")) return \"DIRECT\";
+  if (shExpMatch(host, \"127.*\") || host === \"::1\" || host === \"[::1]\") return \"DIRECT\";
   return \"{rest}\";
 }}",
         http = args.http

@@ -26,8 +26,9 @@ const COMMAND: &str = "proxy socks";
 
 /// Serve programs as a SOCKS proxy (SOCKS5, SOCKS4a), until stopped
 ///
-/// Each connection goes over the network that the manager chooses (`whimbrel access serve`), or through a gateway,
-/// where it survives moves. Have programs send names and not addresses (socks5h): they are looked up there.
+/// Each connection goes over the network that the manager chooses (`whimbrel access serve`), or through a
+/// gateway, where it survives moves. Have programs send names and not addresses (socks5h): they are looked up
+/// there.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
