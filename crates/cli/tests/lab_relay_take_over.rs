@@ -140,9 +140,9 @@ fn replaced_under_a_download(serving: &[&str], carrier: &str) {
     let new = |user: &str, at: &'static str, carrier: &str| {
         let forward = forward(user, at, carrier);
         let mut socket = laptop.host.run(|| TcpStream::connect(at)).unwrap();
-        // The first download goes on for longer.
+        // A new client is served beside the first download, which goes on for longer.
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        socket.read_exact(&mut [0; 1 << 16]).expect("a new client is served beside the others");
+        socket.read_exact(&mut [0; 1 << 16]).unwrap();
         forward
     };
     others.push(new("later", "127.0.0.1:8082", carrier));
