@@ -1,5 +1,5 @@
-//! The messages of rtnetlink that ask for the counters of all interfaces, and nothing else of them: a twentieth
-//! of what RTM_GETLINK answers.
+//! The messages of rtnetlink that ask for the counters of all interfaces, and nothing else of them: a
+//! sixth of what RTM_GETLINK answers.
 
 use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
 

@@ -168,7 +168,8 @@ mod tests {
     #[test]
     fn what_does_not_fill_a_path_does_not_say_what_it_can_carry() {
         let mut path = Path::new();
-        // Keystrokes; a call, at a rate that is the program's; a page whose end comes before the path is full.
+        // Keystrokes; a call, at a rate that is the program's; a page whose end comes before the path is
+        // full.
         path.run(1000, 50, 600);
         path.run(250_000, 900, 600);
         path.run(500_000, 1500, 4);

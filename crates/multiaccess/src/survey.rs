@@ -112,8 +112,8 @@ impl Survey {
         self.rates(now).await
     }
 
-    /// The same with the round-trip times of the last time, and with the interfaces, addresses and routes of the
-    /// last time unless they [`changed`](Survey::changed): reads counters only.
+    /// The same with the round-trip times of the last time, and with the interfaces, addresses and routes of
+    /// the last time unless they [`changed`](Survey::changed): reads counters only.
     ///
     /// # Errors
     /// As [`Survey::measure`].

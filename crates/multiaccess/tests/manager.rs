@@ -88,7 +88,8 @@ fn round_trips_and_rates_of_known_links_are_right_within_seconds_and_decide() {
     let downloads = traffic(7001, Traffic::download);
     until("down_best", [4.0, 20.0].map(|mbit| mbit * 1e6 / 8.0), 0.15);
     drop(downloads.map(Traffic::stop));
-    // 2 × 300 ms + 2.4 Mbit at 4 Mbit/s is later than 2 × 400 ms and the same at 20; a thousand bytes are not.
+    // 2 × 300 ms + 2.4 Mbit at 4 Mbit/s is later than 2 × 400 ms and the same at 20; a thousand bytes are
+    // not.
     let ask = |size: u64| {
         let ask = json!({"ask": {"intents": {"size-received": size}, "to": "10.9.9.9:443"}});
         running.client().ask(&ask.to_string())["decision"]["ways"][0]["interface"].clone()

@@ -30,8 +30,8 @@ pub struct Candidate {
     pub options: SocketOptions,
     /// Why it has its place, in words.
     pub why: String,
-    /// It failed lately for somebody. Who connects by it tells the manager that it works, as [`Client::connect`]
-    /// does.
+    /// It failed lately for somebody. Who connects by it tells the manager that it works, as
+    /// [`Client::connect`] does.
     pub failed_lately: bool,
 }
 

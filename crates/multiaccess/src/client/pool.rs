@@ -77,8 +77,8 @@ impl Pool {
 
     /// Takes an idle connection out, if the best way is one; else lists the ways to open one.
     ///
-    /// Nothing is reserved while the manager is asked, so that another request may have taken it. Then one that
-    /// is idle on the same path does as well.
+    /// Nothing is reserved while the manager is asked, so that another request may have taken it. Then one
+    /// that is idle on the same path does as well.
     fn choose(
         &self,
         key: &Key,

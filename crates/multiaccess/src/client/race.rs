@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout_at};
 
 /// The next way is tried beside one that has not answered for so long (RFC 8305, §8).
 const NEXT: Duration = Duration::from_millis(250);
-/// A way that another one overtook may be slow. When it has not answered after so much more time, it counts as
-/// failed: then a first packet that was lost has been sent again, and answered.
+/// A way that another one overtook may be slow. When it has not answered after so much more time, it counts
+/// as failed: then a first packet that was lost has been sent again, and answered.
 const OVERTAKEN: Duration = Duration::from_millis(1500);
 /// Ways that are tried.
 const MOST: usize = 8;

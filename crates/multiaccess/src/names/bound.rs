@@ -30,8 +30,8 @@ impl Bound {
         Self { interface: interface.into(), handle: TokioHandle::default(), made: Arc::default() }
     }
 
-    /// How many sockets have been made: each question by UDP has its own. An answer for which there was none is
-    /// out of a cache.
+    /// How many sockets have been made: each question by UDP has its own. An answer for which there was none
+    /// is out of a cache.
     pub(super) fn made(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }

@@ -28,8 +28,8 @@ const CACHED: u64 = 1024;
 /// Addresses of one name that count.
 const ADDRESSES: usize = 8;
 
-/// Servers, a cache, and whether the servers answer. What a look-up finds out is noted here, so that one which
-/// outlives the network that it was begun in says nothing of the next.
+/// Servers, a cache, and whether the servers answer. What a look-up finds out is noted here, so that one
+/// which outlives the network that it was begun in says nothing of the next.
 pub(super) struct Dns {
     resolver: Resolver<Bound>,
     sockets: Bound,
@@ -93,8 +93,8 @@ impl Dns {
         self.health().is_dead(Instant::now())
     }
 
-    /// Looks a name up. When nobody waits any more, a look-up that has not begun is given up; another one goes
-    /// on into the cache, and the servers count as dead until they answer.
+    /// Looks a name up. When nobody waits any more, a look-up that has not begun is given up; another one
+    /// goes on into the cache, and the servers count as dead until they answer.
     pub(super) async fn look_up(&self, host: &str, mut wanted: Wanted) -> Result<Vec<IpAddr>, Failure> {
         let _permit = tokio::select! {
             permit = tokio::time::timeout(QUEUED, self.under_way.acquire()) => match permit {

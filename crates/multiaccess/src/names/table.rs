@@ -21,8 +21,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether the network behind the interface is the same as before. One that has got or lost an address beside
-    /// others is, as by IPv6 after IPv4, or by an address that has expired.
+    /// Whether the network behind the interface is the same as before. One that has got or lost an address
+    /// beside others is, as by IPv6 after IPv4, or by an address that has expired.
     fn is_in_network_of(&self, path: &KnownPath) -> bool {
         *self.interface == *path.interface
             && self.addresses.iter().any(|address| path.addresses.contains(address))
