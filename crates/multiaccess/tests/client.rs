@@ -141,10 +141,13 @@ fn resolved_ways_are_ranked_and_one_that_fails_is_told_and_tried_last() {
         running.runtime.block_on(client.connect(FAR, 7000, intents("size-received=1000"))).unwrap();
     assert_eq!(connected.by.interface.as_deref(), Some("link0"));
     until(("link0", false), failed + Duration::from_secs(8));
-    // A port where nobody listens is refused on both, and both are told of.
-    let refused = running.runtime.block_on(client.connect(FAR, 7001, intents("")));
-    assert!(matches!(refused, Err(ClientError::Connect { .. })), "{refused:?}");
-    until(("link0", true), Instant::now() + LIMIT);
+    // Where nobody listens the host was reached, so that no network is in doubt.
+    for port in 7001..7005 {
+        let refused = running.runtime.block_on(client.connect(FAR, port, intents("")));
+        assert!(matches!(refused, Err(ClientError::Connect { .. })), "{refused:?}");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(first(), ("link0".to_owned(), false));
 }
 
 #[test]

@@ -91,6 +91,7 @@ impl World {
                     bind_to_device: Some(format!("link{n}")),
                     ..SocketOptions::default()
                 },
+                failed_lately: false,
                 why: String::new(),
             };
             let stream = self.runtime.block_on(async { by.connect().await.unwrap().into_std().unwrap() });

@@ -71,8 +71,10 @@ impl Client {
                     return Ok(Connected { stream, by });
                 }
                 Some((Err(error), by)) => {
+                    if speaks_of_the_way(&error) {
+                        self.tell_failed(&by);
+                    }
                     last = error;
-                    self.tell_failed(&by);
                 }
                 None if next.is_none() => {
                     return Err(ClientError::Connect { to: to.to_owned(), source: last });
@@ -91,7 +93,7 @@ impl Client {
         let until = Instant::now() + OVERTAKEN;
         self.beside(|client| async move {
             while let Some((result, by)) = race.next(Some(until)).await {
-                if result.is_err() {
+                if result.is_err_and(|error| speaks_of_the_way(&error)) {
                     client.tell_failed(&by);
                 }
             }
@@ -109,4 +111,10 @@ impl Client {
             self.tell(report(Tried { interface, destination: by.destination }));
         }
     }
+}
+
+/// Whether it is the way that failed. A host that refuses was reached: closed ports of three hosts must not have
+/// the manager avoid the network that led there.
+fn speaks_of_the_way(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
 }
