@@ -71,11 +71,9 @@ impl Chain {
     pub(crate) fn head_until(&self, time: Hybrid) -> Head {
         let count = self.links.partition_point(|link| link.entry.time <= time);
         match count.checked_sub(1).map(|index| &self.links[index]) {
-            Some(link) => Head {
-                sequence: self.base.sequence + count as u64,
-                hash: link.hash,
-                time: link.entry.time,
-            },
+            Some(link) => {
+                Head { sequence: self.base.sequence + count as u64, hash: link.hash, time: link.entry.time }
+            }
             None => self.base,
         }
     }

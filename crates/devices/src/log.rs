@@ -32,6 +32,8 @@ pub struct Log {
     base: Group,
     snapshot: Option<Snapshot>,
     chains: BTreeMap<EndpointId, Chain>,
+    /// The same without the last snapshot, in case that this is given up.
+    before: Option<Box<Log>>,
     /// What follows from all.
     group: Group,
 }
@@ -40,7 +42,7 @@ impl Log {
     /// The empty log of a user's group. Whoever has it can learn the rest from any device.
     pub fn new(user: EndpointId) -> Self {
         let (base, group) = (Group::new(user), Group::new(user));
-        Self { base, snapshot: None, chains: BTreeMap::new(), group }
+        Self { base, snapshot: None, chains: BTreeMap::new(), before: None, group }
     }
 
     /// The user's key.
@@ -55,7 +57,8 @@ impl Log {
 
     /// How much of each device's log is here.
     pub fn vector(&self) -> Vector {
-        let reach = self.chains.iter().filter(|(_, chain)| chain.head().sequence > 0 || chain.split().is_some());
+        let reach =
+            self.chains.iter().filter(|(_, chain)| chain.head().sequence > 0 || chain.split().is_some());
         let reach = reach.map(|(author, chain)| {
             let head = chain.head();
             let (sequence, hash, is_split) = (head.sequence, beginning(&head.hash), chain.split().is_some());
@@ -113,9 +116,11 @@ impl Log {
         for (author, chain) in &self.chains {
             let end = end(*author);
             let within = chain.entries().take_while(|(sequence, _)| *sequence <= end);
-            entries.extend(within.map(|(sequence, entry)| {
-                (Stamp { time: entry.time, author: *author, sequence }, &entry.op)
-            }));
+            entries.extend(
+                within.map(|(sequence, entry)| {
+                    (Stamp { time: entry.time, author: *author, sequence }, &entry.op)
+                }),
+            );
         }
         entries.sort_unstable_by_key(|(at, _)| *at);
         entries

@@ -54,9 +54,7 @@ impl Claim {
 
     /// Whether an entry could rest on it.
     fn supports(&self, entry: Stamp) -> bool {
-        matches!(self.kind, Kind::Add { .. } | Kind::Trust)
-            && self.target == entry.author
-            && self.at < entry
+        matches!(self.kind, Kind::Add { .. } | Kind::Trust) && self.target == entry.author && self.at < entry
     }
 }
 
@@ -102,7 +100,11 @@ impl<'a> Rights<'a> {
 
     /// Whether an entry counts.
     pub(crate) fn counts(&self, at: Stamp, op: &Op) -> bool {
-        !self.is_of_itself(at.author, op) && self.verdict(at, op.needs_trust(at.author)) == Verdict::Counts
+        let verdict = match self.claims.binary_search_by_key(&at, |claim| claim.at) {
+            Ok(index) => self.claims[index].verdict,
+            Err(_) => self.verdict(at, op.needs_trust(at.author)),
+        };
+        verdict == Verdict::Counts
     }
 
     /// Whether a device may act for the user, after all that was said.
@@ -111,16 +113,7 @@ impl<'a> Rights<'a> {
         self.trust(end) == Verdict::Counts
     }
 
-    /// Nobody removes or trusts itself, and nobody the user's key.
-    fn is_of_itself(&self, author: EndpointId, op: &Op) -> bool {
-        match op {
-            Op::RemoveDevice { device, .. } | Op::Distrust { device, .. } | Op::Trust { device } => {
-                *device == author || *device == self.base.user
-            }
-            _ => false,
-        }
-    }
-
+    /// Decides about all claims. Nobody removes or trusts itself, and nobody the user's key.
     fn settle(&mut self) {
         for index in 0..self.claims.len() {
             let Claim { at, target, kind, .. } = self.claims[index];
@@ -163,9 +156,9 @@ impl<'a> Rights<'a> {
         if let Some(device) = self.base.devices.get(&key) {
             return Some(device.since);
         }
-        let adds = self.about(key).filter(|claim| {
-            matches!(claim.kind, Kind::Add { .. }) && claim.verdict != Verdict::Void
-        });
+        let adds = self
+            .about(key)
+            .filter(|claim| matches!(claim.kind, Kind::Add { .. }) && claim.verdict != Verdict::Void);
         adds.map(|claim| claim.at).min()
     }
 

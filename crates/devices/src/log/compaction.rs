@@ -5,14 +5,15 @@
 //! user's key, if it is no device, is not waited for: what it writes later is applied on top.
 //!
 //! A removal that reaches behind a snapshot would come too late. So none is made that ends between the last entry that
-//! counts and the removal.
+//! counts and the removal. One that another device made without knowing of the removal is given up again: what the last
+//! snapshot stands for is kept until the next one.
 
 use std::collections::BTreeMap;
 
 use whimbrel_base::{EndpointId, SecretKey, UnixTime};
 
-use super::exchange::{Refusal, Report};
 use super::Log;
+use super::exchange::{Refusal, Report};
 use crate::chain::Chain;
 use crate::group::Stamp;
 use crate::op::Op;
@@ -144,7 +145,7 @@ impl Log {
     fn compare(&self, content: &Content) -> Follows {
         let is_here = |(author, closed): (&EndpointId, &Closed)| match self.chains.get(author) {
             Some(chain) => chain.hash_at(closed.head.sequence) == Some(closed.head.hash),
-            None => closed.head == Head::default(),
+            None => closed.head == Head::default() && !closed.is_split,
         };
         if content.parent != self.stage().hash || !content.closed.iter().all(is_here) {
             return Follows::Unknown;
@@ -174,6 +175,8 @@ impl Log {
     }
 
     fn adopt(&mut self, snapshot: Snapshot) {
+        let before = Self { before: None, ..self.clone() };
+        self.before = matches!(self.compare(&snapshot.content), Follows::Yes).then(|| Box::new(before));
         self.base = snapshot.content.group.clone();
         for (author, closed) in &snapshot.content.closed {
             let whose = self.whose(*author);
@@ -182,5 +185,13 @@ impl Log {
         }
         self.snapshot = Some(snapshot);
         self.refresh();
+    }
+
+    /// Gives the snapshot up again if a removal turns up that makes entries void that are in it.
+    pub(super) fn go_back(&mut self) {
+        let is_cut = self.snapshot.as_ref().is_some_and(|snapshot| self.is_cut(&snapshot.content));
+        if let Some(before) = self.before.take_if(|_| is_cut) {
+            *self = *before;
+        }
     }
 }

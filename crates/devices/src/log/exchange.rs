@@ -138,6 +138,10 @@ impl Log {
 
     /// Takes what another one sent: all that is right, whatever else is in it.
     pub fn take(&mut self, update: Update, now: UnixTime) -> Report {
+        if let Some(before) = &mut self.before {
+            let (runs, forks) = (update.runs.clone(), update.forks.clone());
+            before.take(Update { snapshot: None, runs, forks }, now);
+        }
         let mut report = Report::default();
         let Update { snapshot, runs, forks } = update;
         if let Some(snapshot) = snapshot {
@@ -149,22 +153,37 @@ impl Log {
         }
         if report.is_change() {
             self.refresh();
+            self.go_back();
         }
         report
     }
 
     fn take_fork(&mut self, fork: Fork, report: &mut Report) {
         let author = fork.one.author;
-        let is_proof = fork.verify(self.user());
-        match self.chains.get_mut(&author) {
-            _ if !is_proof => report.refused.push((author, Refusal::NoProof)),
-            None => report.refused.push((author, Refusal::Stranger)),
-            Some(chain) => {
+        if !fork.verify(self.user()) {
+            report.refused.push((author, Refusal::NoProof));
+            return;
+        }
+        match self.chain_mut(author) {
+            Err(refusal) => report.refused.push((author, refusal)),
+            Ok(chain) => {
                 if chain.take_fork(fork) {
                     report.forked.push(author);
                 }
             }
         }
+    }
+
+    /// The log of an author, if it is to be kept.
+    fn chain_mut(&mut self, author: EndpointId) -> Result<&mut Chain, Refusal> {
+        if !self.known().contains(&author) {
+            return Err(Refusal::Stranger);
+        }
+        if self.chains.len() >= MAX_AUTHORS && !self.chains.contains_key(&author) {
+            return Err(Refusal::Full);
+        }
+        let whose = self.whose(author);
+        Ok(self.chains.entry(author).or_insert_with(|| Chain::new(whose, Head::default())))
     }
 
     /// Takes the runs of authors that are known, until no more become known by it.
@@ -204,11 +223,6 @@ impl Log {
         if last.is_too_far_ahead(now) {
             return Err(Refusal::Ahead);
         }
-        if self.chains.len() >= MAX_AUTHORS && !self.chains.contains_key(&run.author) {
-            return Err(Refusal::Full);
-        }
-        let whose = self.whose(run.author);
-        let chain = self.chains.entry(run.author).or_insert_with(|| Chain::new(whose, Head::default()));
-        Ok(chain.take(run, &links))
+        Ok(self.chain_mut(run.author)?.take(run, &links))
     }
 }

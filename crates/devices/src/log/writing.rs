@@ -2,7 +2,7 @@
 
 use whimbrel_base::{EndpointId, Name, SecretKey, UnixTime};
 
-use super::Log;
+use super::{Log, Update};
 use crate::chain::{Chain, MAX_TAIL};
 use crate::group::{MAX_DEVICES, MAX_FRIENDS};
 use crate::op::{Op, Subject};
@@ -14,16 +14,22 @@ use crate::time::Hybrid;
 #[non_exhaustive]
 pub enum WriteError {
     /// The key belongs to nobody in the group.
-    #[error("this device is not one of the user's, or no longer; have it invited (`whimbrel invite --device`)")]
+    #[error(
+        "this device is not one of the user's, or no longer; have it invited (`whimbrel invite --device`)"
+    )]
     NotMember,
     /// The device may only speak of itself.
     #[error("this device may not act for the user; have a trusted one do this, or trust this one first")]
     NotTrusted,
     /// There is no such device or friend.
-    #[error("no such device or friend is in the group; list them with `whimbrel devices` and `whimbrel friends`")]
+    #[error(
+        "no such device or friend is in the group; list them with `whimbrel devices` and `whimbrel friends`"
+    )]
     Unknown,
     /// Nobody removes or trusts itself, and nobody the user's key.
-    #[error("a device neither removes nor trusts itself, and the user's own key stays; use another device for this")]
+    #[error(
+        "a device neither removes nor trusts itself, and the user's own key stays; use another device for this"
+    )]
     Itself,
     /// The key was removed.
     #[error("this key was removed from the user's devices for good; let the machine make a new one")]
@@ -75,8 +81,16 @@ impl Log {
     pub(crate) fn append(&mut self, key: &SecretKey, ops: Vec<Op>, now: UnixTime) {
         let (time, whose) = (Hybrid::after(self.latest(), now), self.whose(key.id()));
         let chain = self.chains.entry(key.id()).or_insert_with(|| Chain::new(whose, Head::default()));
+        let first = chain.head().sequence + 1;
         chain.append(key, time, ops);
+        let run = chain.run(first);
+        if let Some(before) = &mut self.before {
+            // What is written here is never ahead of what this very log takes.
+            let update = Update { runs: run.into_iter().collect(), ..Update::default() };
+            before.take(update, time.wall());
+        }
         self.refresh();
+        self.go_back();
     }
 
     fn check(&self, author: EndpointId, op: &Op) -> Result<(), WriteError> {

@@ -131,9 +131,7 @@ impl Stage {
 
     pub(super) fn agree(&self) -> bool {
         let first = self.log(0);
-        self.sides.iter().all(|side| {
-            side.log.vector() == first.vector() && side.log.group() == first.group()
-        })
+        self.sides.iter().all(|side| side.log.vector() == first.vector() && side.log.group() == first.group())
     }
 
     /// What a side calls a friend or device with this key.
