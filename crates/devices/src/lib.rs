@@ -12,6 +12,10 @@
 //! group, naming    what follows: devices, friends, and unique names
 //! log              all logs: writing, exchanging, compacting
 //! vector, snapshot what somebody has; what was compacted
+//! wire             how that is written
+//! store            the file of a device
+//! replica          a log in a file or in memory
+//! sync             two devices over a connection
 //! ```
 
 mod chain;
@@ -20,11 +24,15 @@ mod label;
 mod log;
 mod naming;
 mod op;
+mod replica;
 mod rights;
 mod run;
 mod snapshot;
+mod store;
+mod sync;
 mod time;
 mod vector;
+mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -36,6 +44,19 @@ pub use group::{
 pub use label::{Label, LabelError};
 pub use log::{Log, MAX_AUTHORS, Refusal, Report, Update, WriteError};
 pub use op::{Last, Op, Rights, Subject, Visibility};
+pub use replica::Replica;
 pub use run::{BadRun, MAX_RUN};
+pub use store::{Store, StoreError};
+pub use sync::{MAX_ROUNDS, Met, SyncError, answer, call};
 pub use time::{Hybrid, MAX_AHEAD};
 pub use vector::{Digest, Vector};
+pub use wire::{MAX_MESSAGE, MAX_UNPACKED, WireError};
+
+/// The decoder of what devices send each other. What is here may change at any time.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    /// Decodes bytes as a message between devices, and lets a log take it.
+    pub fn message(bytes: &[u8]) {
+        crate::sync::hear_anything(bytes);
+    }
+}

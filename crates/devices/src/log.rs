@@ -4,6 +4,7 @@
 
 mod compaction;
 mod exchange;
+mod restoring;
 mod writing;
 
 use std::collections::{BTreeMap, BTreeSet};

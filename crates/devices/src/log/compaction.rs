@@ -174,7 +174,7 @@ impl Log {
         cuts.collect()
     }
 
-    fn adopt(&mut self, snapshot: Snapshot) {
+    pub(super) fn adopt(&mut self, snapshot: Snapshot) {
         let before = Self { before: None, ..self.clone() };
         self.before = matches!(self.compare(&snapshot.content), Follows::Yes).then(|| Box::new(before));
         self.base = snapshot.content.group.clone();
