@@ -24,8 +24,7 @@ const TOP_EXAMPLE: &str = "\
 Examples:
   At home, once:       whimbrel names serve --allow @example.org
   At home:             whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID
-  On the laptop:       whimbrel ssh ada@ssh.home.ada@example.org
-  See it move:         whimbrel demo";
+  On the laptop:       whimbrel ssh ada@ssh.home.ada@example.org";
 
 /// Connections by name that survive every move: they live until they are closed, whatever happens.
 #[derive(Parser)]
@@ -51,6 +50,8 @@ pub(crate) enum Command {
     Trust(commands::trust::Trust),
     Invite(commands::invite::Invite),
     Join(commands::invite::Join),
+    Devices(commands::devices::Devices),
+    Friends(commands::friends::Friends),
     Names(commands::names::Names),
     Relay(commands::relay::Relay),
     Serve(commands::serve::ServeAll),

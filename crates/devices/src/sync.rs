@@ -28,6 +28,7 @@ use crate::log::{Log, Refusal, Report, Update};
 use crate::op::Op;
 use crate::replica::Replica;
 use crate::store::StoreError;
+use crate::time::Hybrid;
 use crate::vector::{Digest, Vector};
 use crate::wire::{MAX_MESSAGE, WireError, pack, unpack};
 
@@ -37,6 +38,8 @@ pub const MAX_ROUNDS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The log is compacted when that rids it of so many entries.
 const COMPACT: usize = 1024;
+/// So long a removal can reach back at least: nothing younger is compacted.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
@@ -233,7 +236,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Meeting<S> {
                 // One that may write nothing acknowledges nothing.
                 let _ = log.write(&key, vec![Op::Seen], now());
             }
-            log.compact(&key, COMPACT);
+            let up_to = UnixTime::from(SystemTime::now() - KEPT);
+            log.compact(&key, COMPACT, Hybrid::of(up_to));
         })
         .await
     }

@@ -38,12 +38,13 @@ enum Follows {
 
 impl Log {
     /// Puts a snapshot in the place of what all devices have acknowledged, if that is at least so many entries. Says
-    /// whether it did. Only a device that may act for the user can.
-    pub fn compact(&mut self, key: &SecretKey, least: usize) -> bool {
+    /// whether it did. Only a device that may act for the user can. What is later than `up_to` stays: a removal cannot
+    /// reach behind a snapshot, so that the user needs time to notice a theft.
+    pub fn compact(&mut self, key: &SecretKey, least: usize, up_to: Hybrid) -> bool {
         if !self.group.is_trusted(key.id()) {
             return false;
         }
-        let Some(content) = self.compacted(least) else { return false };
+        let Some(content) = self.compacted(least, up_to) else { return false };
         self.adopt(Snapshot::new(content, key));
         true
     }
@@ -61,8 +62,8 @@ impl Log {
         self.group.devices.contains_key(&device) && self.chains.values().map(later).sum::<usize>() >= least
     }
 
-    fn compacted(&self, least: usize) -> Option<Content> {
-        let until = self.settled()?;
+    fn compacted(&self, least: usize, up_to: Hybrid) -> Option<Content> {
+        let until = self.settled()?.min(up_to);
         if until <= self.stage().until {
             return None;
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use whimbrel_base::{EndpointId, SecretKey, UnixTime};
 
 use super::{Store, StoreError};
-use crate::{Log, Op, Replica};
+use crate::{Hybrid, Log, Op, Replica};
 
 /// Where the process that will be killed writes.
 const VICTIM: &str = "WHIMBREL_DEVICES_VICTIM";
@@ -58,7 +58,7 @@ fn a_snapshot_and_what_it_may_have_to_give_up_are_there_again() {
             write(&mut log, 10 * round + number);
             store.save(&log).unwrap();
         }
-        assert!(log.compact(&key(), 1));
+        assert!(log.compact(&key(), 1, Hybrid::MAX));
         store.save(&log).unwrap();
         write(&mut log, 10 * round + 9);
         store.save(&log).unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::stage::{Stage, device_name, label, stranger};
 use crate::snapshot::Snapshot;
-use crate::{Op, Refusal, Subject, Update};
+use crate::{Hybrid, Op, Refusal, Subject, Update};
 
 fn busy(stage: &mut Stage) {
     for round in 0..20_u8 {
@@ -25,7 +25,7 @@ fn acknowledge(stage: &mut Stage) {
 
 fn compact(stage: &mut Stage, by: usize) -> bool {
     let key = stage.sides[by].key.clone();
-    stage.sides[by].log.compact(&key, 1)
+    stage.sides[by].log.compact(&key, 1, Hybrid::MAX)
 }
 
 #[test]
