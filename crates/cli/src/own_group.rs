@@ -1,4 +1,5 @@
-//! The user's group on this machine: which it is, where it is kept, and how things in it are called on command lines.
+//! The user's group on this machine: which it is, where it is kept, and how things in it are called on
+//! command lines.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -76,8 +77,8 @@ pub(crate) fn note_device(key: &SecretKey, quiet: bool, name: &Name, device: End
     }
 }
 
-/// Removes the device that a name was taken back from, and says so. Where there is no group yet, there is nothing to
-/// remove.
+/// Removes the device that a name was taken back from, and says so. Where there is no group yet, there is
+/// nothing to remove.
 pub(crate) fn note_revoked(key: &SecretKey, quiet: bool, name: &Name) {
     let removed = OwnGroup::of(key.clone()).and_then(|group| {
         group.change(|log, key, now| {

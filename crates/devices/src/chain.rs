@@ -120,8 +120,8 @@ impl Chain {
         self.signatures.insert(head.sequence, self.whose.sign(key, head.sequence, &head.hash));
     }
 
-    /// Entries from a number on, as many as fit a run and a signature covers. For a history that split, this is one
-    /// of both, up to the first signature behind the split.
+    /// Entries from a number on, as many as fit a run and a signature covers. For a history that split, this
+    /// is one of both, up to the first signature behind the split.
     pub(crate) fn run(&self, first: u64) -> Option<Run> {
         let before = self.hash_at(first.checked_sub(1)?)?;
         let most = first.saturating_add(MAX_RUN as u64 - 1);
@@ -133,7 +133,8 @@ impl Chain {
         self.with_proof(first, before)
     }
 
-    /// Entries up to where the history split, with those of the proof behind them, whose signature covers all.
+    /// Entries up to where the history split, with those of the proof behind them, whose signature covers
+    /// all.
     fn with_proof(&self, first: u64, before: Hash) -> Option<Run> {
         let proof = &self.split.as_ref()?.proof.as_ref()?.one;
         let head = self.head();
@@ -223,8 +224,8 @@ impl Chain {
         }
     }
 
-    /// Takes a proof of a split that was verified, if it is about an earlier one than what is known. Says whether
-    /// it is.
+    /// Takes a proof of a split that was verified, if it is about an earlier one than what is known. Says
+    /// whether it is.
     pub(crate) fn take_fork(&mut self, fork: Fork) -> bool {
         let at = fork.one.first.max(self.base.sequence + 1);
         let is_known = self.split.as_ref().is_some_and(|split| split.at <= at);

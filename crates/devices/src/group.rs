@@ -19,8 +19,8 @@ pub const MAX_FRIENDS: usize = 4096;
 /// The most devices of a friend.
 pub const MAX_FRIEND_DEVICES: usize = 64;
 
-/// The place of an entry among all others: its time, its author, its number. No two are the same, and an entry's is
-/// behind that of every entry that its author knew.
+/// The place of an entry among all others: its time, its author, its number. No two are the same, and an
+/// entry's is behind that of every entry that its author knew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Stamp {
     /// When.

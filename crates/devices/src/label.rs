@@ -6,7 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use whimbrel_base::name::MAX_LABEL_BYTES;
 
-/// A personal name: 1 to 63 of `a-z`, `0-9` and `-`, with no `-` first or last. Upper case is folded to lower case.
+/// A personal name: 1 to 63 of `a-z`, `0-9` and `-`, with no `-` first or last. Upper case is folded to lower
+/// case.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Label(Box<str>);
 

@@ -1,8 +1,10 @@
-//! A user's group: devices, friends, what they are called and may do; the same on all of the user's devices, after
-//! weeks apart, without a server (*A TCP Service Migration Protocol for Single User Multiple Devices*, §V).
+//! A user's group: devices, friends, what they are called and may do; the same on all of the user's devices,
+//! after weeks apart, without a server (*A TCP Service Migration Protocol for Single User Multiple Devices*,
+//! §V).
 //!
-//! Each device appends what it changes to a log of its own, a signed hash chain. A device's copy of the group follows
-//! from all logs that it has, in whatever order they came: `docs/devices.md` has the rules and why they are safe.
+//! Each device appends what it changes to a log of its own, a signed hash chain. A device's copy of the group
+//! follows from all logs that it has, in whatever order they came: `docs/devices.md` has the rules and why
+//! they are safe.
 //!
 //! ```text
 //! op, label        what entries say

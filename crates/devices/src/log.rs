@@ -1,6 +1,7 @@
 //! The log of a group: the logs of all its devices, and what follows from them.
 //!
-//! Merging is a union. The group is computed from what is there, so that it does not matter in which order it came.
+//! Merging is a union. The group is computed from what is there, so that it does not matter in which order it
+//! came.
 
 mod compaction;
 mod exchange;
@@ -78,8 +79,8 @@ impl Log {
         self.len() == 0
     }
 
-    /// Those who wrote two histories: somebody else has their keys, or they were restored from a backup. What they
-    /// said from there on is void; the user should remove them.
+    /// Those who wrote two histories: somebody else has their keys, or they were restored from a backup. What
+    /// they said from there on is void; the user should remove them.
     pub fn forked(&self) -> impl Iterator<Item = EndpointId> {
         self.chains.iter().filter(|(_, chain)| chain.split().is_some()).map(|(author, _)| *author)
     }
@@ -165,8 +166,8 @@ impl Log {
         self.chains.retain(|author, _| known.contains(author));
     }
 
-    /// The keys whose logs are kept: the user's, the devices', and whatever key one of these called a device. Whether
-    /// it was right to is another question.
+    /// The keys whose logs are kept: the user's, the devices', and whatever key one of these called a device.
+    /// Whether it was right to is another question.
     fn known(&self) -> BTreeSet<EndpointId> {
         let base = self.base.devices.keys().chain(&self.base.removed).copied();
         let mut known: BTreeSet<EndpointId> = base.chain([self.user()]).collect();

@@ -1,5 +1,5 @@
-//! Personal names are unique in a group. Two devices may give one name to two things while they don't know of each
-//! other; then the one that was called so first keeps it, and the other gets a number behind it.
+//! Personal names are unique in a group. Two devices may give one name to two things while they don't know of
+//! each other; then the one that was called so first keeps it, and the other gets a number behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +35,8 @@ pub(crate) fn names(group: &Group) -> BTreeMap<Subject, Label> {
     given
 }
 
-/// The name itself, or with the first number that makes it one that nobody has or was meant to have. `last` is the
-/// number that was given out last.
+/// The name itself, or with the first number that makes it one that nobody has or was meant to have. `last`
+/// is the number that was given out last.
 fn free(
     label: &Label,
     is_wanted: bool,

@@ -1,12 +1,14 @@
 //! Whose entries count.
 //!
-//! The user's key may say everything. A device's entry counts if an entry that counts made the device one of the user's
-//! before it, and no entry that counts removed it with an earlier last entry. What is more than a device may say of
-//! itself also needs the user's trust: given before, and not taken back since with an earlier last entry.
+//! The user's key may say everything. A device's entry counts if an entry that counts made the device one of
+//! the user's before it, and no entry that counts removed it with an earlier last entry. What is more than a
+//! device may say of itself also needs the user's trust: given before, and not taken back since with an
+//! earlier last entry.
 //!
-//! So removals reach back: one names the last entry that counts, and later ones are void, even if a clock that was set
-//! back makes them look old, and even if they arrive first. Then two devices can remove each other. What neither needs
-//! the other for is decided first; for the rest, the device that was added first is right, and the user's key always.
+//! So removals reach back: one names the last entry that counts, and later ones are void, even if a clock
+//! that was set back makes them look old, and even if they arrive first. Then two devices can remove each
+//! other. What neither needs the other for is decided first; for the rest, the device that was added first is
+//! right, and the user's key always.
 
 use std::collections::BTreeMap;
 
@@ -67,8 +69,8 @@ pub(crate) struct Rights<'a> {
 }
 
 impl<'a> Rights<'a> {
-    /// Decides about all claims in entries that are sorted. `last` gives the number of the last entry that counts,
-    /// for what a removal names.
+    /// Decides about all claims in entries that are sorted. `last` gives the number of the last entry that
+    /// counts, for what a removal names.
     pub(crate) fn decide<'b>(
         base: &'a Group,
         entries: impl Iterator<Item = (Stamp, &'b Op)>,

@@ -1,7 +1,8 @@
 //! Entries, the hash chain that they form, and runs of them as they travel.
 //!
-//! The hash of an entry covers the group, the author, its number, the hash before it and what it says. A signature is
-//! over the hash of one entry, and so over the whole log up to it: a run of any length needs one signature.
+//! The hash of an entry covers the group, the author, its number, the hash before it and what it says. A
+//! signature is over the hash of one entry, and so over the whole log up to it: a run of any length needs one
+//! signature.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -161,8 +162,8 @@ impl Run {
     }
 }
 
-/// Two runs of one author that begin with different entries of the same number, behind the same entry: the proof
-/// that the author, or a thief of its key, wrote two histories.
+/// Two runs of one author that begin with different entries of the same number, behind the same entry: the
+/// proof that the author, or a thief of its key, wrote two histories.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fork {
     pub(crate) one: Run,

@@ -8,7 +8,8 @@
 //! | `runs` | author, first number | packed entries with their signature |
 //! | `forks` | author | packed proof of two histories |
 //!
-//! A change is one transaction, on the disk when it returns. Only its process has the file open; commands take turns.
+//! A change is one transaction, on the disk when it returns. Only its process has the file open; commands
+//! take turns.
 
 mod failure;
 #[cfg(test)]
@@ -55,8 +56,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the file, and makes it if there is none, and returns what is in it. Waits a few seconds for another
-    /// process that has it. Blocks.
+    /// Opens the file, and makes it if there is none, and returns what is in it. Waits a few seconds for
+    /// another process that has it. Blocks.
     ///
     /// # Errors
     /// [`StoreError`]; the file is left as it is.

@@ -10,8 +10,9 @@
 //! Beat(digest)            →           and so on, until both have the same or nothing new comes
 //! ```
 //!
-//! A message is its length in four bytes, big-endian, and a value of `Message` as [`wire`](crate::wire) has it. Only
-//! members of the group are told anything of it. What is told needs no trust: entries are signed by their authors.
+//! A message is its length in four bytes, big-endian, and a value of `Message` as [`wire`](crate::wire) has
+//! it. Only members of the group are told anything of it. What is told needs no trust: entries are signed by
+//! their authors.
 
 #[cfg(test)]
 mod tests;
@@ -98,7 +99,8 @@ struct Meeting<S> {
     met: Met,
 }
 
-/// Brings this device and the peer at the other end of a stream up to date; this one begins. `key` is this device's.
+/// Brings this device and the peer at the other end of a stream up to date; this one begins. `key` is this
+/// device's.
 ///
 /// # Errors
 /// [`SyncError`]. What was taken until then is kept.
@@ -141,8 +143,8 @@ pub async fn call<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(meeting.met)
 }
 
-/// Brings this device and the peer at the other end of a stream up to date; the peer began. Returns at the stream's
-/// end.
+/// Brings this device and the peer at the other end of a stream up to date; the peer began. Returns at the
+/// stream's end.
 ///
 /// # Errors
 /// [`SyncError`]. What was taken until then is kept.

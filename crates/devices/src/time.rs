@@ -1,15 +1,17 @@
 //! Hybrid logical time: a wall clock that never runs backwards along what somebody has seen.
 //!
-//! (S. Kulkarni et al., *Logical Physical Clocks*, OPODIS 2014.) An entry's time is later than that of every entry its
-//! author knew, whatever the author's clock shows. So sorting by it never puts an effect before its cause.
+//! (S. Kulkarni et al., *Logical Physical Clocks*, OPODIS 2014.) An entry's time is later than that of every
+//! entry its author knew, whatever the author's clock shows. So sorting by it never puts an effect before its
+//! cause.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use whimbrel_base::UnixTime;
 
-/// How far an entry may be ahead of the clock of the device that receives it. Two honest clocks that are wrong by a
-/// day in different directions are two days apart. What is further ahead is not taken until its time comes nearer.
+/// How far an entry may be ahead of the clock of the device that receives it. Two honest clocks that are
+/// wrong by a day in different directions are two days apart. What is further ahead is not taken until its
+/// time comes nearer.
 pub const MAX_AHEAD: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
 const COUNTER_BITS: u32 = 16;

@@ -25,15 +25,16 @@ pub(crate) struct Stage {
     pub(crate) hash: [u8; 16],
 }
 
-/// How much of each device's log somebody has, and from which snapshot on. Unlike a time, it tells what two devices
-/// wrote without knowing of each other.
+/// How much of each device's log somebody has, and from which snapshot on. Unlike a time, it tells what two
+/// devices wrote without knowing of each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vector {
     pub(crate) stage: Stage,
     pub(crate) reach: BTreeMap<EndpointId, Reach>,
 }
 
-/// A vector in sixteen bytes: two devices with the same one have the same group. It is all that a heartbeat carries.
+/// A vector in sixteen bytes: two devices with the same one have the same group. It is all that a heartbeat
+/// carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest([u8; 16]);
 

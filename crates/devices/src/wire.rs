@@ -1,7 +1,7 @@
 //! How updates are written: postcard, compressed with zstd.
 //!
-//! Entries name the same keys again and again, so that compressed they take a third. What is read is bounded before it
-//! is unpacked: a message by the caller, its contents by [`MAX_UNPACKED`].
+//! Entries name the same keys again and again, so that compressed they take a third. What is read is bounded
+//! before it is unpacked: a message by the caller, its contents by [`MAX_UNPACKED`].
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -65,8 +65,8 @@ enum Action {
     },
     /// Remove a device for good
     ///
-    /// What it says beyond what is known here never counts, also if its clock is set back; its key does not come
-    /// back. Take its name away too: `whimbrel id revoke`, which also does this.
+    /// What it says beyond what is known here never counts, also if its clock is set back; its key does not
+    /// come back. Take its name away too: `whimbrel id revoke`, which also does this.
     #[command(after_help = after("Example:\n  whimbrel devices remove desk"))]
     Remove {
         /// The device: its personal name, its name or its id

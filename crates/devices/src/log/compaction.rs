@@ -1,12 +1,13 @@
 //! Compaction: a snapshot takes the place of what all devices have acknowledged.
 //!
-//! A device acknowledges by writing: its log's times grow, so what it may still write is later than its last entry that
-//! is here. So all entries up to the earliest of the devices' last ones are known, and none can come in between. The
-//! user's key, if it is no device, is not waited for: what it writes later is applied on top.
+//! A device acknowledges by writing: its log's times grow, so what it may still write is later than its last
+//! entry that is here. So all entries up to the earliest of the devices' last ones are known, and none can
+//! come in between. The user's key, if it is no device, is not waited for: what it writes later is applied on
+//! top.
 //!
-//! A removal that reaches behind a snapshot would come too late. So none is made that ends between the last entry that
-//! counts and the removal. One that another device made without knowing of the removal is given up again: what the last
-//! snapshot stands for is kept until the next one.
+//! A removal that reaches behind a snapshot would come too late. So none is made that ends between the last
+//! entry that counts and the removal. One that another device made without knowing of the removal is given up
+//! again: what the last snapshot stands for is kept until the next one.
 
 use std::collections::BTreeMap;
 
@@ -37,9 +38,9 @@ enum Follows {
 }
 
 impl Log {
-    /// Puts a snapshot in the place of what all devices have acknowledged, if that is at least so many entries. Says
-    /// whether it did. Only a device that may act for the user can. What is later than `up_to` stays: a removal cannot
-    /// reach behind a snapshot, so that the user needs time to notice a theft.
+    /// Puts a snapshot in the place of what all devices have acknowledged, if that is at least so many
+    /// entries. Says whether it did. Only a device that may act for the user can. What is later than `up_to`
+    /// stays: a removal cannot reach behind a snapshot, so that the user needs time to notice a theft.
     pub fn compact(&mut self, key: &SecretKey, least: usize, up_to: Hybrid) -> bool {
         if !self.group.is_trusted(key.id()) {
             return false;

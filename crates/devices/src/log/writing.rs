@@ -170,8 +170,8 @@ impl Log {
         self.write(key, vec![Op::RemoveDevice { device, last }], now)
     }
 
-    /// Lets a device act for the user, or not any more. What it said beyond what is here then no longer counts as the
-    /// user's word.
+    /// Lets a device act for the user, or not any more. What it said beyond what is here then no longer
+    /// counts as the user's word.
     ///
     /// # Errors
     /// [`WriteError`]

@@ -72,8 +72,8 @@ fn a_device_that_was_away_for_weeks_catches_up_and_is_heard() {
     stage.write(away, Op::AddFriend { friend: stranger(50), name: None }).unwrap();
     stage.pass(Duration::from_secs(30 * 86_400));
     busy_without(&mut stage, away);
-    // It is away for good, as far as the others know: they remove it from those they wait for by hand? No: they
-    // compact up to what it acknowledged.
+    // It is away for good, as far as the others know: they remove it from those they wait for by hand? No:
+    // they compact up to what it acknowledged.
     assert!(compact(&mut stage, 1));
     for number in [2, 3] {
         stage.meet(1, number);

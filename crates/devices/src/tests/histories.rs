@@ -238,14 +238,15 @@ fn try_histories(may_happen: fn(&Step) -> bool) {
     }
 }
 
-/// Partitions, wrong clocks, removals that reach back and contradict each other, forged rights, restored backups.
+/// Partitions, wrong clocks, removals that reach back and contradict each other, forged rights, restored
+/// backups.
 #[test]
 fn after_any_history_all_replicas_are_equal() {
     try_histories(|step| !matches!(step, Step::Compact(_)));
 }
 
-/// With compaction at any time. Removals that reach behind a snapshot are the one thing that ends equality until a later
-/// snapshot, and have tests of their own.
+/// With compaction at any time. Removals that reach behind a snapshot are the one thing that ends equality
+/// until a later snapshot, and have tests of their own.
 #[test]
 fn after_any_history_with_compaction_all_replicas_are_equal() {
     try_histories(|step| !matches!(step, Step::Remove { .. } | Step::Trust { trusted: false, .. }));
