@@ -111,6 +111,10 @@ impl Chain {
 
     /// Adds entries of one's own, of this time and right after it, and signs them together.
     pub(crate) fn append(&mut self, key: &SecretKey, mut time: Hybrid, ops: Vec<Op>) {
+        // Behind the split nothing counts, whoever writes it.
+        if self.split.is_some() {
+            return;
+        }
         for op in ops {
             let Head { sequence, hash, .. } = self.head();
             self.links.push(self.whose.link(sequence + 1, &hash, Entry { time, op }));
