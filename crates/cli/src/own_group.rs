@@ -142,8 +142,8 @@ pub(crate) fn call(group: &OwnGroup, wanted: &str, name: &Label, of_friends: boo
 pub(crate) fn warn_of_forks(quiet: bool, log: &Log) {
     for id in log.forked() {
         let text = format!(
-            "warning: two histories are signed with the key {id}: it was copied, or its machine was restored from a \
-             backup. What it says is void from there on; remove it, and let it make a new key"
+            "warning: two histories are signed with the key {id}: it was copied, or its machine was restored \
+             from a backup. What it says is void from there on; remove it, and let it make a new key"
         );
         output::note(quiet, text);
     }

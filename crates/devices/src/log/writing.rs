@@ -22,14 +22,10 @@ pub enum WriteError {
     #[error("this device may not act for the user; have a trusted one do this, or trust this one first")]
     NotTrusted,
     /// There is no such device or friend.
-    #[error(
-        "no such device or friend is in the group; list them with `whimbrel devices` and `whimbrel friends`"
-    )]
+    #[error("no such device or friend is in the group; see `whimbrel devices list` and `friends list`")]
     Unknown,
     /// Nobody removes or trusts itself, and nobody the user's key.
-    #[error(
-        "a device neither removes nor trusts itself, and the user's own key stays; use another device for this"
-    )]
+    #[error("a device neither removes nor trusts itself, and the user's own key stays; use another one")]
     Itself,
     /// The key was removed.
     #[error("this key was removed from the user's devices for good; let the machine make a new one")]
@@ -39,8 +35,8 @@ pub enum WriteError {
     Full,
     /// Two histories are signed with this device's key.
     #[error(
-        "this device's log was written twice, by a copy of its key or after a backup: remove the device, and let \
-         it make a new key"
+        "this device's log was written twice, by a copy of its key or after a backup: remove the device, and \
+         let it make a new key"
     )]
     Forked,
     /// A whole batch is at most so large.

@@ -12,16 +12,23 @@ use crate::wire::WireError;
 #[non_exhaustive]
 pub enum StoreError {
     /// Another process has it.
-    #[error("another command has {file} for longer than five seconds; try again when it is done", file = .0.display())]
+    #[error(
+        "another command has {file} for longer than five seconds; try again when it is done",
+        file = .0.display()
+    )]
     InUse(PathBuf),
     /// It is damaged.
     #[error(
-        "{file} is damaged ({detail}), and was left as it is; move it aside: the group comes back from another device",
+        "{file} is damaged ({detail}), and was left as it is; move it aside: the group comes back from \
+         another device",
         file = .0.display(), detail = .1
     )]
     Damaged(PathBuf, String),
     /// It is of a newer program.
-    #[error("{file} has the format {found}, and this program reads {FORMAT}; update it", file = .0.display(), found = .1)]
+    #[error(
+        "{file} has the format {found}, and this program reads {FORMAT}; update it",
+        file = .0.display(), found = .1
+    )]
     Format(PathBuf, u64),
     /// It is another user's group.
     #[error("{file} is the group of another user; move it aside", file = .0.display())]
