@@ -4,7 +4,7 @@ CARGO ?= cargo
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 20
-FUZZ_TARGETS := frame record ticket config names_protocol har transfer notice status relay chat snapshot suspended sessions stun tls durable introduction known_peers mdns texts access proxy
+FUZZ_TARGETS := frame record ticket config names_protocol har transfer notice status relay chat snapshot suspended sessions stun tls durable introduction known_peers mdns texts access proxy devices
 
 # The older program of `make interop`: the first whose bytes on the wire are still understood.
 OLD ?= 4784131
@@ -21,7 +21,7 @@ MUTANTS ?= 200
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak eval-durable eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
+.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak eval-devices eval-durable eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ soak: ## Let paths come and go for three minutes (a part of it is in `make test`
 eval-durable: ## Kill processes with durable messages 1000 times, and cut the power 20 000 times (some ten minutes)
 	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture
 	WHIMBREL_ROUNDS=20000 $(CARGO) test --release -p whimbrel --lib -j $(JOBS) -- durable::store --nocapture
+
+eval-devices: ## Merge 2 x 100 000 random histories of a user's devices (some ten minutes)
+	WHIMBREL_HISTORIES=100000 $(CARGO) test --release -p whimbrel-devices --lib -j $(JOBS) -- histories --nocapture
 
 eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (some twelve minutes)
 	$(CARGO) test --release -p whimbrel-relay --test punching --test crowds --test lifetimes -j $(JOBS) -- --ignored --nocapture

@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Trust(commands::trust::Trust),
     Invite(commands::invite::Invite),
     Join(commands::invite::Join),
+    Devices(commands::devices::Devices),
+    Friends(commands::friends::Friends),
     Names(commands::names::Names),
     Relay(commands::relay::Relay),
     Serve(commands::serve::ServeAll),

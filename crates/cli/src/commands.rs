@@ -3,9 +3,11 @@
 pub(crate) mod access;
 pub(crate) mod chat;
 pub(crate) mod demo;
+pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod expose;
 pub(crate) mod forward;
+pub(crate) mod friends;
 pub(crate) mod gateway;
 pub(crate) mod help;
 pub(crate) mod id;

@@ -7,6 +7,7 @@
 //! settings, usage    what the configuration file says; what is said of a wrong command line
 //! options            flags that all commands have
 //! identity, naming   who we are, and by what right we use a name
+//! own_group          the user's devices and friends, in step on all devices
 //! devices, groups    whom the user gave names to, and the groups that the user has made
 //! renewer, ledger    how they are kept, and where they are written down
 //! logging            log lines
@@ -62,6 +63,7 @@ mod naming;
 mod network;
 mod options;
 mod output;
+mod own_group;
 mod pages;
 mod places;
 mod plain;
@@ -164,6 +166,8 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Invite(args) => commands::invite::run(globals, args).await,
         Command::Join(args) => commands::invite::run_join(globals, args).await,
         Command::Trust(args) => commands::trust::run(globals, args).await,
+        Command::Devices(args) => commands::devices::run(globals, args).await,
+        Command::Friends(args) => commands::friends::run(globals, args).await,
         Command::Names(args) => commands::names::run(globals, args).await,
         Command::Relay(args) => commands::relay::run(globals, args).await,
         Command::Serve(args) => commands::serve::run(globals, args).await,

@@ -390,6 +390,7 @@ fn introductions(play: &mut Play) {
         play.run("laptop", join, says);
         play.finish(invite);
     }
+    devices_and_friends(play);
     for delegate in [
         "whimbrel id delegate laptop.ada@example.org --to ID",
         "whimbrel id delegate laptop.ada@example.org --to ID --for 365d",
@@ -404,6 +405,22 @@ fn introductions(play: &mut Play) {
     let code = play.run("vps", "whimbrel names invite --domain example.org", "");
     play.word("CODE", code.lines().last().unwrap());
     play.run("home", "whimbrel id register ada@example.org --invite CODE", "ada@example.org");
+}
+
+fn devices_and_friends(play: &mut Play) {
+    play.run("home", "whimbrel devices list", "laptop.ada@example.org");
+    play.run("home", "whimbrel devices name laptop.ada@example.org desk", "desk");
+    play.run("home", "whimbrel devices list --json", "\"called\":\"desk\"");
+    play.run("home", "whimbrel devices trust desk", "desk may act for you");
+    let ticket = play.start("home", "whimbrel devices serve", "whimbrel:");
+    play.word("TICKET", ticket);
+    play.run("laptop", "whimbrel devices sync TICKET", "both devices are up to date");
+    play.also("laptop", "whimbrel devices list", "desk  laptop.ada@example.org, may act for you, this one");
+    play.run("home", "whimbrel friends list", "bob@example.org");
+    play.run("home", "whimbrel friends name bob@example.org bobby", "bobby");
+    play.run("home", "whimbrel friends list --json", "\"called\":\"bobby\"");
+    play.run("home", "whimbrel friends remove bobby", "no friend any more");
+    play.run("home", "whimbrel devices remove desk", "desk is removed");
 }
 
 fn services(play: &mut Play) {

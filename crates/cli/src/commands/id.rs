@@ -12,7 +12,7 @@ use crate::devices::Devices;
 use crate::failure::{self, Failure};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration, user_name};
-use crate::{identity, output, places};
+use crate::{identity, output, own_group, places};
 
 /// The longest time that a delegation holds.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -184,6 +184,7 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
             let delegation = Delegation::sign(name, to, now, now.saturating_add(duration), &identity.key)
                 .map_err(|error| Failure::usage(error.to_string()))?;
             Devices::beside(&identity.file).delegated(&delegation)?;
+            own_group::note_device(&identity.key, globals.quiet, delegation.name(), to);
             if json {
                 return output::json(&json!({
                     "delegation": delegation.to_string(), "name": delegation.name().to_string(),
@@ -199,6 +200,8 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
                 )));
             }
             let devices = Devices::beside(&identity.file);
+            // Before all else: the other devices hear of it without any service.
+            own_group::note_revoked(&identity.key, globals.quiet, &name);
             let network = Network::start(globals, identity.key, Wish::default()).await?;
             network.resolver()?;
             // Before the service is asked, which may not answer. A registry that is damaged keeps nobody from

@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde_json::json;
 use whimbrel::{Registered, UserError};
-use whimbrel_base::{Name, NameKind};
+use whimbrel_base::{EndpointId, Name, NameKind};
+use whimbrel_devices::Op;
 use whimbrel_names::{Code, Origin};
 
 use crate::commands::id::check_time;
@@ -15,7 +16,7 @@ use crate::meeting::{self, Acquaintance, Message, Purpose};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration, user_name};
 use crate::shutdown::Shutdown;
-use crate::{identity, output, places};
+use crate::{identity, output, own_group, places};
 
 /// Print a code by which another machine or user gets to know this one
 ///
@@ -77,7 +78,7 @@ pub(crate) async fn run(globals: &Globals, args: Invite) -> Result<()> {
 
 pub(crate) async fn run_join(globals: &Globals, args: Join) -> Result<()> {
     let code = code(&args.code)?;
-    with_network(globals, async |network| join(&args, &code, network).await).await
+    with_network(globals, async |network| join(globals, &args, &code, network).await).await
 }
 
 /// Runs until done or interrupted, and closes the endpoint in order.
@@ -108,11 +109,13 @@ async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<(
     other.say(&Message::Greeting { purpose, user, ticket: None }).await?;
     let theirs = other.greeting(&[Purpose::Users, Purpose::Device]).await?;
     let met = remember(network, &mut other, theirs.user).await?;
+    note_friend(globals, network, other.id(), met.as_ref());
     if let Some(device) = &args.device {
         let delegation = network.endpoint.delegate(device, other.id(), args.duration)?;
         if let Some(devices) = &network.devices {
             devices.delegated(&delegation)?;
         }
+        own_group::note_device(&network.key, globals.quiet, device, other.id());
         other.say(&Message::Delegation(delegation.to_string())).await?;
     }
     other.say(&Message::Done).await?;
@@ -122,7 +125,7 @@ async fn invite(globals: &Globals, args: &Invite, network: &Network) -> Result<(
     report(args.json, id, met.as_ref(), args.device.as_ref().map(|device| (device, "the other machine")))
 }
 
-async fn join(args: &Join, code: &Code, network: &Network) -> Result<()> {
+async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) -> Result<()> {
     if let Some(user) = &args.user {
         claim(network, user).await?;
     }
@@ -131,6 +134,9 @@ async fn join(args: &Join, code: &Code, network: &Network) -> Result<()> {
     let user = args.user.clone();
     other.say(&Message::Greeting { purpose: theirs.purpose, user, ticket: None }).await?;
     let met = remember(network, &mut other, theirs.user).await?;
+    if theirs.purpose == Purpose::Users {
+        note_friend(globals, network, other.id(), met.as_ref());
+    }
     let mut given = None;
     if theirs.purpose == Purpose::Device {
         let Message::Delegation(text) = other.hear().await? else {
@@ -169,6 +175,14 @@ async fn remember(network: &Network, other: &mut Acquaintance, user: Option<Name
     Ok(Some(user))
 }
 
+/// Notes that two users met. One who gives a device a name is no friend of it.
+fn note_friend(globals: &Globals, network: &Network, friend: EndpointId, name: Option<&Name>) {
+    if let Some(name) = name {
+        let op = Op::AddFriend { friend, name: Some(name.clone()) };
+        own_group::note(&network.key, globals.quiet, vec![op]);
+    }
+}
+
 async fn check(network: &Network, other: &Acquaintance, user: &Name) -> Result<()> {
     let record = network.resolver()?.lookup_record(user).await;
     let record = record.with_context(|| format!("cannot check that the other side is {user}"))?;
@@ -187,12 +201,7 @@ async fn expect_done(other: &mut Acquaintance) -> Result<()> {
     }
 }
 
-fn report(
-    as_json: bool,
-    id: whimbrel_base::EndpointId,
-    met: Option<&Name>,
-    given: Option<(&Name, &str)>,
-) -> Result<()> {
+fn report(as_json: bool, id: EndpointId, met: Option<&Name>, given: Option<(&Name, &str)>) -> Result<()> {
     if as_json {
         let given = given.map(|(name, _)| name.to_string());
         return output::json(&json!({ "id": id.to_string(), "user": met.map(Name::as_str), "given": given }));

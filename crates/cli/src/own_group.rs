@@ -1,0 +1,157 @@
+//! The user's group on this machine: which it is, where it is kept, and how things in it are called on
+//! command lines.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result};
+use whimbrel_base::{EndpointId, Name, NameKind, SecretKey, UnixTime};
+use whimbrel_devices::{Group, Label, Log, Op, Replica, StoreError, Subject, WriteError};
+
+use crate::failure::{self, Failure};
+use crate::options::Globals;
+use crate::{identity, output, places};
+
+/// The group of this machine's user, and this machine's key in it.
+pub(crate) struct OwnGroup {
+    pub(crate) key: SecretKey,
+    pub(crate) replica: Arc<Replica>,
+}
+
+impl OwnGroup {
+    /// The group of the user who gave this machine its name last; if nobody did, of this machine's own key.
+    pub(crate) fn open(globals: &Globals) -> Result<Self> {
+        Self::of(identity::of_user(globals)?.key)
+    }
+
+    pub(crate) fn of(key: SecretKey) -> Result<Self> {
+        let held = identity::held(&places::config()?, key.id())?;
+        let given = held.iter().filter(|it| it.name().kind() == NameKind::Device);
+        let user = given.max_by_key(|it| it.issued()).map_or(key.id(), whimbrel_base::Delegation::issuer);
+        let directory = places::data()?.join("groups");
+        identity::private_directory(&directory)?;
+        let replica = Replica::in_file(&directory.join(format!("{user}.redb")), user);
+        Ok(Self { key, replica: Arc::new(replica) })
+    }
+
+    /// Looks at the log.
+    pub(crate) fn look<T>(&self, run: impl FnOnce(&Log) -> T) -> Result<T> {
+        Ok(self.replica.with(|log| run(log))?)
+    }
+
+    /// Changes the log, or fails and leaves it as it is.
+    pub(crate) fn change<T>(
+        &self,
+        run: impl FnOnce(&mut Log, &SecretKey, UnixTime) -> Result<T>,
+    ) -> Result<T> {
+        self.replica.with(|log| run(log, &self.key, SystemTime::now().into()))?
+    }
+}
+
+/// An error of writing, with the exit code that the program has for it.
+pub(crate) fn refused(error: WriteError) -> anyhow::Error {
+    let code = match error {
+        WriteError::Unknown => Failure::NOT_FOUND,
+        WriteError::NotMember | WriteError::NotTrusted | WriteError::Itself | WriteError::Removed => {
+            Failure::REFUSED
+        }
+        _ => 1,
+    };
+    Failure::new(code, error.to_string()).into()
+}
+
+/// Notes in the group that somebody was met. What was agreed with the other side stands also if that fails.
+pub(crate) fn note(key: &SecretKey, quiet: bool, ops: Vec<Op>) {
+    let noted = OwnGroup::of(key.clone())
+        .and_then(|group| group.change(|log, key, now| log.write(key, ops, now).map_err(refused)));
+    if let Err(error) = noted {
+        let why = failure::line(&error);
+        output::note(quiet, format!("warning: this is not in the list of your devices and friends: {why}"));
+    }
+}
+
+/// Notes that a device got a name. It may not act for the user yet.
+pub(crate) fn note_device(key: &SecretKey, quiet: bool, name: &Name, device: EndpointId) {
+    if name.kind() == NameKind::Device && device != key.id() {
+        note(key, quiet, vec![Op::AddDevice { device, name: name.clone(), trusted: false }]);
+    }
+}
+
+/// Removes the device that a name was taken back from, and says so. Where there is no group yet, there is
+/// nothing to remove.
+pub(crate) fn note_revoked(key: &SecretKey, quiet: bool, name: &Name) {
+    let removed = OwnGroup::of(key.clone()).and_then(|group| {
+        group.change(|log, key, now| {
+            let known = log.group().devices().filter(|(_, device)| device.name() == name);
+            let known: Vec<EndpointId> = known.map(|(id, _)| id).collect();
+            for device in known {
+                log.remove_device(key, device, now).map_err(refused)?;
+            }
+            Ok(())
+        })
+    });
+    if let Err(error) = removed {
+        let why = failure::line(&error);
+        output::note(quiet, format!("warning: {name} is still in the list of your devices: {why}"));
+    }
+}
+
+/// What somebody means by a personal name, a name or a key.
+pub(crate) fn find(group: &Group, text: &str) -> Result<Subject> {
+    let by_label = text.parse::<Label>().ok().and_then(|label| group.called(&label));
+    let found = by_label.or_else(|| by_id(group, text)).or_else(|| by_name(group, text));
+    found.ok_or_else(|| {
+        let message = format!(
+            "{text} is no device or friend; `whimbrel devices list` and `whimbrel friends list` show them"
+        );
+        Failure::new(Failure::NOT_FOUND, message).into()
+    })
+}
+
+fn by_id(group: &Group, text: &str) -> Option<Subject> {
+    let id: EndpointId = text.parse().ok()?;
+    if group.device(id).is_some() {
+        return Some(Subject::Device(id));
+    }
+    group.friend(id).map(|_| Subject::Friend(id))
+}
+
+fn by_name(group: &Group, text: &str) -> Option<Subject> {
+    let name: Name = text.parse().ok()?;
+    let device = group.devices().find(|(_, device)| *device.name() == name);
+    let friend = || group.friends().find(|(_, friend)| friend.name() == Some(&name));
+    device.map(|(id, _)| Subject::Device(id)).or_else(|| friend().map(|(id, _)| Subject::Friend(id)))
+}
+
+/// Gives something a personal name.
+pub(crate) fn call(group: &OwnGroup, wanted: &str, name: &Label, of_friends: bool) -> Result<()> {
+    group.change(|log, key, now| {
+        let whom = find(log.group(), wanted)?;
+        if of_friends == matches!(whom, Subject::Device(_)) {
+            let other = if of_friends { "devices" } else { "friends" };
+            return Err(Failure::usage(format!("{wanted} is named with `whimbrel {other} name`")));
+        }
+        if log.group().called(name).is_some_and(|known| known != whom) {
+            return Err(Failure::usage(format!("something else is called {name}; choose another name")));
+        }
+        log.write(key, vec![Op::Call { whom, name: name.clone() }], now).map_err(refused)
+    })
+}
+
+/// Says whose log was written twice.
+pub(crate) fn warn_of_forks(quiet: bool, log: &Log) {
+    for id in log.forked() {
+        let text = format!(
+            "warning: two histories are signed with the key {id}: it was copied, or its machine was restored \
+             from a backup. What it says is void from there on; remove it, and let it make a new key"
+        );
+        output::note(quiet, text);
+    }
+}
+
+/// A store that can't be used is no reason to keep a stranger waiting.
+pub(crate) async fn is_member(replica: Arc<Replica>, peer: EndpointId) -> bool {
+    let asked = tokio::task::spawn_blocking(move || replica.with(|log| log.group().is_member(peer)));
+    let answer: Result<Result<bool, StoreError>> = asked.await.context("the process is ending");
+    answer.is_ok_and(|answer| answer.unwrap_or(false))
+}

@@ -1,0 +1,54 @@
+//! A device's copy of its user's group, in a file or in memory.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use whimbrel_base::EndpointId;
+
+use crate::log::Log;
+use crate::store::{Store, StoreError};
+
+/// The log of a group, used by one at a time. A file is open only while it is used, so that several commands
+/// can.
+#[derive(Debug)]
+pub struct Replica {
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    File { path: PathBuf, user: EndpointId, turn: Mutex<()> },
+    Memory(Mutex<Box<Log>>),
+}
+
+impl Replica {
+    /// The one in a file, which is made when it is first used.
+    pub fn in_file(path: &Path, user: EndpointId) -> Self {
+        Self { place: Place::File { path: path.to_owned(), user, turn: Mutex::new(()) } }
+    }
+
+    /// One that is gone with its process.
+    pub fn in_memory(log: Log) -> Self {
+        Self { place: Place::Memory(Mutex::new(Box::new(log))) }
+    }
+
+    /// Does something with the log. What it changed is on the disk when this returns. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing was changed.
+    pub fn with<T>(&self, run: impl FnOnce(&mut Log) -> T) -> Result<T, StoreError> {
+        match &self.place {
+            Place::Memory(log) => Ok(run(&mut log.lock().unwrap_or_else(PoisonError::into_inner))),
+            Place::File { path, user, turn } => {
+                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+                let (mut store, mut log) = Store::open(path, *user)?;
+                let before = log.vector();
+                let result = run(&mut log);
+                if log.vector() != before {
+                    store.save(&log)?;
+                }
+                Ok(result)
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Two devices bring each other up to date, over a stream of a connection between them. No service is needed.
+//!
+//! ```text
+//! caller                              answerer
+//! Beat(digest)            →
+//!                         ←           Beat(digest): the same, all is done; or
+//!                         ←           Have(vector)
+//! Give(update, vector)    →
+//!                         ←           Give(update, vector)
+//! Beat(digest)            →           and so on, until both have the same or nothing new comes
+//! ```
+//!
+//! A message is its length in four bytes, big-endian, and a value of `Message` as [`wire`](crate::wire) has
+//! it. Only members of the group are told anything of it. What is told needs no trust: entries are signed by
+//! their authors.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use whimbrel_base::{EndpointId, SecretKey, UnixTime};
+
+use crate::log::{Log, Refusal, Report, Update};
+use crate::op::Op;
+use crate::replica::Replica;
+use crate::store::StoreError;
+use crate::time::Hybrid;
+use crate::vector::{Digest, Vector};
+use crate::wire::{MAX_MESSAGE, WireError, pack, unpack};
+
+/// The most rounds of one meeting.
+pub const MAX_ROUNDS: usize = 64;
+/// How long one side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The log is compacted when that rids it of so many entries.
+const COMPACT: usize = 1024;
+/// So long a removal can reach back at least: nothing younger is compacted.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Message {
+    Beat(Digest),
+    Have(Vector),
+    Give(Update, Vector),
+}
+
+/// What came of a meeting.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Whether both have the same now.
+    pub agree: bool,
+    /// Entries that were new here.
+    pub entries: usize,
+    /// Bytes that were sent.
+    pub sent: u64,
+    /// Bytes that were received.
+    pub received: u64,
+    /// Devices that turned out to have written two histories.
+    pub forked: Vec<EndpointId>,
+    /// What was not taken, and whose it was.
+    pub refused: Vec<(EndpointId, Refusal)>,
+}
+
+/// Why two devices could not bring each other up to date.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// The peer is none of the user's devices.
+    #[error("{0} is not a device of this user, and is told nothing of the group")]
+    Stranger(EndpointId),
+    /// The connection failed.
+    #[error("the other device is gone or does not answer; what came before is kept: {0}")]
+    Io(#[from] io::Error),
+    /// It sends what makes no sense.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// It says something out of turn.
+    #[error("the other device says something out of turn; update the older program")]
+    Turn,
+    /// This side's file.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The process is ending.
+    #[error("this process is ending")]
+    Ending,
+}
+
+/// A meeting in progress.
+struct Meeting<S> {
+    replica: Arc<Replica>,
+    key: SecretKey,
+    peer: EndpointId,
+    stream: S,
+    met: Met,
+}
+
+/// Brings this device and the peer at the other end of a stream up to date; this one begins. `key` is this
+/// device's.
+///
+/// # Errors
+/// [`SyncError`]. What was taken until then is kept.
+pub async fn call<S: AsyncRead + AsyncWrite + Unpin>(
+    replica: Arc<Replica>,
+    key: &SecretKey,
+    peer: EndpointId,
+    stream: S,
+) -> Result<Met, SyncError> {
+    let mut meeting = Meeting { replica, key: key.clone(), peer, stream, met: Met::default() };
+    let mut last = None;
+    for _ in 0..MAX_ROUNDS {
+        let (digest, knows) = meeting.look(|log, peer| (log.vector().digest(), may_tell(log, peer))).await?;
+        if !knows {
+            return Err(SyncError::Stranger(peer));
+        }
+        meeting.send(&Message::Beat(digest)).await?;
+        let theirs = match meeting.receive().await? {
+            Some(Message::Beat(theirs)) if theirs == digest => {
+                meeting.met.agree = true;
+                break;
+            }
+            Some(Message::Have(theirs)) => theirs,
+            Some(_) => return Err(SyncError::Turn),
+            None => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        };
+        // Neither learns anything new: what is left was refused.
+        if last == Some((digest, theirs.digest())) {
+            break;
+        }
+        last = Some((digest, theirs.digest()));
+        let give = meeting.look(move |log, peer| give(log, peer, &theirs)).await?;
+        meeting.send(&give).await?;
+        match meeting.receive().await? {
+            Some(Message::Give(update, _)) => meeting.take(update).await?,
+            _ => return Err(SyncError::Turn),
+        }
+    }
+    meeting.tend().await?;
+    Ok(meeting.met)
+}
+
+/// Brings this device and the peer at the other end of a stream up to date; the peer began. Returns at the
+/// stream's end.
+///
+/// # Errors
+/// [`SyncError`]. What was taken until then is kept.
+pub async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
+    replica: Arc<Replica>,
+    key: &SecretKey,
+    peer: EndpointId,
+    stream: S,
+) -> Result<Met, SyncError> {
+    let mut meeting = Meeting { replica, key: key.clone(), peer, stream, met: Met::default() };
+    for _ in 0..MAX_ROUNDS {
+        let beat = match meeting.receive().await? {
+            Some(Message::Beat(beat)) => beat,
+            Some(_) => return Err(SyncError::Turn),
+            None => break,
+        };
+        let (vector, is_member) =
+            meeting.look(|log, peer| (log.vector(), log.group().is_member(peer))).await?;
+        if !is_member {
+            return Err(SyncError::Stranger(peer));
+        }
+        meeting.met.agree = vector.digest() == beat;
+        if meeting.met.agree {
+            meeting.send(&Message::Beat(beat)).await?;
+            continue;
+        }
+        meeting.send(&Message::Have(vector)).await?;
+        let theirs = match meeting.receive().await? {
+            Some(Message::Give(update, theirs)) => {
+                meeting.take(update).await?;
+                theirs
+            }
+            Some(_) => return Err(SyncError::Turn),
+            // It found that nothing new would come.
+            None => break,
+        };
+        let give = meeting.look(move |log, peer| give(log, peer, &theirs)).await?;
+        meeting.send(&give).await?;
+    }
+    meeting.tend().await?;
+    Ok(meeting.met)
+}
+
+/// What a peer lacks. One that is not known to be a member is given nothing: it may be told later, by others.
+fn give(log: &mut Log, peer: EndpointId, theirs: &Vector) -> Message {
+    let update = if log.group().is_member(peer) { log.missing(theirs) } else { Update::default() };
+    Message::Give(update, log.vector())
+}
+
+/// A device that knows nothing yet has nothing to keep for itself.
+fn may_tell(log: &Log, peer: EndpointId) -> bool {
+    log.group().is_member(peer) || log.vector().entries() == 0
+}
+
+fn now() -> UnixTime {
+    SystemTime::now().into()
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Meeting<S> {
+    /// Does something with the log, where it may block.
+    async fn look<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut Log, EndpointId) -> T + Send + 'static,
+    ) -> Result<T, SyncError> {
+        let (replica, peer) = (self.replica.clone(), self.peer);
+        let looking = tokio::task::spawn_blocking(move || replica.with(|log| run(log, peer)));
+        Ok(looking.await.map_err(|_| SyncError::Ending)??)
+    }
+
+    async fn take(&mut self, update: Update) -> Result<(), SyncError> {
+        let key = self.key.clone();
+        let taken = self.look(move |log, _| {
+            let report = log.take(update, now());
+            if report.snapshot {
+                log.endorse(&key);
+            }
+            report
+        });
+        let Report { entries, forked, refused, .. } = taken.await?;
+        self.met.entries += entries;
+        self.met.forked.extend(forked);
+        self.met.refused = refused;
+        Ok(())
+    }
+
+    /// Acknowledges and compacts, if the log has grown long.
+    async fn tend(&self) -> Result<(), SyncError> {
+        let key = self.key.clone();
+        self.look(move |log, _| {
+            if log.wants_acknowledgement(key.id(), COMPACT) {
+                // One that may write nothing acknowledges nothing.
+                let _ = log.write(&key, vec![Op::Seen], now());
+            }
+            let up_to = UnixTime::from(SystemTime::now() - KEPT);
+            log.compact(&key, COMPACT, Hybrid::of(up_to));
+        })
+        .await
+    }
+
+    async fn send(&mut self, message: &Message) -> Result<(), SyncError> {
+        let packed = pack(message)?;
+        let length = u32::try_from(packed.len()).map_err(|_| WireError::TooLarge)?;
+        let bytes = [&length.to_be_bytes(), packed.as_slice()].concat();
+        let writing = async {
+            self.stream.write_all(&bytes).await?;
+            self.stream.flush().await
+        };
+        tokio::time::timeout(PATIENCE, writing).await.map_err(io::Error::from)??;
+        self.met.sent += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The next message; `None` at the end of the stream.
+    async fn receive(&mut self) -> Result<Option<Message>, SyncError> {
+        let reading = tokio::time::timeout(PATIENCE, read(&mut self.stream));
+        let Some(packed) = reading.await.map_err(io::Error::from)?? else { return Ok(None) };
+        self.met.received += packed.len() as u64 + 4;
+        Ok(Some(unpack(&packed)?))
+    }
+}
+
+async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, SyncError> {
+    let mut length = [0; 4];
+    if stream.read(&mut length[..1]).await? == 0 {
+        return Ok(None);
+    }
+    stream.read_exact(&mut length[1..]).await?;
+    let length = u32::from_be_bytes(length) as usize;
+    if length > MAX_MESSAGE {
+        return Err(WireError::TooLarge.into());
+    }
+    // Room is made as bytes come, not as they are announced.
+    let mut packed = Vec::new();
+    stream.take(length as u64).read_to_end(&mut packed).await?;
+    if packed.len() < length {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+    }
+    Ok(Some(packed))
+}
+
+/// Decodes bytes as a message, and lets an empty and a busy log take it. For fuzzers.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn hear_anything(bytes: &[u8]) {
+    let key = SecretKey::from_bytes(&[1; 32]);
+    let messages = [unpack::<Message>(bytes).ok(), postcard::from_bytes(bytes).ok()];
+    for message in messages.into_iter().flatten() {
+        let mut log = Log::new(key.id());
+        // It may be full, or refuse: all that is asked is that it neither panics nor hangs.
+        let _ = log.write(&key, vec![Op::Seen], UnixTime::from_secs(1));
+        match message {
+            Message::Beat(_) => {}
+            Message::Have(vector) => drop(log.missing(&vector)),
+            Message::Give(update, vector) => {
+                log.take(update, UnixTime::from_secs(2_000_000_000));
+                drop(log.missing(&vector));
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Tests of the whole core.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod compaction;
+mod histories;
+mod hostile;
+mod rules;
+mod stage;
