@@ -245,6 +245,32 @@ fn an_object_is_completed_when_a_network_goes_or_falls_silent_under_it() {
     }
 }
 
+#[test]
+fn a_request_whose_network_falls_silent_before_the_answer_is_asked_again_over_another() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(5, 20), (10, 20)], "[policy]\nname = \"eaf\"");
+    let origin = world.origin(|_, n, stream| {
+        if n == 0 {
+            // Meanwhile its way back is cut.
+            std::thread::sleep(2 * LIMIT);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").is_ok()
+    });
+    let mut client = world.connect();
+    client.write_all(get(&origin.url("/"), "").as_bytes()).unwrap();
+    let end = Instant::now() + LIMIT;
+    while origin.seen().is_empty() {
+        assert!(Instant::now() < end, "nothing is asked");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    world.links[0].set_blackhole(Direction::Both, true);
+    let answer = support::rest(&mut client);
+    assert_eq!((status(&answer), body(&answer)), (200, "hello"), "{answer}");
+    assert_eq!(origin.seen().len(), 2);
+}
+
 /// What a server says to the range, to the rest, and to the whole.
 type Script = (&'static str, &'static str, &'static str);
 

@@ -93,7 +93,7 @@ impl Object {
 
     /// A connection that was made this way broke.
     pub(super) fn path_failed(&self, by: &Candidate) {
-        self.0.origins.failed(&self.0.to, by);
+        self.0.origins.failed_meanwhile(&self.0.to, by);
     }
 
     pub(super) fn total(&self) -> u64 {

@@ -8,6 +8,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -150,6 +152,19 @@ impl Line {
 }
 
 impl Unsent {
+    /// Whether it was the network that failed, and not the server.
+    pub(super) fn is_of_the_network(&self) -> bool {
+        let Self::Ended(error) = self else { return false };
+        let mut cause: Option<&dyn Error> = Some(error);
+        while let Some(error) = cause {
+            if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == ErrorKind::TimedOut) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+
     /// What the client is told.
     pub(super) fn problem(self, to: &Destination) -> Problem {
         match self {

@@ -108,17 +108,17 @@ impl Worker {
                 }
                 Err(broken) => {
                     self.assembly.give_back(at..range.end);
-                    return Err(self.broke(broken, lease));
+                    return Err(self.broke(broken, lease).await);
                 }
             }
         }
     }
 
-    fn broke(&self, broken: Broken, lease: Lease) -> String {
+    async fn broke(&self, broken: Broken, lease: Lease) -> String {
         match broken {
             Broken::Path(why) => {
                 if let Some(by) = lease.by() {
-                    self.object.origins.failed(&self.object.to, by);
+                    self.object.origins.failed(&self.object.to, by).await;
                 }
                 why
             }
