@@ -22,7 +22,6 @@ const HELP_COLUMNS: usize = 100;
 
 const TOP_EXAMPLE: &str = "\
 Examples:
-  At home, once:       whimbrel names serve --allow @example.org
   At home:             whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID
   On the laptop:       whimbrel ssh ada@ssh.home.ada@example.org";
 
@@ -56,6 +55,8 @@ pub(crate) enum Command {
     Expose(commands::expose::Expose),
     Forward(commands::forward::Forward),
     Pipe(commands::pipe::Pipe),
+    Gateway(commands::gateway::Gateway),
+    Proxy(commands::proxy::Proxy),
     Send(commands::send::Send),
     Receive(commands::receive::Receive),
     Chat(commands::chat::Chat),
@@ -66,7 +67,6 @@ pub(crate) enum Command {
     Limit(commands::limit::Limit),
     Doctor(commands::doctor::Doctor),
     Access(commands::access::Access),
-    Proxy(commands::proxy::Proxy),
     Run(commands::run::Run),
     Demo(commands::demo::Demo),
     Help(commands::help::Help),

@@ -6,6 +6,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod expose;
 pub(crate) mod forward;
+pub(crate) mod gateway;
 pub(crate) mod help;
 pub(crate) mod id;
 pub(crate) mod invite;

@@ -23,6 +23,7 @@
 //! tunnel, lasting    bytes between sockets and streams; connections that are re-made if they truly ended
 //! halt               stopping these in the middle, to go on elsewhere
 //! local              where `forward` listens
+//! hosts              names that programs reach as hosts, by proxies
 //! sockets, files     local sockets, counted; how many files may be open
 //! chat               two people talk in their terminals
 //! transfer           files that arrive whole
@@ -45,6 +46,7 @@ mod failure;
 mod files;
 mod groups;
 mod halt;
+mod hosts;
 mod identity;
 mod lan;
 mod lasting;
@@ -168,6 +170,8 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Expose(args) => commands::expose::run(globals, args).await,
         Command::Forward(args) => commands::forward::run(globals, args).await,
         Command::Pipe(args) => commands::pipe::run(globals, args).await,
+        Command::Gateway(args) => commands::gateway::run(globals, args).await,
+        Command::Proxy(args) => commands::proxy::run(globals, args).await,
         Command::Send(args) => commands::send::run(globals, args).await,
         Command::Receive(args) => commands::receive::run(globals, args).await,
         Command::Chat(args) => commands::chat::run(globals, args).await,
@@ -178,7 +182,6 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Limit(args) => commands::limit::run(globals, args).await,
         Command::Doctor(args) => commands::doctor::run(globals, args).await,
         Command::Access(args) => commands::access::run(globals, args).await,
-        Command::Proxy(args) => commands::proxy::run(globals, args).await,
         Command::Run(args) => commands::run::run(globals, args).await,
         Command::Demo(args) => commands::demo::run(globals, args).await,
         Command::Help(args) => commands::help::run(args, Cli::command()),

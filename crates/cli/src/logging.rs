@@ -4,13 +4,16 @@ use std::io::IsTerminal as _;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::failure::Failure;
 use crate::options::Globals;
 
+/// What is logged, as `whimbrel=debug,quinn=info`.
+const FILTER: &str = "RUST_LOG";
 /// Names the format where `--log-format` does not.
 const VARIABLE: &str = "WHIMBREL_LOG_FORMAT";
 
@@ -36,7 +39,9 @@ pub(crate) fn start(globals: &Globals) -> Result<()> {
             .map_err(|_| Failure::usage(format!("{VARIABLE}={text}: it should be text or json")))?,
         (None, _) => LogFormat::default(),
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level(globals)));
+    // The variable may be meant for another program, whose filters are of more kinds.
+    let filter = std::env::var(FILTER).ok().filter(|text| !text.is_empty());
+    let filter = filter.and_then(|text| text.parse().ok()).unwrap_or_else(|| level(globals));
     let wants_colours = std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty());
     let colours = wants_colours && std::io::stderr().is_terminal();
     // A second subscriber is refused; there is none.
@@ -46,28 +51,30 @@ pub(crate) fn start(globals: &Globals) -> Result<()> {
 
 /// What is logged without RUST_LOG. The netlink libraries warn of each attribute of the kernel that is newer
 /// than they are, which means nothing to anybody but their authors.
-fn level(globals: &Globals) -> &'static str {
+fn level(globals: &Globals) -> Targets {
+    let but_netlink = |level| Targets::new().with_default(level).with_target("netlink", LevelFilter::ERROR);
     match (globals.quiet, globals.verbose) {
-        (true, _) | (_, 0) => "off",
-        (_, 1) => "info,netlink=error",
-        (_, 2) => "debug,netlink=error",
-        _ => "trace",
+        (true, _) | (_, 0) => Targets::new(),
+        (_, 1) => but_netlink(LevelFilter::INFO),
+        (_, 2) => but_netlink(LevelFilter::DEBUG),
+        _ => Targets::new().with_default(LevelFilter::TRACE),
     }
 }
 
 fn subscriber<W>(
     format: LogFormat,
-    filter: EnvFilter,
+    filter: Targets,
     colours: bool,
     writer: W,
 ) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(writer);
+    let layer = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(writer);
+    let registry = tracing_subscriber::registry().with(filter);
     match format {
-        LogFormat::Text => Box::new(builder.finish()),
-        LogFormat::Json => Box::new(builder.json().finish()),
+        LogFormat::Text => Box::new(registry.with(layer)),
+        LogFormat::Json => Box::new(registry.with(layer.json())),
     }
 }
 
@@ -96,7 +103,7 @@ mod tests {
     fn logged(verbose: u8, format: LogFormat) -> String {
         let written = Written::default();
         let writer = written.clone();
-        let filter = EnvFilter::new(level(&Globals { verbose, ..Globals::default() }));
+        let filter = level(&Globals { verbose, ..Globals::default() });
         let subscriber = subscriber(format, filter, false, move || writer.clone());
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!(target: "whimbrel_transport::mover", rtt = 3, "moved");

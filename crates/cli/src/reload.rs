@@ -71,6 +71,7 @@ pub(crate) fn follow_access(
         let allow = match &cli.command {
             Command::Expose(args) => args.allow(),
             Command::Receive(args) => args.allow(),
+            Command::Gateway(args) => args.allow(),
             _ => anyhow::bail!("this command lets nobody in"),
         };
         crate::network::pin(&known, &cli.globals)?;

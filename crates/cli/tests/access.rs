@@ -1,19 +1,22 @@
 //! `whimbrel access` as processes on a host with two links.
 #![allow(clippy::unwrap_used)]
 
+#[path = "common/running.rs"]
+mod running;
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, require};
+use whimbrel_lab::{Host, HostCommand, Lab, Link, LinkSpec, require};
+
+use running::{LIMIT, Running};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
-const LIMIT: Duration = Duration::from_secs(20);
 const FAR: &str = "10.9.9.9:443";
 
 /// A host with two links, `wlan0` and `usb0`, and a home directory.
@@ -23,11 +26,6 @@ struct World {
     home: tempfile::TempDir,
     _other: Host,
     _lab: Lab,
-}
-
-struct Running {
-    child: HostChild,
-    lines: Receiver<String>,
 }
 
 impl World {
@@ -63,20 +61,7 @@ impl World {
     }
 
     fn start_as(&self, program: &str, args: &[&str]) -> Running {
-        let command = self.command(program, args).with(|command| {
-            command.stdin(Stdio::null()).stdout(Stdio::piped());
-        });
-        let mut child = command.spawn().unwrap();
-        let output = child.child().stdout.take().unwrap();
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Running { child, lines }
+        Running::start(self.command(program, args))
     }
 
     fn serve(&self, flags: &[&str]) -> Running {
@@ -95,30 +80,6 @@ impl World {
         let output = self.run(&[&["access", "ask", "--json", "--to", FAR], flags].concat());
         assert!(output.status.success(), "{output:?}");
         serde_json::from_slice(&output.stdout).unwrap()
-    }
-}
-
-impl Running {
-    #[track_caller]
-    fn next(&self) -> String {
-        self.lines.recv_timeout(LIMIT).unwrap()
-    }
-
-    #[track_caller]
-    fn until(&self, what: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + LIMIT;
-        loop {
-            let line = self.next();
-            if what(&line) {
-                return line;
-            }
-            assert!(Instant::now() < end, "the last line was {line}");
-        }
-    }
-
-    /// As `kill -9` does.
-    fn kill(mut self) {
-        self.child.kill().unwrap();
     }
 }
 

@@ -310,6 +310,32 @@ fn tunnels(play: &mut Play, serve: &str) {
     play.start("laptop", unix, "leads to");
     play.also("laptop", &format!("curl -sS --unix-socket {}/db http://db/", socket.display()), "hello");
     play.start("laptop", "whimbrel forward files.home.ada@example.org --mode full", "leads to");
+    gateways(play);
+}
+
+fn gateways(play: &mut Play) {
+    // No example: an ordinary server in the internet.
+    let script = "mkdir -p plain && echo ordinary > plain/index.html \
+                  && exec python3 -m http.server 8000 --bind 203.0.113.5 --directory plain";
+    let server = play.stage.start("vps", script);
+    server.lines.recv_timeout(LIMIT).unwrap();
+    play.start(
+        "home",
+        "whimbrel gateway serve gate.home.ada@example.org --allow ID",
+        "gateway for gate.home",
+    );
+    let through = "whimbrel proxy socks --through gate.home.ada@example.org";
+    play.start("laptop", through, "SOCKS proxy on 127.0.0.1:1080");
+    play.word("http://example.org/", "http://203.0.113.5:8000/");
+    play.run("laptop", "curl --proxy socks5h://127.0.0.1:1080 http://example.org/", "ordinary");
+    let named = "whimbrel proxy socks --listen 127.0.0.1:1081 --host web.home.ada@example.org:80";
+    play.start("laptop", named, "SOCKS proxy on 127.0.0.1:1081");
+    let by_name = "curl --proxy socks5h://127.0.0.1:1081 http://web.home.ada.at.example.org.whimbrel/";
+    play.run("laptop", by_name, "hello");
+    let by_ticket = "whimbrel gateway serve --ticket --secret --port 443 --to 192.168.1.0/24:80";
+    play.start("home", by_ticket, "whimbrel:");
+    play.run("laptop", "whimbrel proxy pac", "PROXY 127.0.0.1:8118");
+    play.run("laptop", "whimbrel proxy pac --only-names", "DIRECT");
 }
 
 fn files(play: &mut Play) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, require};
 
-use homes::{Home, figures, serve, started, whimbrel};
+use homes::{Home, Internet, figures, serve, started, whimbrel};
 
 const NAME: &str = "ssh.home.ada@example.org";
 const SIZE: usize = 12 << 20;
@@ -21,15 +21,9 @@ fn two_machines_behind_gateways_meet_by_name_through_one_server() {
     if !require!() {
         return;
     }
-    let lab = Lab::new().unwrap();
-    let (internet, vps) = (lab.router("internet").unwrap(), lab.host("vps").unwrap());
-    let spec = LinkSpec::default().delay(Duration::from_millis(3)).interface_names("eth0", "vps0");
-    let link = lab.link(&vps, &internet, spec).unwrap();
-    link.end(&internet).add_address("203.0.113.1/24").unwrap();
-    link.end(&vps).add_address("203.0.113.5/24").unwrap();
-    link.end(&vps).add_default_route("203.0.113.1", 1).unwrap();
-    let (mut home, mut laptop) =
-        (Home::new(&lab, &internet, "home", 1), Home::new(&lab, &internet, "laptop", 2));
+    let internet = Internet::new();
+    let vps = &internet.vps;
+    let (mut home, mut laptop) = (internet.home("home", 1), internet.home("laptop", 2));
     let folder = tempfile::tempdir().unwrap();
     let on =
         |host: &Host, user: &str, arguments: &[&str]| whimbrel(host, folder.path(), user).args(arguments);
@@ -45,7 +39,7 @@ fn two_machines_behind_gateways_meet_by_name_through_one_server() {
         "127.0.0.1:9090",
         "--json",
     ];
-    let (mut server, said) = started(on(&vps, "vps", &serving));
+    let (mut server, said) = started(on(vps, "vps", &serving));
     let service = said["ticket"].as_str().unwrap().to_owned();
     let id = on(&laptop.host, "laptop", &["id"]).output().unwrap();
     let id = String::from_utf8(id.stdout).unwrap().trim().to_owned();
@@ -84,7 +78,7 @@ fn two_machines_behind_gateways_meet_by_name_through_one_server() {
     let shown = on(&laptop.host, "laptop", &["names", "lookup", NAME, "--names", &service]);
     let shown = String::from_utf8(shown.output().unwrap().stdout).unwrap();
     assert!(shown.contains("relay 203.0.113.5:443 for "), "{shown}");
-    let figures = figures(&vps);
+    let figures = figures(vps);
     let is_told = |figure: &str| figures.lines().any(|line| line == figure);
     assert!(is_told("whimbrel_relay_reservations 1") && is_told("whimbrel_relay_splices 1"), "{figures}");
     assert!(!is_told("whimbrel_names_published_total 0"), "{figures}");
@@ -128,7 +122,8 @@ fn a_router_that_is_asked_passes_the_port_of_expose_on() {
 }
 
 /// A relay of the group, on a host of its own. It has registered its user by itself.
-fn relay_in_group(lab: &Lab, internet: &Host, number: u8) -> (Host, Link) {
+fn relay_in_group(internet: &Internet, number: u8) -> (Host, Link) {
+    let Internet { lab, router: internet, .. } = internet;
     let host = lab.host(&format!("relay{number}")).unwrap();
     let spec = LinkSpec::default().delay(Duration::from_millis(3));
     let spec = spec.interface_names("eth0", &format!("rel{number}"));
@@ -152,32 +147,27 @@ fn a_relay_of_a_group_that_is_killed_is_replaced_and_a_download_goes_on() {
     if !require!() {
         return;
     }
-    let lab = Lab::new().unwrap();
-    let (internet, vps) = (lab.router("internet").unwrap(), lab.host("vps").unwrap());
-    let spec = LinkSpec::default().delay(Duration::from_millis(3)).interface_names("eth0", "vps0");
-    let link = lab.link(&vps, &internet, spec).unwrap();
-    link.end(&internet).add_address("203.0.113.1/24").unwrap();
-    link.end(&vps).add_address("203.0.113.5/24").unwrap();
-    link.end(&vps).add_default_route("203.0.113.1", 1).unwrap();
+    let internet = Internet::new();
+    let vps = &internet.vps;
     // Gateways that map each flow anew: no direct path comes of them, so that relays carry.
-    let (home, laptop) = (Home::new(&lab, &internet, "home", 1), Home::new(&lab, &internet, "laptop", 2));
+    let (home, laptop) = (internet.home("home", 1), internet.home("laptop", 2));
     let folder = tempfile::tempdir().unwrap();
     let on =
         |host: &Host, user: &str, arguments: &[&str]| whimbrel(host, folder.path(), user).args(arguments);
 
     let serve_names =
         ["names", "serve", "--listen", "203.0.113.5:4480", "--allow", "any", "--ephemeral", "--json"];
-    let (_names, said) = started(on(&vps, "vps", &serve_names));
+    let (_names, said) = started(on(vps, "vps", &serve_names));
     let service = said["ticket"].as_str().unwrap().to_owned();
     let members: Vec<String> = (1..=3).map(|number| format!("r.relay{number}@example.org")).collect();
     let add = ["names", "group", "add", GROUP, &members[0], &members[1], &members[2]];
-    let add = on(&vps, "ops", &add).args(["--readers", "any", "--names", &service]).output().unwrap();
+    let add = on(vps, "ops", &add).args(["--readers", "any", "--names", &service]).output().unwrap();
     assert!(add.status.success(), "{add:?}");
     let join = |host: &Host, user: &str, name: &str, place: &str| {
         let serve = ["relay", "serve", "--allow", "any", "--names", &service, "--json"];
         on(host, user, &serve).args(["--group", GROUP, "--as", name, "--place", place])
     };
-    let hosts: Vec<(Host, Link)> = (1..=3).map(|number| relay_in_group(&lab, &internet, number)).collect();
+    let hosts: Vec<(Host, Link)> = (1..=3).map(|number| relay_in_group(&internet, number)).collect();
     // One that its owner did not take in.
     let refused = join(&hosts[0].0, "stranger", "r.stranger@example.org", "p9").output().unwrap();
     let told = String::from_utf8_lossy(&refused.stderr);

@@ -1,12 +1,17 @@
 //! A program's side of the manager's socket.
 
 mod connect;
+mod idle;
+mod lines;
 mod link;
 mod message;
 mod pool;
+mod race;
+mod watching;
 
 pub use connect::{Candidate, Connected};
 pub use pool::{Pool, Pooled};
+pub use watching::Watcher;
 
 use crate::protocol::{Ask, Report, Request, Verdict};
 use link::Link;
@@ -15,7 +20,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
+/// For a report that nobody waits for.
+const REPORT: Duration = Duration::from_secs(2);
+/// Reports, and ways that were overtaken, that are under way beside what the program does. More are left out.
+const BESIDE: usize = 1024;
 /// How long a decision may take, names included, before the system's way is gone.
 const LIMIT: Duration = Duration::from_secs(10);
 /// A manager that was not there is looked for again after this time.
@@ -55,6 +66,9 @@ pub enum ClientError {
     /// The manager went away, or does not answer in time.
     #[error("the manager does not answer any more: {0}")]
     Lost(io::Error),
+    /// The manager, or what this program asks of it, is too busy for this question. It may be asked again.
+    #[error("{0}")]
+    Busy(String),
     /// The manager refuses the question.
     #[error("{0}")]
     Refused(String),
@@ -91,6 +105,7 @@ struct Inner {
     state: Mutex<State>,
     opening: tokio::sync::Mutex<()>,
     is_told: AtomicBool,
+    beside: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -114,6 +129,7 @@ impl Client {
             state: Mutex::default(),
             opening: tokio::sync::Mutex::default(),
             is_told: AtomicBool::new(false),
+            beside: Arc::new(Semaphore::new(BESIDE)),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -135,6 +151,27 @@ impl Client {
         self.exchange(Request { report: Some(report), ..Request::default() }).await.map(drop)
     }
 
+    /// Tells the manager something without holding anybody up. Too much at once is left out, and all of it
+    /// without a runtime.
+    pub fn tell(&self, report: Report) {
+        self.beside(|client| async move {
+            // It is for others: what is lost is measured or forgotten.
+            let _ = tokio::time::timeout(REPORT, client.report(report)).await;
+        });
+    }
+
+    /// Does something beside, unless there is no runtime any more, or too much is done beside already.
+    fn beside<F: Future<Output = ()> + Send + 'static>(&self, what: impl FnOnce(Self) -> F) {
+        let permit = Arc::clone(&self.inner.beside).try_acquire_owned();
+        if let (Ok(permit), Ok(runtime)) = (permit, Handle::try_current()) {
+            let doing = what(self.clone());
+            runtime.spawn(async move {
+                doing.await;
+                drop(permit);
+            });
+        }
+    }
+
     async fn exchange(&self, request: Request) -> Result<crate::protocol::Answer, ClientError> {
         let link = self.link().await?;
         let answer = tokio::time::timeout(LIMIT, link.exchange(request)).await;
@@ -148,9 +185,13 @@ impl Client {
         });
         match answer {
             Ok(answer) => match answer.error {
+                Some(error) if answer.busy => Err(ClientError::Busy(error)),
                 Some(error) => Err(ClientError::Refused(error)),
                 None => Ok(answer),
             },
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                Err(ClientError::Busy(error.to_string()))
+            }
             Err(error) => Err(ClientError::Lost(error)),
         }
     }
@@ -165,19 +206,14 @@ impl Client {
         if let Some(link) = self.living() {
             return Ok(link);
         }
-        let absent = |source| ClientError::Absent { socket: self.inner.socket.clone(), source };
         if self.state().not_before.is_some_and(|at| Instant::now() < at) {
-            return Err(absent(io::ErrorKind::NotConnected.into()));
+            let source = io::ErrorKind::NotConnected.into();
+            return Err(ClientError::Absent { socket: self.inner.socket.clone(), source });
         }
         let opened = Link::open(&self.inner.socket).await;
         let mut state = self.state();
         state.not_before = opened.is_err().then(|| Instant::now() + AGAIN);
-        let link = Arc::new(opened.map_err(|error| match error {
-            link::OpenError::Io(error) => absent(error),
-            link::OpenError::Stranger(uid) => {
-                ClientError::Stranger { socket: self.inner.socket.clone(), uid }
-            }
-        })?);
+        let link = Arc::new(opened?);
         state.link = Some(Arc::clone(&link));
         Ok(link)
     }
@@ -190,9 +226,11 @@ impl Client {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says once that the system decides.
+    /// Says once that the system decides; of a manager that is busy only to those who look closely.
     fn tell_once(&self, error: &ClientError) {
-        if !self.inner.is_told.swap(true, Ordering::Relaxed) {
+        if matches!(error, ClientError::Busy(_)) {
+            tracing::debug!(%error, "the system chooses the network for one connection");
+        } else if !self.inner.is_told.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "the system chooses the network for this program's connections");
         }
     }

@@ -72,6 +72,7 @@ struct Case<'a> {
     paths: &'a Paths,
     estimates: &'a [PathEstimate],
     destinations: &'a [Destination],
+    failures: &'a Failures,
     now: Duration,
     stated: Intents,
 }
@@ -116,8 +117,8 @@ impl Decider {
             destinations: &self.destinations,
             connections: &self.connections,
         };
-        let case =
-            Case { ask, paths, estimates, destinations: &self.destinations, now, stated: situation.stated() };
+        let (destinations, failures, stated) = (&self.destinations[..], &self.failures, situation.stated());
+        let case = Case { ask, paths, estimates, destinations, failures, now, stated };
         if let Some((name, chosen)) = chosen {
             case.take_over(&situation, name, chosen, &mut verdict);
         }
@@ -310,6 +311,7 @@ impl Case<'_> {
                     options: self.options(&path.interface),
                     completes_ms: None,
                     why,
+                    failed_lately: to.is_some_and(|to| self.failures.avoids(self.now, path.index, to.ip())),
                 })
             }
         }

@@ -49,6 +49,9 @@ impl Failures {
 
     /// Whether this way is to be avoided.
     pub(crate) fn avoids(&self, now: Duration, interface: u32, address: IpAddr) -> bool {
+        if self.ways.is_empty() {
+            return false;
+        }
         let recent = |at: &Duration| now.saturating_sub(*at) < AVOIDED;
         if self.ways.get(&(interface, address)).is_some_and(recent) {
             return true;

@@ -13,10 +13,14 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Of more messages in one answer, those that come late are not looked at.
 const MOST: usize = 1 << 16;
 
+/// The kernel answers in datagrams as long as the buffer that was offered to it, up to 32 KiB.
+const BUFFER: usize = 64 << 10;
+
 /// A socket of one netlink family. After an error it has to be opened anew: an answer may be half read.
 pub(crate) struct Kernel {
     socket: TokioSocket,
     sequence: u32,
+    buffer: Vec<u8>,
 }
 
 impl Kernel {
@@ -24,7 +28,7 @@ impl Kernel {
     pub(crate) fn open(family: isize) -> io::Result<Self> {
         let mut socket = TokioSocket::new(family)?;
         socket.socket_mut().bind(&SocketAddr::new(0, 0))?;
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER) })
     }
 
     /// Asks, and hands all that is answered to `take`.
@@ -44,8 +48,15 @@ impl Kernel {
             self.socket.send(&bytes).await?;
             let mut count = 0;
             loop {
-                let (bytes, _) = self.socket.recv_from_full().await?;
-                if read(&bytes, self.sequence, &mut count, &mut take)? {
+                self.buffer.clear();
+                self.socket.recv(&mut self.buffer).await?;
+                if self.buffer.len() >= BUFFER {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "a datagram of the kernel is cut off",
+                    ));
+                }
+                if read(&self.buffer, self.sequence, &mut count, &mut take)? {
                     return Ok(());
                 }
             }

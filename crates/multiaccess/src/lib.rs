@@ -8,7 +8,7 @@
 //! `docs/manager.md`.
 //!
 //! ```text
-//! survey, kernel, diag, watch   netlink: what there is, and that it changed
+//! survey, kernel, diag, counters, watch   netlink: what there is, and that it changed
 //! meter, round_trips, routes    what follows from it (pure)
 //! measure                       how often it is asked
 //! paths                         an immutable snapshot, by the policies' numbers
@@ -16,11 +16,13 @@
 //! names                         names, looked up by each interface for itself
 //! external                      another program that decides
 //! client                        a program's side: connect, resolve, and a pool for messages
-//! shared, session, manager      the service; protocol, target, settings are its forms
+//! shared, session, manager      the service; protocol, request, refusal, target, settings are its forms
 //! ```
 
 #[cfg(target_os = "linux")]
 mod client;
+#[cfg(target_os = "linux")]
+mod counters;
 #[cfg(target_os = "linux")]
 mod decide;
 #[cfg(target_os = "linux")]
@@ -29,6 +31,10 @@ mod diag;
 mod external;
 #[cfg(target_os = "linux")]
 mod failures;
+/// What fuzz targets need.
+#[cfg(all(feature = "fuzzing", target_os = "linux"))]
+#[allow(clippy::expect_used)]
+pub mod fuzzing;
 #[cfg(target_os = "linux")]
 mod kernel;
 #[cfg(target_os = "linux")]
@@ -43,6 +49,10 @@ mod names;
 #[cfg(target_os = "linux")]
 mod paths;
 pub mod protocol;
+#[cfg(target_os = "linux")]
+mod refusal;
+#[cfg(target_os = "linux")]
+mod request;
 mod round_trips;
 mod routes;
 #[cfg(target_os = "linux")]
@@ -60,7 +70,7 @@ mod watch;
 mod words;
 
 #[cfg(target_os = "linux")]
-pub use client::{Candidate, Client, ClientError, Connected, Pool, Pooled, socket_path};
+pub use client::{Candidate, Client, ClientError, Connected, Pool, Pooled, Watcher, socket_path};
 #[cfg(target_os = "linux")]
 pub use manager::{MAX_CLIENTS, Manager, StartError};
 pub use meter::Meter;

@@ -15,8 +15,8 @@ const AT_REST: f64 = 16_384.0;
 /// For so long after a question more are expected.
 const EXPECTED: Duration = Duration::from_secs(1);
 /// Asking for all TCP connections takes milliseconds where there are thousands. At most one part in so many
-/// of the time is spent on it.
-const SHARE: u32 = 50;
+/// of the time is spent on it: while there is traffic, and while there is none.
+const SHARES: [u32; 2] = [50, 400];
 /// Between attempts to open the kernel's sockets anew.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -25,7 +25,8 @@ pub(crate) struct Measuring {
     survey: Survey,
     watch: Watch,
     numbers: Numbers,
-    sockets_due: Instant,
+    /// When all TCP connections were last asked for, and how long that took.
+    sockets: Option<(Instant, Duration)>,
 }
 
 impl Measuring {
@@ -36,9 +37,9 @@ impl Measuring {
             watch: Watch::open()?,
             survey: Survey::open()?,
             numbers: Numbers::new(&shared.settings),
-            sockets_due: Instant::now(),
+            sockets: None,
         };
-        measuring.once(shared).await?;
+        measuring.once(shared, true).await?;
         Ok(measuring)
     }
 
@@ -49,7 +50,8 @@ impl Measuring {
         loop {
             let now = Instant::now();
             let is_expected = now.duration_since(asked) < EXPECTED;
-            let due = now + shared.settings.pause(is_busy || is_expected);
+            let often = is_busy || is_expected;
+            let due = now + shared.settings.pause(often);
             let changed = tokio::select! {
                 () = tokio::time::sleep_until(due) => Ok(false),
                 changed = self.watch.changed() => changed.map(|()| true),
@@ -61,28 +63,29 @@ impl Measuring {
             let measured = match changed {
                 Ok(changed) => {
                     if changed {
-                        self.survey.routes_changed();
+                        self.survey.changed();
                     }
-                    self.once(&shared).await
+                    self.once(&shared, often || changed).await
                 }
                 Err(error) => Err(error),
             };
-            match measured {
-                Ok(busy) => is_busy = busy,
+            is_busy = match measured {
+                Ok(is_busy) => is_busy,
                 Err(error) => {
                     tracing::warn!(%error, "the kernel cannot be asked; its sockets are opened anew");
-                    self.reopen().await;
+                    self.recover(&shared).await
                 }
-            }
+            };
         }
     }
 
     /// Measures, and says whether there is traffic.
-    async fn once(&mut self, shared: &Shared) -> io::Result<bool> {
+    async fn once(&mut self, shared: &Shared, often: bool) -> io::Result<bool> {
         let began = Instant::now();
-        if began >= self.sockets_due {
+        let share = SHARES[usize::from(!often)];
+        if self.sockets.is_none_or(|(last, took)| began.duration_since(last) >= took * share) {
             self.survey.round_trips().await?;
-            self.sockets_due = began + began.elapsed() * SHARE;
+            self.sockets = Some((began, began.elapsed()));
         }
         let measured = self.survey.rates(shared.now()).await?;
         let moved: f64 = measured
@@ -100,19 +103,51 @@ impl Measuring {
         Ok(moved >= AT_REST || is_scheduled)
     }
 
-    /// Opens everything anew, however long that takes.
-    async fn reopen(&mut self) {
+    /// Opens everything anew and measures, however long that takes. Says whether there is traffic.
+    async fn recover(&mut self, shared: &Shared) -> bool {
         loop {
             tokio::time::sleep(PAUSE).await;
-            match (Watch::open(), Survey::open()) {
-                (Ok(watch), Ok(survey)) => {
-                    (self.watch, self.survey) = (watch, survey);
-                    return;
-                }
-                (Err(error), _) | (_, Err(error)) => {
-                    tracing::warn!(%error, "the kernel's sockets cannot be opened");
-                }
+            match self.reopen(shared).await {
+                Ok(is_busy) => return is_busy,
+                Err(error) => tracing::warn!(%error, "the kernel's sockets cannot be opened"),
             }
         }
+    }
+
+    /// What changed meanwhile was not heard of, so that all is asked for at once.
+    async fn reopen(&mut self, shared: &Shared) -> io::Result<bool> {
+        self.watch = Watch::open()?;
+        self.survey.reopen()?;
+        self.sockets = None;
+        self.once(shared, true).await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+    use whimbrel_lab::{Lab, LinkSpec, require};
+
+    #[test]
+    fn what_changed_while_the_kernel_could_not_be_asked_is_known_as_soon_as_it_can_be() {
+        if !require!() {
+            return;
+        }
+        let lab = Lab::new().unwrap();
+        let (host, other) = (lab.host("host").unwrap(), lab.host("other").unwrap());
+        let link = lab.link(&host, &other, LinkSpec::default()).unwrap();
+        link.end(&host).add_address("10.0.1.1/24").unwrap();
+        let runtime = host.runtime(1).unwrap();
+        let shared = Shared::new(Settings::from_toml("interval = 60000\nrest = 60000").unwrap()).unwrap();
+        let mut measuring = runtime.block_on(Measuring::begin(&shared)).unwrap();
+        let has = |address: &str| shared.paths().with_address(address.parse().unwrap()).is_some();
+        assert!(has("10.0.1.1"));
+        link.end(&host).add_address("10.0.2.1/24").unwrap();
+        link.end(&host).del_address("10.0.1.1/24").unwrap();
+        let recovering = async { tokio::time::timeout(PAUSE * 10, measuring.recover(&shared)).await };
+        runtime.block_on(recovering).unwrap();
+        assert!(has("10.0.2.1") && !has("10.0.1.1"));
     }
 }

@@ -170,6 +170,9 @@ pub struct Answer {
     /// Why there is no other answer. After an error of the form of a line the manager hangs up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Nothing is wrong with the question: too much is under way, and it may be asked again later.
+    #[serde(skip_serializing_if = "is_default")]
+    pub busy: bool,
     /// The paths at present, to those who watch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<PathReport>>,
@@ -237,6 +240,9 @@ pub struct Way {
     pub completes_ms: Option<f64>,
     /// Why it has its place, in words.
     pub why: String,
+    /// It failed lately: who uses it is to report whether it works.
+    #[serde(skip_serializing_if = "is_default")]
+    pub failed_lately: bool,
 }
 
 /// A part of an object.

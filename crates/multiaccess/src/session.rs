@@ -1,19 +1,22 @@
 //! One client of the manager: lines in, lines out.
 
+mod answers;
+
 use crate::Paths;
-use crate::decide::{self, Candidate};
-use crate::external::Said;
 use crate::manager::part;
-use crate::protocol::{Answer, Ask, Deciding, MAX_LINE, Request, Verdict};
+use crate::protocol::{Answer, Ask, Deciding, MAX_LINE};
+use crate::refusal::Refusal;
+use crate::request::{self, Said};
 use crate::shared::{Decisions, Shared};
 use crate::target::Target;
+use answers::{LOOK_UPS, answer, later, write_line};
 use serde::Serialize;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -40,6 +43,7 @@ pub(crate) struct Session {
     from_client: Direction,
     /// Questions whose answers come later.
     waiting: JoinSet<Vec<u8>>,
+    look_ups: Arc<Semaphore>,
     news: Option<watch::Receiver<Arc<Paths>>>,
     decisions: Option<Decisions>,
     questions: Option<mpsc::Receiver<Deciding>>,
@@ -92,6 +96,7 @@ impl Session {
             is_held: false,
             from_client: Direction::Open,
             waiting: JoinSet::new(),
+            look_ups: Arc::new(Semaphore::new(LOOK_UPS)),
             news: None,
             decisions: None,
             questions: None,
@@ -287,66 +292,56 @@ impl Session {
     }
 
     fn line(&mut self, line: &[u8]) {
-        if line.iter().all(u8::is_ascii_whitespace) {
-            return;
-        }
-        let request: Request = match serde_json::from_slice(line) {
-            Ok(request) => request,
-            Err(error) => return self.refuse(&format!("this line is no request: {error}")),
+        let (id, said) = match request::decode(line) {
+            Ok(Some(said)) => said,
+            Ok(None) => return,
+            Err(error) => return self.refuse(&error),
         };
-        let id = request.id;
-        match request {
-            Request { ask: Some(ask), report: None, watch: None, policy: None, choose: None, .. } => {
-                self.ask(id, ask);
-            }
-            Request { ask: None, report: Some(report), watch: None, policy: None, choose: None, .. } => {
+        match said {
+            Said::Ask(ask) => self.ask(id, ask),
+            Said::Report(report) => {
                 let noted = self.shared.note(self.number, report);
                 self.push_noted(id, noted);
             }
-            Request {
-                ask: None, report: None, watch: Some(watching), policy: None, choose: None, ..
-            } => {
+            Said::Watch(watching) => {
                 let news = self.shared.follow();
                 self.news = Some(news);
                 self.decisions = watching.decisions.then(|| self.shared.watch_decisions());
                 self.push_noted(id, Ok(()));
                 self.push_paths();
             }
-            Request { ask: None, report: None, watch: None, policy: Some(offer), choose: None, .. } => {
+            Said::Policy(offer) => {
                 let offered = self.shared.external.offer(self.number, &offer.name);
                 let noted = offered.map(|questions| self.questions = Some(questions));
                 self.push_noted(id, noted);
             }
-            Request { ask: None, report: None, watch: None, policy: None, choose: Some(chosen), .. } => {
+            Said::Choose(chosen) => {
                 // One that comes late is no fault of the form: the question was decided meanwhile.
                 let _ = self.shared.external.chosen(self.number, chosen);
             }
-            _ => self.refuse("a request has one of ask, report, watch, policy and choose"),
         }
     }
 
     /// Decides at once where all is known; else when it is.
     fn ask(&mut self, id: Option<u64>, ask: Ask) {
-        let target = decide::check(&ask)
-            .map_err(|error| error.to_string())
-            .and_then(|()| Target::of(&ask).map_err(|error| error.to_string()));
-        let target = match target {
+        let target = match request::target(&ask) {
             Ok(target) => target,
-            Err(error) => return self.push_noted(id, Err(error)),
+            Err(refusal) => return self.push(&answer(id, Err(refusal))),
         };
         match target {
             Target::Addresses(candidates) if !self.shared.external.is_there() => {
                 let verdict = self.shared.decide(self.number, &ask, &candidates, None);
-                self.push(&answer(id, verdict.map_err(|error| error.to_string())));
+                self.push(&answer(id, verdict.map_err(Refusal::wrong)));
             }
             target => {
                 if self.waiting.len() >= OUTSTANDING {
-                    let error = format!("{OUTSTANDING} questions of yours wait already; ask again later");
-                    return self.push_noted(id, Err(error));
+                    let why = format!("{OUTSTANDING} questions of yours wait already; ask again later");
+                    return self.push(&answer(id, Err(Refusal::busy(why))));
                 }
                 let (shared, number) = (Arc::clone(&self.shared), self.number);
+                let look_ups = Arc::clone(&self.look_ups);
                 self.waiting.spawn(async move {
-                    let verdict = later(&shared, number, &ask, target).await;
+                    let verdict = later(&shared, number, &ask, target, &look_ups).await;
                     let mut line = Vec::new();
                     write_line(&mut line, &answer(id, verdict));
                     line
@@ -379,44 +374,6 @@ impl Session {
         self.output.extend_from_slice(line);
         self.output.push(b'\n');
     }
-}
-
-fn write_line(output: &mut Vec<u8>, answer: &impl Serialize) {
-    let length = output.len();
-    if let Err(error) = serde_json::to_writer(&mut *output, answer) {
-        // No key in an answer is other than text.
-        tracing::warn!(%error, "an answer cannot be written down");
-        output.truncate(length);
-        return;
-    }
-    output.push(b'\n');
-}
-
-fn answer(id: Option<u64>, verdict: Result<Verdict, String>) -> Answer {
-    match verdict {
-        Ok(verdict) => Answer { id, decision: Some(verdict), ..Answer::default() },
-        Err(error) => Answer { id, error: Some(error), ..Answer::default() },
-    }
-}
-
-/// A decision that needs names, or another program.
-async fn later(shared: &Shared, number: u64, ask: &Ask, target: Target) -> Result<Verdict, String> {
-    let (candidates, mut problems): (Vec<Candidate>, Vec<String>) = match target {
-        Target::Addresses(candidates) => (candidates.to_vec(), Vec::new()),
-        Target::Name { host, port } => shared.look_up(&host, port).await?,
-    };
-    let said = shared.external.ask(|n| shared.question(n, ask, &candidates)).await;
-    let chosen = match &said {
-        Some(Said::Chosen(name, chosen)) => Some((name.as_str(), chosen)),
-        Some(Said::Nothing(why)) => {
-            problems.push(why.clone());
-            None
-        }
-        None => None,
-    };
-    let mut verdict = shared.decide(number, ask, &candidates, chosen).map_err(|error| error.to_string())?;
-    problems.append(&mut verdict.problems);
-    Ok(Verdict { problems, ..verdict })
 }
 
 #[cfg(test)]

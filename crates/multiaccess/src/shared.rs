@@ -4,6 +4,7 @@ use crate::decide::{self, AskError, Candidate, Decider};
 use crate::external::External;
 use crate::names::Names;
 use crate::protocol::{Answer, Ask, Report, Tried, Verdict};
+use crate::refusal::Refusal;
 use crate::{Paths, Settings, load};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +35,7 @@ impl Shared {
         let decider = Decider::new(settings.policy.build()?);
         Ok(Self {
             external: External::new(settings.external.map(Duration::from_millis)),
-            names: Names::new(),
+            names: Names::default(),
             settings,
             began: Instant::now(),
             news: watch::Sender::new(Arc::default()),
@@ -120,7 +121,7 @@ impl Shared {
         &self,
         host: &str,
         port: u16,
-    ) -> Result<(Vec<Candidate>, Vec<String>), String> {
+    ) -> Result<(Vec<Candidate>, Vec<String>), Refusal> {
         let paths = self.paths();
         self.names.look_up(&paths, &self.settings, host, port).await
     }

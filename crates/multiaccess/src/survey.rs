@@ -1,5 +1,6 @@
 //! What is known of all paths of this host, one for each interface with an address.
 
+use crate::counters::{Counters, CountersMessage};
 use crate::diag::{AF_INET, AF_INET6, DiagMessage};
 use crate::kernel::Kernel;
 use crate::{Meter, Prefix, RoundTrips, Routes, TcpConnection};
@@ -38,10 +39,12 @@ pub struct Survey {
     sockets: Kernel,
     /// What was received and sent over each interface.
     meters: HashMap<u32, (Meter, Meter)>,
-    /// Where the routes of each interface lead. `None`: they have to be read.
-    leads: Option<HashMap<u32, Arc<Routes>>>,
-    /// All TCP connections when they were last asked for.
-    connections: Vec<TcpConnection>,
+    /// Interfaces, addresses and routes. `None`: they have to be read.
+    known: Option<BTreeMap<u32, Interface>>,
+    /// All TCP connections when they were last asked for, by their local addresses.
+    connections: HashMap<IpAddr, Vec<TcpConnection>>,
+    /// What these say of each interface, as far as it was needed.
+    round_trips: HashMap<u32, RoundTrips>,
 }
 
 /// An interface as the kernel tells of it.
@@ -51,8 +54,7 @@ struct Interface {
     is_up: bool,
     addresses: Vec<IpAddr>,
     prefixes: Vec<Prefix>,
-    received: u64,
-    sent: u64,
+    routes: Arc<Routes>,
 }
 
 impl Survey {
@@ -65,14 +67,26 @@ impl Survey {
             routes: Kernel::open(NETLINK_ROUTE)?,
             sockets: Kernel::open(NETLINK_SOCK_DIAG)?,
             meters: HashMap::new(),
-            leads: None,
-            connections: Vec::new(),
+            known: None,
+            connections: HashMap::new(),
+            round_trips: HashMap::new(),
         })
     }
 
-    /// Has routes read again by the next measurement: they changed.
-    pub fn routes_changed(&mut self) {
-        self.leads = None;
+    /// Opens the sockets to the kernel anew after an error, and goes on with what is known of rates.
+    ///
+    /// # Errors
+    /// As [`Survey::open`].
+    pub fn reopen(&mut self) -> io::Result<()> {
+        self.routes = Kernel::open(NETLINK_ROUTE)?;
+        self.sockets = Kernel::open(NETLINK_SOCK_DIAG)?;
+        self.changed();
+        Ok(())
+    }
+
+    /// Has interfaces, addresses and routes read again by the next measurement: some of them changed.
+    pub fn changed(&mut self) {
+        self.known = None;
     }
 
     /// Asks for all TCP connections, which [`Survey::rates`] then goes by. This is most of the work of a
@@ -82,6 +96,7 @@ impl Survey {
     /// As [`Survey::measure`].
     pub async fn round_trips(&mut self) -> io::Result<()> {
         self.connections = self.connections().await?;
+        self.round_trips.clear();
         Ok(())
     }
 
@@ -90,67 +105,92 @@ impl Survey {
     ///
     /// # Errors
     /// When the kernel does not answer within seconds. After an error, or when this was dropped before its
-    /// end, open another survey: the kernel may still be answering.
+    /// end, [`Survey::reopen`] it: the kernel may still be answering.
     pub async fn measure(&mut self, now: Duration) -> io::Result<Vec<AccessPath>> {
+        self.changed();
         self.round_trips().await?;
         self.rates(now).await
     }
 
-    /// The same with the round-trip times of the last time: reads addresses and counters only.
+    /// The same with the round-trip times of the last time, and with the interfaces, addresses and routes of the
+    /// last time unless they [`changed`](Survey::changed): reads counters only.
     ///
     /// # Errors
     /// As [`Survey::measure`].
     pub async fn rates(&mut self, now: Duration) -> io::Result<Vec<AccessPath>> {
-        let interfaces = self.interfaces().await?;
-        let leads = match self.leads.take() {
-            Some(leads) => leads,
-            None => self.leads().await?,
+        let known = match self.known.take() {
+            Some(known) => known,
+            None => {
+                self.round_trips.clear();
+                self.known().await?
+            }
         };
-        self.meters.retain(|index, _| interfaces.contains_key(index));
+        self.count(now).await?;
+        self.meters.retain(|index, _| known.contains_key(index));
         let mut paths = Vec::new();
-        for (index, interface) in interfaces {
-            let (down, up) = self.meters.entry(index).or_default();
-            down.read(now, interface.received);
-            up.read(now, interface.sent);
+        for (index, interface) in &known {
             if !interface.is_up || interface.addresses.is_empty() {
                 continue;
             }
-            let round_trips = RoundTrips::of(&interface.addresses, &self.connections);
+            let (down, up) = self.meters.entry(*index).or_default();
+            let round_trips = self.round_trips.entry(*index).or_insert_with(|| {
+                let mine = interface.addresses.iter().filter_map(|address| self.connections.get(address));
+                RoundTrips::of(mine.flatten())
+            });
             let estimate = PathEstimate { down: down.rates(), up: up.rates(), ..round_trips.estimate() };
-            let Interface { name, addresses, prefixes, .. } = interface;
-            let routes = leads.get(&index).cloned().unwrap_or_default();
-            paths.push(AccessPath { index, interface: name, addresses, prefixes, routes, estimate });
+            paths.push(AccessPath {
+                index: *index,
+                interface: interface.name.clone(),
+                addresses: interface.addresses.clone(),
+                prefixes: interface.prefixes.clone(),
+                routes: Arc::clone(&interface.routes),
+                estimate,
+            });
         }
-        self.leads = Some(leads);
+        self.known = Some(known);
         Ok(paths)
     }
 
-    async fn leads(&mut self) -> io::Result<HashMap<u32, Arc<Routes>>> {
-        let mut found: HashMap<u32, Routes> = HashMap::new();
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let mut question = RouteMessage::default();
-            question.header.address_family = family;
-            let question = RouteNetlinkMessage::GetRoute(question);
-            self.routes.dump(question, |message| note_route(&mut found, message)).await?;
-        }
-        Ok(found.into_iter().map(|(index, routes)| (index, Arc::new(routes))).collect())
+    /// Reads the counters.
+    async fn count(&mut self, now: Duration) -> io::Result<()> {
+        let meters = &mut self.meters;
+        let note = |message| {
+            if let CountersMessage::Interface(Counters { index, received, sent }) = message {
+                let (down, up) = meters.entry(index).or_default();
+                down.read(now, received.bytes, received.packets);
+                up.read(now, sent.bytes, sent.packets);
+            }
+        };
+        self.routes.dump(CountersMessage::Request, note).await
     }
 
-    async fn interfaces(&mut self) -> io::Result<BTreeMap<u32, Interface>> {
+    async fn known(&mut self) -> io::Result<BTreeMap<u32, Interface>> {
         let mut found: BTreeMap<u32, Interface> = BTreeMap::new();
         let links = RouteNetlinkMessage::GetLink(LinkMessage::default());
         self.routes.dump(links, |message| note_link(&mut found, message)).await?;
         let addresses = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         self.routes.dump(addresses, |message| note_address(&mut found, message)).await?;
+        let mut leads: HashMap<u32, Routes> = HashMap::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut question = RouteMessage::default();
+            question.header.address_family = family;
+            let question = RouteNetlinkMessage::GetRoute(question);
+            self.routes.dump(question, |message| note_route(&mut leads, message)).await?;
+        }
+        for (index, routes) in leads {
+            if let Some(interface) = found.get_mut(&index) {
+                interface.routes = Arc::new(routes);
+            }
+        }
         Ok(found)
     }
 
-    async fn connections(&mut self) -> io::Result<Vec<TcpConnection>> {
-        let mut found = Vec::new();
+    async fn connections(&mut self) -> io::Result<HashMap<IpAddr, Vec<TcpConnection>>> {
+        let mut found: HashMap<IpAddr, Vec<TcpConnection>> = HashMap::new();
         for family in [AF_INET, AF_INET6] {
             let note = |message| {
                 if let DiagMessage::Connection(connection) = message {
-                    found.push(connection);
+                    found.entry(connection.local).or_default().push(connection);
                 }
             };
             self.sockets.dump(DiagMessage::Request { family }, note).await?;
@@ -167,15 +207,11 @@ fn note_link(found: &mut BTreeMap<u32, Interface>, message: RouteNetlinkMessage)
     }
     let interface = found.entry(link.header.index).or_default();
     interface.is_up = flags.contains(LinkFlags::Up | LinkFlags::Running);
-    for attribute in link.attributes {
-        match attribute {
-            LinkAttribute::IfName(name) => interface.name = name,
-            LinkAttribute::Stats64(stats) => {
-                (interface.received, interface.sent) = (stats.rx_bytes, stats.tx_bytes);
-            }
-            _ => {}
-        }
-    }
+    let name = link.attributes.into_iter().find_map(|attribute| match attribute {
+        LinkAttribute::IfName(name) => Some(name),
+        _ => None,
+    });
+    interface.name = name.unwrap_or_default();
 }
 
 /// Addresses that are good beyond the link, of interfaces that were told of.

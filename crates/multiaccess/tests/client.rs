@@ -110,16 +110,62 @@ fn resolved_ways_are_ranked_and_one_that_fails_is_told_and_tried_last() {
     assert_eq!(ways[0].source, Some(IpAddr::from([10, 0, 0, 1])));
     assert_eq!(ways[0].destination, SocketAddr::new(FAR.parse().unwrap(), 7000));
     // Behind the first link nothing answers any more: the second way is tried beside it.
-    world.links[0].set_blackhole(whimbrel_lab::Direction::Both, true);
+    let both = whimbrel_lab::Direction::Both;
+    world.links[0].set_blackhole(both, true);
     let began = Instant::now();
     let connected =
         running.runtime.block_on(client.connect(FAR, 7000, intents("size-received=1000"))).unwrap();
     assert_eq!(connected.by.interface.as_deref(), Some("link1"));
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    world.links[0].set_blackhole(whimbrel_lab::Direction::Both, false);
+    // It is told of, though nobody waited for it: now the second way is the first.
+    let first = || {
+        let ways = running.runtime.block_on(client.resolve(FAR, 7000, intents("size-received=1000")));
+        let way = ways.unwrap().swap_remove(0);
+        (way.interface.unwrap(), way.failed_lately)
+    };
+    let until = |expected: (&str, bool), limit: Instant| {
+        while first() != (expected.0.to_owned(), expected.1) {
+            assert!(Instant::now() < limit, "{:?} is first, not {expected:?}", first());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    until(("link1", false), Instant::now() + LIMIT);
+    let failed = Instant::now();
+    // Then the second one fails too: both are listed again, the better one first.
+    let mut teller = running.client();
+    teller.ask(&format!(r#"{{"report":{{"failed":{{"interface":"link1","destination":"{FAR}:7000"}}}}}}"#));
+    assert_eq!(first(), ("link0".to_owned(), true));
+    // It works again, and that is told: it is no more in doubt, long before that is forgotten.
+    world.links[0].set_blackhole(both, false);
+    let connected =
+        running.runtime.block_on(client.connect(FAR, 7000, intents("size-received=1000"))).unwrap();
+    assert_eq!(connected.by.interface.as_deref(), Some("link0"));
+    until(("link0", false), failed + Duration::from_secs(8));
     // A port where nobody listens is refused on both, and both are told of.
     let refused = running.runtime.block_on(client.connect(FAR, 7001, intents("")));
     assert!(matches!(refused, Err(ClientError::Connect { .. })), "{refused:?}");
+    until(("link0", true), Instant::now() + LIMIT);
+}
+
+#[test]
+fn a_way_that_is_slow_and_not_dead_is_not_told_to_have_failed() {
+    if !require!() {
+        return;
+    }
+    // The first one answers after 600 ms, and nothing is known of either: it is tried first, and overtaken.
+    let world = world(&[(300, 20), (5, 20)]);
+    let _echo = Echo::start(&world);
+    let running = Running::start(&world.client, "[policy]\nname = \"eaf\"");
+    let client = Client::at(&running.socket());
+    let ways = || running.runtime.block_on(client.resolve(FAR, 7000, intents(""))).unwrap();
+    assert_eq!(ways()[0].interface.as_deref(), Some("link0"));
+    let connected = running.runtime.block_on(client.connect(FAR, 7000, intents(""))).unwrap();
+    assert_eq!(connected.by.interface.as_deref(), Some("link1"));
+    // Longer than it is watched for. One that has failed is not listed beside another.
+    std::thread::sleep(Duration::from_secs(2));
+    let mut listed: Vec<_> = ways().into_iter().map(|way| way.interface.unwrap()).collect();
+    listed.sort();
+    assert_eq!(listed, ["link0", "link1"]);
 }
 
 #[test]

@@ -11,8 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use support::{Client, LIMIT, Running};
 use whimbrel_lab::{Host, Lab, Link, LinkSpec, require};
+use whimbrel_multiaccess::ClientError;
+use whimbrel_multiaccess::protocol::Ask;
 
-/// A DNS server that has one address of each family for every name under `test`, and none for others.
+/// A DNS server that has one address of each family for every name under `test`, and none for others. It says
+/// nothing to questions for names that begin with `slow`.
 struct Dns {
     answers: Arc<AtomicBool>,
     asked: Arc<AtomicUsize>,
@@ -28,7 +31,8 @@ impl Dns {
             let mut buffer = [0; 1500];
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                 counting.fetch_add(1, Ordering::Relaxed);
-                if answering.load(Ordering::Relaxed) {
+                let is_slow = buffer[13..length].starts_with(b"slow");
+                if answering.load(Ordering::Relaxed) && !is_slow {
                     let answer = answer(&buffer[..length], v4, v6.octets());
                     socket.send_to(&answer, from).unwrap();
                 }
@@ -66,8 +70,8 @@ fn answer(question: &[u8], v4: [u8; 4], v6: [u8; 16]) -> Vec<u8> {
 struct World {
     client: Host,
     dns: [Dns; 2],
-    _links: Vec<Link>,
-    _networks: Vec<Host>,
+    links: Vec<Link>,
+    networks: Vec<Host>,
     _lab: Lab,
 }
 
@@ -94,7 +98,7 @@ fn world() -> World {
         networks.push(network);
     }
     let dns = dns.try_into().ok().unwrap();
-    World { client, dns, _links: links, _networks: networks, _lab: lab }
+    World { client, dns, links, networks, _lab: lab }
 }
 
 const SETTINGS: &str = r#"
@@ -177,6 +181,10 @@ fn dns_that_is_dead_on_one_interface_is_told_once_and_holds_up_nobody() {
     let world = world();
     let running = Running::start(&world.client, SETTINGS);
     let mut client = running.client();
+    let limit = Instant::now() + LIMIT;
+    while !ways(&ask(&mut client, "cached.test")).iter().any(|(interface, _)| interface == "link1") {
+        assert!(Instant::now() < limit, "link1 has no answer");
+    }
     world.dns[0].answers.store(false, Ordering::Relaxed);
     let first = ask(&mut client, "a.test");
     assert!(ways(&first).iter().all(|(interface, _)| interface == "link2"), "{first}");
@@ -194,6 +202,11 @@ fn dns_that_is_dead_on_one_interface_is_told_once_and_holds_up_nobody() {
         assert!(problem.starts_with("DNS of link1: 10.0.0.53 does not answer"), "{problem}");
     }
     assert!(quickest < Duration::from_millis(50), "{quickest:?}");
+    // What is out of a cache is no answer of a server.
+    ways(&ask(&mut client, "cached.test"));
+    let answer = ask(&mut client, "d.test");
+    let problem = answer["decision"]["problems"][0].as_str().unwrap().to_owned();
+    assert!(problem.starts_with("DNS of link1: 10.0.0.53 does not answer"), "{problem}");
     world.dns[0].answers.store(true, Ordering::Relaxed);
     world.dns[1].answers.store(false, Ordering::Relaxed);
     let end = Instant::now() + LIMIT;
@@ -207,4 +220,126 @@ fn dns_that_is_dead_on_one_interface_is_told_once_and_holds_up_nobody() {
         }
         assert!(Instant::now() < end, "the interface is not used again: {answer}");
     }
+}
+
+fn ask_for(id: u64, host: &str) -> String {
+    json!({"id": id, "ask": {"to": format!("{host}:443")}}).to_string()
+}
+
+#[test]
+fn slow_names_of_one_client_hold_up_no_other_and_all_names_get_their_turn() {
+    if !require!() {
+        return;
+    }
+    let world = world();
+    let running = Running::start(&world.client, SETTINGS);
+    let mut slow = running.client();
+    const SLOW: u64 = 300;
+    for id in 0..SLOW {
+        slow.say(&ask_for(id, &format!("slow{id}.test.")));
+    }
+    // More than may wait: when one of these is refused, all others are under way or wait.
+    slow.until(|line| line["busy"] == true);
+    let mut other = running.client();
+    let answer = ask(&mut other, "other.test.");
+    assert!(!ways(&answer).is_empty(), "{answer}");
+    // More names at once than may be looked up at once.
+    let mut many = running.client();
+    for id in 0..100 {
+        many.say(&ask_for(id, &format!("many{id}.test.")));
+    }
+    for _ in 0..100 {
+        let answer = many.hear().unwrap();
+        assert!(answer.get("decision").is_some(), "{answer}");
+    }
+    // Each slow one is answered, as busy or with what is wrong.
+    let (mut busy, mut dead) = (1, 0);
+    while busy + dead < SLOW {
+        let answer = slow.hear().unwrap();
+        assert!(answer["error"].is_string(), "{answer}");
+        match answer["busy"] == true {
+            true => busy += 1,
+            false => dead += 1,
+        }
+    }
+    assert!(busy >= SLOW - 256 && dead >= 16, "{busy} busy, {dead} dead");
+}
+
+#[test]
+fn a_manager_that_is_busy_is_asked_again_and_is_no_lost_one() {
+    if !require!() {
+        return;
+    }
+    let world = world();
+    let running = Running::start(&world.client, SETTINGS);
+    let client = whimbrel_multiaccess::Client::at(&running.socket());
+    let ask = |to: String| Ask { to: Some(to), ..Ask::default() };
+    let (busy, others) = running.runtime.block_on(async {
+        let mut asking = tokio::task::JoinSet::new();
+        for n in 0..300 {
+            let (client, ask) = (client.clone(), ask(format!("slow{n}.test.:443")));
+            asking.spawn(async move { client.ask(ask).await });
+        }
+        let first = asking.join_next().await.unwrap().unwrap();
+        // While the others wait.
+        (first, client.ask(ask("192.0.2.1:443".to_owned())).await)
+    });
+    assert!(matches!(busy, Err(ClientError::Busy(_))), "{busy:?}");
+    assert!(others.is_ok(), "{others:?}");
+}
+
+#[test]
+fn a_name_that_one_network_says_is_not_there_waits_for_no_dead_one() {
+    if !require!() {
+        return;
+    }
+    let world = world();
+    let running = Running::start(&world.client, SETTINGS);
+    let mut client = running.client();
+    world.dns[0].answers.store(false, Ordering::Relaxed);
+    let began = Instant::now();
+    let answer = ask(&mut client, "www.nowhere.example.");
+    // A server has one and a half seconds before it is asked once more.
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let error = answer["error"].as_str().unwrap();
+    assert!(error.contains("DNS of link2: there is no www.nowhere.example."), "{error}");
+    assert!(error.contains("DNS of link1: 10.0.0.53 "), "{error}");
+    assert!(answer.get("busy").is_none(), "{answer}");
+}
+
+#[test]
+fn a_look_up_that_outlives_its_network_says_nothing_of_the_next_one() {
+    if !require!() {
+        return;
+    }
+    let world = world();
+    let running = Running::start(&world.client, SETTINGS);
+    let mut client = running.client();
+    // The second one answers, and the look-up on the first one goes on.
+    world.dns[0].answers.store(false, Ordering::Relaxed);
+    ways(&ask(&mut client, "old.test."));
+    // The first one comes into another network, of the same servers.
+    let end = world.links[0].end(&world.client);
+    end.del_address("10.0.1.1/24").unwrap();
+    end.del_address("fd00:1::1/64").unwrap();
+    world.links[0].end(&world.networks[0]).add_address("10.0.3.2/24").unwrap();
+    end.add_address("10.0.3.1/24").unwrap();
+    end.add_default_route("10.0.3.2", 1).unwrap();
+    world.dns[0].answers.store(true, Ordering::Relaxed);
+    let limit = Instant::now() + LIMIT;
+    let is_whole = |answer: &Value| {
+        answer["decision"].get("problems").is_none()
+            && answer["decision"]["ways"].as_array().is_some_and(|ways| ways.len() >= 2)
+    };
+    loop {
+        let answer = ask(&mut client, "before.test.");
+        if is_whole(&answer) {
+            break;
+        }
+        assert!(Instant::now() < limit, "the new network is not used: {answer}");
+    }
+    // No look-up takes longer: what was begun in the old network has ended.
+    std::thread::sleep(Duration::from_millis(5500));
+    let answer = ask(&mut client, "after.test.");
+    assert!(is_whole(&answer), "{answer}");
 }

@@ -3,15 +3,34 @@
 //! 2018, §VI-B).
 //!
 //! ```text
-//! destination   a host and a port, as a program names them
-//! upstream      how a proxy reaches one: by the manager's choice
-//! http          the proxy for HTTP
+//! destination     a host and a port, as a program names them
+//! upstream        how a proxy reaches one: by the manager's choice
+//! http            the proxy for HTTP
+//! socks           a SOCKS proxy
+//! gateway         destinations reached through a server in the middle: both sides of that
+//! guard           where a gateway may connect to
+//! whimbrel_hosts  names of endpoints, written as hosts
+//! cross_site      whether a browser asks for another site's page
+//! whole           streams that never look ended when they broke
 //! ```
 
+mod cross_site;
 mod destination;
+mod gateway;
+mod guard;
 mod http;
+mod socks;
 mod upstream;
+mod whimbrel_hosts;
+mod whole;
 
+pub use cross_site::{Origins, is_cross_site};
 pub use destination::{BadDestination, Destination};
+pub use gateway::{
+    Answer, BadMessage, Declined, Gateway, GatewayServer, Joined, Opening, Request, Status, Streams,
+};
+pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup};
 pub use http::{HttpProxy, HttpSettings, HttpStats};
+pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
 pub use upstream::{Duplex, Managed, Reached, Reaching, Upstream, UpstreamError};
+pub use whimbrel_hosts::{Routed, WhimbrelHosts, host_of_name, is_whimbrel_host, name_of_host};

@@ -1,6 +1,8 @@
 //! How a proxy reaches a destination.
 
-use crate::Destination;
+use crate::whimbrel_hosts::not_here;
+use crate::whole::Whole;
+use crate::{Destination, is_whimbrel_host};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -15,7 +17,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// A connection to a destination.
 pub struct Reached {
-    /// The connection.
+    /// The connection. It looks broken to its peer if it is dropped before it was shut down.
     pub stream: Box<dyn Duplex>,
     /// How it was made, in words, for people.
     pub by: String,
@@ -84,16 +86,19 @@ impl Managed {
 impl Upstream for Managed {
     fn reach<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Reaching<'a> {
         Box::pin(async move {
+            if is_whimbrel_host(to.host()) {
+                return Err(not_here(to));
+            }
             let connected = self.client.connect(to.host(), to.port(), *intents).await;
             let connected = connected.map_err(|error| unreached(to, error))?;
             // What is passed on is not held back until there is more of it.
             let _ = connected.stream.set_nodelay(true);
-            Ok(Reached { stream: Box::new(connected.stream), by: connected.by.why })
+            Ok(Reached { stream: Box::new(Whole::new(connected.stream)), by: connected.by.why })
         })
     }
 
-    fn manager(&self, _to: &Destination) -> Option<&Client> {
-        Some(&self.client)
+    fn manager(&self, to: &Destination) -> Option<&Client> {
+        (!is_whimbrel_host(to.host())).then_some(&self.client)
     }
 }
 

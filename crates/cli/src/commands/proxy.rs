@@ -1,6 +1,8 @@
 //! `whimbrel proxy`: proxies for programs that know nothing of Whimbrel.
 
 pub(crate) mod http;
+mod pac;
+mod socks;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -11,7 +13,9 @@ use crate::options::{Globals, after};
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
-  whimbrel proxy http"))]
+  whimbrel proxy http
+  whimbrel proxy socks --through gate.home.ada@example.org
+  whimbrel proxy pac"))]
 pub(crate) struct Proxy {
     #[command(subcommand)]
     action: Action,
@@ -20,10 +24,14 @@ pub(crate) struct Proxy {
 #[derive(Subcommand)]
 enum Action {
     Http(http::Http),
+    Socks(socks::Socks),
+    Pac(pac::Pac),
 }
 
 pub(crate) async fn run(globals: &Globals, args: Proxy) -> Result<()> {
     match args.action {
         Action::Http(args) => http::run(globals, args).await,
+        Action::Socks(args) => socks::run(globals, args).await,
+        Action::Pac(args) => pac::run(&args),
     }
 }

@@ -6,11 +6,41 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, NatGateway, Rate};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
+
+/// Where the server of all homes is.
+pub(crate) const VPS: &str = "203.0.113.5";
+
+/// A network that joins gateways, and a small server on it.
+pub(crate) struct Internet {
+    _link: Link,
+    pub(crate) vps: Host,
+    pub(crate) router: Host,
+    pub(crate) lab: Lab,
+}
+
+impl Internet {
+    pub(crate) fn new() -> Self {
+        let lab = Lab::new().unwrap();
+        let (router, vps) = (lab.router("internet").unwrap(), lab.host("vps").unwrap());
+        let spec = LinkSpec::default().delay(Duration::from_millis(3)).interface_names("eth0", "vps0");
+        let link = lab.link(&vps, &router, spec).unwrap();
+        link.end(&router).add_address("203.0.113.1/24").unwrap();
+        link.end(&vps).add_address(&format!("{VPS}/24")).unwrap();
+        link.end(&vps).add_default_route("203.0.113.1", 1).unwrap();
+        Self { _link: link, vps, router, lab }
+    }
+
+    /// A machine behind a gateway of its own.
+    pub(crate) fn home(&self, name: &str, network: u8) -> Home {
+        Home::new(&self.lab, &self.router, name, network)
+    }
+}
 
 /// A machine behind a gateway: its network is 192.168.N.0/24, the gateway's outside is 10.0.N.10.
 pub(crate) struct Home {
@@ -83,12 +113,14 @@ pub(crate) fn started(command: HostCommand) -> (HostChild, serde_json::Value) {
     (child, serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line:?}")))
 }
 
-/// Sends the same bytes to everybody.
+/// Sends the same bytes to everybody, at the same time.
 pub(crate) fn serve(listener: TcpListener, bytes: Vec<u8>) {
+    let bytes = Arc::new(bytes);
     std::thread::spawn(move || {
         while let Ok((mut socket, _)) = listener.accept() {
+            let bytes = bytes.clone();
             // A client that goes away is noticed by the test.
-            let _ = socket.write_all(&bytes);
+            std::thread::spawn(move || drop(socket.write_all(&bytes)));
         }
     });
 }

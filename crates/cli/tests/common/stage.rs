@@ -2,20 +2,22 @@
 //! links. Each has a home directory and the programs that the documents use.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
+#[path = "running.rs"]
+mod running;
+
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, TcpStream};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, Rate};
 
+pub use running::{LIMIT, Running};
+
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
-pub const LIMIT: Duration = Duration::from_secs(40);
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// The machines' addresses, as the documents write them.
@@ -30,12 +32,6 @@ pub struct Stage {
     pub folder: tempfile::TempDir,
     _sshd: HostChild,
     _lab: Lab,
-}
-
-/// A command that goes on, and what it says.
-pub struct Running {
-    pub child: HostChild,
-    pub lines: Receiver<String>,
 }
 
 /// Whether the stage can be built. Else it is said why not.
@@ -140,8 +136,6 @@ impl Stage {
                 .env("PATH", path)
                 .env("PYTHONUNBUFFERED", "1")
                 .current_dir(&home)
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
                 .stderr(Stdio::null());
             for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "RUST_LOG", "WHIMBREL_NAMES"] {
                 command.env_remove(name);
@@ -151,42 +145,7 @@ impl Stage {
 
     /// Starts a script of the shell. Its standard error is in its output.
     pub fn start(&self, host: &str, script: &str) -> Running {
-        let mut child = self.command(host, script).spawn().unwrap();
-        let output = child.child().stdout.take().unwrap();
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Running { child, lines }
-    }
-}
-
-impl Running {
-    /// Waits for the end: the exit code, and the lines that were not read yet.
-    #[track_caller]
-    pub fn finish(&mut self) -> (Option<i32>, Vec<String>) {
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = self.child.child().try_wait().unwrap() {
-                break status;
-            }
-            assert!(
-                start.elapsed() < LIMIT,
-                "still running; it said {:?}",
-                self.lines.try_iter().collect::<Vec<_>>()
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        // What it started may go on with its output; nobody waits for that.
-        let mut said = Vec::new();
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(200)) {
-            said.push(line);
-        }
-        (status.code(), said)
+        Running::start(self.command(host, script))
     }
 }
 

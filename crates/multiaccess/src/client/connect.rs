@@ -2,23 +2,16 @@
 //! and §V-B).
 
 use super::{Client, ClientError};
-use crate::protocol::{Ask, Protocol, Report, SocketOptions, Tried, Way};
+use crate::protocol::{Ask, Protocol, SocketOptions, Way};
 use socket2::{Domain, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::task::JoinSet;
 use whimbrel_access::{Granularity, Intents};
 
-/// The next way is tried beside one that has not answered for so long (RFC 8305, §8).
-const NEXT: Duration = Duration::from_millis(250);
 /// For one way, and for a look-up by the system.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Ways that are tried.
-const MOST: usize = 8;
-/// How long a report may hold somebody up: it is for others.
-const REPORT: Duration = Duration::from_millis(100);
 /// IPPROTO_MPTCP.
 const MPTCP: i32 = 262;
 
@@ -37,6 +30,9 @@ pub struct Candidate {
     pub options: SocketOptions,
     /// Why it has its place, in words.
     pub why: String,
+    /// It failed lately for somebody. Who connects by it tells the manager that it works, as [`Client::connect`]
+    /// does.
+    pub failed_lately: bool,
 }
 
 /// A connection, and by which way it was made.
@@ -58,6 +54,7 @@ impl Candidate {
             protocol: Protocol::Tcp,
             options: SocketOptions::default(),
             why: "the system's choice".to_owned(),
+            failed_lately: false,
         }
     }
 
@@ -70,6 +67,7 @@ impl Candidate {
             protocol: way.protocol,
             options: way.options,
             why: way.why,
+            failed_lately: way.failed_lately,
         })
     }
 
@@ -116,11 +114,6 @@ impl Candidate {
     pub async fn connect(&self) -> io::Result<TcpStream> {
         let connecting = self.socket()?.connect(self.destination);
         tokio::time::timeout(LIMIT, connecting).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-    }
-
-    pub(super) fn tried(&self) -> Option<Tried> {
-        let interface = self.interface.clone()?;
-        Some(Tried { interface, destination: self.destination })
     }
 }
 
@@ -191,46 +184,6 @@ impl Client {
         let found = looking.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(failed)?;
         let found: Vec<Candidate> = found.map(Candidate::of_system).collect();
         if found.is_empty() { Err(failed(io::ErrorKind::NotFound.into())) } else { Ok(found) }
-    }
-
-    /// Tries these ways in order, each beside those before that have not answered. Tells the manager of those
-    /// that failed. `to` is what errors name.
-    ///
-    /// # Errors
-    /// [`ClientError::Connect`] where none works.
-    pub async fn connect_by(&self, candidates: Vec<Candidate>, to: &str) -> Result<Connected, ClientError> {
-        let mut left = candidates.into_iter().take(MOST);
-        let mut trying = JoinSet::new();
-        let mut last: io::Error = io::ErrorKind::NotFound.into();
-        loop {
-            let more = left.next();
-            let has_more = more.is_some();
-            if let Some(candidate) = more {
-                trying.spawn(async move { (candidate.connect().await, candidate) });
-            }
-            let until = tokio::time::Instant::now() + NEXT;
-            let joined = if has_more {
-                tokio::time::timeout_at(until, trying.join_next()).await
-            } else {
-                Ok(trying.join_next().await)
-            };
-            match joined {
-                Ok(Some(Ok((Ok(stream), by)))) => {
-                    return Ok(Connected { stream, by });
-                }
-                Ok(Some(Ok((Err(error), by)))) => {
-                    last = error;
-                    if let Some(tried) = by.tried() {
-                        let report = Report { failed: Some(tried), ..Report::default() };
-                        let _ = tokio::time::timeout(REPORT, self.report(report)).await;
-                    }
-                }
-                // A task of ours that panicked failed.
-                Ok(Some(Err(error))) => last = io::Error::other(error),
-                Ok(None) => return Err(ClientError::Connect { to: to.to_owned(), source: last }),
-                Err(_) => {}
-            }
-        }
     }
 }
 

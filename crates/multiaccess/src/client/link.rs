@@ -1,22 +1,18 @@
 //! One connection to a manager: lines out, and each answer to whoever waits for it.
 
+use super::ClientError;
+use super::lines::{Lines, open};
 use crate::protocol::{Answer, Request};
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-/// The manager is on this host.
-const CONNECT: Duration = Duration::from_secs(2);
-/// The longest answer.
-const MAX_ANSWER: u64 = 1 << 20;
 /// Questions under way.
 const MOST: usize = 4096;
 
@@ -30,28 +26,13 @@ pub(super) struct Link {
     reader: AbortHandle,
 }
 
-pub(super) enum OpenError {
-    Io(io::Error),
-    /// The user on the other side.
-    Stranger(u32),
-}
-
-impl From<io::Error> for OpenError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
 impl Link {
-    /// Connects to the manager with this socket, if it is one of this user or of root.
-    pub(super) async fn open(socket: &Path) -> Result<Self, OpenError> {
-        let connected = tokio::time::timeout(CONNECT, UnixStream::connect(socket)).await;
-        let stream = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-        let uid = stream.peer_cred()?.uid();
-        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-            return Err(OpenError::Stranger(uid));
-        }
-        let (reader, writer) = stream.into_split();
+    /// Connects to the manager with this socket.
+    ///
+    /// # Errors
+    /// [`ClientError::Absent`] or [`ClientError::Stranger`].
+    pub(super) async fn open(socket: &Path) -> Result<Self, ClientError> {
+        let (reader, writer) = open(socket).await?.into_split();
         let waiting = Waiting::default();
         let lives = Arc::new(AtomicBool::new(true));
         let reading = read(reader, Arc::clone(&waiting), Arc::clone(&lives));
@@ -79,7 +60,8 @@ impl Link {
         {
             let mut waiting = lock(&self.waiting);
             if waiting.len() >= MOST {
-                return Err(io::Error::other("too many questions are under way"));
+                let why = format!("{MOST} questions of this program are under way; ask again later");
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
             }
             waiting.insert(id, sender);
         }
@@ -140,16 +122,10 @@ fn lock(waiting: &Waiting) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer
 }
 
 async fn read(reader: OwnedReadHalf, waiting: Waiting, lives: Arc<AtomicBool>) {
-    let mut reader = BufReader::new(reader);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match (&mut reader).take(MAX_ANSWER).read_until(b'\n', &mut line).await {
-            Ok(1..) if line.ends_with(b"\n") => {}
-            _ => break,
-        }
+    let mut lines = Lines::of(reader);
+    while let Ok(line) = lines.next().await {
         // What a newer manager says beside is no answer to us.
-        let Ok(answer) = serde_json::from_slice::<Answer>(&line) else { continue };
+        let Ok(answer) = serde_json::from_slice::<Answer>(line) else { continue };
         let Some(id) = answer.id else { continue };
         if let Some(sender) = lock(&waiting).remove(&id) {
             // The caller may have dropped its future.

@@ -4,11 +4,7 @@
 use super::connect::{is_local, target};
 use super::{Client, ClientError};
 use crate::protocol::{Ask, OpenConnection, Report, Verdict};
-use std::time::Duration;
 use whimbrel_access::{Granularity, Intents};
-
-/// How long a report may take.
-const REPORT: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Asks which way a message to this host goes, and whether one of these open connections is to carry it.
@@ -53,14 +49,5 @@ impl Client {
     /// forgets it by itself.
     pub fn ended(&self, unit: u64) {
         self.tell(Report { done: Some(unit), ..Report::default() });
-    }
-
-    /// Tells the manager something in the background.
-    pub fn tell(&self, report: Report) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let client = self.clone();
-        runtime.spawn(async move {
-            let _ = tokio::time::timeout(REPORT, client.report(report)).await;
-        });
     }
 }

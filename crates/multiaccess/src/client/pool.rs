@@ -2,42 +2,19 @@
 //! were released are kept by host and service, and the manager says whether one of them is used again.
 
 use super::connect::{is_local, target};
+use super::idle::{Idle, Key, Offer, Resting};
 use super::{Candidate, Client, ClientError, Connected};
-use crate::protocol::{Ask, OpenConnection, Report, Verdict};
-use std::collections::HashMap;
-use std::io::ErrorKind;
+use crate::protocol::{Ask, Report, SocketOptions, Verdict, Way};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use whimbrel_access::{Granularity, Intents};
-
-/// A connection that nobody used for so long is closed: servers do so too.
-const IDLE: Duration = Duration::from_secs(60);
-/// Idle connections to one host and service.
-const MOST_EACH: usize = 8;
-/// Idle connections altogether.
-const MOST: usize = 256;
-/// How long a report may hold somebody up.
-const REPORT: Duration = Duration::from_millis(100);
 
 /// Keeps idle connections. Clones share them.
 #[derive(Clone)]
 pub struct Pool {
     client: Client,
     idle: Arc<Mutex<Idle>>,
-}
-
-#[derive(Default)]
-struct Idle {
-    next: u32,
-    count: usize,
-    hosts: HashMap<(String, u16), Vec<Resting>>,
-}
-
-struct Resting {
-    id: u32,
-    stream: TcpStream,
-    since: Instant,
 }
 
 /// A connection for one message and its answer. Say [`Pooled::release`] when both have passed; dropped, it is
@@ -47,7 +24,7 @@ pub struct Pooled {
     is_new: bool,
     why: String,
     id: u32,
-    key: (String, u16),
+    key: Key,
     unit: Option<u64>,
     pool: Pool,
 }
@@ -66,7 +43,8 @@ impl Pool {
     pub async fn request(&self, host: &str, port: u16, intents: Intents) -> Result<Pooled, ClientError> {
         let key = (host.to_owned(), port);
         let to = target(host, port);
-        let connections = self.offers(&key);
+        let offers = self.lock().offers(&key);
+        let connections = offers.iter().map(|offer| offer.open).collect();
         let ask = Ask {
             intents,
             granularity: Granularity::Message,
@@ -89,99 +67,83 @@ impl Pool {
         };
         // Until it is handed out, the unit has to be taken back if anything fails.
         let scheduled = Scheduled { client: self.client.clone(), unit };
+        let candidates = match self.choose(&key, ways, &offers) {
+            Ok((taken, why)) => return Ok(self.reused(key, taken, scheduled.keep(), why)),
+            Err(candidates) => candidates,
+        };
+        let connected = self.client.connect_by(candidates, &to).await?;
+        Ok(self.opened(key, connected, scheduled.keep()))
+    }
+
+    /// Takes an idle connection out, if the best way is one; else lists the ways to open one.
+    ///
+    /// Nothing is reserved while the manager is asked, so that another request may have taken it. Then one that
+    /// is idle on the same path does as well.
+    fn choose(
+        &self,
+        key: &Key,
+        ways: Vec<Way>,
+        offers: &[Offer],
+    ) -> Result<(Resting, String), Vec<Candidate>> {
         let mut candidates = Vec::new();
+        let mut taken_meanwhile = None;
         for way in ways {
-            match way.reuse {
-                // One behind a new connection in the ranking is not waited for.
-                Some(id) if candidates.is_empty() => {
-                    if let Some((id, stream)) = self.take(&key, Some(id)) {
-                        return Ok(self.pooled(key, id, stream, scheduled.keep(), false, way.why));
-                    }
-                }
-                Some(_) => {}
-                None => candidates.extend(Candidate::of_way(way)),
+            let Some(id) = way.reuse else {
+                candidates.extend(Candidate::of_way(way));
+                continue;
+            };
+            // One behind a new connection in the ranking is not waited for.
+            if !candidates.is_empty() {
+                continue;
             }
+            let mut idle = self.lock();
+            let exactly = idle.take(key, |one| one.id == id);
+            let as_good = || idle.take(key, |one| Some(one.source()) == way.source);
+            if let Some(taken) = exactly.or_else(as_good) {
+                return Ok((taken, way.why));
+            }
+            let offer = offers.iter().find(|offer| offer.open.id == id);
+            taken_meanwhile = taken_meanwhile.or(offer.map(|offer| beside(way, offer.destination)));
         }
         if candidates.is_empty() {
-            // Another one took the open connection meanwhile.
-            candidates = self.client.resolve(host, port, intents).await?;
+            candidates.extend(taken_meanwhile);
         }
-        let Connected { stream, by } = self.client.connect_by(candidates, &to).await?;
-        Ok(self.pooled(key, self.number(), stream, scheduled.keep(), true, by.why))
+        Err(candidates)
     }
 
     /// A connection of the system's choice: without a manager's answer, or to this host.
-    async fn by_system(
-        &self,
-        error: Option<ClientError>,
-        key: (String, u16),
-        to: &str,
-    ) -> Result<Pooled, ClientError> {
+    async fn by_system(&self, error: Option<ClientError>, key: Key, to: &str) -> Result<Pooled, ClientError> {
         let is_refused = matches!(error, Some(ClientError::Refused(_)));
         // The system would use an open one before it looked for another.
-        if !is_refused && let Some((id, stream)) = self.take(&key, None) {
-            let why = "it is open; the system's choice".to_owned();
-            return Ok(self.pooled(key, id, stream, None, false, why));
+        if !is_refused {
+            let taken = self.lock().take(&key, |_| true);
+            if let Some(taken) = taken {
+                let why = "it is open; the system's choice".to_owned();
+                return Ok(self.reused(key, taken, None, why));
+            }
         }
         let candidates = match error {
             Some(error) => self.client.by_system(error, &key.0, key.1).await?,
             None => self.client.system(&key.0, key.1).await?,
         };
-        let Connected { stream, by } = self.client.connect_by(candidates, to).await?;
-        Ok(self.pooled(key, self.number(), stream, None, true, by.why))
+        let connected = self.client.connect_by(candidates, to).await?;
+        Ok(self.opened(key, connected, None))
     }
 
-    fn pooled(
-        &self,
-        key: (String, u16),
-        id: u32,
-        stream: TcpStream,
-        unit: Option<u64>,
-        is_new: bool,
-        why: String,
-    ) -> Pooled {
-        Pooled { stream: Some(stream), is_new, why, id, key, unit, pool: self.clone() }
+    fn reused(&self, key: Key, taken: Resting, unit: Option<u64>, why: String) -> Pooled {
+        let Resting { id, stream, .. } = taken;
+        Pooled { stream: Some(stream), is_new: false, why, id, key, unit, pool: self.clone() }
+    }
+
+    fn opened(&self, key: Key, connected: Connected, unit: Option<u64>) -> Pooled {
+        let Connected { stream, by } = connected;
+        let id = self.lock().number();
+        Pooled { stream: Some(stream), is_new: true, why: by.why, id, key, unit, pool: self.clone() }
     }
 
     /// How many connections are idle.
     pub fn idle(&self) -> usize {
-        self.lock().count
-    }
-
-    /// The idle connections to this host that still work.
-    fn offers(&self, key: &(String, u16)) -> Vec<OpenConnection> {
-        let mut idle = self.lock();
-        idle.tidy();
-        let resting = idle.hosts.get(key).into_iter().flatten();
-        let offers = resting.filter_map(|one| {
-            let source = one.stream.local_addr().ok()?.ip();
-            Some(OpenConnection { id: one.id, source, scheduled: 0 })
-        });
-        offers.collect()
-    }
-
-    /// Takes an idle connection out: that of this number, or the newest. One that the peer has closed, or on
-    /// which it said something that nobody asked for, is closed instead.
-    fn take(&self, key: &(String, u16), id: Option<u32>) -> Option<(u32, TcpStream)> {
-        let mut idle = self.lock();
-        idle.tidy();
-        let resting = idle.hosts.get_mut(key)?;
-        let at = match id {
-            Some(id) => resting.iter().position(|one| one.id == id)?,
-            None => resting.len().checked_sub(1)?,
-        };
-        let taken = resting.remove(at);
-        if resting.is_empty() {
-            idle.hosts.remove(key);
-        }
-        idle.count -= 1;
-        Some((taken.id, taken.stream))
-    }
-
-    fn number(&self) -> u32 {
-        let mut idle = self.lock();
-        idle.next = idle.next.wrapping_add(1);
-        idle.next
+        self.lock().count()
     }
 
     fn lock(&self) -> MutexGuard<'_, Idle> {
@@ -189,23 +151,18 @@ impl Pool {
     }
 }
 
-impl Idle {
-    /// Closes what has been idle for too long, and what does not work any more.
-    fn tidy(&mut self) {
-        self.hosts.retain(|_, resting| {
-            resting.retain(|one| one.since.elapsed() < IDLE && is_quiet(&one.stream));
-            !resting.is_empty()
-        });
-        self.count = self.hosts.values().map(Vec::len).sum();
+/// A new connection on the path of an open one, to the same address.
+fn beside(way: Way, destination: SocketAddr) -> Candidate {
+    let options = SocketOptions { bind_to_device: Some(way.interface.clone()), ..way.options };
+    Candidate {
+        destination,
+        source: way.source,
+        interface: Some(way.interface),
+        protocol: way.protocol,
+        options,
+        why: way.why,
+        failed_lately: false,
     }
-}
-
-/// Whether a connection is open and nothing has come on it: an end, a reset and words without a question all
-/// make it readable.
-fn is_quiet(stream: &TcpStream) -> bool {
-    let mut byte = [std::mem::MaybeUninit::uninit()];
-    let looked = socket2::SockRef::from(stream).peek(&mut byte);
-    looked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
 impl Pooled {
@@ -229,15 +186,8 @@ impl Pooled {
 
     /// The message and its answer have passed, and the connection may serve another.
     pub fn release(mut self) {
-        let Some(stream) = self.stream.take() else { return };
-        let mut idle = self.pool.lock();
-        idle.tidy();
-        if idle.count < MOST {
-            let resting = idle.hosts.entry(self.key.clone()).or_default();
-            if resting.len() < MOST_EACH {
-                resting.push(Resting { id: self.id, stream, since: Instant::now() });
-                idle.count += 1;
-            }
+        if let Some(stream) = self.stream.take() {
+            self.pool.lock().put(self.key.clone(), self.id, stream);
         }
     }
 
@@ -269,14 +219,44 @@ impl Drop for Scheduled {
     }
 }
 
-/// Tells the manager that a unit has ended, without holding anybody up. Without a runtime the manager forgets
-/// it by itself.
+/// Tells the manager that a unit has ended. Where that is left out, the manager forgets it by itself.
 fn end(client: &Client, unit: Option<u64>) {
-    if let (Some(unit), Ok(runtime)) = (unit, tokio::runtime::Handle::try_current()) {
-        let client = client.clone();
-        runtime.spawn(async move {
-            let report = Report { done: Some(unit), ..Report::default() };
-            let _ = tokio::time::timeout(REPORT, client.report(report)).await;
-        });
+    if let Some(unit) = unit {
+        client.tell(Report { done: Some(unit), ..Report::default() });
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn reuse(id: u32, source: std::net::IpAddr) -> Way {
+        Way { reuse: Some(id), interface: "lo".to_owned(), source: Some(source), ..Way::default() }
+    }
+
+    #[tokio::test]
+    async fn two_that_are_told_to_reuse_the_same_connection_get_different_ones() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let pool = Pool::new(Client::at(Path::new("/nowhere")));
+        let key = ("server".to_owned(), at.port());
+        let mut open = Vec::new();
+        for _ in 0..2 {
+            let stream = TcpStream::connect(at).await.unwrap();
+            open.push(listener.accept().await.unwrap());
+            let id = pool.lock().number();
+            pool.lock().put(key.clone(), id, stream);
+        }
+        let offers = pool.lock().offers(&key);
+        let choose = || pool.choose(&key, vec![reuse(1, at.ip())], &offers);
+        let taken: Vec<u32> = (0..2).map(|_| choose().ok().unwrap().0.id).collect();
+        assert_eq!(taken, [1, 2]);
+        // Nothing is left: a new one on the same path, to an address that is known already.
+        let opened = choose().err().unwrap();
+        assert_eq!(opened.len(), 1);
+        assert_eq!((opened[0].destination, opened[0].source), (at, Some(at.ip())));
+        assert_eq!(opened[0].options.bind_to_device.as_deref(), Some("lo"));
     }
 }

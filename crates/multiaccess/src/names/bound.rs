@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
@@ -21,11 +22,18 @@ type Boxed<T> = Pin<Box<dyn Send + Future<Output = io::Result<T>>>>;
 pub(super) struct Bound {
     interface: Arc<str>,
     handle: TokioHandle,
+    made: Arc<AtomicU64>,
 }
 
 impl Bound {
     pub(super) fn to(interface: &str) -> Self {
-        Self { interface: interface.into(), handle: TokioHandle::default() }
+        Self { interface: interface.into(), handle: TokioHandle::default(), made: Arc::default() }
+    }
+
+    /// How many sockets have been made: each question by UDP has its own. An answer for which there was none is
+    /// out of a cache.
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
     }
 }
 
@@ -45,6 +53,7 @@ impl RuntimeProvider for Bound {
         local: Option<SocketAddr>,
         limit: Option<Duration>,
     ) -> Boxed<Self::Tcp> {
+        self.made.fetch_add(1, Ordering::Relaxed);
         let interface = Arc::clone(&self.interface);
         Box::pin(async move {
             let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -59,6 +68,7 @@ impl RuntimeProvider for Bound {
     }
 
     fn bind_udp(&self, local: SocketAddr, _server: SocketAddr) -> Boxed<Self::Udp> {
+        self.made.fetch_add(1, Ordering::Relaxed);
         let interface = Arc::clone(&self.interface);
         Box::pin(async move {
             let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;

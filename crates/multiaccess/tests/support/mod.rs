@@ -2,9 +2,13 @@
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -130,4 +134,71 @@ pub fn world(delays: &[(u64, u64)]) -> World {
 pub fn interfaces(line: &Value) -> Vec<String> {
     let paths = line["paths"].as_array().cloned().unwrap_or_default();
     paths.iter().map(|path| path["interface"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Whether a figure is within this share of what is expected.
+pub fn is_near(found: f64, expected: f64, share: f64) -> bool {
+    (found - expected).abs() <= expected * share
+}
+
+/// Traffic that goes on until it is stopped.
+pub struct Traffic {
+    goes_on: Arc<AtomicBool>,
+    client: JoinHandle<TcpStream>,
+}
+
+impl Traffic {
+    /// Bytes there and back, one by one, so that nothing queues: whatever is waited for is a round trip.
+    pub fn chatter(client: &Host, server: &Host, to: SocketAddr) -> Self {
+        Self::start(
+            (client, server, to),
+            |mut stream| {
+                let mut byte = [0];
+                while stream.read(&mut byte).is_ok_and(|count| count > 0) && stream.write_all(&byte).is_ok() {
+                }
+            },
+            |stream| {
+                stream.write_all(&[1]).unwrap();
+                stream.read_exact(&mut [0]).unwrap();
+            },
+        )
+    }
+
+    /// A download as fast as the link is.
+    pub fn download(client: &Host, server: &Host, from: SocketAddr) -> Self {
+        let mut buffer = vec![0; 65_536];
+        Self::start(
+            (client, server, from),
+            |mut stream| {
+                let chunk = [0; 16_384];
+                while stream.write_all(&chunk).is_ok() {}
+            },
+            move |stream| assert!(stream.read(&mut buffer).unwrap() > 0, "the server ended"),
+        )
+    }
+
+    fn start(
+        (client, server, to): (&Host, &Host, SocketAddr),
+        serve: impl FnOnce(TcpStream) + Send + 'static,
+        mut turn: impl FnMut(&mut TcpStream) + Send + 'static,
+    ) -> Self {
+        let listener = server.run(|| TcpListener::bind(to)).unwrap();
+        std::thread::spawn(move || serve(listener.accept().unwrap().0));
+        let mut stream = client.run(|| TcpStream::connect(to)).unwrap();
+        let goes_on = Arc::new(AtomicBool::new(true));
+        let going = Arc::clone(&goes_on);
+        let client = std::thread::spawn(move || {
+            while going.load(Ordering::Relaxed) {
+                turn(&mut stream);
+            }
+            stream
+        });
+        Self { goes_on, client }
+    }
+
+    /// Ends the traffic. The connection stays open as long as the caller has it.
+    pub fn stop(self) -> TcpStream {
+        self.goes_on.store(false, Ordering::Relaxed);
+        self.client.join().unwrap()
+    }
 }

@@ -36,7 +36,7 @@ pub(super) async fn accept(
     for session in before {
         sessions.spawn(session.serve());
     }
-    let mut halt = shared.halting.subscribe();
+    let (mut halt, mut halted) = (shared.halting.subscribe(), Vec::new());
     loop {
         tokio::select! {
             biased;
@@ -45,10 +45,10 @@ pub(super) async fn accept(
                 Some(connection) => drop(sessions.spawn(Session::new(connection, &shared).serve())),
                 None => break,
             },
-            Some(_) = sessions.join_next() => {}
+            // Sessions may hear of the halt before this task does.
+            Some(ended) = sessions.join_next() => halted.extend(ended.ok().flatten()),
         }
     }
-    let mut halted = Vec::new();
     while let Some(ended) = sessions.join_next().await {
         halted.extend(ended.ok().flatten());
     }

@@ -4,12 +4,10 @@ use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
-use whimbrel_multiaccess::protocol::{Answer, Decided, PathReport, Request, Watching};
-use whimbrel_multiaccess::{ClientError, socket_path};
+use whimbrel_multiaccess::Client;
+use whimbrel_multiaccess::protocol::{Answer, Decided, PathReport};
 
 use super::ask::{LONGEST, describe, failure};
 use crate::commands::status::Page;
@@ -39,52 +37,22 @@ pub(super) struct Watch {
 
 pub(super) async fn run(globals: &Globals, args: Watch) -> Result<()> {
     let mut shutdown = Shutdown::catch(globals.until_eof)?.with_hangup()?;
-    let socket = socket_path();
-    let absent = |source| failure(ClientError::Absent { socket: socket.clone(), source });
-    let mut stream = UnixStream::connect(&socket).await.map_err(absent)?;
-    let uid = stream.peer_cred()?.uid();
-    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-        return Err(failure(ClientError::Stranger { socket, uid }));
-    }
-    let request = Request { watch: Some(Watching { decisions: true }), ..Request::default() };
-    let mut line = serde_json::to_vec(&request)?;
-    line.push(b'\n');
-    stream.write_all(&line).await.context("the manager went away")?;
-    let mut reader = BufReader::new(stream);
-    let mut line = Vec::new();
+    let mut watcher = Client::default().watch(true).await.map_err(failure)?;
     let mut view = View::new(args.json)?;
     let mut due = tokio::time::interval(REFRESH);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            // What was read of a line stays, if something else comes first.
-            read = next_line(&mut reader, &mut line) => read?,
+        let line = tokio::select! {
+            line = watcher.next() => line.map_err(failure)?,
             _ = due.tick(), if view.is_page() => {
                 view.draw()?;
                 continue;
             }
             _ = shutdown.requested() => return Ok(()),
         };
-        view.hear(String::from_utf8_lossy(&line).trim_end())?;
-        line.clear();
+        view.hear(&line)?;
     }
 }
-
-/// Reads on until `line` is whole. Cancel-safe.
-async fn next_line(reader: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> Result<()> {
-    let most = MAX_ANSWER.saturating_sub(line.len() as u64);
-    reader.take(most).read_until(b'\n', line).await.context("the manager went away")?;
-    match line.ends_with(b"\n") {
-        true => Ok(()),
-        false if line.len() as u64 >= MAX_ANSWER => {
-            Err(Failure::new(Failure::REFUSED, "the manager says more on a line than it may").into())
-        }
-        false => Err(Failure::new(Failure::UNREACHABLE, "the manager has ended").into()),
-    }
-}
-
-/// Longer than any line of a manager.
-const MAX_ANSWER: u64 = 1 << 20;
 
 /// How it is shown.
 enum View {

@@ -1,0 +1,39 @@
+//! `whimbrel gateway`: ordinary hosts, reached through a server in the middle.
+
+mod serve;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::access::AllowFlags;
+use crate::options::{Globals, after};
+
+/// Connect peers to ordinary hosts, which need to know nothing of Whimbrel
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel gateway serve gate.home.ada@example.org --allow ID
+  whimbrel proxy socks --through gate.home.ada@example.org"))]
+pub(crate) struct Gateway {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Serve(serve::Serve),
+}
+
+impl Gateway {
+    /// Who is let in.
+    pub(crate) fn allow(&self) -> &AllowFlags {
+        let Action::Serve(args) = &self.action;
+        args.allow()
+    }
+}
+
+pub(crate) async fn run(globals: &Globals, args: Gateway) -> Result<()> {
+    match args.action {
+        Action::Serve(args) => serve::run(globals, args).await,
+    }
+}

@@ -1,0 +1,163 @@
+//! `whimbrel gateway serve`: the server in the middle.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use whimbrel_base::Name;
+use whimbrel_proxy::{GatewayServer, Guard, Joined, Pattern, Quota, Rules};
+use whimbrel_relay::Keeper;
+use whimbrel_transport::{Connection, Stream};
+
+use crate::access::{Access, AllowFlags, Before};
+use crate::failure::Failure;
+use crate::halt::{Halter, Tie};
+use crate::local::LocalSocket;
+use crate::manager::Ready;
+use crate::multipath::PathFlags;
+use crate::network::{Network, Wish, log_events};
+use crate::options::{Globals, after};
+use crate::relaying::ReachFlags;
+use crate::serving::Start;
+use crate::status::{About, Reporter};
+use crate::tunnel::{Halted, Tunnel};
+use crate::{files, output, reload, serving};
+
+const COMMAND: &str = "gateway serve";
+
+/// Connect peers that are let in to hosts of the internet, until stopped
+///
+/// Private networks, this host itself and where clouds keep secrets are refused, whatever a name leads to,
+/// and so is port 25; --to lifts that. Peers come by `whimbrel proxy socks --through`.
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel gateway serve gate.home.ada@example.org --allow ID
+  whimbrel gateway serve --ticket --secret --port 443 --to 192.168.1.0/24:80"))]
+pub(super) struct Serve {
+    /// The name to be reached under; not needed with --ticket
+    name: Option<Name>,
+    #[command(flatten)]
+    allow: AllowFlags,
+    /// Let through what is refused else: HOST, *.DOMAIN or NET, [:PORT]; repeatable
+    #[arg(long, value_name = "WHAT[:PORT]")]
+    to: Vec<Pattern>,
+    /// Let nothing else through
+    #[arg(long, requires = "to")]
+    only: bool,
+    /// Connections at once for one peer, and for all
+    #[arg(long, value_names = ["EACH", "ALL"], num_args = 2, default_values_t = [256, 4096])]
+    most: Vec<u16>,
+    /// Print a ticket, by which peers find it without a name service
+    #[arg(long)]
+    ticket: bool,
+    #[command(flatten)]
+    reach: ReachFlags,
+    #[command(flatten)]
+    paths: PathFlags,
+    /// Print a JSON object once it can be reached
+    #[arg(long)]
+    json: bool,
+}
+
+impl Serve {
+    pub(super) fn allow(&self) -> &AllowFlags {
+        &self.allow
+    }
+}
+
+pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
+    args.allow.check(args.ticket, args.name.as_ref())?;
+    if args.name.is_none() && !args.ticket {
+        return Err(Failure::usage(
+            "under which name? Give a NAME, or --ticket; see `whimbrel gateway serve --help`",
+        ));
+    }
+    files::raise_limit();
+    let wish = Wish { config: args.paths.config(), advertise: args.reach.advertised(), ..Wish::default() };
+    let serve = async |network: &Network| serve(globals, &args, network).await;
+    serving::until_stopped(globals, wish, args.name.as_ref(), serve).await
+}
+
+async fn serve(globals: &Globals, args: &Serve, network: &Network) -> Result<()> {
+    let name = args.name.as_ref();
+    let access = Access::open(&args.allow, name, network, globals.quiet, Before::default()).await?;
+    let secret = access.secret();
+    let mut guests =
+        serving::listen(globals, network, name, args.ticket, access.clone(), Start::Anew).await?;
+    let keeper = args.reach.start(network, globals.quiet).await?;
+    let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
+    let shown = name.map(ToString::to_string);
+    let about = About::new(COMMAND, shown).relayed(keeper.as_ref().map(Keeper::news));
+    let _reporter = Reporter::start(network, about, globals.quiet)?;
+    let reachable = format!("gateway for {}", name.map_or("this ticket".to_owned(), ToString::to_string));
+    let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;
+    // It is never told to halt: this command is not taken over.
+    let halter = Halter::new();
+    let service = Service { server: server(args), tie: halter.tie() };
+    let _ready = Ready::tell(&reachable);
+    tell(globals, args, network, reachable, ticket)?;
+    while let Some(connection) = guests.accept().await {
+        service.serve(connection);
+    }
+    Ok(())
+}
+
+/// What connects, by the rules.
+fn server(args: &Serve) -> GatewayServer {
+    let outside = args.reach.advertised().iter().map(SocketAddr::ip).collect();
+    let guard = Guard::new(Rules::new(args.to.clone(), args.only)).with_outside(outside);
+    let most = |at: usize| args.most.get(at).copied().map_or(usize::MAX, usize::from);
+    GatewayServer::new(guard, Quota::new(most(0), most(1)))
+}
+
+fn tell(
+    globals: &Globals,
+    args: &Serve,
+    network: &Network,
+    reachable: String,
+    ticket: Option<String>,
+) -> Result<()> {
+    if args.json {
+        return output::json(&json!({
+            "id": network.id().to_string(), "name": args.name.as_ref().map(ToString::to_string),
+            "ticket": ticket, "port": network.endpoint.port(),
+        }));
+    }
+    output::note(globals.quiet, reachable);
+    ticket.map_or(Ok(()), output::line)
+}
+
+/// What serves each connection.
+#[derive(Clone)]
+struct Service {
+    server: GatewayServer,
+    tie: Tie<Halted>,
+}
+
+impl Service {
+    fn serve(&self, connection: Connection) {
+        tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
+        let service = self.clone();
+        tokio::spawn(async move {
+            while let Ok(stream) = connection.accept_stream().await {
+                tokio::spawn(service.clone().serve_stream(stream));
+            }
+        });
+    }
+
+    async fn serve_stream(self, mut stream: Stream) {
+        let peer = stream.peer_id().short();
+        match self.server.join(&mut stream).await {
+            Ok(Joined { socket, to, place }) => {
+                tracing::info!(%peer, %to, "connected");
+                if let Err(error) = Tunnel::new(LocalSocket::Tcp(socket), stream).run(&self.tie).await {
+                    tracing::debug!(%peer, %to, %error, "a connection broke");
+                }
+                drop(place);
+            }
+            Err(error) => tracing::info!(%peer, %error, "a request was declined"),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Programs that nobody here wrote, through SOCKS and a gateway, from servers that know nothing of Whimbrel,
+//! while the laptop moves.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest as _, Sha256};
+use whimbrel_lab::{Host, HostChild, HostCommand, Lab, Link, LinkSpec, Rate};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_whimbrel");
+const SIZE: usize = 64 << 20;
+const LIMIT: Duration = Duration::from_secs(120);
+const SERVER: &str = "203.0.113.80:8000";
+const SOCKS: &str = "127.0.0.1:1080";
+
+/// A laptop that reaches nothing but the gateway, which is in the internet as well, where a server is.
+struct Stage {
+    laptop: Host,
+    link: Link,
+    folder: tempfile::TempDir,
+    at: u8,
+    gateway: Host,
+    _outside: Link,
+    _server: Host,
+    _lab: Lab,
+    /// They end with the stage.
+    running: Vec<HostChild>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let lab = Lab::new().unwrap();
+        let [laptop, gateway, server] = ["laptop", "gateway", "server"].map(|name| lab.host(name).unwrap());
+        let spec = LinkSpec::default().delay(Duration::from_millis(10)).rate(Rate::mbit(100));
+        let link = lab.link(&laptop, &gateway, spec).unwrap();
+        link.end(&gateway).add_address("10.0.0.1/24").unwrap();
+        link.end(&laptop).add_address("10.0.0.10/24").unwrap();
+        let outside = lab.link(&gateway, &server, LinkSpec::default()).unwrap();
+        outside.end(&gateway).add_address("203.0.113.1/24").unwrap();
+        outside.end(&server).add_address("203.0.113.80/24").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("site")).unwrap();
+        let http = server
+            .command("python3")
+            .args(["-m", "http.server", "8000", "--bind", "203.0.113.80", "--directory"])
+            .arg(folder.path().join("site"))
+            .with(|command| {
+                command.stdout(Stdio::null()).stderr(Stdio::null());
+            });
+        let running = vec![http.spawn().unwrap()];
+        let begun = Instant::now();
+        while gateway.run(|| TcpStream::connect(SERVER)).is_err() {
+            assert!(begun.elapsed() < LIMIT, "the server does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Self { laptop, link, folder, at: 10, gateway, _outside: outside, _server: server, _lab: lab, running }
+    }
+
+    /// Starts the gateway and the proxy.
+    fn serve(&mut self, args: &[&str]) {
+        let gate = ["gateway", "serve", "--ticket", "--allow", "any", "--json"];
+        let gate = whimbrel(&self.gateway, &self.path("gate")).args(gate).args(args);
+        let (gate, ticket) = started(gate, "ticket");
+        let socks = ["proxy", "socks", "--through", &ticket, "--listen", SOCKS, "--json"];
+        let (socks, listening) = started(whimbrel(&self.laptop, &self.path("home")).args(socks), "listening");
+        assert_eq!(listening, SOCKS);
+        self.running.extend([gate, socks]);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The laptop loses its address, and has another one a moment later.
+    fn move_laptop(&mut self) {
+        let end = self.link.end(&self.laptop);
+        self.laptop.del_address(end.name(), &format!("10.0.0.{}/24", self.at)).unwrap();
+        self.at += 1;
+        end.add_address(&format!("10.0.0.{}/24", self.at)).unwrap();
+    }
+
+    fn curl(&self, url: &str) -> HostCommand {
+        let command = self.laptop.command("curl").args(["-sS", "--fail", "--max-time", "100"]);
+        command.args(["--socks5-hostname", SOCKS, url])
+    }
+}
+
+fn whimbrel(host: &Host, home: &Path) -> HostCommand {
+    fs::create_dir_all(home).unwrap();
+    let command = host.command(PROGRAM).env("HOME", home).env("XDG_RUNTIME_DIR", home);
+    command.with(|command| {
+        for name in ["XDG_CONFIG_HOME", "XDG_DATA_HOME", "WHIMBREL_NAMES", "HTTPS_PROXY", "https_proxy"] {
+            command.env_remove(name);
+        }
+    })
+}
+
+/// Starts a command that says in JSON that it is ready, and what it says of `field`.
+fn started(command: HostCommand, field: &str) -> (HostChild, String) {
+    let mut child = command
+        .with(|command| {
+            command.stdout(Stdio::piped());
+        })
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.child().stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let said: serde_json::Value =
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+    (child, said[field].as_str().unwrap().to_owned())
+}
+
+fn random(size: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(size / 8).flatten().collect()
+}
+
+#[test]
+fn a_download_from_an_ordinary_server_survives_moves_of_the_laptop() {
+    if !whimbrel_lab::require!() {
+        return;
+    }
+    let mut stage = Stage::new();
+    let bytes = random(SIZE);
+    fs::write(stage.path("site/original"), &bytes).unwrap();
+    stage.serve(&[]);
+    let (copy, url) = (stage.path("copy"), format!("http://{SERVER}/original"));
+    let mut client = stage.curl(&url).arg("-o").arg(&copy).spawn().unwrap();
+    for sixth in 1..6 {
+        let begun = Instant::now();
+        while fs::metadata(&copy).map_or(0, |file| file.len()) < (SIZE / 6 * sixth) as u64 {
+            assert!(begun.elapsed() < LIMIT, "the download does not grow");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        stage.move_laptop();
+    }
+    assert!(client.child().wait().unwrap().success());
+    assert_eq!(Sha256::digest(fs::read(&copy).unwrap()), Sha256::digest(&bytes));
+}
+
+#[test]
+fn git_clones_through_the_gateway() {
+    if !whimbrel_lab::require!() {
+        return;
+    }
+    let mut stage = Stage::new();
+    stage.serve(&[]);
+    let script = "git init -q work && cd work && git config user.name a && git config user.email a@b \
+                  && head -c 300000 /dev/urandom > file && git add file && git commit -qm one && cd .. \
+                  && git clone -q --bare work site/repo.git && git -C site/repo.git update-server-info";
+    let made = Command::new("sh").args(["-c", script]).current_dir(stage.folder.path()).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let proxy = format!("http.proxy=socks5h://{SOCKS}");
+    let clone = stage.laptop.command("git").args(["-c", &proxy, "clone", "-q"]);
+    let cloned = clone.arg(format!("http://{SERVER}/repo.git")).arg(stage.path("cloned")).output().unwrap();
+    assert!(cloned.status.success(), "{}", String::from_utf8_lossy(&cloned.stderr));
+    let [original, copy] = ["work/file", "cloned/file"].map(|file| fs::read(stage.path(file)).unwrap());
+    assert!(original == copy);
+}
+
+#[test]
+fn the_gateways_own_addresses_and_networks_are_not_reached_unless_they_are_listed() {
+    if !whimbrel_lab::require!() {
+        return;
+    }
+    let mut stage = Stage::new();
+    // One on all addresses of the gateway: its public one as well.
+    let listener = stage.gateway.run(|| TcpListener::bind("0.0.0.0:9000")).unwrap();
+    std::thread::spawn(move || {
+        while let Ok((mut socket, _)) = listener.accept() {
+            // Whether it was reached is noticed by the test.
+            let _ = socket.write_all(b"HTTP/1.0 200 OK\r\n\r\nsecret");
+        }
+    });
+    stage.serve(&["--to", "10.0.0.1:9000"]);
+    for inside in
+        ["203.0.113.1:9000", "127.0.0.1:9000", "0.0.0.0:9000", "[::ffff:10.0.0.1]:9000", "10.0.0.1:9001"]
+    {
+        let output = stage.curl(&format!("http://{inside}/")).output().unwrap();
+        // curl's code for a refusal by the proxy.
+        assert_eq!(output.status.code(), Some(97), "{inside}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("(2)"), "{inside}");
+    }
+    let listed = stage.curl("http://10.0.0.1:9000/").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "secret");
+}

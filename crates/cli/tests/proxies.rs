@@ -1,0 +1,219 @@
+//! `proxy socks`, `gateway serve` and names as hosts, as real processes, with curl as the program.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use common::{LIMIT, Process, World, tcp_server};
+
+/// An HTTP server that says one word.
+fn site(says: &'static str) -> SocketAddr {
+    tcp_server(move |mut socket| {
+        let mut head = [0; 4096];
+        if socket.read(&mut head).is_ok_and(|n| n > 0) {
+            let _ = write!(socket, "HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n{says}", says.len());
+        }
+    })
+}
+
+fn curl(proxy: &str, url: &str) -> common::Output {
+    let mut command = Command::new("curl");
+    Process::start(command.args(["-sS", "--max-time", "20", "--proxy", proxy, url])).output(LIMIT)
+}
+
+/// The proxy's process, and its URL.
+fn socks(world: &World, user: &str, args: &[&str]) -> (Process, String) {
+    let begin = ["proxy", "socks", "--listen", "127.0.0.1:0", "--json"];
+    let mut socks = world.start(user, &[&begin[..], args].concat());
+    let url = format!("socks5h://{}", socks.next_json()["listening"].as_str().unwrap());
+    (socks, url)
+}
+
+fn gateway(world: &World, user: &str, args: &[&str]) -> (Process, String) {
+    let begin = ["gateway", "serve", "--ticket", "--json"];
+    let mut gateway = world.start(user, &[&begin[..], args].concat());
+    let ticket = gateway.next_json()["ticket"].as_str().unwrap().to_owned();
+    (gateway, ticket)
+}
+
+#[test]
+fn without_a_gateway_a_program_goes_the_systems_way_and_no_key_is_made() {
+    let world = World::new();
+    let (_socks, proxy) = socks(&world, "bob", &[]);
+    let got = curl(&proxy, &format!("http://{}/", site("hello")));
+    assert_eq!(got.succeeded().stdout.trim_end(), "hello");
+    assert_eq!(curl(&proxy, "http://127.0.0.1:1/").status.code(), Some(97));
+    assert!(!world.config("bob", "identity").exists());
+}
+
+#[test]
+fn a_gateway_lets_those_in_who_are_allowed_and_to_what_is_listed() {
+    let world = World::new();
+    let (bob, here) = (world.id("bob"), site("hello"));
+    let (_gateway, ticket) = gateway(&world, "gate", &["--allow", &bob, "--to", "127.0.0.1", "--only"]);
+    let (_socks, proxy) = socks(&world, "bob", &["--through", &ticket]);
+    assert_eq!(curl(&proxy, &format!("http://{here}/")).succeeded().stdout.trim_end(), "hello");
+    for refused in
+        ["http://127.0.0.2/", "http://192.0.2.1/", "http://169.254.169.254/", "http://localhost:25/"]
+    {
+        let got = curl(&proxy, refused);
+        assert!(got.stderr.contains("(2)"), "{refused}: {}", got.stderr);
+    }
+    // A key that is not allowed, though it has the ticket.
+    world.id("eve");
+    let args = ["proxy", "socks", "--listen", "127.0.0.1:0", "--through", &ticket];
+    world.run("eve", &args).failed(5, &["not allowed"]);
+}
+
+#[test]
+fn a_gateway_that_was_started_again_is_used_again() {
+    let world = World::new();
+    let here = format!("http://{}/", site("hello"));
+    let port = common::dead_port().port().to_string();
+    let args = ["--allow", "any", "--to", "127.0.0.1", "--port", &port];
+    let (gate, ticket) = gateway(&world, "gate", &args);
+    let (_socks, proxy) = socks(&world, "bob", &["--through", &ticket]);
+    assert_eq!(curl(&proxy, &here).succeeded().stdout.trim_end(), "hello");
+    gate.signal(rustix::process::Signal::TERM);
+    gate.output(LIMIT).succeeded();
+    assert_ne!(curl(&proxy, &here).status.code(), Some(0));
+    let (_gate, _) = gateway(&world, "gate", &args);
+    assert_eq!(curl(&proxy, &here).succeeded().stdout.trim_end(), "hello");
+}
+
+#[test]
+fn a_listed_name_is_a_host_for_programs_and_no_other_is() {
+    let (world, _names) = World::with_names();
+    let (bob, here) = (world.id("bob"), site("at home").to_string());
+    for name in ["web.home.ada@example.org", "at.home.ada@example.org"] {
+        let mut expose = world.start("ada", &["expose", name, "--to", &here, "--allow", &bob, "--json"]);
+        expose.next_json();
+        let (_socks, proxy) = socks(&world, "bob", &["--host", &format!("{name}:8080")]);
+        let host = name.replace("at.", "x-at.").replace('@', ".at.");
+        let got = curl(&proxy, &format!("http://{host}.whimbrel:8080/"));
+        assert_eq!(got.succeeded().stdout.trim_end(), "at home");
+        for other in [format!("{host}.whimbrel"), "db.home.ada.at.example.org.whimbrel:8080".to_owned()] {
+            let refused = curl(&proxy, &format!("http://{other}/"));
+            assert!(refused.stderr.contains("(2)"), "{other}: {}", refused.stderr);
+        }
+        let none = curl(&proxy, "http://nothing.whimbrel:8080/");
+        assert!(none.stderr.contains("(4)"), "{}", none.stderr);
+        expose.signal(rustix::process::Signal::TERM);
+        expose.output(LIMIT);
+    }
+}
+
+#[test]
+fn a_proxy_that_others_reach_wants_to_know_who_they_are() {
+    let world = World::new();
+    let file = world.path("users");
+    fs::write(&file, "ada:secret\n").unwrap();
+    let file = file.to_str().unwrap();
+    world.run("bob", &["proxy", "socks", "--listen", "0.0.0.0:0"]).failed(2, &["--credentials"]);
+    let args = ["--listen", "0.0.0.0:0", "--credentials", file];
+    world.run("bob", &[&["proxy", "socks"], &args[..]].concat()).failed(2, &["chmod 600"]);
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+    let (_socks, proxy) = socks(&world, "bob", &["--credentials", file]);
+    let here = format!("http://{}/", site("hello"));
+    let known = proxy.replace("//", "//ada:secret@");
+    assert_eq!(curl(&known, &here).succeeded().stdout.trim_end(), "hello");
+    assert_eq!(curl(&proxy, &here).status.code(), Some(97));
+    assert_eq!(curl(&proxy.replace("//", "//ada:wrong@"), &here).status.code(), Some(97));
+}
+
+#[test]
+fn mistakes_are_told_in_one_line() {
+    let world = World::new();
+    for (args, says) in [
+        (&["gateway", "serve", "--allow", "any"][..], "under which name"),
+        (&["gateway", "serve", "--ticket"], "nobody would be let in"),
+        (&["gateway", "serve", "--ticket", "--allow", "any", "--only"], "--to"),
+        (&["gateway", "serve", "--ticket", "--allow", "any", "--to", "10.0.0.0/99"], "write it as HOST"),
+        (&["proxy", "socks", "--host", "example.org"], "@"),
+        (&["proxy", "socks", "--host", "a@example.org:0"], "a port is a number"),
+        (&["proxy", "socks", "--credentials", "/nowhere"], "cannot read /nowhere"),
+        (&["proxy", "socks", "--through", "nobody"], "@"),
+    ] {
+        world.run("bob", args).failed(2, &[says]);
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    world.run("bob", &["proxy", "socks", "--listen", &listen]).failed(1, &["choose another port"]);
+}
+
+#[test]
+fn a_pac_file_sends_names_to_the_http_proxy_alone() {
+    let world = World::new();
+    let pac = |args: &[&str]| {
+        let file = world.run("bob", &[&["proxy", "pac"], args].concat()).succeeded().stdout.clone();
+        let names = file.lines().find(|line| line.contains(".whimbrel")).unwrap().to_owned();
+        let rest = file.lines().rfind(|line| line.contains("return")).unwrap().trim().to_owned();
+        (names, rest)
+    };
+    let (names, rest) = pac(&[]);
+    assert!(names.ends_with("return \"PROXY 127.0.0.1:8118\";"), "{names}");
+    assert_eq!(rest, "return \"PROXY 127.0.0.1:8118\";");
+    let (names, rest) = pac(&["--only-names", "--http", "127.0.0.1:3128"]);
+    assert!(names.ends_with("return \"PROXY 127.0.0.1:3128\";"), "{names}");
+    assert_eq!(rest, "return \"DIRECT\";");
+    let (names, rest) = pac(&["--socks", "127.0.0.1:1080"]);
+    assert!(names.ends_with("return \"PROXY 127.0.0.1:8118\";"), "{names}");
+    assert_eq!(rest, "return \"SOCKS5 127.0.0.1:1080\";");
+}
+
+#[test]
+fn a_page_that_talks_http_to_the_socks_port_gets_nothing() {
+    let world = World::new();
+    let (_socks, proxy) = socks(&world, "bob", &[]);
+    let mut socket = TcpStream::connect(proxy.trim_start_matches("socks5h://")).unwrap();
+    let here = site("hello");
+    write!(socket, "POST http://{here}/ HTTP/1.1\r\nHost: {here}\r\nOrigin: http://evil.example\r\n\r\n")
+        .unwrap();
+    let mut all = Vec::new();
+    let _ = socket.read_to_end(&mut all);
+    assert!(all.is_empty());
+}
+
+#[test]
+fn a_browser_does_not_reach_a_name_by_socks_and_a_service_that_speaks_first_is_heard() {
+    let (world, _names) = World::with_names();
+    let (bob, here) = (world.id("bob"), site("at home").to_string());
+    let greeter = tcp_server(|mut socket| {
+        let mut name = [0; 3];
+        let _ = socket.write_all(b"who? ").and_then(|()| socket.read_exact(&mut name));
+        let _ = socket.write_all(&name);
+    });
+    let (web, talk) = ("web.home.ada@example.org", "talk.home.ada@example.org");
+    let expose = |name: &str, to: &str| {
+        let mut expose = world.start("ada", &["expose", name, "--to", to, "--allow", &bob, "--json"]);
+        expose.next_json();
+        expose
+    };
+    let _exposed = [expose(web, &here), expose(talk, &greeter.to_string())];
+    let (_socks, proxy) = socks(&world, "bob", &["--host", web, "--host", &format!("{talk}:23")]);
+    let url = "http://web.home.ada.at.example.org.whimbrel/";
+    assert_eq!(curl(&proxy, url).succeeded().stdout.trim_end(), "at home");
+    for header in ["User-Agent: Mozilla/5.0 (X11)", "Origin: http://evil.example"] {
+        let mut command = Command::new("curl");
+        let refused =
+            Process::start(command.args(["-sS", "-H", header, "--proxy", &proxy, url])).output(LIMIT);
+        assert!(refused.succeeded().stdout.contains("Use the HTTP proxy"), "{header}: {}", refused.stdout);
+    }
+    let mut socket = TcpStream::connect(proxy.trim_start_matches("socks5h://")).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket
+        .write_all(b"\x05\x01\x00\x05\x01\x00\x03\x25talk.home.ada.at.example.org.whimbrel\x00\x17")
+        .unwrap();
+    let mut asked = [0; 17];
+    socket.read_exact(&mut asked).unwrap();
+    assert_eq!(&asked[12..], b"who? ", "the service speaks first");
+    socket.write_all(b"ada").unwrap();
+    let mut rest = String::new();
+    socket.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "ada");
+}

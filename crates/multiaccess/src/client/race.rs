@@ -1,0 +1,112 @@
+//! Several ways to one destination, tried beside each other: the first that answers wins (RFC 8305, §5).
+
+use super::{Candidate, Client, ClientError, Connected};
+use crate::protocol::{Report, Tried};
+use std::io;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+/// The next way is tried beside one that has not answered for so long (RFC 8305, §8).
+const NEXT: Duration = Duration::from_millis(250);
+/// A way that another one overtook may be slow. When it has not answered after so much more time, it counts as
+/// failed: then a first packet that was lost has been sent again, and answered.
+const OVERTAKEN: Duration = Duration::from_millis(1500);
+/// Ways that are tried.
+const MOST: usize = 8;
+
+/// Attempts under way, and by which ways.
+#[derive(Default)]
+struct Race {
+    trying: JoinSet<(io::Result<TcpStream>, Candidate)>,
+    under_way: Vec<Candidate>,
+}
+
+impl Race {
+    fn enter(&mut self, candidate: Candidate) {
+        self.under_way.push(candidate.clone());
+        self.trying.spawn(async move { (candidate.connect().await, candidate) });
+    }
+
+    /// The next one that ends. `None` if there is none, or not before then.
+    async fn next(&mut self, until: Option<Instant>) -> Option<(io::Result<TcpStream>, Candidate)> {
+        loop {
+            let joined = match until {
+                Some(until) => timeout_at(until, self.trying.join_next()).await.ok()?,
+                None => self.trying.join_next().await,
+            };
+            // A task of ours that panicked is no answer; its way stays among those under way.
+            let Ok(ended) = joined? else { continue };
+            if let Some(at) = self.under_way.iter().position(|one| *one == ended.1) {
+                self.under_way.remove(at);
+            }
+            return Some(ended);
+        }
+    }
+}
+
+impl Client {
+    /// Tries these ways in order, each beside those before that have not answered. Tells the manager of those
+    /// that failed, and of one that works again. `to` is what errors name. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`] where none works.
+    pub async fn connect_by(&self, candidates: Vec<Candidate>, to: &str) -> Result<Connected, ClientError> {
+        let mut left = candidates.into_iter().take(MOST);
+        let mut race = Race::default();
+        let mut last: io::Error = io::ErrorKind::NotFound.into();
+        loop {
+            let more = left.next();
+            let next = more.is_some().then(|| Instant::now() + NEXT);
+            if let Some(candidate) = more {
+                race.enter(candidate);
+            }
+            match race.next(next).await {
+                Some((Ok(stream), by)) => {
+                    if by.failed_lately {
+                        self.tell_of(&by, |tried| Report { worked: Some(tried), ..Report::default() });
+                    }
+                    self.leave_behind(race);
+                    return Ok(Connected { stream, by });
+                }
+                Some((Err(error), by)) => {
+                    last = error;
+                    self.tell_failed(&by);
+                }
+                None if next.is_none() => {
+                    return Err(ClientError::Connect { to: to.to_owned(), source: last });
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Sees what becomes of the ways that were overtaken, without holding anybody up.
+    fn leave_behind(&self, mut race: Race) {
+        // Nobody is told of the system's ways.
+        if race.under_way.iter().all(|by| by.interface.is_none()) {
+            return;
+        }
+        let until = Instant::now() + OVERTAKEN;
+        self.beside(|client| async move {
+            while let Some((result, by)) = race.next(Some(until)).await {
+                if result.is_err() {
+                    client.tell_failed(&by);
+                }
+            }
+            race.under_way.iter().for_each(|by| client.tell_failed(by));
+        });
+    }
+
+    fn tell_failed(&self, by: &Candidate) {
+        self.tell_of(by, |tried| Report { failed: Some(tried), ..Report::default() });
+    }
+
+    /// Tells of a way, unless it is the system's.
+    fn tell_of(&self, by: &Candidate, report: impl FnOnce(Tried) -> Report) {
+        if let Some(interface) = by.interface.clone() {
+            self.tell(report(Tried { interface, destination: by.destination }));
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What fuzz targets need: lines of a client, heard by the parts of a manager that no socket is needed for.
+
+use crate::decide::Candidate;
+use crate::paths::Numbers;
+use crate::request::{self, Said};
+use crate::shared::Shared;
+use crate::target::Target;
+use crate::{AccessPath, Paths, Prefix, Routes, Settings};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use whimbrel_access::{BytesPerSecond, Cost, PathEstimate, Seconds};
+
+/// Hears these lines as those of one client, which also is the program that decides. Panics if a decision is
+/// none that the lines allow.
+pub fn client(lines: &[u8]) {
+    let settings = Settings { metered: vec!["usb0".to_owned()], external: Some(1), ..Settings::default() };
+    let shared = Shared::new(settings).expect("the default policy");
+    let mut numbers = Numbers::new(&shared.settings);
+    shared.publish(Paths::of(paths(), &shared.settings, &mut numbers));
+    let mut questions = None;
+    for line in lines.split(|byte| *byte == b'\n') {
+        let Ok(Some((_, said))) = request::decode(line) else { continue };
+        match said {
+            Said::Ask(ask) => {
+                let candidates = match request::target(&ask) {
+                    Ok(Target::Addresses(candidates)) => candidates,
+                    Ok(Target::Name { port, .. }) => {
+                        let address = SocketAddr::new(IpAddr::from([192, 0, 2, 1]), port);
+                        vec![Candidate { address, interface: Some(2) }]
+                    }
+                    Err(refusal) => {
+                        assert!(!refusal.is_busy && !refusal.why.is_empty());
+                        continue;
+                    }
+                };
+                shared.question(1, &ask, &candidates);
+                let Ok(verdict) = shared.decide(1, &ask, &candidates, None) else { continue };
+                for way in &verdict.ways {
+                    assert!(["wlan0", "usb0"].contains(&way.interface.as_str()), "{way:?}");
+                    let costs = way.interface == "usb0" && ask.intents.cost == Some(Cost::NoExpense);
+                    assert!(!costs, "{way:?}");
+                }
+                assert!(!verdict.ways.is_empty() || !verdict.problems.is_empty(), "nothing is said");
+            }
+            Said::Report(report) => drop(shared.note(1, report)),
+            Said::Policy(offer) => questions = shared.external.offer(1, &offer.name).ok().or(questions),
+            Said::Choose(chosen) => {
+                let _ = shared.external.chosen(1, chosen);
+            }
+            Said::Watch(_) => {}
+        }
+    }
+    shared.gone(1);
+    assert!(shared.paths().estimates().iter().all(|estimate| estimate.objects == 0));
+}
+
+fn paths() -> Vec<AccessPath> {
+    let path = |index: u8, name: &str, rtt: f64| {
+        let (address, anywhere) = (IpAddr::from([10, 0, index, 1]), IpAddr::from([0, 0, 0, 0]));
+        let mut routes = Routes::default();
+        routes.add(Prefix::new(anywhere, 0));
+        AccessPath {
+            index: index.into(),
+            interface: name.to_owned(),
+            addresses: vec![address],
+            prefixes: vec![Prefix::new(address, 24)],
+            routes: Arc::new(routes),
+            estimate: PathEstimate::known(Seconds(rtt), BytesPerSecond(1e6)),
+        }
+    };
+    vec![path(1, "wlan0", 0.02), path(2, "usb0", 0.05)]
+}

@@ -1,0 +1,75 @@
+//! What is written to a client, and decisions that take time.
+
+use crate::decide::Candidate;
+use crate::external::Said;
+use crate::protocol::{Answer, Ask, Verdict};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+use crate::target::Target;
+use serde::Serialize;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Look-ups of one client that are under way; further ones wait.
+pub(super) const LOOK_UPS: usize = 16;
+/// How long they wait. With a look-up behind it this is less than what a client waits for a decision.
+const QUEUED: Duration = Duration::from_secs(2);
+
+/// Adds an answer as a line.
+pub(super) fn write_line(output: &mut Vec<u8>, answer: &impl Serialize) {
+    let length = output.len();
+    if let Err(error) = serde_json::to_writer(&mut *output, answer) {
+        // No key in an answer is other than text.
+        tracing::warn!(%error, "an answer cannot be written down");
+        output.truncate(length);
+        return;
+    }
+    output.push(b'\n');
+}
+
+/// The answer to a question.
+pub(super) fn answer(id: Option<u64>, verdict: Result<Verdict, Refusal>) -> Answer {
+    match verdict {
+        Ok(verdict) => Answer { id, decision: Some(verdict), ..Answer::default() },
+        Err(Refusal { why, is_busy }) => Answer { id, error: Some(why), busy: is_busy, ..Answer::default() },
+    }
+}
+
+/// A decision that needs names, or another program.
+pub(super) async fn later(
+    shared: &Shared,
+    client: u64,
+    ask: &Ask,
+    target: Target,
+    look_ups: &Semaphore,
+) -> Result<Verdict, Refusal> {
+    let (candidates, mut problems) = match target {
+        Target::Addresses(candidates) => (candidates, Vec::new()),
+        Target::Name { host, port } => look_up(shared, &host, port, look_ups).await?,
+    };
+    let said = shared.external.ask(|n| shared.question(n, ask, &candidates)).await;
+    let chosen = match &said {
+        Some(Said::Chosen(name, chosen)) => Some((name.as_str(), chosen)),
+        Some(Said::Nothing(why)) => {
+            problems.push(why.clone());
+            None
+        }
+        None => None,
+    };
+    let mut verdict = shared.decide(client, ask, &candidates, chosen).map_err(Refusal::wrong)?;
+    problems.append(&mut verdict.problems);
+    Ok(Verdict { problems, ..verdict })
+}
+
+async fn look_up(
+    shared: &Shared,
+    host: &str,
+    port: u16,
+    look_ups: &Semaphore,
+) -> Result<(Vec<Candidate>, Vec<String>), Refusal> {
+    // In the order in which they were asked.
+    match tokio::time::timeout(QUEUED, look_ups.acquire()).await {
+        Ok(Ok(_permit)) => shared.look_up(host, port).await,
+        _ => Err(Refusal::busy(format!("{LOOK_UPS} look-ups of yours are under way; ask again later"))),
+    }
+}

@@ -1,0 +1,106 @@
+//! How many connections there are, for each peer and in all.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Counts connections, and says when there are too many. `K` is who has them.
+pub struct Quota<K> {
+    inner: Arc<Inner<K>>,
+}
+
+struct Inner<K> {
+    each: usize,
+    total: usize,
+    taken: Mutex<Taken<K>>,
+}
+
+struct Taken<K> {
+    /// Those who have any: no more entries than there are connections.
+    by_peer: HashMap<K, usize>,
+    total: usize,
+}
+
+/// One connection's place, free again when this is dropped.
+pub struct Place<K: Eq + Hash> {
+    inner: Arc<Inner<K>>,
+    peer: K,
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Full {
+    /// This peer has as many as one may have.
+    #[error("{0} connections are open for this key; let some end first")]
+    Peer(usize),
+    /// All together have as many as there may be.
+    #[error("{0} connections are open in all; try again later")]
+    All(usize),
+}
+
+impl<K: Eq + Hash + Clone> Quota<K> {
+    /// So many for each peer, and so many in all.
+    pub fn new(each: usize, total: usize) -> Self {
+        let taken = Mutex::new(Taken { by_peer: HashMap::new(), total: 0 });
+        Self { inner: Arc::new(Inner { each, total, taken }) }
+    }
+
+    /// A place for one more connection of this peer.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn take(&self, peer: K) -> Result<Place<K>, Full> {
+        let mut taken = self.inner.taken();
+        if taken.total >= self.inner.total {
+            return Err(Full::All(self.inner.total));
+        }
+        let own = taken.by_peer.get(&peer).copied().unwrap_or_default();
+        if own >= self.inner.each {
+            return Err(Full::Peer(self.inner.each));
+        }
+        taken.by_peer.insert(peer.clone(), own + 1);
+        taken.total += 1;
+        Ok(Place { inner: Arc::clone(&self.inner), peer })
+    }
+}
+
+impl<K> Inner<K> {
+    fn taken(&self) -> MutexGuard<'_, Taken<K>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Eq + Hash> Drop for Place<K> {
+    fn drop(&mut self) {
+        let mut taken = self.inner.taken();
+        taken.total -= 1;
+        if let Some(own) = taken.by_peer.get_mut(&self.peer) {
+            *own -= 1;
+            if *own == 0 {
+                taken.by_peer.remove(&self.peer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn nobody_has_more_places_than_allowed_and_all_come_back() {
+        let quota = Quota::new(2, 3);
+        let first = quota.take("ada").unwrap();
+        let _second = quota.take("ada").unwrap();
+        assert_eq!(quota.take("ada").err(), Some(Full::Peer(2)));
+        let third = quota.take("bob").unwrap();
+        assert_eq!(quota.take("eve").err(), Some(Full::All(3)));
+        drop(first);
+        let _again = quota.take("ada").unwrap();
+        drop(third);
+        assert_eq!(quota.inner.taken().by_peer.len(), 1, "who has none is forgotten");
+        assert_eq!(quota.inner.taken().total, 2);
+    }
+}
