@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Either, Empty};
 use hyper::body::Incoming;
 use hyper::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
+    ACCEPT_RANGES, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
     IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TRANSFER_ENCODING,
 };
 use hyper::http::request::Parts;
@@ -83,6 +83,13 @@ impl Download {
                 drop((answer, lease));
                 self.whole(None).await
             }
+            // It may be the range that is not wanted: asked for whole the answer is the client's own. A link
+            // that works once loses nothing by a refusal.
+            StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_IMPLEMENTED => {
+                drop((answer, lease));
+                self.proxy.without_ranges.put(&self.to, ());
+                self.whole(None).await
+            }
             // Whole after all, or it says why not.
             _ => self.pass(answer, lease),
         }
@@ -128,7 +135,7 @@ impl Download {
         head.status = StatusCode::OK;
         // Else the server's words for 206 would stand beside 200.
         head.extensions.clear();
-        head.headers.remove(CONTENT_RANGE);
+        fields::remove_of_the_part(&mut head.headers);
         passing::prepare(&self.proxy, &mut head);
         head.headers.remove(CONTENT_LENGTH);
         let body = match validator {

@@ -33,6 +33,11 @@ impl Problem {
         Self::new(StatusCode::GATEWAY_TIMEOUT, text)
     }
 
+    /// What is wrong.
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
     pub(super) fn answer(self) -> Response<Body> {
         let mut answer = page(self.status, self.text);
         // What comes behind a request that was not understood is not to be understood either.

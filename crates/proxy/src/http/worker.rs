@@ -2,6 +2,7 @@
 
 use super::assembly::{Assembly, Want};
 use super::fetch::Inner;
+use super::fields;
 use super::line::{Sent, Unsent};
 use super::origins::{Decided, Lease};
 use super::validator::Span;
@@ -159,7 +160,12 @@ impl Worker {
     /// Checks that an answer has these bytes of the object, and returns how many come before them.
     fn check(&self, answer: &Response<Incoming>, range: &Range<u64>) -> Result<u64, Broken> {
         let object = &self.object;
-        let changed = || Broken::Changed(format!("the object at {} changed while it was fetched", object.to));
+        let changed = || {
+            let to = &object.to;
+            Broken::Changed(format!("the object at {to} changed while it was fetched, or it is not said"))
+        };
+        let length = fields::check_answer(answer.headers());
+        let length = length.map_err(|problem| Broken::Server(problem.into_text()))?;
         let is_same = object.validator.is_of(answer.headers());
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => {
@@ -178,7 +184,7 @@ impl Worker {
             }
             // Whole: the object has changed, or this server has no ranges, unlike the one that answered
             // first.
-            StatusCode::OK if !is_same => Err(changed()),
+            StatusCode::OK if !is_same || length.is_some_and(|length| length != object.total) => Err(changed()),
             StatusCode::OK => Ok(range.start),
             StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => Err(changed()),
             StatusCode::NOT_FOUND | StatusCode::GONE => Err(changed()),
