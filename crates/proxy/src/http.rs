@@ -13,7 +13,7 @@
 //! download            the two-step download
 //! validator           which parts belong together (pure)
 //! fetch, worker       ranges over several connections
-//! assembly            put together in order (pure)
+//! assembly, budget    put together in order, in bounded memory (pure)
 //! body                what the client reads
 //! tunnel              bytes in both directions
 //! recent              what was learnt of servers
@@ -22,6 +22,7 @@
 mod answer;
 mod assembly;
 mod body;
+mod budget;
 mod download;
 mod exchange;
 mod fetch;
@@ -40,6 +41,7 @@ mod watched;
 mod worker;
 
 use crate::Upstream;
+use budget::Budget;
 use origins::Origins;
 use recent::Recent;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -80,6 +82,8 @@ pub struct HttpStats {
 struct Proxy {
     origins: Arc<Origins>,
     settings: HttpSettings,
+    /// For all that is fetched ahead of its reader.
+    budget: Arc<Budget>,
     /// Its name in `Via`, which no other proxy has.
     pseudonym: String,
     /// Servers that have no ranges, or none that can be put together.
@@ -101,8 +105,12 @@ impl HttpProxy {
     pub fn new(upstream: Arc<dyn Upstream>, settings: HttpSettings) -> Self {
         // Different in each process, which is all that it has to be.
         let random = RandomState::new().build_hasher().finish();
+        let mut settings = settings;
+        // It is kept until it is whole.
+        settings.first_step = settings.first_step.min(settings.window);
         let proxy = Proxy {
             origins: Origins::new(upstream),
+            budget: Budget::new(settings.windows),
             settings,
             pseudonym: format!("whimbrel-{random:016x}"),
             without_ranges: Recent::new(REMEMBERED, WITHOUT_RANGES),

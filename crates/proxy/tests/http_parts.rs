@@ -53,11 +53,21 @@ fn what_does_not_say_that_it_is_the_same_object_is_never_put_together() {
             5000,
         ),
         (TAGGED, "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\nETag: \"a\"", 5000),
-        (DATED, "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 400-999/1000\r\nContent-Length: 600", 600),
+        (
+            DATED,
+            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 400-999/1000\r\nContent-Length: 600",
+            600,
+        ),
         (
             TAGGED,
             "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 400-999/1000\r\nContent-Length: 600\r\n\
              ETag: \"a\"\r\nContent-Encoding: gzip",
+            600,
+        ),
+        (
+            TAGGED,
+            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 400-999/1000\r\n\
+             Transfer-Encoding: gzip, chunked\r\nETag: \"a\"\r\n\r\n258",
             600,
         ),
     ] {

@@ -15,8 +15,8 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Either, Empty};
 use hyper::body::Incoming;
 use hyper::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TRANSFER_ENCODING,
+    ACCEPT_RANGES, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TRANSFER_ENCODING,
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
@@ -67,8 +67,9 @@ impl Download {
             return self.whole(None).await;
         }
         let decided = self.proxy.origins.decide(&self.to, Intents::receive(step)).await?;
-        // With one way only there is nothing to learn a size for.
-        if !decided.has_choice() || self.proxy.without_ranges.of(&self.to).is_some() {
+        // With one way only there is nothing to learn a size for, and without memory nothing to put together.
+        let has_room = self.proxy.budget.has(self.proxy.settings.window);
+        if !decided.has_choice() || !has_room || self.proxy.without_ranges.of(&self.to).is_some() {
             return self.whole(Some(decided)).await;
         }
         let mut request = self.request();
@@ -191,6 +192,7 @@ impl Download {
             validator,
             total,
             window: self.proxy.settings.window,
+            budget: Arc::clone(&self.proxy.budget),
             may_split,
             stall: self.proxy.settings.stall,
         })

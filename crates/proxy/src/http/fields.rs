@@ -3,8 +3,9 @@
 
 use super::problem::Problem;
 use hyper::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue,
+    MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    WWW_AUTHENTICATE,
 };
 use hyper::{StatusCode, Version};
 
@@ -22,11 +23,8 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
 ];
 
 /// What is said of the bytes of one message, and is untrue of a whole that is made of several.
-const OF_THE_PART: [HeaderName; 3] = [
-    CONTENT_RANGE,
-    HeaderName::from_static("content-digest"),
-    HeaderName::from_static("content-md5"),
-];
+const OF_THE_PART: [HeaderName; 3] =
+    [CONTENT_RANGE, HeaderName::from_static("content-digest"), HeaderName::from_static("content-md5")];
 
 /// What `Connection` cannot take away: routing, framing and the detection of loops depend on it.
 const KEPT: [HeaderName; 4] = [HOST, CONTENT_LENGTH, VIA, MAX_FORWARDS];

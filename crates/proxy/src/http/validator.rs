@@ -1,6 +1,8 @@
 //! Whether parts of an object belong together (RFC 9110, §8.8, §14 and §15.3.7).
 
-use hyper::header::{CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED};
+use hyper::header::{
+    CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
+};
 use std::time::{Duration, SystemTime};
 
 /// A date is a strong validator only if the object had not changed for so long when it was sent. RFC 9110
