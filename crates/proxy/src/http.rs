@@ -14,7 +14,7 @@
 //! validator           which parts belong together (pure)
 //! fetch, worker       ranges over several connections
 //! assembly, budget    put together in order, in bounded memory (pure)
-//! body                what the client reads
+//! body, sending       what the client reads
 //! tunnel              bytes in both directions
 //! recent              what was learnt of servers
 //! ```
@@ -32,6 +32,7 @@ mod origins;
 mod passing;
 mod problem;
 mod recent;
+mod sending;
 mod serve;
 mod settings;
 mod target;

@@ -139,6 +139,27 @@ fn what_follows_a_tunnel_that_was_refused_is_no_request() {
 }
 
 #[test]
+fn a_tunnel_that_breaks_breaks_for_the_client_too() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap();
+    let breaking = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        stream.write_all(b"half").unwrap();
+        // The client has it, as it says, and then comes the break.
+        stream.read_exact(&mut [0]).unwrap();
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    });
+    let proxy = proxy(|_| {});
+    let mut client = tunnel(server, proxy.address, b"");
+    let mut half = [0; 4];
+    client.read_exact(&mut half).unwrap();
+    client.write_all(b"x").unwrap();
+    breaking.join().unwrap();
+    let error = client.read(&mut half).unwrap_err();
+    assert_eq!((&half, error.kind()), (b"half", std::io::ErrorKind::ConnectionReset));
+}
+
+#[test]
 fn an_upload_may_last_longer_than_an_answer() {
     let limit = Duration::from_millis(600);
     let proxy = proxy(|settings| settings.answer_limit = limit);
