@@ -3,7 +3,7 @@
 use super::body::Body;
 use super::download::{Download, is_for_all};
 use super::exchange::exchange;
-use super::problem::{Problem, options, page};
+use super::problem::{Problem, close, options, page};
 use super::target::{self, Target};
 use super::tunnel::{Far, Slot, Tunnel};
 use super::{Proxy, fields, passing};
@@ -27,14 +27,25 @@ const CONNECT: Duration = Duration::from_secs(30);
 /// Answers a request. The tunnel that it asks for is left in the slot.
 pub(super) async fn answer(proxy: Arc<Proxy>, slot: Arc<Slot>, request: Request<Incoming>) -> Response<Body> {
     proxy.counts.requests.fetch_add(1, Ordering::Relaxed);
-    let answered = match *request.method() {
-        Method::CONNECT => connect(&proxy, &slot, request).await,
-        _ => forward(proxy, &slot, request).await,
+    let is_connect = *request.method() == Method::CONNECT;
+    let may_change = is_connect || fields::wants_websocket(request.headers());
+    let answered = match is_connect {
+        true => connect(&proxy, &slot, request).await,
+        false => forward(proxy, &slot, request).await,
     };
-    answered.unwrap_or_else(|problem| {
+    let mut answer = answered.unwrap_or_else(|problem| {
         tracing::debug!(?problem, "a request was not passed on");
         problem.answer()
-    })
+    });
+    let has_changed = match is_connect {
+        true => answer.status().is_success(),
+        false => answer.status() == StatusCode::SWITCHING_PROTOCOLS,
+    };
+    if may_change && !has_changed {
+        // What the client has sent behind it was not meant for HTTP, and could be read as requests of its own.
+        close(&mut answer);
+    }
+    answer
 }
 
 async fn connect(

@@ -42,10 +42,15 @@ impl Problem {
         let mut answer = page(self.status, self.text);
         // What comes behind a request that was not understood is not to be understood either.
         if matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED) {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            close(&mut answer);
         }
         answer
     }
+}
+
+/// Has the connection end behind an answer.
+pub(super) fn close(answer: &mut Response<Body>) {
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 impl From<UpstreamError> for Problem {
