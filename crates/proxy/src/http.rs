@@ -8,6 +8,7 @@
 //! serve, watched      clients' connections, their number and their limits
 //! answer              what becomes of a request
 //! target, fields      where it leads; what goes on of its head (pure)
+//! own_key             which requests may use the user's key (pure)
 //! origins, line       connections to servers
 //! exchange, passing   a request and its answer, passed on once
 //! download            the two-step download
@@ -29,6 +30,7 @@ mod fetch;
 mod fields;
 mod line;
 mod origins;
+mod own_key;
 mod passing;
 mod problem;
 mod recent;

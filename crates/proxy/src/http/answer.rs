@@ -6,7 +6,7 @@ use super::exchange::exchange;
 use super::problem::{Problem, close, options, page};
 use super::target::{self, Target};
 use super::tunnel::{Far, Slot, Tunnel};
-use super::{Proxy, fields, passing};
+use super::{Proxy, fields, own_key, passing};
 use bytes::Bytes;
 use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
@@ -58,6 +58,7 @@ async fn connect(
         return Err(Problem::bad("CONNECT has no body"));
     }
     let to = target::tunnel(request.uri())?;
+    own_key::check_tunnel(&to, request.headers())?;
     let before = proxy.tunnels.of(&to);
     let intents = before.map_or_else(Intents::default, |passed| passed.intents());
     let reached = tokio::time::timeout(CONNECT, proxy.origins.upstream().reach(&to, &intents)).await;
@@ -84,6 +85,7 @@ async fn forward(
         let text = "this request came through this proxy before: it leads to itself";
         return Err(Problem::new(StatusCode::LOOP_DETECTED, text));
     }
+    own_key::check_request(&target.to, target.host.to_str().unwrap_or_default(), request.headers())?;
     if let Some(answer) = last_hop(&mut request)? {
         return Ok(answer);
     }
