@@ -90,7 +90,7 @@ struct Proxy {
     /// Its name in `Via`, which no other proxy has.
     pseudonym: String,
     /// Servers that have no ranges, or none that can be put together.
-    without_ranges: Recent<()>,
+    without_ranges: Arc<Recent<()>>,
     /// What is to be expected of the next tunnel to a server.
     tunnels: Recent<Passed>,
     counts: Counts,
@@ -116,7 +116,7 @@ impl HttpProxy {
             budget: Budget::new(settings.windows),
             settings,
             pseudonym: format!("whimbrel-{random:016x}"),
-            without_ranges: Recent::new(REMEMBERED, WITHOUT_RANGES),
+            without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
             tunnels: Recent::new(REMEMBERED, TUNNELS),
             counts: Counts::default(),
         };

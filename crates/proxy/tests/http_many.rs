@@ -1,4 +1,5 @@
-//! Many slow clients, and what they take. The memory of the process is measured, so nothing else is tested in it.
+//! Many slow clients, and what they take. The memory of the process is measured, so nothing else is tested
+//! in it.
 #![allow(clippy::unwrap_used)]
 
 mod support;

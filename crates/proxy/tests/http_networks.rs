@@ -205,6 +205,36 @@ fn a_large_object_comes_over_both_networks_at_once_and_arrives_right() {
 }
 
 #[test]
+fn a_server_that_has_ranges_for_the_first_part_alone_is_not_read_again_and_again() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(10, 50), (10, 50)], "");
+    let warm = Object::start(&world, 4 << 20);
+    let _open = world.warm_up(&warm);
+    let whole = content(4 << 20);
+    let expected = Sha256::digest(&whole).to_vec();
+    let total = whole.len();
+    let origin = world.origin(move |head, _, stream| {
+        let (status, part) = match field(head, "range") {
+            Some("bytes=0-8191") => ("206 Partial Content", &whole[..8192]),
+            _ => ("200 OK", &whole[..]),
+        };
+        let length = part.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\nETag: \"a\"\r\nContent-Range: bytes 0-8191/{total}\r\n\
+             Content-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(part)).is_ok()
+    });
+    let object = Object { origin, digest: expected, size: total, by_source: Arc::default() };
+    object.download(&world, |_| {});
+    // The first part, one for each worker at most, and the rest.
+    let asked = object.origin.seen().len();
+    assert!((2..=6).contains(&asked), "it was asked {asked} times");
+}
+
+#[test]
 fn an_object_of_some_hundred_kilobytes_comes_in_two_parts() {
     if !require!() {
         return;
@@ -383,7 +413,8 @@ fn every_answer_to_a_first_part_leads_to_the_object_or_to_a_visible_end() {
         (
             "a digest of the part",
             (
-                "206 Partial Content\r\nETag: \"a\"\r\nContent-Digest: sha-256=:x:\r\nRANGE\r\nLENGTH\r\n\r\n{}",
+                "206 Partial Content\r\nETag: \"a\"\r\nContent-Digest: sha-256=:x:\r\n\
+                 RANGE\r\nLENGTH\r\n\r\n{}",
                 PART,
                 "",
             ),
@@ -394,7 +425,8 @@ fn every_answer_to_a_first_part_leads_to_the_object_or_to_a_visible_end() {
             "the rest is in another encoding",
             (
                 PART,
-                "206 Partial Content\r\nETag: \"a\"\r\nContent-Encoding: gzip\r\nRANGE\r\nLENGTH\r\n\r\n{}",
+                "206 Partial Content\r\nETag: \"a\"\r\nContent-Encoding: gzip\r\n\
+                 RANGE\r\nLENGTH\r\n\r\n{}",
                 "",
             ),
             2,

@@ -42,7 +42,7 @@ pub(super) async fn answer(proxy: Arc<Proxy>, slot: Arc<Slot>, request: Request<
         false => answer.status() == StatusCode::SWITCHING_PROTOCOLS,
     };
     if may_change && !has_changed {
-        // What the client has sent behind it was not meant for HTTP, and could be read as requests of its own.
+        // What the client has sent behind it was not meant for HTTP, and could be read as requests.
         close(&mut answer);
     }
     answer

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 
 /// A smaller range costs more in heads and round trips than it brings.
 pub(super) const LEAST_RANGE: u64 = 64 << 10;
-/// What is smaller is copied together with its neighbours: a server that sends single bytes would have each of
-/// them kept with a head of its own, many times its size.
+/// What is smaller is copied together with its neighbours: a server that sends single bytes would have each
+/// of them kept with a head of its own, many times its size.
 const SMALL: usize = 16 << 10;
 
 /// The bytes `start..end` of an object, on their way.

@@ -193,6 +193,7 @@ impl Download {
             total,
             window: self.proxy.settings.window,
             budget: Arc::clone(&self.proxy.budget),
+            without_ranges: Arc::clone(&self.proxy.without_ranges),
             may_split,
             stall: self.proxy.settings.stall,
         })

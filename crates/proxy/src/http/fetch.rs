@@ -4,6 +4,7 @@
 use super::assembly::{Assembly, LEAST_RANGE};
 use super::budget::{Budget, Share};
 use super::origins::{Decided, Origins};
+use super::recent::Recent;
 use super::validator::Validator;
 use super::worker::{Start, Worker};
 use crate::Destination;
@@ -46,6 +47,8 @@ pub(super) struct Inner {
     pub(super) total: u64,
     window: u64,
     budget: Arc<Budget>,
+    /// Servers that turn out to have no ranges, or none that can be put together.
+    pub(super) without_ranges: Arc<Recent<()>>,
     /// Whether several connections may fetch it.
     may_split: bool,
     stall: Duration,
@@ -60,6 +63,7 @@ pub(super) struct Described {
     pub(super) total: u64,
     pub(super) window: u64,
     pub(super) budget: Arc<Budget>,
+    pub(super) without_ranges: Arc<Recent<()>>,
     pub(super) may_split: bool,
     pub(super) stall: Duration,
 }
@@ -85,8 +89,30 @@ impl Drop for Fetching {
 
 impl Object {
     pub(super) fn new(of: Described) -> Self {
-        let Described { origins, to, head, validator, total, window, budget, may_split, stall } = of;
-        Self(Arc::new(Inner { origins, to, head, validator, total, window, budget, may_split, stall }))
+        let Described {
+            origins,
+            to,
+            head,
+            validator,
+            total,
+            window,
+            budget,
+            without_ranges,
+            may_split,
+            stall,
+        } = of;
+        Self(Arc::new(Inner {
+            origins,
+            to,
+            head,
+            validator,
+            total,
+            window,
+            budget,
+            without_ranges,
+            may_split,
+            stall,
+        }))
     }
 
     /// Fetches it from this byte on, as was decided.

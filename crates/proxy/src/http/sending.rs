@@ -1,5 +1,5 @@
-//! The body of an answer on its way to a client, who learns it if some of it is missing: where nothing says how
-//! long it is, as with HTTP/1.0, a break would look like its end.
+//! The body of an answer on its way to a client, who learns it if some of it is missing: where nothing says
+//! how long it is, as with HTTP/1.0, a break would look like its end.
 
 use super::body::{Body, Broken};
 use super::watched::Traffic;

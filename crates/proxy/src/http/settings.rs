@@ -11,7 +11,8 @@ pub struct HttpSettings {
     pub first_step: u64,
     /// How many bytes of an object that comes over several networks may wait for those before them.
     pub window: u64,
-    /// The windows of all objects together. Once they are used up, further objects are passed on as they come.
+    /// The windows of all objects together. Once they are used up, further objects are passed on as they
+    /// come.
     pub windows: u64,
     /// Clients' connections at once, tunnels included. Further ones wait.
     pub connections: usize,

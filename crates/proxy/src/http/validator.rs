@@ -48,6 +48,10 @@ impl Validator {
     pub(super) fn is_of(&self, headers: &HeaderMap) -> bool {
         only(headers, &self.field) == Some(&self.value) && encodings(headers).eq(&self.encodings)
     }
+    /// Whether an answer says anything of its version, right or wrong.
+    pub(super) fn is_said(&self, headers: &HeaderMap) -> bool {
+        headers.contains_key(&self.field)
+    }
 }
 
 fn encodings(headers: &HeaderMap) -> impl Iterator<Item = &HeaderValue> {

@@ -151,6 +151,7 @@ impl Worker {
             }
             Broken::Server(why) => why,
             Broken::Whole => {
+                self.object.without_ranges.put(&self.object.to, ());
                 self.assembly.goes_on_in_one();
                 "the server has no ranges".to_owned()
             }
@@ -196,6 +197,10 @@ impl Worker {
         };
         let length = fields::check_answer(answer.headers());
         let length = length.map_err(|problem| Broken::Foreign(problem.into_text()))?;
+        if answer.status().is_success() && !object.validator.is_said(answer.headers()) {
+            // The next object of this server is asked for whole.
+            object.without_ranges.put(&object.to, ());
+        }
         let is_same = object.validator.is_of(answer.headers());
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => {
