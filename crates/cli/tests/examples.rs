@@ -332,6 +332,12 @@ fn gateways(play: &mut Play) {
     play.start("laptop", named, "SOCKS proxy on 127.0.0.1:1081");
     let by_name = "curl --proxy socks5h://127.0.0.1:1081 http://web.home.ada.at.example.org.whimbrel/";
     play.run("laptop", by_name, "hello");
+    let named = "whimbrel proxy http --listen 127.0.0.1:8120 --host web.home.ada@example.org";
+    play.start("laptop", named, "HTTP proxy on 127.0.0.1:8120");
+    let by_name = "curl --proxy http://127.0.0.1:8120 http://web.home.ada.at.example.org.whimbrel/";
+    play.run("laptop", by_name, "hello");
+    let through = "whimbrel run --through gate.home.ada@example.org -- curl http://example.org/";
+    play.run("laptop", through, "ordinary");
     let by_ticket = "whimbrel gateway serve --ticket --secret --port 443 --to 192.168.1.0/24:80";
     play.start("home", by_ticket, "whimbrel:");
     play.run("laptop", "whimbrel proxy pac", "PROXY 127.0.0.1:8118");

@@ -108,6 +108,79 @@ fn a_listed_name_is_a_host_for_programs_and_no_other_is() {
     }
 }
 
+/// An HTTP proxy's process, and its URL.
+fn http(world: &World, user: &str, args: &[&str]) -> (Process, String) {
+    let begin = ["proxy", "http", "--listen", "127.0.0.1:0", "--json"];
+    let mut http = world.start(user, &[&begin[..], args].concat());
+    let url = format!("http://{}", http.next_json()["listening"].as_str().unwrap());
+    (http, url)
+}
+
+/// The status, and the page.
+fn asked(proxy: &str, url: &str, more: &[&str]) -> String {
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--max-time", "20", "-w", "%{http_code}", "--proxy", proxy, url]).args(more);
+    Process::start(&mut command).output(LIMIT).stdout.trim_end().to_owned()
+}
+
+#[test]
+fn the_http_proxy_reaches_hosts_through_a_gateway() {
+    let world = World::new();
+    let (bob, here) = (world.id("bob"), format!("http://{}/", site("hello")));
+    let (_gateway, ticket) = gateway(&world, "gate", &["--allow", &bob, "--to", "127.0.0.1", "--only"]);
+    let (_http, proxy) = http(&world, "bob", &["--through", &ticket]);
+    assert_eq!(asked(&proxy, &here, &[]), "hello200");
+    assert_eq!(asked(&proxy, &here, &["--proxytunnel"]), "hello200");
+    assert!(asked(&proxy, "http://192.0.2.1/", &[]).ends_with("403"));
+    world.id("eve");
+    let args = ["proxy", "http", "--listen", "127.0.0.1:0", "--through", &ticket];
+    world.run("eve", &args).failed(5, &["not allowed"]);
+    // The flags that each command of a test gets go to the shell, which has no use for them.
+    let script = format!("curl -sS --max-time 20 {here}");
+    let run = ["run", "--through", &ticket, "--", "sh", "-c", &script];
+    assert_eq!(world.run("bob", &run).succeeded().stdout.trim_end(), "hello");
+}
+
+#[test]
+fn the_http_proxy_reaches_a_listed_name_and_no_page_of_another_site_does() {
+    let (world, _names) = World::with_names();
+    let (bob, here) = (world.id("bob"), site("at home").to_string());
+    let name = "web.home.ada@example.org";
+    let mut expose = world.start("ada", &["expose", name, "--to", &here, "--allow", &bob, "--json"]);
+    expose.next_json();
+    let (_http, proxy) = http(&world, "bob", &["--host", name]);
+    let url = "http://web.home.ada.at.example.org.whimbrel/";
+    let own = "Origin: http://web.home.ada.at.example.org.whimbrel";
+    let (evil, browser) = ("Origin: https://evil.example", "User-Agent: Mozilla/5.0");
+    assert_eq!(asked(&proxy, url, &[]), "at home200");
+    assert_eq!(asked(&proxy, url, &["-H", browser, "-H", "Upgrade-Insecure-Requests: 1"]), "at home200");
+    assert_eq!(asked(&proxy, url, &["-H", browser, "-H", own]), "at home200");
+    for lines in [
+        &["-H", evil][..],
+        &["-H", own, "-H", evil],
+        &["-H", "Sec-Fetch-Site: cross-site"],
+        &["-H", "Sec-Fetch-Site: same-origin", "-H", "Sec-Fetch-Site: cross-site"],
+        &["-H", browser],
+    ] {
+        let refused = asked(&proxy, url, lines);
+        assert!(refused.contains("a page of another site") && refused.ends_with("403"), "{refused}");
+    }
+    // What comes in a tunnel is not seen: programs get one, browsers do not.
+    assert_eq!(asked(&proxy, url, &["--proxytunnel"]), "at home200");
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--max-time", "20", "--proxytunnel", "--proxy", &proxy, url]);
+    command.args(["--proxy-header", browser, "-A", "Mozilla/5.0"]);
+    let refused = Process::start(&mut command).output(LIMIT);
+    assert!(refused.stderr.contains("403"), "{}", refused.stderr);
+    // A name or a port that is not listed.
+    for other in
+        ["http://web.home.ada.at.example.org.whimbrel:81/", "http://db.home.ada.at.example.org.whimbrel/"]
+    {
+        assert!(asked(&proxy, other, &[]).ends_with("403"), "{other}");
+    }
+    assert!(asked(&proxy, "http://nothing.whimbrel/", &[]).ends_with("502"));
+}
+
 #[test]
 fn a_proxy_that_others_reach_wants_to_know_who_they_are() {
     let world = World::new();

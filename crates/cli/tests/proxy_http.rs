@@ -152,7 +152,10 @@ fn it_says_where_it_listens_who_chooses_and_whether_others_can_use_it() {
     let home = Home::new();
     let (mut proxy, address, line) = home.proxy(&["--json"]);
     let said: serde_json::Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(said, serde_json::json!({ "listening": address, "manager": false }));
+    assert_eq!(
+        said,
+        serde_json::json!({ "listening": address, "manager": false, "through": null, "hosts": [] })
+    );
     kill_process(Pid::from_raw(proxy.0.id() as i32).unwrap(), Signal::TERM).unwrap();
     assert_eq!(proxy.0.wait().unwrap().code(), Some(0));
     let mut notes = String::new();
@@ -162,10 +165,27 @@ fn it_says_where_it_listens_who_chooses_and_whether_others_can_use_it() {
     let at = taken.local_addr().unwrap().to_string();
     let (_, error) = text(&home.whimbrel(&["proxy", "http", "--listen", &at]));
     assert!(error.contains("choose another port with --listen"), "{error}");
-    let mut open = home.command(PROGRAM);
-    open.args(["proxy", "http", "--listen", "0.0.0.0:0", "--quiet", "--until-eof"]).stdin(Stdio::null());
-    let (_, error) = text(&open.output().unwrap());
-    assert!(error.starts_with("WARNING: whoever reaches 0.0.0.0:"), "{error}");
+}
+
+#[test]
+fn it_serves_others_only_if_that_is_said() {
+    let home = Home::new();
+    for elsewhere in ["0.0.0.0:0", "[::]:0"] {
+        let args = ["proxy", "http", "--listen", elsewhere, "--until-eof"];
+        let begin = |more: &[&str]| home.command(PROGRAM).args(args).args(more).stdin(Stdio::null()).output();
+        let refused = begin(&[]).unwrap();
+        let (_, error) = text(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{error}");
+        assert!(error.contains("--allow-anyone") && error.lines().count() == 1, "{error}");
+        let open = begin(&["--allow-anyone", "--quiet"]).unwrap();
+        let (_, error) = text(&open);
+        assert_eq!(open.status.code(), Some(0), "{error}");
+        assert!(error.starts_with("WARNING: whoever reaches"), "{error}");
+    }
+    let output = home.whimbrel(&["proxy", "http", "--listen", "127.0.0.1:0", "--first-step", "9MiB"]);
+    let (_, error) = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("at most 8MiB"), "{error}");
 }
 
 #[test]
@@ -215,12 +235,63 @@ fn signals_are_passed_on_to_the_program() {
 }
 
 #[test]
+fn a_key_reaches_the_program_once_and_a_signal_of_others_reaches_it_too() {
+    let home = Home::new();
+    // Its input is not the terminal, which `script` makes.
+    let program = "trap 'echo caught' INT; echo ready; while :; do sleep 0.05; done";
+    let run = format!("{PROGRAM} run -q -- sh -c \"{program}\" </dev/null");
+    let mut command = home.command("script");
+    command.args(["-qec", &run, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Running(command.spawn().unwrap());
+    let mut keys = child.0.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap().trim().trim_start_matches("^C").to_owned();
+    assert_eq!(next(), "ready");
+    let pid = process_of(home.0.path(), "run -q");
+    keys.write_all(b"\x03").unwrap();
+    assert_eq!(next(), "caught");
+    // If the key had come twice, the shell would say so before it ends by this.
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(next(), "caught", "a signal of another process");
+    std::thread::sleep(Duration::from_millis(500));
+    kill_process(pid, Signal::TERM).unwrap();
+    let rest: Vec<String> = lines.map_while(Result::ok).filter(|line| line.contains("caught")).collect();
+    assert!(rest.is_empty(), "{rest:?}");
+}
+
+/// The process of `whimbrel` with these arguments, in whose environment this home is.
+fn process_of(home: &Path, arguments: &str) -> Pid {
+    let home = format!("HOME={}", home.display());
+    let is_it = |pid: &str| {
+        let read = |what| std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+        let words = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).replace('\0', " ");
+        let line = words(read("cmdline"));
+        line.starts_with(PROGRAM) && line.contains(arguments) && words(read("environ")).contains(&home)
+    };
+    let end = Instant::now() + LIMIT;
+    while Instant::now() < end {
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            if is_it(&name) {
+                return Pid::from_raw(name.parse().unwrap()).unwrap();
+            }
+        }
+    }
+    panic!("there is no such process");
+}
+
+#[test]
 fn what_does_not_use_the_proxy_is_said() {
     let home = Home::new();
     let (_, error) = text(&home.whimbrel(&["run", "true"]));
     assert!(error.contains("true asked nothing of its proxy"), "{error}");
     let (_, error) = text(&home.whimbrel(&["run", "ssh", "-V"]));
     assert!(error.contains("ssh does not read http_proxy"), "{error}");
+    let mut kept = home.command(PROGRAM);
+    kept.args(["run", "true"]).env("NO_PROXY", "example.org,*");
+    let (_, error) = text(&kept.output().unwrap());
+    assert!(error.contains("NO_PROXY has a `*`") && !error.contains("asked nothing"), "{error}");
     let mut command = home.command(PROGRAM);
     command.args(["run", "true"]).env("https_proxy", "http://proxy.example.org:3128");
     let (_, error) = text(&command.output().unwrap());

@@ -8,13 +8,14 @@
 //! serve, watched      clients' connections, their number and their limits
 //! answer              what becomes of a request
 //! target, fields      where it leads; what goes on of its head (pure)
+//! own_key             which requests may use the user's key (pure)
 //! origins, line       connections to servers
 //! exchange, passing   a request and its answer, passed on once
 //! download            the two-step download
 //! validator           which parts belong together (pure)
 //! fetch, worker       ranges over several connections
-//! assembly            put together in order (pure)
-//! body                what the client reads
+//! assembly, budget    put together in order, in bounded memory (pure)
+//! body, sending       what the client reads
 //! tunnel              bytes in both directions
 //! recent              what was learnt of servers
 //! ```
@@ -22,15 +23,18 @@
 mod answer;
 mod assembly;
 mod body;
+mod budget;
 mod download;
 mod exchange;
 mod fetch;
 mod fields;
 mod line;
 mod origins;
+mod own_key;
 mod passing;
 mod problem;
 mod recent;
+mod sending;
 mod serve;
 mod settings;
 mod target;
@@ -40,6 +44,7 @@ mod watched;
 mod worker;
 
 use crate::Upstream;
+use budget::Budget;
 use origins::Origins;
 use recent::Recent;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -80,10 +85,12 @@ pub struct HttpStats {
 struct Proxy {
     origins: Arc<Origins>,
     settings: HttpSettings,
+    /// For all that is fetched ahead of its reader.
+    budget: Arc<Budget>,
     /// Its name in `Via`, which no other proxy has.
     pseudonym: String,
     /// Servers that have no ranges, or none that can be put together.
-    without_ranges: Recent<()>,
+    without_ranges: Arc<Recent<()>>,
     /// What is to be expected of the next tunnel to a server.
     tunnels: Recent<Passed>,
     counts: Counts,
@@ -101,11 +108,15 @@ impl HttpProxy {
     pub fn new(upstream: Arc<dyn Upstream>, settings: HttpSettings) -> Self {
         // Different in each process, which is all that it has to be.
         let random = RandomState::new().build_hasher().finish();
+        let mut settings = settings;
+        // It is kept until it is whole.
+        settings.first_step = settings.first_step.min(settings.window);
         let proxy = Proxy {
             origins: Origins::new(upstream),
+            budget: Budget::new(settings.windows),
             settings,
             pseudonym: format!("whimbrel-{random:016x}"),
-            without_ranges: Recent::new(REMEMBERED, WITHOUT_RANGES),
+            without_ranges: Arc::new(Recent::new(REMEMBERED, WITHOUT_RANGES)),
             tunnels: Recent::new(REMEMBERED, TUNNELS),
             counts: Counts::default(),
         };

@@ -93,6 +93,7 @@ impl World {
                 },
                 failed_lately: false,
                 why: String::new(),
+                failed_lately: false,
             };
             let stream = self.runtime.block_on(async { by.connect().await.unwrap().into_std().unwrap() });
             stream.set_nonblocking(false).unwrap();
@@ -205,6 +206,36 @@ fn a_large_object_comes_over_both_networks_at_once_and_arrives_right() {
 }
 
 #[test]
+fn a_server_that_has_ranges_for_the_first_part_alone_is_not_read_again_and_again() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(10, 50), (10, 50)], "");
+    let warm = Object::start(&world, 4 << 20);
+    let _open = world.warm_up(&warm);
+    let whole = content(4 << 20);
+    let expected = Sha256::digest(&whole).to_vec();
+    let total = whole.len();
+    let origin = world.origin(move |head, _, stream| {
+        let (status, part) = match field(head, "range") {
+            Some("bytes=0-8191") => ("206 Partial Content", &whole[..8192]),
+            _ => ("200 OK", &whole[..]),
+        };
+        let length = part.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\nETag: \"a\"\r\nContent-Range: bytes 0-8191/{total}\r\n\
+             Content-Length: {length}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(part)).is_ok()
+    });
+    let object = Object { origin, digest: expected, size: total, by_source: Arc::default() };
+    object.download(&world, |_| {});
+    // The first part, one for each worker at most, and the rest.
+    let asked = object.origin.seen().len();
+    assert!((2..=6).contains(&asked), "it was asked {asked} times");
+}
+
+#[test]
 fn an_object_of_some_hundred_kilobytes_comes_in_two_parts() {
     if !require!() {
         return;
@@ -244,6 +275,32 @@ fn an_object_is_completed_when_a_network_goes_or_falls_silent_under_it() {
         });
         assert!(is_cut && object.share(1) > 0.3, "silently: {silently}, {}", object.share(1));
     }
+}
+
+#[test]
+fn a_request_whose_network_falls_silent_before_the_answer_is_asked_again_over_another() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(5, 20), (10, 20)], "[policy]\nname = \"eaf\"");
+    let origin = world.origin(|_, n, stream| {
+        if n == 0 {
+            // Meanwhile its way back is cut.
+            std::thread::sleep(2 * LIMIT);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").is_ok()
+    });
+    let mut client = world.connect();
+    client.write_all(get(&origin.url("/"), "").as_bytes()).unwrap();
+    let end = Instant::now() + LIMIT;
+    while origin.seen().is_empty() {
+        assert!(Instant::now() < end, "nothing is asked");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    world.links[0].set_blackhole(Direction::Both, true);
+    let answer = support::rest(&mut client);
+    assert_eq!((status(&answer), body(&answer)), (200, "hello"), "{answer}");
+    assert_eq!(origin.seen().len(), 2);
 }
 
 /// What a server says to the range, to the rest, and to the whole.
@@ -351,6 +408,31 @@ fn every_answer_to_a_first_part_leads_to_the_object_or_to_a_visible_end() {
             2,
             true,
         ),
+        ("400 to a range", ("400 Bad Request\r\nContent-Length: 0\r\n\r\n", "", WHOLE), 2, true),
+        ("403 to a range", ("403 Forbidden\r\nContent-Length: 0\r\n\r\n", "", WHOLE), 2, true),
+        ("501 to a range", ("501 Not Implemented\r\nContent-Length: 0\r\n\r\n", "", WHOLE), 2, true),
+        (
+            "a digest of the part",
+            (
+                "206 Partial Content\r\nETag: \"a\"\r\nContent-Digest: sha-256=:x:\r\n\
+                 RANGE\r\nLENGTH\r\n\r\n{}",
+                PART,
+                "",
+            ),
+            2,
+            true,
+        ),
+        (
+            "the rest is in another encoding",
+            (
+                PART,
+                "206 Partial Content\r\nETag: \"a\"\r\nContent-Encoding: gzip\r\n\
+                 RANGE\r\nLENGTH\r\n\r\n{}",
+                "",
+            ),
+            2,
+            false,
+        ),
         (
             "the rest comes whole",
             (PART, "200 OK\r\nETag: \"a\"\r\nContent-Length: 20000\r\n\r\nWHOLE", ""),
@@ -407,7 +489,9 @@ fn every_answer_to_a_first_part_leads_to_the_object_or_to_a_visible_end() {
         let answer = world.talk(&words);
         let seen = origin.seen();
         assert_eq!(status(&answer), 200, "{what}: {answer}");
-        assert!(field(&answer, "content-range").is_none(), "{what}: {answer}");
+        for gone in ["content-range", "content-digest"] {
+            assert!(field(&answer, gone).is_none(), "{what}: {answer}");
+        }
         assert_eq!(body(&answer) == content, *arrives, "{what}: {} bytes", body(&answer).len());
         if !arrives {
             // The client is told of a length that does not come.

@@ -218,8 +218,27 @@ fn a_body_that_breaks_off_breaks_off_for_the_client_too() {
         });
         let answer = talk(proxy.address, &get(&origin.url("/"), ""));
         assert_eq!(status(&answer), 200, "{answer}");
+        let is_chunked = what.contains("chunked");
+        assert_eq!(field(&answer, "content-length"), (!is_chunked).then_some("10"), "{answer}");
         assert!(!answer.ends_with("0\r\n\r\n") && body(&answer).len() < 11, "{answer}");
+        // Where nothing says how long it is, the connection does not end as if that were all.
+        let mut old = connect(proxy.address);
+        write!(old, "GET {} HTTP/1.0\r\nHost: a\r\n\r\n", origin.url("/")).unwrap();
+        let mut got = Vec::new();
+        let error = std::io::Read::read_to_end(&mut old, &mut got).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     }
+}
+
+#[test]
+fn what_follows_an_upgrade_that_was_refused_is_no_request() {
+    let (proxy, origin) = (proxy(|_| {}), Origin::saying(HELLO));
+    let (url, inner) = (origin.url("/chat"), get(&origin.url("/smuggled"), ""));
+    let ask = "Connection: Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: k\r\n";
+    let answer = talk(proxy.address, &format!("GET {url} HTTP/1.1\r\nHost: a\r\n{ask}\r\n{inner}"));
+    assert_eq!((status(&answer), body(&answer)), (200, "hello"), "{answer}");
+    assert!(has(&answer, "connection: close"), "{answer}");
+    assert_eq!(origin.seen().len(), 1);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 pub(crate) mod http;
 mod pac;
+pub(crate) mod reaching;
 mod socks;
 
 use anyhow::Result;

@@ -9,13 +9,17 @@ use std::process::ExitStatus;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::commands::proxy::http::HttpFlags;
+use crate::commands::proxy::reaching;
 use crate::failure::Failure;
 use crate::options::{Globals, after};
 use crate::{files, output};
@@ -29,7 +33,7 @@ const IGNORING: [&str; 12] =
 const NOT_FOUND: u8 = 127;
 const NOT_RUNNABLE: u8 = 126;
 
-/// Run a program whose HTTP and HTTPS go over the networks that the manager chooses
+/// Run a program whose HTTP and HTTPS go over the best networks, or a gateway
 ///
 /// It gets a proxy of its own (as `whimbrel proxy http`), which http_proxy and https_proxy name to it;
 /// NO_PROXY stays as it is. Signals are passed on, and the exit code is the program's: 127 if there is no
@@ -39,6 +43,7 @@ const NOT_RUNNABLE: u8 = 126;
 #[command(after_help = after("\
 Examples:
   whimbrel run -- curl http://example.org/
+  whimbrel run --through gate.home.ada@example.org -- curl http://example.org/
   whimbrel run --first-step 16KiB -- firefox --no-remote"))]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -56,7 +61,8 @@ pub(crate) async fn run(globals: &Globals, args: Run) -> Result<()> {
     warn(globals, program);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("cannot listen on 127.0.0.1")?;
     let local = listener.local_addr().context("cannot tell where the proxy listens")?;
-    let (proxy, _) = args.flags.proxy(globals).await;
+    let network = args.flags.reach.network(globals).await?;
+    let (proxy, _) = args.flags.proxy(globals, network.as_ref()).await?;
     let mut command = Command::new(program);
     command.args(arguments).kill_on_drop(true);
     for name in VARIABLES {
@@ -68,8 +74,13 @@ pub(crate) async fn run(globals: &Globals, args: Run) -> Result<()> {
     let status = tokio::select! {
         status = wait(child, &mut signals) => status?,
         () = proxy.serve(listener) => anyhow::bail!("the proxy has ended"),
+        never = reaching::renewing(network.as_ref()) => match never {},
     };
-    if proxy.stats().requests == 0 && status.signal().is_none() && !is_ignoring(program) {
+    if let Some(network) = network {
+        network.close().await;
+    }
+    let is_unexplained = !is_ignoring(program) && !is_kept_from_proxies();
+    if proxy.stats().requests == 0 && status.signal().is_none() && is_unexplained {
         let shown = program.display();
         output::note(
             globals.quiet,
@@ -90,10 +101,22 @@ fn warn(globals: &Globals, program: &OsStr) {
             format!("{shown} does not read http_proxy: its traffic goes the system's way"),
         );
     }
+    if is_kept_from_proxies() {
+        let text =
+            "NO_PROXY has a `*`, so the program asks no proxy: its traffic goes the system's way; unset it";
+        output::note(globals.quiet, text);
+    }
     let other = VARIABLES.iter().find_map(|name| std::env::var(name).ok()).filter(|value| !value.is_empty());
     if let Some(other) = other {
         output::note(globals.quiet, format!("the proxy {other}, which the environment names, is not asked"));
     }
+}
+
+/// Whether the environment tells programs to use no proxy at all.
+fn is_kept_from_proxies() -> bool {
+    let of = |name| std::env::var(name).unwrap_or_default();
+    let is_all = |list: String| list.split([',', ' ']).any(|one| one == "*");
+    is_all(of("NO_PROXY")) || is_all(of("no_proxy"))
 }
 
 fn is_ignoring(program: &OsStr) -> bool {
@@ -115,27 +138,20 @@ fn ended(status: ExitStatus) -> Result<()> {
 }
 
 /// The signals that are passed on, as they come. SIGTSTP stops both, and SIGWINCH reaches the program by
-/// itself.
+/// itself. Needs a thread, which ends with the process.
 fn catch() -> Result<mpsc::Receiver<Signal>> {
     let (sender, signals) = mpsc::channel(16);
-    for (kind, passed) in [
-        (SignalKind::interrupt(), Signal::INT),
-        (SignalKind::quit(), Signal::QUIT),
-        (SignalKind::terminate(), Signal::TERM),
-        (SignalKind::hangup(), Signal::HUP),
-        (SignalKind::user_defined1(), Signal::USR1),
-        (SignalKind::user_defined2(), Signal::USR2),
-    ] {
-        let mut caught = signal(kind).context("cannot catch signals")?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while caught.recv().await.is_some() {
-                if sender.send(passed).await.is_err() {
-                    return;
-                }
+    let passed = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+    let mut caught = SignalsInfo::<WithOrigin>::new(passed).context("cannot catch signals")?;
+    let passing = move || {
+        for origin in caught.forever().filter(|origin| !came_from_terminal(origin)) {
+            let signal = Signal::from_named_raw(origin.signal);
+            if signal.is_some_and(|signal| sender.blocking_send(signal).is_err()) {
+                return;
             }
-        });
-    }
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(passing).context("cannot start a thread")?;
     Ok(signals)
 }
 
@@ -145,7 +161,7 @@ async fn wait(mut child: Child, signals: &mut mpsc::Receiver<Signal>) -> Result<
         tokio::select! {
             status = child.wait() => return status.context("cannot wait for the program"),
             Some(signal) = signals.recv() => {
-                if let Some(pid) = pid.filter(|_| !came_from_terminal(signal)) {
+                if let Some(pid) = pid {
                     // One that has just ended needs none.
                     let _ = kill_process(pid, signal);
                 }
@@ -154,10 +170,7 @@ async fn wait(mut child: Child, signals: &mut mpsc::Receiver<Signal>) -> Result<
     }
 }
 
-/// Whether the terminal has sent it, which sends it to the program too: in the foreground that is where keys
-/// lead.
-fn came_from_terminal(signal: Signal) -> bool {
-    let in_foreground =
-        || rustix::termios::tcgetpgrp(rustix::stdio::stdin()).is_ok_and(|group| group == getpgrp());
-    matches!(signal, Signal::INT | Signal::QUIT) && in_foreground()
+/// Whether the terminal has sent it, for a key: it has sent it to the program too.
+fn came_from_terminal(origin: &Origin) -> bool {
+    matches!(origin.signal, SIGINT | SIGQUIT) && matches!(origin.cause, Cause::Kernel)
 }

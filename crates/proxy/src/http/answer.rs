@@ -3,10 +3,10 @@
 use super::body::Body;
 use super::download::{Download, is_for_all};
 use super::exchange::exchange;
-use super::problem::{Problem, options, page};
+use super::problem::{Problem, close, options, page};
 use super::target::{self, Target};
 use super::tunnel::{Far, Slot, Tunnel};
-use super::{Proxy, fields, passing};
+use super::{Proxy, fields, own_key, passing};
 use bytes::Bytes;
 use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
@@ -27,14 +27,25 @@ const CONNECT: Duration = Duration::from_secs(30);
 /// Answers a request. The tunnel that it asks for is left in the slot.
 pub(super) async fn answer(proxy: Arc<Proxy>, slot: Arc<Slot>, request: Request<Incoming>) -> Response<Body> {
     proxy.counts.requests.fetch_add(1, Ordering::Relaxed);
-    let answered = match *request.method() {
-        Method::CONNECT => connect(&proxy, &slot, request).await,
-        _ => forward(proxy, &slot, request).await,
+    let is_connect = *request.method() == Method::CONNECT;
+    let may_change = is_connect || fields::wants_websocket(request.headers());
+    let answered = match is_connect {
+        true => connect(&proxy, &slot, request).await,
+        false => forward(proxy, &slot, request).await,
     };
-    answered.unwrap_or_else(|problem| {
+    let mut answer = answered.unwrap_or_else(|problem| {
         tracing::debug!(?problem, "a request was not passed on");
         problem.answer()
-    })
+    });
+    let has_changed = match is_connect {
+        true => answer.status().is_success(),
+        false => answer.status() == StatusCode::SWITCHING_PROTOCOLS,
+    };
+    if may_change && !has_changed {
+        // What the client has sent behind it was not meant for HTTP, and could be read as requests.
+        close(&mut answer);
+    }
+    answer
 }
 
 async fn connect(
@@ -47,6 +58,7 @@ async fn connect(
         return Err(Problem::bad("CONNECT has no body"));
     }
     let to = target::tunnel(request.uri())?;
+    own_key::check_tunnel(&to, request.headers())?;
     let before = proxy.tunnels.of(&to);
     let intents = before.map_or_else(Intents::default, |passed| passed.intents());
     let reached = tokio::time::timeout(CONNECT, proxy.origins.upstream().reach(&to, &intents)).await;
@@ -73,6 +85,7 @@ async fn forward(
         let text = "this request came through this proxy before: it leads to itself";
         return Err(Problem::new(StatusCode::LOOP_DETECTED, text));
     }
+    own_key::check_request(&target.to, target.host.to_str().unwrap_or_default(), request.headers())?;
     if let Some(answer) = last_hop(&mut request)? {
         return Ok(answer);
     }

@@ -1,7 +1,7 @@
 //! An object that comes in ranges over several connections, and goes on in order: which bytes are still to be
 //! asked for, and those that have come, no further ahead of the reader than a window.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,10 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::Notify;
 
 /// A smaller range costs more in heads and round trips than it brings.
-const LEAST_RANGE: u64 = 64 << 10;
+pub(super) const LEAST_RANGE: u64 = 64 << 10;
+/// What is smaller is copied together with its neighbours: a server that sends single bytes would have each
+/// of them kept with a head of its own, many times its size.
+const SMALL: usize = 16 << 10;
 
 /// The bytes `start..end` of an object, on their way.
 pub(super) struct Assembly {
@@ -21,7 +24,9 @@ pub(super) struct Assembly {
 
 struct State {
     /// What has come, by its first byte.
-    pieces: BTreeMap<u64, Bytes>,
+    pieces: BTreeMap<u64, Piece>,
+    /// How many bytes are in them.
+    held: u64,
     /// The next byte for the reader.
     at: u64,
     end: u64,
@@ -35,6 +40,15 @@ struct State {
     received: u64,
     failed: Option<String>,
     reader: Option<Waker>,
+    /// The server has no ranges: one worker fetches all that is left, in order.
+    is_in_one: bool,
+}
+
+/// Bytes that wait for the reader.
+enum Piece {
+    Whole(Bytes),
+    /// Made of small ones; there is room for more.
+    Growing(BytesMut),
 }
 
 /// How much a worker asks for at once.
@@ -51,6 +65,7 @@ impl Assembly {
     pub(super) fn new(start: u64, end: u64, window: u64) -> Self {
         let state = State {
             pieces: BTreeMap::new(),
+            held: 0,
             at: start,
             end,
             next: start,
@@ -59,6 +74,7 @@ impl Assembly {
             received: 0,
             failed: None,
             reader: None,
+            is_in_one: false,
         };
         Self { window: window.max(LEAST_RANGE), state: Mutex::new(state), changed: Notify::new() }
     }
@@ -95,7 +111,7 @@ impl Assembly {
                     return Some(range);
                 }
                 // One that is under way may come back, and the reader may make room.
-                if state.is_over() {
+                if state.is_over() || (state.is_in_one && want != Want::All) {
                     return None;
                 }
             }
@@ -128,7 +144,8 @@ impl Assembly {
     pub(super) fn put(&self, offset: u64, bytes: Bytes) {
         let mut state = self.state();
         state.received += bytes.len() as u64;
-        state.pieces.insert(offset, bytes);
+        state.held += bytes.len() as u64;
+        state.keep(offset, bytes);
         if offset == state.at
             && let Some(reader) = state.reader.take()
         {
@@ -153,6 +170,18 @@ impl Assembly {
         }
     }
 
+    /// The server has no ranges after all. Workers that fetch parts end, and what is left is for one that
+    /// fetches all.
+    pub(super) fn goes_on_in_one(&self) {
+        self.state().is_in_one = true;
+        self.changed.notify_waiters();
+    }
+
+    /// Whether only one may fetch what is left.
+    pub(super) fn is_in_one(&self) -> bool {
+        self.state().is_in_one
+    }
+
     /// It cannot be completed.
     pub(super) fn fail(&self, why: impl Into<String>) {
         let mut state = self.state();
@@ -168,8 +197,7 @@ impl Assembly {
     /// How many bytes are still to come.
     pub(super) fn left(&self) -> u64 {
         let state = self.state();
-        let behind: u64 = state.pieces.values().map(|piece| piece.len() as u64).sum();
-        (state.end - state.at).saturating_sub(behind)
+        (state.end - state.at).saturating_sub(state.held)
     }
 
     /// How many bytes have come so far.
@@ -192,7 +220,9 @@ impl Assembly {
         let mut state = self.state();
         let at = state.at;
         if let Some(piece) = state.pieces.remove(&at) {
+            let piece = piece.into_bytes();
             state.at += piece.len() as u64;
+            state.held -= piece.len() as u64;
             drop(state);
             self.changed.notify_waiters();
             return Poll::Ready(Some(Ok(piece)));
@@ -214,6 +244,22 @@ impl Assembly {
     }
 }
 
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Whole(bytes) => bytes.len(),
+            Self::Growing(bytes) => bytes.len(),
+        }
+    }
+
+    fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Whole(bytes) => bytes,
+            Self::Growing(bytes) => bytes.freeze(),
+        }
+    }
+}
+
 impl State {
     /// Whether there is nothing to fetch, now and later.
     fn is_over(&self) -> bool {
@@ -221,9 +267,41 @@ impl State {
         self.failed.is_some() || (is_all_taken && self.under_way == 0)
     }
 
+    /// Keeps a piece: a small one together with the one before it, where that has room.
+    fn keep(&mut self, offset: u64, bytes: Bytes) {
+        if bytes.len() >= SMALL {
+            self.pieces.insert(offset, Piece::Whole(bytes));
+            return;
+        }
+        if let Some((start, Piece::Growing(before))) = self.pieces.range_mut(..offset).next_back()
+            && start + before.len() as u64 == offset
+            && before.len() + bytes.len() <= SMALL
+        {
+            return before.extend_from_slice(&bytes);
+        }
+        // A copy, so that it does not keep the buffer that it was read into.
+        self.pieces.insert(offset, Piece::Growing(BytesMut::from(&bytes[..])));
+    }
+
+    /// Lets all that is left be fetched by one worker, if nobody else is at work: what has come out of order
+    /// is dropped, for it comes again.
+    fn begin_in_one(&mut self) {
+        let mut end = self.at;
+        while let Some(piece) = self.pieces.get(&end) {
+            end += piece.len() as u64;
+        }
+        drop(self.pieces.split_off(&end));
+        self.held = end - self.at;
+        self.next = end;
+        self.back.clear();
+    }
+
     fn take(&mut self, want: Want, window: u64) -> Option<Range<u64>> {
-        if self.failed.is_some() {
+        if self.failed.is_some() || (self.is_in_one && (want != Want::All || self.under_way > 0)) {
             return None;
+        }
+        if self.is_in_one {
+            self.begin_in_one();
         }
         let limit = self.at.saturating_add(window);
         let untaken: u64 =
@@ -239,7 +317,11 @@ impl State {
                 let whole = start.saturating_add(most).min(end);
                 // A remainder that is no range of its own comes with it.
                 let whole = if end - whole < LEAST_RANGE / 2 { end } else { whole };
-                whole.min(limit)
+                // At the edge of the window there is soon room for more than a crumb.
+                match whole > limit && limit < start.saturating_add(LEAST_RANGE) {
+                    true => start,
+                    false => whole.min(limit),
+                }
             }
         };
         if let Some((start, end)) = self.back.first_key_value().map(|(start, end)| (*start, *end)) {

@@ -107,6 +107,54 @@ fn ranges_get_smaller_towards_the_end() {
 }
 
 #[test]
+fn a_server_without_ranges_is_read_by_one_worker_from_the_first_byte_that_is_missing() {
+    let assembly = Assembly::new(0, 1 << 20, 1 << 20);
+    assert_eq!(taken(&assembly, about(64 * KIB)), Poll::Ready(Some(0..64 * KIB)));
+    assert_eq!(taken(&assembly, about(64 * KIB)), Poll::Ready(Some(64 * KIB..128 * KIB)));
+    assert_eq!(taken(&assembly, about(64 * KIB)), Poll::Ready(Some(128 * KIB..192 * KIB)));
+    assembly.put(0, piece(64 * KIB));
+    assembly.done();
+    assembly.put(128 * KIB, piece(64 * KIB));
+    assembly.done();
+    assembly.goes_on_in_one();
+    assert_eq!(taken(&assembly, about(64 * KIB)), Poll::Ready(None), "one of several");
+    assert_eq!(taken(&assembly, Want::All), Poll::Pending, "a range is under way");
+    assembly.give_back(64 * KIB..128 * KIB);
+    assert_eq!(taken(&assembly, Want::All), Poll::Ready(Some(64 * KIB..1 << 20)));
+    assert_eq!(assembly.left(), 960 * KIB);
+    assembly.put(64 * KIB, piece(960 * KIB));
+    assembly.done();
+    assert_eq!(assembly.left(), 0);
+    assert_eq!(taken(&assembly, Want::All), Poll::Ready(None));
+}
+
+#[test]
+fn small_pieces_are_joined() {
+    let assembly = Assembly::new(0, 1 << 20, 1 << 20);
+    for at in 0..40_000 {
+        assembly.put(at, Bytes::from_static(b"x"));
+    }
+    assert_eq!(assembly.left(), (1 << 20) - 40_000);
+    let mut sizes = Vec::new();
+    while let Poll::Ready(Some(Ok(bytes))) = read(&assembly) {
+        sizes.push(bytes.len());
+    }
+    assert_eq!(sizes, [16 << 10, 16 << 10, 40_000 - (32 << 10)]);
+}
+
+#[test]
+fn at_the_edge_of_the_window_no_crumbs_are_asked_for() {
+    let assembly = Assembly::new(0, 4 << 20, 256 * KIB);
+    assert_eq!(taken(&assembly, about(256 * KIB)), Poll::Ready(Some(0..256 * KIB)));
+    assembly.put(0, piece(10 * KIB));
+    assert!(read(&assembly).is_ready());
+    assert_eq!(taken(&assembly, about(256 * KIB)), Poll::Pending);
+    assembly.put(10 * KIB, piece(60 * KIB));
+    assert!(read(&assembly).is_ready());
+    assert_eq!(taken(&assembly, about(256 * KIB)), Poll::Ready(Some(256 * KIB..326 * KIB)));
+}
+
+#[test]
 fn a_failure_is_told_behind_what_has_come() {
     let assembly = Assembly::new(0, 100, 1 << 20);
     assert!(taken(&assembly, Want::All).is_ready());

@@ -1,6 +1,7 @@
 //! What a client reads of an answer.
 
 use super::fetch::{Fetching, Object};
+use super::line::is_of_the_network;
 use super::origins::Lease;
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
@@ -38,6 +39,12 @@ struct Resume {
     /// Since when nothing comes although somebody reads.
     waiting: Option<Instant>,
     timer: Pin<Box<Sleep>>,
+}
+
+/// Why an answer ends too early.
+struct Cut {
+    why: Broken,
+    is_of_the_network: bool,
 }
 
 struct Joined {
@@ -94,10 +101,11 @@ impl hyper::body::Body for Body {
         };
         match ready!(passing.poll(cx)) {
             Ok(next) => Poll::Ready(next.map(Ok)),
-            Err(why) => {
-                let Some(resume) = passing.resume.take() else { return Poll::Ready(Some(Err(why))) };
-                tracing::debug!(%why, at = resume.at, "the rest of an object is asked for again");
-                if let Some(by) = passing.lease.take().and_then(|lease| lease.by().cloned()) {
+            Err(cut) => {
+                let Some(resume) = passing.resume.take() else { return Poll::Ready(Some(Err(cut.why))) };
+                tracing::debug!(why = %cut.why, at = resume.at, "the rest of an object is asked for again");
+                let by = passing.lease.take().and_then(|lease| lease.by().cloned());
+                if let Some(by) = by.filter(|_| cut.is_of_the_network) {
                     resume.object.path_failed(&by);
                 }
                 let left = resume.object.total() - resume.at;
@@ -126,7 +134,7 @@ impl hyper::body::Body for Body {
 }
 
 impl Passing {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Broken>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Cut>> {
         loop {
             match Pin::new(&mut self.incoming).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
@@ -138,7 +146,10 @@ impl Passing {
                     }
                     return Poll::Ready(Ok(Some(Frame::data(bytes))));
                 }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
+                Poll::Ready(Some(Err(error))) => {
+                    let is_of_the_network = is_of_the_network(&error);
+                    return Poll::Ready(Err(Cut { why: error.into(), is_of_the_network }));
+                }
                 Poll::Ready(None) => {
                     if let Some(lease) = self.lease.take() {
                         lease.release();
@@ -168,14 +179,14 @@ impl Drop for Passing {
 }
 
 impl Resume {
-    fn poll_stalled<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Broken>> {
+    fn poll_stalled<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Cut>> {
         let limit = self.object.stall();
         if self.waiting.is_none() {
             self.waiting = Some(Instant::now());
             self.timer.as_mut().reset(tokio::time::Instant::now() + limit);
         }
         ready!(self.timer.as_mut().poll(cx));
-        Poll::Ready(Err("nothing comes any more".into()))
+        Poll::Ready(Err(Cut { why: "nothing comes any more".into(), is_of_the_network: true }))
     }
 }
 

@@ -15,8 +15,8 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Either, Empty};
 use hyper::body::Incoming;
 use hyper::header::{
-    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, EXPECT, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TRANSFER_ENCODING,
+    ACCEPT_RANGES, CONTENT_LENGTH, EXPECT, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, SET_COOKIE, TRANSFER_ENCODING,
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
@@ -67,8 +67,9 @@ impl Download {
             return self.whole(None).await;
         }
         let decided = self.proxy.origins.decide(&self.to, Intents::receive(step)).await?;
-        // With one way only there is nothing to learn a size for.
-        if !decided.has_choice() || self.proxy.without_ranges.of(&self.to).is_some() {
+        // With one way only there is nothing to learn a size for, and without memory nothing to put together.
+        let has_room = self.proxy.budget.has(self.proxy.settings.window);
+        if !decided.has_choice() || !has_room || self.proxy.without_ranges.of(&self.to).is_some() {
             return self.whole(Some(decided)).await;
         }
         let mut request = self.request();
@@ -81,6 +82,13 @@ impl Download {
             // There is no first byte in an object of none.
             StatusCode::RANGE_NOT_SATISFIABLE => {
                 drop((answer, lease));
+                self.whole(None).await
+            }
+            // It may be the range that is not wanted: asked for whole the answer is the client's own. A link
+            // that works once loses nothing by a refusal.
+            StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_IMPLEMENTED => {
+                drop((answer, lease));
+                self.proxy.without_ranges.put(&self.to, ());
                 self.whole(None).await
             }
             // Whole after all, or it says why not.
@@ -128,7 +136,7 @@ impl Download {
         head.status = StatusCode::OK;
         // Else the server's words for 206 would stand beside 200.
         head.extensions.clear();
-        head.headers.remove(CONTENT_RANGE);
+        fields::remove_of_the_part(&mut head.headers);
         passing::prepare(&self.proxy, &mut head);
         head.headers.remove(CONTENT_LENGTH);
         let body = match validator {
@@ -184,6 +192,8 @@ impl Download {
             validator,
             total,
             window: self.proxy.settings.window,
+            budget: Arc::clone(&self.proxy.budget),
+            without_ranges: Arc::clone(&self.proxy.without_ranges),
             may_split,
             stall: self.proxy.settings.stall,
         })

@@ -24,6 +24,12 @@ pub(super) async fn exchange(
     let mut lease = origins.lease(to, &intents, decided).await?;
     let spare = repeated(&request);
     let sent = lease.line().send(request, limit).await;
+    if let Err(unsent) = &sent
+        && unsent.is_of_the_network()
+        && let Some(by) = lease.by()
+    {
+        origins.failed(to, by).await;
+    }
     let request = match (sent, spare) {
         (Ok(answer), _) => return Ok((answer, lease)),
         (Err(Unsent::Returned(request)), _) => *request,

@@ -1,8 +1,10 @@
 //! The bytes of an object, fetched in ranges over one or several connections. What breaks is fetched again
 //! from the byte where it stopped, over another network where there is one.
 
-use super::assembly::Assembly;
+use super::assembly::{Assembly, LEAST_RANGE};
+use super::budget::{Budget, Share};
 use super::origins::{Decided, Origins};
+use super::recent::Recent;
 use super::validator::Validator;
 use super::worker::{Start, Worker};
 use crate::Destination;
@@ -19,7 +21,8 @@ use whimbrel_multiaccess::{Candidate, protocol::Way};
 
 /// So many workers for each network, so that one waits for a head while the other reads.
 const WORKERS_EACH: usize = 2;
-/// Rounds without a byte, after which an object is given up.
+/// Rounds without a byte, after which an object is given up. A round is one that brought less than the least
+/// range.
 const MOST_FRUITLESS: u32 = 8;
 /// The pause after the first of them; it doubles.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -43,6 +46,9 @@ pub(super) struct Inner {
     pub(super) validator: Validator,
     pub(super) total: u64,
     window: u64,
+    budget: Arc<Budget>,
+    /// Servers that turn out to have no ranges, or none that can be put together.
+    pub(super) without_ranges: Arc<Recent<()>>,
     /// Whether several connections may fetch it.
     may_split: bool,
     stall: Duration,
@@ -56,6 +62,8 @@ pub(super) struct Described {
     pub(super) validator: Validator,
     pub(super) total: u64,
     pub(super) window: u64,
+    pub(super) budget: Arc<Budget>,
+    pub(super) without_ranges: Arc<Recent<()>>,
     pub(super) may_split: bool,
     pub(super) stall: Duration,
 }
@@ -64,6 +72,7 @@ pub(super) struct Described {
 pub(super) struct Fetching {
     assembly: Arc<Assembly>,
     task: AbortHandle,
+    _share: Option<Share>,
 }
 
 impl Fetching {
@@ -80,20 +89,49 @@ impl Drop for Fetching {
 
 impl Object {
     pub(super) fn new(of: Described) -> Self {
-        let Described { origins, to, head, validator, total, window, may_split, stall } = of;
-        Self(Arc::new(Inner { origins, to, head, validator, total, window, may_split, stall }))
+        let Described {
+            origins,
+            to,
+            head,
+            validator,
+            total,
+            window,
+            budget,
+            without_ranges,
+            may_split,
+            stall,
+        } = of;
+        Self(Arc::new(Inner {
+            origins,
+            to,
+            head,
+            validator,
+            total,
+            window,
+            budget,
+            without_ranges,
+            may_split,
+            stall,
+        }))
     }
 
     /// Fetches it from this byte on, as was decided.
     pub(super) fn fetch(&self, start: u64, decided: Option<Decided>) -> Fetching {
-        let assembly = Arc::new(Assembly::new(start, self.0.total, self.0.window));
+        let window = self.0.window.min(self.0.total - start);
+        let share = self.0.budget.take(window);
+        // Without memory for more, it is read no further ahead than what is passed on is.
+        let assembly = Assembly::new(start, self.0.total, if share.is_some() { window } else { 0 });
+        if share.is_none() {
+            assembly.goes_on_in_one();
+        }
+        let assembly = Arc::new(assembly);
         let task = tokio::spawn(supervise(Arc::clone(&self.0), Arc::clone(&assembly), decided));
-        Fetching { assembly, task: task.abort_handle() }
+        Fetching { assembly, task: task.abort_handle(), _share: share }
     }
 
     /// A connection that was made this way broke.
     pub(super) fn path_failed(&self, by: &Candidate) {
-        self.0.origins.failed(&self.0.to, by);
+        self.0.origins.failed_meanwhile(&self.0.to, by);
     }
 
     pub(super) fn total(&self) -> u64 {
@@ -122,12 +160,14 @@ async fn supervise(object: Arc<Inner>, assembly: Arc<Assembly>, decided: Option<
         if assembly.left() == 0 || assembly.has_failed() {
             return;
         }
-        if assembly.received() > before {
+        let progress = assembly.received() - before;
+        if progress >= LEAST_RANGE {
             fruitless = 0;
             continue;
         }
-        fruitless += 1;
-        tracing::debug!(%why, to = %object.to, fruitless, "nothing came of an object");
+        // With a little each time it may last, but not go round and round.
+        fruitless = if progress > 0 { (fruitless + 1).min(MOST_FRUITLESS - 1) } else { fruitless + 1 };
+        tracing::debug!(%why, to = %object.to, fruitless, progress, "little came of an object");
         if fruitless >= MOST_FRUITLESS {
             return assembly.fail(format!("{} is not reached any more: {why}", object.to));
         }
@@ -176,7 +216,7 @@ impl Team {
     fn begin(&mut self, decided: Decided) {
         let mut decided = decided;
         let parts = std::mem::take(&mut decided.parts);
-        if parts.len() < 2 || !self.object.may_split {
+        if parts.len() < 2 || !self.object.may_split || self.assembly.is_in_one() {
             let interface = decided.ways.first().map(|way| way.interface.clone()).unwrap_or_default();
             self.add(interface, Start::Decided(decided), None);
         } else if let Some(ranges) =
@@ -252,7 +292,7 @@ impl Team {
     /// Takes in networks on which nobody works any more, if the manager wants them.
     async fn look_again(&mut self) {
         let left = self.assembly.left();
-        if self.workers < 2 || left < LEAST_LEFT {
+        if self.workers < 2 || left < LEAST_LEFT || self.assembly.is_in_one() {
             return;
         }
         let decided = self.object.origins.decide(&self.object.to, Intents::receive(left)).await;

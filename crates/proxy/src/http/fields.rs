@@ -3,8 +3,9 @@
 
 use super::problem::Problem;
 use hyper::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA, WWW_AUTHENTICATE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue,
+    MAX_FORWARDS, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    WWW_AUTHENTICATE,
 };
 use hyper::{StatusCode, Version};
 
@@ -21,6 +22,10 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
     UPGRADE,
 ];
 
+/// What is said of the bytes of one message, and is untrue of a whole that is made of several.
+const OF_THE_PART: [HeaderName; 3] =
+    [CONTENT_RANGE, HeaderName::from_static("content-digest"), HeaderName::from_static("content-md5")];
+
 /// What `Connection` cannot take away: routing, framing and the detection of loops depend on it.
 const KEPT: [HeaderName; 4] = [HOST, CONTENT_LENGTH, VIA, MAX_FORWARDS];
 
@@ -35,10 +40,19 @@ pub(super) fn remove_of_the_connection(headers: &mut HeaderMap) {
     }
 }
 
+/// Removes what is true of a part alone, such as its digests (RFC 9530, §2), from the head of a whole.
+pub(super) fn remove_of_the_part(headers: &mut HeaderMap) {
+    for name in &OF_THE_PART {
+        headers.remove(name);
+    }
+}
+
 /// The elements of a list, over all lines of the field.
+/// An element with bytes that are no ASCII is left out, and not those beside it.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let lines = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|token| !token.is_empty())
+    let elements = headers.get_all(name).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let readable = elements.filter(|element| element.is_ascii());
+    readable.filter_map(|element| str::from_utf8(element).ok()).map(str::trim).filter(|text| !text.is_empty())
 }
 
 /// Whether the client wants to speak WebSocket (RFC 6455) on its connection.
@@ -144,8 +158,7 @@ fn is_plainly_encoded(headers: &HeaderMap) -> bool {
 /// Whether a message belongs to an authentication of its connection (NTLM, Negotiate): such a connection must
 /// carry no message of anybody else.
 pub(super) fn authenticates_the_connection(headers: &HeaderMap) -> bool {
-    let of = |name| headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    of(AUTHORIZATION).chain(of(WWW_AUTHENTICATE)).flat_map(|line| line.split(',')).any(|one| {
+    tokens(headers, &AUTHORIZATION).chain(tokens(headers, &WWW_AUTHENTICATE)).any(|one| {
         let scheme = one.split_whitespace().next().unwrap_or_default();
         scheme.eq_ignore_ascii_case("ntlm") || scheme.eq_ignore_ascii_case("negotiate")
     })
@@ -188,6 +201,33 @@ mod tests {
         let mut left: Vec<&str> = fields.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["content-length", "host", "via", "x-three"]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_ascii_hide_nothing_that_stands_beside_them() {
+        let mut fields = headers(&[("x-one", "1"), ("x-two", "2"), ("x-three", "3")]);
+        fields.append(CONNECTION, HeaderValue::from_bytes(b"x-one, \xff\xfe, X-Two").unwrap());
+        fields.append(VIA, HeaderValue::from_bytes(b"1.0 fr\xe9d, 1.1 whimbrel-1").unwrap());
+        fields.append(WWW_AUTHENTICATE, HeaderValue::from_bytes(b"x\xe9, NTLM").unwrap());
+        assert!(came_through(&fields, "whimbrel-1"));
+        assert!(authenticates_the_connection(&fields));
+        remove_of_the_connection(&mut fields);
+        assert!(!fields.contains_key("x-one") && !fields.contains_key("x-two"), "{fields:?}");
+        assert!(fields.contains_key("x-three"));
+    }
+
+    #[test]
+    fn what_is_true_of_a_part_is_not_said_of_the_whole() {
+        let mut fields = headers(&[
+            ("content-range", "bytes 0-4/9"),
+            ("content-digest", "sha-256=:x:"),
+            ("content-md5", "x"),
+            ("repr-digest", "sha-256=:y:"),
+            ("etag", "\"a\""),
+        ]);
+        remove_of_the_part(&mut fields);
+        assert_eq!(fields.len(), 2);
+        assert!(fields.contains_key("repr-digest") && fields.contains_key("etag"));
     }
 
     #[test]

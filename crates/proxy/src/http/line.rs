@@ -4,11 +4,17 @@ use super::problem::Problem;
 use crate::{Destination, Duplex};
 use bytes::Bytes;
 use http_body_util::{Either, Empty};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::task::AbortHandle;
 use whimbrel_multiaccess::Candidate;
@@ -21,9 +27,39 @@ const BUFFER: usize = 64 << 10;
 /// What a request carries on.
 pub(super) type Sent = Either<Incoming, Empty<Bytes>>;
 
+/// A body on its way to a server, which tells that it moves.
+struct Moving {
+    body: Sent,
+    moved: Arc<AtomicU64>,
+}
+
+impl Body for Moving {
+    type Data = Bytes;
+    type Error = <Sent as Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let next = Pin::new(&mut self.body).poll_frame(cx);
+        if next.is_ready() {
+            self.moved.fetch_add(1, Ordering::Relaxed);
+        }
+        next
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// A connection that speaks HTTP. It closes when this is dropped, whatever is under way on it.
 pub(super) struct Speaker {
-    sender: SendRequest<Sent>,
+    sender: SendRequest<Moving>,
     task: AbortHandle,
 }
 
@@ -83,19 +119,32 @@ impl Line {
         Self { id, to, speaker, source, by, carried: 0, is_private: false }
     }
 
-    /// Sends a request, and waits so long for the head of its answer. Dropped meanwhile, the connection
-    /// closes.
+    /// Sends a request, and waits so long for the head of its answer: from when nothing of the request has
+    /// moved for as long, at most. Dropped meanwhile, the connection closes.
     pub(super) async fn send(
         &mut self,
         request: Request<Sent>,
         limit: Duration,
     ) -> Result<Response<Incoming>, Unsent> {
         self.carried = self.carried.saturating_add(1);
-        let answer = tokio::time::timeout(limit, self.speaker.sender.try_send_request(request)).await;
+        let moved = Arc::new(AtomicU64::new(0));
+        let request = request.map(|body| Moving { body, moved: Arc::clone(&moved) });
+        let sending = self.speaker.sender.try_send_request(request);
+        tokio::pin!(sending);
+        let mut before = 0;
+        let answer = loop {
+            let answer = tokio::time::timeout(limit, &mut sending).await;
+            let now = moved.load(Ordering::Relaxed);
+            // An upload may last.
+            if answer.is_ok() || now == before {
+                break answer;
+            }
+            before = now;
+        };
         match answer {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(mut error)) => Err(match error.take_message() {
-                Some(request) => Unsent::Returned(Box::new(request)),
+                Some(request) => Unsent::Returned(Box::new(request.map(|moving| moving.body))),
                 None => {
                     let error = error.into_error();
                     if error.is_parse() { Unsent::Nonsense(error) } else { Unsent::Ended(error) }
@@ -149,7 +198,32 @@ impl Line {
     }
 }
 
+/// Whether an error is one of the network, as the kernel says, and not the server's doing: that may end what
+/// it likes, and must not make a network look bad by it.
+pub(super) fn is_of_the_network(error: &hyper::Error) -> bool {
+    let mut cause: Option<&dyn Error> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return matches!(
+                error.kind(),
+                ErrorKind::TimedOut
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::NetworkUnreachable
+                    | ErrorKind::NetworkDown
+                    | ErrorKind::AddrNotAvailable
+            );
+        }
+        cause = error.source();
+    }
+    false
+}
+
 impl Unsent {
+    /// Whether it was the network that failed, and not the server.
+    pub(super) fn is_of_the_network(&self) -> bool {
+        matches!(self, Self::Ended(error) if is_of_the_network(error))
+    }
+
     /// What the client is told.
     pub(super) fn problem(self, to: &Destination) -> Problem {
         match self {

@@ -3,7 +3,7 @@
 use super::line::{Line, Speaker};
 use crate::upstream::unreached;
 use crate::{Destination, Upstream, UpstreamError};
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,14 @@ use whimbrel_multiaccess::{Candidate, Client};
 
 /// A connection that nobody used for so long is closed: servers do so too.
 const IDLE: Duration = Duration::from_secs(60);
-/// A request that a network does not take any more fails after this time, and may go over another one. It is
-/// longer than what a network recovers from by itself.
-const UNTAKEN: Duration = Duration::from_secs(20);
+/// A connection fails when its network neither took anything nor gave a sign of life for so long: what waits for
+/// an answer may then go over another one. It is longer than what a network recovers from by itself.
+const SILENT: Duration = Duration::from_secs(20);
+/// After so long without anything a sign of life is asked for, and again.
+const ASKED: Duration = Duration::from_secs(8);
+const ASKED_AGAIN: Duration = Duration::from_secs(4);
+/// How long a report to the manager may hold somebody up.
+const REPORT: Duration = Duration::from_millis(100);
 /// Idle connections to one server.
 const MOST_EACH: usize = 8;
 /// Idle connections altogether.
@@ -158,11 +163,17 @@ impl Origins {
         lines.iter().find(|(line, _)| line.id() == id)?.0.by().cloned()
     }
 
-    /// Tells the manager of a way that does not work any more.
-    pub(super) fn failed(&self, to: &Destination, by: &Candidate) {
-        if let (Some(client), Some(interface)) = (self.upstream.manager(to), by.interface.clone()) {
-            let failed = Some(Tried { interface, destination: by.destination });
-            client.tell(Report { failed, ..Report::default() });
+    /// Tells the manager of a way that does not work any more, so that it is not the next one.
+    pub(super) async fn failed(&self, to: &Destination, by: &Candidate) {
+        if let (Some(client), Some(report)) = (self.upstream.manager(to), failure(by)) {
+            let _ = tokio::time::timeout(REPORT, client.report(report)).await;
+        }
+    }
+
+    /// The same where nobody can wait.
+    pub(super) fn failed_meanwhile(&self, to: &Destination, by: &Candidate) {
+        if let (Some(client), Some(report)) = (self.upstream.manager(to), failure(by)) {
+            client.tell(report);
         }
     }
 
@@ -195,8 +206,7 @@ impl Origins {
         let connected = connected.map_err(|error| unreached(to, error))?;
         // What is passed on is not held back until there is more of it.
         let _ = connected.stream.set_nodelay(true);
-        // Where the system has no such option, its own limit counts.
-        let _ = SockRef::from(&connected.stream).set_tcp_user_timeout(Some(UNTAKEN));
+        watch(&connected.stream);
         let source = connected.stream.local_addr().ok().map(|address| address.ip());
         self.line(to, Box::new(connected.stream), source, Some(connected.by)).await
     }
@@ -283,6 +293,19 @@ impl Origins {
     fn lock(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets the kernel notice that a network is dead. Where it has no such options, its own limits count.
+fn watch(stream: &tokio::net::TcpStream) {
+    let socket = SockRef::from(stream);
+    let asking = TcpKeepalive::new().with_time(ASKED).with_interval(ASKED_AGAIN);
+    let _ = socket.set_tcp_keepalive(&asking);
+    let _ = socket.set_tcp_user_timeout(Some(SILENT));
+}
+
+fn failure(by: &Candidate) -> Option<Report> {
+    let failed = Tried { interface: by.interface.clone()?, destination: by.destination };
+    Some(Report { failed: Some(failed), ..Report::default() })
 }
 
 impl Idle {

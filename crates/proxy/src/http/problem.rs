@@ -33,14 +33,24 @@ impl Problem {
         Self::new(StatusCode::GATEWAY_TIMEOUT, text)
     }
 
+    /// What is wrong.
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
     pub(super) fn answer(self) -> Response<Body> {
         let mut answer = page(self.status, self.text);
         // What comes behind a request that was not understood is not to be understood either.
         if matches!(self.status, StatusCode::BAD_REQUEST | StatusCode::NOT_IMPLEMENTED) {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            close(&mut answer);
         }
         answer
     }
+}
+
+/// Has the connection end behind an answer.
+pub(super) fn close(answer: &mut Response<Body>) {
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 impl From<UpstreamError> for Problem {

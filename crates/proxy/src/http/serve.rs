@@ -2,6 +2,7 @@
 
 use super::Proxy;
 use super::answer::answer;
+use super::sending::Sending;
 use super::tunnel::Slot;
 use super::watched::{Traffic, Watched};
 use hyper::server::conn::http1;
@@ -73,7 +74,8 @@ async fn speak(proxy: &Arc<Proxy>, stream: TcpStream, traffic: &Arc<Traffic>) {
     let service = service_fn(|request| {
         // On the heap, as the tunnel below: a connection that only waits has no need of their memory.
         let answered = Box::pin(answer(Arc::clone(proxy), Arc::clone(&slot), request));
-        async { Ok::<_, Infallible>(answered.await) }
+        let traffic = Arc::clone(traffic);
+        async { Ok::<_, Infallible>(answered.await.map(|body| Sending::new(body, traffic))) }
     });
     let mut builder = http1::Builder::new();
     builder

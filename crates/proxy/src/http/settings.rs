@@ -7,10 +7,13 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct HttpSettings {
     /// How many bytes of an object are asked for first, from which its size is learnt. 0: objects are asked
-    /// for whole.
+    /// for whole. It is no more than the window.
     pub first_step: u64,
     /// How many bytes of an object that comes over several networks may wait for those before them.
     pub window: u64,
+    /// The windows of all objects together. Once they are used up, further objects are passed on as they
+    /// come.
+    pub windows: u64,
     /// Clients' connections at once, tunnels included. Further ones wait.
     pub connections: usize,
     /// For the head of a request, and for the next one on a connection.
@@ -31,6 +34,7 @@ impl Default for HttpSettings {
         Self {
             first_step: 8 << 10,
             window: 8 << 20,
+            windows: 256 << 20,
             connections: 10_000,
             request_limit: Duration::from_secs(30),
             answer_limit: Duration::from_secs(120),

@@ -3,8 +3,9 @@
 use super::origins::Lease;
 use super::watched::Traffic;
 use crate::{Destination, Duplex};
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use whimbrel_access::Intents;
@@ -31,6 +32,28 @@ pub(super) enum Far {
     Upgrade(OnUpgrade, Box<Lease>),
 }
 
+impl Far {
+    async fn copy(self, client: &mut TokioIo<Upgraded>) -> io::Result<()> {
+        let (mut stream, mut upgraded);
+        let server: &mut dyn Duplex = match self {
+            Self::Stream(server) => {
+                stream = server;
+                &mut stream
+            }
+            Self::Upgrade(server, lease) => {
+                let agreed = tokio::time::timeout(AGREED, server).await?;
+                // The connection is no more one that speaks HTTP.
+                drop(lease);
+                upgraded = TokioIo::new(agreed.map_err(io::Error::other)?);
+                &mut upgraded
+            }
+        };
+        let mut server = server;
+        tokio::io::copy_bidirectional_with_sizes(client, &mut server, BUFFER, BUFFER).await?;
+        Ok(())
+    }
+}
+
 /// Where a request leaves the tunnel that its connection becomes.
 #[derive(Default)]
 pub(super) struct Slot(Mutex<Option<Tunnel>>);
@@ -54,22 +77,11 @@ impl Tunnel {
             return Passed::default();
         };
         let mut client = TokioIo::new(client);
-        let copied = match self.server {
-            Far::Stream(mut server) => {
-                tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER).await
-            }
-            Far::Upgrade(server, lease) => {
-                let Ok(Ok(server)) = tokio::time::timeout(AGREED, server).await else {
-                    return Passed::default();
-                };
-                // The connection is no more one that speaks HTTP.
-                drop(lease);
-                let mut server = TokioIo::new(server);
-                tokio::io::copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER, BUFFER).await
-            }
-        };
-        if let Err(error) = copied {
-            tracing::debug!(%error, to = %self.to, "a tunnel ended");
+        // However it ends before both sides have ended it: not as if they had.
+        traffic.break_off();
+        match self.server.copy(&mut client).await {
+            Ok(()) => traffic.end(),
+            Err(error) => tracing::debug!(%error, to = %self.to, "a tunnel broke"),
         }
         let after = traffic.bytes();
         Passed { sent: after.0.saturating_sub(before.0), received: after.1.saturating_sub(before.1) }

@@ -1,6 +1,8 @@
 //! Whether parts of an object belong together (RFC 9110, §8.8, §14 and §15.3.7).
 
-use hyper::header::{CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED};
+use hyper::header::{
+    CONTENT_ENCODING, CONTENT_RANGE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
+};
 use std::time::{Duration, SystemTime};
 
 /// A date is a strong validator only if the object had not changed for so long when it was sent. RFC 9110
@@ -13,6 +15,8 @@ const SETTLED: Duration = Duration::from_secs(60);
 pub(super) struct Validator {
     field: HeaderName,
     value: HeaderValue,
+    /// The content encodings. Another one has other bytes, whatever a server says of its versions.
+    encodings: Vec<HeaderValue>,
 }
 
 impl Validator {
@@ -21,13 +25,17 @@ impl Validator {
         if let Some(value) = only(headers, &ETAG) {
             // `W/"…"` is of a kind that lets bytes differ.
             let is_strong = value.len() >= 2 && value.as_bytes().starts_with(b"\"");
-            return is_strong.then(|| Self { field: ETAG, value: value.clone() });
+            return is_strong.then(|| Self::new(ETAG, value, headers));
         }
         let value = only(headers, &LAST_MODIFIED)?;
         let changed = date(value)?;
         let sent = date(only(headers, &DATE)?)?;
         let is_settled = sent.duration_since(changed).is_ok_and(|age| age >= SETTLED);
-        is_settled.then(|| Self { field: LAST_MODIFIED, value: value.clone() })
+        is_settled.then(|| Self::new(LAST_MODIFIED, value, headers))
+    }
+
+    fn new(field: HeaderName, value: &HeaderValue, headers: &HeaderMap) -> Self {
+        Self { field, value: value.clone(), encodings: encodings(headers).cloned().collect() }
     }
 
     /// What goes in `If-Range`.
@@ -35,13 +43,19 @@ impl Validator {
         &self.value
     }
 
-    /// Whether an answer is of the same object. A part that was asked for by a date need not repeat it.
+    /// Whether an answer says that it is of the same object, in the same encoding. One that does not say so
+    /// may be of another, even where RFC 9110 lets a part leave its date out.
     pub(super) fn is_of(&self, headers: &HeaderMap) -> bool {
-        match only(headers, &self.field) {
-            Some(value) => *value == self.value,
-            None => self.field == LAST_MODIFIED && !headers.contains_key(LAST_MODIFIED),
-        }
+        only(headers, &self.field) == Some(&self.value) && encodings(headers).eq(&self.encodings)
     }
+    /// Whether an answer says anything of its version, right or wrong.
+    pub(super) fn is_said(&self, headers: &HeaderMap) -> bool {
+        headers.contains_key(&self.field)
+    }
+}
+
+fn encodings(headers: &HeaderMap) -> impl Iterator<Item = &HeaderValue> {
+    headers.get_all(CONTENT_ENCODING).iter()
 }
 
 /// The value of a field that is there once.
@@ -126,8 +140,18 @@ mod tests {
         assert!(!by_tag.is_of(&headers(&[])));
         let by_date = Validator::of(&headers(&[("last-modified", NOON), ("date", LATER)])).unwrap();
         assert!(by_date.is_of(&headers(&[("last-modified", NOON)])));
-        assert!(by_date.is_of(&headers(&[])));
+        assert!(!by_date.is_of(&headers(&[])), "it does not say which version it is of");
         assert!(!by_date.is_of(&headers(&[("last-modified", SOON)])));
+    }
+
+    #[test]
+    fn a_part_belongs_to_the_object_only_if_its_encoding_is_the_same() {
+        let plain = Validator::of(&headers(&[("etag", "\"a\"")])).unwrap();
+        assert!(!plain.is_of(&headers(&[("etag", "\"a\""), ("content-encoding", "gzip")])));
+        let zipped = headers(&[("etag", "\"a\""), ("content-encoding", "gzip")]);
+        let by_zipped = Validator::of(&zipped).unwrap();
+        assert!(by_zipped.is_of(&zipped));
+        assert!(!by_zipped.is_of(&headers(&[("etag", "\"a\"")])));
     }
 
     #[test]

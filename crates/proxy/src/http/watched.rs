@@ -18,6 +18,7 @@ pub(super) struct Traffic {
     read: AtomicU64,
     written: AtomicU64,
     is_tunnel: AtomicBool,
+    is_broken: AtomicBool,
 }
 
 impl Traffic {
@@ -29,6 +30,16 @@ impl Traffic {
     /// From now on the limit of tunnels counts.
     pub(super) fn is_tunnel_now(&self) {
         self.is_tunnel.store(true, Ordering::Relaxed);
+    }
+
+    /// What was to come does not: when the socket closes, its client must not take that for an end.
+    pub(super) fn break_off(&self) {
+        self.is_broken.store(true, Ordering::Relaxed);
+    }
+
+    /// All has come that was to come.
+    pub(super) fn end(&self) {
+        self.is_broken.store(false, Ordering::Relaxed);
     }
 
     /// Waits until nothing has moved for so long, or for the longer time in a tunnel. Cancel-safe.
@@ -63,6 +74,15 @@ impl Watched {
             self.traffic.written.fetch_add(count as u64, Ordering::Relaxed);
         }
         written
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if self.traffic.is_broken.load(Ordering::Relaxed) {
+            // Without it the end is an ordinary one, which is the best that is left then.
+            let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        }
     }
 }
 

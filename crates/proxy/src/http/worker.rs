@@ -1,8 +1,9 @@
 //! One of those who fetch an object: ranges, one after the other, on connections of one network.
 
-use super::assembly::{Assembly, Want};
+use super::assembly::{Assembly, LEAST_RANGE, Want};
 use super::fetch::Inner;
-use super::line::{Sent, Unsent};
+use super::fields;
+use super::line::{Sent, Unsent, is_of_the_network};
 use super::origins::{Decided, Lease};
 use super::validator::Span;
 use crate::UpstreamError;
@@ -47,14 +48,33 @@ pub(super) struct Worker {
     pub(super) stall: Duration,
 }
 
+/// What an answer has.
+struct Had {
+    /// So many bytes of it come before the range.
+    skipped: u64,
+    /// The first byte of the object that is not in it, or behind the range.
+    end: u64,
+}
+
 /// Why a range did not come to its end.
 enum Broken {
-    /// Somebody else may have more luck.
+    /// Its network did. Another one may have more luck.
     Path(String),
-    /// The server does not want to.
+    /// The server ended it, or does not want to. What it does says nothing of the network.
     Server(String),
-    /// The object is not the same any more.
-    Changed(String),
+    /// The server sends the whole object to whoever asks for a part of it.
+    Whole,
+    /// What comes cannot be put together with what has come.
+    Foreign(String),
+}
+
+impl Broken {
+    fn of(error: &hyper::Error) -> Self {
+        match is_of_the_network(error) {
+            true => Self::Path(error.to_string()),
+            false => Self::Server(error.to_string()),
+        }
+    }
 }
 
 impl Worker {
@@ -101,6 +121,13 @@ impl Worker {
             let began = Instant::now();
             let mut at = range.start;
             match self.fetch(&mut lease, &range, &mut at).await {
+                // A server may send less than it was asked for (RFC 9110, §15.3.7), but no crumbs.
+                Ok(()) if at < range.end => {
+                    self.assembly.give_back(at..range.end);
+                    if at - range.start < LEAST_RANGE {
+                        return Err("the server sends less than it is asked for".to_owned());
+                    }
+                }
                 Ok(()) => {
                     self.assembly.done();
                     let rate = (range.end - range.start) as f64 / began.elapsed().as_secs_f64().max(0.001);
@@ -108,22 +135,27 @@ impl Worker {
                 }
                 Err(broken) => {
                     self.assembly.give_back(at..range.end);
-                    return Err(self.broke(broken, lease));
+                    return Err(self.broke(broken, lease).await);
                 }
             }
         }
     }
 
-    fn broke(&self, broken: Broken, lease: Lease) -> String {
+    async fn broke(&self, broken: Broken, lease: Lease) -> String {
         match broken {
             Broken::Path(why) => {
                 if let Some(by) = lease.by() {
-                    self.object.origins.failed(&self.object.to, by);
+                    self.object.origins.failed(&self.object.to, by).await;
                 }
                 why
             }
             Broken::Server(why) => why,
-            Broken::Changed(why) => {
+            Broken::Whole => {
+                self.object.without_ranges.put(&self.object.to, ());
+                self.assembly.goes_on_in_one();
+                "the server has no ranges".to_owned()
+            }
+            Broken::Foreign(why) => {
                 self.assembly.fail(why.clone());
                 why
             }
@@ -138,13 +170,13 @@ impl Worker {
     async fn fetch(&self, lease: &mut Lease, range: &Range<u64>, at: &mut u64) -> Result<(), Broken> {
         let request = self.request(range);
         let answer = lease.line().send(request, self.stall).await.map_err(|unsent| match unsent {
-            Unsent::Returned(_) => Broken::Path("the connection was closed".to_owned()),
-            Unsent::Ended(error) => Broken::Path(error.to_string()),
+            Unsent::Returned(_) => Broken::Server("the connection was closed".to_owned()),
+            Unsent::Ended(error) => Broken::of(&error),
             Unsent::Nonsense(error) => Broken::Server(error.to_string()),
             Unsent::Late => Broken::Path("the server does not answer".to_owned()),
         })?;
-        let skipped = self.check(&answer, range)?;
-        self.read(answer.into_body(), skipped, range, at).await
+        let had = self.check(&answer, range)?;
+        self.read(answer.into_body(), had, at).await
     }
 
     fn request(&self, range: &Range<u64>) -> Request<Sent> {
@@ -156,10 +188,19 @@ impl Worker {
         Request::from_parts(head, Either::Right(Empty::new()))
     }
 
-    /// Checks that an answer has these bytes of the object, and returns how many come before them.
-    fn check(&self, answer: &Response<Incoming>, range: &Range<u64>) -> Result<u64, Broken> {
+    /// Checks that an answer has bytes of the object from where the range begins, and returns which it has.
+    fn check(&self, answer: &Response<Incoming>, range: &Range<u64>) -> Result<Had, Broken> {
         let object = &self.object;
-        let changed = || Broken::Changed(format!("the object at {} changed while it was fetched", object.to));
+        let changed = || {
+            let to = &object.to;
+            Broken::Foreign(format!("the object at {to} changed while it was fetched, or it is not said"))
+        };
+        let length = fields::check_answer(answer.headers());
+        let length = length.map_err(|problem| Broken::Foreign(problem.into_text()))?;
+        if answer.status().is_success() && !object.validator.is_said(answer.headers()) {
+            // The next object of this server is asked for whole.
+            object.without_ranges.put(&object.to, ());
+        }
         let is_same = object.validator.is_of(answer.headers());
         match answer.status() {
             StatusCode::PARTIAL_CONTENT => {
@@ -174,41 +215,39 @@ impl Worker {
                         "the server sends another part than was asked for".to_owned(),
                     ));
                 }
-                Ok(0)
+                Ok(Had { skipped: 0, end: span.last + 1 })
             }
             // Whole: the object has changed, or this server has no ranges, unlike the one that answered
             // first.
-            StatusCode::OK if !is_same => Err(changed()),
-            StatusCode::OK => Ok(range.start),
+            StatusCode::OK if !is_same || length.is_some_and(|length| length != object.total) => {
+                Err(changed())
+            }
+            // Each of several workers would have to skip what the others fetch.
+            StatusCode::OK if self.workers > 1 => Err(Broken::Whole),
+            StatusCode::OK => Ok(Had { skipped: range.start, end: range.end }),
             StatusCode::RANGE_NOT_SATISFIABLE | StatusCode::PRECONDITION_FAILED => Err(changed()),
             StatusCode::NOT_FOUND | StatusCode::GONE => Err(changed()),
             status => Err(Broken::Server(format!("the server answers {status} to a part"))),
         }
     }
 
-    async fn read(
-        &self,
-        mut body: Incoming,
-        skipped: u64,
-        range: &Range<u64>,
-        at: &mut u64,
-    ) -> Result<(), Broken> {
-        let mut skipped = skipped;
-        while *at < range.end {
+    async fn read(&self, mut body: Incoming, had: Had, at: &mut u64) -> Result<(), Broken> {
+        let Had { mut skipped, end } = had;
+        while *at < end {
             self.assembly.room_at(*at).await;
             let Ok(frame) = tokio::time::timeout(self.stall, body.frame()).await else {
                 return Err(Broken::Path("nothing comes any more".to_owned()));
             };
             let Some(frame) = frame else {
-                return Err(Broken::Path("the answer ended before its end".to_owned()));
+                return Err(Broken::Server("the answer ended before its end".to_owned()));
             };
-            let frame = frame.map_err(|error| Broken::Path(error.to_string()))?;
+            let frame = frame.map_err(|error| Broken::of(&error))?;
             let Ok(mut bytes) = frame.into_data() else { continue };
             let before = skipped.min(bytes.len() as u64);
             skipped -= before;
             bytes = bytes.slice(before as usize..);
             // What comes behind the range is somebody else's.
-            let most = range.end - *at;
+            let most = end - *at;
             bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
             if !bytes.is_empty() {
                 let length = bytes.len() as u64;

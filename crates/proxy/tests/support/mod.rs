@@ -151,3 +151,10 @@ pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut found = lines.filter_map(|line| line.split_once(':'));
     found.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
+
+/// The memory of this process, in bytes.
+pub fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}

@@ -1,37 +1,47 @@
 //! `whimbrel proxy http`: an HTTP proxy.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
 use tokio::net::TcpListener;
+use whimbrel_multiaccess::ClientError;
 use whimbrel_multiaccess::protocol::Ask;
-use whimbrel_multiaccess::{Client, ClientError};
-use whimbrel_proxy::{HttpProxy, HttpSettings, Managed};
+use whimbrel_proxy::{HttpProxy, HttpSettings};
 
+use crate::commands::proxy::reaching::{self, ReachFlags};
+use crate::failure::Failure;
 use crate::manager::{self, Ready};
+use crate::network::Network;
 use crate::options::{Globals, after, size};
 use crate::shutdown::Shutdown;
+use crate::status::{About, Reporter};
 use crate::{files, output};
+
+const COMMAND: &str = "proxy http";
 
 /// Serve browsers and other programs as an HTTP proxy, until stopped
 ///
 /// Each object of http:// goes over the network that the manager chooses (`whimbrel access serve`), large
-/// ones over several at once; each https:// connection goes over one. Set it as HTTP and HTTPS proxy of the
-/// program, or start that with `whimbrel run`.
+/// ones over several at once; each https:// connection goes over one, or all through a gateway. Set it as
+/// HTTP and HTTPS proxy of the program, or start that with `whimbrel run`.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel proxy http
   curl --proxy http://127.0.0.1:8118 http://example.org/
-  whimbrel proxy http --listen 127.0.0.1:8119 --first-step 16KiB --json"))]
+  whimbrel proxy http --listen 127.0.0.1:8119 --first-step 16KiB --json
+  whimbrel proxy http --listen 127.0.0.1:8120 --host web.home.ada@example.org
+  curl --proxy http://127.0.0.1:8120 http://web.home.ada.at.example.org.whimbrel/"))]
 pub(crate) struct Http {
     /// Where to listen; not needed where systemd hands a socket over
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8118")]
     listen: SocketAddr,
+    /// Serve whoever reaches that address, unasked: they use this host's networks, and your key
+    #[arg(long)]
+    allow_anyone: bool,
     #[command(flatten)]
     flags: HttpFlags,
     /// Print a JSON object once it listens
@@ -42,67 +52,114 @@ pub(crate) struct Http {
 /// Flags of everything that has an HTTP proxy in it.
 #[derive(Args)]
 pub(crate) struct HttpFlags {
-    /// The manager's socket [default: this user's]
-    #[arg(long, value_name = "SOCKET")]
-    manager: Option<PathBuf>,
-    /// How much of an object is asked for first, to learn its size; 0: all of it
+    /// How much of an object is asked for first, to learn its size; 0: all of it; at most 8MiB
     #[arg(long, value_name = "SIZE", default_value = "8KiB", value_parser = size)]
     first_step: u64,
+    #[command(flatten)]
+    pub(crate) reach: ReachFlags,
 }
 
 impl HttpFlags {
     /// The proxy, and whether a manager chooses for it.
-    pub(crate) async fn proxy(&self, globals: &Globals) -> (HttpProxy, bool) {
-        let client = self.manager.as_deref().map_or_else(Client::default, Client::at);
+    pub(crate) async fn proxy(
+        &self,
+        globals: &Globals,
+        network: Option<&Arc<Network>>,
+    ) -> Result<(HttpProxy, bool)> {
+        let mut settings = HttpSettings::default();
+        if self.first_step > settings.window {
+            return Err(Failure::usage("--first-step is at most 8MiB: no more waits for its reader"));
+        }
+        settings.first_step = self.first_step;
+        let client = self.reach.client();
         let is_managed = match client.ask(Ask::default()).await {
+            _ if self.reach.through.is_some() => false,
             Ok(_) | Err(ClientError::Refused(_)) => true,
             Err(error) => {
                 output::note(globals.quiet, format!("the system chooses the network: {error}"));
                 false
             }
         };
-        let mut settings = HttpSettings::default();
-        settings.first_step = self.first_step;
-        (HttpProxy::new(Arc::new(Managed::new(client)), settings), is_managed)
+        let upstream = self.reach.upstream(network, client).await?;
+        Ok((HttpProxy::new(upstream, settings), is_managed))
     }
 }
 
 pub(super) async fn run(globals: &Globals, args: Http) -> Result<()> {
     files::raise_limit();
-    let listener = listen(args.listen).await?;
-    let local = listener.local_addr().context("cannot tell where it listens")?;
-    if !local.ip().is_loopback() {
-        // Whoever wants no notes wants this one.
-        output::note(
-            false,
-            format!(
-                "WARNING: whoever reaches {local} uses this proxy as you, and reaches what this host does"
-            ),
-        );
-    }
+    let listener = listen(&args).await?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let (proxy, is_managed) = args.flags.proxy(globals).await;
-    let status = format!("HTTP proxy on {local}");
+    let network = args.flags.reach.network(globals).await?;
+    let result = tokio::select! {
+        result = serve(globals, &args, network.as_ref(), listener) => result,
+        never = reaching::renewing(network.as_ref()) => match never {},
+        _ = shutdown.requested() => Ok(()),
+    };
+    if let Some(network) = network {
+        network.close().await;
+    }
+    result
+}
+
+async fn serve(
+    globals: &Globals,
+    args: &Http,
+    network: Option<&Arc<Network>>,
+    listener: TcpListener,
+) -> Result<()> {
+    let (proxy, is_managed) = args.flags.proxy(globals, network).await?;
+    let local = listener.local_addr().context("cannot tell where it listens")?;
+    let (through, hosts) = (args.flags.reach.gateway(), args.flags.reach.hosts());
+    let _reporter = match network {
+        Some(network) => Some(Reporter::start(network, About::new(COMMAND, through.clone()), globals.quiet)?),
+        None => None,
+    };
+    let status = match &through {
+        Some(name) => format!("HTTP proxy on {local}, through {name}"),
+        None => format!("HTTP proxy on {local}"),
+    };
     let _ready = Ready::tell(&status);
     if args.json {
-        output::json(&json!({ "listening": local.to_string(), "manager": is_managed }))?;
+        output::json(&json!({
+            "listening": local.to_string(),
+            "manager": is_managed,
+            "through": through,
+            "hosts": hosts,
+        }))?;
     } else {
         output::line(&status)?;
+        hosts.iter().try_for_each(|host| output::line(format!("  {host}")))?;
     }
-    tokio::select! {
-        () = proxy.serve(listener) => {}
-        _ = shutdown.requested() => {}
-    }
+    proxy.serve(listener).await;
     Ok(())
 }
 
 /// Listens there, or on the socket that a service manager opened for us.
-async fn listen(at: SocketAddr) -> Result<TcpListener> {
+async fn listen(args: &Http) -> Result<TcpListener> {
     if let Some(socket) = manager::tcp_socket()? {
+        let local = socket.local_addr().context("cannot tell where the service manager's socket listens")?;
+        may_listen(local, args)?;
         let usable = socket.set_nonblocking(true).and_then(|()| TcpListener::from_std(socket));
         return usable.context("cannot use the socket of the service manager");
     }
-    TcpListener::bind(at).await.with_context(|| {
-        format!("cannot listen on {at}; choose another port with --listen, or stop who uses it")
+    may_listen(args.listen, args)?;
+    TcpListener::bind(args.listen).await.with_context(|| {
+        format!("cannot listen on {}; choose another port with --listen, or stop who uses it", args.listen)
     })
+}
+
+/// Where others reach the proxy, that must be meant: it does not ask who they are.
+fn may_listen(at: SocketAddr, args: &Http) -> Result<()> {
+    if at.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    if !args.allow_anyone {
+        return Err(Failure::usage(format!(
+            "whoever reaches {at} would use this proxy as you; listen on 127.0.0.1, or say --allow-anyone if \
+             nobody else is on that network"
+        )));
+    }
+    // Whoever wants no notes wants this one.
+    output::note(false, format!("WARNING: whoever reaches {at} uses this proxy as you"));
+    Ok(())
 }

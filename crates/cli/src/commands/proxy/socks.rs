@@ -8,19 +8,16 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
 use tokio::net::TcpListener;
-use whimbrel_multiaccess::Client;
-use whimbrel_proxy::{Credentials, Gateway, Managed, Routed, Socks as Server, Upstream, WhimbrelHosts};
+use whimbrel_proxy::{Credentials, Socks as Server};
 
+use crate::commands::proxy::reaching::{self, ReachFlags};
 use crate::failure::Failure;
-use crate::hosts::{self, ListedHost};
-use crate::lasting::Lasting;
 use crate::manager::{self, Ready};
-use crate::multipath::PathFlags;
-use crate::network::{Network, Peer, Wish};
+use crate::network::Network;
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
-use crate::{files, output, renewer};
+use crate::{files, output};
 
 const COMMAND: &str = "proxy socks";
 
@@ -40,20 +37,11 @@ pub(super) struct Socks {
     /// Where to listen; not needed where systemd hands a socket over
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:1080")]
     listen: SocketAddr,
-    /// Reach hosts through this gateway: a name, an id or a ticket
-    #[arg(long, value_name = "NAME|TICKET")]
-    through: Option<Peer>,
-    /// Let programs reach this name as a host (….whimbrel), on this port [80]; repeatable
-    #[arg(long, value_name = "NAME[:PORT]")]
-    host: Vec<ListedHost>,
     /// Ask who uses the proxy: a file with lines USER:PASSWORD
     #[arg(long, value_name = "FILE")]
     credentials: Option<PathBuf>,
-    /// The manager's socket [default: this user's]
-    #[arg(long, value_name = "SOCKET", conflicts_with = "through")]
-    manager: Option<PathBuf>,
     #[command(flatten)]
-    paths: PathFlags,
+    reach: ReachFlags,
     /// Print a JSON object once it listens
     #[arg(long)]
     json: bool,
@@ -70,23 +58,10 @@ pub(super) async fn run(globals: &Globals, args: Socks) -> Result<()> {
     };
     let listener = listen(&args).await?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    // Without peers no key of this user is needed.
-    let network = match args.through.is_some() || !args.host.is_empty() {
-        true => {
-            let wish = Wish { config: args.paths.config(), ..Wish::default() };
-            Some(Arc::new(Network::of_user(globals, wish).await?))
-        }
-        false => None,
-    };
-    let renewing = async {
-        match &network {
-            Some(network) => renewer::run(network).await,
-            None => std::future::pending().await,
-        }
-    };
+    let network = args.reach.network(globals).await?;
     let result = tokio::select! {
         result = serve(globals, &args, network.as_ref(), listener, credentials) => result,
-        never = renewing => match never {},
+        never = reaching::renewing(network.as_ref()) => match never {},
         _ = shutdown.requested() => Ok(()),
     };
     if let Some(network) = network {
@@ -120,14 +95,14 @@ async fn serve(
     listener: TcpListener,
     credentials: Option<Credentials>,
 ) -> Result<()> {
-    let upstream = upstream(args, network).await?;
+    let upstream = args.reach.upstream(network, args.reach.client()).await?;
     let local = listener.local_addr().context("cannot tell where it listens")?;
-    let name = args.through.as_ref().map(ToString::to_string);
+    let name = args.reach.gateway();
     let _reporter = match network {
         Some(network) => Some(Reporter::start(network, About::new(COMMAND, name.clone()), globals.quiet)?),
         None => None,
     };
-    let hosts: Vec<String> = args.host.iter().map(ListedHost::shown).collect();
+    let hosts = args.reach.hosts();
     let status = match &name {
         Some(name) => format!("SOCKS proxy on {local}, through {name}"),
         None => format!("SOCKS proxy on {local}"),
@@ -140,22 +115,4 @@ async fn serve(
         hosts.iter().try_for_each(|host| output::line(format!("  {host}")))?;
     }
     match Server::new(upstream, credentials).serve(listener).await {}
-}
-
-/// How destinations are reached.
-async fn upstream(args: &Socks, network: Option<&Arc<Network>>) -> Result<Arc<dyn Upstream>> {
-    let rest: Arc<dyn Upstream> = match (&args.through, network) {
-        (Some(gateway), Some(network)) => {
-            let lasting = Lasting::new(network.clone(), gateway.clone());
-            // A mistake in the name, or not being allowed, is told now rather than to the first program.
-            drop(lasting.connection().await?);
-            Arc::new(Gateway::new(Arc::new(lasting)))
-        }
-        _ => Arc::new(Managed::new(args.manager.as_deref().map_or_else(Client::default, Client::at))),
-    };
-    let mut listed = WhimbrelHosts::default();
-    if let Some(network) = network {
-        hosts::list(&mut listed, &args.host, network)?;
-    }
-    Ok(Arc::new(Routed::new(listed, rest)))
 }

@@ -1,0 +1,89 @@
+//! How a proxy reaches what it is asked for, as its flags say.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use whimbrel_multiaccess::Client;
+use whimbrel_proxy::{Gateway, Managed, Routed, Upstream, WhimbrelHosts};
+
+use crate::hosts::{self, ListedHost};
+use crate::lasting::Lasting;
+use crate::multipath::PathFlags;
+use crate::network::{Network, Peer, Wish};
+use crate::options::Globals;
+use crate::renewer;
+
+/// Flags of every proxy.
+#[derive(Args)]
+pub(crate) struct ReachFlags {
+    /// Reach hosts through this gateway: a name, an id or a ticket
+    #[arg(long, value_name = "NAME|TICKET")]
+    pub(crate) through: Option<Peer>,
+    /// Let programs reach this name as a host (….whimbrel), on this port [80]; repeatable
+    #[arg(long, value_name = "NAME[:PORT]")]
+    host: Vec<ListedHost>,
+    /// The manager's socket [default: this user's]
+    #[arg(long, value_name = "SOCKET", conflicts_with = "through")]
+    manager: Option<PathBuf>,
+    #[command(flatten)]
+    paths: PathFlags,
+}
+
+impl ReachFlags {
+    /// What peers are reached with. Without peers no key of this user is needed.
+    pub(crate) async fn network(&self, globals: &Globals) -> Result<Option<Arc<Network>>> {
+        if self.through.is_none() && self.host.is_empty() {
+            return Ok(None);
+        }
+        let wish = Wish { config: self.paths.config(), ..Wish::default() };
+        Ok(Some(Arc::new(Network::of_user(globals, wish).await?)))
+    }
+
+    /// Who chooses the network for what goes neither through a gateway nor to a name.
+    pub(crate) fn client(&self) -> Client {
+        self.manager.as_deref().map_or_else(Client::default, Client::at)
+    }
+
+    /// How destinations are reached.
+    pub(crate) async fn upstream(
+        &self,
+        network: Option<&Arc<Network>>,
+        client: Client,
+    ) -> Result<Arc<dyn Upstream>> {
+        let rest: Arc<dyn Upstream> = match (&self.through, network) {
+            (Some(gateway), Some(network)) => {
+                let lasting = Lasting::new(network.clone(), gateway.clone());
+                // A mistake in the name, or not being allowed, is told now rather than to the first program.
+                drop(lasting.connection().await?);
+                Arc::new(Gateway::new(Arc::new(lasting)))
+            }
+            _ => Arc::new(Managed::new(client)),
+        };
+        let mut listed = WhimbrelHosts::default();
+        if let Some(network) = network {
+            hosts::list(&mut listed, &self.host, network)?;
+        }
+        Ok(Arc::new(Routed::new(listed, rest)))
+    }
+
+    /// The gateway, as people wrote it.
+    pub(crate) fn gateway(&self) -> Option<String> {
+        self.through.as_ref().map(ToString::to_string)
+    }
+
+    /// The hosts that stand for names, with their ports.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        self.host.iter().map(ListedHost::shown).collect()
+    }
+}
+
+/// Keeps what this user is known by fresh, for as long as it is polled.
+pub(crate) async fn renewing(network: Option<&Arc<Network>>) -> Infallible {
+    match network {
+        Some(network) => renewer::run(network).await,
+        None => std::future::pending().await,
+    }
+}
