@@ -149,21 +149,41 @@ fn mistakes_are_told_in_one_line() {
 #[test]
 fn a_pac_file_sends_names_to_the_http_proxy_alone() {
     let world = World::new();
-    let pac = |args: &[&str]| {
-        let file = world.run("bob", &[&["proxy", "pac"], args].concat()).succeeded().stdout.clone();
-        let names = file.lines().find(|line| line.contains(".whimbrel")).unwrap().to_owned();
-        let rest = file.lines().rfind(|line| line.contains("return")).unwrap().trim().to_owned();
-        (names, rest)
-    };
-    let (names, rest) = pac(&[]);
-    assert!(names.ends_with("return \"PROXY 127.0.0.1:8118\";"), "{names}");
-    assert_eq!(rest, "return \"PROXY 127.0.0.1:8118\";");
-    let (names, rest) = pac(&["--only-names", "--http", "127.0.0.1:3128"]);
-    assert!(names.ends_with("return \"PROXY 127.0.0.1:3128\";"), "{names}");
-    assert_eq!(rest, "return \"DIRECT\";");
-    let (names, rest) = pac(&["--socks", "127.0.0.1:1080"]);
-    assert!(names.ends_with("return \"PROXY 127.0.0.1:8118\";"), "{names}");
-    assert_eq!(rest, "return \"SOCKS5 127.0.0.1:1080\";");
+    let hosts =
+        ["web.home.ada.at.example.org.whimbrel", "x.Whimbrel", "whimbrel", "x.whimbrel.", "x.whimbrel.."];
+    for (args, proxy) in [
+        (&[][..], "PROXY 127.0.0.1:8118"),
+        (&["--only-names", "--http", "127.0.0.1:3128"], "PROXY 127.0.0.1:3128"),
+        (&["--socks", "127.0.0.1:1080"], "PROXY 127.0.0.1:8118"),
+    ] {
+        assert_eq!(told(&world, args, &hosts), [proxy; 5], "{args:?}");
+    }
+}
+
+#[test]
+fn a_pac_file_hides_all_hosts_but_this_machine_and_its_networks_names() {
+    let world = World::new();
+    let others = [
+        "example.org",
+        "127.tracker.example",
+        "127.0.0.1.tracker.example",
+        "128.0.0.1",
+        "2001:db8::1",
+        "[2001:db8::1]",
+        "localhost.example",
+        "xwhimbrel.example",
+        "whimbrel.example",
+    ];
+    let own =
+        ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "web.localhost", "LOCALHOST.", "printer"];
+    for (args, rest) in [
+        (&[][..], "PROXY 127.0.0.1:8118"),
+        (&["--only-names"], "DIRECT"),
+        (&["--socks", "127.0.0.1:1080"], "SOCKS5 127.0.0.1:1080"),
+    ] {
+        assert_eq!(told(&world, args, &others), [rest; 9], "{args:?}");
+        assert_eq!(told(&world, args, &own), ["DIRECT"; 8], "{args:?}");
+    }
 }
 
 #[test]
@@ -184,6 +204,18 @@ fn a_browser_does_not_reach_a_name_by_socks_and_a_service_that_speaks_first_is_h
     let (world, _names) = World::with_names();
     let (bob, here) = (world.id("bob"), site("at home").to_string());
     let greeter = tcp_server(|mut socket| {
+/// What a browser is told by the file that `proxy pac` prints, for each of these hosts.
+fn told(world: &World, args: &[&str], hosts: &[&str]) -> Vec<String> {
+    let file = world.run("bob", &[&["proxy", "pac"], args].concat()).succeeded().stdout.clone();
+    let script = format!(
+        "{file}\nprocess.argv.slice(1).forEach(h => console.log(FindProxyForURL(`http://${{h}}/`, h)))"
+    );
+    let node = Command::new("node").args(["-e", &script, "--"]).args(hosts).output();
+    let node = node.unwrap_or_else(|error| panic!("node: {error}; scripts/setup.sh test installs it"));
+    assert!(node.status.success(), "{}", String::from_utf8_lossy(&node.stderr));
+    String::from_utf8(node.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
         let mut name = [0; 3];
         let _ = socket.write_all(b"who? ").and_then(|()| socket.read_exact(&mut name));
         let _ = socket.write_all(&name);
