@@ -87,6 +87,44 @@ fn a_gateway_that_was_started_again_is_used_again() {
 }
 
 #[test]
+fn a_place_of_a_gateway_comes_back_when_nothing_is_said_for_its_limit_of_time() {
+    let world = World::new();
+    let silent = tcp_server(|mut socket| {
+        let mut sink = [0; 64];
+        while socket.read(&mut sink).is_ok_and(|n| n > 0) && socket.write_all(b"x").is_ok() {}
+    });
+    let args = ["--allow", "any", "--to", "127.0.0.1", "--most", "1", "1", "--idle", "1s"];
+    let (_gateway, ticket) = gateway(&world, "gate", &args);
+    let (_socks, proxy) = socks(&world, "bob", &["--through", &ticket]);
+    let open = || {
+        let mut socket = TcpStream::connect(proxy.trim_start_matches("socks5h://")).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        let request = [&b"\x05\x01\0\x05\x01\0\x01\x7f\0\0\x01"[..], &silent.port().to_be_bytes()].concat();
+        socket.write_all(&request).unwrap();
+        let mut answer = [0; 12];
+        socket.read_exact(&mut answer).unwrap();
+        (socket, answer[3])
+    };
+    let (mut first, answer) = open();
+    assert_eq!(answer, 0);
+    // One that says something now and then lives on: longer than twice the limit.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_secs(3) {
+        first.write_all(b"x").unwrap();
+        let mut byte = [0];
+        first.read_exact(&mut byte).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_ne!(open().1, 0, "the only place is taken");
+    let broken = first.read(&mut [0]).unwrap_err();
+    assert_eq!(broken.kind(), std::io::ErrorKind::ConnectionReset);
+    let begun = std::time::Instant::now();
+    while open().1 != 0 {
+        assert!(begun.elapsed() < LIMIT, "the place does not come back");
+    }
+}
+
+#[test]
 fn a_listed_name_is_a_host_for_programs_and_no_other_is() {
     let (world, _names) = World::with_names();
     let (bob, here) = (world.id("bob"), site("at home").to_string());
@@ -144,6 +182,18 @@ fn mistakes_are_told_in_one_line() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = taken.local_addr().unwrap().to_string();
     world.run("bob", &["proxy", "socks", "--listen", &listen]).failed(1, &["choose another port"]);
+}
+
+/// What a browser is told by the file that `proxy pac` prints, for each of these hosts.
+fn told(world: &World, args: &[&str], hosts: &[&str]) -> Vec<String> {
+    let file = world.run("bob", &[&["proxy", "pac"], args].concat()).succeeded().stdout.clone();
+    let script = format!(
+        "{file}\nprocess.argv.slice(1).forEach(h => console.log(FindProxyForURL(`http://${{h}}/`, h)))"
+    );
+    let node = Command::new("node").args(["-e", &script, "--"]).args(hosts).output();
+    let node = node.unwrap_or_else(|error| panic!("node: {error}; scripts/setup.sh test installs it"));
+    assert!(node.status.success(), "{}", String::from_utf8_lossy(&node.stderr));
+    String::from_utf8(node.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -204,18 +254,6 @@ fn a_browser_does_not_reach_a_name_by_socks_and_a_service_that_speaks_first_is_h
     let (world, _names) = World::with_names();
     let (bob, here) = (world.id("bob"), site("at home").to_string());
     let greeter = tcp_server(|mut socket| {
-/// What a browser is told by the file that `proxy pac` prints, for each of these hosts.
-fn told(world: &World, args: &[&str], hosts: &[&str]) -> Vec<String> {
-    let file = world.run("bob", &[&["proxy", "pac"], args].concat()).succeeded().stdout.clone();
-    let script = format!(
-        "{file}\nprocess.argv.slice(1).forEach(h => console.log(FindProxyForURL(`http://${{h}}/`, h)))"
-    );
-    let node = Command::new("node").args(["-e", &script, "--"]).args(hosts).output();
-    let node = node.unwrap_or_else(|error| panic!("node: {error}; scripts/setup.sh test installs it"));
-    assert!(node.status.success(), "{}", String::from_utf8_lossy(&node.stderr));
-    String::from_utf8(node.stdout).unwrap().lines().map(str::to_owned).collect()
-}
-
         let mut name = [0; 3];
         let _ = socket.write_all(b"who? ").and_then(|()| socket.read_exact(&mut name));
         let _ = socket.write_all(&name);

@@ -6,11 +6,12 @@ mod lookup;
 mod quota;
 mod rules;
 
-pub use lookup::{Looking, Lookup, SystemLookup};
+pub use lookup::{Looking, Lookup, SystemLookup, Turn};
 pub use quota::{Full, Place, Quota};
 pub use rules::{BadPattern, Pattern, Rules};
 
 use self::address::Net;
+use self::lookup::Turns;
 use self::rules::Standing;
 use crate::whimbrel_hosts::not_here;
 use crate::{Destination, UpstreamError, is_whimbrel_host};
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use whimbrel_base::EndpointId;
 use whimbrel_multiaccess::{Prefix, own_networks};
 
 /// For everything, from the name to the connection.
@@ -33,6 +35,7 @@ const MOST: usize = 8;
 pub struct Guard {
     rules: Rules,
     lookup: Arc<dyn Lookup>,
+    turns: Turns,
     /// Addresses of this host that it does not know of itself.
     outside: Vec<IpAddr>,
 }
@@ -40,7 +43,8 @@ pub struct Guard {
 impl Guard {
     /// By these rules, with the system's names.
     pub fn new(rules: Rules) -> Self {
-        Self { rules, lookup: Arc::new(SystemLookup::default()), outside: Vec::new() }
+        let (lookup, turns) = (Arc::new(SystemLookup), Turns::default());
+        Self { rules, lookup, turns, outside: Vec::new() }
     }
 
     /// Finds the addresses of names another way.
@@ -56,16 +60,16 @@ impl Guard {
         Self { outside, ..self }
     }
 
-    /// Connects to a destination. Its name is looked up once, every address is checked, and one of those that
-    /// were let through is connected to. Cancel-safe; has a limit of ten seconds.
+    /// Connects a peer to a destination. The name is looked up once, every address is checked, and one of
+    /// those that were let through is connected to. Cancel-safe; has a limit of ten seconds.
     ///
     /// # Errors
     /// [`UpstreamError::Refused`] where the rules let nobody through, and what did not work.
-    pub async fn connect(&self, to: &Destination) -> Result<TcpStream, UpstreamError> {
+    pub async fn connect(&self, to: &Destination, peer: EndpointId) -> Result<TcpStream, UpstreamError> {
         let refused = |why| UpstreamError::Refused { to: to.to_string(), why };
         self.rules.port(to).map_err(refused)?;
         let work = async {
-            let found = self.addresses(to).await?;
+            let found = self.addresses(to, peer).await?;
             // Asked each time, because addresses change.
             let around = own_networks().await;
             let mut why = String::new();
@@ -83,7 +87,7 @@ impl Guard {
         done.unwrap_or_else(|_| Err(unreachable(to, io::ErrorKind::TimedOut.into())))
     }
 
-    async fn addresses(&self, to: &Destination) -> Result<Vec<IpAddr>, UpstreamError> {
+    async fn addresses(&self, to: &Destination, peer: EndpointId) -> Result<Vec<IpAddr>, UpstreamError> {
         if let Some(address) = to.address() {
             return Ok(vec![address]);
         }
@@ -91,7 +95,8 @@ impl Guard {
             return Err(not_here(to));
         }
         let no_way = |why| UpstreamError::NoWay { to: to.to_string(), why };
-        let found = self.lookup.lookup(to.host()).await;
+        let looking = async { self.lookup.lookup(to.host(), self.turns.take(peer).await?).await };
+        let found = looking.await;
         let found = found.map_err(|error| no_way(format!("its name is not found: {error}")))?;
         if found.is_empty() { Err(no_way("its name has no address".to_owned())) } else { Ok(found) }
     }
@@ -189,10 +194,14 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::net::TcpListener;
 
-    /// Answers with these, in turn.
-    struct Turns(Vec<Vec<&'static str>>, AtomicUsize);
+    fn peer() -> EndpointId {
+        whimbrel_base::SecretKey::from_bytes(&[1; 32]).id()
+    }
 
-    impl Turns {
+    /// Answers with these, in turn.
+    struct Answers(Vec<Vec<&'static str>>, AtomicUsize);
+
+    impl Answers {
         fn new(answers: &[&[&'static str]]) -> Arc<Self> {
             Arc::new(Self(answers.iter().map(|answer| answer.to_vec()).collect(), AtomicUsize::new(0)))
         }
@@ -202,8 +211,8 @@ mod tests {
         }
     }
 
-    impl Lookup for Turns {
-        fn lookup<'a>(&'a self, _host: &'a str) -> Looking<'a> {
+    impl Lookup for Answers {
+        fn lookup<'a>(&'a self, _host: &'a str, _turn: Turn) -> Looking<'a> {
             let turn = self.1.fetch_add(1, Ordering::Relaxed);
             let answer =
                 self.0[turn.min(self.0.len() - 1)].iter().map(|text| text.parse().unwrap()).collect();
@@ -237,15 +246,15 @@ mod tests {
     async fn a_name_that_changes_its_mind_leads_where_it_was_checked() {
         // An address of loopback stands for the public one, and is listed; the other is the one to protect.
         let (secret, public, port) = two_servers("127.9.0.1", "127.0.0.2").await;
-        let names = Turns::new(&[&["127.0.0.2"], &["127.9.0.1"]]);
+        let names = Answers::new(&[&["127.0.0.2"], &["127.9.0.1"]]);
         let rules = Rules::new(vec!["127.0.0.2".parse().unwrap()], false);
         let guard = Guard::new(rules).with_lookup(names.clone());
         let to = Destination::new("rebinds.example.org", port).unwrap();
-        let reached = guard.connect(&to).await.unwrap();
+        let reached = guard.connect(&to, peer()).await.unwrap();
         assert_eq!(reached.peer_addr().unwrap().ip().to_string(), "127.0.0.2");
         assert_eq!(names.asked(), 1, "it is not looked up again to connect");
         assert!(has_been_called(&public).await);
-        let second = guard.connect(&to).await.unwrap_err();
+        let second = guard.connect(&to, peer()).await.unwrap_err();
         assert!(second.to_string().contains("127.9.0.1 is the gateway itself"), "{second}");
         assert!(!has_been_called(&secret).await);
     }
@@ -253,10 +262,10 @@ mod tests {
     #[tokio::test]
     async fn of_several_addresses_those_inside_are_not_tried() {
         let (secret, _public, port) = two_servers("127.9.0.1", "127.0.0.2").await;
-        let names = Turns::new(&[&["127.9.0.1", "::ffff:127.9.0.1", "127.0.0.2"]]);
+        let names = Answers::new(&[&["127.9.0.1", "::ffff:127.9.0.1", "127.0.0.2"]]);
         let guard = Guard::new(Rules::new(vec!["127.0.0.2".parse().unwrap()], false)).with_lookup(names);
         let to = Destination::new("mixed.example.org", port).unwrap();
-        let reached = guard.connect(&to).await.unwrap();
+        let reached = guard.connect(&to, peer()).await.unwrap();
         assert_eq!(reached.peer_addr().unwrap().ip().to_string(), "127.0.0.2");
         assert!(!has_been_called(&secret).await);
     }
@@ -269,7 +278,7 @@ mod tests {
             ["127.0.0.1", "127.1.2.3", "0.0.0.0", "::1", "::ffff:127.0.0.1", "::127.0.0.1", "localhost"]
         {
             let to = Destination::new(host, port).unwrap();
-            let error = guard.connect(&to).await.unwrap_err();
+            let error = guard.connect(&to, peer()).await.unwrap_err();
             assert!(matches!(error, UpstreamError::Refused { .. }), "{host}: {error}");
         }
         assert!(!has_been_called(&secret).await);
@@ -281,7 +290,7 @@ mod tests {
         assert!(!is_of_this_host("203.0.113.77".parse().unwrap()).unwrap());
         let outside = vec!["203.0.113.9".parse().unwrap()];
         let guard = Guard::new(Rules::default()).with_outside(outside);
-        let error = guard.connect(&"203.0.113.9:80".parse().unwrap()).await.unwrap_err();
+        let error = guard.connect(&"203.0.113.9:80".parse().unwrap(), peer()).await.unwrap_err();
         assert_eq!(error.to_string(), "203.0.113.9:80 is refused: 203.0.113.9 is the gateway itself");
     }
 
@@ -321,18 +330,20 @@ mod tests {
         let (listener, port) = server("127.0.0.2").await;
         drop(listener);
         let rules = Rules::new(vec!["127.0.0.2".parse().unwrap()], false);
-        let guard = Guard::new(rules).with_lookup(Turns::new(&[&[]]));
+        let guard = Guard::new(rules).with_lookup(Answers::new(&[&[]]));
         let to = Destination::new("127.0.0.2", port).unwrap();
-        let error = guard.connect(&to).await.unwrap_err();
+        let error = guard.connect(&to, peer()).await.unwrap_err();
         assert!(
             matches!(&error, UpstreamError::Unreachable { source, .. }
             if source.kind() == io::ErrorKind::ConnectionRefused),
             "{error}"
         );
-        let name =
-            guard.connect(&"web.home.ada.at.example.org.whimbrel:80".parse().unwrap()).await.unwrap_err();
+        let name = guard
+            .connect(&"web.home.ada.at.example.org.whimbrel:80".parse().unwrap(), peer())
+            .await
+            .unwrap_err();
         assert!(name.to_string().contains("stands for a name"), "{name}");
-        let nowhere = guard.connect(&"nowhere.example.org:80".parse().unwrap()).await.unwrap_err();
+        let nowhere = guard.connect(&"nowhere.example.org:80".parse().unwrap(), peer()).await.unwrap_err();
         assert!(matches!(nowhere, UpstreamError::NoWay { .. }), "{nowhere}");
     }
 }
