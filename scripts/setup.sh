@@ -88,6 +88,8 @@ if [ "$purpose" = test ]; then
 	need miniupnpd-nftables has miniupnpd
 	# An HTTP proxy, for the tests.
 	need tinyproxy has tinyproxy
+	# Reads PAC files as browsers do, for the tests.
+	need nodejs has node
 	# For what is packaged.
 	need man-db has man
 	need systemd has systemd-analyze

@@ -22,8 +22,7 @@ const HELP_COLUMNS: usize = 100;
 
 const TOP_EXAMPLE: &str = "\
 Examples:
-  At home:             whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow LAPTOP-ID
-  On the laptop:       whimbrel ssh ada@ssh.home.ada@example.org";
+  whimbrel ssh ada@ssh.home.ada@example.org";
 
 /// Connections by name that survive every move: they live until they are closed, whatever happens.
 #[derive(Parser)]
@@ -88,7 +87,8 @@ fn describe(command: Description, above: &[&str]) -> Description {
     let long = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
     let long = output::fit(&long, HELP_COLUMNS, 0);
     let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
-    let help = help.help_heading(None::<&str>);
+    // The list of commands fills a screen by itself.
+    let help = help.help_heading(None::<&str>).hide(above.is_empty());
     let own = command.get_name().to_owned();
     let path = [above, &[own.as_str()]].concat();
     let mut command = command

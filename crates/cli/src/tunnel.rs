@@ -34,6 +34,8 @@ pub(crate) struct Tunnel {
     pub(crate) out: Direction,
     /// From the stream to the socket.
     pub(crate) back: Direction,
+    /// Without a byte for so long, it breaks.
+    idle: Option<Duration>,
 }
 
 /// What was halted.
@@ -57,7 +59,12 @@ impl Tunnel {
     /// One that was halted.
     pub(crate) fn going_on(socket: LocalSocket, stream: Stream, out: Direction, back: Direction) -> Self {
         let (read, write) = stream.into_split();
-        Self { socket, read, write, out, back }
+        Self { socket, read, write, out, back, idle: None }
+    }
+
+    /// Breaks without a byte for so long, and before twice that.
+    pub(crate) fn with_idle_limit(self, idle: Duration) -> Self {
+        Self { idle: Some(idle), ..self }
     }
 
     /// Carries bytes until both directions have ended, or `tie` halts it.
@@ -66,7 +73,7 @@ impl Tunnel {
     /// When either side breaks; the other is broken then too. A Unix socket has no reset: its program sees an end.
     pub(crate) async fn run(mut self, tie: &Tie<Halted>) -> io::Result<()> {
         let result = tokio::select! {
-            result = self.carry() => result,
+            result = self.carry_while_busy() => result,
             () = tie.is_to_halt() => {
                 tie.give(Halted::Tunnel(self)).await;
                 return Ok(());
@@ -80,9 +87,24 @@ impl Tunnel {
         result
     }
 
+    async fn carry_while_busy(&mut self) -> io::Result<()> {
+        let Some(idle) = self.idle else { return self.carry().await };
+        loop {
+            let before = self.out.written() + self.back.written();
+            match tokio::time::timeout(idle, self.carry()).await {
+                Ok(result) => return result,
+                Err(_) if self.out.written() + self.back.written() == before => {
+                    let why = format!("nothing came for {}", humantime::format_duration(idle));
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
     /// Cancel-safe: what is under way is in the directions.
     async fn carry(&mut self) -> io::Result<()> {
-        let Self { socket, read, write, out, back } = self;
+        let Self { socket, read, write, out, back, .. } = self;
         match socket {
             LocalSocket::Tcp(socket) => {
                 // Small writes of interactive programs must not wait for one another.

@@ -61,9 +61,9 @@ impl Stage {
         Self { laptop, link, folder, at: 10, gateway, _outside: outside, _server: server, _lab: lab, running }
     }
 
-    /// Starts the gateway and the proxy.
+    /// Starts the gateway, and the proxy. The server is in the gateway's own network, so it is listed.
     fn serve(&mut self, args: &[&str]) {
-        let gate = ["gateway", "serve", "--ticket", "--allow", "any", "--json"];
+        let gate = ["gateway", "serve", "--ticket", "--allow", "any", "--to", SERVER, "--json"];
         let gate = whimbrel(&self.gateway, &self.path("gate")).args(gate).args(args);
         let (gate, ticket) = started(gate, "ticket");
         let socks = ["proxy", "socks", "--through", &ticket, "--listen", SOCKS, "--json"];
@@ -150,21 +150,32 @@ fn a_download_from_an_ordinary_server_survives_moves_of_the_laptop() {
 }
 
 #[test]
-fn git_clones_through_the_gateway() {
+fn git_clones_through_the_gateway_while_the_laptop_moves() {
     if !whimbrel_lab::require!() {
         return;
     }
     let mut stage = Stage::new();
     stage.serve(&[]);
     let script = "git init -q work && cd work && git config user.name a && git config user.email a@b \
-                  && head -c 300000 /dev/urandom > file && git add file && git commit -qm one && cd .. \
+                  && head -c 30000000 /dev/urandom > file && git add file && git commit -qm one && cd .. \
                   && git clone -q --bare work site/repo.git && git -C site/repo.git update-server-info";
     let made = Command::new("sh").args(["-c", script]).current_dir(stage.folder.path()).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let proxy = format!("http.proxy=socks5h://{SOCKS}");
     let clone = stage.laptop.command("git").args(["-c", &proxy, "clone", "-q"]);
-    let cloned = clone.arg(format!("http://{SERVER}/repo.git")).arg(stage.path("cloned")).output().unwrap();
-    assert!(cloned.status.success(), "{}", String::from_utf8_lossy(&cloned.stderr));
+    let clone = clone.arg(format!("http://{SERVER}/repo.git")).arg(stage.path("cloned"));
+    let mut clone = clone.spawn().unwrap();
+
+    for part in 1..4 {
+        let begun = Instant::now();
+        while stage.link.stats(stage.link.from(&stage.gateway)).bytes < 7_000_000 * part {
+            assert!(begun.elapsed() < LIMIT, "the clone does not grow");
+            assert!(clone.child().try_wait().unwrap().is_none(), "the clone ended before it could move");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        stage.move_laptop();
+    }
+    assert!(clone.child().wait().unwrap().success());
     let [original, copy] = ["work/file", "cloned/file"].map(|file| fs::read(stage.path(file)).unwrap());
     assert!(original == copy);
 }
@@ -184,9 +195,15 @@ fn the_gateways_own_addresses_and_networks_are_not_reached_unless_they_are_liste
         }
     });
     stage.serve(&["--to", "10.0.0.1:9000"]);
-    for inside in
-        ["203.0.113.1:9000", "127.0.0.1:9000", "0.0.0.0:9000", "[::ffff:10.0.0.1]:9000", "10.0.0.1:9001"]
-    {
+    for inside in [
+        "203.0.113.1:9000",
+        "127.0.0.1:9000",
+        "0.0.0.0:9000",
+        "[::ffff:10.0.0.1]:9000",
+        "10.0.0.1:9001",
+        // The server's other ports: its address is public, and it is behind the gateway's firewall.
+        "203.0.113.80:9000",
+    ] {
         let output = stage.curl(&format!("http://{inside}/")).output().unwrap();
         // curl's code for a refusal by the proxy.
         assert_eq!(output.status.code(), Some(97), "{inside}: {}", String::from_utf8_lossy(&output.stderr));

@@ -87,6 +87,44 @@ fn a_gateway_that_was_started_again_is_used_again() {
 }
 
 #[test]
+fn a_place_of_a_gateway_comes_back_when_nothing_is_said_for_its_limit_of_time() {
+    let world = World::new();
+    let silent = tcp_server(|mut socket| {
+        let mut sink = [0; 64];
+        while socket.read(&mut sink).is_ok_and(|n| n > 0) && socket.write_all(b"x").is_ok() {}
+    });
+    let args = ["--allow", "any", "--to", "127.0.0.1", "--most", "1", "1", "--idle", "1s"];
+    let (_gateway, ticket) = gateway(&world, "gate", &args);
+    let (_socks, proxy) = socks(&world, "bob", &["--through", &ticket]);
+    let open = || {
+        let mut socket = TcpStream::connect(proxy.trim_start_matches("socks5h://")).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        let request = [&b"\x05\x01\0\x05\x01\0\x01\x7f\0\0\x01"[..], &silent.port().to_be_bytes()].concat();
+        socket.write_all(&request).unwrap();
+        let mut answer = [0; 12];
+        socket.read_exact(&mut answer).unwrap();
+        (socket, answer[3])
+    };
+    let (mut first, answer) = open();
+    assert_eq!(answer, 0);
+    // One that says something now and then lives on: longer than twice the limit.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_secs(3) {
+        first.write_all(b"x").unwrap();
+        let mut byte = [0];
+        first.read_exact(&mut byte).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_ne!(open().1, 0, "the only place is taken");
+    let broken = first.read(&mut [0]).unwrap_err();
+    assert_eq!(broken.kind(), std::io::ErrorKind::ConnectionReset);
+    let begun = std::time::Instant::now();
+    while open().1 != 0 {
+        assert!(begun.elapsed() < LIMIT, "the place does not come back");
+    }
+}
+
+#[test]
 fn a_listed_name_is_a_host_for_programs_and_no_other_is() {
     let (world, _names) = World::with_names();
     let (bob, here) = (world.id("bob"), site("at home").to_string());
@@ -219,24 +257,56 @@ fn mistakes_are_told_in_one_line() {
     world.run("bob", &["proxy", "socks", "--listen", &listen]).failed(1, &["choose another port"]);
 }
 
+/// What a browser is told by the file that `proxy pac` prints, for each of these hosts.
+fn told(world: &World, args: &[&str], hosts: &[&str]) -> Vec<String> {
+    let file = world.run("bob", &[&["proxy", "pac"], args].concat()).succeeded().stdout.clone();
+    let script = format!(
+        "{file}\nprocess.argv.slice(1).forEach(h => console.log(FindProxyForURL(`http://${{h}}/`, h)))"
+    );
+    let node = Command::new("node").args(["-e", &script, "--"]).args(hosts).output();
+    let node = node.unwrap_or_else(|error| panic!("node: {error}; scripts/setup.sh test installs it"));
+    assert!(node.status.success(), "{}", String::from_utf8_lossy(&node.stderr));
+    String::from_utf8(node.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
 #[test]
 fn a_pac_file_sends_names_to_the_http_proxy_alone() {
     let world = World::new();
-    let pac = |args: &[&str]| {
-        let file = world.run("bob", &[&["proxy", "pac"], args].concat()).succeeded().stdout.clone();
-        let names = file.lines().find(|line| line.contains(".whimbrel")).unwrap().to_owned();
-        let rest = file.lines().rfind(|line| line.contains("return")).unwrap().trim().to_owned();
-        (names, rest)
-    };
-    let (names, rest) = pac(&[]);
-    assert!(names.ends_with("return \"PROXY 127.0.0.1:8118\";"), "{names}");
-    assert_eq!(rest, "return \"PROXY 127.0.0.1:8118\";");
-    let (names, rest) = pac(&["--only-names", "--http", "127.0.0.1:3128"]);
-    assert!(names.ends_with("return \"PROXY 127.0.0.1:3128\";"), "{names}");
-    assert_eq!(rest, "return \"DIRECT\";");
-    let (names, rest) = pac(&["--socks", "127.0.0.1:1080"]);
-    assert!(names.ends_with("return \"PROXY 127.0.0.1:8118\";"), "{names}");
-    assert_eq!(rest, "return \"SOCKS5 127.0.0.1:1080\";");
+    let hosts =
+        ["web.home.ada.at.example.org.whimbrel", "x.Whimbrel", "whimbrel", "x.whimbrel.", "x.whimbrel.."];
+    for (args, proxy) in [
+        (&[][..], "PROXY 127.0.0.1:8118"),
+        (&["--only-names", "--http", "127.0.0.1:3128"], "PROXY 127.0.0.1:3128"),
+        (&["--socks", "127.0.0.1:1080"], "PROXY 127.0.0.1:8118"),
+    ] {
+        assert_eq!(told(&world, args, &hosts), [proxy; 5], "{args:?}");
+    }
+}
+
+#[test]
+fn a_pac_file_hides_all_hosts_but_this_machine_and_its_networks_names() {
+    let world = World::new();
+    let others = [
+        "example.org",
+        "127.tracker.example",
+        "127.0.0.1.tracker.example",
+        "128.0.0.1",
+        "2001:db8::1",
+        "[2001:db8::1]",
+        "localhost.example",
+        "xwhimbrel.example",
+        "whimbrel.example",
+    ];
+    let own =
+        ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost", "web.localhost", "LOCALHOST.", "printer"];
+    for (args, rest) in [
+        (&[][..], "PROXY 127.0.0.1:8118"),
+        (&["--only-names"], "DIRECT"),
+        (&["--socks", "127.0.0.1:1080"], "SOCKS5 127.0.0.1:1080"),
+    ] {
+        assert_eq!(told(&world, args, &others), [rest; 9], "{args:?}");
+        assert_eq!(told(&world, args, &own), ["DIRECT"; 8], "{args:?}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod common;
 use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -236,6 +237,30 @@ fn forward_serves_the_socket_that_it_is_handed() {
         world.command_of("sh".as_ref(), "b", &["-c", &script, "sh", "forward", "web.a@example.org"]);
     command.stdin(Stdio::from(OwnedFd::from(datagrams)));
     Process::start(&mut command).output(LIMIT).failed(1, &["service manager", "TCP"]);
+}
+
+#[test]
+fn a_socks_proxy_wants_to_know_who_uses_a_socket_that_it_is_handed_and_others_reach() {
+    let world = World::new();
+    let file = world.path("users");
+    std::fs::write(&file, "ada:secret\n").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let serve = |address: &str, args: &[&str]| {
+        let socket = TcpListener::bind(address).unwrap();
+        let local = socket.local_addr().unwrap().to_string();
+        let script = handing(1);
+        let command = [&["-c", &script, "sh", "proxy", "socks", "--json"], args].concat();
+        let mut command = world.command_of("sh".as_ref(), "b", &command);
+        (Process::start(command.stdin(Stdio::from(OwnedFd::from(socket)))), local)
+    };
+    for open in ["0.0.0.0:0", "[::]:0"] {
+        serve(open, &[]).0.output(LIMIT).failed(2, &["--credentials"]);
+    }
+    let credentials = ["--credentials", file.to_str().unwrap()];
+    for (address, args) in [("127.0.0.1:0", &[][..]), ("0.0.0.0:0", &credentials)] {
+        let (mut socks, local) = serve(address, args);
+        assert_eq!(socks.next_json()["listening"], *local);
+    }
 }
 
 /// A script that hands over standard input, and for a second socket standard output, of which a copy is the new one.

@@ -8,7 +8,7 @@
 //! `docs/manager.md`.
 //!
 //! ```text
-//! survey, kernel, diag, counters, watch   netlink: what there is, and that it changed
+//! survey, networks, kernel, diag, counters, watch   netlink: what there is, and that it changed
 //! meter, round_trips, routes    what follows from it (pure)
 //! measure                       how often it is asked
 //! paths                         an immutable snapshot, by the policies' numbers
@@ -47,6 +47,8 @@ mod meter;
 #[cfg(target_os = "linux")]
 mod names;
 #[cfg(target_os = "linux")]
+mod networks;
+#[cfg(target_os = "linux")]
 mod paths;
 pub mod protocol;
 #[cfg(target_os = "linux")]
@@ -74,6 +76,8 @@ pub use client::{Candidate, Client, ClientError, Connected, Pool, Pooled, Watche
 #[cfg(target_os = "linux")]
 pub use manager::{MAX_CLIENTS, Manager, StartError};
 pub use meter::Meter;
+#[cfg(target_os = "linux")]
+pub use networks::own_networks;
 #[cfg(target_os = "linux")]
 pub use paths::Paths;
 pub use round_trips::{RoundTrips, TcpConnection};

@@ -20,6 +20,16 @@ impl Prefix {
         Self { address, length: length.min(most) }
     }
 
+    /// An address of the block, as it was given.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// How many bits of an address say whether it is in the block.
+    pub fn length(&self) -> u8 {
+        self.length
+    }
+
     /// Whether the address is in the block. Families are told apart.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {

@@ -29,7 +29,7 @@ pub use destination::{BadDestination, Destination};
 pub use gateway::{
     Answer, BadMessage, Declined, Gateway, GatewayServer, Joined, Opening, Request, Status, Streams,
 };
-pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup};
+pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
 pub use http::{HttpProxy, HttpSettings, HttpStats};
 pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
 pub use upstream::{Duplex, Managed, Reached, Reaching, Upstream, UpstreamError};

@@ -32,6 +32,14 @@ pub trait Upstream: Send + Sync + 'static {
     /// left behind when it is dropped.
     fn reach<'a>(&'a self, to: &'a Destination, intents: &'a Intents) -> Reaching<'a>;
 
+    /// Whether a destination may be reached at all, as far as that is known without a word to anybody.
+    ///
+    /// # Errors
+    /// As [`Upstream::reach`] would have.
+    fn knows(&self, _to: &Destination) -> Result<(), UpstreamError> {
+        Ok(())
+    }
+
     /// The manager that chooses a network for each message to this destination, where messages can be told
     /// apart. `None`: the destination is reached in another way, such as through a gateway, and
     /// [`Upstream::reach`] alone leads there.

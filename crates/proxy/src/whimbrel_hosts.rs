@@ -138,6 +138,10 @@ impl Upstream for WhimbrelHosts {
             }
         })
     }
+
+    fn knows(&self, to: &Destination) -> Result<(), UpstreamError> {
+        self.find(to).map(drop)
+    }
 }
 
 /// Names as hosts by Whimbrel, and everything else another way.
@@ -159,6 +163,10 @@ impl Upstream for Routed {
             true => self.hosts.reach(to, intents),
             false => self.rest.reach(to, intents),
         }
+    }
+
+    fn knows(&self, to: &Destination) -> Result<(), UpstreamError> {
+        if is_whimbrel_host(to.host()) { self.hosts.knows(to) } else { self.rest.knows(to) }
     }
 
     fn manager(&self, to: &Destination) -> Option<&Client> {

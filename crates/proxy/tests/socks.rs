@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -223,6 +224,82 @@ async fn slow_programs_are_left_and_too_many_are_closed() {
     }
     let all = whole(proxy, &[OPEN, &named("echo.example"), b"hello"]).await;
     assert!(all.ends_with(b"hello"), "the places are free again");
+}
+
+/// Names as hosts that lead here, and whether anybody was led.
+struct Names(SocketAddr, Arc<AtomicUsize>);
+
+impl Upstream for Names {
+    fn reach<'a>(&'a self, to: &'a Destination, _: &'a Intents) -> Reaching<'a> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            if to.port() == 22 {
+                return Err(UpstreamError::NoWay { to: to.to_string(), why: String::new() });
+            }
+            let here = self.0.to_string().parse().unwrap();
+            Managed::new(Client::at("/nowhere".as_ref())).reach(&here, &Intents::default()).await
+        })
+    }
+
+    fn knows(&self, to: &Destination) -> Result<(), UpstreamError> {
+        match to.host() {
+            "web.whimbrel" => Ok(()),
+            _ => Err(UpstreamError::Refused { to: to.to_string(), why: String::new() }),
+        }
+    }
+}
+
+async fn names() -> (SocketAddr, Arc<AtomicUsize>) {
+    let reached = Arc::new(AtomicUsize::new(0));
+    let names = Names(echo().await, Arc::clone(&reached));
+    (serve(Socks::new(Arc::new(names), None)).await, reached)
+}
+
+#[tokio::test]
+async fn a_browser_is_judged_before_a_name_is_reached_and_reads_why_also_behind_a_long_body() {
+    let (proxy, reached) = names().await;
+    let page = b"POST / HTTP/1.1\r\nHost: web.whimbrel\r\nOrigin: http://evil.example\r\n\r\n";
+    let stun = b"\0\x03\0\x08\x21\x12\xa4\x42";
+    for words in [&page[..], b"GET / HTTP/1.1\r\nUser-Agent: Mozilla/5.0\r\n\r\n", stun] {
+        let mut socket = TcpStream::connect(proxy).await.unwrap();
+        let body = vec![b'x'; 1 << 20];
+        socket.write_all(&[OPEN, &named("web.whimbrel"), words, &body].concat()).await.unwrap();
+        socket.shutdown().await.unwrap();
+        let mut all = Vec::new();
+        timeout(LIMIT, socket.read_to_end(&mut all)).await.unwrap().unwrap();
+        assert!(String::from_utf8_lossy(&all[12..]).contains("403 Forbidden"), "{all:?}");
+    }
+    let refused = whole(proxy, &[OPEN, &named("other.whimbrel")]).await;
+    assert_eq!(refused[2..4], [5, 2]);
+    assert_eq!(reached.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_program_that_speaks_late_is_judged_as_well_and_one_whose_name_is_not_reached_is_cut_off() {
+    let (proxy, reached) = names().await;
+    assert!(whole(proxy, &[OPEN, &named("web.whimbrel"), b"hello"]).await.ends_with(b"hello"));
+    for (words, passes) in [(&b"hello"[..], true), (b"GET / HTTP/1.1\r\nOrigin: null\r\n\r\n", false)] {
+        let before = reached.load(Ordering::SeqCst);
+        let mut socket = TcpStream::connect(proxy).await.unwrap();
+        socket.write_all(&[OPEN, &named("web.whimbrel")].concat()).await.unwrap();
+        let begun = std::time::Instant::now();
+        while reached.load(Ordering::SeqCst) == before {
+            assert!(begun.elapsed() < LIMIT, "a service that begins is not reached");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        socket.write_all(words).await.unwrap();
+        socket.shutdown().await.unwrap();
+        let mut all = Vec::new();
+        timeout(LIMIT, socket.read_to_end(&mut all)).await.unwrap().unwrap();
+        assert_eq!(all.ends_with(words), passes, "{all:?}");
+        assert_eq!(String::from_utf8_lossy(&all).contains("403 Forbidden"), !passes);
+    }
+    let mut socket = TcpStream::connect(proxy).await.unwrap();
+    let gone = [OPEN, &[5, 1, 0, 3, 12], b"web.whimbrel", &[0, 22]].concat();
+    socket.write_all(&gone).await.unwrap();
+    let mut all = Vec::new();
+    let error = timeout(LIMIT, socket.read_to_end(&mut all)).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 }
 
 #[tokio::test]

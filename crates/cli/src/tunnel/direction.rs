@@ -18,12 +18,14 @@ pub(crate) struct Direction {
     waiting: Range<usize>,
     /// The end was read, and passed on.
     ended: bool,
+    /// Bytes that were written.
+    written: u64,
 }
 
 impl Direction {
     /// One that was here before, with what was read and not written.
     pub(crate) fn going_on(waiting: Vec<u8>, ended: bool) -> Self {
-        Self { waiting: 0..waiting.len(), buffer: waiting, ended }
+        Self { waiting: 0..waiting.len(), buffer: waiting, ended, written: 0 }
     }
 
     /// What was read and not written yet.
@@ -34,6 +36,11 @@ impl Direction {
     /// The end was read, and passed on.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Bytes that were written since this began here.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
     }
 
     /// Copies until the end, and passes the end on. Cancel-safe: the next call goes on where this was.
@@ -65,6 +72,7 @@ impl Direction {
                 return Err(ErrorKind::WriteZero.into());
             }
             self.waiting.start += n;
+            self.written += n as u64;
         }
         to.flush().await?;
         let fitting = fitting(self.buffer.len(), came);

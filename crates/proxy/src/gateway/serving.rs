@@ -76,11 +76,12 @@ impl GatewayServer {
 
     async fn connected(&self, stream: &mut Stream) -> Result<Joined, Declined> {
         // A stream takes its place before its request is there: slow ones count.
-        let place = self.quota.take(stream.peer_id())?;
+        let peer = stream.peer_id();
+        let place = self.quota.take(peer)?;
         let read = tokio::time::timeout(LIMIT, Request::read(stream)).await;
         let read = read.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let Request { to } = read.map_err(Declined::Request)?;
-        let socket = self.guard.connect(&to).await?;
+        let socket = self.guard.connect(&to, peer).await?;
         keep_alive(&socket);
         Ok(Joined { socket, to, place })
     }

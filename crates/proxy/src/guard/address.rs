@@ -3,12 +3,20 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+use whimbrel_multiaccess::Prefix;
 
 /// Addresses that begin alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Net {
     base: IpAddr,
     prefix: u8,
+}
+
+/// A network that a host is in.
+impl From<Prefix> for Net {
+    fn from(prefix: Prefix) -> Self {
+        Self { base: prefix.address(), prefix: prefix.length() }
+    }
 }
 
 impl Net {
@@ -87,6 +95,7 @@ const PRIVATE: &str = "an address of a private network";
 const SHARED: &str = "an address between a provider and its customers";
 const METADATA: &str = "where clouds keep their machines' secrets";
 const TRANSLATED: &str = "an IPv4 address in an IPv6 one";
+const LOCAL_NAT64: &str = "an IPv4 address in an IPv6 one, at a place that only its network knows";
 const RESERVED: &str = "reserved, and no host";
 
 /// Those that come first win, so what is narrower does. The IANA special-purpose registries (RFC 6890), and
@@ -128,7 +137,7 @@ const V6: [(Ipv6Addr, u8, &str); 16] = [
     (Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 96, TRANSLATED),
     // NAT64 (RFC 6052, RFC 8215), Teredo (RFC 4380) and 6to4 (RFC 3056).
     (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96, TRANSLATED),
-    (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, TRANSLATED),
+    (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, LOCAL_NAT64),
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32, TRANSLATED),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, TRANSLATED),
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, RESERVED),
@@ -147,11 +156,32 @@ pub(super) fn special(address: IpAddr) -> Option<Special> {
     let v6 = V6.iter().map(|(base, prefix, what)| (IpAddr::V6(*base), *prefix, *what));
     let listed = v4.chain(v6).map(|(base, prefix, what)| {
         let is_private = what == PRIVATE || what == SHARED;
-        Special { net: Net { base, prefix }, what, is_private }
+        // What cannot be judged is lifted one by one.
+        let net = if what == LOCAL_NAT64 { Net::of(address) } else { Net { base, prefix } };
+        (Net { base, prefix }, Special { net, what, is_private })
     });
     let outside = || Special { net: Net::of(address), what: RESERVED, is_private: false };
-    let mut found = listed.filter(|special| special.net.has(address));
+    let mut found = listed.filter(|(net, _)| net.has(address)).map(|(_, special)| special);
     found.next().or_else(|| (address.is_ipv6() && !GLOBAL_V6.has(address)).then(outside))
+}
+
+/// The IPv4 addresses in an IPv6 one, to which it leads where the gateway or its network translates. Prefixes
+/// of NAT64 that a network chose for itself are not known here.
+pub(super) fn inside(address: IpAddr) -> impl Iterator<Item = Ipv4Addr> {
+    let translated = special(address).filter(|special| special.what == TRANSLATED);
+    let found = match (address, translated) {
+        (IpAddr::V6(address), Some(_)) => match address.octets() {
+            // 6to4: the router.
+            [0x20, 0x02, a, b, c, d, ..] => [Some(Ipv4Addr::new(a, b, c, d)), None],
+            // Teredo: the server, and the client with all bits turned.
+            [0x20, 0x01, _, _, a, b, c, d, .., e, f, g, h] => {
+                [Some(Ipv4Addr::new(a, b, c, d)), Some(Ipv4Addr::new(!e, !f, !g, !h))]
+            }
+            [.., a, b, c, d] => [Some(Ipv4Addr::new(a, b, c, d)), None],
+        },
+        _ => [None, None],
+    };
+    found.into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -236,6 +266,25 @@ mod tests {
             "2001:db8::1",
         ] {
             assert_eq!(special(address.parse().unwrap()), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn ipv4_addresses_inside_of_ipv6_ones_are_found() {
+        for (address, expected) in [
+            ("::ffff:10.0.0.1", &["10.0.0.1"][..]),
+            ("::10.0.0.1", &["10.0.0.1"]),
+            ("::ffff:0:169.254.169.254", &["169.254.169.254"]),
+            ("64:ff9b::a9fe:a9fe", &["169.254.169.254"]),
+            ("2002:a00:1::1", &["10.0.0.1"]),
+            ("2001:0:a00:1::f5ff:fffd", &["10.0.0.1", "10.0.0.2"]),
+            ("64:ff9b:1::a00:1", &[]),
+            ("::1", &[]),
+            ("2001:db8::1", &[]),
+            ("10.0.0.1", &[]),
+        ] {
+            let found: Vec<String> = inside(address.parse().unwrap()).map(|ip| ip.to_string()).collect();
+            assert_eq!(found, expected, "{address}");
         }
     }
 

@@ -5,6 +5,10 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts connections, and says when there are too many. `K` is who has them.
+///
+/// The last places are shared: where others have some as well, a peer gets none beyond as many as are free.
+/// So a newcomer finds a place, however few take all that they may (dynamic thresholds, as in the buffers of
+/// switches: Choudhury and Hahne, 1998).
 pub struct Quota<K> {
     inner: Arc<Inner<K>>,
 }
@@ -34,6 +38,9 @@ pub enum Full {
     /// This peer has as many as one may have.
     #[error("{0} connections are open for this key; let some end first")]
     Peer(usize),
+    /// Others want the last places.
+    #[error("{0} connections are open for this key, and few places are left for others; let some end first")]
+    Share(usize),
     /// All together have as many as there may be.
     #[error("{0} connections are open in all; try again later")]
     All(usize),
@@ -58,6 +65,10 @@ impl<K: Eq + Hash + Clone> Quota<K> {
         let own = taken.by_peer.get(&peer).copied().unwrap_or_default();
         if own >= self.inner.each {
             return Err(Full::Peer(self.inner.each));
+        }
+        let (free, is_alone) = (self.inner.total - taken.total, own == taken.total);
+        if own >= free && !is_alone {
+            return Err(Full::Share(own));
         }
         taken.by_peer.insert(peer.clone(), own + 1);
         taken.total += 1;
@@ -91,16 +102,33 @@ mod tests {
 
     #[test]
     fn nobody_has_more_places_than_allowed_and_all_come_back() {
-        let quota = Quota::new(2, 3);
+        let quota = Quota::new(2, 4);
         let first = quota.take("ada").unwrap();
         let _second = quota.take("ada").unwrap();
         assert_eq!(quota.take("ada").err(), Some(Full::Peer(2)));
         let third = quota.take("bob").unwrap();
-        assert_eq!(quota.take("eve").err(), Some(Full::All(3)));
+        let _fourth = quota.take("carl").unwrap();
+        assert_eq!(quota.take("eve").err(), Some(Full::All(4)));
         drop(first);
-        let _again = quota.take("ada").unwrap();
+        assert_eq!(quota.take("ada").err(), Some(Full::Share(1)), "the last one is for others");
         drop(third);
-        assert_eq!(quota.inner.taken().by_peer.len(), 1, "who has none is forgotten");
-        assert_eq!(quota.inner.taken().total, 2);
+        let _again = quota.take("ada").unwrap();
+        assert_eq!(quota.inner.taken().by_peer.len(), 2, "who has none is forgotten");
+        assert_eq!(quota.inner.taken().total, 3);
+    }
+
+    #[test]
+    fn keys_that_take_all_that_they_can_leave_places_for_newcomers() {
+        let quota = Quota::new(256, 4096);
+        let mut held = Vec::new();
+        for greedy in 0..16 {
+            held.extend(std::iter::from_fn(|| quota.take(greedy).ok()));
+        }
+        let newcomer: Vec<_> = std::iter::from_fn(|| quota.take(99).ok()).collect();
+        assert!(newcomer.len() >= 64, "{}", newcomer.len());
+        assert!(quota.take(100).is_ok());
+        // Who is alone has all that one may have.
+        let small = Quota::new(8, 8);
+        assert_eq!(std::iter::from_fn(|| small.take("ada").ok()).take(9).collect::<Vec<_>>().len(), 8);
     }
 }

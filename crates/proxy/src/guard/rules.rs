@@ -6,6 +6,17 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+/// Where an address is, seen from the gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is the gateway's.
+    Own,
+    /// In a network that the gateway is in: behind its firewall.
+    Beside(Net),
+    /// Behind routers.
+    Beyond,
+}
+
 /// Mail between servers: what an open proxy is abused for first.
 const MAIL: u16 = 25;
 
@@ -132,31 +143,54 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether this address may be connected to for that destination. What it says if not. `is_own`: it is
-    /// the gateway's.
-    pub(super) fn address(&self, to: &Destination, address: IpAddr, is_own: bool) -> Result<(), String> {
-        let fitting = || self.listed.iter().filter(|pattern| pattern.has_port(to.port()));
-        let mut nets = fitting().filter_map(|pattern| pattern.net(address));
-        let by_name = fitting().any(|pattern| pattern.has_name(to));
+    /// Whether this address may be connected to for that destination. What it says if not.
+    pub(super) fn address(&self, to: &Destination, address: IpAddr, at: Standing) -> Result<(), String> {
+        let by_name = self.fitting(to).any(|pattern| pattern.has_name(to));
         if to.port() == MAIL {
             let named = |pattern: &Pattern| pattern.has_name(to) || pattern.net(address).is_some();
-            if !fitting().any(|pattern| pattern.ports.is_some() && named(pattern)) {
+            if !self.fitting(to).any(|pattern| pattern.ports.is_some() && named(pattern)) {
                 return Err(format!("port {MAIL} is for mail between servers"));
             }
         }
-        let own = is_own.then_some((Net::of(address), "the gateway itself", false));
+        self.place(to, address, at)?;
+        if self.only && !by_name && self.nets(to, address).next().is_none() {
+            return Err("nothing is reached but what is listed".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether connections for that destination may lead to this address, which may be hidden in the one that
+    /// is connected to. What it says if not.
+    pub(super) fn place(&self, to: &Destination, address: IpAddr, at: Standing) -> Result<(), String> {
         let special = special(address).map(|special| (special.net, special.what, special.is_private));
+        let near = match at {
+            Standing::Own => Some((Net::of(address), "the gateway itself", false)),
+            // What is special is so in every network.
+            Standing::Beside(net) if special.is_none() => {
+                Some((net, "in a network of the gateway's own", true))
+            }
+            Standing::Beside(_) | Standing::Beyond => None,
+        };
+        let by_name = self.fitting(to).any(|pattern| pattern.has_name(to));
         // The gateway's own may be private as well.
-        for (rule, what, is_private) in own.into_iter().chain(special) {
-            let lifted = nets.clone().any(|net| net.is_within(&rule)) || (is_private && by_name);
+        for (rule, what, is_private) in near.into_iter().chain(special) {
+            let lifted = self.nets(to, address).any(|net| net.is_within(&rule)) || (is_private && by_name);
             if !lifted {
                 return Err(format!("{address} is {what}"));
             }
         }
-        if self.only && !by_name && nets.next().is_none() {
-            return Err("nothing is reached but what is listed".to_owned());
-        }
         Ok(())
+    }
+
+    /// What is listed for the destination's port.
+    fn fitting(&self, to: &Destination) -> impl Iterator<Item = &Pattern> {
+        let port = to.port();
+        self.listed.iter().filter(move |pattern| pattern.has_port(port))
+    }
+
+    /// The listed networks that an address is in.
+    fn nets(&self, to: &Destination, address: IpAddr) -> impl Iterator<Item = &Net> {
+        self.fitting(to).filter_map(move |pattern| pattern.net(address))
     }
 }
 
@@ -171,7 +205,7 @@ mod tests {
 
     fn lets(rules: &Rules, to: &str, address: &str) -> bool {
         let (to, address) = (to.parse().unwrap(), address.parse().unwrap());
-        rules.port(&to).is_ok() && rules.address(&to, address, false).is_ok()
+        rules.port(&to).is_ok() && rules.address(&to, address, Standing::Beyond).is_ok()
     }
 
     #[test]
@@ -183,9 +217,9 @@ mod tests {
             assert!(!lets(&rules, "example.org:443", inside), "{inside}");
         }
         assert!(!lets(&rules, "example.org:25", "203.0.113.5"));
-        assert!(
-            rules.address(&"example.org:80".parse().unwrap(), "203.0.113.5".parse().unwrap(), true).is_err()
-        );
+        let own =
+            rules.address(&"example.org:80".parse().unwrap(), "203.0.113.5".parse().unwrap(), Standing::Own);
+        assert!(own.is_err());
     }
 
     #[test]
@@ -210,7 +244,8 @@ mod tests {
         for address in ["127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0", "64:ff9b::a00:1"] {
             assert!(!lets(&rules, "a.example.org:80", address), "{address}");
         }
-        let own = rules.address(&"a.example.org:80".parse().unwrap(), "10.0.0.1".parse().unwrap(), true);
+        let own =
+            rules.address(&"a.example.org:80".parse().unwrap(), "10.0.0.1".parse().unwrap(), Standing::Own);
         assert_eq!(own, Err("10.0.0.1 is the gateway itself".to_owned()));
     }
 
@@ -225,10 +260,31 @@ mod tests {
         assert!(!lets(&link, "169.254.169.254:80", "169.254.169.254"));
         let private = rules(&["10.0.0.0/8"], false);
         let own = |rules: &Rules| {
-            rules.address(&"10.0.0.1:80".parse().unwrap(), "10.0.0.1".parse().unwrap(), true).is_ok()
+            let (to, address) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.1".parse().unwrap());
+            rules.address(&to, address, Standing::Own).is_ok()
         };
         assert!(!own(&private));
         assert!(own(&self::rules(&["10.0.0.1"], false)));
+    }
+
+    #[test]
+    fn hosts_in_a_network_of_the_gateways_own_are_behind_its_firewall_also_where_they_are_public() {
+        let says = |listed: &[&str], to: &str, address: &str, net: &str| {
+            let (to, net) = (to.parse().unwrap(), net.parse().unwrap());
+            rules(listed, false).address(&to, address.parse().unwrap(), Standing::Beside(net))
+        };
+        for (host, net) in [("203.0.113.5", "203.0.113.1/24"), ("2001:db8::5", "2001:db8::1/64")] {
+            let said = says(&[], "db.example.org:80", host, net);
+            assert_eq!(said, Err(format!("{host} is in a network of the gateway's own")));
+            for listed in [host, net, "db.example.org:80"] {
+                assert_eq!(says(&[listed], "db.example.org:80", host, net), Ok(()), "{listed}");
+            }
+            for listed in ["0.0.0.0/0", "::/0", "203.0.0.0/8", "2001::/16", "example.org"] {
+                assert!(says(&[listed], "db.example.org:80", host, net).is_err(), "{listed}");
+            }
+        }
+        // What the list says of private networks is enough.
+        assert_eq!(says(&["10.0.0.0/8"], "10.0.0.5:80", "10.0.0.5", "10.0.0.1/24"), Ok(()));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Whether it is a browser that begins to speak HTTP: over SOCKS it can't be seen which page of which site
-//! asks, and no web page may use its reader's key.
+//! Whether it is a browser that begins to speak HTTP, or a page's TURN: over SOCKS it can't be seen which
+//! page of which site asks, and no web page may use its reader's key.
 
 /// A head of a request that is longer is taken for a browser's.
 const LONGEST: usize = 16 * 1024;
@@ -10,6 +10,11 @@ const METHODS: [&[u8]; 7] = [b"GET ", b"HEAD ", b"POST ", b"OPTIONS ", b"PUT ", 
 /// Fields that browsers send and programs do not.
 const FIELDS: [&str; 4] = ["origin", "referer", "cookie", "upgrade-insecure-requests"];
 
+/// With what a page's WebRTC begins at a TURN server over TCP: a request to bind or to allocate (RFC 8489,
+/// §5; RFC 8656, §7), a length, and what all of STUN has there.
+const STUN_REQUESTS: [&[u8]; 2] = [&[0, 1], &[0, 3]];
+const STUN_COOKIE: &[u8] = &[0x21, 0x12, 0xa4, 0x42];
+
 /// Whose words these are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -19,11 +24,13 @@ pub(super) enum Verdict {
     More,
 }
 
-/// Says whose words these are, from the beginning on. Waits only for what is certainly HTTP.
+/// Says whose words these are, from the beginning on. Waits only for what is certainly HTTP or STUN.
 pub(super) fn judge(bytes: &[u8]) -> Verdict {
-    let fits = |method: &&[u8]| bytes.starts_with(method) || method.starts_with(bytes);
-    if !METHODS.iter().any(fits) {
-        return Verdict::Program;
+    if bytes.is_empty() {
+        return Verdict::More;
+    }
+    if !METHODS.iter().any(|method| fits(bytes, method)) {
+        return judge_stun(bytes);
     }
     let (is_long, text) = (bytes.len() > LONGEST, String::from_utf8_lossy(bytes));
     let undecided = if is_long { Verdict::Browser } else { Verdict::More };
@@ -43,6 +50,23 @@ pub(super) fn judge(bytes: &[u8]) -> Verdict {
         }
     }
     undecided
+}
+
+/// Whether bytes begin with this, as far as there are any.
+fn fits(bytes: &[u8], begin: &[u8]) -> bool {
+    bytes.iter().zip(begin).all(|(one, other)| one == other)
+}
+
+/// Programs that speak STUN to a name are taken for browsers too.
+fn judge_stun(bytes: &[u8]) -> Verdict {
+    let is_request = STUN_REQUESTS.iter().any(|request| fits(bytes, request));
+    match (bytes.get(4..), is_request) {
+        (_, false) => Verdict::Program,
+        (None, true) => Verdict::More,
+        (Some(rest), true) if !fits(rest, STUN_COOKIE) => Verdict::Program,
+        (Some(rest), true) if rest.len() < STUN_COOKIE.len() => Verdict::More,
+        _ => Verdict::Browser,
+    }
 }
 
 fn is_of_browser(line: &str) -> bool {
@@ -89,6 +113,21 @@ mod tests {
             b"PUTX",
             b"get / HTTP/1.1",
         ] {
+            assert_eq!(judge(program), Verdict::Program, "{program:?}");
+        }
+    }
+
+    #[test]
+    fn a_pages_turn_is_known_and_other_programs_in_bytes_are_not_held_up() {
+        for request in [b"\0\x01\0\x08\x21\x12\xa4\x42", b"\0\x03\0\x00\x21\x12\xa4\x42"] {
+            assert_eq!(judge(request), Verdict::Browser);
+            for cut in 0..request.len() {
+                assert_eq!(judge(&request[..cut]), Verdict::More, "cut at {cut}");
+            }
+        }
+        for program in
+            [&b"\0\x1d\x12\x34\x01"[..], b"\0\x01\0\x08\x21\x12\xa4\x43", b"\0\x01\0\x08\0", b"\0\0"]
+        {
             assert_eq!(judge(program), Verdict::Program, "{program:?}");
         }
     }

@@ -4,7 +4,7 @@ use super::Credentials;
 use super::browser::{self, Verdict};
 use super::message::{self, Greeting, LONGEST, Method, Reply, Wrong};
 use crate::whole::{Whole, keep_alive};
-use crate::{Destination, Duplex, Reached, Upstream, is_whimbrel_host};
+use crate::{Destination, Duplex, Reached, Upstream, UpstreamError, is_whimbrel_host};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,9 @@ use whimbrel_access::Intents;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// For the last answer to be taken.
 const LAST: Duration = Duration::from_secs(2);
+/// For a program to begin, before what it wants is reached: a browser does at once. Where the service is the
+/// one that begins, its program waits for it.
+const BEGINS: Duration = Duration::from_millis(300);
 /// Of each direction.
 const BUFFER: usize = 32 * 1024;
 
@@ -153,55 +156,101 @@ impl Session {
     }
 
     async fn connect(&self, mut socket: TcpStream, (version, to, early): Wanted) -> io::Result<()> {
-        let reached = self.upstream.reach(&to, &Intents::default()).await;
-        let Reached { mut stream, by } = match reached {
+        if is_whimbrel_host(to.host()) {
+            return self.connect_to_name(socket, (version, to, early)).await;
+        }
+        let Reached { stream, by } = match self.upstream.reach(&to, &Intents::default()).await {
             Ok(reached) => reached,
-            Err(error) => {
-                tracing::info!(%error, "a destination was not reached");
-                version.answer(&mut socket, Reply::of_error(&error)).await?;
-                last_words(socket).await;
-                return Ok(());
-            }
+            Err(error) => return decline(socket, version, &error).await,
         };
         tracing::debug!(%to, by, "connected");
         keep_alive(&socket);
         version.answer(&mut socket, Reply::Succeeded).await?;
-        let mut socket = Whole::new(socket);
-        if is_whimbrel_host(to.host()) {
-            if !is_program(&mut socket, &mut stream, early).await? {
-                tracing::info!(%to, "a browser was refused");
-                socket.write_all(browser::ANSWER).await?;
-                // The endpoint has read nothing.
-                return socket.shutdown().await;
-            }
-        } else {
-            stream.write_all(&early).await?;
+        carry(Whole::new(socket), stream, early).await
+    }
+
+    /// No web page may use its reader's key: whose words these are is judged before the name is reached. A
+    /// program begins only once it has been told that it is connected; so where the name is not reached after
+    /// all, its connection breaks.
+    async fn connect_to_name(&self, mut socket: TcpStream, (version, to, early): Wanted) -> io::Result<()> {
+        if let Err(error) = self.upstream.knows(&to) {
+            return decline(socket, version, &error).await;
         }
-        // What breaks on one side breaks on the other: both are dropped.
-        tokio::io::copy_bidirectional_with_sizes(&mut socket, &mut stream, BUFFER, BUFFER).await.map(drop)
+        version.answer(&mut socket, Reply::Succeeded).await?;
+        keep_alive(&socket);
+        let (mut socket, mut words) = (Whole::new(socket), early);
+        // Cancel-safe: what was read is in `words`.
+        let first = tokio::time::timeout(BEGINS, first_words(&mut socket, &mut words)).await;
+        if let Ok(judged) = first
+            && !judged?
+        {
+            return refuse_browser(socket, &to).await;
+        }
+        let Reached { mut stream, by } = match self.upstream.reach(&to, &Intents::default()).await {
+            Ok(reached) => reached,
+            Err(error) => {
+                tracing::info!(%error, "a destination was not reached");
+                return Ok(());
+            }
+        };
+        tracing::debug!(%to, by, "connected");
+        // It may have had nothing to say until now.
+        match is_program(&mut socket, &mut stream, &mut words).await? {
+            true => carry(socket, stream, words).await,
+            false => refuse_browser(socket, &to).await,
+        }
     }
 }
 
-/// Looks at a program's first words, passes them on if they are no browser's, and says whether that is so.
-/// What the other side says meanwhile is passed on: it may be the one that begins.
+/// Tells a program why it is not connected.
+async fn decline(mut socket: TcpStream, version: Version, error: &UpstreamError) -> io::Result<()> {
+    tracing::info!(%error, "a destination was not reached");
+    version.answer(&mut socket, Reply::of_error(error)).await?;
+    last_words(socket).await;
+    Ok(())
+}
+
+async fn refuse_browser(mut socket: Whole<TcpStream>, to: &Destination) -> io::Result<()> {
+    tracing::info!(%to, "a browser was refused");
+    socket.write_all(browser::ANSWER).await?;
+    last_words(socket).await;
+    Ok(())
+}
+
+/// Carries bytes, these first. What breaks on one side breaks on the other: both are dropped.
+async fn carry(mut socket: Whole<TcpStream>, mut stream: Box<dyn Duplex>, first: Vec<u8>) -> io::Result<()> {
+    stream.write_all(&first).await?;
+    tokio::io::copy_bidirectional_with_sizes(&mut socket, &mut stream, BUFFER, BUFFER).await.map(drop)
+}
+
+/// Reads a program's first words until it is known whether they are a browser's. False if they are.
+async fn first_words(program: &mut Whole<TcpStream>, words: &mut Vec<u8>) -> io::Result<bool> {
+    loop {
+        match browser::judge(words) {
+            Verdict::Browser => return Ok(false),
+            Verdict::Program => return Ok(true),
+            Verdict::More if program.read_buf(words).await? == 0 => return Ok(true),
+            Verdict::More => {}
+        }
+    }
+}
+
+/// The same, and passes on meanwhile what the other side says: it may be the one that begins.
 async fn is_program(
     program: &mut Whole<TcpStream>,
     stream: &mut (impl Duplex + ?Sized),
-    mut words: Vec<u8>,
+    words: &mut Vec<u8>,
 ) -> io::Result<bool> {
     let mut back = [0; 2048];
     let (mut has_ended, mut other_has_ended) = (false, false);
     loop {
-        match browser::judge(&words) {
+        match browser::judge(words) {
             Verdict::Browser => return Ok(false),
             Verdict::More if !has_ended => {}
-            Verdict::More | Verdict::Program => {
-                stream.write_all(&words).await?;
-                return Ok(true);
-            }
+            Verdict::More | Verdict::Program => return Ok(true),
         }
         tokio::select! {
-            read = program.read_buf(&mut words) => has_ended = read? == 0,
+            read = program.read_buf(words) => has_ended = read? == 0,
             read = stream.read(&mut back), if !other_has_ended => match read? {
                 0 => {
                     other_has_ended = true;
@@ -215,10 +264,10 @@ async fn is_program(
 
 /// Lets a program read the last answer: what it sent and nobody read would have the system reset the
 /// connection.
-async fn last_words(mut socket: TcpStream) {
+async fn last_words(mut socket: impl Duplex) {
     let reading = async {
         socket.shutdown().await?;
-        let mut sink = [0; 512];
+        let mut sink = [0; 4096];
         while socket.read(&mut sink).await? > 0 {}
         io::Result::Ok(())
     };

@@ -1,10 +1,13 @@
 //! `whimbrel gateway serve`: the server in the middle.
 
+use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
+use tokio::net::TcpStream;
 use whimbrel_base::Name;
 use whimbrel_proxy::{GatewayServer, Guard, Joined, Pattern, Quota, Rules};
 use whimbrel_relay::Keeper;
@@ -17,7 +20,7 @@ use crate::local::LocalSocket;
 use crate::manager::Ready;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Wish, log_events};
-use crate::options::{Globals, after};
+use crate::options::{Globals, after, duration};
 use crate::relaying::ReachFlags;
 use crate::serving::Start;
 use crate::status::{About, Reporter};
@@ -49,6 +52,9 @@ pub(super) struct Serve {
     /// Connections at once for one peer, and for all
     #[arg(long, value_names = ["EACH", "ALL"], num_args = 2, default_values_t = [256, 4096])]
     most: Vec<u16>,
+    /// Break a connection without a byte for so long
+    #[arg(long, value_name = "TIME", default_value = "124m", value_parser = duration)]
+    idle: Duration,
     /// Print a ticket, by which peers find it without a name service
     #[arg(long)]
     ticket: bool,
@@ -95,7 +101,7 @@ async fn serve(globals: &Globals, args: &Serve, network: &Network) -> Result<()>
     let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;
     // It is never told to halt: this command is not taken over.
     let halter = Halter::new();
-    let service = Service { server: server(args), tie: halter.tie() };
+    let service = Service { server: server(args), tie: halter.tie(), idle: args.idle };
     let _ready = Ready::tell(&reachable);
     tell(globals, args, network, reachable, ticket)?;
     while let Some(connection) = guests.accept().await {
@@ -134,6 +140,9 @@ fn tell(
 struct Service {
     server: GatewayServer,
     tie: Tie<Halted>,
+    /// Places must come back from peers that have gone. If nothing else is said, it is the least for which
+    /// NAT gateways must keep theirs (RFC 5382, REQ-5).
+    idle: Duration,
 }
 
 impl Service {
@@ -147,12 +156,17 @@ impl Service {
         });
     }
 
+    async fn carry(&self, socket: TcpStream, stream: Stream) -> io::Result<()> {
+        let tunnel = Tunnel::new(LocalSocket::Tcp(socket), stream).with_idle_limit(self.idle);
+        tunnel.run(&self.tie).await
+    }
+
     async fn serve_stream(self, mut stream: Stream) {
         let peer = stream.peer_id().short();
         match self.server.join(&mut stream).await {
             Ok(Joined { socket, to, place }) => {
                 tracing::info!(%peer, %to, "connected");
-                if let Err(error) = Tunnel::new(LocalSocket::Tcp(socket), stream).run(&self.tie).await {
+                if let Err(error) = self.carry(socket, stream).await {
                     tracing::debug!(%peer, %to, %error, "a connection broke");
                 }
                 drop(place);

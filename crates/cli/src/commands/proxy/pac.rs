@@ -40,14 +40,16 @@ fn file(args: &Pac) -> String {
         (false, Some(socks)) => format!("SOCKS5 {socks}"),
         (false, None) => format!("PROXY {}", args.http),
     };
+    // Written without the functions that browsers offer to such files: these differ in what is a plain name.
     format!(
         "\
 function FindProxyForURL(url, host) {{
-  host = host.toLowerCase();
-  if (host === \"whimbrel\" || dnsDomainIs(host, \".whimbrel\")) return \"PROXY {http}\";
+  // A final dot says that a name is whole.
+  host = host.toLowerCase().replace(/\\.+$/, \"\");
+  if (/(^|\\.)whimbrel$/.test(host)) return \"PROXY {http}\";
   // This machine, and names that its own network knows.
-  if (isPlainHostName(host) || dnsDomainIs(host, \".localhost\")) return \"DIRECT\";
-  if (shExpMatch(host, \"127.*\") || host === \"::1\" || host === \"[::1]\") return \"DIRECT\";
+  if (/^[^.:]*$/.test(host) || /\\.localhost$/.test(host)) return \"DIRECT\";
+  if (/^127(\\.[0-9]{{1,3}}){{3}}$/.test(host) || /^\\[?::1\\]?$/.test(host)) return \"DIRECT\";
   return \"{rest}\";
 }}",
         http = args.http

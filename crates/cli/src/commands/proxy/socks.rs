@@ -73,19 +73,26 @@ pub(super) async fn run(globals: &Globals, args: Socks) -> Result<()> {
 /// Listens there, or on the socket that a service manager opened for us.
 async fn listen(args: &Socks) -> Result<TcpListener> {
     if let Some(socket) = manager::tcp_socket()? {
+        let local = socket.local_addr().context("cannot tell where the service manager's socket listens")?;
+        may_listen(local, args)?;
         let usable = socket.set_nonblocking(true).and_then(|()| TcpListener::from_std(socket));
         return usable.context("cannot use the socket of the service manager");
     }
-    if !args.listen.ip().is_loopback() && args.credentials.is_none() {
-        return Err(Failure::usage(format!(
-            "whoever reaches {} would use this proxy as you; listen on 127.0.0.1, or ask who they are with \
-             --credentials FILE",
-            args.listen
-        )));
-    }
+    may_listen(args.listen, args)?;
     TcpListener::bind(args.listen).await.with_context(|| {
         format!("cannot listen on {}; choose another port with --listen, or stop who uses it", args.listen)
     })
+}
+
+/// Where others reach the proxy, it must know who they are.
+fn may_listen(at: SocketAddr, args: &Socks) -> Result<()> {
+    if at.ip().to_canonical().is_loopback() || args.credentials.is_some() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "whoever reaches {at} would use this proxy as you; listen on 127.0.0.1, or ask who they are with \
+         --credentials FILE"
+    )))
 }
 
 async fn serve(
