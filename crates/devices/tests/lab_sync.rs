@@ -40,7 +40,7 @@ fn live_alone(log: &mut Log, number: usize, entries: usize) {
     for round in 0..entries {
         let mut bytes = [number as u8 + 50; 32];
         // As keys are: nothing in them is said twice.
-        let friend = key(0).sign(&[number as u8, (round / 4 >> 8) as u8, (round / 4) as u8]).to_bytes();
+        let friend = key(0).sign(&[number as u8, ((round / 4) >> 8) as u8, (round / 4) as u8]).to_bytes();
         bytes.copy_from_slice(&friend[..32]);
         let friend = EndpointId::from_bytes(&bytes);
         let name = |what: &str| format!("{what}-{number}-{round}").parse().unwrap();
