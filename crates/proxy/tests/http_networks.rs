@@ -93,7 +93,6 @@ impl World {
                 },
                 failed_lately: false,
                 why: String::new(),
-                failed_lately: false,
             };
             let stream = self.runtime.block_on(async { by.connect().await.unwrap().into_std().unwrap() });
             stream.set_nonblocking(false).unwrap();
