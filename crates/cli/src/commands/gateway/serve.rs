@@ -43,7 +43,7 @@ pub(super) struct Serve {
     name: Option<Name>,
     #[command(flatten)]
     allow: AllowFlags,
-    /// Let through what is refused else: HOST, *.DOMAIN or NET, [:PORT]; repeatable
+    /// Let through what is refused else: HOST, *.DOMAIN, NET; repeatable
     #[arg(long, value_name = "WHAT[:PORT]")]
     to: Vec<Pattern>,
     /// Let nothing else through
