@@ -180,8 +180,8 @@ pub(crate) fn warn_of_forks(quiet: bool, log: &Log) {
     }
     for id in log.lost() {
         let text = format!(
-            "warning: what {id} wrote is damaged in the file of your devices and friends; run `whimbrel devices \
-             sync` before you change anything: it comes back from another device"
+            "warning: what {id} wrote is damaged in the file of your devices and friends; run `whimbrel \
+             devices sync` before you change anything: it comes back from another device"
         );
         output::note(quiet, text);
     }

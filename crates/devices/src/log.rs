@@ -154,8 +154,8 @@ impl Log {
         self.chains.retain(|author, _| known.contains(author));
     }
 
-    /// The keys whose logs are kept: the user's, and whatever key one of these called a device, whether it was
-    /// right to or not; in the order in which they became known, the user's first.
+    /// The keys whose logs are kept: the user's, and whatever key one of these called a device, whether it
+    /// was right to or not; in the order in which they became known, the user's first.
     fn known(&self) -> Vec<EndpointId> {
         let (mut order, mut known) = (vec![self.user], BTreeSet::from([self.user]));
         let mut next = 0;

@@ -184,8 +184,8 @@ pub async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(meeting.met)
 }
 
-/// What a peer lacks. One that is not known to be a member is given nothing, for it may be told later, by others,
-/// but the proof that two histories are signed with its key.
+/// What a peer lacks. One that is not known to be a member is given nothing, for it may be told later, by
+/// others; but the proof that two histories are signed with its key.
 fn give(log: &mut Log, peer: EndpointId, theirs: &Vector) -> Message {
     if log.group().is_member(peer) {
         return Message::Give(log.missing(theirs), log.vector());

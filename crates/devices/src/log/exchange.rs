@@ -123,8 +123,8 @@ impl Budget {
 }
 
 impl Log {
-    /// What somebody with this vector lacks, as much as is sent at once: the user's log first, then the others
-    /// in the order in which they became known.
+    /// What somebody with this vector lacks, as much as is sent at once: the user's log first, then the
+    /// others in the order in which they became known.
     pub fn missing(&self, theirs: &Vector) -> Update {
         let mut budget = Budget { update: Update::default(), bytes: 0 };
         for author in self.known() {
@@ -185,8 +185,8 @@ impl Log {
         if self.group.is_trusted(author) { MAX_LOG } else { MAX_UNTRUSTED }
     }
 
-    /// Who may have more than [`MAX_UNTRUSTED`] entries: those that may act for the user, or could until their
-    /// log split, and those that could until an entry that was named when their trust ended.
+    /// Who may have more than [`MAX_UNTRUSTED`] entries: those that may act for the user, or could until
+    /// their log split, and those that could until an entry that was named when their trust ended.
     fn rooms(&self) -> BTreeMap<EndpointId, usize> {
         let is_full = |author: &EndpointId| {
             self.group.is_trusted(*author) || self.group.device(*author).is_some_and(Device::is_forked)
