@@ -113,6 +113,11 @@ impl Devices {
         })
     }
 
+    /// The key that a name was given to here. A registry that can't be read says nothing.
+    pub(crate) fn key_of(&self, name: &Name) -> Option<EndpointId> {
+        self.all().ok()?.into_iter().find(|known| known.name == *name).and_then(|known| known.id)
+    }
+
     /// Notes that the name service says that a device was revoked on another machine.
     pub(crate) fn revoked_elsewhere(&self, device: &Device) -> Result<()> {
         self.change(|devices| {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 use whimbrel_base::{EndpointId, Name, NameKind, SecretKey, UnixTime};
-use whimbrel_devices::{Group, Label, Log, Op, Replica, StoreError, Subject, WriteError};
+use whimbrel_devices::{Device, Group, Label, Log, Op, Replica, StoreError, Subject, WriteError};
 
 use crate::failure::{self, Failure};
 use crate::options::Globals;
@@ -19,19 +19,29 @@ pub(crate) struct OwnGroup {
 }
 
 impl OwnGroup {
-    /// The group of the user who gave this machine its name last; if nobody did, of this machine's own key.
+    /// The group of this machine's user, by [`of`](Self::of).
     pub(crate) fn open(globals: &Globals) -> Result<Self> {
         Self::of(identity::of_user(globals)?.key)
     }
 
+    /// The group of this key, if it wrote in one: nobody who gives it a name moves it to another group. Else
+    /// of the user who gave it a device's name last; if nobody did, its own.
     pub(crate) fn of(key: SecretKey) -> Result<Self> {
-        let held = identity::held(&places::config()?, key.id())?;
-        let given = held.iter().filter(|it| it.name().kind() == NameKind::Device);
-        let user = given.max_by_key(|it| it.issued()).map_or(key.id(), whimbrel_base::Delegation::issuer);
         let directory = places::data()?.join("groups");
         identity::private_directory(&directory)?;
-        let replica = Replica::in_file(&directory.join(format!("{user}.redb")), user);
-        Ok(Self { key, replica: Arc::new(replica) })
+        let file = |user: EndpointId| directory.join(format!("{user}.redb"));
+        let of_user = |user| Replica::in_file(&file(user), user);
+        let given = given_by(&key, |user| file(user).exists())?;
+        let user = match given {
+            Some(user) if !file(key.id()).exists() || of_user(key.id()).with(has_nothing)? => user,
+            _ => key.id(),
+        };
+        Ok(Self { key, replica: Arc::new(of_user(user)) })
+    }
+
+    /// The user whose group it is.
+    pub(crate) fn user(&self) -> Result<EndpointId> {
+        self.look(Log::user)
     }
 
     /// Looks at the log.
@@ -48,13 +58,30 @@ impl OwnGroup {
     }
 }
 
+/// Whether a log says nothing, and did not before it was damaged.
+fn has_nothing(log: &mut Log) -> bool {
+    log.is_empty() && log.lost().next().is_none()
+}
+
+/// The user who gave a key a device's name last. A delegation that ended counts where the group is here
+/// already: it is renewed when the user's key is met again.
+fn given_by(key: &SecretKey, is_here: impl Fn(EndpointId) -> bool) -> Result<Option<EndpointId>> {
+    let now = UnixTime::from(SystemTime::now());
+    let held = identity::held(&places::config()?, key.id())?;
+    let given = held.iter().filter(|it| it.name().kind() == NameKind::Device && it.verify().is_ok());
+    let living = given.filter(|it| !it.is_expired(now) || is_here(it.issuer()));
+    Ok(living.max_by_key(|it| it.issued()).map(whimbrel_base::Delegation::issuer))
+}
+
 /// An error of writing, with the exit code that the program has for it.
 pub(crate) fn refused(error: WriteError) -> anyhow::Error {
     let code = match error {
         WriteError::Unknown => Failure::NOT_FOUND,
-        WriteError::NotMember | WriteError::NotTrusted | WriteError::Itself | WriteError::Removed => {
-            Failure::REFUSED
-        }
+        WriteError::NotMember
+        | WriteError::Forked
+        | WriteError::NotTrusted
+        | WriteError::Itself
+        | WriteError::Removed => Failure::REFUSED,
         _ => 1,
     };
     Failure::new(code, error.to_string()).into()
@@ -77,29 +104,33 @@ pub(crate) fn note_device(key: &SecretKey, quiet: bool, name: &Name, device: End
     }
 }
 
-/// Removes the device that a name was taken back from, and says so. Where there is no group yet, there is
-/// nothing to remove.
-pub(crate) fn note_revoked(key: &SecretKey, quiet: bool, name: &Name) {
+/// Removes the devices that a name was taken back from: those with the name, and the key that it was given to
+/// here. Returns how many there were.
+///
+/// # Errors
+/// If one stays in the list.
+pub(crate) fn remove_revoked(key: &SecretKey, name: &Name, given_to: Option<EndpointId>) -> Result<usize> {
+    let failed =
+        || format!("{name} is still in the list of your devices; `whimbrel devices remove` removes it");
     let removed = OwnGroup::of(key.clone()).and_then(|group| {
         group.change(|log, key, now| {
-            let known = log.group().devices().filter(|(_, device)| device.name() == name);
-            let known: Vec<EndpointId> = known.map(|(id, _)| id).collect();
-            for device in known {
-                log.remove_device(key, device, now).map_err(refused)?;
+            let is_it = |id, device: &Device| device.name() == name || Some(id) == given_to;
+            let known: Vec<EndpointId> =
+                log.group().devices().filter(|(id, device)| is_it(*id, device)).map(|(id, _)| id).collect();
+            for device in &known {
+                log.remove_device(key, *device, now).map_err(refused)?;
             }
-            Ok(())
+            Ok(known.len())
         })
     });
-    if let Err(error) = removed {
-        let why = failure::line(&error);
-        output::note(quiet, format!("warning: {name} is still in the list of your devices: {why}"));
-    }
+    removed.with_context(failed)
 }
 
 /// What somebody means by a personal name, a name or a key.
 pub(crate) fn find(group: &Group, text: &str) -> Result<Subject> {
-    let by_label = text.parse::<Label>().ok().and_then(|label| group.called(&label));
-    let found = by_label.or_else(|| by_id(group, text)).or_else(|| by_name(group, text));
+    // A key first: nobody can make something else be meant by calling it like one.
+    let by_label = || text.parse::<Label>().ok().and_then(|label| group.called(&label));
+    let found = by_id(group, text).or_else(by_label).or_else(|| by_name(group, text));
     found.ok_or_else(|| {
         let message = format!(
             "{text} is no device or friend; `whimbrel devices list` and `whimbrel friends list` show them"
@@ -147,6 +178,13 @@ pub(crate) fn warn_of_forks(quiet: bool, log: &Log) {
         );
         output::note(quiet, text);
     }
+    for id in log.lost() {
+        let text = format!(
+            "warning: what {id} wrote is damaged in the file of your devices and friends; run `whimbrel \
+             devices sync` before you change anything: it comes back from another device"
+        );
+        output::note(quiet, text);
+    }
 }
 
 /// A store that can't be used is no reason to keep a stranger waiting.
@@ -154,4 +192,23 @@ pub(crate) async fn is_member(replica: Arc<Replica>, peer: EndpointId) -> bool {
     let asked = tokio::task::spawn_blocking(move || replica.with(|log| log.group().is_member(peer)));
     let answer: Result<Result<bool, StoreError>> = asked.await.context("the process is ending");
     answer.is_ok_and(|answer| answer.unwrap_or(false))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_key_means_its_owner_also_if_something_else_is_called_like_it() {
+        let (user, now) = (SecretKey::from_bytes(&[1; 32]), UnixTime::from_secs(1_700_000_000));
+        let [one, other] = [2, 3].map(|number| SecretKey::from_bytes(&[number; 32]).id());
+        let mut log = Log::new(user.id());
+        for friend in [one, other] {
+            log.write(&user, vec![Op::AddFriend { friend, name: None }], now).unwrap();
+        }
+        let name = one.to_string().parse().unwrap();
+        log.write(&user, vec![Op::Call { whom: Subject::Friend(other), name }], now).unwrap();
+        assert_eq!(find(log.group(), &one.to_string()).unwrap(), Subject::Friend(one));
+    }
 }

@@ -64,3 +64,42 @@ fn a_device_may_act_for_its_user_once_it_is_trusted_and_is_out_once_it_is_revoke
     assert_eq!(list["devices"].as_array().unwrap().len(), 0);
     world.run("laptop", sync).failed(5, &[]);
 }
+
+#[test]
+fn joining_as_a_user_never_makes_the_machine_a_device_of_another_user() {
+    let (world, _names) = World::with_names();
+    let mut inviting = world.start("eve", &["invite", "--json", "-q", "--device", "trap.eve@example.org"]);
+    let code = inviting.next_json()["code"].as_str().unwrap().to_owned();
+    let join = world.run("bob", &["join", &code, "-q", "--as", "bob@example.org"]);
+    join.failed(5, &["make this machine one of its devices"]);
+    assert!(!inviting.output(LIMIT).status.success());
+    let list = world.run("bob", &["devices", "list", "--json"]).succeeded().json();
+    assert_eq!(list["user"], list["this"]);
+}
+
+#[test]
+fn a_key_that_has_friends_of_its_own_keeps_them_when_it_is_given_a_name() {
+    let (world, _names) = World::with_names();
+    introduce(&world, ("ada", &["--as", "ada@example.org"]), ("bob", &["--as", "bob@example.org"]));
+    introduce(&world, ("eve", &["--device", "trap.eve@example.org"]), ("bob", &[]));
+    let friends = world.run("bob", &["friends", "list", "--json"]).succeeded().json();
+    assert_eq!(friends["friends"][0]["name"], "ada@example.org");
+    let list = world.run("bob", &["devices", "list", "--json"]).succeeded().json();
+    assert_eq!(list["user"], list["this"]);
+}
+
+#[test]
+fn a_revoked_device_is_removed_by_its_key_also_and_it_is_said_if_there_was_none() {
+    let (world, _names) = World::with_names();
+    world.run("ada", &["id", "register", "ada@example.org"]).succeeded();
+    let id = world.run("laptop", &["id"]).succeeded().stdout.trim().to_owned();
+    // The same machine under two names: the list has the later one.
+    for name in ["old.ada@example.org", "new.ada@example.org"] {
+        world.run("ada", &["id", "delegate", name, "--to", &id]).succeeded();
+    }
+    let revoked = world.run("ada", &["id", "revoke", "old.ada@example.org", "--json"]).succeeded().json();
+    assert_eq!(revoked["removed"], 1);
+    let again = world.run("ada", &["id", "revoke", "new.ada@example.org"]);
+    again.succeeded();
+    assert!(again.stderr.contains("nothing was removed"), "{}", again.stderr);
+}

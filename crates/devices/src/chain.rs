@@ -1,4 +1,4 @@
-//! The log of one author: a hash chain with signatures in it, above what was compacted.
+//! The log of one author: a hash chain with signatures in it.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,17 @@ use crate::op::Op;
 use crate::run::{Entry, Fork, Hash, Head, Link, MAX_RUN, Run, Signed, Whose};
 use crate::time::Hybrid;
 
-/// The most entries of one author that are kept besides what was compacted.
-pub const MAX_TAIL: usize = 65_536;
+/// The most entries of one author.
+pub const MAX_LOG: usize = 65_536;
+/// The most entries of an author that may not act for the user.
+pub const MAX_UNTRUSTED: usize = 1024;
 
 /// Where an author's history split in two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     /// The number of the first entry that exists twice: it and all later ones are void.
     pub(crate) at: u64,
-    /// None if only a snapshot says so.
-    pub(crate) proof: Option<Box<Fork>>,
+    pub(crate) proof: Box<Fork>,
 }
 
 /// What became of a run.
@@ -29,8 +30,6 @@ pub(crate) enum Taken {
     Forked,
     /// Entries before it are missing.
     Gap,
-    /// It contradicts what was compacted.
-    Compacted,
     /// Its time is not later than that of the entry before it.
     Backwards,
     /// There is no room.
@@ -40,7 +39,6 @@ pub(crate) enum Taken {
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     whose: Whose,
-    base: Head,
     links: Vec<Link>,
     /// Signatures, by the number of the entry whose hash they are over.
     signatures: BTreeMap<u64, Signed>,
@@ -48,34 +46,14 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    pub(crate) fn new(whose: Whose, base: Head) -> Self {
-        Self { whose, base, links: Vec::new(), signatures: BTreeMap::new(), split: None }
-    }
-
-    pub(crate) fn base(&self) -> Head {
-        self.base
+    pub(crate) fn new(whose: Whose) -> Self {
+        Self { whose, links: Vec::new(), signatures: BTreeMap::new(), split: None }
     }
 
     pub(crate) fn head(&self) -> Head {
-        match self.links.last() {
-            Some(link) => Head {
-                sequence: self.base.sequence + self.links.len() as u64,
-                hash: link.hash,
-                time: link.entry.time,
-            },
-            None => self.base,
-        }
-    }
-
-    /// Where the chain stood at a time, but not before what was compacted.
-    pub(crate) fn head_until(&self, time: Hybrid) -> Head {
-        let count = self.links.partition_point(|link| link.entry.time <= time);
-        match count.checked_sub(1).map(|index| &self.links[index]) {
-            Some(link) => {
-                Head { sequence: self.base.sequence + count as u64, hash: link.hash, time: link.entry.time }
-            }
-            None => self.base,
-        }
+        let last = self.links.last().map(|link| (link.hash, link.entry.time));
+        let (hash, time) = last.unwrap_or_default();
+        Head { sequence: self.links.len() as u64, hash, time }
     }
 
     /// Where its author's history split, if it did.
@@ -83,30 +61,34 @@ impl Chain {
         self.split.as_ref()
     }
 
-    /// The entries that are not compacted, with their numbers.
+    /// The entries with their numbers.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, &Entry)> {
-        (self.base.sequence + 1..).zip(self.links.iter().map(|link| &link.entry))
+        (1..).zip(self.links.iter().map(|link| &link.entry))
     }
 
     pub(crate) fn len(&self) -> usize {
         self.links.len()
     }
 
-    pub(crate) fn entry(&self, sequence: u64) -> Option<&Entry> {
-        self.link(sequence).map(|link| &link.entry)
-    }
-
     fn link(&self, sequence: u64) -> Option<&Link> {
-        let index = sequence.checked_sub(self.base.sequence + 1)?;
+        let index = sequence.checked_sub(1)?;
         self.links.get(usize::try_from(index).ok()?)
     }
 
-    /// The hash of an entry; `None` if it is not here or was compacted.
+    /// The hash of an entry, or before the first one; `None` if it is not here.
     pub(crate) fn hash_at(&self, sequence: u64) -> Option<Hash> {
-        if sequence == self.base.sequence {
-            return Some(self.base.hash);
+        if sequence == 0 {
+            return Some(Hash::default());
         }
         self.link(sequence).map(|link| link.hash)
+    }
+
+    /// The time of an entry, or before the first one; `None` if it is not here.
+    fn time_at(&self, sequence: u64) -> Option<Hybrid> {
+        if sequence == 0 {
+            return Some(Hybrid::default());
+        }
+        self.link(sequence).map(|link| link.entry.time)
     }
 
     /// Adds entries of one's own, of this time and right after it, and signs them together.
@@ -140,7 +122,7 @@ impl Chain {
     /// Entries up to where the history split, with those of the proof behind them, whose signature covers
     /// all.
     fn with_proof(&self, first: u64, before: Hash) -> Option<Run> {
-        let proof = &self.split.as_ref()?.proof.as_ref()?.one;
+        let proof = &self.split.as_ref()?.proof.one;
         let head = self.head();
         if proof.first != head.sequence + 1 || proof.before != head.hash {
             return None;
@@ -152,7 +134,7 @@ impl Chain {
 
     /// The entries with these numbers, both included, as far as they are here.
     fn links_between(&self, first: u64, last: u64) -> &[Link] {
-        let index = |sequence: u64| usize::try_from(sequence.saturating_sub(self.base.sequence)).ok();
+        let index = |sequence: u64| usize::try_from(sequence).ok();
         let range = index(first).zip(index(last)).map(|(first, last)| first.saturating_sub(1)..last);
         range.and_then(|range| self.links.get(range)).unwrap_or_default()
     }
@@ -161,41 +143,31 @@ impl Chain {
         self.whose.author
     }
 
-    /// Takes what a run that was opened adds.
-    pub(crate) fn take(&mut self, run: &Run, links: &[Link]) -> Taken {
-        if run.first > self.head().sequence + 1 {
+    /// Takes what a run that was opened adds, as long as the chain has no more than so many entries then.
+    pub(crate) fn take(&mut self, run: &Run, links: &[Link], room: usize) -> Taken {
+        let first = run.first;
+        if first > self.head().sequence + 1 || self.hash_at(first - 1) != Some(run.before) {
             return Taken::Gap;
         }
-        // What was compacted is compared at its end only.
-        let skipped = (self.base.sequence + 1).saturating_sub(run.first);
-        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
-        if skipped > links.len() {
-            return Taken::New(0);
+        // The times in a run grow; its first one must be later than what is before it.
+        let before = self.time_at(first - 1).unwrap_or(Hybrid::MAX);
+        if links.first().is_none_or(|link| link.entry.time <= before) {
+            return Taken::Backwards;
         }
-        let before = if skipped == 0 { run.before } else { links[skipped - 1].hash };
-        let first = run.first + skipped as u64;
-        if self.hash_at(first - 1) != Some(before) {
-            return if first - 1 == self.base.sequence { Taken::Compacted } else { Taken::Gap };
-        }
-        self.take_from(first, run, skipped, &links[skipped..])
-    }
-
-    fn take_from(&mut self, first: u64, run: &Run, skipped: usize, links: &[Link]) -> Taken {
         let limit = self.split.as_ref().map_or(u64::MAX, |split| split.at);
         let mut added = 0;
-        for (sequence, link) in (first..limit).zip(links) {
+        for (index, (sequence, link)) in (first..limit).zip(links).enumerate() {
             match self.hash_at(sequence) {
                 Some(hash) if hash == link.hash => {}
-                Some(_) => return self.take_split(sequence, run, &links[(sequence - first) as usize..]),
-                None if self.links.len() >= MAX_TAIL => return self.took(added, Taken::Full),
-                None if link.entry.time <= self.head().time => return self.took(added, Taken::Backwards),
+                Some(_) => return self.take_split(sequence, run, &links[index..]),
+                None if self.links.len() >= room => return self.took(added, Taken::Full),
                 None => {
                     self.links.push(link.clone());
                     added += 1;
                 }
             }
         }
-        let end = run.first + (skipped + links.len()) as u64 - 1;
+        let end = first + links.len() as u64 - 1;
         if self.hash_at(end) == links.last().map(|link| link.hash) {
             self.signatures.insert(end, run.signed);
         }
@@ -213,7 +185,7 @@ impl Chain {
             return Taken::Gap;
         };
         let other = Run::new(self.author(), at, before, theirs, run.signed);
-        self.cut(Split { at, proof: Some(Box::new(Fork { one: ours, other })) });
+        self.cut(Split { at, proof: Box::new(Fork { one: ours, other }) });
         Taken::Forked
     }
 
@@ -228,44 +200,38 @@ impl Chain {
         }
     }
 
+    /// Whether a proof of a split can be true: its histories are later than the entry before them.
+    pub(crate) fn is_possible(&self, fork: &Fork) -> bool {
+        let before = self.time_at(fork.one.first.saturating_sub(1)).unwrap_or_default();
+        [&fork.one, &fork.other].iter().all(|run| run.begins().is_some_and(|time| time > before))
+    }
+
     /// Takes a proof of a split that was verified, if it is about an earlier one than what is known. Says
     /// whether it is.
     pub(crate) fn take_fork(&mut self, fork: Fork) -> bool {
-        let at = fork.one.first.max(self.base.sequence + 1);
+        let at = fork.one.first;
         let is_known = self.split.as_ref().is_some_and(|split| split.at <= at);
         // What came before the split must be here: otherwise the histories split even earlier.
-        let links_up = fork.one.first != at || self.hash_at(at - 1) == Some(fork.one.before);
-        if is_known || !links_up {
+        if is_known || self.hash_at(at - 1) != Some(fork.one.before) {
             return false;
         }
-        self.cut(Split { at, proof: Some(Box::new(fork)) });
+        self.cut(Split { at, proof: Box::new(self.with_ours(fork)) });
         true
     }
 
-    fn cut(&mut self, split: Split) {
-        let keep = usize::try_from(split.at - 1 - self.base.sequence).unwrap_or(usize::MAX);
-        self.links.truncate(keep);
-        let _ = self.signatures.split_off(&split.at);
-        self.split = Some(split);
+    /// The proof with this chain's own history as one of both, if it is one: its signature also covers what
+    /// comes before the split, and no more than a run may have.
+    fn with_ours(&self, fork: Fork) -> Fork {
+        let Some(hash) = self.hash_at(fork.one.first) else { return fork };
+        let Some(one) = self.first_run(fork.one.first) else { return fork };
+        let first = |run: &Run| run.open(self.whose.group).ok().and_then(|links| Some(links.first()?.hash));
+        let other = if first(&fork.one) == Some(hash) { fork.other } else { fork.one };
+        Fork { one, other }
     }
 
-    /// Lets a snapshot take the place of all up to a point.
-    pub(crate) fn compact(&mut self, base: Head, is_split: bool) {
-        if self.hash_at(base.sequence) == Some(base.hash) {
-            let gone = usize::try_from(base.sequence - self.base.sequence).unwrap_or(usize::MAX);
-            self.links.drain(..gone.min(self.links.len()));
-        } else {
-            self.links.clear();
-        }
-        self.base = base;
-        let head = self.head().sequence;
-        self.signatures.retain(|at, _| (base.sequence + 1..=head).contains(at));
-        if let Some(split) = &mut self.split {
-            split.at = split.at.max(base.sequence + 1);
-        }
-        if is_split {
-            let proof = self.split.take().and_then(|split| split.proof);
-            self.cut(Split { at: base.sequence + 1, proof });
-        }
+    fn cut(&mut self, split: Split) {
+        self.links.truncate(usize::try_from(split.at - 1).unwrap_or(usize::MAX));
+        let _ = self.signatures.split_off(&split.at);
+        self.split = Some(split);
     }
 }

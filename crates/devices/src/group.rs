@@ -43,6 +43,8 @@ pub(crate) struct Wanted {
 pub struct Device {
     pub(crate) name: Name,
     pub(crate) trusted: bool,
+    /// Whether two histories are signed with its key.
+    pub(crate) forked: bool,
     pub(crate) since: Stamp,
     pub(crate) visibility: Visibility,
     pub(crate) wanted: Option<Wanted>,
@@ -57,6 +59,12 @@ impl Device {
     /// Whether it may act for the user.
     pub fn is_trusted(&self) -> bool {
         self.trusted
+    }
+
+    /// Whether two histories are signed with its key: it is told nothing and trusted with nothing, and the
+    /// user should remove it.
+    pub fn is_forked(&self) -> bool {
+        self.forked
     }
 
     /// Since when it is a device of the user.
@@ -154,9 +162,10 @@ impl Group {
         self.friends.get(&id)
     }
 
-    /// Whether a key may write entries: the user's, and those of the user's devices.
+    /// Whether a key may write entries and is told of the group: the user's, and those of the user's devices
+    /// that did not write two histories.
     pub fn is_member(&self, id: EndpointId) -> bool {
-        id == self.user || self.devices.contains_key(&id)
+        id == self.user || self.devices.get(&id).is_some_and(|device| !device.forked)
     }
 
     /// Whether a key may act for the user.
@@ -217,7 +226,7 @@ impl Group {
             return;
         }
         let visibility = Visibility::default();
-        let new = Device { name: name.clone(), trusted, since: at, visibility, wanted: None };
+        let new = Device { name: name.clone(), trusted, forked: false, since: at, visibility, wanted: None };
         let known = self.devices.entry(device).or_insert(new);
         known.name = name.clone();
         known.trusted |= trusted;

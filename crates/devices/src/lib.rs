@@ -12,8 +12,8 @@
 //! run, chain       entries, signatures, the log of one device, and proof of two histories
 //! rights           whose entries count
 //! group, naming    what follows: devices, friends, and unique names
-//! log              all logs: writing, exchanging, compacting
-//! vector, snapshot what somebody has; what was compacted
+//! log              all logs: writing, exchanging
+//! vector           what somebody has
 //! wire             how that is written
 //! store            the file of a device
 //! replica          a log in a file or in memory
@@ -29,7 +29,6 @@ mod op;
 mod replica;
 mod rights;
 mod run;
-mod snapshot;
 mod store;
 mod sync;
 mod time;
@@ -39,7 +38,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use chain::MAX_TAIL;
+pub use chain::{MAX_LOG, MAX_UNTRUSTED};
 pub use group::{
     Device, Friend, FriendDevice, Group, MAX_DEVICES, MAX_FRIEND_DEVICES, MAX_FRIENDS, MAX_REMOVED, Stamp,
 };

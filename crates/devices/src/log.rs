@@ -3,7 +3,6 @@
 //! Merging is a union. The group is computed from what is there, so that it does not matter in which order it
 //! came.
 
-mod compaction;
 mod exchange;
 mod restoring;
 mod writing;
@@ -17,9 +16,8 @@ use crate::group::{Group, Stamp};
 use crate::op::{Last, Op};
 use crate::rights::Rights;
 use crate::run::Whose;
-use crate::snapshot::Snapshot;
 use crate::time::Hybrid;
-use crate::vector::{Reach, Stage, Vector, beginning};
+use crate::vector::{Reach, Vector, beginning};
 
 pub use exchange::{Refusal, Report, Update};
 pub use writing::WriteError;
@@ -30,12 +28,10 @@ pub const MAX_AUTHORS: usize = 1024;
 /// Everything that the devices of a user said. Pure: it asks for no clock, and reads and sends nothing.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// What was compacted.
-    base: Group,
-    snapshot: Option<Snapshot>,
+    user: EndpointId,
     chains: BTreeMap<EndpointId, Chain>,
-    /// The same without the last snapshot, in case that this is given up.
-    before: Option<Box<Log>>,
+    /// Authors whose logs were damaged in the file.
+    lost: BTreeSet<EndpointId>,
     /// What follows from all.
     group: Group,
 }
@@ -43,13 +39,12 @@ pub struct Log {
 impl Log {
     /// The empty log of a user's group. Whoever has it can learn the rest from any device.
     pub fn new(user: EndpointId) -> Self {
-        let (base, group) = (Group::new(user), Group::new(user));
-        Self { base, snapshot: None, chains: BTreeMap::new(), before: None, group }
+        Self { user, chains: BTreeMap::new(), lost: BTreeSet::new(), group: Group::new(user) }
     }
 
     /// The user's key.
     pub fn user(&self) -> EndpointId {
-        self.base.user
+        self.user
     }
 
     /// The group.
@@ -66,15 +61,15 @@ impl Log {
             let (sequence, hash, is_split) = (head.sequence, beginning(&head.hash), chain.split().is_some());
             (*author, Reach { sequence, hash, is_split })
         });
-        Vector { stage: self.stage(), reach: reach.collect() }
+        Vector { reach: reach.collect() }
     }
 
-    /// How many entries are kept besides what was compacted.
+    /// How many entries are here.
     pub fn len(&self) -> usize {
         self.chains.values().map(Chain::len).sum()
     }
 
-    /// Whether nothing was said, or all is compacted.
+    /// Whether nothing was said.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -88,15 +83,7 @@ impl Log {
     /// The time of the latest entry, of whomever.
     pub fn latest(&self) -> Hybrid {
         let heads = self.chains.values().map(|chain| chain.head().time);
-        heads.max().unwrap_or_default().max(self.stage().until)
-    }
-
-    pub(crate) fn stage(&self) -> Stage {
-        self.snapshot.as_ref().map(|snapshot| snapshot.content.stage()).unwrap_or_default()
-    }
-
-    pub(crate) fn snapshot(&self) -> Option<&Snapshot> {
-        self.snapshot.as_ref()
+        heads.max().unwrap_or_default()
     }
 
     pub(crate) fn chains(&self) -> &BTreeMap<EndpointId, Chain> {
@@ -112,14 +99,12 @@ impl Log {
         self.chains.get(&device).map(|chain| chain.head().last()).unwrap_or_default()
     }
 
-    /// Entries in their order, as far as they are in the first of each log.
-    fn sorted(&self, end: impl Fn(EndpointId) -> u64) -> Vec<(Stamp, &Op)> {
+    /// All entries, in their order.
+    fn sorted(&self) -> Vec<(Stamp, &Op)> {
         let mut entries = Vec::with_capacity(self.len());
         for (author, chain) in &self.chains {
-            let end = end(*author);
-            let within = chain.entries().take_while(|(sequence, _)| *sequence <= end);
             entries.extend(
-                within.map(|(sequence, entry)| {
+                chain.entries().map(|(sequence, entry)| {
                     (Stamp { time: entry.time, author: *author, sequence }, &entry.op)
                 }),
             );
@@ -128,28 +113,31 @@ impl Log {
         entries
     }
 
-    /// Whose entries count, of some.
-    fn rights(&self, entries: &[(Stamp, &Op)]) -> Rights<'_> {
+    /// Whose entries count.
+    fn rights(&self, entries: &[(Stamp, &Op)]) -> Rights {
         let last = |device: EndpointId, named: &Last| {
             let here = self.chains.get(&device).and_then(|chain| chain.hash_at(named.sequence));
             // What is here is not the history that was meant: its end is no part of it.
             let differs = here.is_some_and(|hash| hash != named.hash);
             named.sequence.saturating_sub(u64::from(differs))
         };
-        Rights::decide(&self.base, entries.iter().copied(), last)
+        Rights::decide(self.user, entries.iter().copied(), last)
     }
 
-    /// The group that follows from the base and some entries.
-    fn follow(&self, entries: &[(Stamp, &Op)]) -> Group {
-        let rights = self.rights(entries);
-        let mut group = self.base.clone();
-        for (at, op) in entries {
+    /// The group that follows from all entries.
+    fn follow(&self) -> Group {
+        let entries = self.sorted();
+        let rights = self.rights(&entries);
+        let mut group = Group::new(self.user);
+        for (at, op) in &entries {
             if rights.counts(*at, op) {
                 group.apply(op, *at);
             }
         }
         for (id, device) in &mut group.devices {
-            device.trusted = rights.is_trusted(*id);
+            let chain = self.chains.get(id);
+            device.forked = chain.is_some_and(|chain| chain.split().is_some());
+            device.trusted = !device.forked && rights.is_trusted(*id);
         }
         group
     }
@@ -157,31 +145,31 @@ impl Log {
     /// Computes the group anew, after anything changed.
     fn refresh(&mut self) {
         self.prune();
-        self.group = self.follow(&self.sorted(|_| u64::MAX));
+        self.group = self.follow();
     }
 
     /// Lets go of the logs of keys that nobody said were devices: no other device would have them.
     fn prune(&mut self) {
-        let known = self.known();
+        let known: BTreeSet<EndpointId> = self.known().into_iter().collect();
         self.chains.retain(|author, _| known.contains(author));
     }
 
-    /// The keys whose logs are kept: the user's, the devices', and whatever key one of these called a device.
-    /// Whether it was right to is another question.
-    fn known(&self) -> BTreeSet<EndpointId> {
-        let base = self.base.devices.keys().chain(&self.base.removed).copied();
-        let mut known: BTreeSet<EndpointId> = base.chain([self.user()]).collect();
-        let mut left: Vec<EndpointId> = known.iter().copied().collect();
-        while let Some(author) = left.pop() {
-            let Some(chain) = self.chains.get(&author) else { continue };
+    /// The keys whose logs are kept: the user's, and whatever key one of these called a device, whether it
+    /// was right to or not; in the order in which they became known, the user's first.
+    fn known(&self) -> Vec<EndpointId> {
+        let (mut order, mut known) = (vec![self.user], BTreeSet::from([self.user]));
+        let mut next = 0;
+        while let Some(author) = order.get(next) {
+            next += 1;
+            let Some(chain) = self.chains.get(author) else { continue };
             for (_, entry) in chain.entries() {
                 if let Op::AddDevice { device, .. } = &entry.op
                     && known.insert(*device)
                 {
-                    left.push(*device);
+                    order.push(*device);
                 }
             }
         }
-        known
+        order
     }
 }

@@ -49,7 +49,7 @@ pub struct Rights {
 /// What an entry says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
-    /// Nothing: all before it was seen. Lets the log be compacted.
+    /// Nothing: all before it was seen.
     Seen,
     /// A device belongs to the user.
     AddDevice {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use whimbrel_base::EndpointId;
 
-use crate::group::{Group, Stamp};
+use crate::group::Stamp;
 use crate::op::{Last, Op};
 use crate::time::Hybrid;
 
@@ -61,18 +61,18 @@ impl Claim {
 }
 
 /// Who may say what.
-pub(crate) struct Rights<'a> {
-    base: &'a Group,
+pub(crate) struct Rights {
+    user: EndpointId,
     claims: Vec<Claim>,
     /// Claims about a key, by their place, the latest first.
     about: BTreeMap<EndpointId, Vec<usize>>,
 }
 
-impl<'a> Rights<'a> {
+impl Rights {
     /// Decides about all claims in entries that are sorted. `last` gives the number of the last entry that
     /// counts, for what a removal names.
     pub(crate) fn decide<'b>(
-        base: &'a Group,
+        user: EndpointId,
         entries: impl Iterator<Item = (Stamp, &'b Op)>,
         last: impl Fn(EndpointId, &Last) -> u64,
     ) -> Self {
@@ -95,7 +95,7 @@ impl<'a> Rights<'a> {
         for (index, claim) in claims.iter().enumerate().rev() {
             about.entry(claim.target).or_default().push(index);
         }
-        let mut rights = Self { base, claims, about };
+        let mut rights = Self { user, claims, about };
         rights.settle();
         rights
     }
@@ -120,7 +120,7 @@ impl<'a> Rights<'a> {
         for index in 0..self.claims.len() {
             let Claim { at, target, kind, .. } = self.claims[index];
             let is_add = matches!(kind, Kind::Add { .. });
-            if !is_add && (target == at.author || target == self.base.user) {
+            if !is_add && (target == at.author || target == self.user) {
                 self.claims[index].verdict = Verdict::Void;
             }
         }
@@ -155,9 +155,6 @@ impl<'a> Rights<'a> {
 
     /// When a key was added; `None`, which is first, for the user's.
     fn added(&self, key: EndpointId) -> Option<Stamp> {
-        if let Some(device) = self.base.devices.get(&key) {
-            return Some(device.since);
-        }
         let adds = self
             .about(key)
             .filter(|claim| matches!(claim.kind, Kind::Add { .. }) && claim.verdict != Verdict::Void);
@@ -180,7 +177,7 @@ impl<'a> Rights<'a> {
     }
 
     fn verdict(&self, entry: Stamp, needs_trust: bool) -> Verdict {
-        if entry.author == self.base.user {
+        if entry.author == self.user {
             return Verdict::Counts;
         }
         let member = self.membership(entry);
@@ -193,14 +190,7 @@ impl<'a> Rights<'a> {
     }
 
     fn membership(&self, entry: Stamp) -> Verdict {
-        if self.base.removed.contains(&entry.author) {
-            return Verdict::Void;
-        }
-        let mut added = match self.base.devices.contains_key(&entry.author) {
-            true => Verdict::Counts,
-            false => Verdict::Void,
-        };
-        let mut removed = Verdict::Void;
+        let (mut added, mut removed) = (Verdict::Void, Verdict::Void);
         for claim in self.about(entry.author).filter(|claim| claim.verdict != Verdict::Void) {
             match claim.kind {
                 Kind::Remove { .. } if claim.attacks(entry) => removed = stronger(removed, claim.verdict),
@@ -230,8 +220,7 @@ impl<'a> Rights<'a> {
                 return either(may, may_not);
             }
         }
-        let says = self.base.devices.get(&entry.author).is_some_and(|device| device.trusted);
-        either(may | says, may_not | !says)
+        either(may, true)
     }
 }
 

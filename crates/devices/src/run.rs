@@ -35,7 +35,7 @@ pub(crate) struct Link {
 }
 
 /// Where a chain stands: its last entry's number, hash and time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) sequence: u64,
     pub(crate) hash: Hash,
@@ -138,6 +138,16 @@ impl Run {
             (step, link.entry.op.clone())
         });
         Self { author, first, before, entries: entries.collect(), signed }
+    }
+
+    /// The time of the first entry.
+    pub(crate) fn begins(&self) -> Option<Hybrid> {
+        self.entries.first().and_then(|(step, _)| Hybrid::default().step(*step))
+    }
+
+    /// The time of the last entry.
+    pub(crate) fn ends(&self) -> Option<Hybrid> {
+        self.entries.iter().try_fold(Hybrid::default(), |time, (step, _)| time.step(*step))
     }
 
     /// The entries with their hashes, if the author signed them.

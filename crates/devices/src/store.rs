@@ -4,7 +4,6 @@
 //! | --- | --- | --- |
 //! | `meta` | `format` | the file's format |
 //! | `user` | nothing | the user's key |
-//! | `snapshots` | 0: the kept one, 1: the one on top of it | packed |
 //! | `runs` | author, first number | packed entries with their signature |
 //! | `forks` | author | packed proof of two histories |
 //!
@@ -20,13 +19,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use redb::{
-    Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition, WriteTransaction,
+    Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _,
+    TableDefinition, WriteTransaction,
 };
 use whimbrel_base::{EndpointId, UnixTime};
 
 use crate::chain::Chain;
 use crate::log::{Log, Update};
-use crate::snapshot::Snapshot;
 use crate::wire::{pack, unpack};
 
 pub use self::failure::StoreError;
@@ -40,12 +39,15 @@ const TURN_PAUSE: Duration = Duration::from_millis(20);
 type RunKey = (&'static [u8; 32], u64);
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const USER: TableDefinition<'_, (), &[u8; 32]> = TableDefinition::new("user");
+/// Earlier programs kept snapshots in it.
 const SNAPSHOTS: TableDefinition<'_, u8, &[u8]> = TableDefinition::new("snapshots");
 const RUNS: TableDefinition<'_, RunKey, &[u8]> = TableDefinition::new("runs");
 const FORKS: TableDefinition<'_, &[u8; 32], &[u8]> = TableDefinition::new("forks");
 
-/// How far a log is in the file: where its base ends, where it ends, and whether it split.
-type Saved = (u64, u64, Option<u64>);
+/// How far a log is in the file: where it ends, and whether it split.
+type Saved = (u64, Option<u64>);
+/// A log in the file that is to be written anew.
+const DAMAGED: Saved = (u64::MAX, None);
 
 /// A group in a file.
 #[derive(Debug)]
@@ -70,6 +72,7 @@ impl Store {
         let (database, log) = opened.map_err(|failure| failure.named(path))?;
         let mut store = Self { path: path.to_owned(), database, saved: BTreeMap::new() };
         store.note(&log);
+        store.saved.extend(log.lost().map(|author| (author, DAMAGED)));
         Ok((store, log))
     }
 
@@ -90,48 +93,39 @@ impl Store {
     }
 
     fn write(&self, txn: &WriteTransaction, log: &Log) -> Result<(), Failure> {
-        let kept = log.kept();
         let mut runs = txn.open_table(RUNS)?;
         let mut forks = txn.open_table(FORKS)?;
-        for author in self.saved.keys().filter(|author| !kept.chains().contains_key(author)) {
+        for author in self.saved.keys().filter(|author| !log.chains().contains_key(author)) {
             runs.retain_in((author.as_bytes(), 0)..=(author.as_bytes(), u64::MAX), |_, _| false)?;
             forks.remove(author.as_bytes())?;
         }
-        for (author, chain) in kept.chains() {
-            let (base, mut head, split) = self.saved.get(author).copied().unwrap_or_default();
+        for (author, chain) in log.chains() {
+            let (mut head, split) = self.saved.get(author).copied().unwrap_or_default();
             let new = saved(chain);
-            if (base, split) != (new.0, new.2) || new.1 < head {
+            if split != new.1 || new.0 < head {
                 runs.retain_in((author.as_bytes(), 0)..=(author.as_bytes(), u64::MAX), |_, _| false)?;
-                head = new.0;
+                forks.remove(author.as_bytes())?;
+                head = 0;
             }
-            let mut next = head.max(new.0) + 1;
-            while let Some(run) = (next <= new.1).then(|| chain.run(next)).flatten() {
+            let mut next = head + 1;
+            while let Some(run) = (next <= new.0).then(|| chain.run(next)).flatten() {
                 runs.insert((author.as_bytes(), next), pack(&run)?.as_slice())?;
                 next += run.entries.len() as u64;
             }
-            if let Some(proof) = chain.split().and_then(|split| split.proof.as_ref()) {
-                forks.insert(author.as_bytes(), pack(proof.as_ref())?.as_slice())?;
-            }
-        }
-        let mut snapshots = txn.open_table(SNAPSHOTS)?;
-        let top = log.snapshot().filter(|_| log.stage() != kept.stage());
-        for (key, snapshot) in [(0, kept.snapshot()), (1, top)] {
-            match snapshot {
-                Some(snapshot) => drop(snapshots.insert(key, pack(snapshot)?.as_slice())?),
-                None => drop(snapshots.remove(key)?),
+            if let Some(split) = chain.split() {
+                forks.insert(author.as_bytes(), pack(&split.proof)?.as_slice())?;
             }
         }
         Ok(())
     }
 
     fn note(&mut self, log: &Log) {
-        let kept = log.kept();
-        self.saved = kept.chains().iter().map(|(author, chain)| (*author, saved(chain))).collect();
+        self.saved = log.chains().iter().map(|(author, chain)| (*author, saved(chain))).collect();
     }
 }
 
 fn saved(chain: &Chain) -> Saved {
-    (chain.base().sequence, chain.head().sequence, chain.split().map(|split| split.at))
+    (chain.head().sequence, chain.split().map(|split| split.at))
 }
 
 /// Opens the file once no other process has it.
@@ -174,12 +168,9 @@ fn load(database: &Database, user: EndpointId) -> Result<Log, Failure> {
 
 fn read(database: &Database, user: EndpointId) -> Result<Log, Failure> {
     let txn = database.begin_read()?;
-    let snapshots = txn.open_table(SNAPSHOTS)?;
-    let snapshot = |key: u8| match snapshots.get(key)? {
-        Some(packed) => Ok::<_, Failure>(Some(unpack::<Snapshot>(packed.value())?)),
-        None => Ok(None),
-    };
-    let (kept, top) = (snapshot(0)?, snapshot(1)?);
+    if !txn.open_table(SNAPSHOTS)?.is_empty()? {
+        return Err(Failure::Damaged("it has a snapshot, which this program does not take".to_owned()));
+    }
     let mut update = Update::default();
     for row in txn.open_table(RUNS)?.range::<(&[u8; 32], u64)>(..)? {
         update.runs.push(unpack(row?.1.value())?);
@@ -187,7 +178,7 @@ fn read(database: &Database, user: EndpointId) -> Result<Log, Failure> {
     for row in txn.open_table(FORKS)?.range::<&[u8; 32]>(..)? {
         update.forks.push(unpack(row?.1.value())?);
     }
-    Log::restore(user, kept, update, top).map_err(Failure::Damaged)
+    Ok(Log::restore(user, update))
 }
 
 /// When a file is read, nothing in it is ahead of time: it was taken before.

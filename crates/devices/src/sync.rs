@@ -23,29 +23,28 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use whimbrel_base::{EndpointId, SecretKey, UnixTime};
+use whimbrel_base::{EndpointId, UnixTime};
 
 use crate::log::{Log, Refusal, Report, Update};
-use crate::op::Op;
 use crate::replica::Replica;
 use crate::store::StoreError;
-use crate::time::Hybrid;
 use crate::vector::{Digest, Vector};
-use crate::wire::{MAX_MESSAGE, WireError, pack, unpack};
+use crate::wire::{MAX_MESSAGE, WireError, pack, parse, unpacked};
 
 /// The most rounds of one meeting.
 pub const MAX_ROUNDS: usize = 64;
 /// How long one side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The log is compacted when that rids it of so many entries.
-const COMPACT: usize = 1024;
-/// So long a removal can reach back at least: nothing younger is compacted.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The first byte of [`Message::WithSnapshot`].
+const WITH_SNAPSHOT: u8 = 2;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
     Beat(Digest),
     Have(Vector),
+    /// Entries with a snapshot of what came before them: not taken.
+    WithSnapshot,
     Give(Update, Vector),
 }
 
@@ -71,7 +70,10 @@ pub struct Met {
 #[non_exhaustive]
 pub enum SyncError {
     /// The peer is none of the user's devices.
-    #[error("{0} is not a device of this user, and is told nothing of the group")]
+    #[error(
+        "{0} is not a device of this user, or two histories are signed with its key: it is told nothing of \
+         the group"
+    )]
     Stranger(EndpointId),
     /// The connection failed.
     #[error("the other device is gone or does not answer; what came before is kept: {0}")]
@@ -93,24 +95,21 @@ pub enum SyncError {
 /// A meeting in progress.
 struct Meeting<S> {
     replica: Arc<Replica>,
-    key: SecretKey,
     peer: EndpointId,
     stream: S,
     met: Met,
 }
 
-/// Brings this device and the peer at the other end of a stream up to date; this one begins. `key` is this
-/// device's.
+/// Brings this device and the peer at the other end of a stream up to date; this one begins.
 ///
 /// # Errors
 /// [`SyncError`]. What was taken until then is kept.
 pub async fn call<S: AsyncRead + AsyncWrite + Unpin>(
     replica: Arc<Replica>,
-    key: &SecretKey,
     peer: EndpointId,
     stream: S,
 ) -> Result<Met, SyncError> {
-    let mut meeting = Meeting { replica, key: key.clone(), peer, stream, met: Met::default() };
+    let mut meeting = Meeting { replica, peer, stream, met: Met::default() };
     let mut last = None;
     for _ in 0..MAX_ROUNDS {
         let (digest, knows) = meeting.look(|log, peer| (log.vector().digest(), may_tell(log, peer))).await?;
@@ -139,7 +138,6 @@ pub async fn call<S: AsyncRead + AsyncWrite + Unpin>(
             _ => return Err(SyncError::Turn),
         }
     }
-    meeting.tend().await?;
     Ok(meeting.met)
 }
 
@@ -150,11 +148,10 @@ pub async fn call<S: AsyncRead + AsyncWrite + Unpin>(
 /// [`SyncError`]. What was taken until then is kept.
 pub async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     replica: Arc<Replica>,
-    key: &SecretKey,
     peer: EndpointId,
     stream: S,
 ) -> Result<Met, SyncError> {
-    let mut meeting = Meeting { replica, key: key.clone(), peer, stream, met: Met::default() };
+    let mut meeting = Meeting { replica, peer, stream, met: Met::default() };
     for _ in 0..MAX_ROUNDS {
         let beat = match meeting.receive().await? {
             Some(Message::Beat(beat)) => beat,
@@ -184,14 +181,16 @@ pub async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
         let give = meeting.look(move |log, peer| give(log, peer, &theirs)).await?;
         meeting.send(&give).await?;
     }
-    meeting.tend().await?;
     Ok(meeting.met)
 }
 
-/// What a peer lacks. One that is not known to be a member is given nothing: it may be told later, by others.
+/// What a peer lacks. One that is not known to be a member is given nothing, for it may be told later, by
+/// others; but the proof that two histories are signed with its key.
 fn give(log: &mut Log, peer: EndpointId, theirs: &Vector) -> Message {
-    let update = if log.group().is_member(peer) { log.missing(theirs) } else { Update::default() };
-    Message::Give(update, log.vector())
+    if log.group().is_member(peer) {
+        return Message::Give(log.missing(theirs), log.vector());
+    }
+    Message::Give(log.proof_against(peer), Vector::default())
 }
 
 /// A device that knows nothing yet has nothing to keep for itself.
@@ -215,33 +214,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Meeting<S> {
     }
 
     async fn take(&mut self, update: Update) -> Result<(), SyncError> {
-        let key = self.key.clone();
-        let taken = self.look(move |log, _| {
-            let report = log.take(update, now());
-            if report.snapshot {
-                log.endorse(&key);
-            }
-            report
-        });
-        let Report { entries, forked, refused, .. } = taken.await?;
+        let Report { entries, forked, refused } = self.look(move |log, _| log.take(update, now())).await?;
         self.met.entries += entries;
         self.met.forked.extend(forked);
         self.met.refused = refused;
         Ok(())
-    }
-
-    /// Acknowledges and compacts, if the log has grown long.
-    async fn tend(&self) -> Result<(), SyncError> {
-        let key = self.key.clone();
-        self.look(move |log, _| {
-            if log.wants_acknowledgement(key.id(), COMPACT) {
-                // One that may write nothing acknowledges nothing.
-                let _ = log.write(&key, vec![Op::Seen], now());
-            }
-            let up_to = UnixTime::from(SystemTime::now() - KEPT);
-            log.compact(&key, COMPACT, Hybrid::of(up_to));
-        })
-        .await
     }
 
     async fn send(&mut self, message: &Message) -> Result<(), SyncError> {
@@ -262,8 +239,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Meeting<S> {
         let reading = tokio::time::timeout(PATIENCE, read(&mut self.stream));
         let Some(packed) = reading.await.map_err(io::Error::from)?? else { return Ok(None) };
         self.met.received += packed.len() as u64 + 4;
-        Ok(Some(unpack(&packed)?))
+        Ok(Some(decode(&packed)?))
     }
+}
+
+fn decode(packed: &[u8]) -> Result<Message, WireError> {
+    let bytes = unpacked(packed)?;
+    if bytes.first() == Some(&WITH_SNAPSHOT) {
+        return Err(WireError::Snapshot);
+    }
+    parse(&bytes)
 }
 
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, SyncError> {
@@ -288,14 +273,14 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, 
 /// Decodes bytes as a message, and lets an empty and a busy log take it. For fuzzers.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn hear_anything(bytes: &[u8]) {
-    let key = SecretKey::from_bytes(&[1; 32]);
-    let messages = [unpack::<Message>(bytes).ok(), postcard::from_bytes(bytes).ok()];
+    let key = whimbrel_base::SecretKey::from_bytes(&[1; 32]);
+    let messages = [decode(bytes).ok(), postcard::from_bytes(bytes).ok()];
     for message in messages.into_iter().flatten() {
         let mut log = Log::new(key.id());
         // It may be full, or refuse: all that is asked is that it neither panics nor hangs.
-        let _ = log.write(&key, vec![Op::Seen], UnixTime::from_secs(1));
+        let _ = log.write(&key, vec![crate::Op::Seen], UnixTime::from_secs(1));
         match message {
-            Message::Beat(_) => {}
+            Message::Beat(_) | Message::WithSnapshot => {}
             Message::Have(vector) => drop(log.missing(&vector)),
             Message::Give(update, vector) => {
                 log.take(update, UnixTime::from_secs(2_000_000_000));

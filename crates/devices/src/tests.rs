@@ -1,7 +1,6 @@
 //! Tests of the whole core.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-mod compaction;
 mod histories;
 mod hostile;
 mod rules;

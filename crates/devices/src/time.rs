@@ -55,11 +55,6 @@ impl Hybrid {
     pub(crate) fn step(self, step: u64) -> Option<Self> {
         self.0.checked_add(step).filter(|_| step > 0).map(Self)
     }
-
-    /// The time right before this one.
-    pub(crate) fn before(self) -> Self {
-        Self(self.0.saturating_sub(1))
-    }
 }
 
 #[cfg(test)]

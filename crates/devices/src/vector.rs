@@ -6,8 +6,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use whimbrel_base::EndpointId;
 
-use crate::time::Hybrid;
-
 /// How much of one device's log somebody has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reach {
@@ -18,18 +16,10 @@ pub(crate) struct Reach {
     pub(crate) is_split: bool,
 }
 
-/// Which snapshot somebody has; the greater one is better.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Stage {
-    pub(crate) until: Hybrid,
-    pub(crate) hash: [u8; 16],
-}
-
-/// How much of each device's log somebody has, and from which snapshot on. Unlike a time, it tells what two
+/// How much of each device's log somebody has. Unlike a time, it tells what two
 /// devices wrote without knowing of each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vector {
-    pub(crate) stage: Stage,
     pub(crate) reach: BTreeMap<EndpointId, Reach>,
 }
 
@@ -47,7 +37,7 @@ impl Vector {
         Digest(beginning(&hasher.finalize()))
     }
 
-    /// How many entries there ever were, those that were compacted included.
+    /// How many entries there are.
     pub fn entries(&self) -> u64 {
         self.reach.values().map(|reach| reach.sequence).fold(0, u64::saturating_add)
     }

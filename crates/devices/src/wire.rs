@@ -26,6 +26,12 @@ pub enum WireError {
     /// Torn, or of another program.
     #[error("this is no message of a group: it is torn, or of a newer program; update the older one")]
     Malformed,
+    /// A snapshot in place of entries.
+    #[error(
+        "the other device sends a snapshot in place of entries, which nobody could check; it is not taken: \
+         update the older program"
+    )]
+    Snapshot,
 }
 
 /// Packs a message.
@@ -46,6 +52,14 @@ pub(crate) fn pack(message: &impl Serialize) -> Result<Vec<u8>, WireError> {
 /// # Errors
 /// [`WireError`]
 pub(crate) fn unpack<T: DeserializeOwned>(packed: &[u8]) -> Result<T, WireError> {
+    parse(&unpacked(packed)?)
+}
+
+/// Unpacks a message's bytes.
+///
+/// # Errors
+/// [`WireError`]
+pub(crate) fn unpacked(packed: &[u8]) -> Result<Vec<u8>, WireError> {
     if packed.len() > MAX_MESSAGE {
         return Err(WireError::TooLarge);
     }
@@ -54,8 +68,15 @@ pub(crate) fn unpack<T: DeserializeOwned>(packed: &[u8]) -> Result<T, WireError>
     if size > MAX_UNPACKED {
         return Err(WireError::TooLarge);
     }
-    let bytes = zstd::bulk::decompress(packed, size).map_err(|_| WireError::Malformed)?;
-    match postcard::take_from_bytes(&bytes) {
+    zstd::bulk::decompress(packed, size).map_err(|_| WireError::Malformed)
+}
+
+/// Reads a message. Nothing may be left.
+///
+/// # Errors
+/// [`WireError::Malformed`]
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
+    match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Ok(message),
         _ => Err(WireError::Malformed),
     }

@@ -58,7 +58,6 @@ struct Device {
     runtime: Runtime,
     endpoint: Endpoint,
     replica: Arc<Replica>,
-    key: SecretKey,
 }
 
 struct World {
@@ -89,20 +88,20 @@ impl World {
             let file = folder.join(format!("{number}.redb"));
             let replica = Arc::new(Replica::in_file(&file, key(0).id()));
             replica.with(|known| *known = log).unwrap();
-            runtime.spawn(serve(listener, replica.clone(), key(number)));
+            runtime.spawn(serve(listener, replica.clone()));
             tickets.push(endpoint.ticket(None));
-            devices.push(Device { runtime, endpoint, replica, key: key(number) });
+            devices.push(Device { runtime, endpoint, replica });
             hosts.push(host);
         }
         Self { _lab: lab, _hosts: hosts, devices, tickets }
     }
 
     fn meet(&self, one: usize, other: usize) -> Met {
-        let Device { runtime, endpoint, replica, key } = &self.devices[one];
+        let Device { runtime, endpoint, replica } = &self.devices[one];
         runtime.block_on(async {
             let connection = endpoint.connect(self.tickets[other].clone()).await.unwrap();
             let stream = connection.open_stream().await.unwrap();
-            call(replica.clone(), key, connection.peer_id(), stream).await.unwrap()
+            call(replica.clone(), connection.peer_id(), stream).await.unwrap()
         })
     }
 }
@@ -116,12 +115,12 @@ impl World {
     }
 }
 
-async fn serve(mut listener: Listener, replica: Arc<Replica>, key: SecretKey) {
+async fn serve(mut listener: Listener, replica: Arc<Replica>) {
     while let Some(connection) = listener.accept().await {
-        let (replica, key) = (replica.clone(), key.clone());
+        let replica = replica.clone();
         tokio::spawn(async move {
             let stream = connection.accept_stream().await.unwrap();
-            answer(replica, &key, connection.peer_id(), stream).await
+            answer(replica, connection.peer_id(), stream).await
         });
     }
 }

@@ -200,8 +200,14 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
                 )));
             }
             let devices = Devices::beside(&identity.file);
-            // Before all else: the other devices hear of it without any service.
-            own_group::note_revoked(&identity.key, globals.quiet, &name);
+            // Before all else: the other devices hear of it without any service. A service is told whatever
+            // comes of it.
+            let removed = match name.kind() {
+                NameKind::Device => {
+                    own_group::remove_revoked(&identity.key, &name, devices.key_of(&name)).map(Some)
+                }
+                _ => Ok(None),
+            };
             let network = Network::start(globals, identity.key, Wish::default()).await?;
             network.resolver()?;
             // Before the service is asked, which may not answer. A registry that is damaged keeps nobody from
@@ -228,10 +234,20 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
                 );
             }
             let revoked: Vec<String> = revoked.iter().map(ToString::to_string).collect();
+            let count = removed.as_ref().ok().copied().flatten();
             if json {
-                return output::json(&json!({ "revoked": revoked }));
+                output::json(&json!({ "revoked": revoked, "removed": count }))?;
+            } else {
+                output::line(format!("withdrawn: {}", revoked.join(", ")))?;
             }
-            output::line(format!("withdrawn: {}", revoked.join(", ")))
+            if removed? == Some(0) {
+                let text = format!(
+                    "{name} is not in the list of your devices here, so that nothing was removed from it; \
+                     `whimbrel devices list` shows them"
+                );
+                output::note(globals.quiet, text);
+            }
+            Ok(())
         }
         Some(Action::Accept { delegation, json }) => {
             if delegation.id() != id {

@@ -53,7 +53,7 @@ pub(crate) struct Join {
     /// The three words
     #[arg(required = true, num_args = 1..=3, value_name = "CODE")]
     code: Vec<String>,
-    /// Your user name, for the other side to remember
+    /// Your user name, for the other side to remember; this machine does not become its device then
     #[arg(long = "as", id = "as", value_name = "USER", value_parser = user_name)]
     user: Option<Name>,
     /// Print a JSON object
@@ -131,6 +131,15 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
     }
     let mut other = Acquaintance::join(network, code).await?;
     let theirs = other.greeting(&[Purpose::Users, Purpose::Device]).await?;
+    if let Some(user) = args.user.as_ref().filter(|_| theirs.purpose == Purpose::Device) {
+        let why = format!("{user} does not become a device of another user");
+        other.refuse(&why).await;
+        let message = format!(
+            "the other side wants to make this machine one of its devices; {why}: join without --as if it is \
+             to be one, or have it run `whimbrel invite` without --device"
+        );
+        return Err(Failure::new(Failure::REFUSED, message).into());
+    }
     let user = args.user.clone();
     other.say(&Message::Greeting { purpose: theirs.purpose, user, ticket: None }).await?;
     let met = remember(network, &mut other, theirs.user).await?;
@@ -144,6 +153,7 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
         };
         let delegation = meeting::delegation(&text, other.id(), network.id())?;
         identity::store_delegation(&places::config()?, &delegation)?;
+        tell_of_own_group(globals, network, delegation.issuer());
         given = Some(delegation.name().clone());
     }
     expect_done(&mut other).await?;
@@ -180,6 +190,17 @@ fn note_friend(globals: &Globals, network: &Network, friend: EndpointId, name: O
     if let Some(name) = name {
         let op = Op::AddFriend { friend, name: Some(name.clone()) };
         own_group::note(&network.key, globals.quiet, vec![op]);
+    }
+}
+
+/// Says so where this key goes on with devices and friends of its own, although another user gave it a name.
+fn tell_of_own_group(globals: &Globals, network: &Network, issuer: EndpointId) {
+    let user = own_group::OwnGroup::of(network.key.clone()).and_then(|group| group.user());
+    if user.is_ok_and(|user| user != issuer) {
+        let text = "warning: this machine has devices and friends of its own, and keeps them: it may use the \
+                    name, but has no part in the other user's list. To have it, move the folder `groups` of \
+                    its data directory aside";
+        output::note(globals.quiet, text);
     }
 }
 

@@ -1,22 +1,28 @@
 //! What another one lacks, and taking what it sends.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 use whimbrel_base::{EndpointId, UnixTime};
 
 use super::{Log, MAX_AUTHORS};
-use crate::chain::{Chain, Taken};
-use crate::run::{BadRun, Fork, Head, Run};
-use crate::snapshot::Snapshot;
+use crate::chain::{Chain, MAX_LOG, MAX_UNTRUSTED, Taken};
+use crate::group::Device;
+use crate::op::Op;
+use crate::run::{BadRun, Fork, Run};
+use crate::store::FILE_TIME;
 use crate::time::Hybrid;
 use crate::vector::{Reach, Vector, beginning};
 
-/// The most entries that are sent at once.
-const MAX_ENTRIES: usize = 16_384;
+/// The most bytes that are sent at once, before they are packed: half of what a message may have.
+const MAX_BYTES: usize = 2 * 1024 * 1024;
+/// The most entries of one author that are sent at once, so that one long log does not keep the others from
+/// being sent.
+const MAX_SHARE: usize = 4096;
 
 /// What one has and another lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Update {
-    pub(crate) snapshot: Option<Box<Snapshot>>,
     pub(crate) runs: Vec<Run>,
     pub(crate) forks: Vec<Fork>,
 }
@@ -24,7 +30,7 @@ pub struct Update {
 impl Update {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.snapshot.is_none() && self.runs.is_empty() && self.forks.is_empty()
+        self.runs.is_empty() && self.forks.is_empty()
     }
 
     /// How many entries are in it.
@@ -52,24 +58,15 @@ pub enum Refusal {
     /// Its time runs backwards.
     #[error("it is dated before what the same device wrote earlier")]
     Backwards,
-    /// It contradicts what was compacted.
-    #[error("it contradicts what all devices acknowledged long ago")]
-    Compacted,
     /// There is no room.
-    #[error("the log has no room for it; have all devices meet, so that it can be compacted")]
+    #[error(
+        "there is no room for it: a device's log has at most {MAX_LOG} entries, one without trust \
+         {MAX_UNTRUSTED}, and there are 1024 logs; remove the device that wrote so much"
+    )]
     Full,
     /// The proof of two histories proves nothing.
     #[error("the proof that a device wrote two histories proves nothing")]
     NoProof,
-    /// A snapshot that nobody signed who may.
-    #[error("no device that may act for the user signed the snapshot")]
-    SnapshotUnsigned,
-    /// A snapshot counts what a removal made void.
-    #[error("the snapshot counts entries of a device that was removed; a later one will replace it")]
-    SnapshotCut,
-    /// A snapshot that says something else than the log.
-    #[error("the snapshot is not what follows from the log; a device that signed it is broken or lies")]
-    SnapshotWrong,
 }
 
 /// What became of an update.
@@ -77,8 +74,6 @@ pub enum Refusal {
 pub struct Report {
     /// How many entries were new.
     pub entries: usize,
-    /// Whether a snapshot was new.
-    pub snapshot: bool,
     /// Who turned out to have written two histories.
     pub forked: Vec<EndpointId>,
     /// What was not taken, and whose it was.
@@ -88,108 +83,161 @@ pub struct Report {
 impl Report {
     /// Whether anything is different now.
     pub fn is_change(&self) -> bool {
-        self.entries > 0 || self.snapshot || !self.forked.is_empty()
+        self.entries > 0 || !self.forked.is_empty()
+    }
+}
+
+/// What is taken of others.
+struct Limits {
+    now: UnixTime,
+    /// For those that may write more than [`MAX_UNTRUSTED`]: how much. None if all may.
+    rooms: Option<BTreeMap<EndpointId, usize>>,
+}
+
+impl Limits {
+    fn room(&self, author: EndpointId) -> usize {
+        match &self.rooms {
+            Some(rooms) => rooms.get(&author).copied().unwrap_or(MAX_UNTRUSTED),
+            None => MAX_LOG,
+        }
+    }
+}
+
+/// An update that has at most so many bytes, but at least one part.
+struct Budget {
+    update: Update,
+    bytes: usize,
+}
+
+impl Budget {
+    fn has_room(&mut self, part: &impl Serialize) -> bool {
+        // What cannot be written cannot be sent.
+        let bytes = postcard::to_stdvec(part).map_or(usize::MAX, |bytes| bytes.len());
+        let sum = self.bytes.saturating_add(bytes);
+        let has_room = self.update.is_empty() || sum <= MAX_BYTES;
+        if has_room {
+            self.bytes = sum;
+        }
+        has_room
     }
 }
 
 impl Log {
-    /// What somebody with this vector lacks, as much as is sent at once.
+    /// What somebody with this vector lacks, as much as is sent at once: the user's log first, then the
+    /// others in the order in which they became known.
     pub fn missing(&self, theirs: &Vector) -> Update {
-        let mut update = Update::default();
-        if self.stage() > theirs.stage {
-            update.snapshot = self.snapshot.clone().map(Box::new);
-        }
-        for (author, chain) in &self.chains {
-            let has = theirs.reach.get(author).copied();
-            // Above a snapshot that they get with it.
-            let has = has.filter(|has| update.snapshot.is_none() || has.sequence >= chain.base().sequence);
-            self.missing_of(chain, has, &mut update);
-            if update.entries() >= MAX_ENTRIES {
+        let mut budget = Budget { update: Update::default(), bytes: 0 };
+        for author in self.known() {
+            let Some(chain) = self.chains.get(&author) else { continue };
+            if !missing_of(chain, theirs.reach.get(&author).copied(), &mut budget) {
                 break;
             }
         }
-        // The earlier first: they say who the authors of the later ones are.
-        update.runs.sort_by_key(|run| run.entries.first().map(|(time, _)| *time));
-        update
+        budget.update
     }
 
-    fn missing_of(&self, chain: &Chain, has: Option<Reach>, update: &mut Update) {
-        let (base, head) = (chain.base().sequence, chain.head().sequence);
-        let has_sequence = has.map_or(base, |has| has.sequence);
-        let is_same = |has: Reach| chain.hash_at(has.sequence).map(|hash| beginning(&hash)) == Some(has.hash);
-        let differs = has.is_some_and(|has| (base..=head).contains(&has.sequence) && !is_same(has));
-        let mut next = match differs {
-            // All of it, so that they find where the histories part.
-            true => base + 1,
-            false => has_sequence.max(base) + 1,
-        };
-        while next <= head && update.entries() < MAX_ENTRIES {
-            let Some(run) = chain.run(next) else { break };
-            next += run.entries.len() as u64;
-            update.runs.push(run);
-        }
-        let knows = has.is_some_and(|has| has.is_split && has.sequence <= head && !differs);
-        if let Some(proof) = chain.split().and_then(|split| split.proof.as_ref())
-            && !knows
-        {
-            update.forks.push(proof.as_ref().clone());
+    /// The proof that an author wrote two histories, if there is one.
+    pub(crate) fn proof_against(&self, author: EndpointId) -> Update {
+        let split = self.chains.get(&author).and_then(Chain::split);
+        Update {
+            runs: Vec::new(),
+            forks: split.map(|split| split.proof.as_ref().clone()).into_iter().collect(),
         }
     }
 
     /// Takes what another one sent: all that is right, whatever else is in it.
     pub fn take(&mut self, update: Update, now: UnixTime) -> Report {
-        if let Some(before) = &mut self.before {
-            let (runs, forks) = (update.runs.clone(), update.forks.clone());
-            before.take(Update { snapshot: None, runs, forks }, now);
-        }
+        let Update { runs, forks } = update;
+        let (of_user, runs) = runs.into_iter().partition(|run| run.author == self.user());
+        // The user's word first: it says who may write how much.
         let mut report = Report::default();
-        let Update { snapshot, runs, forks } = update;
-        if let Some(snapshot) = snapshot {
-            self.take_snapshot(*snapshot, now, &mut report);
+        self.take_runs(of_user, &Limits { now, rooms: None }, &mut report);
+        if report.is_change() {
+            self.refresh();
         }
-        self.take_runs(runs, now, &mut report);
-        for fork in forks {
-            self.take_fork(fork, &mut report);
+        let limits = Limits { now, rooms: Some(self.rooms()) };
+        self.take_within(Update { runs, forks }, &limits, report)
+    }
+
+    /// Takes what was taken before.
+    pub(super) fn take_again(&mut self, update: Update) -> Report {
+        self.take_within(update, &Limits { now: FILE_TIME, rooms: None }, Report::default())
+    }
+
+    fn take_within(&mut self, update: Update, limits: &Limits, mut report: Report) -> Report {
+        self.take_runs(update.runs, limits, &mut report);
+        for fork in update.forks {
+            let author = fork.one.author;
+            match self.try_fork(fork, limits) {
+                Ok(true) => report.forked.push(author),
+                Ok(false) => {}
+                Err(refusal) => report.refused.push((author, refusal)),
+            }
         }
         if report.is_change() {
             self.refresh();
-            self.go_back();
         }
         report
     }
 
-    fn take_fork(&mut self, fork: Fork, report: &mut Report) {
-        let author = fork.one.author;
-        if !fork.verify(self.user()) {
-            report.refused.push((author, Refusal::NoProof));
-            return;
-        }
-        match self.chain_mut(author) {
-            Err(refusal) => report.refused.push((author, refusal)),
-            Ok(chain) => {
-                if chain.take_fork(fork) {
-                    report.forked.push(author);
-                }
-            }
-        }
+    /// How much an author may write here.
+    pub(super) fn room(&self, author: EndpointId) -> usize {
+        if self.group.is_trusted(author) { MAX_LOG } else { MAX_UNTRUSTED }
     }
 
-    /// The log of an author, if it is to be kept.
+    /// Who may have more than [`MAX_UNTRUSTED`] entries: those that may act for the user, or could until
+    /// their log split, and those that could until an entry that was named when their trust ended.
+    fn rooms(&self) -> BTreeMap<EndpointId, usize> {
+        let is_full = |author: &EndpointId| {
+            self.group.is_trusted(*author) || self.group.device(*author).is_some_and(Device::is_forked)
+        };
+        let full = self.chains.keys().copied().chain(self.group.devices().map(|(id, _)| id)).filter(is_full);
+        let mut rooms: BTreeMap<EndpointId, usize> = full.map(|author| (author, MAX_LOG)).collect();
+        rooms.insert(self.user(), MAX_LOG);
+        let trusted = self.chains.iter().filter(|(author, _)| self.group.is_trusted(**author));
+        for (_, entry) in trusted.flat_map(|(_, chain)| chain.entries()) {
+            if let Op::RemoveDevice { device, last } | Op::Distrust { device, last } = &entry.op {
+                let room = rooms.entry(*device).or_insert(MAX_UNTRUSTED);
+                let named = usize::try_from(last.sequence).unwrap_or(usize::MAX);
+                *room = named.clamp(*room, MAX_LOG);
+            }
+        }
+        rooms
+    }
+
+    fn try_fork(&mut self, fork: Fork, limits: &Limits) -> Result<bool, Refusal> {
+        if !fork.verify(self.user()) {
+            return Err(Refusal::NoProof);
+        }
+        let ends = [&fork.one, &fork.other].into_iter().map(|run| run.ends().unwrap_or(Hybrid::MAX));
+        if ends.max().unwrap_or_default().is_too_far_ahead(limits.now) {
+            return Err(Refusal::Ahead);
+        }
+        let chain = self.chain_mut(fork.one.author)?;
+        if !chain.is_possible(&fork) {
+            return Err(Refusal::NoProof);
+        }
+        Ok(chain.take_fork(fork))
+    }
+
+    /// The log of an author that is known. Those of members are kept whoever else there is.
     fn chain_mut(&mut self, author: EndpointId) -> Result<&mut Chain, Refusal> {
-        if !self.known().contains(&author) {
+        let is_full = self.chains.len() >= MAX_AUTHORS && !self.group.is_member(author);
+        let is_new = !self.chains.contains_key(&author);
+        if is_new && !self.known().contains(&author) {
             return Err(Refusal::Stranger);
         }
-        if self.chains.len() >= MAX_AUTHORS && !self.chains.contains_key(&author) {
+        if is_new && is_full {
             return Err(Refusal::Full);
         }
         let whose = self.whose(author);
-        Ok(self.chains.entry(author).or_insert_with(|| Chain::new(whose, Head::default())))
+        Ok(self.chains.entry(author).or_insert_with(|| Chain::new(whose)))
     }
 
     /// Takes the runs of authors that are known, until no more become known by it.
-    fn take_runs(&mut self, mut runs: Vec<Run>, now: UnixTime, report: &mut Report) {
+    fn take_runs(&mut self, mut runs: Vec<Run>, limits: &Limits, report: &mut Report) {
         while !runs.is_empty() {
-            let known = self.known();
+            let known: BTreeSet<EndpointId> = self.known().into_iter().collect();
             let (now_known, strangers): (Vec<_>, Vec<_>) =
                 runs.into_iter().partition(|run| known.contains(&run.author));
             if now_known.is_empty() {
@@ -198,31 +246,64 @@ impl Log {
                 return;
             }
             for run in now_known {
-                self.take_run(&run, now, report);
+                self.take_run(&run, limits, report);
             }
             runs = strangers;
         }
     }
 
-    fn take_run(&mut self, run: &Run, now: UnixTime, report: &mut Report) {
+    fn take_run(&mut self, run: &Run, limits: &Limits, report: &mut Report) {
         let author = run.author;
-        match self.try_run(run, now) {
-            Ok(Taken::New(count)) => report.entries += count,
-            Ok(Taken::Forked) => report.forked.push(author),
+        match self.try_run(run, limits) {
+            Ok(Taken::New(count)) => {
+                report.entries += count;
+                self.lost.remove(&author);
+            }
+            Ok(Taken::Forked) => {
+                report.forked.push(author);
+                self.lost.remove(&author);
+            }
             Ok(Taken::Gap) => report.refused.push((author, Refusal::Gap)),
-            Ok(Taken::Compacted) => report.refused.push((author, Refusal::Compacted)),
             Ok(Taken::Backwards) => report.refused.push((author, Refusal::Backwards)),
             Ok(Taken::Full) => report.refused.push((author, Refusal::Full)),
             Err(refusal) => report.refused.push((author, refusal)),
         }
     }
 
-    fn try_run(&mut self, run: &Run, now: UnixTime) -> Result<Taken, Refusal> {
+    fn try_run(&mut self, run: &Run, limits: &Limits) -> Result<Taken, Refusal> {
         let links = run.open(self.user())?;
         let last = links.last().map_or(Hybrid::MAX, |link| link.entry.time);
-        if last.is_too_far_ahead(now) {
+        if last.is_too_far_ahead(limits.now) {
             return Err(Refusal::Ahead);
         }
-        Ok(self.chain_mut(run.author)?.take(run, &links))
+        Ok(self.chain_mut(run.author)?.take(run, &links, limits.room(run.author)))
     }
+}
+
+/// Adds what somebody lacks of a log. False if there is no room for more.
+fn missing_of(chain: &Chain, has: Option<Reach>, budget: &mut Budget) -> bool {
+    let head = chain.head().sequence;
+    let has_sequence = has.map_or(0, |has| has.sequence);
+    let is_same = |has: Reach| chain.hash_at(has.sequence).map(|hash| beginning(&hash)) == Some(has.hash);
+    let differs = has.is_some_and(|has| has.sequence <= head && !is_same(has));
+    let knows = has.is_some_and(|has| has.is_split && has.sequence <= head && !differs);
+    if let Some(split) = chain.split().filter(|_| !knows) {
+        if !budget.has_room(&split.proof) {
+            return false;
+        }
+        budget.update.forks.push(split.proof.as_ref().clone());
+    }
+    // All of it if it differs, so that they find where the histories part.
+    let mut next = if differs { 1 } else { has_sequence.saturating_add(1) };
+    let mut share = 0;
+    while next <= head && share < MAX_SHARE {
+        let Some(run) = chain.run(next) else { break };
+        if !budget.has_room(&run) {
+            return false;
+        }
+        next += run.entries.len() as u64;
+        share += run.entries.len();
+        budget.update.runs.push(run);
+    }
+    true
 }

@@ -2,11 +2,11 @@
 
 use whimbrel_base::{EndpointId, Name, SecretKey, UnixTime};
 
-use super::{Log, Update};
-use crate::chain::{Chain, MAX_TAIL};
+use super::Log;
+use crate::chain::Chain;
 use crate::group::{MAX_DEVICES, MAX_FRIENDS};
 use crate::op::{Op, Subject};
-use crate::run::{Head, MAX_RUN};
+use crate::run::MAX_RUN;
 use crate::time::Hybrid;
 
 /// Why an entry is not written.
@@ -39,6 +39,12 @@ pub enum WriteError {
          let it make a new key"
     )]
     Forked,
+    /// This device's own log is damaged in the file.
+    #[error(
+        "what this device wrote is damaged in its file; bring it up to date first (`whimbrel devices sync`), \
+         so that it does not write another history"
+    )]
+    Lost,
     /// A whole batch is at most so large.
     #[error("at most {MAX_RUN} entries are written at once; write fewer")]
     TooMany,
@@ -51,20 +57,24 @@ impl Log {
     /// [`WriteError`]; then nothing was written.
     pub fn write(&mut self, key: &SecretKey, ops: Vec<Op>, now: UnixTime) -> Result<(), WriteError> {
         let author = key.id();
+        let known = self.chains.get(&author);
+        if known.is_some_and(|chain| chain.split().is_some()) {
+            return Err(WriteError::Forked);
+        }
+        // What it wrote before is elsewhere: another history would begin.
+        if self.lost.contains(&author) {
+            return Err(WriteError::Lost);
+        }
         if !self.group.is_member(author) {
             return Err(WriteError::NotMember);
         }
         for op in &ops {
             self.check(author, op)?;
         }
-        let known = self.chains.get(&author);
-        if known.is_some_and(|chain| chain.split().is_some()) {
-            return Err(WriteError::Forked);
-        }
         if ops.len() > MAX_RUN {
             return Err(WriteError::TooMany);
         }
-        if known.map_or(0, Chain::len) + ops.len() > MAX_TAIL {
+        if known.map_or(0, Chain::len) + ops.len() > self.room(author) {
             return Err(WriteError::Full);
         }
         if !ops.is_empty() {
@@ -76,17 +86,9 @@ impl Log {
     /// Adds entries without asking whether they will count.
     pub(crate) fn append(&mut self, key: &SecretKey, ops: Vec<Op>, now: UnixTime) {
         let (time, whose) = (Hybrid::after(self.latest(), now), self.whose(key.id()));
-        let chain = self.chains.entry(key.id()).or_insert_with(|| Chain::new(whose, Head::default()));
-        let first = chain.head().sequence + 1;
+        let chain = self.chains.entry(key.id()).or_insert_with(|| Chain::new(whose));
         chain.append(key, time, ops);
-        let run = chain.run(first);
-        if let Some(before) = &mut self.before {
-            // What is written here is never ahead of what this very log takes.
-            let update = Update { runs: run.into_iter().collect(), ..Update::default() };
-            before.take(update, time.wall());
-        }
         self.refresh();
-        self.go_back();
     }
 
     fn check(&self, author: EndpointId, op: &Op) -> Result<(), WriteError> {

@@ -19,8 +19,9 @@ pub enum StoreError {
     InUse(PathBuf),
     /// It is damaged.
     #[error(
-        "{file} is damaged ({detail}), and was left as it is; move it aside: the group comes back from \
-         another device",
+        "{file} is damaged ({detail}), and was left as it is; move it aside, and run `whimbrel devices sync` \
+         before you change anything: the group comes back from another device, and so does what this one \
+         wrote, which it would write another history of",
         file = .0.display(), detail = .1
     )]
     Damaged(PathBuf, String),

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use whimbrel_base::{EndpointId, SecretKey, UnixTime};
 
+use redb::ReadableTable as _;
+
 use super::{Store, StoreError};
-use crate::{Hybrid, Log, Op, Replica};
+use crate::{Log, Op, Replica};
 
 /// Where the process that will be killed writes.
 const VICTIM: &str = "WHIMBREL_DEVICES_VICTIM";
@@ -45,31 +47,66 @@ fn what_was_saved_is_there_again_and_only_its_user_can_read_it() {
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }
 
+/// Two histories of one author, behind entries that both have.
+fn forked() -> Log {
+    let mut log = Log::new(key().id());
+    (0..3).for_each(|number| write(&mut log, number));
+    let mut twin = log.clone();
+    log.write(&key(), vec![friend(3), friend(4)], UnixTime::from_secs(1_700_000_100)).unwrap();
+    write(&mut twin, 5);
+    let report = log.take(twin.missing(&Log::new(key().id()).vector()), UnixTime::from_secs(1_700_000_100));
+    assert_eq!(report.forked, [key().id()]);
+    log
+}
+
 #[test]
-fn a_snapshot_and_what_it_may_have_to_give_up_are_there_again() {
+fn a_log_that_split_is_there_again_with_its_proof() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("group.redb");
     let (mut store, mut log) = Store::open(&path, key().id()).unwrap();
-    let name = "d0.ada@example.org".parse().unwrap();
-    let start = UnixTime::from_secs(1_700_000_000);
-    log.write(&key(), vec![Op::AddDevice { device: key().id(), name, trusted: true }], start).unwrap();
-    for round in 0..3 {
-        for number in 0..4 {
-            write(&mut log, 10 * round + number);
-            store.save(&log).unwrap();
-        }
-        assert!(log.compact(&key(), 1, Hybrid::MAX));
-        store.save(&log).unwrap();
-        write(&mut log, 10 * round + 9);
-        store.save(&log).unwrap();
-        drop(store);
-        let again;
-        (store, again) = Store::open(&path, key().id()).unwrap();
-        assert_eq!((again.vector(), again.group()), (log.vector(), log.group()));
-        assert_eq!(again.kept().vector(), log.kept().vector());
-        assert!(again.len() < 3);
-        log = again;
+    write(&mut log, 0);
+    store.save(&log).unwrap();
+    let log = forked();
+    store.save(&log).unwrap();
+    drop(store);
+    let (_store, again) = Store::open(&path, key().id()).unwrap();
+    assert_eq!((again.vector(), again.group()), (log.vector(), log.group()));
+    assert_eq!(again.forked().count(), 1);
+    assert_eq!(again.lost().count(), 0);
+}
+
+#[test]
+fn a_log_that_is_damaged_in_the_file_is_left_out_and_comes_back_while_the_others_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("group.redb");
+    let (mut store, mut log) = Store::open(&path, key().id()).unwrap();
+    let device = SecretKey::from_bytes(&[2; 32]);
+    let now = UnixTime::from_secs(1_700_000_000);
+    log.add_device(&key(), device.id(), "d2.ada@example.org".parse().unwrap(), true, now).unwrap();
+    log.write(&device, vec![friend(1)], now).unwrap();
+    store.save(&log).unwrap();
+    let txn = store.database.begin_write().unwrap();
+    {
+        let mut runs = txn.open_table(super::RUNS).unwrap();
+        let row = (device.id(), 1);
+        let packed = runs.get((row.0.as_bytes(), row.1)).unwrap().unwrap().value().to_vec();
+        let mut run: crate::run::Run = super::unpack(&packed).unwrap();
+        run.entries[0].1 = friend(2);
+        runs.insert((row.0.as_bytes(), row.1), super::pack(&run).unwrap().as_slice()).unwrap();
     }
+    txn.commit().unwrap();
+    drop(store);
+    let (mut store, mut again) = Store::open(&path, key().id()).unwrap();
+    assert_eq!(again.lost().collect::<Vec<_>>(), [device.id()]);
+    assert!(again.group().device(device.id()).is_some(), "the user's log is there");
+    assert_eq!(again.write(&device, vec![friend(3)], now), Err(crate::WriteError::Lost));
+    let update = log.missing(&again.vector());
+    assert_eq!(again.take(update, now).entries, 1);
+    again.write(&device, vec![friend(3)], now).unwrap();
+    store.save(&again).unwrap();
+    drop(store);
+    let (_store, last) = Store::open(&path, key().id()).unwrap();
+    assert_eq!((last.vector(), last.lost().count()), (again.vector(), 0));
 }
 
 #[test]

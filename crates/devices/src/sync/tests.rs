@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use whimbrel_base::{SecretKey, UnixTime};
 
-use super::{Met, SyncError, answer, call, hear_anything, now};
-use crate::wire::pack;
+use super::{Message, Met, SyncError, answer, call, decode, hear_anything, now};
+use crate::wire::{WireError, pack};
 use crate::{Log, Op, Replica};
 
 fn key(number: u8) -> SecretKey {
@@ -23,9 +23,8 @@ fn group() -> Log {
 
 async fn meet(caller: &Arc<Replica>, answerer: &Arc<Replica>, keys: (u8, u8)) -> [Result<Met, SyncError>; 2] {
     let (one, other) = tokio::io::duplex(4096);
-    let (one_key, other_key) = (key(keys.0), key(keys.1));
-    let calling = call(caller.clone(), &one_key, other_key.id(), one);
-    let answering = answer(answerer.clone(), &other_key, one_key.id(), other);
+    let calling = call(caller.clone(), key(keys.1).id(), one);
+    let answering = answer(answerer.clone(), key(keys.0).id(), other);
     let (called, answered) = tokio::join!(calling, answering);
     [called, answered]
 }
@@ -79,11 +78,42 @@ fn bytes_that_are_no_message_do_no_harm() {
         hear_anything(bytes);
     }
     let update = group().missing(&Log::new(key(1).id()).vector());
-    let good = pack(&super::Message::Give(update, group().vector())).unwrap();
+    let good = pack(&Message::Give(update, group().vector())).unwrap();
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         hear_anything(&bad);
         hear_anything(&good[..at]);
     }
+}
+
+#[test]
+fn an_update_with_a_snapshot_is_refused_and_said_to_be_one() {
+    let snapshot = pack(&(Message::WithSnapshot, vec![7_u8; 100])).unwrap();
+    assert_eq!(decode(&snapshot), Err(WireError::Snapshot));
+}
+
+#[tokio::test]
+async fn a_device_whose_key_wrote_two_histories_is_told_nothing() {
+    let backup = Arc::new(Replica::in_memory(group()));
+    let (old, twin) = (Arc::new(Replica::in_memory(group())), Arc::new(Replica::in_memory(group())));
+    let history = old.with(|log| log.clone()).unwrap();
+    for (replica, name) in [(&backup, "one"), (&twin, "two")] {
+        let whom = crate::Subject::Device(key(2).id());
+        let call = Op::Call { whom, name: name.parse().unwrap() };
+        replica.with(|log| *log = history.clone()).unwrap();
+        replica.with(|log| log.write(&key(2), vec![call], now()).unwrap()).unwrap();
+    }
+    let [called, _] = meet(&backup, &old, (2, 1)).await;
+    assert!(called.unwrap().agree);
+    let [_, answered] = meet(&twin, &old, (2, 1)).await;
+    assert!(matches!(answered, Err(SyncError::Stranger(id)) if id == key(2).id()));
+    let forked = |replica: &Replica| replica.with(|log| log.forked().collect::<Vec<_>>()).unwrap();
+    assert_eq!((forked(&old), forked(&twin)), (vec![key(2).id()], vec![key(2).id()]), "it gets the proof");
+    let [called, answered] = meet(&backup, &old, (2, 1)).await;
+    assert!(called.is_err() && matches!(answered, Err(SyncError::Stranger(id)) if id == key(2).id()));
+    old.with(|log| {
+        assert!(!log.group().is_trusted(key(2).id()) && log.group().device(key(2).id()).is_some())
+    })
+    .unwrap();
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::stage::{Stage, device_name, label, stranger};
-use crate::{Hybrid, Last, Log, Op, Rights, Subject, Visibility};
+use crate::{Last, Log, Op, Rights, Subject, Visibility};
 
 const DEVICES: usize = 5;
 const DAY: i64 = 86_400;
@@ -33,8 +33,6 @@ enum Step {
     Backup(usize),
     /// A side is set back to its copy.
     Restore(usize),
-    /// A side acknowledges, and compacts.
-    Compact(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -88,8 +86,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..3 * DAY as u64 * 1000).prop_map(Step::Pass),
         2 => (side.clone(), clock).prop_map(|(side, skew)| Step::Clock(side, skew)),
         1 => side.clone().prop_map(Step::Backup),
-        1 => side.clone().prop_map(Step::Restore),
-        2 => side.prop_map(Step::Compact),
+        1 => side.prop_map(Step::Restore),
     ]
 }
 
@@ -154,7 +151,7 @@ impl Play {
     fn last(&self, by: usize, whom: usize, back: u64) -> Last {
         let log = self.stage.log(by);
         let Some(chain) = log.chains().get(&self.stage.id(whom)) else { return Last::default() };
-        let sequence = chain.head().sequence.saturating_sub(back).max(chain.base().sequence);
+        let sequence = chain.head().sequence.saturating_sub(back);
         Last { sequence, hash: chain.hash_at(sequence).unwrap_or_default() }
     }
 
@@ -184,11 +181,6 @@ impl Play {
                 if let Some(copy) = &self.backups[*side] {
                     self.stage.sides[*side].log = copy.clone();
                 }
-            }
-            Step::Compact(side) => {
-                let _ = self.stage.write(*side, Op::Seen);
-                let key = self.stage.sides[*side].key.clone();
-                self.stage.sides[*side].log.compact(&key, 1, Hybrid::MAX);
             }
         }
     }
@@ -222,32 +214,14 @@ fn cases() -> u32 {
     wanted.unwrap_or(HISTORIES)
 }
 
-#[track_caller]
-fn try_histories(may_happen: fn(&Step) -> bool) {
-    let config = ProptestConfig {
-        cases: cases(),
-        failure_persistence: None,
-        max_local_rejects: u32::MAX,
-        ..ProptestConfig::default()
-    };
-    let mut runner = proptest::test_runner::TestRunner::new(config);
-    let step = step().prop_filter("what may happen", may_happen);
-    let histories = prop::collection::vec(step, 0..48);
-    if let Err(error) = runner.run(&histories, |steps| all_replicas_are_equal(&steps)) {
-        panic!("{error}");
-    }
-}
-
 /// Partitions, wrong clocks, removals that reach back and contradict each other, forged rights, restored
 /// backups.
 #[test]
 fn after_any_history_all_replicas_are_equal() {
-    try_histories(|step| !matches!(step, Step::Compact(_)));
-}
-
-/// With compaction at any time. Removals that reach behind a snapshot are the one thing that ends equality
-/// until a later snapshot, and have tests of their own.
-#[test]
-fn after_any_history_with_compaction_all_replicas_are_equal() {
-    try_histories(|step| !matches!(step, Step::Remove { .. } | Step::Trust { trusted: false, .. }));
+    let config = ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let histories = prop::collection::vec(step(), 0..48);
+    if let Err(error) = runner.run(&histories, |steps| all_replicas_are_equal(&steps)) {
+        panic!("{error}");
+    }
 }

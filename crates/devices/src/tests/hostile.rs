@@ -153,3 +153,108 @@ fn a_chain_of_devices_that_nobody_added_is_not_kept() {
     stage.gather();
     assert!(stage.agree() && stage.log(1).group().device(stage.id(2)).is_some(), "nobody removes itself");
 }
+
+/// Entries of device 1 from a number on, with this time and content, signed by it.
+fn signed(stage: &Stage, first: u64, time: crate::Hybrid, ops: Vec<Op>) -> crate::run::Run {
+    let key = &stage.sides[1].key;
+    let whose = crate::run::Whose { group: stage.id(0), author: key.id() };
+    let before = stage.log(1).chains()[&key.id()].hash_at(first - 1).unwrap();
+    let (mut links, mut hash, mut time) = (Vec::new(), before, time);
+    for (number, op) in (first..).zip(ops) {
+        links.push(whose.link(number, &hash, crate::run::Entry { time, op }));
+        hash = links.last().unwrap().hash;
+        time = crate::Hybrid::after(time, whimbrel_base::UnixTime::from_secs(0));
+    }
+    let last = first + links.len() as u64 - 1;
+    crate::run::Run::new(key.id(), first, before, &links, whose.sign(key, last, &hash))
+}
+
+#[test]
+fn a_proof_of_two_histories_dated_1970_or_a_year_ahead_is_refused() {
+    let (mut stage, _) = story();
+    stage.meet(1, 2);
+    let at = |seconds| crate::Hybrid::of(whimbrel_base::UnixTime::from_secs(seconds));
+    let year = START + 365 * 86_400;
+    for (time, why) in [(at(1), Refusal::NoProof), (at(year), Refusal::Ahead)] {
+        let (one, other) = (signed(&stage, 3, time, vec![add(8)]), signed(&stage, 3, time, vec![add(9)]));
+        let update = Update { forks: vec![crate::run::Fork { one, other }], ..Update::default() };
+        assert_eq!(refused(&mut stage, update), why);
+    }
+    assert_eq!(stage.log(2).forked().count(), 0);
+    // Nor does a history that is dated back make one.
+    let run = signed(&stage, 3, at(1), vec![add(8)]);
+    let update = Update { runs: vec![run], ..Update::default() };
+    assert_eq!(refused(&mut stage, update), Refusal::Backwards);
+}
+
+#[test]
+fn what_comes_before_a_split_can_be_given_on_however_long_the_proof_is() {
+    let (mut stage, _) = story();
+    stage.meet(1, 2);
+    // All three of device 2 come with one signature, which ends behind the split.
+    let time = crate::Hybrid::of(stage.now(1));
+    let long = || vec![Op::Seen; MAX_RUN];
+    let (mut one, mut other) = (long(), long());
+    one[0] = add(8);
+    other[0] = add(9);
+    let (one, other) = (signed(&stage, 3, time, one), signed(&stage, 3, time, other));
+    let update = Update { forks: vec![crate::run::Fork { one, other }], ..Update::default() };
+    let now = stage.now(2);
+    assert_eq!(stage.sides[2].log.take(update, now).forked, [stage.id(1)]);
+    let mut new = Log::new(stage.id(0));
+    for _ in 0..3 {
+        new.take(stage.log(2).missing(&new.vector()), now);
+    }
+    assert_eq!(new.vector(), stage.log(2).vector());
+}
+
+#[test]
+fn a_device_without_trust_fills_no_more_than_its_share() {
+    let mut stage = Stage::new(2, 1);
+    let (now, thief) = (stage.now(2), stage.sides[2].key.clone());
+    let mut log = stage.log(2).clone();
+    log.append(&thief, vec![Op::Seen; crate::MAX_UNTRUSTED + 1], now);
+    let update = log.missing(&stage.log(1).vector());
+    let report = stage.sides[1].log.take(update, now);
+    assert_eq!(report.refused, [(stage.id(2), Refusal::Full)]);
+    let full = vec![Op::Seen; crate::MAX_UNTRUSTED];
+    stage.sides[2].log.write(&thief, full, now).unwrap();
+    assert_eq!(stage.write(2, Op::Seen), Err(WriteError::Full));
+    stage.meet(1, 2);
+    assert!(stage.log(1).vector() == stage.log(2).vector());
+}
+
+#[test]
+fn one_long_log_does_not_keep_others_from_being_sent_and_no_update_is_too_large() {
+    let mut stage = Stage::new(3, 3);
+    let now = stage.now(1);
+    for (number, batches) in [(1_usize, 3), (2, 1), (3, 1)] {
+        let key = stage.sides[number].key.clone();
+        for batch in 0..batches {
+            let friend = |entry: usize| {
+                let bytes = stage.sides[0].key.sign(&[number as u8, batch, (entry >> 8) as u8, entry as u8]);
+                let friend = bytes.to_bytes()[..32].try_into().unwrap();
+                Op::AddFriend { friend: whimbrel_base::EndpointId::from_bytes(&friend), name: None }
+            };
+            let ops = (0..MAX_RUN).map(friend).collect();
+            stage.sides[number].log.append(&key, ops, now);
+        }
+    }
+    stage.gather();
+    let mut new = Log::new(stage.id(0));
+    for round in 0.. {
+        let update = stage.log(0).missing(&new.vector());
+        crate::wire::pack(&update).unwrap();
+        assert!(update.runs[0].author == stage.id(0) || round > 0, "the user's log comes first");
+        let shares = (1..=3).map(|number| {
+            let runs = update.runs.iter().filter(|run| run.author == stage.id(number));
+            runs.map(|run| run.entries.len()).sum::<usize>()
+        });
+        assert!(round > 0 || shares.into_iter().all(|share| share == MAX_RUN), "each has its share");
+        new.take(update, now);
+        if new.vector() == stage.log(0).vector() {
+            break;
+        }
+        assert!(round < 9);
+    }
+}

@@ -245,6 +245,45 @@ fn a_device_restored_from_a_backup_forks_its_log_and_is_told() {
 }
 
 #[test]
+fn a_removed_device_that_forks_below_the_last_entry_that_counts_stays_out_and_who_removed_it_stays() {
+    let mut stage = Stage::new(3, 3);
+    friend(&mut stage);
+    let backup = stage.log(2).clone();
+    stage.write(2, call("bob")).unwrap();
+    stage.write(2, call("robert")).unwrap();
+    stage.gather();
+    stage.remove(1, 2).unwrap();
+    stage.gather();
+    // The thief of device 2 writes another history, from before the removal, and removes the remover.
+    stage.sides[2].log = backup;
+    stage.force(2, Op::RemoveDevice { device: stage.id(1), last: Last::default() });
+    stage.gather();
+    assert!(stage.agree());
+    assert_eq!(stage.log(3).forked().collect::<Vec<_>>(), [stage.id(2)]);
+    let group = stage.log(3).group();
+    assert!(!group.is_member(stage.id(2)) && group.is_removed(stage.id(2)));
+    assert!(group.is_member(stage.id(1)) && group.is_trusted(stage.id(1)));
+}
+
+#[test]
+fn a_device_that_wrote_two_histories_is_no_member_and_may_not_act_for_the_user() {
+    let mut stage = Stage::new(3, 3);
+    let backup = stage.log(2).clone();
+    stage.write(2, Op::AddFriend { friend: stranger(0), name: None }).unwrap();
+    stage.meet(1, 2);
+    stage.sides[2].log = backup;
+    stage.write(2, Op::AddFriend { friend: stranger(1), name: None }).unwrap();
+    stage.gather();
+    assert!(stage.agree());
+    let group = stage.log(1).group();
+    assert!(!group.is_member(stage.id(2)) && !group.is_trusted(stage.id(2)));
+    assert!(group.device(stage.id(2)).unwrap().is_forked(), "it is listed, so that it can be removed");
+    stage.remove(3, 2).unwrap();
+    stage.gather();
+    assert!(stage.agree() && stage.log(1).group().is_removed(stage.id(2)));
+}
+
+#[test]
 fn friends_devices_have_names_and_go_with_the_friend() {
     let mut stage = Stage::new(2, 2);
     friend(&mut stage);

@@ -1,11 +1,15 @@
 //! Two devices bring each other up to date.
 
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use whimbrel::{Allow, CloseCode, Connection, ListenOptions};
-use whimbrel_devices::{Met, SyncError, answer, call};
+use whimbrel_base::EndpointId;
+use whimbrel_devices::{Met, Replica, SyncError, answer, call};
 
 use crate::failure::{self, Failure};
 use crate::manager::Ready;
@@ -15,6 +19,12 @@ use crate::own_group::{OwnGroup, is_member, warn_of_forks};
 use crate::shutdown::Shutdown;
 use crate::{output, serving};
 
+/// The most meetings at once.
+const MAX_MEETINGS: usize = 8;
+/// How long a device may take to begin.
+const BEGIN_LIMIT: Duration = Duration::from_secs(30);
+/// How long a meeting may take in all: what came until then is kept, and the next one goes on.
+const MEETING_LIMIT: Duration = Duration::from_secs(10 * 60);
 /// How long a connection may take to end.
 const CLOSE_LIMIT: Duration = Duration::from_millis(1500);
 
@@ -35,25 +45,57 @@ pub(super) async fn serve(globals: &Globals, as_json: bool) -> Result<()> {
             output::note(globals.quiet, ready);
             output::line(ticket.to_string())?;
         }
+        let meetings = Meetings::default();
         while let Some(connection) = listener.accept().await {
-            let (replica, key) = (own.replica.clone(), own.key.clone());
-            tokio::spawn(async move {
-                let peer = connection.peer_id();
-                let met = match connection.accept_stream().await {
-                    Ok(stream) => answer(replica, &key, peer, stream).await,
-                    Err(error) => Err(SyncError::Io(std::io::Error::other(error))),
-                };
-                match met {
-                    Ok(met) => {
-                        tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device")
-                    }
-                    Err(error) => tracing::warn!(%peer, %error, "could not bring a device up to date"),
-                }
-            });
+            let peer = connection.peer_id();
+            let Some(place) = meetings.begin(peer) else {
+                tracing::warn!(%peer, "a device is met already, or {MAX_MEETINGS} are");
+                continue;
+            };
+            tokio::spawn(receive(own.replica.clone(), connection, place));
         }
         Ok(())
     })
     .await
+}
+
+/// Who is being met.
+#[derive(Clone, Default)]
+struct Meetings(Arc<Mutex<BTreeSet<EndpointId>>>);
+
+/// A place among those who are being met, until it is dropped.
+struct Place {
+    meetings: Meetings,
+    peer: EndpointId,
+}
+
+impl Meetings {
+    /// A place for a peer; none if it has one, or too many have.
+    fn begin(&self, peer: EndpointId) -> Option<Place> {
+        let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_let_in = peers.len() < MAX_MEETINGS && peers.insert(peer);
+        is_let_in.then(|| Place { meetings: self.clone(), peer })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.meetings.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.peer);
+    }
+}
+
+async fn receive(replica: Arc<Replica>, connection: Connection, place: Place) {
+    let peer = place.peer;
+    let meeting = async {
+        let stream = tokio::time::timeout(BEGIN_LIMIT, connection.accept_stream()).await;
+        let stream = stream.map_err(io::Error::from)?.map_err(io::Error::other)?;
+        answer(replica, peer, stream).await
+    };
+    let met = tokio::time::timeout(MEETING_LIMIT, meeting).await;
+    match met.unwrap_or_else(|error| Err(io::Error::from(error).into())) {
+        Ok(met) => tracing::info!(%peer, entries = met.entries, agree = met.agree, "met a device"),
+        Err(error) => tracing::warn!(%peer, %error, "could not bring a device up to date"),
+    }
 }
 
 /// Brings this device and another one up to date.
@@ -85,7 +127,7 @@ async fn meet(globals: &Globals, network: &Network, peer: &Peer) -> Result<Met> 
     let own = OwnGroup::of(network.key.clone())?;
     let connection: Connection = connect(network, peer).await?;
     let stream = connection.open_stream().await?;
-    let met = call(own.replica.clone(), &own.key, connection.peer_id(), stream).await;
+    let met = call(own.replica.clone(), connection.peer_id(), stream).await;
     let met = met.map_err(|error| match error {
         SyncError::Stranger(_) => Failure::new(Failure::REFUSED, error.to_string()).into(),
         error => anyhow::Error::from(error),
@@ -96,4 +138,21 @@ async fn meet(globals: &Globals, network: &Network, peer: &Peer) -> Result<Met> 
     }
     own.look(|log| warn_of_forks(globals.quiet, log))?;
     met
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_device_is_met_once_at_a_time_and_eight_at_most() {
+        let meetings = Meetings::default();
+        let peer = |number| EndpointId::from_bytes(&[number; 32]);
+        let mut places: Vec<Place> = (0..8).map(|number| meetings.begin(peer(number)).unwrap()).collect();
+        assert!(meetings.begin(peer(9)).is_none(), "there are eight");
+        places.pop();
+        assert!(meetings.begin(peer(0)).is_none(), "it is being met");
+        assert!(meetings.begin(peer(9)).is_some());
+    }
 }
