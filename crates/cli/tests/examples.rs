@@ -378,17 +378,19 @@ fn chats(play: &mut Play) {
 }
 
 fn introductions(play: &mut Play) {
-    for (invite, join, says) in [
+    // The laptop is a user's with a group of its own from then on, and no device of another's.
+    for (invite, who, join, says) in [
         (
             "whimbrel invite --as ada@example.org",
+            "laptop",
             "whimbrel join harvest-otter-violin --as bob@example.org",
             "ada@example.org is",
         ),
-        ("whimbrel invite --device laptop.ada@example.org", "whimbrel join harvest-otter-violin", ""),
+        ("whimbrel invite --device laptop.ada@example.org", "vps", "whimbrel join harvest-otter-violin", ""),
     ] {
         let code = play.start("home", invite, "-");
         play.word("harvest-otter-violin", word(&code, ""));
-        play.run("laptop", join, says);
+        play.run(who, join, says);
         play.finish(invite);
     }
     devices_and_friends(play);
@@ -415,8 +417,8 @@ fn devices_and_friends(play: &mut Play) {
     play.run("home", "whimbrel devices trust desk", "desk may act for you");
     let ticket = play.start("home", "whimbrel devices serve", "whimbrel:");
     play.word("TICKET", ticket);
-    play.run("laptop", "whimbrel devices sync TICKET", "both devices are up to date");
-    play.also("laptop", "whimbrel devices list", "desk  laptop.ada@example.org, may act for you, this one");
+    play.run("vps", "whimbrel devices sync TICKET", "both devices are up to date");
+    play.also("vps", "whimbrel devices list", "desk  laptop.ada@example.org, may act for you, this one");
     play.run("home", "whimbrel friends list", "bob@example.org");
     play.run("home", "whimbrel friends name bob@example.org bobby", "bobby");
     play.run("home", "whimbrel friends list --json", "\"called\":\"bobby\"");
