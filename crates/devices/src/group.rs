@@ -72,7 +72,7 @@ impl Device {
         self.since.time
     }
 
-    /// Who may see whether it is up.
+    /// To whom it is shown whether it is up.
     pub fn visibility(&self) -> Visibility {
         self.visibility
     }

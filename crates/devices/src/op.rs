@@ -25,7 +25,7 @@ pub enum Subject {
     FriendDevice(EndpointId, EndpointId),
 }
 
-/// Who may see whether a device is up.
+/// To whom it is shown whether a device is up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Visibility {
     /// Nobody.
@@ -79,11 +79,11 @@ pub enum Op {
         /// The last of its entries that counts as the user's word.
         last: Last,
     },
-    /// Who may see whether a device is up.
+    /// To whom it is shown whether a device is up.
     Show {
         /// The device's key.
         device: EndpointId,
-        /// Who may.
+        /// To whom.
         to: Visibility,
     },
     /// Somebody is a friend.

@@ -60,7 +60,7 @@ impl Claim {
     }
 }
 
-/// Who may say what.
+/// Which author may say what.
 pub(crate) struct Rights {
     user: EndpointId,
     claims: Vec<Claim>,

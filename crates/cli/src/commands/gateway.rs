@@ -25,7 +25,7 @@ enum Action {
 }
 
 impl Gateway {
-    /// Who is let in.
+    /// The peers that are let in.
     pub(crate) fn allow(&self) -> &AllowFlags {
         let Action::Serve(args) = &self.action;
         args.allow()

@@ -74,7 +74,7 @@ pub enum Refusal {
 pub struct Report {
     /// How many entries were new.
     pub entries: usize,
-    /// Who turned out to have written two histories.
+    /// The authors that turned out to have written two histories.
     pub forked: Vec<EndpointId>,
     /// What was not taken, and whose it was.
     pub refused: Vec<(EndpointId, Refusal)>,
@@ -185,8 +185,8 @@ impl Log {
         if self.group.is_trusted(author) { MAX_LOG } else { MAX_UNTRUSTED }
     }
 
-    /// Who may have more than [`MAX_UNTRUSTED`] entries: those that may act for the user, or could until
-    /// their log split, and those that could until an entry that was named when their trust ended.
+    /// The authors that may have more than [`MAX_UNTRUSTED`] entries: those that may act for the user, or could
+    /// until their log split, and those that could until an entry that was named when their trust ended.
     fn rooms(&self) -> BTreeMap<EndpointId, usize> {
         let is_full = |author: &EndpointId| {
             self.group.is_trusted(*author) || self.group.device(*author).is_some_and(Device::is_forked)

@@ -59,7 +59,7 @@ pub(super) async fn serve(globals: &Globals, as_json: bool) -> Result<()> {
     .await
 }
 
-/// Who is being met.
+/// The devices with which a meeting is under way.
 #[derive(Clone, Default)]
 struct Meetings(Arc<Mutex<BTreeSet<EndpointId>>>);
 

@@ -159,7 +159,7 @@ fn may_listen(at: SocketAddr, args: &Http) -> Result<()> {
              nobody else is on that network"
         )));
     }
-    // Whoever wants no notes wants this one.
+    // A warning: --quiet does not suppress it.
     output::note(false, format!("WARNING: whoever reaches {at} uses this proxy as you"));
     Ok(())
 }

@@ -42,7 +42,7 @@ impl ReachFlags {
         Ok(Some(Arc::new(Network::of_user(globals, wish).await?)))
     }
 
-    /// Who chooses the network for what goes neither through a gateway nor to a name.
+    /// The manager's client, which chooses the network for what goes neither through a gateway nor to a name.
     pub(crate) fn client(&self) -> Client {
         self.manager.as_deref().map_or_else(Client::default, Client::at)
     }
