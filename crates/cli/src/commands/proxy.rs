@@ -1,6 +1,7 @@
 //! `whimbrel proxy`: proxies for programs that know nothing of Whimbrel.
 
 pub(crate) mod http;
+mod listening;
 mod pac;
 pub(crate) mod reaching;
 mod socks;

@@ -11,9 +11,10 @@ use whimbrel_multiaccess::ClientError;
 use whimbrel_multiaccess::protocol::Ask;
 use whimbrel_proxy::{HttpProxy, HttpSettings};
 
+use crate::commands::proxy::listening;
 use crate::commands::proxy::reaching::{self, ReachFlags};
 use crate::failure::Failure;
-use crate::manager::{self, Ready};
+use crate::manager::Ready;
 use crate::network::Network;
 use crate::options::{Globals, after, size};
 use crate::shutdown::Shutdown;
@@ -87,7 +88,7 @@ impl HttpFlags {
 
 pub(super) async fn run(globals: &Globals, args: Http) -> Result<()> {
     files::raise_limit();
-    let listener = listen(&args).await?;
+    let listener = listening::listen(args.listen, |at| may_listen(at, &args)).await?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = args.flags.reach.network(globals).await?;
     let result = tokio::select! {
@@ -132,20 +133,6 @@ async fn serve(
     }
     proxy.serve(listener).await;
     Ok(())
-}
-
-/// Listens there, or on the socket that a service manager opened for us.
-async fn listen(args: &Http) -> Result<TcpListener> {
-    if let Some(socket) = manager::tcp_socket()? {
-        let local = socket.local_addr().context("cannot tell where the service manager's socket listens")?;
-        may_listen(local, args)?;
-        let usable = socket.set_nonblocking(true).and_then(|()| TcpListener::from_std(socket));
-        return usable.context("cannot use the socket of the service manager");
-    }
-    may_listen(args.listen, args)?;
-    TcpListener::bind(args.listen).await.with_context(|| {
-        format!("cannot listen on {}; choose another port with --listen, or stop who uses it", args.listen)
-    })
 }
 
 /// Where others reach the proxy, that must be meant: it does not ask who they are.

@@ -10,9 +10,10 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use whimbrel_proxy::{Credentials, Socks as Server};
 
+use crate::commands::proxy::listening;
 use crate::commands::proxy::reaching::{self, ReachFlags};
 use crate::failure::Failure;
-use crate::manager::{self, Ready};
+use crate::manager::Ready;
 use crate::network::Network;
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
@@ -56,7 +57,7 @@ pub(super) async fn run(globals: &Globals, args: Socks) -> Result<()> {
         }
         None => None,
     };
-    let listener = listen(&args).await?;
+    let listener = listening::listen(args.listen, |at| may_listen(at, &args)).await?;
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
     let network = args.reach.network(globals).await?;
     let result = tokio::select! {
@@ -68,20 +69,6 @@ pub(super) async fn run(globals: &Globals, args: Socks) -> Result<()> {
         network.close().await;
     }
     result
-}
-
-/// Listens there, or on the socket that a service manager opened for us.
-async fn listen(args: &Socks) -> Result<TcpListener> {
-    if let Some(socket) = manager::tcp_socket()? {
-        let local = socket.local_addr().context("cannot tell where the service manager's socket listens")?;
-        may_listen(local, args)?;
-        let usable = socket.set_nonblocking(true).and_then(|()| TcpListener::from_std(socket));
-        return usable.context("cannot use the socket of the service manager");
-    }
-    may_listen(args.listen, args)?;
-    TcpListener::bind(args.listen).await.with_context(|| {
-        format!("cannot listen on {}; choose another port with --listen, or stop who uses it", args.listen)
-    })
 }
 
 /// Where others reach the proxy, it must know who they are.
