@@ -22,6 +22,8 @@ const MOST_EACH: usize = 6;
 const LINE: u64 = 16 << 10;
 const LINES: usize = 100;
 const CHUNK: usize = 32 << 10;
+/// The only status that an object comes with.
+const OK: &str = "200";
 
 /// Loads one page.
 pub(super) struct Loader<'a> {
@@ -148,7 +150,12 @@ impl Fetch {
         if !is_there {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let length = read_head(connection).await?;
+        let (status, length) = read_head(connection).await?;
+        if status != OK {
+            let mut says = vec![0; usize::try_from(length).unwrap_or(CHUNK).min(CHUNK)];
+            connection.read_exact(&mut says).await?;
+            return Err(wrong(format!("{status}: {}", String::from_utf8_lossy(&says))));
+        }
         if length != self.bytes {
             return Err(wrong(format!("{length} bytes instead of {}", self.bytes)));
         }
@@ -178,9 +185,9 @@ fn wrong(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Reads the head of an answer, and returns how long its body is.
-async fn read_head(connection: &mut Connection) -> io::Result<u64> {
-    let mut length = None;
+/// Reads the head of an answer, and returns its status and how long its body is.
+async fn read_head(connection: &mut Connection) -> io::Result<(String, u64)> {
+    let (mut status, mut length) = (String::new(), None);
     for number in 0..LINES {
         let mut line = String::new();
         (&mut *connection).take(LINE).read_line(&mut line).await?;
@@ -188,11 +195,12 @@ async fn read_head(connection: &mut Connection) -> io::Result<u64> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let line = line.trim_end();
-        if number == 0 && line.split(' ').nth(1) != Some("200") {
-            return Err(wrong(format!("the answer is `{line}`")));
+        if number == 0 {
+            status = line.split(' ').nth(1).unwrap_or_default().to_owned();
         }
         if line.is_empty() {
-            return length.ok_or_else(|| wrong("the answer has no length".to_owned()));
+            let length = length.ok_or_else(|| wrong("the answer has no length".to_owned()));
+            return length.map(|length| (status, length));
         }
         if let Some((name, value)) = line.split_once(':')
             && name.eq_ignore_ascii_case("content-length")

@@ -53,7 +53,8 @@ pub(super) struct Said {
     pub(super) objects: usize,
     /// Objects that are no images.
     pub(super) bad: usize,
-    /// Objects that have another size than they should.
+    /// Objects that have another size than they should, where the browser tells. Firefox does not of other
+    /// hosts' objects.
     pub(super) wrong: usize,
 }
 

@@ -184,7 +184,8 @@ i.src='http://10.0.9.'+H[n]+'/o/'+S[n]+'/'+n}\
 function e(){var r=performance.getEntriesByType('resource').filter(function(o){return o.name.indexOf('/o/')>0});\
 if(r.length<S.length-1&&T++<80){setTimeout(e,25);return}\
 var n=performance.getEntriesByType('navigation')[0],l=n.responseEnd,W=0;\
-r.forEach(function(o){l=Math.max(l,o.responseEnd);var p=o.name.split('/');if(o.encodedBodySize!=p[p.length-2])W++});\
+r.forEach(function(o){l=Math.max(l,o.responseEnd);var p=o.name.split('/');\
+if(o.encodedBodySize!=p[p.length-2]&&(o.encodedBodySize||p[2]==location.host))W++});\
 fetch('/done'+location.search,{method:'POST',body:JSON.stringify({ms:l-n.fetchStart,objects:r.length,bad:B,wrong:W})})}";
 
 /// Pages as in the paper (§VII-B, §VII-D): 2 to 64 objects of 1 KB to 1 MB, and mixed ones (§VIII-A, §VIII-B).
