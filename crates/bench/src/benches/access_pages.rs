@@ -35,6 +35,7 @@ use self::system::System;
 use self::world::World;
 use super::{Plan, lanes, rotated};
 use crate::output::Output;
+use crate::report::Trial;
 
 /// Rounds, as in the paper.
 const ROUNDS: u32 = 7;
@@ -45,6 +46,8 @@ const MOST_FAILURES: usize = 5;
 /// What real browsers load unless other pages are asked for: the pages of the figures.
 const FOR_BROWSERS: [&str; 7] =
     ["2 x 1 KB", "64 x 1 KB", "32 x 10 KB", "32 x 100 KB", "4 x 1 MB", "mixed, figure 4", "mixed, figure 5"];
+/// Where recorded pages are, from the root of the source.
+const RECORDED: &str = "crates/pageload/data/pages.jsonl.gz";
 /// Of a quick run.
 const QUICK: [&str; 2] = ["8 x 10 KB", "32 x 100 KB"];
 
@@ -61,14 +64,17 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
     /// The recorded pages.
-    #[arg(long, value_name = "FILE", default_value = "crates/pageload/data/pages.jsonl.gz")]
+    #[arg(long, value_name = "FILE", default_value = RECORDED)]
     recorded: PathBuf,
+    /// The proxy's `--first-step`, instead of what it has by itself.
+    #[arg(long, value_name = "BYTES")]
+    first_step: Option<u64>,
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        let recorded = "crates/pageload/data/pages.jsonl.gz".into();
-        Self { browsers: Vec::new(), pages: Vec::new(), scenario: None, recorded }
+        let (browsers, pages, recorded) = (Vec::new(), Vec::new(), RECORDED.into());
+        Self { browsers, pages, scenario: None, recorded, first_step: None }
     }
 }
 
@@ -78,6 +84,7 @@ struct Job<'a> {
     browser: Browser,
     installed: Option<&'a Installed>,
     traces: &'a Path,
+    first_step: Option<u64>,
     round: u32,
     sites: Arc<Vec<Site>>,
 }
@@ -104,10 +111,10 @@ pub(crate) fn run(plan: &Plan, choice: &Choice, traces: &Path, output: &mut Outp
     }
     ensure!(!scenarios.is_empty(), "no scenario is left of symmetric, asymmetric, strongly, recorded");
     let all = all_sites(choice)?;
-    let (installed, absent) = find(choice)?;
+    let browsers = Browsers::find(choice)?;
     let mut loads = Vec::new();
     let mut failures = Vec::new();
-    for (browser, installed) in &installed {
+    for There { browser, installed } in &browsers.there {
         let sites = sites(&all, *browser, plan.quick, choice);
         ensure!(!sites.is_empty(), "there is no such page");
         let sites = Arc::new(sites);
@@ -115,14 +122,14 @@ pub(crate) fn run(plan: &Plan, choice: &Choice, traces: &Path, output: &mut Outp
             .flat_map(|round| scenarios.iter().map(move |scenario| (round, *scenario)))
             .map(|(round, scenario)| {
                 let (browser, installed, sites) = (*browser, installed.as_ref(), Arc::clone(&sites));
-                Job { scenario, browser, installed, traces, round, sites }
+                Job { scenario, browser, installed, traces, first_step: choice.first_step, round, sites }
             })
             .collect();
         let lanes = if *browser == Browser::Client { LANES } else { 1 };
         let done = lanes::run(&jobs, lanes, &judge::SPEC, output, Job::name, measure)?;
-        for (found, failed) in done.more {
-            loads.extend(found);
-            failures.extend(failed);
+        for round in done.more {
+            loads.extend(round.loads);
+            failures.extend(round.failures);
         }
         failures.extend(done.failures);
     }
@@ -135,8 +142,9 @@ pub(crate) fn run(plan: &Plan, choice: &Choice, traces: &Path, output: &mut Outp
             "trace": s.trace})).collect::<Vec<_>>(),
         "pages": all.iter().map(|site| json!({"name": site.name, "objects": site.objects.len(),
             "bytes": site.bytes(), "recorded": site.is_recorded})).collect::<Vec<_>>(),
-        "browsers": versions(&installed)?,
-        "absent": absent,
+        "browsers": browsers.versions()?,
+        "absent": browsers.absent,
+        "first_step": choice.first_step,
         "failures": failures,
     });
     judge::finish(&loads, settings, output)
@@ -176,38 +184,61 @@ fn sites(all: &[Site], browser: Browser, quick: bool, choice: &Choice) -> Vec<Si
     all.iter().filter(is_meant).cloned().collect()
 }
 
-/// The browsers that are there, and why others are not.
-fn find(choice: &Choice) -> Result<(Vec<(Browser, Option<Installed>)>, Vec<String>)> {
-    let (mut there, mut absent) = (Vec::new(), Vec::new());
-    for browser in [Browser::Client, Browser::Chromium, Browser::Firefox] {
-        if !choice.browsers.is_empty() && !choice.browsers.contains(&browser) {
-            continue;
-        }
-        match browser {
-            Browser::Client => there.push((browser, None)),
-            _ => match Installed::find(browser) {
-                Ok(installed) => there.push((browser, Some(installed))),
-                Err(error) => {
-                    eprintln!("access-pages leaves {browser} out: {error:#}");
-                    absent.push(format!("{error:#}"));
-                }
-            },
-        }
-    }
-    ensure!(!there.is_empty(), "none of the browsers is installed: {}", absent.join("; "));
-    Ok((there, absent))
+/// What loads pages here, and why something else does not.
+#[derive(Default)]
+struct Browsers {
+    there: Vec<There>,
+    absent: Vec<String>,
 }
 
-fn versions(installed: &[(Browser, Option<Installed>)]) -> Result<Vec<String>> {
-    let lab = Lab::new()?;
-    let host = lab.host("versions")?;
-    let version = |installed: &Option<Installed>| installed.as_ref().map(|found| found.version(&host));
-    Ok(installed.iter().filter_map(|(_, installed)| version(installed)).collect())
+/// A browser that is there; the small loader is always, and nothing that is installed.
+struct There {
+    browser: Browser,
+    installed: Option<Installed>,
+}
+
+impl Browsers {
+    fn find(choice: &Choice) -> Result<Self> {
+        let mut found = Self::default();
+        for browser in [Browser::Client, Browser::Chromium, Browser::Firefox] {
+            if !choice.browsers.is_empty() && !choice.browsers.contains(&browser) {
+                continue;
+            }
+            let installed = match browser {
+                Browser::Client => None,
+                _ => match Installed::find(browser) {
+                    Ok(installed) => Some(installed),
+                    Err(error) => {
+                        eprintln!("access-pages leaves {browser} out: {error:#}");
+                        found.absent.push(format!("{error:#}"));
+                        continue;
+                    }
+                },
+            };
+            found.there.push(There { browser, installed });
+        }
+        ensure!(!found.there.is_empty(), "none of the browsers is installed: {}", found.absent.join("; "));
+        Ok(found)
+    }
+
+    fn versions(&self) -> Result<Vec<String>> {
+        let lab = Lab::new()?;
+        let host = lab.host("versions")?;
+        let installed = self.there.iter().filter_map(|there| there.installed.as_ref());
+        Ok(installed.map(|installed| installed.version(&host)).collect())
+    }
+}
+
+/// What came of one round.
+struct Round {
+    loads: Vec<Load>,
+    failures: Vec<String>,
 }
 
 /// Loads every page by every system once.
-fn measure(job: &Job<'_>) -> Result<(Vec<crate::report::Trial>, (Vec<Load>, Vec<String>))> {
+fn measure(job: &Job<'_>) -> Result<(Vec<Trial>, Round)> {
     let mut world = World::new(job.scenario, job.traces, Arc::clone(&job.sites), &System::ALL)?;
+    world.first_step = job.first_step;
     if !world.is_multipath() {
         eprintln!("access-pages: the kernel has no MPTCP; eaf-mptcp and mptcp go over TCP");
     }
@@ -225,7 +256,7 @@ fn measure(job: &Job<'_>) -> Result<(Vec<crate::report::Trial>, (Vec<Load>, Vec<
             }
         }
     }
-    Ok((loads.iter().map(judge::trial).collect(), (loads, failures)))
+    Ok((loads.iter().map(judge::trial).collect(), Round { loads, failures }))
 }
 
 fn one(world: &mut World, job: &Job<'_>, document: usize, system: System) -> Result<Load> {

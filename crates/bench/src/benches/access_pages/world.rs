@@ -54,6 +54,8 @@ pub(super) struct World {
     folder: tempfile::TempDir,
     pub(super) net: TwoLinks,
     is_multipath: bool,
+    /// Of the proxy, instead of its own.
+    pub(super) first_step: Option<u64>,
 }
 
 struct Managing {
@@ -117,7 +119,7 @@ impl World {
             }
         }
         let pings = [ping_connection(&net, 0)?, ping_connection(&net, 1)?];
-        let mut world = Self { managers, pings, server, sites, folder, net, is_multipath };
+        let mut world = Self { managers, pings, server, sites, folder, net, is_multipath, first_step: None };
         world.ping(FIRST_PINGS)?;
         Ok(world)
     }
@@ -144,7 +146,9 @@ impl World {
         let listening = async { TcpListener::bind("127.0.0.1:0").await };
         let listener = self.net.client.wait("the proxy's socket", listening)??;
         let address = listener.local_addr()?;
-        let proxy = HttpProxy::new(Arc::new(upstream), HttpSettings::default());
+        let mut settings = HttpSettings::default();
+        settings.first_step = self.first_step.unwrap_or(settings.first_step);
+        let proxy = HttpProxy::new(Arc::new(upstream), settings);
         let task = self.net.client.runtime.spawn(async move { proxy.serve(listener).await });
         Ok(Some(Proxying { address, task }))
     }
