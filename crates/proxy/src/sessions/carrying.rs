@@ -1,0 +1,392 @@
+//! A session on a device: its bytes between the gateway and a program.
+
+mod stopping;
+
+use super::SessionId;
+use super::asking::control;
+use super::frame::{Frame, LONGEST, Paused};
+use super::http::{NoRest, Rest};
+use super::line::{Heard, Line};
+use super::message::Granted;
+use super::program::Program;
+use super::window::Window;
+use crate::Destination;
+use crate::gateway::Streams;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+use stopping::{Phase, Stopped};
+use tokio::io::{AsyncWriteExt as _, Ready};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use whimbrel_transport::Stream;
+
+/// More than a gateway may send before the program has taken it.
+const MOST_DOWN: usize = 8 * 1024 * 1024;
+/// What is sent before the server has taken it. While the device stops it may be more, up to what the gateway
+/// allows, so that all that the program sent is among it.
+const UP: u64 = 256 * 1024;
+const UP_STOPPING: u64 = 1024 * 1024;
+/// What is written at once.
+const WRITE: usize = 64 * 1024;
+/// How far a program is, is asked so often while it takes much, and little.
+const OFTEN: Duration = Duration::from_millis(3);
+const SELDOM: Duration = Duration::from_millis(50);
+/// That is much.
+const MUCH: u64 = 64 * 1024;
+/// Sessions that are shorter have no second stream.
+const SHORT: Duration = Duration::from_millis(300);
+/// For the gateway to end a session that is over, and for a last word to be taken.
+const LAST: Duration = Duration::from_secs(10);
+
+/// A session that this device has.
+pub struct Attached {
+    granted: Granted,
+    stream: Stream,
+    streams: Arc<dyn Streams>,
+}
+
+/// How carrying a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Both directions ended.
+    Ended,
+    /// It goes on at another device.
+    Moved,
+}
+
+impl Attached {
+    pub(super) fn new(granted: Granted, stream: Stream, streams: Arc<dyn Streams>) -> Self {
+        Self { granted, stream, streams }
+    }
+
+    /// What it is called.
+    pub fn id(&self) -> SessionId {
+        self.granted.id
+    }
+
+    /// Where it leads.
+    pub fn to(&self) -> &Destination {
+        &self.granted.to
+    }
+
+    /// The offset of the first byte that comes, among all that the server sends.
+    pub fn offset(&self) -> u64 {
+        self.granted.offset
+    }
+
+    /// The head of HTTP that the server's words began with, if they did.
+    pub fn head(&self) -> &[u8] {
+        &self.granted.head
+    }
+
+    /// Carries bytes between the session and a program until either is over, or the session moves. These were
+    /// read of the program before. Where the session breaks or moves, the program's connection is reset: half
+    /// a file must not look like a whole one.
+    ///
+    /// # Errors
+    /// When the program, the server or the gateway breaks it.
+    pub async fn carry(self, program: TcpStream, early: Vec<u8>) -> io::Result<Outcome> {
+        self.carry_from(program, &early, 0).await
+    }
+
+    /// The same for a program that has asked for something by HTTP: it gets the rest of what was asked for by
+    /// another one, behind a head of its own.
+    ///
+    /// # Errors
+    /// As [`Attached::carry`].
+    pub async fn carry_rest(self, mut program: TcpStream, rest: Rest) -> io::Result<Outcome> {
+        program.write_all(&rest.head).await?;
+        self.carry_from(program, &[], rest.skip).await
+    }
+
+    /// The rest of an answer of HTTP, for a program that has said this.
+    ///
+    /// # Errors
+    /// When what is under way is no answer of HTTP of which a rest can be given.
+    pub fn rest(&self, request: &[u8]) -> Result<Rest, NoRest> {
+        Rest::new(&self.granted.head, self.granted.offset, request)
+    }
+
+    async fn carry_from(self, program: TcpStream, early: &[u8], skip: u64) -> io::Result<Outcome> {
+        let Self { granted, stream, streams } = self;
+        let (id, moves) = (granted.id, granted.moves);
+        let (sender, second) = oneshot::channel();
+        let asking = tokio::spawn(async move {
+            tokio::time::sleep(SHORT).await;
+            match control(&streams, id, moves).await {
+                // It may be over.
+                Ok(stream) => drop(sender.send(stream)),
+                Err(error) => tracing::debug!(%error, "a session goes on without a second stream"),
+            }
+        });
+        let mut carrying = Carrying::new(&granted, stream, program);
+        carrying.down.skip = skip;
+        let result = carrying.run(early, second).await;
+        asking.abort();
+        result
+    }
+}
+
+/// A session and its program.
+struct Carrying {
+    line: Line,
+    program: Program,
+    down: Down,
+    up: Up,
+    phase: Phase,
+}
+
+/// From the server to the program.
+struct Down {
+    /// What came, and was not written yet. It begins at what was.
+    queue: Window,
+    /// So many bytes are not for the program.
+    skip: u64,
+    has_ended: bool,
+    /// The program was told so.
+    is_shut: bool,
+    /// What the gateway was told that the program has taken.
+    told: u64,
+    asked: Instant,
+}
+
+/// From the program to the server.
+struct Up {
+    sent: u64,
+    /// What the server has taken of that.
+    taken: u64,
+    has_ended: bool,
+}
+
+impl Carrying {
+    fn new(granted: &Granted, stream: Stream, program: TcpStream) -> Self {
+        let mut line = Line::new(stream, &[]);
+        // The program is there.
+        line.say(&Frame::Count(granted.offset));
+        let down = Down {
+            queue: Window::at(granted.offset),
+            skip: 0,
+            has_ended: false,
+            is_shut: false,
+            told: granted.offset,
+            asked: Instant::now(),
+        };
+        let up = Up { sent: 0, taken: 0, has_ended: granted.has_ended };
+        Self { line, program: Program::new(program), down, up, phase: Phase::Active }
+    }
+
+    async fn run(mut self, early: &[u8], mut second: oneshot::Receiver<Stream>) -> io::Result<Outcome> {
+        if !self.up.has_ended {
+            self.send(early);
+        }
+        let result = self.carry(&mut second).await;
+        let Self { line, program, phase, .. } = self;
+        match &result {
+            Ok(Outcome::Ended) => program.is_whole(),
+            Ok(Outcome::Moved) => phase.let_go(&program).await,
+            Err(_) => {
+                let mut line = line;
+                line.say_first(&Frame::Broken);
+                tokio::spawn(async move {
+                    // A gateway that does not listen is left.
+                    let _ = tokio::time::timeout(LAST, line.abandon()).await;
+                });
+            }
+        }
+        result
+    }
+
+    async fn carry(&mut self, second: &mut oneshot::Receiver<Stream>) -> io::Result<Outcome> {
+        let mut waits = true;
+        loop {
+            self.prepare()?;
+            let (reads, writes, time) = (self.reads(), self.writes(), self.time());
+            tokio::select! {
+                heard = self.line.next() => {
+                    if let Some(outcome) = self.hear(heard)? {
+                        return Ok(outcome);
+                    }
+                }
+                ready = self.program.ready(reads, writes) => self.go_on(ready?)?,
+                stream = &mut *second, if waits => {
+                    waits = false;
+                    if let Ok(stream) = stream {
+                        self.line.set_control(stream, &[]);
+                    }
+                }
+                () = tokio::time::sleep_until(time) => {
+                    if let Phase::Over(until) = self.phase && Instant::now() >= until {
+                        return Ok(Outcome::Ended);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What follows from how things are.
+    fn prepare(&mut self) -> io::Result<()> {
+        if let Phase::Stopping(stopping) = &mut self.phase
+            && let Some(stopped) = stopping.has_stopped(&self.program)
+        {
+            self.stop(stopped)?;
+        }
+        if !matches!(self.phase, Phase::Active) {
+            return Ok(());
+        }
+        if self.down.has_ended && self.down.queue.is_empty() && !self.down.is_shut {
+            self.down.is_shut = true;
+            self.program.end()?;
+        }
+        if self.down.is_shut && self.up.has_ended {
+            self.tell(self.down.queue.base());
+            self.phase = Phase::Over(Instant::now() + LAST);
+        } else {
+            self.count();
+        }
+        Ok(())
+    }
+
+    /// Tells the gateway how far the program is, now and then.
+    fn count(&mut self) {
+        let (written, now) = (self.down.queue.base(), Instant::now());
+        if written == self.down.told || now < self.next_count() {
+            return;
+        }
+        self.down.asked = now;
+        self.tell(written.saturating_sub(self.program.unread()));
+    }
+
+    fn next_count(&self) -> Instant {
+        let is_much = self.down.queue.base() - self.down.told >= MUCH;
+        self.down.asked + if is_much { OFTEN } else { SELDOM }
+    }
+
+    fn tell(&mut self, taken: u64) {
+        if taken > self.down.told {
+            self.down.told = taken;
+            self.line.say_first(&Frame::Count(taken));
+        }
+    }
+
+    fn reads(&self) -> bool {
+        let most = match self.phase {
+            Phase::Active => UP,
+            Phase::Stopping(_) => UP_STOPPING,
+            Phase::Stopped(_) | Phase::Over(_) => return false,
+        };
+        !self.up.has_ended && self.up.sent - self.up.taken < most && self.line.has_room()
+    }
+
+    fn writes(&self) -> bool {
+        matches!(self.phase, Phase::Active) && !self.down.queue.is_empty()
+    }
+
+    /// When something is to be done if nothing else happens.
+    fn time(&self) -> Instant {
+        let now = Instant::now();
+        match &self.phase {
+            Phase::Active if self.down.queue.base() > self.down.told => self.next_count(),
+            Phase::Stopping(stopping) => stopping.next(),
+            Phase::Over(until) => *until,
+            Phase::Active | Phase::Stopped(_) => now + Duration::from_secs(3600),
+        }
+    }
+
+    fn go_on(&mut self, ready: Ready) -> io::Result<()> {
+        if ready.is_writable() && self.writes() {
+            let base = self.down.queue.base();
+            let n = self.program.write(self.down.queue.from(base, WRITE))?;
+            self.down.queue.release(base + n as u64);
+        }
+        if ready.is_readable() && self.reads() {
+            let mut some = [0; LONGEST];
+            let read = self.program.read(&mut some)?;
+            self.take(read.map(|n| &some[..n]));
+        }
+        Ok(())
+    }
+
+    /// Takes what was read of a program; nothing is its end. False if there was nothing to read, for now or for
+    /// good.
+    fn take(&mut self, read: Option<&[u8]>) -> bool {
+        match read {
+            None => false,
+            Some([]) => {
+                self.up.has_ended = true;
+                self.line.say(&Frame::End);
+                false
+            }
+            Some(bytes) => {
+                self.send(bytes);
+                true
+            }
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        bytes.chunks(LONGEST).for_each(|piece| self.line.say_data(piece));
+        self.up.sent += bytes.len() as u64;
+    }
+
+    /// Says how far the program is, now that it has stopped.
+    fn stop(&mut self, stopped: Stopped) -> io::Result<()> {
+        while !self.up.has_ended && self.up.sent - self.up.taken < UP_STOPPING {
+            let mut some = [0; LONGEST];
+            let read = self.program.read_now(&mut some)?;
+            if !self.take(read.map(|n| &some[..n])) {
+                break;
+            }
+        }
+        // What is left of the program's words cannot be taken along.
+        let is_whole = self.up.has_ended || !self.program.has_said_more();
+        let taken = self.down.queue.base().saturating_sub(stopped.undelivered()).max(self.down.told);
+        self.line.say_first(&Frame::Paused(Paused { taken, sent: self.up.sent, is_whole }));
+        self.phase = Phase::Stopped(stopped);
+        Ok(())
+    }
+
+    fn hear(&mut self, heard: Heard) -> io::Result<Option<Outcome>> {
+        let frame = match heard {
+            Heard::Nothing => return Ok(None),
+            Heard::Gone if matches!(self.phase, Phase::Over(_)) => return Ok(Some(Outcome::Ended)),
+            Heard::Gone => return Err(broken("the gateway, or the way to it, ended")),
+            Heard::Frame(frame) => frame,
+        };
+        match frame {
+            Frame::Data(bytes) if !self.down.has_ended => {
+                self.down.push(&bytes);
+                if self.down.queue.len() > MOST_DOWN {
+                    return Err(broken("the gateway sends more than it may"));
+                }
+            }
+            Frame::End => self.down.has_ended = true,
+            Frame::Count(taken) if taken <= self.up.sent => self.up.taken = self.up.taken.max(taken),
+            Frame::Pause => self.phase.pause(),
+            Frame::Resume => self.phase.resume(&self.program),
+            Frame::Moved => return Ok(Some(Outcome::Moved)),
+            Frame::Broken => return Err(broken("the server, or the gateway, broke it")),
+            Frame::Data(_) | Frame::Count(_) | Frame::Paused(_) => {
+                return Err(broken("the gateway breaks the rules"));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Down {
+    fn push(&mut self, bytes: &[u8]) {
+        self.queue.push(bytes);
+        let skipped = self.skip.min(self.queue.len() as u64);
+        if skipped > 0 {
+            self.queue.release(self.queue.base() + skipped);
+            self.skip -= skipped;
+        }
+    }
+}
+
+fn broken(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::ConnectionReset, format!("a session broke: {why}"))
+}

@@ -1,0 +1,230 @@
+//! A program's end of a session, and how far the program is.
+
+use std::io::{self, ErrorKind, Read as _};
+use std::net::Shutdown;
+use std::time::Duration;
+use tokio::io::{Interest, Ready};
+use tokio::net::TcpStream;
+
+#[cfg(target_os = "linux")]
+mod queues;
+
+/// What this side's kernel holds for a program that does not read: little, because it does not move with the
+/// session.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// A program, behind its TCP connection to this process.
+pub(super) struct Program {
+    socket: TcpStream,
+}
+
+impl Program {
+    pub(super) fn new(socket: TcpStream) -> Self {
+        let options = socket2::SockRef::from(&socket);
+        // Both only make it better.
+        let _ = options.set_tcp_nodelay(true);
+        let _ = options.set_send_buffer_size(SEND_BUFFER);
+        let program = Self { socket };
+        program.break_off();
+        program
+    }
+
+    /// Waits until something can be read or written, whatever is wanted. Cancel-safe.
+    pub(super) async fn ready(&self, reads: bool, writes: bool) -> io::Result<Ready> {
+        let interest = match (reads, writes) {
+            (true, true) => Interest::READABLE | Interest::WRITABLE,
+            (true, false) => Interest::READABLE,
+            (false, true) => Interest::WRITABLE,
+            (false, false) => return std::future::pending().await,
+        };
+        self.socket.ready(interest).await
+    }
+
+    /// What the program has sent: `None` if that is nothing just now.
+    pub(super) fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        maybe(self.socket.try_read(into))
+    }
+
+    /// The same, asked of the system itself: also where it was not noticed yet that something came.
+    pub(super) fn read_now(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        maybe((&mut &*socket2::SockRef::from(&self.socket)).read(into))
+    }
+
+    /// Whether the program has sent something that was not read.
+    pub(super) fn has_said_more(&self) -> bool {
+        let mut one = [std::mem::MaybeUninit::uninit()];
+        socket2::SockRef::from(&self.socket).peek(&mut one).is_ok_and(|n| n > 0)
+    }
+
+    /// Gives the program some of these bytes.
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(maybe(self.socket.try_write(bytes))?.unwrap_or_default())
+    }
+
+    /// The server has said all.
+    pub(super) fn end(&self) -> io::Result<()> {
+        socket2::SockRef::from(&self.socket).shutdown(Shutdown::Write)
+    }
+
+    /// Bytes that were written and are not in the program's hands: its kernel does not have them yet. 0 if that
+    /// is not known.
+    pub(super) fn undelivered(&self) -> u64 {
+        self.queues().map_or(0, |queues| queues.0)
+    }
+
+    /// Bytes that were written and that the program has not read, as far as that is known.
+    pub(super) fn unread(&self) -> u64 {
+        self.queues().map_or(0, |queues| queues.0 + queues.1)
+    }
+
+    /// Has nothing more reach the program: its kernel's words that it has room are not heard.
+    pub(super) fn freeze(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            // BPF_RET | BPF_K of `linux/bpf_common.h`: of each packet, take nothing.
+            let nothing = socket2::SockFilter::new(0x06, 0, 0, 0);
+            // Without it a program that begins to read at this very moment may get some bytes twice.
+            let _ = socket2::SockRef::from(&self.socket).attach_filter(&[nothing]);
+        }
+    }
+
+    /// Undoes that.
+    pub(super) fn thaw(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            // There may be none.
+            let _ = socket2::SockRef::from(&self.socket).detach_filter();
+        }
+    }
+
+    /// The connection ends in order. Until this is said its end is a break, also if this process is killed: the
+    /// program learns that bytes are missing.
+    pub(super) fn is_whole(&self) {
+        // Without it the program sees a break, and asks again.
+        let _ = socket2::SockRef::from(&self.socket).set_linger(None);
+    }
+
+    fn break_off(&self) {
+        // Without it the end is an ordinary one, which is the best that is left then.
+        let _ = socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
+    }
+
+    #[cfg(target_os = "linux")]
+    fn queues(&self) -> Option<(u64, u64)> {
+        let (own, other) = (self.socket.local_addr().ok()?, self.socket.peer_addr().ok()?);
+        let sending = queues::of(own, other)?.unsent;
+        // The program may be on another host, or gone.
+        let reading = queues::of(other, own).map_or(0, |queues| queues.unread);
+        Some((sending.into(), reading.into()))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn queues(&self) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+fn maybe(result: io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn pair(address: &str) -> (Program, std::net::TcpStream) {
+        let listener = TcpListener::bind(address).unwrap();
+        let program = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let accepted = listener.accept().unwrap().0;
+        accepted.set_nonblocking(true).unwrap();
+        program.set_read_timeout(Some(LIMIT)).unwrap();
+        (Program::new(TcpStream::from_std(accepted).unwrap()), program)
+    }
+
+    /// Writes until nothing more fits, and nothing moves any more.
+    async fn filled(program: &Program) -> u64 {
+        let (mut written, mut still) = (0, 0);
+        while still < 30 {
+            let _ = program.ready(false, true).now_or_never();
+            match program.write(&[7; 4096]).unwrap() {
+                0 => still += 1,
+                n => (written, still) = (written + n as u64, 0),
+            }
+            if still > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        written
+    }
+
+    trait NowOrNever: Future + Sized {
+        fn now_or_never(self) -> Option<Self::Output> {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            match std::pin::pin!(self).poll(&mut context) {
+                std::task::Poll::Ready(done) => Some(done),
+                std::task::Poll::Pending => None,
+            }
+        }
+    }
+
+    impl<F: Future> NowOrNever for F {}
+
+    #[tokio::test]
+    async fn what_a_program_has_not_read_is_known_to_the_byte() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (program, mut other) = pair(address);
+            assert_eq!(program.unread(), 0);
+            program.ready(false, true).await.unwrap();
+            assert_eq!(program.write(&[1; 1000]).unwrap(), 1000);
+            let begun = Instant::now();
+            while program.undelivered() > 0 {
+                assert!(begun.elapsed() < LIMIT);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert_eq!(program.unread(), 1000);
+            other.read_exact(&mut [0; 400]).unwrap();
+            assert_eq!(program.unread(), 600);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_frozen_gets_what_its_kernel_has_and_not_a_byte_more() {
+        let (program, mut other) = pair("127.0.0.1:0");
+        let written = filled(&program).await;
+        assert!(program.undelivered() > 0, "it does not read");
+        program.freeze();
+        let delivered = written - program.undelivered();
+        // It begins to read just now, while its kernel's words are not heard.
+        let mut some = vec![0; usize::try_from(delivered / 2).unwrap()];
+        other.read_exact(&mut some).unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(program);
+        let mut rest = Vec::new();
+        let error = other.read_to_end(&mut rest).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert_eq!((some.len() + rest.len()) as u64, delivered);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_thaws_gets_the_rest() {
+        let (program, mut other) = pair("127.0.0.1:0");
+        let written = filled(&program).await;
+        program.freeze();
+        program.thaw();
+        program.end().unwrap();
+        program.is_whole();
+        let reading = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            other.read_to_end(&mut all).map(|n| n as u64)
+        });
+        assert_eq!(reading.join().unwrap().unwrap(), written);
+    }
+}
