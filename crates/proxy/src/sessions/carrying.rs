@@ -8,7 +8,7 @@ use super::frame::{Frame, LONGEST, Paused};
 use super::http::{NoRest, Rest};
 use super::line::{Heard, Line};
 use super::message::Granted;
-use super::program::Program;
+use super::program::{Program, Room};
 use super::window::Window;
 use crate::Destination;
 use crate::gateway::Streams;
@@ -33,7 +33,10 @@ const WRITE: usize = 64 * 1024;
 /// How far a program is, is asked so often while it takes much, and little.
 const OFTEN: Duration = Duration::from_millis(3);
 const SELDOM: Duration = Duration::from_millis(50);
-/// That is much.
+/// A program's kernel that has no room is asked again after so long, at first and later.
+const SOON: Duration = Duration::from_millis(1);
+const LATER: Duration = Duration::from_millis(20);
+/// What is much.
 const MUCH: u64 = 64 * 1024;
 /// Sessions that are shorter have no second stream.
 const SHORT: Duration = Duration::from_millis(300);
@@ -151,6 +154,13 @@ struct Down {
     /// What the gateway was told that the program has taken.
     told: u64,
     asked: Instant,
+    full: Full,
+}
+
+/// A program's kernel that had no room is asked again, less and less often: it does not say so by itself.
+struct Full {
+    until: Instant,
+    pause: Duration,
 }
 
 /// From the program to the server.
@@ -173,9 +183,10 @@ impl Carrying {
             is_shut: false,
             told: granted.offset,
             asked: Instant::now(),
+            full: Full { until: Instant::now(), pause: SOON },
         };
         let up = Up { sent: 0, taken: 0, has_ended: granted.has_ended };
-        Self { line, program: Program::new(program), down, up, phase: Phase::Active }
+        Self { line, program: Program::new(program, granted.offset), down, up, phase: Phase::Active }
     }
 
     async fn run(mut self, early: &[u8], mut second: oneshot::Receiver<Stream>) -> io::Result<Outcome> {
@@ -183,10 +194,16 @@ impl Carrying {
             self.send(early);
         }
         let result = self.carry(&mut second).await;
-        let Self { line, program, phase, .. } = self;
+        let Self { line, mut program, phase, down, .. } = self;
+        if let (Ok(None), Phase::Stopped(_)) = (&result, &phase) {
+            // Before anything else: how far it is was known a moment ago.
+            drop(program);
+            return last_word(line).await;
+        }
+        let result = result.map(|outcome| outcome.unwrap_or(Outcome::Ended));
         match &result {
             Ok(Outcome::Ended) => program.is_whole(),
-            Ok(Outcome::Moved) => phase.let_go(&program).await,
+            Ok(Outcome::Moved) => phase.let_go(&mut program, down.queue.base()).await,
             Err(_) => {
                 let mut line = line;
                 line.say_first(&Frame::Broken);
@@ -199,15 +216,20 @@ impl Carrying {
         result
     }
 
-    async fn carry(&mut self, second: &mut oneshot::Receiver<Stream>) -> io::Result<Outcome> {
+    /// Carries until it is known how that ended, or, which is `None`, the program must be let go at once because
+    /// it does not read.
+    async fn carry(&mut self, second: &mut oneshot::Receiver<Stream>) -> io::Result<Option<Outcome>> {
         let mut waits = true;
         loop {
             self.prepare()?;
+            if let Phase::Stopped(Stopped::Still(_)) = self.phase {
+                return Ok(None);
+            }
             let (reads, writes, time) = (self.reads(), self.writes(), self.time());
             tokio::select! {
                 heard = self.line.next() => {
                     if let Some(outcome) = self.hear(heard)? {
-                        return Ok(outcome);
+                        return Ok(Some(outcome));
                     }
                 }
                 ready = self.program.ready(reads, writes) => self.go_on(ready?)?,
@@ -219,7 +241,7 @@ impl Carrying {
                 }
                 () = tokio::time::sleep_until(time) => {
                     if let Phase::Over(until) = self.phase && Instant::now() >= until {
-                        return Ok(Outcome::Ended);
+                        return Ok(Some(Outcome::Ended));
                     }
                 }
             }
@@ -229,7 +251,7 @@ impl Carrying {
     /// What follows from how things are.
     fn prepare(&mut self) -> io::Result<()> {
         if let Phase::Stopping(stopping) = &mut self.phase
-            && let Some(stopped) = stopping.has_stopped(&self.program)
+            && let Some(stopped) = stopping.has_stopped(&mut self.program, self.down.queue.base())
         {
             self.stop(stopped)?;
         }
@@ -256,7 +278,8 @@ impl Carrying {
             return;
         }
         self.down.asked = now;
-        self.tell(written.saturating_sub(self.program.unread()));
+        let unread = self.program.unread(written);
+        self.tell(written.saturating_sub(unread));
     }
 
     fn next_count(&self) -> Instant {
@@ -281,31 +304,52 @@ impl Carrying {
     }
 
     fn writes(&self) -> bool {
-        matches!(self.phase, Phase::Active) && !self.down.queue.is_empty()
+        let is_full = Instant::now() < self.down.full.until;
+        matches!(self.phase, Phase::Active) && !self.down.queue.is_empty() && !is_full
     }
 
     /// When something is to be done if nothing else happens.
     fn time(&self) -> Instant {
-        let now = Instant::now();
+        let never = Instant::now() + Duration::from_secs(3600);
         match &self.phase {
-            Phase::Active if self.down.queue.base() > self.down.told => self.next_count(),
+            Phase::Active => {
+                let is_counted = self.down.queue.base() == self.down.told;
+                let count = if is_counted { never } else { self.next_count() };
+                let waits = !self.down.queue.is_empty() && !self.writes();
+                if waits { count.min(self.down.full.until) } else { count }
+            }
             Phase::Stopping(stopping) => stopping.next(),
             Phase::Over(until) => *until,
-            Phase::Active | Phase::Stopped(_) => now + Duration::from_secs(3600),
+            Phase::Stopped(_) => never,
         }
     }
 
     fn go_on(&mut self, ready: Ready) -> io::Result<()> {
         if ready.is_writable() && self.writes() {
-            let base = self.down.queue.base();
-            let n = self.program.write(self.down.queue.from(base, WRITE))?;
-            self.down.queue.release(base + n as u64);
+            self.write()?;
         }
         if ready.is_readable() && self.reads() {
             let mut some = [0; LONGEST];
             let read = self.program.read(&mut some)?;
             self.take(read.map(|n| &some[..n]));
         }
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let most = match self.program.room() {
+            Room::Known(0) => {
+                self.down.full.until = Instant::now() + self.down.full.pause;
+                self.down.full.pause = (2 * self.down.full.pause).min(LATER);
+                return Ok(());
+            }
+            Room::Known(room) => room.min(WRITE),
+            Room::Unknown => WRITE,
+        };
+        self.down.full.pause = SOON;
+        let base = self.down.queue.base();
+        let n = self.program.write(self.down.queue.from(base, most))?;
+        self.down.queue.release(base + n as u64);
         Ok(())
     }
 
@@ -342,7 +386,17 @@ impl Carrying {
         }
         // What is left of the program's words cannot be taken along.
         let is_whole = self.up.has_ended || !self.program.has_said_more();
-        let taken = self.down.queue.base().saturating_sub(stopped.undelivered()).max(self.down.told);
+        let written = self.down.queue.base();
+        let stopped = match stopped {
+            Stopped::Still(_) if is_whole => {
+                self.program.freeze();
+                Stopped::Still(self.program.undelivered(written))
+            }
+            // It does not move then.
+            Stopped::Still(_) | Stopped::Reading => Stopped::Reading,
+            Stopped::All => Stopped::All,
+        };
+        let taken = written.saturating_sub(stopped.undelivered()).max(self.down.told);
         self.line.say_first(&Frame::Paused(Paused { taken, sent: self.up.sent, is_whole }));
         self.phase = Phase::Stopped(stopped);
         Ok(())
@@ -365,7 +419,7 @@ impl Carrying {
             Frame::End => self.down.has_ended = true,
             Frame::Count(taken) if taken <= self.up.sent => self.up.taken = self.up.taken.max(taken),
             Frame::Pause => self.phase.pause(),
-            Frame::Resume => self.phase.resume(&self.program),
+            Frame::Resume => self.phase.resume(),
             Frame::Moved => return Ok(Some(Outcome::Moved)),
             Frame::Broken => return Err(broken("the server, or the gateway, broke it")),
             Frame::Data(_) | Frame::Count(_) | Frame::Paused(_) => {
@@ -373,6 +427,21 @@ impl Carrying {
             }
         }
         Ok(None)
+    }
+}
+
+/// Waits for the gateway to say that a session has moved whose program is gone. If it does not move after all,
+/// there is none that could go on: the gateway holds it.
+async fn last_word(mut line: Line) -> io::Result<Outcome> {
+    loop {
+        match line.next().await {
+            Heard::Frame(Frame::Moved) => return Ok(Outcome::Moved),
+            Heard::Frame(Frame::Resume) | Heard::Gone => {
+                return Err(broken("it was to move and did not, and its program was gone already"));
+            }
+            Heard::Frame(Frame::Broken) => return Err(broken("the server, or the gateway, broke it")),
+            Heard::Frame(_) | Heard::Nothing => {}
+        }
     }
 }
 

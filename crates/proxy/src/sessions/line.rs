@@ -18,6 +18,8 @@ pub(super) struct Line {
 struct Ends {
     reader: Reader<RecvHalf>,
     writer: Writer<SendHalf>,
+    /// The other end listens.
+    is_heard: bool,
 }
 
 /// What happened on a line.
@@ -34,26 +36,32 @@ impl Ends {
         let (read, write) = stream.into_split();
         let mut writer = Writer::new(write);
         writer.say_plain(words);
-        Self { reader: Reader::new(read), writer }
+        Self { reader: Reader::new(read), writer, is_heard: true }
     }
 
     async fn next(&mut self) -> Heard {
-        tokio::select! {
-            frame = self.reader.next() => match frame {
-                Ok(Some(frame)) => Heard::Frame(frame),
-                Ok(None) => Heard::Gone,
-                Err(error) => {
-                    tracing::debug!(%error, "a session's stream broke");
-                    Heard::Gone
-                }
-            },
-            wrote = self.writer.write() => if wrote.is_ok() { Heard::Nothing } else { Heard::Gone },
+        loop {
+            tokio::select! {
+                frame = self.reader.next() => return match frame {
+                    Ok(Some(frame)) => Heard::Frame(frame),
+                    Ok(None) => Heard::Gone,
+                    Err(error) => {
+                        tracing::debug!(%error, "a session's stream broke");
+                        Heard::Gone
+                    }
+                },
+                wrote = self.writer.write(), if self.is_heard => match wrote {
+                    Ok(()) => return Heard::Nothing,
+                    // It may have said a last word before it closed its ears.
+                    Err(_) => self.is_heard = false,
+                },
+            }
         }
     }
 
     async fn finish(self) -> io::Result<()> {
         // Without its reading half the stream would be stopped before all is said.
-        let Self { reader: _reader, writer } = self;
+        let Self { reader: _reader, writer, .. } = self;
         writer.finish().await
     }
 }
@@ -70,20 +78,23 @@ impl Line {
         self.control = Some(Ends::new(stream, words));
     }
 
-    /// What happens next. Cancel-safe.
+    /// What happens next. It is over when both streams are: a last word may come on either. Cancel-safe.
     pub(super) async fn next(&mut self) -> Heard {
-        let Some(control) = &mut self.control else { return self.main.next().await };
-        if !self.is_gone {
+        loop {
+            let Some(control) = &mut self.control else { return self.main.next().await };
+            if self.is_gone {
+                return control.next().await;
+            }
             let (heard, is_main) = tokio::select! {
                 heard = control.next() => (heard, false),
                 heard = self.main.next() => (heard, true),
             };
-            self.is_gone = is_main && matches!(heard, Heard::Gone);
-            if !self.is_gone {
-                return heard;
+            match (&heard, is_main) {
+                (Heard::Gone, true) => self.is_gone = true,
+                (Heard::Gone, false) => self.control = None,
+                (Heard::Frame(_) | Heard::Nothing, _) => return heard,
             }
         }
-        control.next().await
     }
 
     /// Whether there is room for more bytes of the connection.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// It is looked at so often.
 const LOOK: Duration = Duration::from_millis(5);
 /// A program whose kernel has taken nothing for so long does not read. Longer than any kernel keeps an
-/// acknowledgement back (200 ms).
+/// acknowledgement back (200 ms): they count where the program is on another host.
 const STILL: Duration = Duration::from_millis(250);
 /// A program that takes longer, and goes on reading, has it all counted: it is waited for when the session has
 /// moved.
@@ -41,7 +41,8 @@ pub(super) struct Stopping {
 pub(super) enum Stopped {
     /// Its kernel has all that was written.
     All,
-    /// It does not read, and so many bytes do not reach it any more.
+    /// It does not read, and so many bytes do not reach it any more: it must be let go at this moment, since a
+    /// timer of this side's kernel, or the program itself, may change that.
     Still(u64),
     /// It reads slowly, and will have all that was written.
     Reading,
@@ -69,18 +70,13 @@ impl Stopping {
     }
 
     /// How the program stopped, once it has.
-    pub(super) fn has_stopped(&mut self, program: &Program) -> Option<Stopped> {
+    pub(super) fn has_stopped(&mut self, program: &mut Program, written: u64) -> Option<Stopped> {
         let now = Instant::now();
         if now < self.next() {
             return None;
         }
         self.looked = Some(now);
-        let stopped = self.look(program.undelivered(), now)?;
-        if stopped == Stopped::Reading || stopped == Stopped::All {
-            return Some(stopped);
-        }
-        program.freeze();
-        Some(Stopped::Still(program.undelivered()))
+        self.look(program.undelivered(written), now)
     }
 
     fn look(&mut self, undelivered: u64, now: Instant) -> Option<Stopped> {
@@ -104,18 +100,15 @@ impl Phase {
         }
     }
 
-    pub(super) fn resume(&mut self, program: &Program) {
-        if matches!(self, Self::Stopped(_)) {
-            program.thaw();
-        }
+    pub(super) fn resume(&mut self) {
         *self = Self::Active;
     }
 
     /// Returns once the kernel of a program whose session has moved has all that was counted.
-    pub(super) async fn let_go(&self, program: &Program) {
+    pub(super) async fn let_go(&self, program: &mut Program, written: u64) {
         if matches!(self, Self::Stopped(Stopped::Reading)) {
             let until = Instant::now() + READ_ON;
-            while program.undelivered() > 0 && Instant::now() < until {
+            while program.undelivered(written) > 0 && Instant::now() < until {
                 tokio::time::sleep(4 * LOOK).await;
             }
         }
