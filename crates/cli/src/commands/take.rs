@@ -27,8 +27,7 @@ use crate::{output, own_group};
 #[command(after_help = after("\
 Examples:
   whimbrel take SESSION --through gate.home.ada@example.org
-  whimbrel take SESSION --through gate.home.ada@example.org -- nc 127.0.0.1 {port}
-  whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl {url}"))]
+  whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}"))]
 pub(crate) struct Take {
     /// The session: the first digits of its id, as `whimbrel sessions` shows it
     session: String,
