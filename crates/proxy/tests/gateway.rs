@@ -148,7 +148,8 @@ async fn a_peer_has_no_more_connections_than_its_quota_and_slow_requests_count()
 async fn answer(connection: &Connection, says: &[u8]) -> Answer {
     let mut stream = connection.open_stream().await.unwrap();
     stream.write_all(says).await.unwrap();
-    stream.shutdown().await.unwrap();
+    // It fails where the gateway has seen enough, has answered and takes no more.
+    let _ = stream.shutdown().await;
     let mut all = Vec::new();
     timeout(LIMIT, stream.read_to_end(&mut all)).await.unwrap().unwrap();
     Answer::decode(&all).unwrap()

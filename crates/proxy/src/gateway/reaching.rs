@@ -54,8 +54,10 @@ impl Gateway {
         let stream = opened.map_err(|why| UpstreamError::NoWay { to: to.to_string(), why })?;
         let mut stream = Whole::new(stream);
         let request = Request { to: to.clone() };
-        stream.write_all(&request.encode()).await.map_err(unreachable)?;
-        let answer = Answer::read(&mut stream).await.map_err(|error| unreachable(explained(error)))?;
+        // A gateway that is full says so before it has taken the request: its answer tells more than a failed write.
+        let written = stream.write_all(&request.encode()).await;
+        let read = Answer::read(&mut stream).await;
+        let answer = read.map_err(|error| unreachable(written.err().unwrap_or_else(|| explained(error))))?;
         let by = format!("through the gateway, to {}", answer.plain());
         match answer.error(to) {
             Some(error) => Err(error),

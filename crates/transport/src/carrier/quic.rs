@@ -1,11 +1,13 @@
 //! The `quic` carrier: one QUIC connection a path, whose first bidirectional stream is the ordered byte
 //! channel, with datagrams beside it. There are no other streams: nobody would read them.
 
+mod bound;
 mod config;
 mod congestion;
 mod datagrams;
 mod queue;
 mod rate;
+mod shortest;
 mod socket;
 mod startup;
 mod window;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use quinn::congestion::{BbrConfig, Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 
+use super::bound::Bound;
 use super::queue::ShortQueue;
 use super::rate::rate;
 use super::startup::Startup;
@@ -114,8 +115,14 @@ impl ControllerFactory for Factory {
         config.initial_window(INITIAL_WINDOW);
         let inner = Arc::new(config).build(now, current_mtu);
         lock(&self.0.figures).cwnd = inner.window();
-        let (startup, queue) = (Startup::new(INITIAL_WINDOW), ShortQueue::new());
-        Box::new(Observing { inner, observed: self.0.clone(), rtt: Duration::ZERO, startup, queue })
+        Box::new(Observing {
+            inner,
+            observed: self.0.clone(),
+            rtt: Duration::ZERO,
+            startup: Startup::new(INITIAL_WINDOW),
+            bound: Bound::new(INITIAL_WINDOW),
+            queue: ShortQueue::new(),
+        })
     }
 }
 
@@ -124,13 +131,14 @@ struct Observing {
     observed: Arc<Observed>,
     rtt: Duration,
     startup: Startup,
+    bound: Bound,
     queue: ShortQueue,
 }
 
 impl Observing {
     /// The window if queues need not be short.
     fn filling(&self) -> u64 {
-        self.startup.window().unwrap_or_else(|| self.inner.window())
+        self.startup.window().unwrap_or_else(|| self.bound.window(self.inner.window()))
     }
 }
 
@@ -143,6 +151,7 @@ impl Controller for Observing {
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
         self.rtt = rtt.get();
         self.startup.on_ack(now, sent, bytes, app_limited, rtt.min());
+        self.bound.on_ack(now, sent, bytes, app_limited);
         self.queue.on_ack(now, sent, bytes);
         let mut figures = lock(&self.observed.figures);
         figures.acked += bytes;
@@ -184,6 +193,7 @@ impl Controller for Observing {
             observed: self.observed.clone(),
             rtt: self.rtt,
             startup: self.startup.clone(),
+            bound: self.bound.clone(),
             queue: self.queue.clone(),
         })
     }

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::rate::rate;
+use super::shortest::Shortest;
 
 /// So long may the last byte wait on the way, or this part of the shortest round trip.
 const WAIT: Duration = Duration::from_millis(4);
@@ -19,20 +20,10 @@ const LEAST: u64 = 4 * 1_200;
 const SEEN: u64 = 8 * 1_200;
 /// A round that took so many round trips had nothing to send for a while.
 const WITHOUT_REST: u32 = 3;
-/// So long the shortest round trip counts, and once more: paths change.
-const SHORTEST_FOR: Duration = Duration::from_secs(10);
 /// A queue that stays for so many rounds is of somebody else, and a short window gives way to it in vain: for this
 /// long the other controller's window holds then.
 const FRUITLESS: u32 = 10;
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
-
-/// The shortest of the round trips of late.
-#[derive(Debug, Clone, Copy)]
-struct Shortest {
-    current: Duration,
-    previous: Duration,
-    since: Instant,
-}
 
 /// What was acknowledged within one round trip.
 #[derive(Debug, Clone, Copy)]
@@ -90,12 +81,7 @@ impl ShortQueue {
         let round = self.round.get_or_insert(Round::at(now));
         round.shortest = round.shortest.min(took);
         round.acked += bytes;
-        let new = Shortest { current: took, previous: took, since: now };
-        let shortest = self.shortest.get_or_insert(new);
-        if now.saturating_duration_since(shortest.since) >= SHORTEST_FOR {
-            *shortest = Shortest { previous: shortest.current, ..new };
-        }
-        shortest.current = shortest.current.min(took);
+        self.shortest.get_or_insert(Shortest::new(now, took)).saw(now, took);
     }
 
     /// Packets that were acknowledged together are done with. `inner` is the other controller's window.
@@ -124,8 +110,7 @@ impl ShortQueue {
 
     /// How long a round trip may take.
     fn target(&self) -> Option<Duration> {
-        let shortest = self.shortest?;
-        let base = shortest.current.min(shortest.previous);
+        let base = self.shortest?.get();
         Some(base + WAIT.max(base / WAIT_SHARE))
     }
 
