@@ -343,7 +343,8 @@ fn gateways(play: &mut Play) {
 /// A download that takes long goes on in another program.
 fn sessions(play: &mut Play) {
     play.also("vps", "head -c 4000000 /dev/zero > plain/film", "");
-    let slowly = "curl -sS --limit-rate 50k --socks5-hostname 127.0.0.1:1080 -o film http://203.0.113.5:8000/film";
+    let slowly =
+        "curl -sS --limit-rate 50k --socks5-hostname 127.0.0.1:1080 -o film http://203.0.113.5:8000/film";
     let _curl = play.stage.start("laptop", slowly);
     let listed = "whimbrel sessions --through gate.home.ada@example.org --json";
     let begun = Instant::now();
@@ -361,7 +362,11 @@ fn sessions(play: &mut Play) {
     play.word("--to desk", desk);
     let handoff = "whimbrel handoff SESSION --to desk --through gate.home.ada@example.org";
     play.run("laptop", handoff, "may take it for 5m");
-    play.start("laptop", "whimbrel take SESSION --through gate.home.ada@example.org", "waits for a program on");
+    play.start(
+        "laptop",
+        "whimbrel take SESSION --through gate.home.ada@example.org",
+        "waits for a program on",
+    );
     let asked = "whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}";
     play.run("laptop", asked, "");
     play.also("laptop", "test $(stat -c %s rest) -gt 1000000 && echo moved", "moved");

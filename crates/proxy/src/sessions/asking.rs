@@ -146,8 +146,10 @@ async fn ask(streams: &Arc<dyn Streams>, asked: &Asked) -> Result<(Answer, Strea
 }
 
 async fn said(stream: &mut Stream, asked: &Asked) -> io::Result<Answer> {
-    stream.write_all(&asked.encode()).await?;
-    Answer::read(stream).await
+    // A gateway that is full says so before it has taken the request: its answer tells more than a failed write.
+    let written = stream.write_all(&asked.encode()).await;
+    let read = Answer::read(stream).await;
+    read.map_err(|error| written.err().unwrap_or(error))
 }
 
 /// What is wrong with an answer, for people.
