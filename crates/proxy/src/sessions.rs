@@ -1,5 +1,5 @@
-//! Running TCP connections that move from one of a user's devices to another, while the server notices nothing
-//! (*A TCP Service Migration Protocol for Single User Multiple Devices*, §IV).
+//! Running TCP connections that move from one of a user's devices to another, while the server notices
+//! nothing (*A TCP Service Migration Protocol for Single User Multiple Devices*, §IV).
 //!
 //! ```text
 //! id        what a session is called
@@ -11,7 +11,8 @@
 //! running   the gateway: one session; `server` and `seat` are its two sides
 //! serving   the gateway: requests about sessions
 //! asking    a device: requests
-//! carrying  a device: a session and its program; `program` knows how far that is
+//! attached  a device: a session that it has
+//! carrying  a device: its bytes; `program` knows how far a program is
 //! http      a device: the rest of an answer, for a program that asks anew
 //! ```
 //!
@@ -20,6 +21,7 @@
 //! side ever waits to hear the other (docs/devices.md).
 
 mod asking;
+mod attached;
 mod carrying;
 mod frame;
 mod http;
@@ -35,7 +37,7 @@ mod table;
 mod window;
 
 pub use asking::{SessionError, SessionsAt};
-pub use carrying::{Attached, Outcome};
+pub use attached::{Attached, Outcome};
 pub use http::{NoRest, Rest, read_request};
 pub use id::{BadSessionId, SessionId};
 pub use message::{Listed, May, Standing, Takers};

@@ -71,7 +71,8 @@ impl Request {
         if to.host() == host { Ok(Self { to }) } else { Err(BadMessage::Destination) }
     }
 
-    /// Takes the rest of a request from a stream, behind its first two bytes, and not a byte of what follows it.
+    /// Takes the rest of a request from a stream, behind its first two bytes, and not a byte of what follows
+    /// it.
     ///
     /// # Errors
     /// When it is none, in an [`ErrorKind::InvalidData`], or the stream breaks.

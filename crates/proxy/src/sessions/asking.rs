@@ -1,7 +1,7 @@
 //! What a device asks a gateway about sessions.
 
 use super::SessionId;
-use super::carrying::Attached;
+use super::attached::Attached;
 use super::message::{Asked, Listed, Takers, read_granted, read_list};
 use crate::gateway::{Answer, BadMessage, Status, Streams};
 use crate::{Destination, UpstreamError};
@@ -68,8 +68,8 @@ impl SessionsAt {
         within(async { ask(&self.streams, &Asked::HandOff { id, to, limit }).await.map(drop) }).await
     }
 
-    /// Takes a session that was moved so often until now, as [`Listed`] says. From then on, devices of the rule
-    /// may take it without being asked to.
+    /// Takes a session that was moved so often until now, as [`Listed`] says. From then on, devices of the
+    /// rule may take it without being asked to.
     ///
     /// # Errors
     /// [`SessionError::None`] if this device may not, if another one is taking it, or took it meanwhile.
@@ -146,7 +146,8 @@ async fn ask(streams: &Arc<dyn Streams>, asked: &Asked) -> Result<(Answer, Strea
 }
 
 async fn said(stream: &mut Stream, asked: &Asked) -> io::Result<Answer> {
-    // A gateway that is full says so before it has taken the request: its answer tells more than a failed write.
+    // A gateway that is full says so before it has taken the request: its answer tells more than a failed
+    // write.
     let written = stream.write_all(&asked.encode()).await;
     let read = Answer::read(stream).await;
     read.map_err(|error| written.err().unwrap_or(error))

@@ -2,21 +2,16 @@
 
 mod stopping;
 
-use super::SessionId;
-use super::asking::control;
+use super::attached::Outcome;
 use super::frame::{Frame, LONGEST, Paused};
-use super::http::{NoRest, Rest};
 use super::line::{Heard, Line};
 use super::message::Granted;
 use super::program::{Program, Room};
 use super::window::Window;
-use crate::Destination;
-use crate::gateway::Streams;
 use std::io::{self, ErrorKind};
-use std::sync::Arc;
 use std::time::Duration;
 use stopping::{Phase, Stopped};
-use tokio::io::{AsyncWriteExt as _, Ready};
+use tokio::io::Ready;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -38,103 +33,11 @@ const SOON: Duration = Duration::from_millis(1);
 const LATER: Duration = Duration::from_millis(20);
 /// What is much.
 const MUCH: u64 = 64 * 1024;
-/// Sessions that are shorter have no second stream.
-const SHORT: Duration = Duration::from_millis(300);
 /// For the gateway to end a session that is over, and for a last word to be taken.
 const LAST: Duration = Duration::from_secs(10);
 
-/// A session that this device has.
-pub struct Attached {
-    granted: Granted,
-    stream: Stream,
-    streams: Arc<dyn Streams>,
-}
-
-/// How carrying a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// Both directions ended.
-    Ended,
-    /// It goes on at another device.
-    Moved,
-}
-
-impl Attached {
-    pub(super) fn new(granted: Granted, stream: Stream, streams: Arc<dyn Streams>) -> Self {
-        Self { granted, stream, streams }
-    }
-
-    /// What it is called.
-    pub fn id(&self) -> SessionId {
-        self.granted.id
-    }
-
-    /// Where it leads.
-    pub fn to(&self) -> &Destination {
-        &self.granted.to
-    }
-
-    /// The offset of the first byte that comes, among all that the server sends.
-    pub fn offset(&self) -> u64 {
-        self.granted.offset
-    }
-
-    /// The head of HTTP that the server's words began with, if they did.
-    pub fn head(&self) -> &[u8] {
-        &self.granted.head
-    }
-
-    /// Carries bytes between the session and a program until either is over, or the session moves. These were
-    /// read of the program before. Where the session breaks or moves, the program's connection is reset: half
-    /// a file must not look like a whole one.
-    ///
-    /// # Errors
-    /// When the program, the server or the gateway breaks it.
-    pub async fn carry(self, program: TcpStream, early: Vec<u8>) -> io::Result<Outcome> {
-        self.carry_from(program, &early, 0).await
-    }
-
-    /// The same for a program that has asked for something by HTTP: it gets the rest of what was asked for by
-    /// another one, behind a head of its own.
-    ///
-    /// # Errors
-    /// As [`Attached::carry`].
-    pub async fn carry_rest(self, mut program: TcpStream, rest: Rest) -> io::Result<Outcome> {
-        program.write_all(&rest.head).await?;
-        self.carry_from(program, &[], rest.skip).await
-    }
-
-    /// The rest of an answer of HTTP, for a program that has said this.
-    ///
-    /// # Errors
-    /// When what is under way is no answer of HTTP of which a rest can be given.
-    pub fn rest(&self, request: &[u8]) -> Result<Rest, NoRest> {
-        Rest::new(&self.granted.head, self.granted.offset, request)
-    }
-
-    async fn carry_from(self, program: TcpStream, early: &[u8], skip: u64) -> io::Result<Outcome> {
-        let Self { granted, stream, streams } = self;
-        let (id, moves) = (granted.id, granted.moves);
-        let (sender, second) = oneshot::channel();
-        let asking = tokio::spawn(async move {
-            tokio::time::sleep(SHORT).await;
-            match control(&streams, id, moves).await {
-                // It may be over.
-                Ok(stream) => drop(sender.send(stream)),
-                Err(error) => tracing::debug!(%error, "a session goes on without a second stream"),
-            }
-        });
-        let mut carrying = Carrying::new(&granted, stream, program);
-        carrying.down.skip = skip;
-        let result = carrying.run(early, second).await;
-        asking.abort();
-        result
-    }
-}
-
 /// A session and its program.
-struct Carrying {
+pub(super) struct Carrying {
     line: Line,
     program: Program,
     down: Down,
@@ -172,13 +75,14 @@ struct Up {
 }
 
 impl Carrying {
-    fn new(granted: &Granted, stream: Stream, program: TcpStream) -> Self {
+    /// A program that gets what comes, but for so many bytes.
+    pub(super) fn new(granted: &Granted, stream: Stream, program: TcpStream, skip: u64) -> Self {
         let mut line = Line::new(stream, &[]);
         // The program is there.
         line.say(&Frame::Count(granted.offset));
         let down = Down {
             queue: Window::at(granted.offset),
-            skip: 0,
+            skip,
             has_ended: false,
             is_shut: false,
             told: granted.offset,
@@ -189,7 +93,12 @@ impl Carrying {
         Self { line, program: Program::new(program, granted.offset), down, up, phase: Phase::Active }
     }
 
-    async fn run(mut self, early: &[u8], mut second: oneshot::Receiver<Stream>) -> io::Result<Outcome> {
+    /// Carries until it is over. These bytes of the program come first.
+    pub(super) async fn run(
+        mut self,
+        early: &[u8],
+        mut second: oneshot::Receiver<Stream>,
+    ) -> io::Result<Outcome> {
         if !self.up.has_ended {
             self.send(early);
         }
@@ -216,8 +125,8 @@ impl Carrying {
         result
     }
 
-    /// Carries until it is known how that ended, or, which is `None`, the program must be let go at once because
-    /// it does not read.
+    /// Carries until it is known how that ended, or, which is `None`, the program must be let go at once
+    /// because it does not read.
     async fn carry(&mut self, second: &mut oneshot::Receiver<Stream>) -> io::Result<Option<Outcome>> {
         let mut waits = true;
         loop {
@@ -353,8 +262,8 @@ impl Carrying {
         Ok(())
     }
 
-    /// Takes what was read of a program; nothing is its end. False if there was nothing to read, for now or for
-    /// good.
+    /// Takes what was read of a program; nothing is its end. False if there was nothing to read, for now or
+    /// for good.
     fn take(&mut self, read: Option<&[u8]>) -> bool {
         match read {
             None => false,
@@ -430,8 +339,8 @@ impl Carrying {
     }
 }
 
-/// Waits for the gateway to say that a session has moved whose program is gone. If it does not move after all,
-/// there is none that could go on: the gateway holds it.
+/// Waits for the gateway to say that a session has moved whose program is gone. If it does not move after
+/// all, there is none that could go on: the gateway holds it.
 async fn last_word(mut line: Line) -> io::Result<Outcome> {
     loop {
         match line.next().await {

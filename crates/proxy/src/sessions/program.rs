@@ -36,8 +36,8 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// A program, behind its TCP connection to this process.
 pub(super) struct Program {
     socket: TcpStream,
-    /// What its kernel has received beyond what was written here, such as the answers of a proxy, when that was
-    /// known last.
+    /// What its kernel has received beyond what was written here, such as the answers of a proxy, when that
+    /// was known last.
     before: Option<i64>,
 }
 
@@ -93,8 +93,8 @@ impl Program {
         socket2::SockRef::from(&self.socket).shutdown(Shutdown::Write)
     }
 
-    /// How much of what was written, up to this offset, is not in the hands of the program's kernel. Known to the
-    /// byte where that is this host's; else what is not acknowledged, and 0 if nothing is known.
+    /// How much of what was written, up to this offset, is not in the hands of the program's kernel. Known to
+    /// the byte where that is this host's; else what is not acknowledged, and 0 if nothing is known.
     pub(super) fn undelivered(&mut self, written: u64) -> u64 {
         let Some((own, other)) = self.queues() else { return 0 };
         let beyond = other.and_then(|other| beyond(other.received, written));
@@ -124,8 +124,8 @@ impl Program {
         undelivered + u64::from(unread)
     }
 
-    /// Has the program's kernel not be heard any more: that it has room, when the program reads again. Some of
-    /// what is written may still be sent when a timer ends.
+    /// Has the program's kernel not be heard any more: that it has room, when the program reads again. Some
+    /// of what is written may still be sent when a timer ends.
     pub(super) fn freeze(&self) {
         #[cfg(target_os = "linux")]
         {
@@ -136,8 +136,8 @@ impl Program {
         }
     }
 
-    /// The connection ends in order. Until this is said its end is a break, also if this process is killed: the
-    /// program learns that bytes are missing.
+    /// The connection ends in order. Until this is said its end is a break, also if this process is killed:
+    /// the program learns that bytes are missing.
     pub(super) fn is_whole(&self) {
         // Without it the program sees a break, and asks again.
         let _ = socket2::SockRef::from(&self.socket).set_linger(None);

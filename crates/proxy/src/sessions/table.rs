@@ -191,8 +191,8 @@ impl Listing {
         &self.figures
     }
 
-    /// Notes whether a device has the session. False if it would be held, and its device has as many held ones
-    /// as it may, in number or in bytes.
+    /// Notes whether a device has the session. False if it would be held, and its device has as many held
+    /// ones as it may, in number or in bytes.
     pub(super) fn stands(&self, is_live: bool, most: usize, most_bytes: u64) -> bool {
         let mut sessions = self.table.sessions();
         let Some(holder) = sessions.get(&self.id).map(|entry| entry.holder) else { return false };

@@ -9,8 +9,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// A program whose kernel has taken nothing for so long does not read. Longer than any kernel keeps an
 /// acknowledgement back (200 ms): they count where the program is on another host.
 const STILL: Duration = Duration::from_millis(250);
-/// A program that takes longer, and goes on reading, has it all counted: it is waited for when the session has
-/// moved.
+/// A program that takes longer, and goes on reading, has it all counted: it is waited for when the session
+/// has moved.
 const LIMIT: Duration = Duration::from_millis(750);
 /// So long.
 const READ_ON: Duration = Duration::from_secs(60);
@@ -41,8 +41,8 @@ pub(super) struct Stopping {
 pub(super) enum Stopped {
     /// Its kernel has all that was written.
     All,
-    /// It does not read, and so many bytes do not reach it any more: it must be let go at this moment, since a
-    /// timer of this side's kernel, or the program itself, may change that.
+    /// It does not read, and so many bytes do not reach it any more: it must be let go at this moment, since
+    /// a timer of this side's kernel, or the program itself, may change that.
     Still(u64),
     /// It reads slowly, and will have all that was written.
     Reading,
