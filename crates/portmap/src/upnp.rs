@@ -5,13 +5,12 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crab_nat::InternetProtocol;
-use igd_next::aio::tokio::{Tokio, search_gateway};
-use igd_next::{AddPortError, PortMappingProtocol, SearchOptions};
+use igd_next::{AddPortError, PortMappingProtocol, SearchOptions, search_gateway};
 
 use crate::mapping::{LIFETIME, UpnpError};
 use crate::router::Router;
 
-pub(crate) type Gateway = igd_next::aio::Gateway<Tokio>;
+pub(crate) type Gateway = igd_next::Gateway;
 
 /// A router on this link answers within this.
 const SEARCH: Duration = Duration::from_secs(2);
@@ -24,7 +23,7 @@ pub(crate) async fn search(router: Router) -> Result<Gateway, UpnpError> {
     options.bind_addr = SocketAddr::new(router.own.into(), 0);
     options.timeout = Some(SEARCH);
     options.single_search_timeout = Some(SEARCH);
-    let gateway = search_gateway(options).await?;
+    let gateway = waiting(move || search_gateway(options)).await?;
     match gateway.addr.ip() {
         ip if ip == IpAddr::V4(router.ip) => Ok(gateway),
         stranger => Err(UpnpError::Stranger(stranger)),
@@ -40,21 +39,36 @@ pub(crate) async fn add(
 ) -> Result<(SocketAddr, Duration), UpnpError> {
     let inside = SocketAddr::new(router.own.into(), port.get());
     let (protocol, seconds) = (named(protocol), LIFETIME.as_secs() as u32);
-    let ip = gateway.get_external_ip().await?;
-    let same = gateway.add_port(protocol, port.get(), inside, seconds, DESCRIPTION).await;
-    let outside = match same {
-        Ok(()) => port.get(),
-        // Some routers know no end; then it is given back, or stays until somebody else takes the port.
-        Err(AddPortError::OnlyPermanentLeasesSupported) => {
-            gateway.add_any_port(protocol, inside, 0, DESCRIPTION).await?
-        }
-        Err(_) => gateway.add_any_port(protocol, inside, seconds, DESCRIPTION).await?,
-    };
-    Ok((SocketAddr::new(ip, outside), LIFETIME))
+    let gateway = gateway.clone();
+    waiting(move || {
+        let ip = gateway.get_external_ip()?;
+        let outside = match gateway.add_port(protocol, port.get(), inside, seconds, DESCRIPTION) {
+            Ok(()) => port.get(),
+            // Some routers know no end; then it is given back, or stays until somebody else takes the port.
+            Err(AddPortError::OnlyPermanentLeasesSupported) => {
+                gateway.add_any_port(protocol, inside, 0, DESCRIPTION)?
+            }
+            Err(_) => gateway.add_any_port(protocol, inside, seconds, DESCRIPTION)?,
+        };
+        Ok((SocketAddr::new(ip, outside), LIFETIME))
+    })
+    .await
 }
 
 pub(crate) async fn remove(gateway: &Gateway, protocol: InternetProtocol, port: u16) -> Result<(), String> {
-    gateway.remove_port(named(protocol), port).await.map_err(|error| error.to_string())
+    let gateway = gateway.clone();
+    waiting(move || gateway.remove_port(named(protocol), port)).await.map_err(|error| error.to_string())
+}
+
+/// Runs what waits for the router, within the library's own limits, on a thread that may wait. The library's other
+/// face is asynchronous, and brings an HTTP client with it that has version 2, of which no router knows.
+async fn waiting<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(ask).await {
+        Ok(answer) => answer,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // Blocking tasks are not aborted: the runtime ends, and with it this task.
+        Err(_) => std::future::pending().await,
+    }
 }
 
 fn named(protocol: InternetProtocol) -> PortMappingProtocol {
