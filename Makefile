@@ -18,10 +18,13 @@ COVERED := -p whimbrel-base -p whimbrel-proto -p whimbrel-names -p whimbrel-tran
 MUTATED := -p whimbrel-proto -p whimbrel-names -f 'crates/proto/src/**' -f 'crates/names/src/**'
 MUTANTS ?= 200
 
+# How often `make eval-access` loads each page by each policy.
+ROUNDS ?= 7
+
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak eval-devices eval-durable eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
+.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak eval-access eval-devices eval-durable eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +82,11 @@ eval-devices: ## Merge 2 x 100 000 random histories of a user's devices (some te
 
 eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (some twelve minutes)
 	$(CARGO) test --release -p whimbrel-relay --test punching --test crowds --test lifetimes -j $(JOBS) -- --ignored --nocapture
+
+eval-access: build ## Load the paper's pages over two networks in browsers, by every policy (hours; ROUNDS=7; results in bench/results)
+	@sh scripts/setup.sh browsers
+	WHIMBREL_BROWSERS=required $(CARGO) test --release -p whimbrel-bench -j $(JOBS) -- access_pages
+	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- access-pages --rounds $(ROUNDS) --out bench/results --traces $(TRACES)
 
 bench: build ## Measure against the peers (some three hours; results in bench/results)
 	$(CARGO) run --release -p whimbrel-bench --features peers -j $(JOBS) -- all --out bench/results --traces $(TRACES)

@@ -66,7 +66,8 @@ step "building for $target"
 # LLVM gathers equal pieces of machine code in functions of their own, but not for less than such a function's entry in
 # the tables for unwinding takes: 1.5 MB less.
 PATH="$tools/zig/bin:$PATH" cargo-zigbuild rustc -p whimbrel-cli --profile dist --locked --bin whimbrel --target "$target" -- \
-	-C llvm-args=-enable-machine-outliner=always -C llvm-args=-outliner-benefit-threshold=40
+	-C llvm-args=-enable-machine-outliner=always -C llvm-args=-outliner-benefit-threshold=40 \
+	-C llvm-args=-machine-outliner-reruns=1
 program=$built/$triple/dist/whimbrel
 
 # What the promise is: a start within 10 ms, no newer glibc, and 15 MB.

@@ -1,12 +1,13 @@
 #!/bin/sh
 # Installs what Whimbrel is built and tested with, where it is missing, and then runs a command with it:
 #
-#   scripts/setup.sh build|test [COMMAND...]
+#   scripts/setup.sh build|test|browsers [COMMAND...]
 #
-# `build` is a C compiler, CA certificates, curl and Rust; `test` also has what the tests run. Packages come by
-# apt-get, as root or with a sudo that asks nothing. A Rust that is too old is left alone: a newer one goes
-# into the user's home by rustup, of a version and with a checksum that are written below. Nothing is asked;
-# what goes wrong is told in one line.
+# `build` is a C compiler, CA certificates, curl and Rust; `test` also has what the tests run; `browsers` also
+# has Chromium and Firefox, without which a few tests are skipped. Packages come by apt-get, as root or with a
+# sudo that asks nothing. A Rust that is too old is left alone: a newer one goes into the user's home by
+# rustup, of a version and with a checksum that are written below. Nothing is asked; what goes wrong is told
+# in one line.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -27,8 +28,8 @@ fail() {
 }
 
 case "${1:-}" in
-	build | test) purpose=$1 ;;
-	*) echo "usage: $0 build|test [COMMAND...]" >&2; exit 2 ;;
+	build | test | browsers) purpose=$1 ;;
+	*) echo "usage: $0 build|test|browsers [COMMAND...]" >&2; exit 2 ;;
 esac
 shift
 [ "$(uname -s)" = Linux ] || fail "Whimbrel runs on Linux only, today"
@@ -72,10 +73,18 @@ has_venv() {
 	python3 -c 'import ensurepip, venv'
 }
 
+has_chromium() {
+	has chromium || has chromium-browser || has google-chrome
+}
+
+has_firefox() {
+	has firefox-esr || has firefox
+}
+
 need "gcc libc6-dev" compiles
 need ca-certificates has_certificates
 need curl has curl
-if [ "$purpose" = test ]; then
+if [ "$purpose" != build ]; then
 	need make has make
 	need git has git
 	need iproute2 has ip
@@ -97,6 +106,10 @@ if [ "$purpose" = test ]; then
 	# For the client in interop/python.
 	need python3 has python3
 	need python3-venv has_venv
+fi
+if [ "$purpose" = browsers ]; then
+	need chromium has_chromium
+	need firefox-esr has_firefox
 fi
 
 as_root() {

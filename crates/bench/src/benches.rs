@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod access_decision;
+pub(crate) mod access_pages;
 pub(crate) mod aggregate;
 pub(crate) mod beside_bulk;
 pub(crate) mod both_move;

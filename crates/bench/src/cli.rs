@@ -26,6 +26,7 @@ Examples:
   whimbrel-bench server-move --connections 500
   whimbrel-bench handover                  the papers' experiments with two links
   whimbrel-bench handover --only goodput,delay --rounds 5
+  whimbrel-bench access-pages --browsers client --pages \"32 x\" --rounds 3
   whimbrel-bench ping-pong --systems whimbrel,tls --json
 
 The peers TLS, quinn and iroh are compiled in with `--features peers` only.";
@@ -136,6 +137,8 @@ enum Command {
         #[arg(long)]
         connections: Option<usize>,
     },
+    /// In the lab: page loads over two networks through the proxy and the manager, by real browsers too.
+    AccessPages(benches::access_pages::Choice),
     /// Memory of connections whose peers are suspended.
     Standby {
         /// How many connections.
@@ -261,6 +264,9 @@ impl Cli {
             Command::AccessDecision { connections } => {
                 benches::access_decision::run(&plan, connections, &mut output)
             }
+            Command::AccessPages(choice) => {
+                benches::access_pages::run(&plan, &choice, &options.traces, &mut output)
+            }
             Command::Standby { connections } => benches::standby::run(&plan, connections, &mut output),
             Command::ServerMove { connections } => {
                 let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
@@ -299,47 +305,24 @@ fn report(folder: &Path, to: Option<&Path>) -> Result<()> {
 
 impl Command {
     fn needs_lab(&self) -> bool {
-        match self {
+        let runs_here = matches!(
+            self,
             Self::All
-            | Self::Throughput
-            | Self::SmallWrites
-            | Self::PingPong
-            | Self::Messages
-            | Self::RateLimit
-            | Self::RelaysAtScale
-            | Self::Connect
-            | Self::Idle { .. }
-            | Self::Accept { .. }
-            | Self::Standby { .. }
-            | Self::Report { .. }
-            | Self::IdleChild(_)
-            | Self::RelayChild { .. } => false,
-            Self::Recovery { .. }
-            | Self::ConnectLab
-            | Self::Relay
-            | Self::RelayIdle { .. }
-            | Self::RelayFirstByte
-            | Self::ServerMove { .. }
-            | Self::Aggregate { .. }
-            | Self::StartUp { .. }
-            | Self::SmallObjects
-            | Self::BesideBulk
-            | Self::Tunnel
-            | Self::Smooth
-            | Self::TakeOver
-            | Self::Failover
-            | Self::Traces
-            | Self::BothMove
-            | Self::Cpu
-            | Self::QuicRecovery
-            | Self::Lossy
-            | Self::MessageDelay
-            | Self::MessageOutage
-            | Self::MocketsTables
-            | Self::Suspend
-            | Self::AccessDecision { .. }
-            | Self::Handover { .. } => true,
-        }
+                | Self::Throughput
+                | Self::SmallWrites
+                | Self::PingPong
+                | Self::Messages
+                | Self::RateLimit
+                | Self::RelaysAtScale
+                | Self::Connect
+                | Self::Idle { .. }
+                | Self::Accept { .. }
+                | Self::Standby { .. }
+                | Self::Report { .. }
+                | Self::IdleChild(_)
+                | Self::RelayChild { .. }
+        );
+        !runs_here
     }
 }
 
@@ -360,6 +343,10 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::mockets_tables::run(plan, output)?;
     benches::suspend::run(plan, output)?;
     benches::access_decision::run(plan, None, output)?;
+    if plan.quick {
+        // The whole takes hours, and is run by itself: `make eval-access`.
+        benches::access_pages::run(plan, &benches::access_pages::Choice::default(), traces, output)?;
+    }
     benches::aggregate::aggregate(plan, None, output)?;
     benches::aggregate::start_up(plan, None, output)?;
     benches::small_objects::run(plan, output)?;

@@ -118,6 +118,14 @@ impl Output {
         Ok(())
     }
 
+    /// Keeps a text beside the results, if results are kept.
+    pub(crate) fn keep(&self, name: &str, text: &str) -> Result<()> {
+        match &self.directory {
+            Some(directory) => write(&directory.join(name), text),
+            None => Ok(()),
+        }
+    }
+
     fn line(&self, kind: &str, spec: &Spec, value: &impl Serialize) {
         let mut object = json!({ "kind": kind, "bench": spec.name });
         if let (Some(object), Ok(Value::Object(fields))) =

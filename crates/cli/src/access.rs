@@ -4,6 +4,7 @@
 //! A name grants access only through a key that more than the name service speaks for: one that was pinned by
 //! hand, by ticket or by a meeting ([`whimbrel_names::trust`]).
 
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -190,7 +191,7 @@ impl Access {
         }
         access.put(Some(by_flag), by_file)?;
         if let Some(file) = &flags.allow_from {
-            tokio::spawn(file::watch(access.clone(), file.clone()));
+            tokio::spawn(FutureExt::boxed(file::watch(access.clone(), file.clone())));
         }
         Ok(access)
     }
@@ -415,7 +416,7 @@ impl Access {
                 access.inner.changed.notify_one();
             }
         };
-        Some(tokio::spawn(following).abort_handle())
+        Some(tokio::spawn(FutureExt::boxed(following)).abort_handle())
     }
 }
 

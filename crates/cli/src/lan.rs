@@ -12,6 +12,7 @@
 //!
 //! A name service that is configured comes first: what it says of a name counts, and that it took a name back, too.
 
+use futures_util::FutureExt;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -199,7 +200,7 @@ impl Resolver for Lan {
         let mut pushed = names.watch(name);
         let watched = Watched::new(None::<SignedRecord>);
         let watch = watched.watch();
-        tokio::spawn(async move {
+        tokio::spawn(FutureExt::boxed(async move {
             loop {
                 let newest = newer(heard.current(), pushed.current());
                 watched.update_if(|known| {
@@ -213,7 +214,7 @@ impl Resolver for Lan {
                     () = watched.unwatched() => return,
                 }
             }
-        });
+        }));
         watch
     }
 

@@ -8,6 +8,7 @@ mod file;
 mod rate;
 mod share;
 
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -157,9 +158,9 @@ impl Limits {
         let limits = Self { inner: Arc::new(inner) };
         let mut tasks = JoinSet::new();
         if let Some(file) = file {
-            tasks.spawn(file::watch(limits.clone(), file));
+            tasks.spawn(FutureExt::boxed(file::watch(limits.clone(), file)));
         }
-        tasks.spawn(limits.clone().keep());
+        tasks.spawn(FutureExt::boxed(limits.clone().keep()));
         Ok((limits, tasks))
     }
 

@@ -1,6 +1,7 @@
 //! The service manager that started this program, if one did: what it is told (`sd_notify(3)`), and the sockets
 //! that it hands over (`sd_listen_fds(3)`).
 
+use futures_util::FutureExt;
 use std::net::TcpListener;
 
 use anyhow::{Context as _, Result};
@@ -23,12 +24,12 @@ impl Ready {
         let watchdog = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero()).map(|limit| {
             // Half the time, as systemd advises.
             let mut due = tokio::time::interval(limit / 2);
-            let watching = tokio::spawn(async move {
+            let watching = tokio::spawn(FutureExt::boxed(async move {
                 loop {
                     due.tick().await;
                     tell(&[NotifyState::Watchdog]);
                 }
-            });
+            }));
             watching.abort_handle()
         });
         Self { watchdog, is_left: false }

@@ -1,5 +1,6 @@
 //! What a service has done, for those who gather figures: Prometheus' text format over HTTP.
 
+use futures_util::FutureExt;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::io::ErrorKind;
@@ -69,7 +70,7 @@ pub(crate) fn serve(
 ) -> Metrics {
     let Some(listener) = listener else { return Metrics(None) };
     let (text, places) = (Arc::new(text), Arc::new(Semaphore::new(CLIENTS)));
-    let task = tokio::spawn(async move {
+    let task = tokio::spawn(FutureExt::boxed(async move {
         while let Ok(place) = places.clone().acquire_owned().await {
             let Ok((socket, _)) = listener.accept().await else { continue };
             let text = text.clone();
@@ -81,7 +82,7 @@ pub(crate) fn serve(
                 drop(place);
             });
         }
-    });
+    }));
     Metrics(Some(task.abort_handle()))
 }
 

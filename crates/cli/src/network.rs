@@ -1,5 +1,6 @@
 //! An endpoint as the flags ask for it, and its end.
 
+use futures_util::FutureExt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -339,7 +340,7 @@ pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection
         let text = format!("{user} is met for the first time{how}; its owner's key is remembered: {key}");
         output::note(network.quiet, text);
     }
-    tokio::spawn(log_events(connection.events(), peer.to_string()));
+    tokio::spawn(FutureExt::boxed(log_events(connection.events(), peer.to_string())));
     Ok(connection)
 }
 

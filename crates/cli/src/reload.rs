@@ -3,6 +3,7 @@
 //! What can change while a command runs: who is let in, and pins. Elsewhere SIGHUP keeps its meaning, that the
 //! terminal is gone.
 
+use futures_util::FutureExt;
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ pub(crate) fn follow(
             manager::ready_again(&status);
         }
     };
-    Ok(Reloading(Some(tokio::spawn(following).abort_handle())))
+    Ok(Reloading(Some(tokio::spawn(FutureExt::boxed(following)).abort_handle())))
 }
 
 /// As [`follow`], for a command that was started with `now` and lets peers in.

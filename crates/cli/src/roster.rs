@@ -1,5 +1,6 @@
 //! Relays that have names, as the name service knows them: one, or a group.
 
+use futures_util::FutureExt;
 use std::io;
 use std::sync::Arc;
 
@@ -36,13 +37,13 @@ impl NamedRelays {
         let told = Watched::new(first);
         let members = told.watch();
         let mut following = JoinSet::new();
-        following.spawn(async move {
+        following.spawn(FutureExt::boxed(async move {
             while let Some(record) = records.changed().await {
                 if let Some(record) = record {
                     told.set(Some(members_of(&record)));
                 }
             }
-        });
+        }));
         Ok((Self { endpoint: network.endpoint.clone(), members, _following: following }, problem))
     }
 }

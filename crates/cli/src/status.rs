@@ -13,6 +13,7 @@ mod event;
 mod monitor;
 mod report;
 
+use futures_util::FutureExt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,7 +107,7 @@ impl Reporter {
         };
         match listen() {
             Ok((listener, file)) => {
-                tasks.spawn(answer::serve(listener, answerer));
+                tasks.spawn(FutureExt::boxed(answer::serve(listener, answerer)));
                 Ok(Self { file: Some(file), _tasks: tasks, successors })
             }
             Err(error) => {

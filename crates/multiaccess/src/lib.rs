@@ -8,7 +8,7 @@
 //! `docs/manager.md`.
 //!
 //! ```text
-//! survey, networks, kernel, diag, counters, watch   netlink: what there is, and that it changed
+//! survey, networks, kernel, diag, counters, leads, watch   netlink: what there is, and that it changed
 //! meter, round_trips, routes    what follows from it (pure)
 //! measure                       how often it is asked
 //! paths                         an immutable snapshot, by the policies' numbers
@@ -37,6 +37,8 @@ mod failures;
 pub mod fuzzing;
 #[cfg(target_os = "linux")]
 mod kernel;
+#[cfg(target_os = "linux")]
+mod leads;
 #[cfg(target_os = "linux")]
 mod load;
 #[cfg(target_os = "linux")]

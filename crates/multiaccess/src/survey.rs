@@ -3,15 +3,15 @@
 use crate::counters::{Counters, CountersMessage};
 use crate::diag::{AF_INET, AF_INET6, DiagMessage};
 use crate::kernel::Kernel;
+use crate::leads::LeadsMessage;
 use crate::{Meter, Prefix, RoundTrips, Routes, TcpConnection};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::{NETLINK_ROUTE, NETLINK_SOCK_DIAG};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_access::PathEstimate;
@@ -171,10 +171,8 @@ impl Survey {
         let addresses = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         self.routes.dump(addresses, |message| note_address(&mut found, message)).await?;
         let mut leads: HashMap<u32, Routes> = HashMap::new();
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let mut question = RouteMessage::default();
-            question.header.address_family = family;
-            let question = RouteNetlinkMessage::GetRoute(question);
+        for family in [AF_INET, AF_INET6] {
+            let question = LeadsMessage::Request { family };
             self.routes.dump(question, |message| note_route(&mut leads, message)).await?;
         }
         for (index, routes) in leads {
@@ -243,30 +241,9 @@ fn note_address(found: &mut BTreeMap<u32, Interface>, message: RouteNetlinkMessa
 }
 
 /// Routes by which packets leave, of any table; rules may choose among these by source address.
-fn note_route(found: &mut HashMap<u32, Routes>, message: RouteNetlinkMessage) {
-    let RouteNetlinkMessage::NewRoute(route) = message else { return };
-    if route.header.kind != RouteType::Unicast {
-        return;
-    }
-    let whole = match route.header.address_family {
-        AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        _ => return,
-    };
-    let mut destination = Some(whole);
-    let mut through = Vec::new();
-    for attribute in &route.attributes {
-        match attribute {
-            RouteAttribute::Destination(RouteAddress::Inet(ip)) => destination = Some(IpAddr::V4(*ip)),
-            RouteAttribute::Destination(RouteAddress::Inet6(ip)) => destination = Some(IpAddr::V6(*ip)),
-            RouteAttribute::Destination(_) => destination = None,
-            RouteAttribute::Oif(index) => through.push(*index),
-            RouteAttribute::MultiPath(hops) => through.extend(hops.iter().map(|hop| hop.interface_index)),
-            _ => {}
-        }
-    }
-    let Some(destination) = destination else { return };
-    for index in through {
-        found.entry(index).or_default().add(Prefix::new(destination, route.header.destination_prefix_length));
+fn note_route(found: &mut HashMap<u32, Routes>, message: LeadsMessage) {
+    let LeadsMessage::Route(Some(lead)) = message else { return };
+    for index in lead.through {
+        found.entry(index).or_default().add(lead.destination);
     }
 }

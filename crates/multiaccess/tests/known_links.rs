@@ -71,3 +71,17 @@ fn round_trips_and_rates_of_two_links_are_told_apart_and_right() {
     assert!(filled.up.best.is_none(), "{filled:?}");
     drop((open, second.stop()));
 }
+
+/// A route that names its congestion control, as servers and tuned hosts have.
+#[test]
+fn a_route_that_names_its_congestion_control_leads_there_as_any_other() {
+    if !require!() {
+        return;
+    }
+    let world = world(&LINKS);
+    world.client.set_congestion_control("reno");
+    world.links[0].end(&world.client).add_default_route("10.0.0.2", 1).unwrap();
+    let runtime = world.client.runtime(1).unwrap();
+    let measured = runtime.block_on(async { Survey::open().unwrap().measure(Duration::ZERO).await }).unwrap();
+    assert!(path(&measured, &world.names[0]).routes.have_default(), "{measured:?}");
+}

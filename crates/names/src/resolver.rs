@@ -10,6 +10,7 @@
 //! Every answer is checked: signatures, the name, whether it is revoked or expired, and whether it agrees with
 //! what is known of the name's owner ([`trust`](crate::trust)).
 
+use futures_util::FutureExt;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +66,7 @@ impl NameResolver {
     ) -> Self {
         let service = service.into();
         let core = Arc::new(Core::new(tokio::runtime::Handle::current(), known, service.id()));
-        tokio::spawn(link::run(core.clone(), endpoint, service));
+        tokio::spawn(FutureExt::boxed(link::run(core.clone(), endpoint, service)));
         Self { core }
     }
 

@@ -4,6 +4,7 @@
 //! one more each of its requests that is under way (at most [`REQUESTS`]), and one each of its watches. When
 //! a peer reads its replies slowly, its requests wait, and nobody else.
 
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -88,9 +89,9 @@ impl Service {
         let turns = Turns::new(registry.limits());
         let shared = Arc::new(Shared { registry, counters, meetings, turns, peers, _alive: sender });
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, shared.clone()));
-        tasks.spawn(sweep(shared.registry.clone()));
-        tasks.spawn(follow(shared.registry.clone()));
+        tasks.spawn(FutureExt::boxed(accept(listener, shared.clone())));
+        tasks.spawn(FutureExt::boxed(sweep(shared.registry.clone())));
+        tasks.spawn(FutureExt::boxed(follow(shared.registry.clone())));
         Ok(Self { endpoint, shared, tasks, alive })
     }
 
@@ -146,10 +147,10 @@ impl Service {
         let peers = std::mem::take(&mut *self.shared.peers.lock().await);
         let mut closing = JoinSet::new();
         for connection in peers.into_values().flatten() {
-            closing.spawn(async move {
+            closing.spawn(FutureExt::boxed(async move {
                 // Who doesn't confirm in time finds out by itself.
                 let _ = connection.close(CloseCode::GOING_AWAY, "the name service stops", limit).await;
-            });
+            }));
         }
         closing.join_all().await;
         let Self { shared, mut alive, .. } = self;
@@ -178,7 +179,7 @@ async fn accept(mut listener: Listener, shared: Arc<Shared>) {
             accepted = listener.accept() => match accepted {
                 Some(connection) => {
                     shared.clone().admit(&connection).await;
-                    connections.spawn(serve(connection, shared.clone()));
+                    connections.spawn(FutureExt::boxed(serve(connection, shared.clone())));
                 }
                 None => break,
             },
@@ -232,7 +233,7 @@ async fn serve(connection: Connection, shared: Arc<Shared>) {
             stream.reset(CloseCode::STREAM_LIMIT);
             continue;
         }
-        streams.spawn(session::serve(stream, shared.clone()));
+        streams.spawn(FutureExt::boxed(session::serve(stream, shared.clone())));
     }
     // What is under way is of no use to a peer that is gone.
     streams.shutdown().await;

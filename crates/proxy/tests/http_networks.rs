@@ -55,7 +55,10 @@ impl World {
         let manager = runtime.block_on(start).unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let proxy = listener.local_addr().unwrap();
-        let serving = HttpProxy::new(Arc::new(Managed::new(Client::at(&socket))), HttpSettings::default());
+        let mut settings = HttpSettings::default();
+        // The paper's, which the servers below know.
+        settings.first_step = 8 << 10;
+        let serving = HttpProxy::new(Arc::new(Managed::new(Client::at(&socket))), settings);
         runtime.spawn(async move { serving.serve(listener).await });
         Self { proxy, runtime, _manager: manager, _folder: folder, links, client, server, _lab: lab }
     }

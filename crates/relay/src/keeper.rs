@@ -1,5 +1,6 @@
 //! The server's side: keeps a reservation with each of its relays, a stock of spares, and a flow for QUIC.
 
+use futures_util::FutureExt;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -122,7 +123,7 @@ impl Keeper {
         let mut tasks = JoinSet::new();
         for (index, directory) in relays.into_iter().enumerate() {
             let (endpoint, places) = (endpoint.clone(), places.clone());
-            tasks.spawn(Relation { endpoint, places, index, directory, salt, token }.run());
+            tasks.spawn(FutureExt::boxed(Relation { endpoint, places, index, directory, salt, token }.run()));
         }
         Self { endpoint, news, _tasks: tasks }
     }
@@ -370,7 +371,7 @@ impl Messages {
     fn of(mut stream: RecvHalf) -> Self {
         let (sender, read) = mpsc::channel(16);
         let mut task = JoinSet::new();
-        task.spawn(async move {
+        task.spawn(FutureExt::boxed(async move {
             loop {
                 let message = Message::read(&mut stream).await;
                 let is_last = message.is_err();
@@ -378,7 +379,7 @@ impl Messages {
                     return;
                 }
             }
-        });
+        }));
         Self { read, _task: task }
     }
 

@@ -1,5 +1,6 @@
 //! A relay as a member of a group: what it says of itself, and that it lets the others watch it.
 
+use futures_util::FutureExt;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,12 +73,12 @@ impl Membership {
             unreachable,
         };
         let stats = relay.stats_reader();
-        self.tasks.spawn(async move {
+        self.tasks.spawn(FutureExt::boxed(async move {
             // It watches for as long as what it finds is told.
             let _watchdog = watchdog;
             saying.run(stats).await;
-        });
-        self.tasks.spawn(be_watched(listener));
+        }));
+        self.tasks.spawn(FutureExt::boxed(be_watched(listener)));
     }
 }
 
@@ -140,9 +141,9 @@ async fn be_watched(mut listener: Listener) {
     loop {
         tokio::select! {
             accepted = listener.accept(), if watchers.len() < WATCHERS => match accepted {
-                Some(connection) => drop(watchers.spawn(async move {
+                Some(connection) => drop(watchers.spawn(FutureExt::boxed(async move {
                     connection.closed().await;
-                })),
+                }))),
                 None => return,
             },
             Some(_) = watchers.join_next() => {}

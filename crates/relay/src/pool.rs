@@ -1,6 +1,7 @@
 //! The server's side of a group: each of its relays is chosen when it is needed, by what the group says and by round
 //! trips that are measured then.
 
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,7 +50,7 @@ pub async fn measure(endpoint: &Endpoint, members: &[Listed]) -> HashMap<Endpoin
     let mut asked = JoinSet::new();
     for member in members {
         let (endpoint, addr) = (endpoint.clone(), member.addr.clone());
-        asked.spawn(async move { (addr.id, round_trip(&endpoint, &addr).await) });
+        asked.spawn(FutureExt::boxed(async move { (addr.id, round_trip(&endpoint, &addr).await) }));
     }
     let mut measured = HashMap::new();
     let begun = Instant::now();
@@ -78,10 +79,10 @@ async fn round_trip(endpoint: &Endpoint, addr: &EndpointAddr) -> Option<Duration
     let mut attempts = JoinSet::new();
     for place in direct.take(ADDRESSES) {
         let endpoint = endpoint.clone();
-        attempts.spawn(async move {
+        attempts.spawn(FutureExt::boxed(async move {
             let begun = Instant::now();
             endpoint.connect_tcp(place.address()).await.map(|_| begun.elapsed())
-        });
+        }));
     }
     while let Some(attempt) = attempts.join_next().await {
         if let Ok(Ok(rtt)) = attempt {
@@ -107,7 +108,7 @@ pub async fn list(
             && let Some(name) = waiting.next()
         {
             let roster = roster.clone();
-            asked.spawn(async move { (roster.member(&name).await, name) });
+            asked.spawn(FutureExt::boxed(async move { (roster.member(&name).await, name) }));
         }
         let Ok(Some(answer)) = tokio::time::timeout_at(end, asked.join_next()).await else { break };
         match answer {

@@ -3,6 +3,7 @@
 //! What begins as a spare, or as TLS with a token for a server name, is the relay's. All else is the endpoint's:
 //! its control connections, and whatever else it serves on the same port, such as names.
 
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -233,7 +234,7 @@ impl Front for Door {
             return;
         }
         match kind(&fronted.first) {
-            Kind::Spare => drop(tokio::spawn(shared.offered(fronted))),
+            Kind::Spare => drop(tokio::spawn(FutureExt::boxed(shared.offered(fronted)))),
             Kind::Client(token) => shared.client(token, fronted),
             Kind::Partial | Kind::Other => {}
         }
@@ -316,7 +317,9 @@ impl Shared {
                     let (waiting, patience) = (table.waiting(token), table.limits().patience);
                     drop((table, leftovers));
                     self.order(token, waiting);
-                    tokio::spawn(self.clone().lose_patience(token, number, remote, patience));
+                    tokio::spawn(FutureExt::boxed(
+                        self.clone().lose_patience(token, number, remote, patience),
+                    ));
                     return;
                 }
                 Err(refusal) => {

@@ -4,6 +4,7 @@
 //! it that answer, and those between that do not. So each is watched by others while any three are left, and the work
 //! of each stays the same however many there are.
 
+use futures_util::FutureExt;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ impl Watchdog {
         let (report, reports) = mpsc::channel(WATCHED);
         let checks = BTreeMap::new();
         let watch = Rounds { endpoint, roster, own, checks, unreachable, report, running: JoinSet::new() };
-        task.spawn(watch.run(reports));
+        task.spawn(FutureExt::boxed(watch.run(reports)));
         Self { news, _task: task }
     }
 
@@ -147,7 +148,8 @@ impl Rounds {
             if !self.checks.contains_key(&name) {
                 let (endpoint, roster, report) =
                     (self.endpoint.clone(), self.roster.clone(), self.report.clone());
-                let task = self.running.spawn(check(endpoint, roster, name.clone(), report));
+                let task =
+                    self.running.spawn(FutureExt::boxed(check(endpoint, roster, name.clone(), report)));
                 self.checks.insert(name, Check { task, silent: None });
             }
         }

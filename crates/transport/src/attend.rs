@@ -1,6 +1,7 @@
 //! The task of one connection: has its driver run, tells the registry what the connection holds, and takes it
 //! out of the registry at its end, whatever that is.
 
+use futures_util::FutureExt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -20,7 +21,7 @@ const AFTERLIFE: Duration = Duration::from_secs(60);
 
 /// Starts the task that moves a connection's bytes; the connection leaves the registry when it ends.
 pub(crate) fn spawn_driver(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) {
-    tokio::spawn(driving(endpoint.clone(), shared.clone()));
+    tokio::spawn(FutureExt::boxed(driving(endpoint.clone(), shared.clone())));
 }
 
 /// What has a connection that rests be driven again.
@@ -28,7 +29,7 @@ fn reviving(endpoint: &Arc<EndpointCore>, shared: &Arc<Shared>) -> Revive {
     let (endpoint, shared) = (Arc::downgrade(endpoint), Arc::downgrade(shared));
     Box::new(move || {
         if let (Some(endpoint), Some(shared)) = (endpoint.upgrade(), shared.upgrade()) {
-            endpoint.runtime.clone().spawn(driving(endpoint, shared));
+            endpoint.runtime.clone().spawn(FutureExt::boxed(driving(endpoint, shared)));
         }
     })
 }

@@ -1,6 +1,7 @@
 //! One task for each connection that was dialled: keeps it supplied with paths, wherever either
 //! side goes [msocket §III-B3].
 
+use futures_util::FutureExt;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -111,7 +112,7 @@ impl Mover {
             is_relayed && established && state.punching.begins_to_be_attended()
         };
         if begins {
-            tokio::spawn(upgrade(self.joiner.clone()));
+            tokio::spawn(FutureExt::boxed(upgrade(self.joiner.clone())));
         }
     }
 
@@ -291,14 +292,14 @@ impl Mover {
         let shared = self.joiner.shared.clone();
         match shared.heirs() {
             None | Some(Allow::Any) => shared.expect_peer(id, &addresses),
-            Some(heirs) => drop(tokio::spawn(async move {
+            Some(heirs) => drop(tokio::spawn(FutureExt::boxed(async move {
                 match heirs.admit(id).await {
                     Ok(()) => shared.expect_peer(id, &addresses),
                     Err((_, reason)) => {
                         tracing::info!(connection = %shared.id, peer = %id.short(), %reason, "hand-over refused");
                     }
                 }
-            })),
+            }))),
         }
     }
 

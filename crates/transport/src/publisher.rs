@@ -1,5 +1,6 @@
 //! Keeps a listener's record with the name service true.
 
+use futures_util::FutureExt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -55,13 +56,13 @@ impl Publisher {
         published
             .unwrap_or_else(|_| Err(late()))
             .map_err(|source| ListenError::Publish { name: self.name.clone(), source })?;
-        Ok(tokio::spawn(self.keep(record, true)))
+        Ok(tokio::spawn(FutureExt::boxed(self.keep(record, true))))
     }
 
     /// Publishes in a task of its own, as soon as that can be done.
     pub(crate) fn go_on(mut self) -> Result<JoinHandle<()>, ListenError> {
         let record = self.sign()?;
-        Ok(tokio::spawn(self.keep(record, false)))
+        Ok(tokio::spawn(FutureExt::boxed(self.keep(record, false))))
     }
 
     fn sign(&mut self) -> Result<SignedRecord, ListenError> {

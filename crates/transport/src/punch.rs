@@ -3,6 +3,7 @@
 
 mod search;
 
+use futures_util::FutureExt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -192,7 +193,7 @@ pub(crate) fn meet(core: &Arc<EndpointCore>, shared: &Arc<Shared>) {
         state.engine.can_punch() && state.punching.begins_to_be_attended()
     });
     if begins {
-        tokio::spawn(attend(core.clone(), shared.clone()));
+        tokio::spawn(FutureExt::boxed(attend(core.clone(), shared.clone())));
     }
 }
 

@@ -1,5 +1,6 @@
 //! What keeps a dialled connection going: its driver and its mover.
 
+use futures_util::FutureExt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -123,7 +124,7 @@ impl Drop for Supply {
         // Without a runtime nothing can go on.
         let Ok(runtime) = Handle::try_current() else { return };
         let (driver, mover) = (self.driver.take(), self.mover.take());
-        runtime.spawn(async move {
+        runtime.spawn(FutureExt::boxed(async move {
             // From within: two tasks at once would have another worker woken, to take one over.
             if let Some(mover) = mover {
                 tokio::spawn(mover);
@@ -131,7 +132,7 @@ impl Drop for Supply {
             if let Some(driver) = driver {
                 driver.await;
             }
-        });
+        }));
     }
 }
 

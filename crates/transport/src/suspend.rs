@@ -4,6 +4,7 @@ mod live;
 mod sealed;
 mod waking;
 
+use futures_util::FutureExt;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -274,7 +275,7 @@ async fn call_client(
     let shared = accepted(core, engine, &contents);
     register(core, &shared).await?;
     spawn_driver(core, &shared);
-    tokio::spawn(notices::tell(core.clone(), shared.clone()));
+    tokio::spawn(FutureExt::boxed(notices::tell(core.clone(), shared.clone())));
     Ok(Connection::accepted(shared, contents.name, contents.by_ticket))
 }
 

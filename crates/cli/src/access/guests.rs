@@ -1,5 +1,6 @@
 //! Connections of those who were let in, for as long as they are.
 
+use futures_util::FutureExt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -27,7 +28,7 @@ type Present = Arc<Mutex<Vec<Connection>>>;
 impl Guests {
     pub(crate) fn new(listener: Listener, access: Access) -> Self {
         let present = Present::default();
-        let sweeping = tokio::spawn(sweep(access.clone(), present.clone())).abort_handle();
+        let sweeping = tokio::spawn(FutureExt::boxed(sweep(access.clone(), present.clone()))).abort_handle();
         Self { listener, access, present, sweeping }
     }
 

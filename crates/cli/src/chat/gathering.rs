@@ -1,6 +1,7 @@
 //! One person and the members of a group: what is typed goes to all of them, what each says and whether it is there is
 //! shown. The members hear nothing of each other.
 
+use futures_util::FutureExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -158,7 +159,11 @@ impl Gathering {
                 Member::Key(_) => None,
             };
             let partner = Partner::new(connection.peer_id(), known_as);
-            self.followers.spawn(follow(member.clone(), connection.clone(), self.news.0.clone()));
+            self.followers.spawn(FutureExt::boxed(follow(
+                member.clone(),
+                connection.clone(),
+                self.news.0.clone(),
+            )));
             self.present.insert(member, Present { connection, partner, greeted: false });
         }
         Ok(())
@@ -175,7 +180,8 @@ impl Gathering {
         for delivery in deliveries {
             let member = delivery.member().clone();
             line.waits.insert(member.clone());
-            self.deliveries.spawn(async move { Ended { number, member, outcome: delivery.await } });
+            self.deliveries
+                .spawn(FutureExt::boxed(async move { Ended { number, member, outcome: delivery.await } }));
         }
         show.show(&News::Sent(number, text))
     }
@@ -270,7 +276,9 @@ impl Gathering {
         drop(self.group);
         let mut ends = JoinSet::new();
         for Present { connection, .. } in std::mem::take(&mut self.present).into_values() {
-            ends.spawn(async move { connection.close(CloseCode::NONE, "", CLOSE_LIMIT).await.is_ok() });
+            ends.spawn(FutureExt::boxed(async move {
+                connection.close(CloseCode::NONE, "", CLOSE_LIMIT).await.is_ok()
+            }));
         }
         // One that does not answer is left alone.
         while let Ok(Some(_)) = timeout_at(deadline, ends.join_next()).await {}

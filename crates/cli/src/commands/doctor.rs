@@ -1,5 +1,6 @@
 //! `whimbrel doctor`: what works from here, and what to do about the rest.
 
+use futures_util::FutureExt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
@@ -243,7 +244,7 @@ async fn to_relays(network: &Network, kind: CarrierKind, relays: &[ServiceAddres
     let mut trying = JoinSet::new();
     for (number, relay) in relays.iter().cloned().enumerate() {
         let endpoint = network.endpoint.transport().clone();
-        trying.spawn(async move { (number, to_relay(&endpoint, kind, &relay).await) });
+        trying.spawn(FutureExt::boxed(async move { (number, to_relay(&endpoint, kind, &relay).await) }));
     }
     let mut found = trying.join_all().await;
     found.sort_by_key(|(number, _)| *number);

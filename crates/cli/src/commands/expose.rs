@@ -1,5 +1,6 @@
 //! `whimbrel expose`: lets peers reach a local TCP service.
 
+use futures_util::FutureExt;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -183,10 +184,10 @@ impl Service {
     /// Serves connections and streams that were served before.
     fn go_on(&self, connections: Vec<Connection>, woken: Woken, guests: &Guests) {
         for tunnel in woken.tunnels {
-            tokio::spawn(self.clone().carry(tunnel));
+            tokio::spawn(FutureExt::boxed(self.clone().carry(tunnel)));
         }
         for stream in woken.streams {
-            tokio::spawn(self.clone().serve_stream(stream));
+            tokio::spawn(FutureExt::boxed(self.clone().serve_stream(stream)));
         }
         for connection in connections {
             guests.welcome(connection.clone());
@@ -195,15 +196,15 @@ impl Service {
     }
 
     fn serve(&self, connection: Connection) {
-        tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
-        tokio::spawn(self.clone().serve_connection(connection));
+        tokio::spawn(FutureExt::boxed(log_events(connection.events(), connection.peer_id().short())));
+        tokio::spawn(FutureExt::boxed(self.clone().serve_connection(connection)));
     }
 
     async fn serve_connection(self, connection: Connection) {
         loop {
             tokio::select! {
                 stream = connection.accept_stream() => match stream {
-                    Ok(stream) => drop(tokio::spawn(self.clone().serve_stream(stream))),
+                    Ok(stream) => drop(tokio::spawn(FutureExt::boxed(self.clone().serve_stream(stream)))),
                     Err(_) => return,
                 },
                 () = self.tie.is_to_halt() => return,

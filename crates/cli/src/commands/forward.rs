@@ -1,5 +1,6 @@
 //! `whimbrel forward`: brings a peer's service to a local TCP port.
 
+use futures_util::FutureExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
@@ -112,14 +113,14 @@ async fn serve(
             listener.own();
             let (connections, woken) = waking.begin()?;
             for connection in &connections {
-                tokio::spawn(log_events(connection.events(), args.name.to_string()));
+                tokio::spawn(FutureExt::boxed(log_events(connection.events(), args.name.to_string())));
             }
             local_side.lasting.go_on_with(connections).await;
             for tunnel in woken.tunnels {
-                served.spawn(carry(tunnel, local_side.clone(), halter.tie()));
+                served.spawn(FutureExt::boxed(carry(tunnel, local_side.clone(), halter.tie())));
             }
             for socket in woken.sockets {
-                served.spawn(serve_socket(socket, local_side.clone(), halter.tie()));
+                served.spawn(FutureExt::boxed(serve_socket(socket, local_side.clone(), halter.tie())));
             }
         }
         // A mistake in the name, or not being allowed, is told now rather than to the first client.
@@ -136,7 +137,7 @@ async fn serve(
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(socket) => {
-                    served.spawn(serve_socket(socket, local_side.clone(), halter.tie()));
+                    served.spawn(FutureExt::boxed(serve_socket(socket, local_side.clone(), halter.tie())));
                 }
                 Err(error) => {
                     local_side.tell(|| match files::are_used_up(&error) {

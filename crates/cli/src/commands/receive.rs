@@ -1,5 +1,6 @@
 //! `whimbrel receive`: takes files from peers.
 
+use futures_util::FutureExt;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -342,11 +343,11 @@ impl Taker {
     fn go_on(&self, connections: Vec<Connection>, woken: Woken, guests: &Guests) {
         for underway in woken.files {
             let taker = self.clone();
-            tokio::spawn(async move {
+            tokio::spawn(FutureExt::boxed(async move {
                 let peer = underway.write.stream().peer_id().short();
                 let outcome = go_on(underway, &taker.inbox, &taker.tie).await;
                 taker.tell(peer, outcome).await;
-            });
+            }));
         }
         for stream in woken.streams {
             // The sender begins this one again.
@@ -360,8 +361,8 @@ impl Taker {
     }
 
     fn serve(&self, connection: Connection) {
-        tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
-        tokio::spawn(self.clone().serve_connection(connection));
+        tokio::spawn(FutureExt::boxed(log_events(connection.events(), connection.peer_id().short())));
+        tokio::spawn(FutureExt::boxed(self.clone().serve_connection(connection)));
     }
 
     async fn serve_connection(self, connection: Connection) {
@@ -375,11 +376,11 @@ impl Taker {
             };
             let Ok(stream) = stream else { return };
             let (taker, peer) = (self.clone(), peer.clone());
-            tokio::spawn(async move {
+            tokio::spawn(FutureExt::boxed(async move {
                 let outcome = receive(stream, &taker.inbox, &taker.tie).await;
                 taker.tell(peer, outcome).await;
                 drop(place);
-            });
+            }));
         }
     }
 

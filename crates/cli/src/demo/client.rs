@@ -1,5 +1,6 @@
 //! The HTTP client of the demo: curl, as it is; without it, hyper.
 
+use futures_util::FutureExt;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Instant;
@@ -110,7 +111,7 @@ fn start_curl(server: SocketAddr, name: &str) -> Result<Child> {
 async fn get(server: SocketAddr, name: &str) -> Result<Incoming> {
     let socket = TcpStream::connect(server).await.context("cannot reach the forwarded port")?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
-    tokio::spawn(connection);
+    tokio::spawn(FutureExt::boxed(connection));
     let request = Request::get(format!("/{name}")).header("host", server.to_string());
     let response = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
     if !response.status().is_success() {

@@ -1,5 +1,6 @@
 //! A small HTTP/1.1 server of one file, which it sends at a steady rate.
 
+use futures_util::FutureExt;
 use std::convert::Infallible;
 use std::io::SeekFrom;
 use std::net::SocketAddr;
@@ -40,7 +41,7 @@ impl Web {
         let address = listener.local_addr().context("cannot start the web server")?;
         let requests = Arc::new(AtomicU64::new(0));
         let counted = requests.clone();
-        let task = tokio::spawn(async move {
+        let task = tokio::spawn(FutureExt::boxed(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 let (file, requests) = (file.clone(), counted.clone());
                 let service = service_fn(move |request| {
@@ -50,7 +51,7 @@ impl Web {
                 let server = hyper::server::conn::http1::Builder::new();
                 tokio::spawn(server.serve_connection(TokioIo::new(socket), service));
             }
-        });
+        }));
         Ok(Self { address, requests, task })
     }
 

@@ -1,5 +1,6 @@
 //! A command's side of its socket.
 
+use futures_util::FutureExt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -229,11 +230,11 @@ pub(super) async fn serve(listener: UnixListener, answerer: Answerer) {
             accepted = listener.accept() => match accepted {
                 Ok((socket, _)) => {
                     let (answerer, followers) = (answerer.clone(), followers.clone());
-                    clients.spawn(async move {
+                    clients.spawn(FutureExt::boxed(async move {
                         if let Err(error) = answerer.answer(socket, &followers).await {
                             tracing::debug!(%error, "cannot answer a status question");
                         }
-                    });
+                    }));
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },

@@ -1,6 +1,7 @@
 //! Follows all running commands of this user at the same time, those that start later included. None of them
 //! can hold the others up: each has a task, and what comes of each waits its turn.
 
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ impl Heard {
 pub(crate) fn follow_all(interval: Duration) -> Result<mpsc::Receiver<Heard>> {
     sockets()?;
     let (sender, receiver) = mpsc::channel(BACKLOG);
-    tokio::spawn(look(interval, sender));
+    tokio::spawn(FutureExt::boxed(look(interval, sender)));
     Ok(receiver)
 }
 
@@ -62,12 +63,12 @@ async fn look(interval: Duration, sender: mpsc::Sender<Heard>) {
             }
             known.insert(file.clone(), None);
             let sender = sender.clone();
-            following.spawn(async move {
+            following.spawn(FutureExt::boxed(async move {
                 if let Err(error) = follow(&file, interval, &sender).await {
                     tracing::info!(file = %file.display(), %error, "a command cannot be followed");
                 }
                 file
-            });
+            }));
         }
         tokio::select! {
             () = sender.closed() => return,

@@ -1,5 +1,6 @@
 //! SIGUSR2 starts the program anew, which then takes over: an upgrade in place, as `systemctl reload` does it.
 
+use futures_util::FutureExt;
 use std::ffi::OsString;
 
 use anyhow::{Context as _, Result};
@@ -38,7 +39,7 @@ pub(super) fn follow_signal() -> Result<Successors> {
             }
         }
     };
-    Ok(Successors(tokio::spawn(following).abort_handle()))
+    Ok(Successors(tokio::spawn(FutureExt::boxed(following)).abort_handle()))
 }
 
 /// This program, to be started with the words that this process was started with.

@@ -1,5 +1,6 @@
 //! The sender's side of a transfer.
 
+use futures_util::FutureExt;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -312,14 +313,14 @@ async fn all(
         {
             let (connection, entry, pace) = (connection.clone(), entry.clone(), pace.clone());
             let quiet = board.nowhere();
-            running.spawn(async move {
+            running.spawn(FutureExt::boxed(async move {
                 let shown = entry.above.iter().chain([&entry.name]).cloned().collect::<Vec<_>>().join("/");
                 let result = match connection.open_stream().await {
                     Ok(stream) => on(stream, Some(id), &Outgoing::File(entry), &pace, &quiet).await,
                     Err(error) => Err(Trouble::Lost(io::Error::other(error))),
                 };
                 (shown, result)
-            });
+            }));
         }
         let Some(finished) = running.join_next().await else { break };
         match finished.map_err(|error| Trouble::Here(error.into()))? {

@@ -1,5 +1,6 @@
 //! What was asked, is watched and is published: what outlives a connection to the service.
 
+use futures_util::FutureExt;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -189,7 +190,7 @@ impl Core {
         state.watches.insert(name.clone(), watched);
         drop(state);
         self.work.notify_one();
-        self.runtime.spawn(self.clone().end_watch(name.clone(), sender));
+        self.runtime.spawn(FutureExt::boxed(self.clone().end_watch(name.clone(), sender)));
         news
     }
 

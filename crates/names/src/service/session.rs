@@ -1,5 +1,6 @@
 //! One stream of one peer: requests in, replies and pushes out.
 
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -172,12 +173,12 @@ impl Session {
                 while self.requests.try_join_next().is_some() {}
                 let (shared, replies) = (self.shared.clone(), self.replies.clone());
                 let (peer, connection) = (self.peer, self.connection.clone());
-                self.requests.spawn(async move {
+                self.requests.spawn(FutureExt::boxed(async move {
                     let response = shared.answer(peer, &connection, request).await;
                     // If it can't be sent, the stream is over.
                     let _ = replies.send(Reply::Response { request: number, response }).await;
                     drop(permit);
-                });
+                }));
                 Ok(())
             }
         }
@@ -203,7 +204,7 @@ impl Session {
         // Before the task that pushes begins, so that nothing of the watch comes first.
         self.reply(number, Response::Watching).await?;
         let pushes = push(number, watcher, self.shared.clone(), self.replies.clone());
-        self.watches.insert(number, Watch(tokio::spawn(pushes)));
+        self.watches.insert(number, Watch(tokio::spawn(FutureExt::boxed(pushes))));
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Spares: TCP connections to the relay that wait until it has a client for them.
 
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -143,7 +144,7 @@ impl Stock {
             number,
             report: self.report.clone(),
         };
-        self.tasks.spawn(spare.run());
+        self.tasks.spawn(FutureExt::boxed(spare.run()));
     }
 
     /// Waits until something is to be done: then spares are to be [filled](Self::fill) up. Returns what the relay

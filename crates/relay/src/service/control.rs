@@ -1,5 +1,6 @@
 //! Control connections: reservations, and what servers and relay tell each other.
 
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +35,7 @@ pub(super) async fn accept(
 ) -> Vec<Session> {
     let mut sessions = JoinSet::new();
     for session in before {
-        sessions.spawn(session.serve());
+        sessions.spawn(FutureExt::boxed(session.serve()));
     }
     let (mut halt, mut halted) = (shared.halting.subscribe(), Vec::new());
     loop {
@@ -42,7 +43,7 @@ pub(super) async fn accept(
             biased;
             _ = halt.wait_for(|halt| *halt) => break,
             accepted = listener.accept() => match accepted {
-                Some(connection) => drop(sessions.spawn(Session::new(connection, &shared).serve())),
+                Some(connection) => drop(sessions.spawn(FutureExt::boxed(Session::new(connection, &shared).serve()))),
                 None => break,
             },
             // Sessions may hear of the halt before this task does.

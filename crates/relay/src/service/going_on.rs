@@ -1,5 +1,6 @@
 //! How a relay begins, with what another one left.
 
+use futures_util::FutureExt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
@@ -225,20 +226,20 @@ impl Listening {
             shared.ferry.release(holding.to_parts().0, session);
         }
         for (socket, begun) in spares {
-            tokio::spawn(shared.clone().spare(socket, begun));
+            tokio::spawn(FutureExt::boxed(shared.clone().spare(socket, begun)));
         }
         for spliced in splices {
             let shared = shared.clone();
-            tokio::spawn(async move { shared.splice(spliced, false).await });
+            tokio::spawn(FutureExt::boxed(async move { shared.splice(spliced, false).await }));
         }
         for (token, number, remote, patience) in clients {
             // The server may not have been told.
             let waiting = lock(&shared.table).waiting(token);
             shared.order(token, waiting);
-            tokio::spawn(shared.clone().lose_patience(token, number, remote, patience));
+            tokio::spawn(FutureExt::boxed(shared.clone().lose_patience(token, number, remote, patience)));
         }
         strangers.into_iter().for_each(|stranger| endpoint.accept_fronted(stranger));
-        let accepting = tokio::spawn(control::accept(listener, shared.clone(), sessions));
+        let accepting = tokio::spawn(FutureExt::boxed(control::accept(listener, shared.clone(), sessions)));
         Relay { endpoint, shared, accepting }
     }
 }

@@ -1,5 +1,6 @@
 //! QUIC connections that come in, up to their first whole segment.
 
+use futures_util::FutureExt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -36,7 +37,12 @@ pub(crate) async fn accept_quic(
         }
         let from = incoming.remote_address().ip();
         let place = endpoint.half_open.add(from, max);
-        tokio::spawn(place.hold(handshake(endpoint.clone(), incoming, config.clone(), relay)));
+        tokio::spawn(FutureExt::boxed(place.hold(handshake(
+            endpoint.clone(),
+            incoming,
+            config.clone(),
+            relay,
+        ))));
     }
 }
 

@@ -1,5 +1,6 @@
 //! TCP connections that come in, up to their first whole segment.
 
+use futures_util::FutureExt;
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
@@ -38,7 +39,7 @@ pub(crate) async fn accept_tcp(endpoint: Arc<EndpointCore>, listener: Arc<TcpLis
             Ok((socket, remote)) => {
                 let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
                 let came = Came { socket, remote, kind, relay: None, first: Vec::new() };
-                tokio::spawn(serve(endpoint.clone(), place, came));
+                tokio::spawn(FutureExt::boxed(serve(endpoint.clone(), place, came)));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept");
@@ -57,7 +58,7 @@ pub(crate) fn accept_relayed(
 ) {
     let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
     let came = Came { socket, remote, kind: CarrierKind::Tcp, relay: Some(relay), first: Vec::new() };
-    tokio::spawn(serve(endpoint.clone(), place, came));
+    tokio::spawn(FutureExt::boxed(serve(endpoint.clone(), place, came)));
 }
 
 /// Serves a connection that was let in before, and looked at as far as it could be.
@@ -65,7 +66,7 @@ pub(crate) fn accept_fronted(endpoint: &Arc<EndpointCore>, fronted: Fronted) {
     let Fronted { socket, remote, first } = fronted;
     let place = endpoint.half_open.add(remote.ip(), endpoint.config.max_half_open);
     let came = Came { socket, remote, kind: CarrierKind::Tcp, relay: None, first };
-    tokio::spawn(serve(endpoint.clone(), place, came));
+    tokio::spawn(FutureExt::boxed(serve(endpoint.clone(), place, came)));
 }
 
 /// Hears what the peer wants; if that is a connection, moves its bytes until it is over.

@@ -12,6 +12,7 @@ mod socket;
 mod startup;
 mod window;
 
+use futures_util::FutureExt;
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -293,10 +294,10 @@ impl QuicCarrier {
             outgoing.ended = true;
             let (arrived, connection) = (outgoing.send.stopped(), self.connection.clone());
             // Dropping the connection would drop what is still on its way.
-            tokio::spawn(async move {
+            tokio::spawn(FutureExt::boxed(async move {
                 let _ = tokio::time::timeout(LAST_WORDS, arrived).await;
                 drop(connection);
-            });
+            }));
         }
     }
 

@@ -1,5 +1,6 @@
 //! One attempt over QUIC.
 
+use futures_util::FutureExt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -51,7 +52,12 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
         endpoint.connect_with(config, remote.address(), &who.peer.to_string()).map_err(io::Error::other)?;
     let (connection, mut early) = match connecting.into_0rtt() {
         Ok((connection, accepted)) => {
-            tokio::spawn(watch(connection.clone(), local.ip().to_canonical(), remote, who.clone()));
+            tokio::spawn(FutureExt::boxed(watch(
+                connection.clone(),
+                local.ip().to_canonical(),
+                remote,
+                who.clone(),
+            )));
             (connection, Some(accepted))
         }
         Err(connecting) => {

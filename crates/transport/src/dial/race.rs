@@ -1,6 +1,7 @@
 //! The race itself: ways and carriers, each a little after the one before, until the peer has answered on
 //! one.
 
+use futures_util::FutureExt;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -151,7 +152,7 @@ impl Race {
     fn spawn(&mut self, runner: Runner) {
         let (way, kind) = (runner.way.clone(), runner.kind);
         let task = self.attempt(runner);
-        let task = self.tasks.spawn(task);
+        let task = self.tasks.spawn(FutureExt::boxed(task));
         self.running.push(Running { way, kind, task });
     }
 
@@ -259,7 +260,7 @@ impl Drop for Race {
         if let Some(first) = self.first.take().filter(|first| is_worth_knowing(first.way.remote, first.kind))
             && let Ok(runtime) = Handle::try_current()
         {
-            runtime.spawn(first.attempt);
+            runtime.spawn(FutureExt::boxed(first.attempt));
         }
         self.tasks.detach_all();
     }

@@ -1,5 +1,6 @@
 //! How an endpoint is set up.
 
+use futures_util::FutureExt;
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16};
@@ -245,9 +246,9 @@ impl Builder {
             match bound {
                 Ok(()) => {
                     let tasks = [
-                        tokio::spawn(follow_addresses(inner.clone())),
-                        tokio::spawn(observed::ask(inner.clone())),
-                        tokio::spawn(observed::measure(inner.clone())),
+                        tokio::spawn(FutureExt::boxed(follow_addresses(inner.clone()))),
+                        tokio::spawn(FutureExt::boxed(observed::ask(inner.clone()))),
+                        tokio::spawn(FutureExt::boxed(observed::measure(inner.clone()))),
                     ];
                     lock(&inner.tasks).extend(tasks.map(|task| task.abort_handle()));
                     return Ok(Endpoint { guard: Arc::new(Guard(inner)) });

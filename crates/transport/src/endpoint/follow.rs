@@ -1,5 +1,6 @@
 //! Follows the addresses of the host: sockets, connections and peers.
 
+use futures_util::FutureExt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,7 +98,7 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
     }
     if moved {
         for shared in core.registry.accepted() {
-            tokio::spawn(notices::tell(core.clone(), shared));
+            tokio::spawn(FutureExt::boxed(notices::tell(core.clone(), shared)));
         }
     }
 }

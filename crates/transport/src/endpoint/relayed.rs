@@ -1,5 +1,6 @@
 //! What relays need of an endpoint, at both ends of what they splice.
 
+use futures_util::FutureExt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -142,7 +143,8 @@ impl Endpoint {
             socket.clone(),
             Arc::new(TokioRuntime),
         )?;
-        let accepting = tokio::spawn(accept_quic(core.clone(), quic.clone(), server, Some(at)));
+        let accepting =
+            tokio::spawn(FutureExt::boxed(accept_quic(core.clone(), quic.clone(), server, Some(at))));
         Ok(RelayedQuic { endpoint: self.clone(), socket, quic, accepting: accepting.abort_handle() })
     }
 

@@ -1,5 +1,6 @@
 //! Which tasks serve an endpoint's sockets.
 
+use futures_util::FutureExt;
 use std::sync::Arc;
 
 use quinn::ServerConfig;
@@ -20,14 +21,14 @@ impl Serve for Arc<EndpointCore> {
     }
 
     fn hear(&self, socket: Arc<QuicSocket>, heard: mpsc::Receiver<Heard>) -> JoinHandle<()> {
-        tokio::spawn(hear(self.clone(), socket, heard))
+        tokio::spawn(FutureExt::boxed(hear(self.clone(), socket, heard)))
     }
 
     fn accept_tcp(&self, listener: Arc<TcpListener>, kind: CarrierKind) -> JoinHandle<()> {
-        tokio::spawn(accept_tcp(self.clone(), listener, kind))
+        tokio::spawn(FutureExt::boxed(accept_tcp(self.clone(), listener, kind)))
     }
 
     fn accept_quic(&self, quic: quinn::Endpoint, config: ServerConfig) -> JoinHandle<()> {
-        tokio::spawn(accept_quic(self.clone(), quic, config, None))
+        tokio::spawn(FutureExt::boxed(accept_quic(self.clone(), quic, config, None)))
     }
 }

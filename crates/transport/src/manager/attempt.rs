@@ -9,6 +9,7 @@
 //! ClientHello alone needs a large one. Then TCP is dialled once more, with small segments, beside the one that
 //! waits; the first that is answered wins.
 
+use futures_util::FutureExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,7 +110,7 @@ impl Attempt {
                 self.retire_twins(&path);
                 if self.has_successor(&path) {
                     self.predecessor = Some(path.id);
-                    tokio::spawn(self.take_over(path.id));
+                    tokio::spawn(FutureExt::boxed(self.take_over(path.id)));
                 } else {
                     self.joiner.retire(self.pending.iter().map(|other| other.id).collect());
                 }
@@ -132,7 +133,7 @@ impl Attempt {
         }
         let joiner = self.joiner.clone();
         joiner.shared.with(|state| twins.iter().for_each(|twin| state.engine.give_way(twin.id, path.id)));
-        tokio::spawn(async move {
+        tokio::spawn(FutureExt::boxed(async move {
             while !twins.is_empty() {
                 match twins.news(&joiner.shared).await {
                     News::Up(twin) => joiner.retire(vec![twin.id]),
@@ -140,7 +141,7 @@ impl Attempt {
                     News::Over => return,
                 }
             }
-        });
+        }));
     }
 
     /// Whether TCP is under way between the places of a path that was answered over QUIC. Nothing else is

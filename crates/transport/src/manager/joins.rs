@@ -1,6 +1,7 @@
 //! Attempts to open the paths that are wanted: each once at a time, after a failure again with growing
 //! pauses.
 
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -116,10 +117,10 @@ impl Joins {
         let Wanted { pair, ways, stands_by } = wanted;
         let opened = Arc::<Openings>::default();
         let (of, seen) = (pair.clone(), opened.clone());
-        let task = self.tasks.spawn(async move {
+        let task = self.tasks.spawn(FutureExt::boxed(async move {
             let result = joiner.attempt(ways, stands_by, seen.clone()).await;
             (of, seen, result)
-        });
+        }));
         self.running.insert(pair, Running { task, since: Instant::now(), opened });
     }
 

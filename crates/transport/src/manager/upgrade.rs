@@ -5,6 +5,7 @@
 //! connection is dialled over that from the same socket. Places that can be dialled without all this are dialled
 //! beside it. Whichever is answered first carries; the relayed path stays as a backup path.
 
+use futures_util::FutureExt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -253,14 +254,14 @@ async fn dial(joiner: &Joiner, relayed: &Relayed, mut opened: mpsc::Receiver<Fou
             let socket = lock(&core.sockets).quic_for(at);
             if let Some(quic) = socket {
                 let (who, port) = (joiner.dialler(), core.port());
-                running.spawn(async move { punched(quic, port, at, &who).await });
+                running.spawn(FutureExt::boxed(async move { punched(quic, port, at, &who).await }));
             }
         }
         tokio::select! {
             () = shared.mover.heard_punch() => {}
             Some(open) = opened.recv() => {
                 let (who, (socket, at)) = (joiner.dialler(), open.answered());
-                running.spawn(async move { found(socket, at, &who).await });
+                running.spawn(FutureExt::boxed(async move { found(socket, at, &who).await }));
             }
             Some(result) = running.join_next() => match result {
                 Ok(Ok(dialled)) => {

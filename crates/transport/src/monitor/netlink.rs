@@ -1,5 +1,6 @@
 //! The host's real addresses, told by the Linux kernel through netlink events: no polling.
 
+use futures_util::FutureExt;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::io;
@@ -52,7 +53,7 @@ impl NetlinkMonitor {
         let mut kernel = Kernel::new(open)?;
         kernel.dump().await?;
         let (sender, receiver) = watch::channel(Arc::new(kernel.addresses()));
-        let task = tokio::spawn(async move { kernel.run(&sender).await });
+        let task = tokio::spawn(FutureExt::boxed(async move { kernel.run(&sender).await }));
         Ok(Self { receiver, task })
     }
 }

@@ -1,6 +1,7 @@
 //! A second place from which a relay looks at those who ask it. A gateway that shows a socket at the same port to
 //! both shows it so to all, as far as one host can tell.
 
+use futures_util::FutureExt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ pub(crate) fn answer_beside(core: &Arc<EndpointCore>) {
         Err(error) => return tracing::warn!(%error, "STUN is answered at one port only"),
     };
     core.stun_beside.store(port, Ordering::Relaxed);
-    let task = tokio::spawn(answer(core.clone(), socket)).abort_handle();
+    let task = tokio::spawn(FutureExt::boxed(answer(core.clone(), socket))).abort_handle();
     lock(&core.tasks).push(task);
 }
 

@@ -11,6 +11,7 @@
 //!   (ends, or goes on)
 //! ```
 
+use futures_util::FutureExt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -125,11 +126,11 @@ impl Endpoint {
         };
         // Nothing here waits for it. If it does not arrive the other one finds out by itself, because the peer
         // knows who goes on.
-        tokio::spawn(tokio::time::timeout(WORD, async move {
+        tokio::spawn(FutureExt::boxed(tokio::time::timeout(WORD, async move {
             stream.write_all(&word).await?;
             stream.finish()?;
             stream.drained().await
-        }));
+        })));
         taken
     }
 

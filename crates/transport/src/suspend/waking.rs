@@ -1,5 +1,6 @@
 //! Several connections that are woken together: all of them, or none.
 
+use futures_util::FutureExt;
 use std::fmt;
 use std::sync::Arc;
 
@@ -92,7 +93,7 @@ impl Waking {
                 }
                 Side::Server => {
                     spawn_driver(&core, &shared);
-                    tokio::spawn(notices::tell(core.clone(), shared.clone()));
+                    tokio::spawn(FutureExt::boxed(notices::tell(core.clone(), shared.clone())));
                     Connection::accepted(shared, name, by_ticket)
                 }
             })

@@ -1,5 +1,6 @@
 //! A listener that is used like [`std::net::TcpListener`].
 
+use futures_util::FutureExt;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -111,7 +112,7 @@ async fn accept(mut listener: transport::Listener, sender: mpsc::Sender<transpor
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Some(connection) => {
-                    connections.spawn(streams(connection, sender.clone()));
+                    connections.spawn(FutureExt::boxed(streams(connection, sender.clone())));
                 }
                 None => return,
             },

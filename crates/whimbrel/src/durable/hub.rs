@@ -1,5 +1,6 @@
 //! What the handles and tasks of one open state share.
 
+use futures_util::FutureExt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -38,7 +39,7 @@ impl Hub {
 
     /// Runs the task that dials a peer, instead of an older one.
     pub(super) fn run_keeper(&self, key: String, keeper: impl Future<Output = ()> + Send + 'static) {
-        let task = tokio::spawn(keeper).abort_handle();
+        let task = tokio::spawn(FutureExt::boxed(keeper)).abort_handle();
         if let Some(older) = lock(&self.keepers).insert(key, task) {
             older.abort();
         }

@@ -1,5 +1,6 @@
 //! A group that a name stands for: its record is followed, and each member called until it answers.
 
+use futures_util::FutureExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -113,7 +114,7 @@ impl Endpoint {
             }
         };
         // It was made just now: there is none yet.
-        let _ = group.inner.following.set(Following(tokio::spawn(following)));
+        let _ = group.inner.following.set(Following(tokio::spawn(FutureExt::boxed(following))));
         Ok(group)
     }
 }
@@ -145,7 +146,7 @@ impl Calls {
             }
             inner.expect(member.clone());
             let call = call(self.endpoint.clone(), self.inner.clone(), member.clone());
-            self.by_member.insert(member.clone(), self.running.spawn(call));
+            self.by_member.insert(member.clone(), self.running.spawn(FutureExt::boxed(call)));
         }
     }
 }

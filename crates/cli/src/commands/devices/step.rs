@@ -1,5 +1,6 @@
 //! Two devices bring each other up to date.
 
+use futures_util::FutureExt;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,7 +53,7 @@ pub(super) async fn serve(globals: &Globals, as_json: bool) -> Result<()> {
                 tracing::warn!(%peer, "a device is met already, or {MAX_MEETINGS} are");
                 continue;
             };
-            tokio::spawn(receive(own.replica.clone(), connection, place));
+            tokio::spawn(FutureExt::boxed(receive(own.replica.clone(), connection, place)));
         }
         Ok(())
     })

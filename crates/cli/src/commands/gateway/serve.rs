@@ -1,5 +1,6 @@
 //! `whimbrel gateway serve`: the server in the middle.
 
+use futures_util::FutureExt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -152,13 +153,13 @@ struct Service {
 
 impl Service {
     fn serve(&self, connection: Connection) {
-        tokio::spawn(log_events(connection.events(), connection.peer_id().short()));
+        tokio::spawn(FutureExt::boxed(log_events(connection.events(), connection.peer_id().short())));
         let service = self.clone();
-        tokio::spawn(async move {
+        tokio::spawn(FutureExt::boxed(async move {
             while let Ok(stream) = connection.accept_stream().await {
                 tokio::spawn(service.clone().serve_stream(stream));
             }
-        });
+        }));
     }
 
     async fn carry(&self, socket: TcpStream, stream: Stream) -> io::Result<()> {

@@ -54,7 +54,7 @@ pub(crate) struct Http {
 #[derive(Args)]
 pub(crate) struct HttpFlags {
     /// How much of an object is asked for first, to learn its size; 0: all of it; at most 8MiB
-    #[arg(long, value_name = "SIZE", default_value = "8KiB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "14000", value_parser = size)]
     first_step: u64,
     #[command(flatten)]
     pub(crate) reach: ReachFlags,
