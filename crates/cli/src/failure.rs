@@ -4,6 +4,7 @@ use std::io;
 
 use whimbrel::{GroupError, UserError};
 use whimbrel_names::{AskError, ErrorCode, KnownPeersError, ProofError, TrustError};
+use whimbrel_proxy::SessionError;
 use whimbrel_transport::{CloseCode, ConnectError, ListenError, ResolveError};
 
 /// What the exit codes mean: `whimbrel help exit-codes`.
@@ -118,6 +119,14 @@ fn code_of(error: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if error.is::<TrustError>() || error.is::<KnownPeersError>() {
         return Some(Failure::UNTRUSTED);
+    }
+    if let Some(error) = error.downcast_ref::<SessionError>() {
+        return match error {
+            SessionError::None(_) => Some(Failure::NOT_FOUND),
+            SessionError::Unreachable(_) => Some(Failure::UNREACHABLE),
+            SessionError::Refused(_) => Some(Failure::REFUSED),
+            _ => None,
+        };
     }
     match error.downcast_ref::<ResolveError>()? {
         ResolveError::NotFound => Some(Failure::NOT_FOUND),

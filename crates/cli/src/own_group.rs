@@ -187,6 +187,31 @@ pub(crate) fn warn_of_forks(quiet: bool, log: &Log) {
     }
 }
 
+/// This user's other devices, as far as they are known here: none where that cannot be read.
+pub(crate) fn other_devices(key: &SecretKey) -> Vec<EndpointId> {
+    let own = key.id();
+    // Looking would make one.
+    if !is_kept().unwrap_or_default() {
+        return Vec::new();
+    }
+    let known = OwnGroup::of(key.clone()).and_then(|group| {
+        group.look(|log| {
+            let listed = log.group().devices().map(|(id, _)| id);
+            // The user's own key has a device too.
+            listed.chain([log.user()]).filter(|id| *id != own).collect()
+        })
+    });
+    known.unwrap_or_else(|error| {
+        tracing::warn!(error = failure::line(&error), "this user's devices are not known");
+        Vec::new()
+    })
+}
+
+/// Whether any group is kept here.
+fn is_kept() -> Result<bool> {
+    Ok(std::fs::read_dir(places::data()?.join("groups"))?.next().is_some())
+}
+
 /// A store that can't be used is no reason to keep a stranger waiting.
 pub(crate) async fn is_member(replica: Arc<Replica>, peer: EndpointId) -> bool {
     let asked = tokio::task::spawn_blocking(move || replica.with(|log| log.group().is_member(peer)));

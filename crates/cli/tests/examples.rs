@@ -323,6 +323,7 @@ fn gateways(play: &mut Play) {
     play.start("laptop", through, "SOCKS proxy on 127.0.0.1:1080");
     play.word("http://example.org/", "http://203.0.113.5:8000/");
     play.run("laptop", "curl --proxy socks5h://127.0.0.1:1080 http://example.org/", "ordinary");
+    sessions(play);
     let named = "whimbrel proxy socks --listen 127.0.0.1:1081 --host web.home.ada@example.org:80";
     play.start("laptop", named, "SOCKS proxy on 127.0.0.1:1081");
     let by_name = "curl --proxy socks5h://127.0.0.1:1081 http://web.home.ada.at.example.org.whimbrel/";
@@ -337,6 +338,38 @@ fn gateways(play: &mut Play) {
     play.start("home", by_ticket, "whimbrel:");
     play.run("laptop", "whimbrel proxy pac", "PROXY 127.0.0.1:8118");
     play.run("laptop", "whimbrel proxy pac --only-names", "DIRECT");
+}
+
+/// A download that takes long goes on in another program.
+fn sessions(play: &mut Play) {
+    play.also("vps", "head -c 4000000 /dev/zero > plain/film", "");
+    let slowly =
+        "curl -sS --limit-rate 50k --socks5-hostname 127.0.0.1:1080 -o film http://203.0.113.5:8000/film";
+    let _curl = play.stage.start("laptop", slowly);
+    let listed = "whimbrel sessions --through gate.home.ada@example.org --json";
+    let begun = Instant::now();
+    let id = loop {
+        let said = play.run("laptop", listed, "sessions");
+        if let Some((_, rest)) = said.split_once("\"id\":\"") {
+            break rest[..8].to_owned();
+        }
+        assert!(begun.elapsed() < LIMIT, "there is no session: {said}");
+    };
+    play.word("SESSION", id);
+    play.run("laptop", "whimbrel sessions --through gate.home.ada@example.org", "203.0.113.5:8000");
+    // The desk comes later in this play.
+    let desk = play.script("--to ID");
+    play.word("--to desk", desk);
+    let handoff = "whimbrel handoff SESSION --to desk --through gate.home.ada@example.org";
+    play.run("laptop", handoff, "may take it for 5m");
+    play.start(
+        "laptop",
+        "whimbrel take SESSION --through gate.home.ada@example.org",
+        "waits for a program on",
+    );
+    let asked = "whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}";
+    play.run("laptop", asked, "");
+    play.also("laptop", "test $(stat -c %s rest) -gt 1000000 && echo moved", "moved");
 }
 
 fn files(play: &mut Play) {

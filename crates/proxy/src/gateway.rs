@@ -17,4 +17,4 @@ mod serving;
 
 pub use message::{Answer, BadMessage, Request, Status};
 pub use reaching::{Gateway, Opening, Streams};
-pub use serving::{Declined, GatewayServer, Joined};
+pub use serving::{Declined, GatewayServer, Joined, Served};

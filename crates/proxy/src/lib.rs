@@ -8,6 +8,7 @@
 //! http            the proxy for HTTP
 //! socks           a SOCKS proxy
 //! gateway         destinations reached through a server in the middle: both sides of that
+//! sessions        connections through a gateway that move from one device to another: both sides
 //! guard           where a gateway may connect to
 //! whimbrel_hosts  names of endpoints, written as hosts
 //! cross_site      whether a browser asks for another site's page
@@ -19,6 +20,7 @@ mod destination;
 mod gateway;
 mod guard;
 mod http;
+mod sessions;
 mod socks;
 mod upstream;
 mod whimbrel_hosts;
@@ -27,10 +29,14 @@ mod whole;
 pub use cross_site::{Origins, is_cross_site};
 pub use destination::{BadDestination, Destination};
 pub use gateway::{
-    Answer, BadMessage, Declined, Gateway, GatewayServer, Joined, Opening, Request, Status, Streams,
+    Answer, BadMessage, Declined, Gateway, GatewayServer, Joined, Opening, Request, Served, Status, Streams,
 };
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
 pub use http::{HttpProxy, HttpSettings, HttpStats};
+pub use sessions::{
+    Attached, BadSessionId, Listed, May, NoRest, NoSession, Outcome, Rest, SessionError, SessionId,
+    SessionSettings, SessionsAt, Standing, Takers, read_request,
+};
 pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
-pub use upstream::{Duplex, Managed, Reached, Reaching, Upstream, UpstreamError};
+pub use upstream::{Duplex, InSession, Managed, Reached, Reaching, Upstream, UpstreamError};
 pub use whimbrel_hosts::{Routed, WhimbrelHosts, host_of_name, is_whimbrel_host, name_of_host};

@@ -2,7 +2,7 @@
 
 use crate::whimbrel_hosts::not_here;
 use crate::whole::Whole;
-use crate::{Destination, is_whimbrel_host};
+use crate::{Attached, Destination, is_whimbrel_host};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -26,6 +26,10 @@ pub struct Reached {
 /// What [`Upstream::reach`] returns.
 pub type Reaching<'a> = Pin<Box<dyn Future<Output = Result<Reached, UpstreamError>> + Send + 'a>>;
 
+/// What [`Upstream::session`] returns: a session, and how it was made, in words.
+pub type InSession<'a> =
+    Pin<Box<dyn Future<Output = Result<Option<(Attached, String)>, UpstreamError>> + Send + 'a>>;
+
 /// Reaches destinations: over one of this host's networks, through a gateway, or by name through Whimbrel.
 pub trait Upstream: Send + Sync + 'static {
     /// Connects to a destination, for traffic with these intents. It has a limit of its own, and nothing is
@@ -44,6 +48,12 @@ pub trait Upstream: Send + Sync + 'static {
     /// apart. `None`: the destination is reached in another way, such as through a gateway, and
     /// [`Upstream::reach`] alone leads there.
     fn manager(&self, _to: &Destination) -> Option<&Client> {
+        None
+    }
+
+    /// Opens a session that can move to another device, where there is a gateway that may keep it. It is
+    /// `None` in the end if that does not: then [`Upstream::reach`] leads there. Otherwise as that.
+    fn session<'a>(&'a self, _to: &'a Destination) -> Option<InSession<'a>> {
         None
     }
 }

@@ -6,7 +6,7 @@
 //! two have the same. What ends in `.whimbrel` is never looked up in DNS.
 
 use crate::whole::Whole;
-use crate::{Destination, Reached, Reaching, Streams, Upstream, UpstreamError};
+use crate::{Destination, InSession, Reached, Reaching, Streams, Upstream, UpstreamError};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -171,6 +171,10 @@ impl Upstream for Routed {
 
     fn manager(&self, to: &Destination) -> Option<&Client> {
         if is_whimbrel_host(to.host()) { None } else { self.rest.manager(to) }
+    }
+
+    fn session<'a>(&'a self, to: &'a Destination) -> Option<InSession<'a>> {
+        if is_whimbrel_host(to.host()) { None } else { self.rest.session(to) }
     }
 }
 

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use whimbrel::{Allow, Connection, Endpoint, ListenOptions, ManualMonitor};
 use whimbrel_access::Intents;
 use whimbrel_proxy::{
-    Answer, Destination, Gateway, GatewayServer, Guard, Opening, Quota, Reached, Request, Rules, Status,
-    Streams, Upstream, UpstreamError,
+    Answer, Destination, Gateway, GatewayServer, Guard, Opening, Quota, Reached, Request, Rules, Served,
+    Status, Streams, Upstream, UpstreamError,
 };
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -37,10 +37,12 @@ async fn stage(net: u8, each: usize) -> (Connection, [Endpoint; 2]) {
         while let Some(connection) = listener.accept().await {
             let gateway = gateway.clone();
             tokio::spawn(async move {
-                while let Ok(mut stream) = connection.accept_stream().await {
+                while let Ok(stream) = connection.accept_stream().await {
                     let gateway = gateway.clone();
                     tokio::spawn(async move {
-                        let Ok(mut joined) = gateway.join(&mut stream).await else { return };
+                        let Ok(Served::Joined(mut stream, mut joined)) = gateway.serve(stream).await else {
+                            return;
+                        };
                         let _ = tokio::io::copy_bidirectional(&mut stream, &mut joined.socket).await;
                     });
                 }

@@ -21,7 +21,7 @@ const LONGEST: usize = 255;
 #[non_exhaustive]
 pub enum BadMessage {
     /// Another version, or another program.
-    #[error("it speaks version {0} of the gateway's protocol, or another protocol; this is version 1")]
+    #[error("it speaks version {0} of the gateway's protocol, or another protocol; this is version 1 or 2")]
     Version(u8),
     /// It is cut off, or goes on where it should end.
     #[error("its length is wrong")]
@@ -29,6 +29,9 @@ pub enum BadMessage {
     /// What is to be reached is none, or not in its one form.
     #[error("its destination is none")]
     Destination,
+    /// It asks for something that this version does not know.
+    #[error("it asks for something unknown (kind {0})")]
+    Kind(u8),
     /// No answer begins so.
     #[error("its status {0} is unknown")]
     Status(u8),
@@ -68,13 +71,13 @@ impl Request {
         if to.host() == host { Ok(Self { to }) } else { Err(BadMessage::Destination) }
     }
 
-    /// Takes a request from a stream, and not a byte of what follows it.
+    /// Takes the rest of a request from a stream, behind its first two bytes, and not a byte of what follows
+    /// it.
     ///
     /// # Errors
     /// When it is none, in an [`ErrorKind::InvalidData`], or the stream breaks.
-    pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
-        let mut bytes = vec![0; 2];
-        from.read_exact(&mut bytes).await?;
+    pub(crate) async fn read_on(begin: [u8; 2], from: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
+        let mut bytes = begin.to_vec();
         if bytes[0] == VERSION {
             bytes.resize(usize::from(bytes[1]) + 4, 0);
             from.read_exact(&mut bytes[2..]).await?;
@@ -111,9 +114,11 @@ pub enum Status {
     Failed,
     /// The request was not understood.
     NotUnderstood,
+    /// There is no such session for this device.
+    NoSession,
 }
 
-const STATUSES: [Status; 10] = [
+const STATUSES: [Status; 11] = [
     Status::Connected,
     Status::NotAllowed,
     Status::NoSuchHost,
@@ -124,6 +129,7 @@ const STATUSES: [Status; 10] = [
     Status::Full,
     Status::Failed,
     Status::NotUnderstood,
+    Status::NoSession,
 ];
 
 /// What the gateway says to a request.
@@ -170,8 +176,8 @@ impl Answer {
     /// Takes an answer from a stream, and not a byte of what follows it.
     ///
     /// # Errors
-    /// As [`Request::read`].
-    pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
+    /// As [`Request::read_on`].
+    pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
         let mut bytes = vec![0; 3];
         // Another protocol may be done after one byte.
         from.read_exact(&mut bytes[..1]).await?;
@@ -205,12 +211,12 @@ impl Answer {
     }
 
     /// The text, without characters that could control a terminal: it may come from anywhere.
-    pub(super) fn plain(&self) -> String {
+    pub(crate) fn plain(&self) -> String {
         self.text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
     }
 
     /// What this says to who asked for it; nothing if it was reached.
-    pub(super) fn error(self, to: &Destination) -> Option<UpstreamError> {
+    pub(crate) fn error(self, to: &Destination) -> Option<UpstreamError> {
         let (to, why) = (to.to_string(), self.plain());
         let unreachable =
             |kind| Some(UpstreamError::Unreachable { to: to.clone(), source: io::Error::from(kind) });
@@ -222,7 +228,7 @@ impl Answer {
             Status::HostUnreachable => unreachable(ErrorKind::HostUnreachable),
             Status::NetworkUnreachable => unreachable(ErrorKind::NetworkUnreachable),
             Status::TimedOut => unreachable(ErrorKind::TimedOut),
-            Status::Full | Status::Failed | Status::NotUnderstood => {
+            Status::Full | Status::Failed | Status::NotUnderstood | Status::NoSession => {
                 Some(UpstreamError::Unreachable { to, source: io::Error::other(why) })
             }
         }
@@ -233,6 +239,7 @@ impl Answer {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::sessions::Asked;
 
     fn request(text: &str) -> Request {
         Request { to: text.parse().unwrap() }
@@ -277,7 +284,7 @@ mod tests {
         }
         assert_eq!(Request::decode(b"\x01\x01a\0\0"), Err(BadMessage::Destination), "port 0");
         assert_eq!(Request::decode(b"SSH-2.0"), Err(BadMessage::Version(b'S')));
-        assert_eq!(Answer::decode(b"\x01\x0a\x00"), Err(BadMessage::Status(10)));
+        assert_eq!(Answer::decode(b"\x01\x0b\x00"), Err(BadMessage::Status(11)));
     }
 
     #[test]
@@ -291,12 +298,12 @@ mod tests {
     async fn what_follows_a_message_is_left_in_the_stream() {
         let bytes = [request("a.org:1").encode(), b"GET /".to_vec()].concat();
         let mut stream = &bytes[..];
-        assert_eq!(Request::read(&mut stream).await.unwrap(), request("a.org:1"));
+        assert_eq!(Asked::read(&mut stream).await.unwrap(), Asked::Plain(request("a.org:1")));
         assert_eq!(stream, b"GET /");
         let bytes = [Answer::new(Status::Connected, "x").encode(), b"220 hi".to_vec()].concat();
         let mut stream = &bytes[..];
         Answer::read(&mut stream).await.unwrap();
         assert_eq!(stream, b"220 hi");
-        assert_eq!(Request::read(&mut &b"GET / HTTP"[..]).await.unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(Asked::read(&mut &b"GET / HTTP"[..]).await.unwrap_err().kind(), ErrorKind::InvalidData);
     }
 }

@@ -1,12 +1,14 @@
 //! The client's side: destinations are reached through a gateway.
 
-use super::message::{Answer, BadMessage, Request};
+use super::message::{Answer, Request};
+use crate::sessions::{self, Opened, explained};
 use crate::whole::Whole;
-use crate::{Destination, Reached, Reaching, Upstream, UpstreamError};
+use crate::{Destination, InSession, Reached, Reaching, Takers, Upstream, UpstreamError};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use whimbrel_access::Intents;
@@ -27,12 +29,23 @@ pub trait Streams: Send + Sync + 'static {
 /// Reaches destinations through a gateway.
 pub struct Gateway {
     streams: Arc<dyn Streams>,
+    /// Who may take sessions without being asked to. `None`: connections are no sessions.
+    rule: Option<Takers>,
+    /// The gateway keeps no sessions.
+    is_older: AtomicBool,
 }
 
 impl Gateway {
     /// Through the peer that these streams lead to.
     pub fn new(streams: Arc<dyn Streams>) -> Self {
-        Self { streams }
+        Self { streams, rule: None, is_older: AtomicBool::new(false) }
+    }
+
+    /// Connections of programs are sessions where the gateway keeps them, and can move to another device: to
+    /// one of these without being asked to.
+    #[must_use]
+    pub fn with_sessions(self, rule: Takers) -> Self {
+        Self { rule: Some(rule), ..self }
     }
 
     async fn ask(&self, to: &Destination) -> Result<Reached, UpstreamError> {
@@ -63,17 +76,20 @@ impl Upstream for Gateway {
             })
         })
     }
-}
 
-/// What is wrong with an answer, for people.
-fn explained(error: io::Error) -> io::Error {
-    let is_other = error.get_ref().is_some_and(|inner| inner.is::<BadMessage>());
-    let text = match (is_other, error.kind()) {
-        (true, _) => format!("the peer does not answer as a gateway: {error}"),
-        (false, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
-            format!("the peer ends streams without an answer: is it a gateway? ({error})")
-        }
-        _ => return error,
-    };
-    io::Error::other(text)
+    fn session<'a>(&'a self, to: &'a Destination) -> Option<InSession<'a>> {
+        let rule = self.rule.as_ref().filter(|_| !self.is_older.load(Ordering::Relaxed))?;
+        Some(Box::pin(async move {
+            match sessions::open(&self.streams, to, rule).await? {
+                Opened::Session(session, by) => Ok(Some((*session, by))),
+                Opened::Older => {
+                    tracing::info!(
+                        "the gateway keeps no sessions; connections through it stay on this device"
+                    );
+                    self.is_older.store(true, Ordering::Relaxed);
+                    Ok(None)
+                }
+            }
+        }))
+    }
 }

@@ -1,8 +1,11 @@
 //! The gateway's side of a stream, up to its bytes.
 
 use super::message::{Answer, Request, Status};
+use crate::sessions::{Asked, Sessions};
 use crate::whole::keep_alive;
-use crate::{Destination, Full, Guard, Place, Quota, UpstreamError};
+use crate::{
+    Destination, Full, Guard, NoSession, Place, Quota, SessionId, SessionSettings, Takers, UpstreamError,
+};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +17,17 @@ use whimbrel_transport::Stream;
 /// For a request to come, from the moment that its stream is there, and for its answer to be taken.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// Of requests that wait, of one peer and in all, beside those that have a connection's place.
+const WAITING: (usize, usize) = (8, 512);
+
 /// Answers the requests of peers that were let in. Cheap to clone.
 #[derive(Clone)]
 pub struct GatewayServer {
     guard: Arc<Guard>,
     quota: Arc<Quota<EndpointId>>,
+    /// Of requests, where their peer has no place for a connection any more.
+    waiting: Arc<Quota<EndpointId>>,
+    sessions: Sessions,
 }
 
 /// A stream and the connection that it is for. Their bytes are to be carried.
@@ -29,6 +38,26 @@ pub struct Joined {
     pub to: Destination,
     /// Counts the connection until it is dropped.
     pub place: Place<EndpointId>,
+}
+
+/// What a request has come to.
+#[non_exhaustive]
+pub enum Served {
+    /// A connection, whose bytes are to be carried.
+    Joined(Stream, Joined),
+    /// A session with this destination, which goes on by itself.
+    Session(Destination),
+    /// It was answered.
+    Answered,
+}
+
+/// What is to be done about a request.
+enum Next {
+    Join(Joined),
+    Open(Joined, Takers),
+    Take(SessionId, u32, Takers, Place<EndpointId>),
+    Control(SessionId, u32),
+    Say(Vec<u8>),
 }
 
 /// Why a request has no connection. The peer was told.
@@ -44,6 +73,9 @@ pub enum Declined {
     /// It is not let through, or was not reached.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
+    /// It has no such session.
+    #[error(transparent)]
+    Session(#[from] NoSession),
     /// The peer is gone.
     #[error("the stream broke before the answer: {0}")]
     Gone(io::Error),
@@ -52,43 +84,94 @@ pub enum Declined {
 impl GatewayServer {
     /// Connects by this guard, for so many connections as the quota has.
     pub fn new(guard: Guard, quota: Quota<EndpointId>) -> Self {
-        Self { guard: Arc::new(guard), quota: Arc::new(quota) }
+        let waiting = Arc::new(Quota::new(WAITING.0, WAITING.1));
+        Self { guard: Arc::new(guard), quota: Arc::new(quota), waiting, sessions: Sessions::default() }
     }
 
-    /// Takes the request from a stream, connects to what it asks for, and answers.
+    /// With other bounds of the sessions that it keeps.
+    #[must_use]
+    pub fn with_sessions(self, settings: SessionSettings) -> Self {
+        Self { sessions: self.sessions.with_settings(settings), ..self }
+    }
+
+    /// Takes the request from a stream, does what it asks for, and answers.
     ///
     /// # Errors
-    /// Why there is no connection. The stream was told, and ended.
-    pub async fn join(&self, stream: &mut Stream) -> Result<Joined, Declined> {
-        match self.connected(stream).await {
-            Ok(joined) => {
+    /// Why it does not. The stream was told, and ended.
+    pub async fn serve(&self, mut stream: Stream) -> Result<Served, Declined> {
+        let next = match self.next(&mut stream).await {
+            Ok(next) => next,
+            Err(declined) => return decline(stream, declined).await,
+        };
+        let given = match next {
+            Next::Join(joined) => {
                 let by = joined.socket.peer_addr().map(|address| address.to_string()).unwrap_or_default();
-                tell(stream, &Answer::new(Status::Connected, &by)).await?;
-                Ok(joined)
+                tell(&mut stream, &Answer::new(Status::Connected, &by).encode()).await?;
+                return Ok(Served::Joined(stream, joined));
             }
-            Err(declined) => {
-                tell(stream, &answer(&declined)).await?;
+            Next::Open(Joined { socket, to, place }, rule) => {
+                self.sessions.begin(stream, socket, to.clone(), rule, place);
+                return Ok(Served::Session(to));
+            }
+            Next::Say(words) => {
+                tell(&mut stream, &words).await?;
                 stream.finish().map_err(Declined::Gone)?;
-                Err(declined)
+                return Ok(Served::Answered);
             }
+            Next::Take(id, moves, rule, place) => self.sessions.take(stream, (id, moves), rule, place),
+            Next::Control(id, moves) => self.sessions.control(stream, (id, moves)),
+        };
+        match given {
+            Ok(()) => Ok(Served::Answered),
+            Err((stream, none)) => decline(stream, none.into()).await,
         }
     }
 
-    async fn connected(&self, stream: &mut Stream) -> Result<Joined, Declined> {
+    async fn next(&self, stream: &mut Stream) -> Result<Next, Declined> {
         // A stream takes its place before its request is there: slow ones count.
         let peer = stream.peer_id();
-        let place = self.quota.take(peer)?;
-        let read = tokio::time::timeout(LIMIT, Request::read(stream)).await;
+        let place = self.quota.take(peer);
+        let _waiting = match &place {
+            Ok(_) => None,
+            Err(full) => Some(self.waiting.take(peer).map_err(|_| *full)?),
+        };
+        let read = tokio::time::timeout(LIMIT, Asked::read(stream)).await;
         let read = read.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        let Request { to } = read.map_err(Declined::Request)?;
+        match read.map_err(Declined::Request)? {
+            Asked::Plain(Request { to }) => self.connect(to, peer, place?).await.map(Next::Join),
+            Asked::Open { to, rule } => {
+                self.connect(to, peer, place?).await.map(|joined| Next::Open(joined, rule))
+            }
+            Asked::Take { id, moves, rule } => Ok(Next::Take(id, moves, rule, place?)),
+            Asked::Control { id, moves } => Ok(Next::Control(id, moves)),
+            Asked::HandOff { id, to, limit } => {
+                self.sessions.permit(peer, id, to, limit)?;
+                Ok(Next::Say(Answer::new(Status::Connected, "").encode()))
+            }
+            Asked::List => Ok(Next::Say(self.sessions.list(peer))),
+        }
+    }
+
+    async fn connect(
+        &self,
+        to: Destination,
+        peer: EndpointId,
+        place: Place<EndpointId>,
+    ) -> Result<Joined, Declined> {
         let socket = self.guard.connect(&to, peer).await?;
         keep_alive(&socket);
         Ok(Joined { socket, to, place })
     }
 }
 
-async fn tell(stream: &mut Stream, answer: &Answer) -> Result<(), Declined> {
-    let told = tokio::time::timeout(LIMIT, stream.write_all(&answer.encode())).await;
+async fn decline(mut stream: Stream, declined: Declined) -> Result<Served, Declined> {
+    tell(&mut stream, &answer(&declined).encode()).await?;
+    stream.finish().map_err(Declined::Gone)?;
+    Err(declined)
+}
+
+async fn tell(stream: &mut Stream, words: &[u8]) -> Result<(), Declined> {
+    let told = tokio::time::timeout(LIMIT, stream.write_all(words)).await;
     told.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(Declined::Gone)
 }
 
@@ -99,5 +182,6 @@ fn answer(declined: &Declined) -> Answer {
         }
         Declined::Full(full) => Answer::new(Status::Full, &full.to_string()),
         Declined::Upstream(error) => Answer::of_error(error),
+        Declined::Session(none) => Answer::new(Status::NoSession, &none.to_string()),
     }
 }

@@ -159,6 +159,18 @@ impl Session {
         if is_whimbrel_host(to.host()) {
             return self.connect_to_name(socket, (version, to, early)).await;
         }
+        if let Some(opening) = self.upstream.session(&to) {
+            match opening.await {
+                Ok(Some((session, by))) => {
+                    tracing::debug!(%to, by, session = %session.id(), "connected");
+                    keep_alive(&socket);
+                    version.answer(&mut socket, Reply::Succeeded).await?;
+                    return session.carry(socket, early).await.map(drop);
+                }
+                Ok(None) => {}
+                Err(error) => return decline(socket, version, &error).await,
+            }
+        }
         let Reached { stream, by } = match self.upstream.reach(&to, &Intents::default()).await {
             Ok(reached) => reached,
             Err(error) => return decline(socket, version, &error).await,

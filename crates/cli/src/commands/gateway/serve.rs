@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::json;
 use tokio::net::TcpStream;
 use whimbrel_base::Name;
-use whimbrel_proxy::{GatewayServer, Guard, Joined, Pattern, Quota, Rules};
+use whimbrel_proxy::{GatewayServer, Guard, Joined, Pattern, Quota, Rules, Served, SessionSettings};
 use whimbrel_relay::Keeper;
 use whimbrel_transport::{Connection, Stream};
 
@@ -56,6 +56,9 @@ pub(super) struct Serve {
     /// Break a connection without a byte for so long
     #[arg(long, value_name = "TIME", default_value = "124m", value_parser = duration)]
     idle: Duration,
+    /// Keep a connection so long that no device has, for another one of its user to take
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    hold: Duration,
     /// Print a ticket, by which peers find it without a name service
     #[arg(long)]
     ticket: bool,
@@ -116,7 +119,9 @@ fn server(args: &Serve) -> GatewayServer {
     let outside = args.reach.advertised().iter().map(SocketAddr::ip).collect();
     let guard = Guard::new(Rules::new(args.to.clone(), args.only)).with_outside(outside);
     let most = |at: usize| args.most.get(at).copied().map_or(usize::MAX, usize::from);
-    GatewayServer::new(guard, Quota::new(most(0), most(1)))
+    let mut sessions = SessionSettings::default();
+    (sessions.hold, sessions.idle) = (args.hold, args.idle);
+    GatewayServer::new(guard, Quota::new(most(0), most(1))).with_sessions(sessions)
 }
 
 fn tell(
@@ -162,16 +167,18 @@ impl Service {
         tunnel.run(&self.tie).await
     }
 
-    async fn serve_stream(self, mut stream: Stream) {
+    async fn serve_stream(self, stream: Stream) {
         let peer = stream.peer_id().short();
-        match self.server.join(&mut stream).await {
-            Ok(Joined { socket, to, place }) => {
+        match self.server.serve(stream).await {
+            Ok(Served::Joined(stream, Joined { socket, to, place })) => {
                 tracing::info!(%peer, %to, "connected");
                 if let Err(error) = self.carry(socket, stream).await {
                     tracing::debug!(%peer, %to, %error, "a connection broke");
                 }
                 drop(place);
             }
+            Ok(Served::Session(to)) => tracing::info!(%peer, %to, "connected, in a session"),
+            Ok(_) => tracing::debug!(%peer, "a request was answered"),
             Err(error) => tracing::info!(%peer, %error, "a request was declined"),
         }
     }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use whimbrel_multiaccess::Client;
-use whimbrel_proxy::{Gateway, Managed, Routed, Upstream, WhimbrelHosts};
+use whimbrel_proxy::{Gateway, Managed, Routed, Takers, Upstream, WhimbrelHosts};
 
 use crate::hosts::{self, ListedHost};
 use crate::lasting::Lasting;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
 use crate::options::Globals;
-use crate::renewer;
+use crate::{own_group, renewer};
 
 /// Flags of every proxy.
 #[derive(Args)]
@@ -58,7 +58,8 @@ impl ReachFlags {
                 let lasting = Lasting::new(network.clone(), gateway.clone());
                 // A mistake in the name, or not being allowed, is told now rather than to the first program.
                 drop(lasting.connection().await?);
-                Arc::new(Gateway::new(Arc::new(lasting)))
+                let takers = Takers::new(own_group::other_devices(&network.key));
+                Arc::new(Gateway::new(Arc::new(lasting)).with_sessions(takers))
             }
             _ => Arc::new(Managed::new(client)),
         };

@@ -1,0 +1,66 @@
+//! `whimbrel handoff`: lets another device take a session of this one.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use whimbrel_base::EndpointId;
+use whimbrel_devices::Subject;
+
+use crate::commands::sessions::{At, find, with_network};
+use crate::failure::Failure;
+use crate::options::{Globals, after, duration};
+use crate::output;
+use crate::own_group::{self, OwnGroup};
+
+/// Let another device take a running connection of this one, once
+///
+/// The connection stays here until the other device takes it, with `whimbrel take`. Devices of your own that
+/// were in `whimbrel devices list` when it began need no word.
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel handoff SESSION --to desk --through gate.home.ada@example.org"))]
+pub(crate) struct HandOff {
+    /// The session: the first digits of its id, as `whimbrel sessions` shows it
+    session: String,
+    /// The device: its personal name, its name or its id
+    #[arg(long, value_name = "DEVICE")]
+    to: String,
+    /// It may for so long, an hour at most
+    #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = duration)]
+    limit: Duration,
+    #[command(flatten)]
+    at: At,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(globals: &Globals, args: HandOff) -> Result<()> {
+    let to = device(globals, &args.to)?;
+    let id = with_network(globals, async |network| {
+        let sessions = args.at.reach(network).await?;
+        let id = find(&sessions, &args.session).await?.id;
+        sessions.hand_off(id, to, args.limit).await?;
+        Ok(id)
+    })
+    .await?;
+    if args.json {
+        return output::json(&json!({ "session": id.to_string(), "to": to.to_string() }));
+    }
+    let (until, id) = (humantime::format_duration(args.limit), id.to_string());
+    output::line(format!("{} may take it for {until}: whimbrel take {}", args.to, &id[..8]))
+}
+
+/// A device by any name that it has here. Any key may be given, also a friend's.
+fn device(globals: &Globals, text: &str) -> Result<EndpointId> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    match OwnGroup::open(globals)?.look(|log| own_group::find(log.group(), text))?? {
+        Subject::Device(id) => Ok(id),
+        _ => Err(Failure::usage(format!("{text} is a friend; give one of the friend's devices by its id"))),
+    }
+}

@@ -1,0 +1,177 @@
+//! `whimbrel sessions`: the connections that a gateway has for this device, and that it may take.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use whimbrel_devices::{Label, Subject};
+use whimbrel_proxy::{Listed, May, SessionError, SessionsAt, Standing};
+
+use crate::failure::Failure;
+use crate::lasting::Lasting;
+use crate::network::{Network, Peer, Wish};
+use crate::options::{Globals, after};
+use crate::own_group::OwnGroup;
+use crate::shutdown::Shutdown;
+use crate::{failure, output};
+
+/// What stands for a session on command lines: so many digits of its id at least.
+const LEAST_DIGITS: usize = 4;
+
+/// Show the connections through a gateway that this device has, or may take from another one
+///
+/// Each connection of a program behind `whimbrel proxy socks --through` is a session, which goes on at
+/// another device of yours when that takes it: docs/devices.md has the rules.
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel sessions --through gate.home.ada@example.org
+  whimbrel sessions --through gate.home.ada@example.org --json"))]
+pub(crate) struct Sessions {
+    #[command(flatten)]
+    at: At,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which gateway.
+#[derive(Args)]
+pub(crate) struct At {
+    /// The gateway: a name, an id or a ticket
+    #[arg(long, value_name = "NAME|TICKET")]
+    pub(crate) through: Peer,
+}
+
+impl At {
+    /// The gateway, once it was reached.
+    pub(crate) async fn reach(&self, network: &Arc<Network>) -> Result<SessionsAt> {
+        let lasting = Lasting::new(network.clone(), self.through.clone());
+        // Why there is no way there, is told with its exit code.
+        drop(lasting.connection().await?);
+        Ok(SessionsAt::new(Arc::new(lasting)))
+    }
+}
+
+pub(crate) async fn run(globals: &Globals, args: Sessions) -> Result<()> {
+    let listed =
+        with_network(globals, async |network| Ok(args.at.reach(network).await?.list().await?)).await?;
+    let names = Names::of(globals);
+    if args.json {
+        let sessions: Vec<_> = listed.iter().map(|session| as_json(session, &names)).collect();
+        return output::json(&json!({ "sessions": sessions }));
+    }
+    listed.iter().try_for_each(|session| output::line(describe(session, &names)))?;
+    if listed.is_empty() {
+        output::line("no sessions of this device, and none that it may take")?;
+    }
+    Ok(())
+}
+
+/// Does something with the network, and ends it.
+pub(crate) async fn with_network<T>(
+    globals: &Globals,
+    run: impl AsyncFnOnce(&Arc<Network>) -> Result<T>,
+) -> Result<T> {
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let network = Arc::new(Network::of_user(globals, Wish::default()).await?);
+    let result = tokio::select! {
+        result = run(&network) => result,
+        request = shutdown.requested() => Err(request.error()),
+    };
+    network.close().await;
+    result
+}
+
+/// The one session whose id begins so.
+pub(crate) async fn find(sessions: &SessionsAt, wanted: &str) -> Result<Listed> {
+    if wanted.len() < LEAST_DIGITS || !wanted.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Failure::usage(format!(
+            "{wanted} is no session; `whimbrel sessions` shows their ids, of which {LEAST_DIGITS} digits do"
+        )));
+    }
+    let wanted = wanted.to_ascii_lowercase();
+    let listed = sessions.list().await?;
+    let mut found = listed.into_iter().filter(|session| session.id.to_string().starts_with(&wanted));
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one),
+        (None, _) => Err(SessionError::from(whimbrel_proxy::NoSession).into()),
+        (Some(_), Some(_)) => {
+            Err(Failure::usage(format!("more than one session begins with {wanted}; give more digits")))
+        }
+    }
+}
+
+/// What devices are called here.
+struct Names(Option<OwnGroup>);
+
+impl Names {
+    fn of(globals: &Globals) -> Self {
+        let group = OwnGroup::open(globals);
+        Self(group.inspect_err(|error| tracing::debug!(error = failure::line(error), "no group")).ok())
+    }
+
+    fn of_device(&self, id: whimbrel_base::EndpointId) -> Option<String> {
+        let group = self.0.as_ref()?;
+        if group.key.id() == id {
+            return Some("this device".to_owned());
+        }
+        let look = |log: &whimbrel_devices::Log| {
+            let names = log.group().names();
+            let called = names.get(&Subject::Device(id)).map(Label::as_str).map(str::to_owned);
+            called.or_else(|| log.group().device(id).map(|device| device.name().to_string()))
+        };
+        group.look(look).ok().flatten()
+    }
+}
+
+fn standing(session: &Listed) -> &'static str {
+    match session.standing {
+        Standing::Live => "live",
+        Standing::Held => "held",
+        Standing::Moving => "moving",
+        _ => "?",
+    }
+}
+
+fn may(session: &Listed) -> &'static str {
+    match session.may {
+        May::Own => "own",
+        May::Consent => "consent",
+        May::Rule => "rule",
+        _ => "?",
+    }
+}
+
+fn as_json(session: &Listed, names: &Names) -> serde_json::Value {
+    json!({
+        "id": session.id.to_string(), "to": session.to.to_string(), "holder": session.holder.to_string(),
+        "called": names.of_device(session.holder), "age": session.age.as_secs(), "up": session.up,
+        "down": session.down, "kept": session.kept, "moves": session.moves, "standing": standing(session),
+        "may": may(session),
+    })
+}
+
+fn describe(session: &Listed, names: &Names) -> String {
+    let id = session.id.to_string();
+    let holder = names.of_device(session.holder).unwrap_or_else(|| session.holder.short());
+    let take = match session.may {
+        May::Own => "",
+        May::Consent => ", handed over to this device",
+        _ => ", this device may take it",
+    };
+    let held = match session.standing {
+        Standing::Held => ", held for a device to take it",
+        Standing::Moving => ", moving",
+        _ => "",
+    };
+    format!(
+        "{}  {}  at {holder}{held}{take}; {} bytes down, {} up, {} kept",
+        &id[..8],
+        session.to,
+        session.down,
+        session.up,
+        session.kept
+    )
+}

@@ -1,0 +1,49 @@
+//! Running TCP connections that move from one of a user's devices to another, while the server notices
+//! nothing (*A TCP Service Migration Protocol for Single User Multiple Devices*, §IV).
+//!
+//! ```text
+//! id        what a session is called
+//! message   what is asked of a gateway, and what it tells
+//! frame     what is said on a session's streams then
+//! window    bytes that are under way in one direction
+//! line      the streams between gateway and device: either end
+//! table     the gateway: which sessions there are, whose they are, who may take them
+//! running   the gateway: one session; `server` and `seat` are its two sides
+//! serving   the gateway: requests about sessions
+//! asking    a device: requests
+//! attached  a device: a session that it has
+//! carrying  a device: its bytes; `program` knows how far a program is
+//! http      a device: the rest of an answer, for a program that asks anew
+//! ```
+//!
+//! The gateway keeps what the server sent until the program has taken it, so that another device can go on
+//! from there. How much that is, devices count and say. Both directions have windows of their own, so that no
+//! side ever waits to hear the other (docs/devices.md).
+
+mod asking;
+mod attached;
+mod carrying;
+mod frame;
+mod http;
+mod id;
+mod line;
+mod message;
+mod program;
+mod running;
+mod seat;
+mod server;
+mod serving;
+mod table;
+mod window;
+
+pub use asking::{SessionError, SessionsAt};
+pub use attached::{Attached, Outcome};
+pub use http::{NoRest, Rest, read_request};
+pub use id::{BadSessionId, SessionId};
+pub use message::{Listed, May, Standing, Takers};
+pub use running::SessionSettings;
+pub use table::NoSession;
+
+pub(crate) use asking::{Opened, explained, open};
+pub(crate) use message::Asked;
+pub(crate) use serving::Sessions;

@@ -1,0 +1,108 @@
+//! A session that this device has, for a program to be hooked up to.
+
+use super::SessionId;
+use super::asking::control;
+use super::carrying::Carrying;
+use super::http::{NoRest, Rest};
+use super::message::Granted;
+use crate::Destination;
+use crate::gateway::Streams;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use whimbrel_transport::Stream;
+
+/// Sessions that are shorter have no second stream.
+const SHORT: Duration = Duration::from_millis(300);
+
+/// A session that this device has.
+pub struct Attached {
+    granted: Granted,
+    stream: Stream,
+    streams: Arc<dyn Streams>,
+}
+
+/// How carrying a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Both directions ended.
+    Ended,
+    /// It goes on at another device.
+    Moved,
+}
+
+impl Attached {
+    pub(super) fn new(granted: Granted, stream: Stream, streams: Arc<dyn Streams>) -> Self {
+        Self { granted, stream, streams }
+    }
+
+    /// What it is called.
+    pub fn id(&self) -> SessionId {
+        self.granted.id
+    }
+
+    /// Where it leads.
+    pub fn to(&self) -> &Destination {
+        &self.granted.to
+    }
+
+    /// The offset of the first byte that comes, among all that the server sends.
+    pub fn offset(&self) -> u64 {
+        self.granted.offset
+    }
+
+    /// The head of HTTP that the server's words began with, if they did.
+    pub fn head(&self) -> &[u8] {
+        &self.granted.head
+    }
+
+    /// Carries bytes between the session and a program until either is over, or the session moves. These were
+    /// read of the program before. Where the session breaks or moves, the program's connection is reset: half
+    /// a file must not look like a whole one.
+    ///
+    /// # Errors
+    /// When the program, the server or the gateway breaks it.
+    pub async fn carry(self, program: TcpStream, early: Vec<u8>) -> io::Result<Outcome> {
+        self.carry_from(program, &early, 0).await
+    }
+
+    /// The same for a program that has asked for something by HTTP: it gets the rest of what was asked for by
+    /// another one, behind a head of its own.
+    ///
+    /// # Errors
+    /// As [`Attached::carry`].
+    pub async fn carry_rest(self, mut program: TcpStream, rest: Rest) -> io::Result<Outcome> {
+        program.write_all(&rest.head).await?;
+        self.carry_from(program, &[], rest.skip).await
+    }
+
+    /// The rest of an answer of HTTP, for a program that has said this.
+    ///
+    /// # Errors
+    /// When what is under way is no answer of HTTP of which a rest can be given.
+    pub fn rest(&self, request: &[u8]) -> Result<Rest, NoRest> {
+        Rest::new(&self.granted.head, self.granted.offset, request)
+    }
+
+    async fn carry_from(self, program: TcpStream, early: &[u8], skip: u64) -> io::Result<Outcome> {
+        let Self { granted, stream, streams } = self;
+        let (id, moves) = (granted.id, granted.moves);
+        let (sender, second) = oneshot::channel();
+        let asking = tokio::spawn(async move {
+            tokio::time::sleep(SHORT).await;
+            match control(&streams, id, moves).await {
+                // It may be over.
+                Ok(stream) => drop(sender.send(stream)),
+                Err(error) => tracing::debug!(%error, "a session goes on without a second stream"),
+            }
+        });
+        let carrying = Carrying::new(&granted, stream, program, skip);
+        let result = carrying.run(early, second).await;
+        asking.abort();
+        result
+    }
+}

@@ -1,0 +1,370 @@
+//! A session on a device: its bytes between the gateway and a program.
+
+mod stopping;
+
+use super::attached::Outcome;
+use super::frame::{Frame, LONGEST, Paused};
+use super::line::{Heard, Line};
+use super::message::Granted;
+use super::program::{Program, Room};
+use super::window::Window;
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+use stopping::{Phase, Stopped};
+use tokio::io::Ready;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use whimbrel_transport::Stream;
+
+/// More than a gateway may send before the program has taken it.
+const MOST_DOWN: usize = 8 * 1024 * 1024;
+/// What is sent before the server has taken it. While the device stops it may be more, up to what the gateway
+/// allows, so that all that the program sent is among it.
+const UP: u64 = 256 * 1024;
+const UP_STOPPING: u64 = 1024 * 1024;
+/// What is written at once.
+const WRITE: usize = 64 * 1024;
+/// How far a program is, is asked so often while it takes much, and little.
+const OFTEN: Duration = Duration::from_millis(3);
+const SELDOM: Duration = Duration::from_millis(50);
+/// A program's kernel that has no room is asked again after so long, at first and later.
+const SOON: Duration = Duration::from_millis(1);
+const LATER: Duration = Duration::from_millis(20);
+/// What is much.
+const MUCH: u64 = 64 * 1024;
+/// For the gateway to end a session that is over, and for a last word to be taken.
+const LAST: Duration = Duration::from_secs(10);
+
+/// A session and its program.
+pub(super) struct Carrying {
+    line: Line,
+    program: Program,
+    down: Down,
+    up: Up,
+    phase: Phase,
+}
+
+/// From the server to the program.
+struct Down {
+    /// What came, and was not written yet. It begins at what was.
+    queue: Window,
+    /// So many bytes are not for the program.
+    skip: u64,
+    has_ended: bool,
+    /// The program was told so.
+    is_shut: bool,
+    /// What the gateway was told that the program has taken.
+    told: u64,
+    asked: Instant,
+    full: Full,
+}
+
+/// A program's kernel that had no room is asked again, less and less often: it does not say so by itself.
+struct Full {
+    until: Instant,
+    pause: Duration,
+}
+
+/// From the program to the server.
+struct Up {
+    sent: u64,
+    /// What the server has taken of that.
+    taken: u64,
+    has_ended: bool,
+}
+
+impl Carrying {
+    /// A program that gets what comes, but for so many bytes.
+    pub(super) fn new(granted: &Granted, stream: Stream, program: TcpStream, skip: u64) -> Self {
+        let mut line = Line::new(stream, &[]);
+        // The program is there.
+        line.say(&Frame::Count(granted.offset));
+        let down = Down {
+            queue: Window::at(granted.offset),
+            skip,
+            has_ended: false,
+            is_shut: false,
+            told: granted.offset,
+            asked: Instant::now(),
+            full: Full { until: Instant::now(), pause: SOON },
+        };
+        let up = Up { sent: 0, taken: 0, has_ended: granted.has_ended };
+        Self { line, program: Program::new(program, granted.offset), down, up, phase: Phase::Active }
+    }
+
+    /// Carries until it is over. These bytes of the program come first.
+    pub(super) async fn run(
+        mut self,
+        early: &[u8],
+        mut second: oneshot::Receiver<Stream>,
+    ) -> io::Result<Outcome> {
+        if !self.up.has_ended {
+            self.send(early);
+        }
+        let result = self.carry(&mut second).await;
+        let Self { line, mut program, phase, down, .. } = self;
+        if let (Ok(None), Phase::Stopped(_)) = (&result, &phase) {
+            // Before anything else: how far it is was known a moment ago.
+            drop(program);
+            return last_word(line).await;
+        }
+        let result = result.map(|outcome| outcome.unwrap_or(Outcome::Ended));
+        match &result {
+            Ok(Outcome::Ended) => program.is_whole(),
+            Ok(Outcome::Moved) => phase.let_go(&mut program, down.queue.base()).await,
+            Err(_) => {
+                let mut line = line;
+                line.say_first(&Frame::Broken);
+                tokio::spawn(async move {
+                    // A gateway that does not listen is left.
+                    let _ = tokio::time::timeout(LAST, line.abandon()).await;
+                });
+            }
+        }
+        result
+    }
+
+    /// Carries until it is known how that ended, or, which is `None`, the program must be let go at once
+    /// because it does not read.
+    async fn carry(&mut self, second: &mut oneshot::Receiver<Stream>) -> io::Result<Option<Outcome>> {
+        let mut waits = true;
+        loop {
+            self.prepare()?;
+            if let Phase::Stopped(Stopped::Still(_)) = self.phase {
+                return Ok(None);
+            }
+            let (reads, writes, time) = (self.reads(), self.writes(), self.time());
+            tokio::select! {
+                heard = self.line.next() => {
+                    if let Some(outcome) = self.hear(heard)? {
+                        return Ok(Some(outcome));
+                    }
+                }
+                ready = self.program.ready(reads, writes) => self.go_on(ready?)?,
+                stream = &mut *second, if waits => {
+                    waits = false;
+                    if let Ok(stream) = stream {
+                        self.line.set_control(stream, &[]);
+                    }
+                }
+                () = tokio::time::sleep_until(time) => {
+                    if let Phase::Over(until) = self.phase && Instant::now() >= until {
+                        return Ok(Some(Outcome::Ended));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What follows from how things are.
+    fn prepare(&mut self) -> io::Result<()> {
+        if let Phase::Stopping(stopping) = &mut self.phase
+            && let Some(stopped) = stopping.has_stopped(&mut self.program, self.down.queue.base())
+        {
+            self.stop(stopped)?;
+        }
+        if !matches!(self.phase, Phase::Active) {
+            return Ok(());
+        }
+        if self.down.has_ended && self.down.queue.is_empty() && !self.down.is_shut {
+            self.down.is_shut = true;
+            self.program.end()?;
+        }
+        if self.down.is_shut && self.up.has_ended {
+            self.tell(self.down.queue.base());
+            self.phase = Phase::Over(Instant::now() + LAST);
+        } else {
+            self.count();
+        }
+        Ok(())
+    }
+
+    /// Tells the gateway how far the program is, now and then.
+    fn count(&mut self) {
+        let (written, now) = (self.down.queue.base(), Instant::now());
+        if written == self.down.told || now < self.next_count() {
+            return;
+        }
+        self.down.asked = now;
+        let unread = self.program.unread(written);
+        self.tell(written.saturating_sub(unread));
+    }
+
+    fn next_count(&self) -> Instant {
+        let is_much = self.down.queue.base() - self.down.told >= MUCH;
+        self.down.asked + if is_much { OFTEN } else { SELDOM }
+    }
+
+    fn tell(&mut self, taken: u64) {
+        if taken > self.down.told {
+            self.down.told = taken;
+            self.line.say_first(&Frame::Count(taken));
+        }
+    }
+
+    fn reads(&self) -> bool {
+        let most = match self.phase {
+            Phase::Active => UP,
+            Phase::Stopping(_) => UP_STOPPING,
+            Phase::Stopped(_) | Phase::Over(_) => return false,
+        };
+        !self.up.has_ended && self.up.sent - self.up.taken < most && self.line.has_room()
+    }
+
+    fn writes(&self) -> bool {
+        let is_full = Instant::now() < self.down.full.until;
+        matches!(self.phase, Phase::Active) && !self.down.queue.is_empty() && !is_full
+    }
+
+    /// When something is to be done if nothing else happens.
+    fn time(&self) -> Instant {
+        let never = Instant::now() + Duration::from_secs(3600);
+        match &self.phase {
+            Phase::Active => {
+                let is_counted = self.down.queue.base() == self.down.told;
+                let count = if is_counted { never } else { self.next_count() };
+                let waits = !self.down.queue.is_empty() && !self.writes();
+                if waits { count.min(self.down.full.until) } else { count }
+            }
+            Phase::Stopping(stopping) => stopping.next(),
+            Phase::Over(until) => *until,
+            Phase::Stopped(_) => never,
+        }
+    }
+
+    fn go_on(&mut self, ready: Ready) -> io::Result<()> {
+        if ready.is_writable() && self.writes() {
+            self.write()?;
+        }
+        if ready.is_readable() && self.reads() {
+            let mut some = [0; LONGEST];
+            let read = self.program.read(&mut some)?;
+            self.take(read.map(|n| &some[..n]));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let most = match self.program.room() {
+            Room::Known(0) => {
+                self.down.full.until = Instant::now() + self.down.full.pause;
+                self.down.full.pause = (2 * self.down.full.pause).min(LATER);
+                return Ok(());
+            }
+            Room::Known(room) => room.min(WRITE),
+            Room::Unknown => WRITE,
+        };
+        self.down.full.pause = SOON;
+        let base = self.down.queue.base();
+        let n = self.program.write(self.down.queue.from(base, most))?;
+        self.down.queue.release(base + n as u64);
+        Ok(())
+    }
+
+    /// Takes what was read of a program; nothing is its end. False if there was nothing to read, for now or
+    /// for good.
+    fn take(&mut self, read: Option<&[u8]>) -> bool {
+        match read {
+            None => false,
+            Some([]) => {
+                self.up.has_ended = true;
+                self.line.say(&Frame::End);
+                false
+            }
+            Some(bytes) => {
+                self.send(bytes);
+                true
+            }
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        bytes.chunks(LONGEST).for_each(|piece| self.line.say_data(piece));
+        self.up.sent += bytes.len() as u64;
+    }
+
+    /// Says how far the program is, now that it has stopped.
+    fn stop(&mut self, stopped: Stopped) -> io::Result<()> {
+        while !self.up.has_ended && self.up.sent - self.up.taken < UP_STOPPING {
+            let mut some = [0; LONGEST];
+            let read = self.program.read_now(&mut some)?;
+            if !self.take(read.map(|n| &some[..n])) {
+                break;
+            }
+        }
+        // What is left of the program's words cannot be taken along.
+        let is_whole = self.up.has_ended || !self.program.has_said_more();
+        let written = self.down.queue.base();
+        let stopped = match stopped {
+            Stopped::Still(_) if is_whole => {
+                self.program.freeze();
+                Stopped::Still(self.program.undelivered(written))
+            }
+            // It does not move then.
+            Stopped::Still(_) | Stopped::Reading => Stopped::Reading,
+            Stopped::All => Stopped::All,
+        };
+        let taken = written.saturating_sub(stopped.undelivered()).max(self.down.told);
+        self.line.say_first(&Frame::Paused(Paused { taken, sent: self.up.sent, is_whole }));
+        self.phase = Phase::Stopped(stopped);
+        Ok(())
+    }
+
+    fn hear(&mut self, heard: Heard) -> io::Result<Option<Outcome>> {
+        let frame = match heard {
+            Heard::Nothing => return Ok(None),
+            Heard::Gone if matches!(self.phase, Phase::Over(_)) => return Ok(Some(Outcome::Ended)),
+            Heard::Gone => return Err(broken("the gateway, or the way to it, ended")),
+            Heard::Frame(frame) => frame,
+        };
+        match frame {
+            Frame::Data(bytes) if !self.down.has_ended => {
+                self.down.push(&bytes);
+                if self.down.queue.len() > MOST_DOWN {
+                    return Err(broken("the gateway sends more than it may"));
+                }
+            }
+            Frame::End => self.down.has_ended = true,
+            Frame::Count(taken) if taken <= self.up.sent => self.up.taken = self.up.taken.max(taken),
+            Frame::Pause => self.phase.pause(),
+            Frame::Resume => self.phase.resume(),
+            Frame::Moved => return Ok(Some(Outcome::Moved)),
+            Frame::Broken => return Err(broken("the server, or the gateway, broke it")),
+            Frame::Data(_) | Frame::Count(_) | Frame::Paused(_) => {
+                return Err(broken("the gateway breaks the rules"));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Waits for the gateway to say that a session has moved whose program is gone. If it does not move after
+/// all, there is none that could go on: the gateway holds it.
+async fn last_word(mut line: Line) -> io::Result<Outcome> {
+    loop {
+        match line.next().await {
+            Heard::Frame(Frame::Moved) => return Ok(Outcome::Moved),
+            Heard::Frame(Frame::Resume) | Heard::Gone => {
+                return Err(broken("it was to move and did not, and its program was gone already"));
+            }
+            Heard::Frame(Frame::Broken) => return Err(broken("the server, or the gateway, broke it")),
+            Heard::Frame(_) | Heard::Nothing => {}
+        }
+    }
+}
+
+impl Down {
+    fn push(&mut self, bytes: &[u8]) {
+        self.queue.push(bytes);
+        let skipped = self.skip.min(self.queue.len() as u64);
+        if skipped > 0 {
+            self.queue.release(self.queue.base() + skipped);
+            self.skip -= skipped;
+        }
+    }
+}
+
+fn broken(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::ConnectionReset, format!("a session broke: {why}"))
+}

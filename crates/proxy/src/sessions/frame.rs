@@ -1,0 +1,301 @@
+//! What is said on a session's streams, both ways.
+//!
+//! ```text
+//! frame = kind (1) length (2, big-endian) body
+//! ```
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use std::io::{self, ErrorKind};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+/// Of the bytes in one frame.
+pub(super) const LONGEST: usize = 16 * 1024;
+/// Of a frame's head.
+const HEAD: usize = 3;
+/// What a reader takes at once.
+const READ: usize = 2 * LONGEST;
+/// No writer gathers more before it is written out, but for one frame.
+const GATHERED: usize = 4 * LONGEST;
+
+/// One thing that is said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Frame {
+    /// Bytes of the connection.
+    Data(Bytes),
+    /// This direction has ended.
+    End,
+    /// How far the other direction was taken: by the program, or by the server.
+    Count(u64),
+    /// To a device: stop, and say how far the program is.
+    Pause,
+    /// From a device: the answer to that.
+    Paused(Paused),
+    /// To a device: go on, it does not move after all.
+    Resume,
+    /// To a device: the session goes on elsewhere.
+    Moved,
+    /// What is behind this side broke.
+    Broken,
+}
+
+/// How far a device is when it has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Paused {
+    /// How many bytes the program has taken, or will have when it has read what it was given.
+    pub(super) taken: u64,
+    /// How many bytes of the program were sent on this stream, in all.
+    pub(super) sent: u64,
+    /// The program sent nothing that is not among those.
+    pub(super) is_whole: bool,
+}
+
+impl Frame {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Data(_) => 0,
+            Self::End => 1,
+            Self::Count(_) => 2,
+            Self::Pause => 3,
+            Self::Paused(_) => 4,
+            Self::Resume => 5,
+            Self::Moved => 6,
+            Self::Broken => 7,
+        }
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        match self {
+            Self::Data(bytes) => put(out, 0, bytes),
+            Self::Count(count) => put(out, self.kind(), &count.to_be_bytes()),
+            Self::Paused(Paused { taken, sent, is_whole }) => {
+                let mut body = [0; 17];
+                body[..8].copy_from_slice(&taken.to_be_bytes());
+                body[8..16].copy_from_slice(&sent.to_be_bytes());
+                body[16] = u8::from(*is_whole);
+                put(out, self.kind(), &body);
+            }
+            _ => put(out, self.kind(), &[]),
+        }
+    }
+
+    fn read(kind: u8, body: Bytes) -> Option<Self> {
+        let number = |at: usize| body.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+        match (kind, body.len()) {
+            (0, 1..=LONGEST) => Some(Self::Data(body)),
+            (1, 0) => Some(Self::End),
+            (2, 8) => number(0).map(Self::Count),
+            (3, 0) => Some(Self::Pause),
+            (4, 17) if body[16] < 2 => {
+                let (taken, sent) = (number(0)?, number(8)?);
+                Some(Self::Paused(Paused { taken, sent, is_whole: body[16] == 1 }))
+            }
+            (5, 0) => Some(Self::Resume),
+            (6, 0) => Some(Self::Moved),
+            (7, 0) => Some(Self::Broken),
+            _ => None,
+        }
+    }
+}
+
+fn put(out: &mut BytesMut, kind: u8, body: &[u8]) {
+    let [high, low] = u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes();
+    out.extend_from_slice(&[kind, high, low]);
+    out.extend_from_slice(body);
+}
+
+/// Takes a whole frame out of what came.
+fn take(bytes: &mut BytesMut) -> io::Result<Option<Frame>> {
+    let Some([kind, high, low]) = bytes.first_chunk::<HEAD>().copied() else { return Ok(None) };
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if length > LONGEST {
+        return Err(invalid(kind));
+    }
+    if bytes.len() < HEAD + length {
+        return Ok(None);
+    }
+    bytes.advance(HEAD);
+    let body = bytes.split_to(length).freeze();
+    Frame::read(kind, body).map(Some).ok_or_else(|| invalid(kind))
+}
+
+fn invalid(kind: u8) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("what came is no frame of a session (kind {kind})"))
+}
+
+/// Reads frames from a stream.
+pub(super) struct Reader<R> {
+    from: R,
+    came: BytesMut,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    pub(super) fn new(from: R) -> Self {
+        Self { from, came: BytesMut::new() }
+    }
+
+    /// The next frame; `None` at the end. Cancel-safe.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            if let Some(frame) = take(&mut self.came)? {
+                return Ok(Some(frame));
+            }
+            if self.came.is_empty() {
+                // What was read is held by the frames that were made of it.
+                self.came = BytesMut::new();
+            }
+            let mut some = (&mut self.from).take(READ as u64);
+            if some.read_buf(&mut self.came).await? == 0 {
+                return if self.came.is_empty() { Ok(None) } else { Err(ErrorKind::UnexpectedEof.into()) };
+            }
+        }
+    }
+}
+
+/// Writes frames to a stream.
+pub(super) struct Writer<W> {
+    to: W,
+    out: BytesMut,
+}
+
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    pub(super) fn new(to: W) -> Self {
+        Self { to, out: BytesMut::new() }
+    }
+
+    pub(super) fn say(&mut self, frame: &Frame) {
+        frame.put(&mut self.out);
+    }
+
+    pub(super) fn say_data(&mut self, bytes: &[u8]) {
+        put(&mut self.out, 0, bytes);
+    }
+
+    /// What is no frame: the words before them.
+    pub(super) fn say_plain(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Whether there is room for more bytes of the connection.
+    pub(super) fn has_room(&self) -> bool {
+        self.out.len() < GATHERED
+    }
+
+    /// Writes some of what is to be said; waits for ever if there is nothing. Cancel-safe.
+    pub(super) async fn write(&mut self) -> io::Result<()> {
+        if self.out.is_empty() {
+            return std::future::pending().await;
+        }
+        let n = self.to.write(&self.out).await?;
+        if n == 0 {
+            return Err(ErrorKind::WriteZero.into());
+        }
+        self.out.advance(n);
+        if self.out.is_empty() {
+            self.out = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    /// Where it goes.
+    pub(super) fn inner(&self) -> &W {
+        &self.to
+    }
+
+    /// Writes all, and ends the stream.
+    pub(super) async fn finish(mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            self.write().await?;
+        }
+        self.to.shutdown().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all() -> Vec<Frame> {
+        vec![
+            Frame::Data(Bytes::from_static(b"x")),
+            Frame::End,
+            Frame::Count(u64::MAX),
+            Frame::Pause,
+            Frame::Paused(Paused { taken: 1 << 40, sent: 7, is_whole: true }),
+            Frame::Resume,
+            Frame::Moved,
+            Frame::Broken,
+            Frame::Data(Bytes::from(vec![7; LONGEST])),
+        ]
+    }
+
+    #[tokio::test]
+    async fn what_was_said_is_heard_wherever_it_is_cut() {
+        for cut in [1, 2, 3, 5, 4096, usize::MAX] {
+            let mut writer = Writer::new(Vec::new());
+            all().iter().for_each(|frame| writer.say(frame));
+            while !writer.out.is_empty() {
+                writer.write().await.unwrap();
+            }
+            let said = writer.to;
+            let (mut pipe, there) = tokio::io::duplex(64);
+            let saying = tokio::spawn(async move {
+                for piece in said.chunks(cut.min(said.len())) {
+                    pipe.write_all(piece).await.unwrap();
+                }
+            });
+            let mut reader = Reader::new(there);
+            for frame in all() {
+                assert_eq!(reader.next().await.unwrap(), Some(frame));
+            }
+            assert_eq!(reader.next().await.unwrap(), None);
+            saying.await.unwrap();
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_document() {
+        let mut out = BytesMut::new();
+        Frame::Data(Bytes::from_static(b"hi")).put(&mut out);
+        Frame::Count(5).put(&mut out);
+        Frame::Paused(Paused { taken: 5, sent: 2, is_whole: true }).put(&mut out);
+        assert_eq!(
+            out[..],
+            [
+                &b"\0\0\x02hi"[..],
+                b"\x02\0\x08\0\0\0\0\0\0\0\x05",
+                b"\x04\0\x11\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x02\x01"
+            ]
+            .concat()
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_no_frame_is_an_error() {
+        let wrong: [&[u8]; 7] =
+            [b"\x08\0\0", b"\0\0\0", b"\x01\0\x01x", b"\x02\0\x01x", b"\0\xff\xff", b"GET / HTTP", b"\0\0"];
+        for bytes in wrong {
+            assert!(Reader::new(bytes).next().await.is_err(), "{bytes:?}");
+        }
+        let mut other = [b"\x04\0\x11".as_slice(), &[0; 16], &[2]].concat();
+        assert!(Reader::new(&other[..]).next().await.is_err(), "neither true nor false");
+        other[19] = 1;
+        assert!(Reader::new(&other[..]).next().await.is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_frames_or_an_error_and_never_more_than_they_say(
+            bytes in proptest::collection::vec(0_u8..9, 0..200),
+        ) {
+            let (mut left, mut length) = (BytesMut::from(&bytes[..]), 0);
+            while let Ok(Some(frame)) = take(&mut left) {
+                let mut again = BytesMut::new();
+                frame.put(&mut again);
+                prop_assert_eq!(&bytes[length..length + again.len()], &again[..]);
+                length += again.len();
+            }
+        }
+    }
+}

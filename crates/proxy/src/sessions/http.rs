@@ -1,0 +1,248 @@
+//! The adapter for HTTP: a program that asks anew gets the rest of what another one was given.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+/// The longest head of a request.
+const LONGEST: usize = 16 * 1024;
+/// For a program to say what it wants.
+const LIMIT: Duration = Duration::from_secs(30);
+/// What is said of the rest as it was of the whole.
+const KEPT: [&str; 4] = ["content-type", "etag", "last-modified", "content-encoding"];
+
+/// The rest of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rest {
+    /// What the program gets first.
+    pub(super) head: Vec<u8>,
+    /// So many bytes of the session are not for it: they are the end of the first program's head.
+    pub(super) skip: u64,
+}
+
+/// Why there is no rest of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoRest {
+    /// The server's first words are no head of HTTP/1.
+    #[error("the session's server does not speak HTTP/1; take it as raw bytes")]
+    NotHttp,
+    /// It is cut in chunks, or no body.
+    #[error("the answer that is under way is cut in chunks or has no body; take it as raw bytes")]
+    Unknown,
+    /// The first answer was over before.
+    #[error("the answer that is under way is not the session's first; take it as raw bytes")]
+    Later,
+    /// The program asks otherwise.
+    #[error("the program asks for something else than what is under way: a GET, of all or of the rest")]
+    Asked,
+}
+
+impl NoRest {
+    /// What a program is told.
+    pub fn answer(self) -> Vec<u8> {
+        let status = if self == Self::Asked { "416 Range Not Satisfiable" } else { "502 Bad Gateway" };
+        let text = format!("{self}\n");
+        let length = text.len();
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}"
+        )
+        .into_bytes()
+    }
+}
+
+impl Rest {
+    /// From an offset in what the server said, which began with this head, for a program that said this.
+    pub(super) fn new(head: &[u8], offset: u64, request: &[u8]) -> Result<Self, NoRest> {
+        let answer = Head::new(head).ok_or(NoRest::NotHttp)?;
+        let request = Head::new(request).ok_or(NoRest::Asked)?;
+        if !request.first.starts_with("GET ") {
+            return Err(NoRest::Asked);
+        }
+        let status = answer.first.split(' ').nth(1).unwrap_or_default();
+        if answer.field("transfer-encoding").is_some() || !matches!(status, "200" | "206") {
+            return Err(NoRest::Unknown);
+        }
+        let done = offset.saturating_sub(head.len() as u64);
+        let whole = Whole::new(&answer, status)?;
+        if whole.length.is_some_and(|length| done > length) {
+            return Err(NoRest::Later);
+        }
+        let lines = whole.lines(done, request.field("range"))?;
+        let kept = answer.fields().filter(|(name, _)| KEPT.contains(&name.to_ascii_lowercase().as_str()));
+        let kept: String = kept.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let head = format!("{lines}{kept}Connection: close\r\n\r\n").into_bytes();
+        Ok(Self { head, skip: (answer.length as u64).saturating_sub(offset) })
+    }
+}
+
+/// What an answer was of.
+struct Whole {
+    /// Of its body; not known where that ends with the connection.
+    length: Option<u64>,
+    /// Where that begins in the object.
+    start: u64,
+    /// Of the object.
+    total: Option<u64>,
+}
+
+impl Whole {
+    fn new(answer: &Head<'_>, status: &str) -> Result<Self, NoRest> {
+        let length = answer.field("content-length").map(|text| number(text).ok_or(NoRest::Unknown));
+        let length = length.transpose()?;
+        if status == "200" {
+            return Ok(Self { length, start: 0, total: length });
+        }
+        // `bytes 100-199/1000`, or `/*` at its end.
+        let range = answer.field("content-range").and_then(|text| text.strip_prefix("bytes "));
+        let (range, total) = range.and_then(|text| text.split_once('/')).ok_or(NoRest::Unknown)?;
+        let start = range.split_once('-').and_then(|(start, _)| number(start)).ok_or(NoRest::Unknown)?;
+        Ok(Self { length, start, total: number(total) })
+    }
+
+    /// The first lines of a head for what remains after so many bytes of the body.
+    fn lines(&self, done: u64, range: Option<&str>) -> Result<String, NoRest> {
+        let left = self.length.map(|length| length - done);
+        let length = left.map(|left| format!("Content-Length: {left}\r\n")).unwrap_or_default();
+        let Some(range) = range else { return Ok(format!("HTTP/1.1 200 OK\r\n{length}")) };
+        let at = self.start + done;
+        let asked = range.strip_prefix("bytes=").and_then(|text| text.strip_suffix('-')).and_then(number);
+        match (asked, left, self.total) {
+            // Players begin so, to learn whether there are ranges.
+            (Some(0), ..) => Ok(format!("HTTP/1.1 200 OK\r\n{length}")),
+            (Some(asked), Some(left @ 1..), Some(total)) if asked == at => {
+                let last = at + left - 1;
+                Ok(format!(
+                    "HTTP/1.1 206 Partial Content\r\n{length}Content-Range: bytes {at}-{last}/{total}\r\n"
+                ))
+            }
+            _ => Err(NoRest::Asked),
+        }
+    }
+}
+
+/// A number as HTTP writes it: `parse` would take a sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// The head of a message of HTTP/1.
+struct Head<'a> {
+    first: &'a str,
+    rest: &'a str,
+    length: usize,
+}
+
+impl<'a> Head<'a> {
+    fn new(bytes: &'a [u8]) -> Option<Self> {
+        let text = str::from_utf8(bytes).ok()?.strip_suffix("\r\n\r\n")?;
+        let (first, rest) = text.split_once("\r\n").unwrap_or((text, ""));
+        first.contains("HTTP/1.").then_some(Self { first, rest, length: bytes.len() })
+    }
+
+    fn fields(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let lines = self.rest.split("\r\n").filter_map(|line| line.split_once(':'));
+        lines.map(|(name, value)| (name, value.trim()))
+    }
+
+    fn field(&self, wanted: &str) -> Option<&'a str> {
+        self.fields().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    }
+}
+
+/// Reads the head of a program's request.
+///
+/// # Errors
+/// When it does not come in time, is too long, or something follows it.
+pub async fn read_request(program: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+    let reading = async {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            if head.len() >= LONGEST || head.windows(4).any(|four| four == b"\r\n\r\n") {
+                return Err(io::Error::new(ErrorKind::InvalidData, "this is no GET of HTTP/1"));
+            }
+            let mut some = (&mut *program).take((LONGEST - head.len()) as u64);
+            if some.read_buf(&mut head).await? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(head)
+    };
+    tokio::time::timeout(LIMIT, reading).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const GET: &[u8] = b"GET /film HTTP/1.1\r\nHost: x\r\n\r\n";
+    const HEAD: &[u8] =
+        b"HTTP/1.0 200 OK\r\nServer: x\r\nContent-type: video/mp4\r\nContent-Length: 1000\r\n\r\n";
+
+    fn rest(head: &[u8], body: i64, request: &[u8]) -> Result<(String, u64), NoRest> {
+        let offset = (head.len() as i64 + body) as u64;
+        Rest::new(head, offset, request).map(|rest| (String::from_utf8(rest.head).unwrap(), rest.skip))
+    }
+
+    fn with(range: &str) -> Vec<u8> {
+        format!("GET / HTTP/1.1\r\nRange: {range}\r\n\r\n").into_bytes()
+    }
+
+    #[test]
+    fn the_rest_has_its_own_length_and_the_wholes_kind() {
+        let expected =
+            "HTTP/1.1 200 OK\r\nContent-Length: 600\r\nContent-type: video/mp4\r\nConnection: close\r\n\r\n";
+        assert_eq!(rest(HEAD, 400, GET).unwrap(), (expected.to_owned(), 0));
+        let (head, skip) = rest(HEAD, -5, GET).unwrap();
+        assert!(head.contains("Content-Length: 1000\r\n"));
+        assert_eq!(skip, 5, "the end of the head is not the body's beginning");
+        assert!(rest(HEAD, 1000, GET).unwrap().0.contains("Content-Length: 0\r\n"));
+        // A body that ends with its connection has no length.
+        let endless = rest(b"HTTP/1.0 200 OK\r\n\r\n", 10, GET).unwrap().0;
+        assert_eq!(endless, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+    }
+
+    #[test]
+    fn a_range_is_given_if_it_is_the_rest_and_refused_if_not() {
+        let (head, _) = rest(HEAD, 400, &with("bytes=400-")).unwrap();
+        assert!(head.starts_with("HTTP/1.1 206 "), "{head}");
+        assert!(head.contains("Content-Length: 600\r\nContent-Range: bytes 400-999/1000\r\n"), "{head}");
+        assert!(rest(HEAD, 400, &with("bytes=0-")).unwrap().0.starts_with("HTTP/1.1 200 OK\r\n"));
+        for other in ["bytes=399-", "bytes=400-500", "bytes=-5", "bytes=+400-", "lines=400-", ""] {
+            assert_eq!(rest(HEAD, 400, &with(other)), Err(NoRest::Asked), "{other}");
+        }
+        assert_eq!(rest(HEAD, 1000, &with("bytes=1000-")), Err(NoRest::Asked), "nothing is left");
+        let part = b"HTTP/1.1 206 Partial Content\r\nContent-Length: 100\r\nContent-Range: bytes 300-399/1000\r\n\r\n";
+        let (head, _) = rest(part, 40, &with("bytes=340-")).unwrap();
+        assert!(head.contains("Content-Range: bytes 340-399/1000\r\n"), "{head}");
+    }
+
+    #[test]
+    fn what_is_no_answer_with_a_rest_is_refused() {
+        assert_eq!(rest(b"", 0, GET), Err(NoRest::NotHttp));
+        assert_eq!(rest(HEAD, 1001, GET), Err(NoRest::Later));
+        for unknown in [
+            &b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"[..],
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+            b"HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\n\r\n",
+        ] {
+            assert_eq!(rest(unknown, 0, GET), Err(NoRest::Unknown));
+        }
+        for asked in [&b"POST / HTTP/1.1\r\n\r\n"[..], b"GET /\r\n\r\n", b"GET / HTTP/1.1\r\n"] {
+            assert_eq!(rest(HEAD, 1, asked), Err(NoRest::Asked));
+        }
+        assert!(NoRest::Asked.answer().starts_with(b"HTTP/1.1 416 "));
+        assert!(NoRest::Later.answer().starts_with(b"HTTP/1.1 502 "));
+    }
+
+    #[tokio::test]
+    async fn a_request_is_read_to_its_end_and_what_is_none_is_refused() {
+        assert_eq!(read_request(&mut &GET[..]).await.unwrap(), GET);
+        let more = [GET, b"x"].concat();
+        assert!(read_request(&mut &more[..]).await.is_err());
+        assert!(read_request(&mut &GET[..9]).await.is_err());
+        assert!(read_request(&mut &vec![b'x'; 2 * LONGEST][..]).await.is_err());
+    }
+}

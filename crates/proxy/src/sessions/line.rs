@@ -1,0 +1,140 @@
+//! The streams between a gateway and one device, for one session: either end.
+
+use super::frame::{Frame, Reader, Writer};
+use std::io;
+use whimbrel_transport::{CloseCode, RecvHalf, SendHalf, Stream, Urgency};
+
+/// The session goes on without this end. The same as in `forward` and `expose`.
+const BROKEN: CloseCode = CloseCode::application(1);
+
+/// One stream, and a second one for what must not wait behind bytes, once it is there.
+pub(super) struct Line {
+    main: Ends,
+    control: Option<Ends>,
+    /// Nothing comes on the first stream any more. A last word may come on the second.
+    is_gone: bool,
+}
+
+struct Ends {
+    reader: Reader<RecvHalf>,
+    writer: Writer<SendHalf>,
+    /// The other end listens.
+    is_heard: bool,
+}
+
+/// What happened on a line.
+pub(super) enum Heard {
+    Frame(Frame),
+    /// Something was written.
+    Nothing,
+    /// It is over, in order or not.
+    Gone,
+}
+
+impl Ends {
+    fn new(stream: Stream, words: &[u8]) -> Self {
+        let (read, write) = stream.into_split();
+        let mut writer = Writer::new(write);
+        writer.say_plain(words);
+        Self { reader: Reader::new(read), writer, is_heard: true }
+    }
+
+    async fn next(&mut self) -> Heard {
+        loop {
+            tokio::select! {
+                frame = self.reader.next() => return match frame {
+                    Ok(Some(frame)) => Heard::Frame(frame),
+                    Ok(None) => Heard::Gone,
+                    Err(error) => {
+                        tracing::debug!(%error, "a session's stream broke");
+                        Heard::Gone
+                    }
+                },
+                wrote = self.writer.write(), if self.is_heard => match wrote {
+                    Ok(()) => return Heard::Nothing,
+                    // It may have said a last word before it closed its ears.
+                    Err(_) => self.is_heard = false,
+                },
+            }
+        }
+    }
+
+    async fn finish(self) -> io::Result<()> {
+        // Without its reading half the stream would be stopped before all is said.
+        let Self { reader: _reader, writer, .. } = self;
+        writer.finish().await
+    }
+}
+
+impl Line {
+    /// Says these words first, which are no frames.
+    pub(super) fn new(stream: Stream, words: &[u8]) -> Self {
+        Self { main: Ends::new(stream, words), control: None, is_gone: false }
+    }
+
+    /// A second stream, with words before its frames.
+    pub(super) fn set_control(&mut self, stream: Stream, words: &[u8]) {
+        stream.set_urgency(Urgency::FIRST);
+        self.control = Some(Ends::new(stream, words));
+    }
+
+    /// What happens next. It is over when both streams are: a last word may come on either. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Heard {
+        loop {
+            let Some(control) = &mut self.control else { return self.main.next().await };
+            if self.is_gone {
+                return control.next().await;
+            }
+            let (heard, is_main) = tokio::select! {
+                heard = control.next() => (heard, false),
+                heard = self.main.next() => (heard, true),
+            };
+            match (&heard, is_main) {
+                (Heard::Gone, true) => self.is_gone = true,
+                (Heard::Gone, false) => self.control = None,
+                (Heard::Frame(_) | Heard::Nothing, _) => return heard,
+            }
+        }
+    }
+
+    /// Whether there is room for more bytes of the connection.
+    pub(super) fn has_room(&self) -> bool {
+        self.main.writer.has_room()
+    }
+
+    pub(super) fn say_data(&mut self, bytes: &[u8]) {
+        self.main.writer.say_data(bytes);
+    }
+
+    /// Says something behind the bytes.
+    pub(super) fn say(&mut self, frame: &Frame) {
+        self.main.writer.say(frame);
+    }
+
+    /// Says something that must not wait.
+    pub(super) fn say_first(&mut self, frame: &Frame) {
+        let ends = self.control.as_mut().unwrap_or(&mut self.main);
+        ends.writer.say(frame);
+    }
+
+    /// Writes all out, and ends the streams in order.
+    pub(super) async fn finish(self) -> io::Result<()> {
+        let Self { main, control, .. } = self;
+        match control {
+            Some(control) => tokio::try_join!(control.finish(), main.finish()).map(drop),
+            None => main.finish().await,
+        }
+    }
+
+    /// The same, but bytes that are under way are given up where there is a second stream for the last word.
+    pub(super) async fn abandon(self) -> io::Result<()> {
+        let Self { main, control, .. } = self;
+        match control {
+            Some(control) => {
+                main.writer.inner().stream().reset(BROKEN);
+                control.finish().await
+            }
+            None => main.finish().await,
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! One session at its gateway: a server's connection, and the device that has it.
+
+mod moving;
+
+use super::frame::Frame;
+use super::line::Heard;
+use super::message::{Granted, Takers};
+use super::seat::Seat;
+use super::server::Server;
+use super::table::{Claim, Listing};
+use crate::gateway::{Answer, Status};
+use crate::{Destination, Place};
+use moving::refuse;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::Ready;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use whimbrel_base::EndpointId;
+use whimbrel_transport::Stream;
+
+/// For the device that has a session to say how far it is, when it is to move. Then its last count holds.
+const PAUSE: Duration = Duration::from_secs(2);
+/// For the device that takes one to say that its program is there.
+const CONFIRM: Duration = Duration::from_secs(10);
+/// For a refusal to be taken.
+const REFUSAL: Duration = Duration::from_secs(10);
+
+/// Bounds and limits of a gateway's sessions.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct SessionSettings {
+    /// The most bytes of a server that are kept because no program has taken them. Then the server waits.
+    pub most_kept: usize,
+    /// How long a session is kept that no device has.
+    pub hold: Duration,
+    /// How many such sessions of one device there are.
+    pub most_held: usize,
+    /// How many bytes are kept for them.
+    pub most_held_bytes: u64,
+    /// A session without a byte for so long ends.
+    pub idle: Duration,
+}
+
+impl Default for SessionSettings {
+    fn default() -> Self {
+        Self {
+            most_kept: 1024 * 1024,
+            hold: Duration::from_secs(60),
+            most_held: 32,
+            most_held_bytes: 16 * 1024 * 1024,
+            // As long as NAT gateways must keep theirs (RFC 5382, REQ-5).
+            idle: Duration::from_secs(124 * 60),
+        }
+    }
+}
+
+/// What a session is told to do.
+pub(super) enum Order {
+    /// To go to another device.
+    Take(Box<Take>),
+    /// To use a second stream to the device that has it, or is about to, after so many moves.
+    Control(Stream, u32),
+}
+
+/// A device that takes a session.
+pub(super) struct Take {
+    pub(super) stream: Stream,
+    pub(super) claim: Claim,
+    pub(super) rule: Takers,
+    pub(super) place: Place<EndpointId>,
+}
+
+/// One session.
+pub(super) struct Session {
+    to: Destination,
+    server: Server,
+    listing: Listing,
+    orders: mpsc::Receiver<Order>,
+    settings: SessionSettings,
+    holder: Holder,
+    taking: Option<Taking>,
+    moves: u32,
+    /// When bytes came or went last.
+    busy: Instant,
+}
+
+/// Whether a device has the session.
+enum Holder {
+    Seat(Box<Seat>),
+    /// None has, until this moment.
+    None(Instant),
+}
+
+/// A move that is under way.
+enum Taking {
+    /// The device before is asked how far it is.
+    Pausing { take: Take, until: Instant },
+    /// The new device is asked whether its program is there.
+    Confirming { seat: Box<Seat>, claim: Claim, rule: Takers, until: Instant },
+}
+
+/// What happened.
+enum Step {
+    Server(io::Result<Ready>),
+    Holder(Heard),
+    Taker(Heard),
+    Order(Order),
+    Time,
+}
+
+/// How a session ended.
+#[derive(Debug)]
+enum Ending {
+    /// Both directions did.
+    Whole,
+    /// The server broke it, or the program.
+    Broken,
+    /// Nothing came for long.
+    Idle,
+    /// No device wanted it any more, or more were held than may be.
+    Left,
+}
+
+impl Session {
+    /// One that begins, for the device of this stream.
+    pub(super) fn new(
+        to: Destination,
+        server: Server,
+        listing: Listing,
+        orders: mpsc::Receiver<Order>,
+        settings: SessionSettings,
+    ) -> Self {
+        let now = Instant::now();
+        let holder = Holder::None(now + settings.hold);
+        Self { to, server, listing, orders, settings, holder, taking: None, moves: 0, busy: now }
+    }
+
+    /// Serves it until it is over. This device has it first.
+    pub(super) async fn run(mut self, stream: Stream, by: &str, place: Place<EndpointId>) {
+        let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, place);
+        self.holder = Holder::Seat(Box::new(seat));
+        let ending = loop {
+            if let Some(ending) = self.prepare() {
+                break ending;
+            }
+            let step = self.next().await;
+            if let Some(ending) = self.go_on(step) {
+                break ending;
+            }
+        };
+        tracing::debug!(to = %self.to, session = %self.listing.id(), ?ending, "a session is over");
+        self.end(&ending);
+    }
+
+    /// What a device is told that has the session from an offset on.
+    fn words(&self, by: &str, offset: u64) -> Vec<u8> {
+        let granted = Granted {
+            id: self.listing.id(),
+            moves: self.moves,
+            offset,
+            to: self.to.clone(),
+            has_ended: self.server.takes_no_more(),
+            head: self.server.head().to_vec(),
+        };
+        [Answer::new(Status::Connected, by).encode(), granted.encode()].concat()
+    }
+
+    /// Says what there is to say, and what is over.
+    fn prepare(&mut self) -> Option<Ending> {
+        if self.server.pass_end_on().is_err() {
+            return Some(Ending::Broken);
+        }
+        if let Holder::Seat(seat) = &mut self.holder {
+            seat.fill(&self.server);
+        }
+        if let Some(Taking::Confirming { seat, .. }) = &mut self.taking {
+            seat.fill(&self.server);
+        }
+        let figures = self.listing.figures();
+        let tell = |of: &std::sync::atomic::AtomicU64, number| of.store(number, Ordering::Relaxed);
+        tell(&figures.up, self.server.waiting().end());
+        tell(&figures.down, self.server.kept().end());
+        tell(&figures.kept, self.server.kept().len() as u64);
+        self.server.is_over().then_some(Ending::Whole)
+    }
+
+    async fn next(&mut self) -> Step {
+        // A server waits while no device takes what it says, and while the session moves.
+        let reads = self.taking.is_none()
+            && matches!(self.holder, Holder::Seat(_))
+            && self.server.kept().len() < self.settings.most_kept;
+        let time = self.time();
+        let Self { server, orders, holder, taking, .. } = self;
+        tokio::select! {
+            ready = server.ready(reads) => Step::Server(ready),
+            heard = holder.next() => Step::Holder(heard),
+            heard = next_of(taking) => Step::Taker(heard),
+            Some(order) = orders.recv() => Step::Order(order),
+            () = tokio::time::sleep_until(time) => Step::Time,
+        }
+    }
+
+    /// When something is to be done if nothing else happens.
+    fn time(&self) -> Instant {
+        let idle = self.busy + self.settings.idle;
+        match (&self.taking, &self.holder) {
+            (Some(Taking::Pausing { until, .. } | Taking::Confirming { until, .. }), _) => idle.min(*until),
+            (None, Holder::None(until)) => idle.min(*until),
+            (None, Holder::Seat(_)) => idle,
+        }
+    }
+
+    fn go_on(&mut self, step: Step) -> Option<Ending> {
+        match step {
+            Step::Server(ready) => {
+                self.busy = Instant::now();
+                let went_on = ready.and_then(|ready| self.server.go_on(ready, self.settings.most_kept));
+                went_on.err().map(|_| Ending::Broken)
+            }
+            Step::Holder(heard) => self.hear_holder(&heard),
+            Step::Taker(heard) => self.hear_taker(&heard),
+            Step::Order(Order::Control(stream, moves)) => {
+                self.set_control(stream, moves);
+                None
+            }
+            Step::Order(Order::Take(take)) => self.begin(*take),
+            Step::Time => self.time_is_over(),
+        }
+    }
+
+    fn set_control(&mut self, stream: Stream, moves: u32) {
+        let words = Answer::new(Status::Connected, "").encode();
+        let has_moved = moves != self.moves;
+        let seat = match (&mut self.holder, &mut self.taking) {
+            (Holder::Seat(seat), _) if !has_moved => seat,
+            (_, Some(Taking::Confirming { seat, .. })) if has_moved => seat,
+            _ => return,
+        };
+        if seat.device() == stream.peer_id() {
+            seat.set_control(stream, &words);
+        }
+    }
+
+    fn hear_holder(&mut self, heard: &Heard) -> Option<Ending> {
+        let Holder::Seat(seat) = &mut self.holder else { return None };
+        match heard {
+            Heard::Nothing => return None,
+            Heard::Frame(Frame::Broken) => return Some(Ending::Broken),
+            Heard::Frame(frame) if seat.hear(frame, &mut self.server) => {
+                self.busy = Instant::now();
+                if let Some(paused) = seat.paused() {
+                    return self.paused(paused);
+                }
+                return None;
+            }
+            Heard::Frame(frame) => tracing::debug!(?frame, "a device breaks the rules of a session"),
+            Heard::Gone => {}
+        }
+        self.holder = Holder::None(Instant::now() + self.settings.hold);
+        match &self.taking {
+            // It says nothing more: its last count holds.
+            Some(Taking::Pausing { .. }) => self.attach(self.server.kept().base()),
+            Some(Taking::Confirming { .. }) => None,
+            None => self.hold(),
+        }
+    }
+
+    /// Has the session be there without a device, if there is room for that.
+    fn hold(&mut self) -> Option<Ending> {
+        let is_live = matches!(self.holder, Holder::Seat(_));
+        let SessionSettings { most_held, most_held_bytes, .. } = self.settings;
+        (!self.listing.stands(is_live, most_held, most_held_bytes)).then_some(Ending::Left)
+    }
+
+    fn time_is_over(&mut self) -> Option<Ending> {
+        let now = Instant::now();
+        if now >= self.busy + self.settings.idle {
+            return Some(Ending::Idle);
+        }
+        match &self.taking {
+            Some(Taking::Pausing { until, .. }) if now >= *until => {
+                // It does not listen: its last count holds.
+                if let Holder::Seat(before) = self.take_holder() {
+                    before.dismiss(&Frame::Moved);
+                }
+                self.attach(self.server.kept().base())
+            }
+            Some(Taking::Confirming { until, .. }) if now >= *until => {
+                self.taking = None;
+                self.go_back()
+            }
+            Some(_) => None,
+            None => match self.holder {
+                Holder::None(until) if now >= until => Some(Ending::Left),
+                Holder::None(_) | Holder::Seat(_) => None,
+            },
+        }
+    }
+
+    fn take_holder(&mut self) -> Holder {
+        std::mem::replace(&mut self.holder, Holder::None(Instant::now() + self.settings.hold))
+    }
+
+    fn end(mut self, ending: &Ending) {
+        let is_whole = matches!(ending, Ending::Whole);
+        if !is_whole {
+            self.server.break_off();
+        }
+        if let Holder::Seat(seat) = self.take_holder() {
+            if is_whole { seat.finish() } else { seat.dismiss(&Frame::Broken) }
+        }
+        match self.taking.take() {
+            Some(Taking::Pausing { take, .. }) => refuse(take, &Answer::new(Status::NoSession, "it is over")),
+            Some(Taking::Confirming { seat, .. }) => {
+                if is_whole {
+                    seat.finish()
+                } else {
+                    seat.dismiss(&Frame::Broken)
+                }
+            }
+            None => {}
+        }
+        self.orders.close();
+        while let Ok(order) = self.orders.try_recv() {
+            if let Order::Take(take) = order {
+                refuse(*take, &Answer::new(Status::NoSession, "it is over"));
+            }
+        }
+    }
+}
+
+impl Holder {
+    async fn next(&mut self) -> Heard {
+        match self {
+            Self::Seat(seat) => seat.next().await,
+            Self::None(_) => std::future::pending().await,
+        }
+    }
+}
+
+async fn next_of(taking: &mut Option<Taking>) -> Heard {
+    match taking {
+        Some(Taking::Confirming { seat, .. }) => seat.next().await,
+        Some(Taking::Pausing { .. }) | None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,114 @@
+//! A move of a session from one device to another.
+
+use super::{CONFIRM, Ending, Holder, PAUSE, REFUSAL, Session, Take, Taking};
+use crate::gateway::{Answer, Status};
+use crate::sessions::frame::{Frame, Paused};
+use crate::sessions::line::Heard;
+use crate::sessions::seat::{MOST_UP, Seat};
+use tokio::time::Instant;
+
+impl Session {
+    /// Begins a move.
+    pub(super) fn begin(&mut self, take: Take) -> Option<Ending> {
+        if self.server.is_tls() {
+            let why = "TLS ends in the program that began it, and what is kept is under its keys";
+            refuse(take, &Answer::new(Status::NotAllowed, why));
+            return self.hold();
+        }
+        if self.server.waiting().len() >= MOST_UP {
+            refuse(take, &busy());
+            return self.hold();
+        }
+        let device = take.claim.device();
+        tracing::debug!(session = %self.listing.id(), to = %device.short(), "a session is to move");
+        self.taking = Some(Taking::Pausing { take, until: Instant::now() + PAUSE });
+        match &mut self.holder {
+            Holder::Seat(seat) => {
+                seat.pause();
+                None
+            }
+            Holder::None(_) => self.attach(self.server.kept().base()),
+        }
+    }
+
+    /// The device before has stopped.
+    pub(super) fn paused(&mut self, paused: Paused) -> Option<Ending> {
+        if !matches!(self.taking, Some(Taking::Pausing { .. })) {
+            return None;
+        }
+        if paused.is_whole {
+            return self.attach(paused.taken);
+        }
+        if let Some(Taking::Pausing { take, .. }) = self.taking.take() {
+            refuse(take, &busy());
+        }
+        self.go_back()
+    }
+
+    /// Gives the new device the server's bytes from an offset on.
+    pub(super) fn attach(&mut self, offset: u64) -> Option<Ending> {
+        let Some(Taking::Pausing { take, .. }) = self.taking.take() else { return None };
+        let Take { stream, claim, rule, place } = take;
+        // Before `moves` is one more: that is so once the device has confirmed.
+        self.moves += 1;
+        let words = self.words("the session goes on", offset);
+        self.moves -= 1;
+        let seat = Box::new(Seat::new(stream, &words, offset, &self.server, place));
+        self.taking = Some(Taking::Confirming { seat, claim, rule, until: Instant::now() + CONFIRM });
+        None
+    }
+
+    pub(super) fn hear_taker(&mut self, heard: &Heard) -> Option<Ending> {
+        match heard {
+            Heard::Nothing => None,
+            // The program is there.
+            Heard::Frame(frame @ Frame::Count(_)) => self.confirm(frame),
+            Heard::Frame(_) | Heard::Gone => {
+                tracing::debug!(session = %self.listing.id(), "a device left before it had a session");
+                self.taking = None;
+                self.go_back()
+            }
+        }
+    }
+
+    /// The new device has the session.
+    pub(super) fn confirm(&mut self, count: &Frame) -> Option<Ending> {
+        let Some(Taking::Confirming { mut seat, mut claim, rule, .. }) = self.taking.take() else {
+            return None;
+        };
+        if !seat.hear(count, &mut self.server) {
+            drop(claim);
+            return self.go_back();
+        }
+        self.moves = claim.confirm(rule);
+        self.busy = Instant::now();
+        if let Holder::Seat(before) = std::mem::replace(&mut self.holder, Holder::Seat(seat)) {
+            before.dismiss(&Frame::Moved);
+        }
+        drop(claim);
+        self.hold()
+    }
+
+    /// The device before goes on, if it is there still.
+    pub(super) fn go_back(&mut self) -> Option<Ending> {
+        match &mut self.holder {
+            Holder::Seat(seat) => seat.resume(),
+            Holder::None(until) => *until = Instant::now() + self.settings.hold,
+        }
+        self.hold()
+    }
+}
+
+fn busy() -> Answer {
+    Answer::new(Status::Full, "the server has not taken what the program sent; try again later")
+}
+
+/// Tells a device why it does not get the session, meanwhile.
+pub(super) fn refuse(take: Take, answer: &Answer) {
+    let (mut stream, words) = (take.stream, answer.encode());
+    tokio::spawn(async move {
+        let telling = tokio::io::AsyncWriteExt::write_all(&mut stream, &words);
+        // A device that does not listen is left.
+        let _ = tokio::time::timeout(REFUSAL, telling).await;
+    });
+}

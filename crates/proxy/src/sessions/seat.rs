@@ -1,0 +1,198 @@
+//! The gateway's end of the line to the device that has a session, or is about to.
+
+use super::frame::{Frame, LONGEST, Paused};
+use super::line::{Heard, Line};
+use super::server::Server;
+use crate::Place;
+use std::time::Duration;
+use whimbrel_base::EndpointId;
+use whimbrel_transport::Stream;
+
+/// What a device may send before the server has taken it. It keeps to a quarter of that until it pauses.
+pub(super) const MOST_UP: usize = 1024 * 1024;
+/// A device learns what the server has taken when it is so much.
+const TELL: u64 = 64 * 1024;
+/// For the last word to be taken.
+const LAST: Duration = Duration::from_secs(10);
+
+/// One device.
+pub(super) struct Seat {
+    device: EndpointId,
+    line: Line,
+    phase: Phase,
+    down: Down,
+    up: Up,
+    /// Counts the session as the device's.
+    _place: Place<EndpointId>,
+}
+
+/// Whether a device goes on.
+#[derive(Clone, Copy)]
+enum Phase {
+    Active,
+    Pausing,
+    Paused(Paused),
+}
+
+/// What was said to a device.
+struct Down {
+    /// The offset behind the last byte.
+    sent: u64,
+    end_is_said: bool,
+}
+
+/// What a device has said.
+struct Up {
+    /// Where its bytes begin among those of all devices.
+    base: u64,
+    received: u64,
+    /// What it was told of those that the server has taken.
+    told: u64,
+}
+
+impl Seat {
+    /// A device that gets the server's bytes from an offset on, behind these words. Its own ones are behind
+    /// those that wait for the server already.
+    pub(super) fn new(
+        stream: Stream,
+        words: &[u8],
+        offset: u64,
+        server: &Server,
+        place: Place<EndpointId>,
+    ) -> Self {
+        Self {
+            device: stream.peer_id(),
+            line: Line::new(stream, words),
+            phase: Phase::Active,
+            down: Down { sent: offset, end_is_said: false },
+            up: Up { base: server.waiting().end(), received: 0, told: 0 },
+            _place: place,
+        }
+    }
+
+    pub(super) fn device(&self) -> EndpointId {
+        self.device
+    }
+
+    /// A second stream, for what must not wait behind bytes.
+    pub(super) fn set_control(&mut self, stream: Stream, words: &[u8]) {
+        self.line.set_control(stream, words);
+    }
+
+    /// What happens next. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Heard {
+        self.line.next().await
+    }
+
+    /// Has the device stop, and say how far it is.
+    pub(super) fn pause(&mut self) {
+        self.phase = Phase::Pausing;
+        self.line.say_first(&Frame::Pause);
+    }
+
+    /// Has the device go on after all.
+    pub(super) fn resume(&mut self) {
+        if !matches!(self.phase, Phase::Active) {
+            self.phase = Phase::Active;
+            self.line.say_first(&Frame::Resume);
+        }
+    }
+
+    /// How far the device is, once it has stopped and all that it sent before is here.
+    pub(super) fn paused(&self) -> Option<Paused> {
+        match self.phase {
+            Phase::Paused(paused) if paused.sent == self.up.received => Some(paused),
+            _ => None,
+        }
+    }
+
+    /// Says to an active device what there is to say.
+    pub(super) fn fill(&mut self, server: &Server) {
+        if !matches!(self.phase, Phase::Active) {
+            return;
+        }
+        while self.line.has_room() {
+            let bytes = server.kept().from(self.down.sent, LONGEST);
+            if bytes.is_empty() {
+                break;
+            }
+            self.line.say_data(bytes);
+            self.down.sent += bytes.len() as u64;
+        }
+        if server.has_ended() && self.down.sent == server.kept().end() && !self.down.end_is_said {
+            self.line.say(&Frame::End);
+            self.down.end_is_said = true;
+        }
+        let taken = self.taken_by(server);
+        if taken >= self.up.told + TELL || taken > self.up.told && taken == self.up.received {
+            self.up.told = taken;
+            self.line.say_first(&Frame::Count(taken));
+        }
+    }
+
+    /// How much of what this device sent the server has taken.
+    fn taken_by(&self, server: &Server) -> u64 {
+        server.waiting().base().saturating_sub(self.up.base).min(self.up.received)
+    }
+
+    /// Does what a frame of the device says. False if it breaks the rules.
+    pub(super) fn hear(&mut self, frame: &Frame, server: &mut Server) -> bool {
+        match frame {
+            Frame::Data(bytes) => self.hear_bytes(bytes, server),
+            Frame::End => {
+                server.end();
+                true
+            }
+            // What comes late says nothing new.
+            Frame::Count(_) if matches!(self.phase, Phase::Paused(_)) => true,
+            Frame::Count(count) => *count <= self.down.sent && server.taken(*count),
+            Frame::Paused(paused) => {
+                let is_possible = (server.kept().base()..=self.down.sent).contains(&paused.taken);
+                if !is_possible || paused.sent < self.up.received {
+                    return false;
+                }
+                // It may be late: the device goes on again.
+                if matches!(self.phase, Phase::Pausing) {
+                    self.phase = Phase::Paused(*paused);
+                }
+                true
+            }
+            Frame::Pause | Frame::Resume | Frame::Moved | Frame::Broken => false,
+        }
+    }
+
+    fn hear_bytes(&mut self, bytes: &[u8], server: &mut Server) -> bool {
+        let received = self.up.received + bytes.len() as u64;
+        let is_late = matches!(self.phase, Phase::Paused(paused) if received > paused.sent);
+        let is_too_much = received - self.taken_by(server) > MOST_UP as u64;
+        if is_late || is_too_much || server.takes_no_more() {
+            return false;
+        }
+        self.up.received = received;
+        server.send(bytes);
+        true
+    }
+
+    /// Ends the line in order, meanwhile.
+    pub(super) fn finish(self) {
+        self.last(Line::finish);
+    }
+
+    /// Says a last word, and ends the line, meanwhile.
+    pub(super) fn dismiss(mut self, last: &Frame) {
+        self.line.say_first(last);
+        self.last(Line::abandon);
+    }
+
+    fn last<F>(self, end: impl FnOnce(Line) -> F)
+    where
+        F: Future<Output = std::io::Result<()>> + Send + 'static,
+    {
+        let (ending, place) = (end(self.line), self._place);
+        tokio::spawn(async move {
+            // A device that does not listen is left.
+            let _ = tokio::time::timeout(LAST, ending).await;
+            drop(place);
+        });
+    }
+}

@@ -1,0 +1,227 @@
+//! The server's side of a session: the one TCP connection that never changes.
+
+use super::message::LONGEST_HEAD;
+use super::window::Window;
+use std::io::{self, ErrorKind};
+use std::net::Shutdown;
+use std::time::Duration;
+use tokio::io::{Interest, Ready};
+use tokio::net::TcpStream;
+
+/// What is read at once.
+const READ: usize = 16 * 1024;
+/// What is written at once.
+const WRITE: usize = 64 * 1024;
+
+/// A server's connection, with what is under way in both directions.
+pub(super) struct Server {
+    socket: TcpStream,
+    /// From the server, until the program has taken it.
+    kept: Window,
+    has_ended: bool,
+    /// From the programs, until the server's socket has taken it.
+    waiting: Window,
+    programs: Programs,
+    head: Head,
+    is_tls: bool,
+}
+
+/// How the programs' direction is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Programs {
+    GoOn,
+    /// It ends behind what is waiting.
+    End,
+    /// The server was told so.
+    Ended,
+}
+
+/// The beginning of what a server says.
+enum Head {
+    Coming(Vec<u8>),
+    Whole(Vec<u8>),
+    /// It is too long, or another protocol's.
+    Unknown,
+}
+
+impl Server {
+    pub(super) fn new(socket: TcpStream) -> Self {
+        Self {
+            socket,
+            kept: Window::default(),
+            has_ended: false,
+            waiting: Window::default(),
+            programs: Programs::GoOn,
+            head: Head::Coming(Vec::new()),
+            is_tls: false,
+        }
+    }
+
+    /// What came, and was not taken yet.
+    pub(super) fn kept(&self) -> &Window {
+        &self.kept
+    }
+
+    /// What programs sent, and the server's socket did not take yet.
+    pub(super) fn waiting(&self) -> &Window {
+        &self.waiting
+    }
+
+    /// Whether the server has said all, and that is kept whole.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Whether nothing more may be sent to the server.
+    pub(super) fn takes_no_more(&self) -> bool {
+        self.programs != Programs::GoOn
+    }
+
+    /// Whether both directions have ended, and all was taken.
+    pub(super) fn is_over(&self) -> bool {
+        self.has_ended && self.kept.is_empty() && self.programs == Programs::Ended
+    }
+
+    /// Whether the programs' bytes are under keys that only the first program has.
+    pub(super) fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
+    /// The head of HTTP that the server's words begin with, if they do.
+    pub(super) fn head(&self) -> &[u8] {
+        match &self.head {
+            Head::Whole(head) => head,
+            Head::Coming(_) | Head::Unknown => &[],
+        }
+    }
+
+    /// A program has taken what is before this offset. False if that never came.
+    pub(super) fn taken(&mut self, to: u64) -> bool {
+        self.kept.release(to)
+    }
+
+    /// Bytes of a program, for the server.
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        if self.waiting.end() == 0 {
+            // A handshake record of any version (RFC 8446, §5.1).
+            self.is_tls = bytes.starts_with(&[22, 3]);
+        }
+        self.waiting.push(bytes);
+    }
+
+    /// Programs have nothing more to say.
+    pub(super) fn end(&mut self) {
+        if self.programs == Programs::GoOn {
+            self.programs = Programs::End;
+        }
+    }
+
+    /// Waits until something can be read, if it is to be, or written, if there is something. Cancel-safe.
+    pub(super) async fn ready(&self, is_to_read: bool) -> io::Result<Ready> {
+        let reads = is_to_read && !self.has_ended;
+        let interest = match (reads, !self.waiting.is_empty()) {
+            (true, true) => Interest::READABLE | Interest::WRITABLE,
+            (true, false) => Interest::READABLE,
+            (false, true) => Interest::WRITABLE,
+            (false, false) => return std::future::pending().await,
+        };
+        self.socket.ready(interest).await
+    }
+
+    /// Does what is possible. Keeps no more than `most`.
+    pub(super) fn go_on(&mut self, ready: Ready, most: usize) -> io::Result<()> {
+        if ready.is_writable() {
+            self.write()?;
+        }
+        if ready.is_readable() && !self.has_ended {
+            self.read(most)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the programs' direction once all is written.
+    pub(super) fn pass_end_on(&mut self) -> io::Result<()> {
+        if self.programs == Programs::End && self.waiting.is_empty() {
+            socket2::SockRef::from(&self.socket).shutdown(Shutdown::Write)?;
+            self.programs = Programs::Ended;
+        }
+        Ok(())
+    }
+
+    /// Makes the end of the connection a break: the server learns that bytes are missing.
+    pub(super) fn break_off(&self) {
+        // Without it the end is an ordinary one, which is the best that is left then.
+        let _ = socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
+    }
+
+    fn read(&mut self, most: usize) -> io::Result<()> {
+        let mut some = [0; READ];
+        let room = most.saturating_sub(self.kept.len()).min(READ);
+        match self.socket.try_read(&mut some[..room]) {
+            Ok(0) if room > 0 => self.has_ended = true,
+            Ok(n) => {
+                self.head.see(&some[..n]);
+                self.kept.push(&some[..n]);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let base = self.waiting.base();
+        match self.socket.try_write(self.waiting.from(base, WRITE)) {
+            Ok(n) => {
+                self.waiting.release(base + n as u64);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Head {
+    fn see(&mut self, bytes: &[u8]) {
+        let Self::Coming(head) = self else { return };
+        let room = LONGEST_HEAD - head.len();
+        head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let magic = b"HTTP/1.";
+        let n = head.len().min(magic.len());
+        if head[..n] != magic[..n] {
+            *self = Self::Unknown;
+        } else if let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") {
+            head.truncate(at + 4);
+            *self = Self::Whole(std::mem::take(head));
+        } else if head.len() == LONGEST_HEAD {
+            *self = Self::Unknown;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(pieces: &[&[u8]]) -> Option<Vec<u8>> {
+        let mut head = Head::Coming(Vec::new());
+        pieces.iter().for_each(|piece| head.see(piece));
+        match head {
+            Head::Whole(head) => Some(head),
+            Head::Coming(_) | Head::Unknown => None,
+        }
+    }
+
+    #[test]
+    fn a_head_of_http_is_found_in_pieces_and_nothing_else_is_one() {
+        let head = b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\n";
+        let all = [&head[..], b"hello\r\n\r\n"].concat();
+        assert_eq!(seen(&[&all]).as_deref(), Some(&head[..]));
+        let bytes: Vec<&[u8]> = all.chunks(1).collect();
+        assert_eq!(seen(&bytes).as_deref(), Some(&head[..]));
+        assert_eq!(seen(&[&head[..20]]), None);
+        assert_eq!(seen(&[b"220 mail\r\n\r\n"]), None);
+        assert_eq!(seen(&[b"HTTP/1.1 200 OK\r\n", &vec![b'x'; 2 * LONGEST_HEAD], b"\r\n\r\n"]), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! Requests about sessions, at their gateway.
+
+use super::SessionId;
+use super::message::{MOST_LISTED, Takers, write_list};
+use super::running::{Order, Session, SessionSettings, Take};
+use super::server::Server;
+use super::table::{NoSession, Table};
+use crate::gateway::{Answer, Status};
+use crate::{Destination, Place};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use whimbrel_base::EndpointId;
+use whimbrel_transport::Stream;
+
+/// Orders that wait for one session.
+const ORDERS: usize = 4;
+
+/// All sessions of a gateway. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Sessions {
+    table: Arc<Table>,
+    settings: SessionSettings,
+}
+
+impl Sessions {
+    pub(crate) fn with_settings(self, settings: SessionSettings) -> Self {
+        Self { settings, ..self }
+    }
+
+    /// Serves a new session until it is over, in a task of its own.
+    pub(crate) fn begin(
+        &self,
+        stream: Stream,
+        socket: TcpStream,
+        to: Destination,
+        rule: Takers,
+        place: Place<EndpointId>,
+    ) {
+        let (sender, orders) = mpsc::channel(ORDERS);
+        let listing = self.table.begin(stream.peer_id(), to.clone(), rule, sender);
+        let by = socket.peer_addr().map(|address| address.to_string()).unwrap_or_default();
+        let session = Session::new(to, Server::new(socket), listing, orders, self.settings);
+        tokio::spawn(async move { session.run(stream, &by, place).await });
+    }
+
+    /// Has a session go to the device of a stream. The answer comes from the session.
+    pub(crate) fn take(
+        &self,
+        stream: Stream,
+        (id, moves): (SessionId, u32),
+        rule: Takers,
+        place: Place<EndpointId>,
+    ) -> Result<(), (Stream, NoSession)> {
+        let claim = match self.table.claim(stream.peer_id(), id, moves, Instant::now()) {
+            Ok(claim) => claim,
+            Err(none) => return Err((stream, none)),
+        };
+        let orders = claim.orders();
+        give(&orders, Order::Take(Box::new(Take { stream, claim, rule, place })))
+    }
+
+    /// Has a session use a second stream to its device. The answer comes from the session.
+    pub(crate) fn control(
+        &self,
+        stream: Stream,
+        (id, moves): (SessionId, u32),
+    ) -> Result<(), (Stream, NoSession)> {
+        match self.table.orders_of(stream.peer_id(), id, moves) {
+            Ok(orders) => give(&orders, Order::Control(stream, moves)),
+            Err(none) => Err((stream, none)),
+        }
+    }
+
+    /// Lets another device take a session of this one.
+    pub(crate) fn permit(
+        &self,
+        holder: EndpointId,
+        id: SessionId,
+        to: EndpointId,
+        limit: Duration,
+    ) -> Result<(), NoSession> {
+        self.table.permit(holder, id, to, limit, Instant::now())
+    }
+
+    /// The answer to a device that asks what it has, and may take.
+    pub(crate) fn list(&self, device: EndpointId) -> Vec<u8> {
+        let mut listed = self.table.list(device, Instant::now());
+        listed.truncate(MOST_LISTED);
+        [Answer::new(Status::Connected, "").encode(), write_list(&listed)].concat()
+    }
+}
+
+/// Gives an order, and the stream back if nobody takes it.
+fn give(orders: &mpsc::Sender<Order>, order: Order) -> Result<(), (Stream, NoSession)> {
+    orders.try_send(order).map_err(|error| match error.into_inner() {
+        Order::Take(take) => (take.stream, NoSession),
+        Order::Control(stream, _) => (stream, NoSession),
+    })
+}

@@ -1,0 +1,267 @@
+//! Which sessions there are, whose they are, and who may take them.
+
+use super::SessionId;
+use super::message::{Listed, May, Standing, Takers};
+use super::running::Order;
+use crate::Destination;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use whimbrel_base::EndpointId;
+
+/// A permission lasts no longer, whatever is asked for.
+const LONGEST_PERMISSION: Duration = Duration::from_secs(3600);
+
+/// There is no such session, or the device that asks has no right to it: who has none learns nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there is no such session for this device; it may be over, or its holder must hand it over first")]
+pub struct NoSession;
+
+/// All sessions of a gateway.
+#[derive(Default)]
+pub(super) struct Table {
+    sessions: Mutex<HashMap<SessionId, Entry>>,
+}
+
+/// What is told of a session's bytes.
+#[derive(Default)]
+pub(super) struct Figures {
+    pub(super) up: AtomicU64,
+    pub(super) down: AtomicU64,
+    pub(super) kept: AtomicU64,
+}
+
+struct Entry {
+    holder: EndpointId,
+    to: Destination,
+    begun: Instant,
+    moves: u32,
+    rule: Takers,
+    permission: Option<Permission>,
+    standing: Standing,
+    /// The device that is taking it.
+    taker: Option<EndpointId>,
+    figures: Arc<Figures>,
+    orders: mpsc::Sender<Order>,
+}
+
+/// What the holder said: this device may take the session, once.
+struct Permission {
+    device: EndpointId,
+    until: Instant,
+}
+
+impl Entry {
+    /// By what right a device may take this now.
+    fn right_of(&self, device: EndpointId, now: Instant) -> Option<May> {
+        let is_permitted = |given: &Permission| given.device == device && now < given.until;
+        if self.holder == device {
+            Some(May::Own)
+        } else if self.permission.as_ref().is_some_and(is_permitted) {
+            Some(May::Consent)
+        } else if self.rule.has(device) {
+            Some(May::Rule)
+        } else {
+            None
+        }
+    }
+}
+
+impl Table {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Entry>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new session of a device. It is in the table until the entry is dropped.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        holder: EndpointId,
+        to: Destination,
+        rule: Takers,
+        orders: mpsc::Sender<Order>,
+    ) -> Listing {
+        let (id, figures) = (SessionId::fresh(), Arc::new(Figures::default()));
+        let entry = Entry {
+            holder,
+            to,
+            begun: Instant::now(),
+            moves: 0,
+            rule,
+            permission: None,
+            standing: Standing::Live,
+            taker: None,
+            figures: figures.clone(),
+            orders,
+        };
+        self.sessions().insert(id, entry);
+        Listing { table: self.clone(), id, figures }
+    }
+
+    /// What a device has, and may take.
+    pub(super) fn list(&self, device: EndpointId, now: Instant) -> Vec<Listed> {
+        let sessions = self.sessions();
+        let told = sessions.iter().filter_map(|(id, entry)| {
+            let may = entry.right_of(device, now)?;
+            let figure = |of: &AtomicU64| of.load(Ordering::Relaxed);
+            Some(Listed {
+                id: *id,
+                moves: entry.moves,
+                holder: entry.holder,
+                to: entry.to.clone(),
+                age: now.duration_since(entry.begun),
+                up: figure(&entry.figures.up),
+                down: figure(&entry.figures.down),
+                kept: u32::try_from(figure(&entry.figures.kept)).unwrap_or(u32::MAX),
+                standing: entry.standing,
+                may,
+            })
+        });
+        let mut told: Vec<_> = told.collect();
+        told.sort_by_key(|listed| std::cmp::Reverse((listed.age, listed.id)));
+        told
+    }
+
+    /// The holder lets another device take a session, once and for some time. A later word replaces this one.
+    pub(super) fn permit(
+        &self,
+        holder: EndpointId,
+        id: SessionId,
+        device: EndpointId,
+        limit: Duration,
+        now: Instant,
+    ) -> Result<(), NoSession> {
+        let mut sessions = self.sessions();
+        let entry = sessions.get_mut(&id).filter(|entry| entry.holder == holder).ok_or(NoSession)?;
+        entry.permission = Some(Permission { device, until: now + limit.min(LONGEST_PERMISSION) });
+        Ok(())
+    }
+
+    /// Begins a move, of which there is one at a time. It ends when the claim is dropped.
+    pub(super) fn claim(
+        self: &Arc<Self>,
+        device: EndpointId,
+        id: SessionId,
+        moves: u32,
+        now: Instant,
+    ) -> Result<Claim, NoSession> {
+        let mut sessions = self.sessions();
+        let entry = sessions.get_mut(&id).ok_or(NoSession)?;
+        if entry.moves != moves || entry.standing == Standing::Moving {
+            return Err(NoSession);
+        }
+        entry.right_of(device, now).ok_or(NoSession)?;
+        entry.taker = Some(device);
+        let before = std::mem::replace(&mut entry.standing, Standing::Moving);
+        Ok(Claim { table: self.clone(), id, device, before, orders: entry.orders.clone() })
+    }
+
+    /// Where a session takes orders that a device has, or is taking: after so many moves.
+    pub(super) fn orders_of(
+        &self,
+        device: EndpointId,
+        id: SessionId,
+        moves: u32,
+    ) -> Result<mpsc::Sender<Order>, NoSession> {
+        let sessions = self.sessions();
+        let is_its = |entry: &&Entry| {
+            let has_it = entry.holder == device && entry.moves == moves;
+            has_it || entry.taker == Some(device) && entry.moves + 1 == moves
+        };
+        let entry = sessions.get(&id).filter(is_its);
+        entry.map(|entry| entry.orders.clone()).ok_or(NoSession)
+    }
+}
+
+/// A session's place in the table.
+pub(super) struct Listing {
+    table: Arc<Table>,
+    id: SessionId,
+    figures: Arc<Figures>,
+}
+
+impl Listing {
+    pub(super) fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(super) fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// Notes whether a device has the session. False if it would be held, and its device has as many held
+    /// ones as it may, in number or in bytes.
+    pub(super) fn stands(&self, is_live: bool, most: usize, most_bytes: u64) -> bool {
+        let mut sessions = self.table.sessions();
+        let Some(holder) = sessions.get(&self.id).map(|entry| entry.holder) else { return false };
+        let others = sessions.iter().filter(|(id, entry)| {
+            **id != self.id && entry.holder == holder && entry.standing == Standing::Held
+        });
+        let (mut held, mut bytes) = (0, self.figures.kept.load(Ordering::Relaxed));
+        for (_, entry) in others {
+            held += 1;
+            bytes = bytes.saturating_add(entry.figures.kept.load(Ordering::Relaxed));
+        }
+        if !is_live && (held >= most || bytes > most_bytes) {
+            return false;
+        }
+        if let Some(entry) = sessions.get_mut(&self.id).filter(|entry| entry.standing != Standing::Moving) {
+            entry.standing = if is_live { Standing::Live } else { Standing::Held };
+        }
+        true
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        self.table.sessions().remove(&self.id);
+    }
+}
+
+/// The right to move a session, as long as it is not dropped.
+pub(super) struct Claim {
+    table: Arc<Table>,
+    id: SessionId,
+    device: EndpointId,
+    before: Standing,
+    orders: mpsc::Sender<Order>,
+}
+
+impl Claim {
+    pub(super) fn device(&self) -> EndpointId {
+        self.device
+    }
+
+    /// Where the session takes orders.
+    pub(super) fn orders(&self) -> mpsc::Sender<Order> {
+        self.orders.clone()
+    }
+
+    /// Moves the session: the device has it from now on, with a rule of its own. What the device before
+    /// permitted is used up. Returns how often the session has moved.
+    pub(super) fn confirm(&mut self, rule: Takers) -> u32 {
+        self.before = Standing::Live;
+        let mut sessions = self.table.sessions();
+        let Some(entry) = sessions.get_mut(&self.id) else { return 0 };
+        entry.holder = self.device;
+        entry.rule = rule;
+        entry.permission = None;
+        entry.moves += 1;
+        entry.moves
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(entry) = self.table.sessions().get_mut(&self.id) {
+            entry.standing = self.before;
+            entry.taker = None;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

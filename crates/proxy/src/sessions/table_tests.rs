@@ -1,0 +1,127 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn device(number: u8) -> EndpointId {
+    EndpointId::from_bytes(&[number; 32])
+}
+
+struct Stage {
+    table: Arc<Table>,
+    listing: Listing,
+    now: Instant,
+    _orders: mpsc::Receiver<Order>,
+}
+
+impl Stage {
+    /// A session of device 1.
+    fn new(rule: Takers) -> Self {
+        let table = Arc::new(Table::default());
+        let (sender, orders) = mpsc::channel(1);
+        let listing = table.begin(device(1), "example.org:80".parse().unwrap(), rule, sender);
+        Self { table, listing, now: Instant::now(), _orders: orders }
+    }
+
+    fn claim(&self, number: u8, moves: u32) -> Result<Claim, NoSession> {
+        self.table.claim(device(number), self.listing.id(), moves, self.now)
+    }
+
+    fn permit(&self, holder: u8, number: u8) -> Result<(), NoSession> {
+        self.table.permit(device(holder), self.listing.id(), device(number), LIMIT, self.now)
+    }
+
+    fn may(&self, number: u8) -> Option<May> {
+        self.table.list(device(number), self.now).first().map(|listed| listed.may)
+    }
+}
+
+#[test]
+fn nobody_takes_a_session_without_consent_or_a_rule_and_nobody_else_lets_others() {
+    let stage = Stage::new(Takers::default());
+    assert!(stage.claim(2, 0).is_err() && stage.may(2).is_none());
+    assert!(stage.permit(2, 2).is_err() && stage.claim(2, 0).is_err(), "a forged word of who has it not");
+    let unknown = SessionId::fresh();
+    assert!(stage.table.claim(device(1), unknown, 0, stage.now).is_err());
+    assert!(stage.table.permit(device(1), unknown, device(2), LIMIT, stage.now).is_err());
+    stage.permit(1, 2).unwrap();
+    assert_eq!((stage.may(1), stage.may(2), stage.may(3)), (Some(May::Own), Some(May::Consent), None));
+    assert!(stage.claim(3, 0).is_err(), "it is another one that may");
+    stage.claim(2, 0).unwrap();
+}
+
+#[test]
+fn a_permission_is_used_once_and_replaced_by_a_later_one() {
+    let stage = Stage::new(Takers::default());
+    stage.permit(1, 3).unwrap();
+    stage.permit(1, 2).unwrap();
+    assert!(stage.claim(3, 0).is_err(), "it was replaced");
+    // A move that fails uses nothing up.
+    drop(stage.claim(2, 0).unwrap());
+    assert_eq!(stage.claim(2, 0).unwrap().confirm(Takers::default()), 1);
+    assert!(stage.permit(1, 1).is_err(), "it is the other one's now");
+    assert!(stage.claim(1, 1).is_err());
+    stage.permit(2, 1).unwrap();
+    assert_eq!(stage.claim(1, 1).unwrap().confirm(Takers::default()), 2);
+    for moves in 0..4 {
+        assert!(stage.claim(2, moves).is_err(), "what was used is said again");
+    }
+}
+
+#[test]
+fn a_permission_ends_with_its_time_and_a_rule_does_not() {
+    let mut stage = Stage::new(Takers::new([device(4)]));
+    stage.permit(1, 2).unwrap();
+    stage.now += LIMIT - Duration::from_secs(1);
+    drop(stage.claim(2, 0).unwrap());
+    stage.now += Duration::from_secs(1);
+    assert!(stage.claim(2, 0).is_err() && stage.may(2).is_none());
+    let forever = Duration::from_secs(u16::MAX.into());
+    stage.table.permit(device(1), stage.listing.id(), device(2), forever, stage.now).unwrap();
+    stage.now += LONGEST_PERMISSION;
+    assert!(stage.claim(2, 0).is_err(), "nothing is permitted for longer than an hour");
+    assert_eq!(stage.may(4), Some(May::Rule));
+    stage.claim(4, 0).unwrap();
+}
+
+#[test]
+fn one_of_two_that_take_at_once_gets_it() {
+    let stage = Stage::new(Takers::new([device(2), device(3)]));
+    let mut first = stage.claim(2, 0).unwrap();
+    assert!(stage.claim(3, 0).is_err() && stage.claim(1, 0).is_err(), "it is being taken");
+    assert_eq!(stage.table.list(device(1), stage.now)[0].standing, Standing::Moving);
+    first.confirm(Takers::new([device(3)]));
+    drop(first);
+    assert!(stage.claim(3, 0).is_err(), "it asked for what the first one had");
+    assert!(stage.claim(1, 1).is_err(), "the rule is the new holder's");
+    stage.claim(3, 1).unwrap();
+}
+
+#[test]
+fn a_session_that_is_over_is_forgotten_and_a_claim_on_it_does_no_harm() {
+    let stage = Stage::new(Takers::default());
+    let mut claim = stage.claim(1, 0).unwrap();
+    let id = stage.listing.id();
+    drop(stage.listing);
+    assert_eq!(claim.confirm(Takers::default()), 0);
+    drop(claim);
+    assert!(stage.table.claim(device(1), id, 0, stage.now).is_err());
+    assert!(stage.table.sessions().is_empty());
+}
+
+#[test]
+fn a_device_has_no_more_held_sessions_than_it_may_in_number_and_in_bytes() {
+    let stage = Stage::new(Takers::default());
+    let another = || {
+        let (sender, _) = mpsc::channel(1);
+        stage.table.begin(device(1), "example.org:80".parse().unwrap(), Takers::default(), sender)
+    };
+    let (second, third) = (another(), another());
+    assert!(stage.listing.stands(false, 2, 100) && second.stands(false, 2, 100));
+    assert!(!third.stands(false, 2, 100), "a third");
+    assert!(second.stands(true, 2, 100) && third.stands(false, 2, 100));
+    third.figures().kept.store(60, Ordering::Relaxed);
+    second.figures().kept.store(41, Ordering::Relaxed);
+    assert!(!second.stands(false, 3, 100), "too many bytes");
+    assert!(second.stands(false, 3, 101));
+}
