@@ -201,7 +201,7 @@ async fn strangers_forgers_and_replayers_get_one_and_the_same_answer() {
     let mut old = phone.open(server.address).await;
     let mut said = vec![is_told_none(&eve, &old, 0).await];
     // A forged word: the session is not hers.
-    let forged = eve.sessions.hand_off(old.id, eve.id(), Duration::from_secs(60)).await;
+    let forged = eve.sessions.hand_off((old.id, 0), eve.id(), Duration::from_secs(60)).await;
     said.push(forged.unwrap_err().to_string());
     said.push(is_told_none(&eve, &old, 0).await);
     // A word for another device.
@@ -209,7 +209,7 @@ async fn strangers_forgers_and_replayers_get_one_and_the_same_answer() {
     said.push(is_told_none(&eve, &old, 0).await);
     assert!(eve.sessions.list().await.unwrap().is_empty(), "she sees nothing");
     // One that has ended.
-    phone.sessions.hand_off(old.id, desk.id(), Duration::from_secs(1)).await.unwrap();
+    phone.sessions.hand_off((old.id, 0), desk.id(), Duration::from_secs(1)).await.unwrap();
     desk.wait_for(old.id, "it lasts", |it| it.is_none()).await;
     said.push(is_told_none(&desk, &old, 0).await);
     // One that was used is said again, after the session came back.

@@ -30,7 +30,9 @@ const OFTEN: Duration = Duration::from_millis(3);
 const SELDOM: Duration = Duration::from_millis(50);
 /// A program's kernel that has no room is asked again after so long, at first and later.
 const SOON: Duration = Duration::from_millis(1);
-const LATER: Duration = Duration::from_millis(20);
+const LATER: Duration = Duration::from_millis(250);
+/// The longest until a program that reads nothing is asked again how far it is.
+const STANDS: Duration = Duration::from_secs(1);
 /// What is much.
 const MUCH: u64 = 64 * 1024;
 /// For the gateway to end a session that is over, and for a last word to be taken.
@@ -58,6 +60,8 @@ struct Down {
     told: u64,
     asked: Instant,
     full: Full,
+    /// A program that reads nothing is asked less and less often.
+    stands: Duration,
 }
 
 /// A program's kernel that had no room is asked again, less and less often: it does not say so by itself.
@@ -88,6 +92,7 @@ impl Carrying {
             told: granted.offset,
             asked: Instant::now(),
             full: Full { until: Instant::now(), pause: SOON },
+            stands: Duration::ZERO,
         };
         let up = Up { sent: 0, taken: 0, has_ended: granted.has_ended };
         Self { line, program: Program::new(program, granted.offset), down, up, phase: Phase::Active }
@@ -188,12 +193,16 @@ impl Carrying {
         }
         self.down.asked = now;
         let unread = self.program.unread(written);
-        self.tell(written.saturating_sub(unread));
+        let taken = written.saturating_sub(unread);
+        let longer = (2 * self.down.stands).clamp(OFTEN, STANDS);
+        self.down.stands = if taken > self.down.told { Duration::ZERO } else { longer };
+        self.tell(taken);
     }
 
     fn next_count(&self) -> Instant {
         let is_much = self.down.queue.base() - self.down.told >= MUCH;
-        self.down.asked + if is_much { OFTEN } else { SELDOM }
+        let pause = if is_much { OFTEN } else { SELDOM };
+        self.down.asked + pause.max(self.down.stands)
     }
 
     fn tell(&mut self, taken: u64) {
@@ -256,6 +265,7 @@ impl Carrying {
             Room::Unknown => WRITE,
         };
         self.down.full.pause = SOON;
+        self.down.stands = Duration::ZERO;
         let base = self.down.queue.base();
         let n = self.program.write(self.down.queue.from(base, most))?;
         self.down.queue.release(base + n as u64);

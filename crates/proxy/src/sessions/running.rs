@@ -2,6 +2,7 @@
 
 mod moving;
 
+use super::budget::{LEAST_KEPT, LEAST_WAITING};
 use super::frame::Frame;
 use super::line::Heard;
 use super::message::{Granted, Takers};
@@ -12,6 +13,7 @@ use crate::gateway::{Answer, Status};
 use crate::{Destination, Place};
 use moving::refuse;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::Ready;
@@ -39,6 +41,11 @@ pub struct SessionSettings {
     pub most_held: usize,
     /// How many bytes are kept for them.
     pub most_held_bytes: u64,
+    /// How many bytes all sessions of one device keep, those of programs that wait for a server among them.
+    /// Then its servers wait too; each of its sessions has 64 KiB whatever the others keep.
+    pub most_bytes_each: u64,
+    /// How many bytes all sessions keep, likewise.
+    pub most_bytes: u64,
     /// A session without a byte for so long ends.
     pub idle: Duration,
 }
@@ -50,6 +57,8 @@ impl Default for SessionSettings {
             hold: Duration::from_secs(60),
             most_held: 32,
             most_held_bytes: 16 * 1024 * 1024,
+            most_bytes_each: 32 * 1024 * 1024,
+            most_bytes: 512 * 1024 * 1024,
             // As long as NAT gateways must keep theirs (RFC 5382, REQ-5).
             idle: Duration::from_secs(124 * 60),
         }
@@ -60,6 +69,8 @@ impl Default for SessionSettings {
 pub(super) enum Order {
     /// To go to another device.
     Take(Box<Take>),
+    /// To leave this device, which may have it no more.
+    Recall(EndpointId),
     /// To use a second stream to the device that has it, or is about to, after so many moves.
     Control(Stream, u32),
 }
@@ -84,6 +95,8 @@ pub(super) struct Session {
     moves: u32,
     /// When bytes came or went last.
     busy: Instant,
+    /// Counts it as its device's, also while it is held.
+    _place: Option<Arc<Place<EndpointId>>>,
 }
 
 /// Whether a device has the session.
@@ -121,6 +134,8 @@ enum Ending {
     Idle,
     /// No device wanted it any more, or more were held than may be.
     Left,
+    /// There is no room for what its programs sent.
+    Full,
 }
 
 impl Session {
@@ -134,12 +149,24 @@ impl Session {
     ) -> Self {
         let now = Instant::now();
         let holder = Holder::None(now + settings.hold);
-        Self { to, server, listing, orders, settings, holder, taking: None, moves: 0, busy: now }
+        Self {
+            to,
+            server,
+            listing,
+            orders,
+            settings,
+            holder,
+            taking: None,
+            moves: 0,
+            busy: now,
+            _place: None,
+        }
     }
 
     /// Serves it until it is over. This device has it first.
     pub(super) async fn run(mut self, stream: Stream, by: &str, place: Place<EndpointId>) {
-        let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, place);
+        let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, Arc::new(place));
+        self._place = Some(seat.place());
         self.holder = Holder::Seat(Box::new(seat));
         let ending = loop {
             if let Some(ending) = self.prepare() {
@@ -183,14 +210,32 @@ impl Session {
         tell(&figures.up, self.server.waiting().end());
         tell(&figures.down, self.server.kept().end());
         tell(&figures.kept, self.server.kept().len() as u64);
-        self.server.is_over().then_some(Ending::Whole)
+        figures.is_tls.store(self.server.is_tls(), Ordering::Relaxed);
+        let (kept, waiting) = (self.server.kept().len(), self.server.waiting().len());
+        self.listing.share().set((kept + waiting) as u64);
+        if self.server.is_over() {
+            return Some(Ending::Whole);
+        }
+        (waiting > LEAST_WAITING && self.room() == 0).then_some(Ending::Full)
+    }
+
+    /// How much more may be kept for its device.
+    fn room(&mut self) -> usize {
+        let SessionSettings { most_bytes_each, most_bytes, .. } = self.settings;
+        usize::try_from(self.listing.share().room(most_bytes_each, most_bytes)).unwrap_or(usize::MAX)
+    }
+
+    /// How much is kept of the server. What others keep may leave less than the settings do.
+    fn most_kept(&mut self) -> usize {
+        let possible = self.server.kept().len().saturating_add(self.room()).max(LEAST_KEPT);
+        self.settings.most_kept.min(possible)
     }
 
     async fn next(&mut self) -> Step {
         // A server waits while no device takes what it says, and while the session moves.
         let reads = self.taking.is_none()
             && matches!(self.holder, Holder::Seat(_))
-            && self.server.kept().len() < self.settings.most_kept;
+            && self.server.kept().len() < self.most_kept();
         let time = self.time();
         let Self { server, orders, holder, taking, .. } = self;
         tokio::select! {
@@ -216,7 +261,8 @@ impl Session {
         match step {
             Step::Server(ready) => {
                 self.busy = Instant::now();
-                let went_on = ready.and_then(|ready| self.server.go_on(ready, self.settings.most_kept));
+                let most = self.most_kept();
+                let went_on = ready.and_then(|ready| self.server.go_on(ready, most));
                 went_on.err().map(|_| Ending::Broken)
             }
             Step::Holder(heard) => self.hear_holder(&heard),
@@ -225,6 +271,7 @@ impl Session {
                 self.set_control(stream, moves);
                 None
             }
+            Step::Order(Order::Recall(device)) => self.recall(device),
             Step::Order(Order::Take(take)) => self.begin(*take),
             Step::Time => self.time_is_over(),
         }
@@ -270,6 +317,10 @@ impl Session {
     /// Has the session be there without a device, if there is room for that.
     fn hold(&mut self) -> Option<Ending> {
         let is_live = matches!(self.holder, Holder::Seat(_));
+        if !is_live && self.server.is_tls() {
+            // Nobody may take it.
+            return Some(Ending::Left);
+        }
         let SessionSettings { most_held, most_held_bytes, .. } = self.settings;
         (!self.listing.stands(is_live, most_held, most_held_bytes)).then_some(Ending::Left)
     }

@@ -4,6 +4,7 @@ use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, Line};
 use super::server::Server;
 use crate::Place;
+use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Stream;
@@ -23,7 +24,7 @@ pub(super) struct Seat {
     down: Down,
     up: Up,
     /// Counts the session as the device's.
-    _place: Place<EndpointId>,
+    _place: Arc<Place<EndpointId>>,
 }
 
 /// Whether a device goes on.
@@ -58,7 +59,7 @@ impl Seat {
         words: &[u8],
         offset: u64,
         server: &Server,
-        place: Place<EndpointId>,
+        place: Arc<Place<EndpointId>>,
     ) -> Self {
         Self {
             device: stream.peer_id(),
@@ -68,6 +69,11 @@ impl Seat {
             up: Up { base: server.waiting().end(), received: 0, told: 0 },
             _place: place,
         }
+    }
+
+    /// What counts the session as the device's.
+    pub(super) fn place(&self) -> Arc<Place<EndpointId>> {
+        self._place.clone()
     }
 
     pub(super) fn device(&self) -> EndpointId {

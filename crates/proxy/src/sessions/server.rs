@@ -23,7 +23,7 @@ pub(super) struct Server {
     waiting: Window,
     programs: Programs,
     head: Head,
-    is_tls: bool,
+    first: [u8; 2],
 }
 
 /// How the programs' direction is.
@@ -53,7 +53,7 @@ impl Server {
             waiting: Window::default(),
             programs: Programs::GoOn,
             head: Head::Coming(Vec::new()),
-            is_tls: false,
+            first: [0; 2],
         }
     }
 
@@ -84,7 +84,8 @@ impl Server {
 
     /// Whether the programs' bytes are under keys that only the first program has.
     pub(super) fn is_tls(&self) -> bool {
-        self.is_tls
+        // A handshake record of any version (RFC 8446, §5.1). Who sent but one byte may be about to send one.
+        matches!((self.first, self.waiting.end()), ([22, 3], 2..) | ([22, _], 1))
     }
 
     /// The head of HTTP that the server's words begin with, if they do.
@@ -102,10 +103,8 @@ impl Server {
 
     /// Bytes of a program, for the server.
     pub(super) fn send(&mut self, bytes: &[u8]) {
-        if self.waiting.end() == 0 {
-            // A handshake record of any version (RFC 8446, §5.1).
-            self.is_tls = bytes.starts_with(&[22, 3]);
-        }
+        let known = usize::try_from(self.waiting.end()).unwrap_or(usize::MAX).min(self.first.len());
+        self.first[known..].iter_mut().zip(bytes).for_each(|(first, byte)| *first = *byte);
         self.waiting.push(bytes);
     }
 
@@ -202,7 +201,26 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[tokio::test]
+    async fn tls_is_known_by_its_first_bytes_however_they_come() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let says = async |pieces: &[&[u8]]| {
+            let mut server = Server::new(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+            let said = pieces.iter().map(|piece| {
+                server.send(piece);
+                server.is_tls()
+            });
+            said.collect::<Vec<_>>()
+        };
+        assert_eq!(says(&[&[22, 3, 1]]).await, [true]);
+        assert_eq!(says(&[&[22], &[3], &[1]]).await, [true, true, true]);
+        assert_eq!(says(&[&[22], b"x", &[3]]).await, [true, false, false]);
+        assert_eq!(says(&[b"G", &[22, 3]]).await, [false, false]);
+        assert_eq!(says(&[b"", &[3, 22]]).await, [false, false]);
+    }
 
     fn seen(pieces: &[&[u8]]) -> Option<Vec<u8>> {
         let mut head = Head::Coming(Vec::new());

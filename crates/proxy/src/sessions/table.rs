@@ -1,11 +1,12 @@
 //! Which sessions there are, whose they are, and who may take them.
 
 use super::SessionId;
+use super::budget::{Budget, Share};
 use super::message::{Listed, May, Standing, Takers};
 use super::running::Order;
 use crate::Destination;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -14,6 +15,10 @@ use whimbrel_base::EndpointId;
 
 /// A permission lasts no longer, whatever is asked for.
 const LONGEST_PERMISSION: Duration = Duration::from_secs(3600);
+/// A device whose session was taken by its rule, and not by its word, has a say in it for so long.
+const LENT: Duration = Duration::from_secs(3600);
+/// For a session to hear that it is called back.
+const RECALL: Duration = Duration::from_secs(10);
 
 /// There is no such session, or the device that asks has no right to it: who has none learns nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +29,7 @@ pub struct NoSession;
 #[derive(Default)]
 pub(super) struct Table {
     sessions: Mutex<HashMap<SessionId, Entry>>,
+    budget: Arc<Budget>,
 }
 
 /// What is told of a session's bytes.
@@ -32,6 +38,7 @@ pub(super) struct Figures {
     pub(super) up: AtomicU64,
     pub(super) down: AtomicU64,
     pub(super) kept: AtomicU64,
+    pub(super) is_tls: AtomicBool,
 }
 
 struct Entry {
@@ -41,6 +48,7 @@ struct Entry {
     moves: u32,
     rule: Takers,
     permission: Option<Permission>,
+    lender: Option<Lender>,
     standing: Standing,
     /// The device that is taking it.
     taker: Option<EndpointId>,
@@ -54,19 +62,73 @@ struct Permission {
     until: Instant,
 }
 
+/// The device that had a session before it was taken by the rule. Until its time is over it may take it back,
+/// and nobody else may that its own rule does not let: who was let in by mistake cannot lock it out.
+struct Lender {
+    device: EndpointId,
+    rule: Takers,
+    until: Instant,
+}
+
 impl Entry {
     /// By what right a device may take this now.
     fn right_of(&self, device: EndpointId, now: Instant) -> Option<May> {
-        let is_permitted = |given: &Permission| given.device == device && now < given.until;
         if self.holder == device {
             Some(May::Own)
-        } else if self.permission.as_ref().is_some_and(is_permitted) {
+        } else if self.is_permitted(device, now) {
             Some(May::Consent)
-        } else if self.rule.has(device) {
+        } else if self.rule_has(device, now) {
             Some(May::Rule)
         } else {
             None
         }
+    }
+
+    fn is_permitted(&self, device: EndpointId, now: Instant) -> bool {
+        self.permission.as_ref().is_some_and(|given| given.device == device && now < given.until)
+    }
+
+    fn rule_has(&self, device: EndpointId, now: Instant) -> bool {
+        match self.lender(now) {
+            Some(lender) if lender.device == device => true,
+            Some(lender) => lender.rule.has(device) && self.rule.has(device),
+            None => self.rule.has(device),
+        }
+    }
+
+    fn lender(&self, now: Instant) -> Option<&Lender> {
+        self.lender.as_ref().filter(|lender| now < lender.until)
+    }
+
+    /// It is this device's from now on, with this rule.
+    fn go_to(&mut self, device: EndpointId, rule: Takers, by: May, now: Instant) {
+        let before = std::mem::replace(&mut self.holder, device);
+        let rule = std::mem::replace(&mut self.rule, rule);
+        self.permission = None;
+        let lent = self.lender.take().filter(|lender| now < lender.until);
+        self.lender = match lent {
+            Some(lender) => Some(lender).filter(|lender| lender.device != device),
+            None if by == May::Rule => Some(Lender { device: before, rule, until: now + LENT }),
+            None => None,
+        };
+    }
+
+    /// A device says who may take its sessions. Returns those that have, or are taking, this one by its rule
+    /// and may no more.
+    fn set_rule(&mut self, device: EndpointId, rule: &Takers, now: Instant) -> Vec<EndpointId> {
+        let is_out = |who: &EndpointId| *who != device && !rule.has(*who);
+        let mut is_lent = false;
+        if let Some(lender) = self.lender.as_mut().filter(|it| it.device == device && now < it.until) {
+            (lender.rule, is_lent) = (rule.clone(), true);
+        }
+        if self.holder == device {
+            self.rule = rule.clone();
+        } else if !is_lent {
+            return Vec::new();
+        }
+        let taker = self.taker.filter(|taker| is_out(taker) && !self.is_permitted(*taker, now));
+        let holder = Some(self.holder).filter(|holder| is_lent && is_out(holder));
+        taker.into_iter().chain(holder).collect()
     }
 }
 
@@ -91,13 +153,15 @@ impl Table {
             moves: 0,
             rule,
             permission: None,
+            lender: None,
             standing: Standing::Live,
             taker: None,
             figures: figures.clone(),
             orders,
         };
         self.sessions().insert(id, entry);
-        Listing { table: self.clone(), id, figures }
+        let share = Share::new(self.budget.clone(), holder);
+        Listing { table: self.clone(), id, figures, share }
     }
 
     /// What a device has, and may take.
@@ -105,6 +169,11 @@ impl Table {
         let sessions = self.sessions();
         let told = sessions.iter().filter_map(|(id, entry)| {
             let may = entry.right_of(device, now)?;
+            // Nobody else can take it.
+            let is_fixed = entry.figures.is_tls.load(Ordering::Relaxed);
+            if is_fixed && may != May::Own {
+                return None;
+            }
             let figure = |of: &AtomicU64| of.load(Ordering::Relaxed);
             Some(Listed {
                 id: *id,
@@ -115,7 +184,7 @@ impl Table {
                 up: figure(&entry.figures.up),
                 down: figure(&entry.figures.down),
                 kept: u32::try_from(figure(&entry.figures.kept)).unwrap_or(u32::MAX),
-                standing: entry.standing,
+                standing: if is_fixed { Standing::Fixed } else { entry.standing },
                 may,
             })
         });
@@ -124,19 +193,32 @@ impl Table {
         told
     }
 
-    /// The holder lets another device take a session, once and for some time. A later word replaces this one.
+    /// The holder lets another device take a session that was moved so often until now, once and for some
+    /// time. A later word replaces this one.
     pub(super) fn permit(
         &self,
         holder: EndpointId,
-        id: SessionId,
+        (id, moves): (SessionId, u32),
         device: EndpointId,
         limit: Duration,
         now: Instant,
     ) -> Result<(), NoSession> {
         let mut sessions = self.sessions();
-        let entry = sessions.get_mut(&id).filter(|entry| entry.holder == holder).ok_or(NoSession)?;
+        // A word of a time when it had the session before says nothing now.
+        let is_its = |entry: &&mut Entry| entry.holder == holder && entry.moves == moves;
+        let entry = sessions.get_mut(&id).filter(is_its).ok_or(NoSession)?;
         entry.permission = Some(Permission { device, until: now + limit.min(LONGEST_PERMISSION) });
         Ok(())
+    }
+
+    /// A device says anew which others may take its sessions without being asked to. What one took that may
+    /// no more comes back.
+    pub(super) fn set_rule(&self, device: EndpointId, rule: &Takers, now: Instant) {
+        for entry in self.sessions().values_mut() {
+            for out in entry.set_rule(device, rule, now) {
+                recall(&entry.orders, out);
+            }
+        }
     }
 
     /// Begins a move, of which there is one at a time. It ends when the claim is dropped.
@@ -152,10 +234,10 @@ impl Table {
         if entry.moves != moves || entry.standing == Standing::Moving {
             return Err(NoSession);
         }
-        entry.right_of(device, now).ok_or(NoSession)?;
+        let by = entry.right_of(device, now).ok_or(NoSession)?;
         entry.taker = Some(device);
         let before = std::mem::replace(&mut entry.standing, Standing::Moving);
-        Ok(Claim { table: self.clone(), id, device, before, orders: entry.orders.clone() })
+        Ok(Claim { table: self.clone(), id, device, by, before, orders: entry.orders.clone() })
     }
 
     /// Where a session takes orders that a device has, or is taking: after so many moves.
@@ -180,6 +262,7 @@ pub(super) struct Listing {
     table: Arc<Table>,
     id: SessionId,
     figures: Arc<Figures>,
+    share: Share,
 }
 
 impl Listing {
@@ -189,6 +272,21 @@ impl Listing {
 
     pub(super) fn figures(&self) -> &Figures {
         &self.figures
+    }
+
+    /// What it keeps for its device.
+    pub(super) fn share(&mut self) -> &mut Share {
+        &mut self.share
+    }
+
+    /// A device has it no more: whoever had it before, and did not give it away, has it again.
+    pub(super) fn give_back(&mut self, from: EndpointId) {
+        let (mut sessions, now) = (self.table.sessions(), Instant::now());
+        let Some(entry) = sessions.get_mut(&self.id).filter(|entry| entry.holder == from) else { return };
+        if let Some(Lender { device, rule, .. }) = entry.lender.take().filter(|lender| now < lender.until) {
+            entry.go_to(device, rule, May::Own, now);
+            self.share.go_to(device);
+        }
     }
 
     /// Notes whether a device has the session. False if it would be held, and its device has as many held
@@ -225,6 +323,7 @@ pub(super) struct Claim {
     table: Arc<Table>,
     id: SessionId,
     device: EndpointId,
+    by: May,
     before: Standing,
     orders: mpsc::Sender<Order>,
 }
@@ -245,9 +344,11 @@ impl Claim {
         self.before = Standing::Live;
         let mut sessions = self.table.sessions();
         let Some(entry) = sessions.get_mut(&self.id) else { return 0 };
-        entry.holder = self.device;
-        entry.rule = rule;
-        entry.permission = None;
+        if entry.holder != self.device {
+            entry.go_to(self.device, rule, self.by, Instant::now());
+        } else {
+            (entry.rule, entry.permission) = (rule, None);
+        }
         entry.moves += 1;
         entry.moves
     }
@@ -259,6 +360,15 @@ impl Drop for Claim {
             entry.standing = self.before;
             entry.taker = None;
         }
+    }
+}
+
+/// Has a session leave a device.
+fn recall(orders: &mpsc::Sender<Order>, device: EndpointId) {
+    if let Err(mpsc::error::TrySendError::Full(order)) = orders.try_send(Order::Recall(device)) {
+        let orders = orders.clone();
+        // One that hears nothing is about to end.
+        tokio::spawn(async move { orders.send_timeout(order, RECALL).await.map_err(drop) });
     }
 }
 

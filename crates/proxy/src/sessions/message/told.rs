@@ -51,6 +51,8 @@ pub enum Standing {
     Held,
     /// It is being taken.
     Moving,
+    /// It cannot be taken: TLS ends in its program.
+    Fixed,
 }
 
 /// By what right a device may take a session.
@@ -91,7 +93,7 @@ pub struct Listed {
     pub may: May,
 }
 
-const STANDINGS: [Standing; 3] = [Standing::Live, Standing::Held, Standing::Moving];
+const STANDINGS: [Standing; 4] = [Standing::Live, Standing::Held, Standing::Moving, Standing::Fixed];
 const RIGHTS: [May; 3] = [May::Own, May::Consent, May::Rule];
 
 impl Granted {

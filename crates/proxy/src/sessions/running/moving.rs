@@ -5,7 +5,10 @@ use crate::gateway::{Answer, Status};
 use crate::sessions::frame::{Frame, Paused};
 use crate::sessions::line::Heard;
 use crate::sessions::seat::{MOST_UP, Seat};
+use crate::sessions::table::NoSession;
+use std::sync::Arc;
 use tokio::time::Instant;
+use whimbrel_base::EndpointId;
 
 impl Session {
     /// Begins a move.
@@ -53,7 +56,7 @@ impl Session {
         self.moves += 1;
         let words = self.words("the session goes on", offset);
         self.moves -= 1;
-        let seat = Box::new(Seat::new(stream, &words, offset, &self.server, place));
+        let seat = Box::new(Seat::new(stream, &words, offset, &self.server, Arc::new(place)));
         self.taking = Some(Taking::Confirming { seat, claim, rule, until: Instant::now() + CONFIRM });
         None
     }
@@ -82,11 +85,36 @@ impl Session {
         }
         self.moves = claim.confirm(rule);
         self.busy = Instant::now();
+        self._place = Some(seat.place());
+        self.listing.share().go_to(seat.device());
         if let Holder::Seat(before) = std::mem::replace(&mut self.holder, Holder::Seat(seat)) {
             before.dismiss(&Frame::Moved);
         }
         drop(claim);
         self.hold()
+    }
+
+    /// A device may have the session no more, and not take it either.
+    pub(super) fn recall(&mut self, device: EndpointId) -> Option<Ending> {
+        match &self.taking {
+            Some(Taking::Pausing { take, .. }) if take.claim.device() == device => {
+                if let Some(Taking::Pausing { take, .. }) = self.taking.take() {
+                    refuse(take, &Answer::new(Status::NoSession, &NoSession.to_string()));
+                }
+                return self.go_back();
+            }
+            Some(Taking::Confirming { seat, .. }) if seat.device() == device => {
+                self.taking = None;
+                return self.go_back();
+            }
+            _ => {}
+        }
+        self.listing.give_back(device);
+        match &self.holder {
+            // Its last count holds.
+            Holder::Seat(seat) if seat.device() == device => self.hear_holder(&Heard::Gone),
+            Holder::Seat(_) | Holder::None(_) => None,
+        }
     }
 
     /// The device before goes on, if it is there still.
