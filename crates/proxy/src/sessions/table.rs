@@ -20,6 +20,13 @@ const LONGEST_PERMISSION: Duration = Duration::from_secs(3600);
 #[error("there is no such session for this device; it may be over, or its holder must hand it over first")]
 pub struct NoSession;
 
+/// A device that takes a session and leaves may do so again at once, but for this time and later ones.
+const FREE_FAILURES: u32 = 3;
+/// Then it waits for so long, and each time for twice as long, up to 64 times.
+const FAILED: Duration = Duration::from_secs(10);
+/// How many such devices are remembered before those are forgotten that may take it again.
+const MOST_FAILED: usize = 256;
+
 /// All sessions of a gateway.
 #[derive(Default)]
 pub(super) struct Table {
@@ -44,6 +51,8 @@ struct Entry {
     standing: Standing,
     /// The device that is taking it.
     taker: Option<EndpointId>,
+    /// Devices that were given it and did not want it: how often, and when they may take it again.
+    failed: HashMap<EndpointId, (u32, Instant)>,
     figures: Arc<Figures>,
     orders: mpsc::Sender<Order>,
 }
@@ -66,6 +75,20 @@ impl Entry {
             Some(May::Rule)
         } else {
             None
+        }
+    }
+}
+
+impl Entry {
+    /// A device took the session and left. The session stood still meanwhile: that must not go on for ever.
+    fn has_failed(&mut self, device: EndpointId, now: Instant) {
+        if self.failed.len() >= MOST_FAILED && !self.failed.contains_key(&device) {
+            self.failed.retain(|_, (_, until)| now < *until);
+        }
+        let (times, until) = self.failed.entry(device).or_insert((0, now));
+        *times += 1;
+        if let Some(beyond) = times.checked_sub(FREE_FAILURES) {
+            *until = now + FAILED * (1 << beyond.min(6));
         }
     }
 }
@@ -93,6 +116,7 @@ impl Table {
             permission: None,
             standing: Standing::Live,
             taker: None,
+            failed: HashMap::new(),
             figures: figures.clone(),
             orders,
         };
@@ -153,9 +177,14 @@ impl Table {
             return Err(NoSession);
         }
         entry.right_of(device, now).ok_or(NoSession)?;
+        let must_wait = |(times, until): &(u32, Instant)| *times >= FREE_FAILURES && now < *until;
+        if entry.failed.get(&device).is_some_and(must_wait) {
+            return Err(NoSession);
+        }
         entry.taker = Some(device);
         let before = std::mem::replace(&mut entry.standing, Standing::Moving);
-        Ok(Claim { table: self.clone(), id, device, before, orders: entry.orders.clone() })
+        let orders = entry.orders.clone();
+        Ok(Claim { table: self.clone(), id, device, before, is_offered: false, orders })
     }
 
     /// Where a session takes orders that a device has, or is taking: after so many moves.
@@ -226,12 +255,19 @@ pub(super) struct Claim {
     id: SessionId,
     device: EndpointId,
     before: Standing,
+    /// The device was given the session, and has not said yet that it wants it.
+    is_offered: bool,
     orders: mpsc::Sender<Order>,
 }
 
 impl Claim {
     pub(super) fn device(&self) -> EndpointId {
         self.device
+    }
+
+    /// The device is given the session. It stands still until the device confirms.
+    pub(super) fn offered(&mut self) {
+        self.is_offered = true;
     }
 
     /// Where the session takes orders.
@@ -243,11 +279,13 @@ impl Claim {
     /// permitted is used up. Returns how often the session has moved.
     pub(super) fn confirm(&mut self, rule: Takers) -> u32 {
         self.before = Standing::Live;
+        self.is_offered = false;
         let mut sessions = self.table.sessions();
         let Some(entry) = sessions.get_mut(&self.id) else { return 0 };
         entry.holder = self.device;
         entry.rule = rule;
         entry.permission = None;
+        entry.failed.clear();
         entry.moves += 1;
         entry.moves
     }
@@ -258,6 +296,9 @@ impl Drop for Claim {
         if let Some(entry) = self.table.sessions().get_mut(&self.id) {
             entry.standing = self.before;
             entry.taker = None;
+            if self.is_offered {
+                entry.has_failed(self.device, Instant::now());
+            }
         }
     }
 }
