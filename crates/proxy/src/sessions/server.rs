@@ -2,7 +2,7 @@
 
 use super::message::LONGEST_HEAD;
 use super::window::Window;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::net::Shutdown;
 use std::time::Duration;
 use tokio::io::{Interest, Ready};
@@ -82,6 +82,11 @@ impl Server {
         self.has_ended && self.kept.is_empty() && self.programs == Programs::Ended
     }
 
+    /// Whether only what programs sent is left to be passed on: no device is needed for that.
+    pub(super) fn needs_no_device(&self) -> bool {
+        self.has_ended && self.kept.is_empty() && self.takes_no_more()
+    }
+
     /// Whether the programs' bytes are under keys that only the first program has.
     pub(super) fn is_tls(&self) -> bool {
         // A handshake record of any version (RFC 8446, §5.1). Who sent but one byte may be about to send one.
@@ -129,11 +134,14 @@ impl Server {
 
     /// Does what is possible. Keeps no more than `most`.
     pub(super) fn go_on(&mut self, ready: Ready, most: usize) -> io::Result<()> {
-        if ready.is_writable() {
-            self.write()?;
-        }
         if ready.is_readable() && !self.has_ended {
             self.read(most)?;
+        }
+        if ready.is_writable()
+            && let Err(error) = self.write()
+        {
+            self.read_what_is_left(most);
+            return Err(error);
         }
         Ok(())
     }
@@ -158,14 +166,29 @@ impl Server {
         let room = most.saturating_sub(self.kept.len()).min(READ);
         match self.socket.try_read(&mut some[..room]) {
             Ok(0) if room > 0 => self.has_ended = true,
-            Ok(n) => {
-                self.head.see(&some[..n]);
-                self.kept.push(&some[..n]);
-            }
+            Ok(n) => self.came(&some[..n]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Takes what a server sent before it broke the connection, as far as there is room.
+    fn read_what_is_left(&mut self, most: usize) {
+        let mut some = [0; READ];
+        loop {
+            let room = most.saturating_sub(self.kept.len()).min(READ);
+            match (&mut &*socket2::SockRef::from(&self.socket)).read(&mut some[..room]) {
+                Ok(n @ 1..) => self.came(&some[..n]),
+                // It is broken already: nothing follows from another error.
+                Ok(0) | Err(_) => return,
+            }
+        }
+    }
+
+    fn came(&mut self, bytes: &[u8]) {
+        self.head.see(bytes);
+        self.kept.push(bytes);
     }
 
     fn write(&mut self) -> io::Result<()> {

@@ -1,10 +1,13 @@
 //! Which sessions there are, whose they are, and who may take them.
 
+mod rights;
+
 use super::SessionId;
 use super::budget::{Budget, Share};
 use super::message::{Listed, May, Standing, Takers};
 use super::running::Order;
 use crate::Destination;
+use rights::Lender;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +18,6 @@ use whimbrel_base::EndpointId;
 
 /// A permission lasts no longer, whatever is asked for.
 const LONGEST_PERMISSION: Duration = Duration::from_secs(3600);
-/// A device whose session was taken by its rule, and not by its word, has a say in it for so long.
-const LENT: Duration = Duration::from_secs(3600);
 /// For a session to hear that it is called back.
 const RECALL: Duration = Duration::from_secs(10);
 
@@ -24,6 +25,13 @@ const RECALL: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("there is no such session for this device; it may be over, or its holder must hand it over first")]
 pub struct NoSession;
+
+/// A device that takes a session and leaves may do so again at once, but for this time and later ones.
+const FREE_FAILURES: u32 = 3;
+/// Then it waits for so long, and each time for twice as long, up to 64 times.
+const FAILED: Duration = Duration::from_secs(10);
+/// How many such devices are remembered before those are forgotten that may take it again.
+const MOST_FAILED: usize = 256;
 
 /// All sessions of a gateway.
 #[derive(Default)]
@@ -52,6 +60,8 @@ struct Entry {
     standing: Standing,
     /// The device that is taking it.
     taker: Option<EndpointId>,
+    /// Devices that were given it and did not want it: how often, and when they may take it again.
+    failed: HashMap<EndpointId, (u32, Instant)>,
     figures: Arc<Figures>,
     orders: mpsc::Sender<Order>,
 }
@@ -60,76 +70,6 @@ struct Entry {
 struct Permission {
     device: EndpointId,
     until: Instant,
-}
-
-/// The device that had a session before it was taken by the rule. Until its time is over it may take it back,
-/// and nobody else may that its own rule does not let: who was let in by mistake cannot lock it out.
-struct Lender {
-    device: EndpointId,
-    rule: Takers,
-    until: Instant,
-}
-
-impl Entry {
-    /// By what right a device may take this now.
-    fn right_of(&self, device: EndpointId, now: Instant) -> Option<May> {
-        if self.holder == device {
-            Some(May::Own)
-        } else if self.is_permitted(device, now) {
-            Some(May::Consent)
-        } else if self.rule_has(device, now) {
-            Some(May::Rule)
-        } else {
-            None
-        }
-    }
-
-    fn is_permitted(&self, device: EndpointId, now: Instant) -> bool {
-        self.permission.as_ref().is_some_and(|given| given.device == device && now < given.until)
-    }
-
-    fn rule_has(&self, device: EndpointId, now: Instant) -> bool {
-        match self.lender(now) {
-            Some(lender) if lender.device == device => true,
-            Some(lender) => lender.rule.has(device) && self.rule.has(device),
-            None => self.rule.has(device),
-        }
-    }
-
-    fn lender(&self, now: Instant) -> Option<&Lender> {
-        self.lender.as_ref().filter(|lender| now < lender.until)
-    }
-
-    /// It is this device's from now on, with this rule.
-    fn go_to(&mut self, device: EndpointId, rule: Takers, by: May, now: Instant) {
-        let before = std::mem::replace(&mut self.holder, device);
-        let rule = std::mem::replace(&mut self.rule, rule);
-        self.permission = None;
-        let lent = self.lender.take().filter(|lender| now < lender.until);
-        self.lender = match lent {
-            Some(lender) => Some(lender).filter(|lender| lender.device != device),
-            None if by == May::Rule => Some(Lender { device: before, rule, until: now + LENT }),
-            None => None,
-        };
-    }
-
-    /// A device says who may take its sessions. Returns those that have, or are taking, this one by its rule
-    /// and may no more.
-    fn set_rule(&mut self, device: EndpointId, rule: &Takers, now: Instant) -> Vec<EndpointId> {
-        let is_out = |who: &EndpointId| *who != device && !rule.has(*who);
-        let mut is_lent = false;
-        if let Some(lender) = self.lender.as_mut().filter(|it| it.device == device && now < it.until) {
-            (lender.rule, is_lent) = (rule.clone(), true);
-        }
-        if self.holder == device {
-            self.rule = rule.clone();
-        } else if !is_lent {
-            return Vec::new();
-        }
-        let taker = self.taker.filter(|taker| is_out(taker) && !self.is_permitted(*taker, now));
-        let holder = Some(self.holder).filter(|holder| is_lent && is_out(holder));
-        taker.into_iter().chain(holder).collect()
-    }
 }
 
 impl Table {
@@ -156,6 +96,7 @@ impl Table {
             lender: None,
             standing: Standing::Live,
             taker: None,
+            failed: HashMap::new(),
             figures: figures.clone(),
             orders,
         };
@@ -235,9 +176,14 @@ impl Table {
             return Err(NoSession);
         }
         let by = entry.right_of(device, now).ok_or(NoSession)?;
+        let must_wait = |(times, until): &(u32, Instant)| *times >= FREE_FAILURES && now < *until;
+        if entry.failed.get(&device).is_some_and(must_wait) {
+            return Err(NoSession);
+        }
         entry.taker = Some(device);
         let before = std::mem::replace(&mut entry.standing, Standing::Moving);
-        Ok(Claim { table: self.clone(), id, device, by, before, orders: entry.orders.clone() })
+        let orders = entry.orders.clone();
+        Ok(Claim { table: self.clone(), id, device, by, before, is_offered: false, orders })
     }
 
     /// Where a session takes orders that a device has, or is taking: after so many moves.
@@ -325,12 +271,19 @@ pub(super) struct Claim {
     device: EndpointId,
     by: May,
     before: Standing,
+    /// The device was given the session, and has not said yet that it wants it.
+    is_offered: bool,
     orders: mpsc::Sender<Order>,
 }
 
 impl Claim {
     pub(super) fn device(&self) -> EndpointId {
         self.device
+    }
+
+    /// The device is given the session. It stands still until the device confirms.
+    pub(super) fn offered(&mut self) {
+        self.is_offered = true;
     }
 
     /// Where the session takes orders.
@@ -342,6 +295,7 @@ impl Claim {
     /// permitted is used up. Returns how often the session has moved.
     pub(super) fn confirm(&mut self, rule: Takers) -> u32 {
         self.before = Standing::Live;
+        self.is_offered = false;
         let mut sessions = self.table.sessions();
         let Some(entry) = sessions.get_mut(&self.id) else { return 0 };
         if entry.holder != self.device {
@@ -349,6 +303,7 @@ impl Claim {
         } else {
             (entry.rule, entry.permission) = (rule, None);
         }
+        entry.failed.clear();
         entry.moves += 1;
         entry.moves
     }
@@ -359,6 +314,9 @@ impl Drop for Claim {
         if let Some(entry) = self.table.sessions().get_mut(&self.id) {
             entry.standing = self.before;
             entry.taker = None;
+            if self.is_offered {
+                entry.has_failed(self.device, Instant::now());
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+use super::rights::LENT;
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -180,4 +181,24 @@ fn a_device_has_no_more_held_sessions_than_it_may_in_number_and_in_bytes() {
     second.figures().kept.store(41, Ordering::Relaxed);
     assert!(!second.stands(false, 3, 100), "too many bytes");
     assert!(second.stands(false, 3, 101));
+}
+
+#[test]
+fn a_device_that_takes_a_session_and_leaves_again_and_again_must_wait() {
+    let mut stage = Stage::new(Takers::new([device(2), device(3)]));
+    let leave = |stage: &Stage| stage.claim(2, 0).map(|mut claim| claim.offered());
+    for _ in 0..FREE_FAILURES {
+        leave(&stage).unwrap();
+    }
+    assert!(leave(&stage).is_err());
+    drop(stage.claim(3, 0).unwrap());
+    stage.now = Instant::now() + FAILED;
+    leave(&stage).unwrap();
+    assert!(leave(&stage).is_err(), "for twice as long");
+    stage.now = Instant::now() + 2 * FAILED;
+    let mut claim = stage.claim(2, 0).unwrap();
+    claim.offered();
+    claim.confirm(Takers::new([device(2)]));
+    drop(claim);
+    stage.claim(2, 1).unwrap();
 }

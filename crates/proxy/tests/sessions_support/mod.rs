@@ -35,6 +35,13 @@ pub fn random(seed: u64, size: usize) -> Arc<Vec<u8>> {
     Arc::new(words.take(size.div_ceil(8)).flatten().take(size).collect())
 }
 
+/// Settings with which a busy machine's devices are waited for.
+pub fn patient() -> SessionSettings {
+    let mut settings = SessionSettings::default();
+    (settings.pause, settings.most_pause, settings.confirm) = (LIMIT, LIMIT, LIMIT);
+    settings
+}
+
 /// A gateway, and a network of its own.
 pub struct Stage {
     net: u8,
@@ -43,7 +50,7 @@ pub struct Stage {
 
 impl Stage {
     pub async fn new(net: u8) -> Self {
-        Self::with(net, SessionSettings::default()).await
+        Self::with(net, patient()).await
     }
 
     pub async fn with(net: u8, settings: SessionSettings) -> Self {

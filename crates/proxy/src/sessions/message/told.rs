@@ -113,6 +113,10 @@ impl Granted {
     fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let mut fields = Fields(bytes);
         let (id, moves, offset) = (fields.session()?, fields.u32()?, fields.u64()?);
+        // What follows is added to it.
+        if i64::try_from(offset).is_err() {
+            return Err(BadMessage::Length);
+        }
         let to = fields.destination()?;
         let has_ended = match fields.u8()? {
             0 => false,
@@ -219,6 +223,8 @@ mod tests {
             let mut stream = &more[..];
             assert_eq!(read_granted(&mut stream).await.unwrap(), granted);
             assert_eq!(stream, b"\0\0\x01x");
+            let far = Granted { offset: u64::MAX - 5, ..granted }.encode();
+            assert!(read_granted(&mut &far[..]).await.is_err(), "nothing can be added to that");
         }
     }
 

@@ -1,6 +1,6 @@
 //! A move of a session from one device to another.
 
-use super::{CONFIRM, Ending, Holder, PAUSE, REFUSAL, Session, Take, Taking};
+use super::{Ending, Holder, REFUSAL, Session, Take, Taking, Wait};
 use crate::gateway::{Answer, Status};
 use crate::sessions::frame::{Frame, Paused};
 use crate::sessions::line::Heard;
@@ -24,7 +24,7 @@ impl Session {
         }
         let device = take.claim.device();
         tracing::debug!(session = %self.listing.id(), to = %device.short(), "a session is to move");
-        self.taking = Some(Taking::Pausing { take, until: Instant::now() + PAUSE });
+        self.taking = Some(Taking::Pausing { take, wait: Wait { begun: Instant::now(), heard: None } });
         match &mut self.holder {
             Holder::Seat(seat) => {
                 seat.pause();
@@ -48,16 +48,38 @@ impl Session {
         self.go_back()
     }
 
+    /// The device before was waited for long enough.
+    pub(super) fn waited(&mut self, has_answered: bool) -> Option<Ending> {
+        if !has_answered {
+            // It does not listen: its last count holds.
+            if let Holder::Seat(before) = self.take_holder() {
+                if before.has_gap() {
+                    before.dismiss(&Frame::Broken);
+                    return Some(Ending::Gap);
+                }
+                before.dismiss(&Frame::Moved);
+            }
+            return self.attach(self.server.kept().base());
+        }
+        // It is there, and what its program sent is under way: without that the session must not go on.
+        if let Some(Taking::Pausing { take, .. }) = self.taking.take() {
+            refuse(take, &busy());
+        }
+        self.go_back()
+    }
+
     /// Gives the new device the server's bytes from an offset on.
     pub(super) fn attach(&mut self, offset: u64) -> Option<Ending> {
         let Some(Taking::Pausing { take, .. }) = self.taking.take() else { return None };
-        let Take { stream, claim, rule, place } = take;
+        let Take { stream, mut claim, rule, place } = take;
+        claim.offered();
         // Before `moves` is one more: that is so once the device has confirmed.
         self.moves += 1;
         let words = self.words("the session goes on", offset);
         self.moves -= 1;
         let seat = Box::new(Seat::new(stream, &words, offset, &self.server, Arc::new(place)));
-        self.taking = Some(Taking::Confirming { seat, claim, rule, until: Instant::now() + CONFIRM });
+        self.taking =
+            Some(Taking::Confirming { seat, claim, rule, until: Instant::now() + self.settings.confirm });
         None
     }
 
@@ -121,14 +143,14 @@ impl Session {
     pub(super) fn go_back(&mut self) -> Option<Ending> {
         match &mut self.holder {
             Holder::Seat(seat) => seat.resume(),
-            Holder::None(until) => *until = Instant::now() + self.settings.hold,
+            Holder::None(_) => self.holder = self.nobody(),
         }
         self.hold()
     }
 }
 
 fn busy() -> Answer {
-    Answer::new(Status::Full, "the server has not taken what the program sent; try again later")
+    Answer::new(Status::Full, "what the program sent is on its way to the server; try again later")
 }
 
 /// Tells a device why it does not get the session, meanwhile.
