@@ -12,6 +12,7 @@ use whimbrel::{EndpointId, Stream};
 use whimbrel_proxy::{Attached, SessionError, Standing};
 
 const DATA: u8 = 0;
+const END: u8 = 1;
 const COUNT: u8 = 2;
 const PAUSE: u8 = 3;
 const PAUSED: u8 = 4;
@@ -28,6 +29,8 @@ struct Hand {
     stream: Stream,
     /// What the server sent.
     came: usize,
+    /// What the server has taken.
+    counted: usize,
 }
 
 impl Hand {
@@ -43,7 +46,7 @@ impl Hand {
         let length = u16::try_from(body.len()).unwrap().to_be_bytes();
         let asked = [&[2, 1][..], &length, &body].concat();
         within("it asks", stream.write_all(&asked)).await.unwrap();
-        let mut hand = Self { stream, came: 0 };
+        let mut hand = Self { stream, came: 0, counted: 0 };
         let answer = hand.read(3).await;
         assert_eq!(answer[..2], [1, 0], "it is granted");
         hand.read(answer[2].into()).await;
@@ -78,9 +81,11 @@ impl Hand {
     async fn hear(&mut self) -> u8 {
         let head = self.read(3).await;
         let length = usize::from(u16::from_be_bytes([head[1], head[2]]));
-        self.read(length).await;
-        if head[0] == DATA {
-            self.came += length;
+        let body = self.read(length).await;
+        match head[0] {
+            DATA => self.came += length,
+            COUNT => self.counted = u64::from_be_bytes(body.try_into().unwrap()).try_into().unwrap(),
+            _ => {}
         }
         head[0]
     }
@@ -250,4 +255,42 @@ async fn what_a_server_said_before_it_broke_the_connection_reaches_the_program()
     assert!(ended.is_err(), "it must not look whole");
     assert!(all.len() >= least, "{} of {least} bytes came", all.len());
     assert!(all == file[..all.len()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_reaches_a_slow_server_also_when_no_device_is_left() {
+    let mut settings = patient();
+    settings.hold = Duration::ZERO;
+    let stage = Stage::with(177, settings).await;
+    let phone = stage.device(2, &[]).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut old = Hand::open(&phone, listener.local_addr().unwrap(), phone.id()).await;
+    let mut server = within("it connects", listener.accept()).await.unwrap().0;
+    // It has nothing to say, and does not read.
+    server.shutdown().await.unwrap();
+    old.wait_for(END).await;
+    let words = random(7, 64 * 1024 * 1024);
+    let mut pieces = words.chunks(16 * 1024);
+    let mut sent = 0;
+    loop {
+        while sent - old.counted <= 1_000_000 {
+            let piece = pieces.next().expect("something is full before");
+            old.say(DATA, piece).await;
+            sent += piece.len();
+        }
+        // Too early does no harm: then less is on its way.
+        if tokio::time::timeout(Duration::from_secs(1), old.hear()).await.is_err() {
+            break;
+        }
+    }
+    old.say(END, &[]).await;
+    let id = phone.sessions.list().await.unwrap().remove(0).id;
+    let sent_all = u64::try_from(sent).unwrap();
+    phone.wait_for(id, "all is there", |it| it.is_some_and(|it| it.up == sent_all)).await;
+    // Nobody has asked: the gateway cuts it off, behind the end.
+    old.say(PAUSED, &[0; 17]).await;
+    let _ = within("it is cut off", old.stream.read_to_end(&mut Vec::new())).await;
+    let mut heard = Vec::new();
+    within("an end comes", server.read_to_end(&mut heard)).await.expect("it ends in order");
+    assert!(heard == words[..sent], "{} of {sent} bytes came", heard.len());
 }
