@@ -74,6 +74,7 @@ mod relaying;
 mod reload;
 mod renewer;
 mod roster;
+mod rule;
 mod serving;
 mod settings;
 mod shutdown;

@@ -187,24 +187,21 @@ pub(crate) fn warn_of_forks(quiet: bool, log: &Log) {
     }
 }
 
-/// This user's other devices, as far as they are known here: none where that cannot be read.
-pub(crate) fn other_devices(key: &SecretKey) -> Vec<EndpointId> {
+/// This user's other devices that may act for the user.
+pub(crate) fn other_devices(key: &SecretKey) -> Result<Vec<EndpointId>> {
     let own = key.id();
     // Looking would make one.
     if !is_kept().unwrap_or_default() {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let known = OwnGroup::of(key.clone()).and_then(|group| {
-        group.look(|log| {
-            let listed = log.group().devices().map(|(id, _)| id);
-            // The user's own key has a device too.
-            listed.chain([log.user()]).filter(|id| *id != own).collect()
-        })
-    });
-    known.unwrap_or_else(|error| {
-        tracing::warn!(error = failure::line(&error), "this user's devices are not known");
-        Vec::new()
-    })
+    OwnGroup::of(key.clone())?.look(|log| acting(log.group(), own))
+}
+
+/// The keys that may act for the user: neither devices without trust nor such as wrote two histories.
+fn acting(group: &Group, own: EndpointId) -> Vec<EndpointId> {
+    // The user's own key has a device too.
+    let listed = group.devices().map(|(id, _)| id).chain([group.user()]);
+    listed.filter(|id| *id != own && group.is_member(*id) && group.is_trusted(*id)).collect()
 }
 
 /// Whether any group is kept here.
@@ -235,5 +232,23 @@ mod tests {
         let name = one.to_string().parse().unwrap();
         log.write(&user, vec![Op::Call { whom: Subject::Friend(other), name }], now).unwrap();
         assert_eq!(find(log.group(), &one.to_string()).unwrap(), Subject::Friend(one));
+    }
+
+    #[test]
+    fn devices_without_trust_do_not_act_for_the_user() {
+        let (user, now) = (SecretKey::from_bytes(&[1; 32]), UnixTime::from_secs(1_700_000_000));
+        let [own, one, other] = [2, 3, 4].map(|number| SecretKey::from_bytes(&[number; 32]).id());
+        let mut log = Log::new(user.id());
+        for (device, name, trusted) in [(own, "own", true), (one, "one", true), (other, "other", false)] {
+            let name = format!("{name}.ada@example.org").parse().unwrap();
+            log.write(&user, vec![Op::AddDevice { device, name, trusted }], now).unwrap();
+        }
+        let sorted = |mut ids: Vec<EndpointId>| {
+            ids.sort();
+            ids
+        };
+        assert_eq!(sorted(acting(log.group(), own)), sorted(vec![one, user.id()]));
+        log.remove_device(&user, one, now).unwrap();
+        assert_eq!(acting(log.group(), own), [user.id()]);
     }
 }

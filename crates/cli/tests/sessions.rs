@@ -26,6 +26,21 @@ fn random() -> Vec<u8> {
     words.take(SIZE / 8).flatten().collect()
 }
 
+/// Python's HTTP server for these files, which sends the first half of one and goes on when it may.
+const SERVER: &str = r#"
+import functools, http.server, os, sys, time
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def copyfile(self, source, out):
+        out.write(source.read(6 << 20))
+        while not os.path.exists(sys.argv[3]):
+            time.sleep(0.02)
+        super().copyfile(source, out)
+
+handler = functools.partial(Handler, directory=sys.argv[2])
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), handler).serve_forever()
+"#;
+
 /// A gateway, an ordinary HTTP server, and a phone whose curl downloads slowly from it.
 struct Stage {
     world: World,
@@ -46,8 +61,8 @@ impl Stage {
         fs::write(world.path("site/film"), &file).unwrap();
         let at = dead_port();
         let mut python = Command::new("python3");
-        python.args(["-u", "-m", "http.server", &at.port().to_string(), "--bind", "127.0.0.1"]);
-        let server = Process::start(python.arg("--directory").arg(world.path("site")));
+        python.args(["-u", "-c", SERVER, &at.port().to_string()]);
+        let server = Process::start(python.arg(world.path("site")).arg(world.path("go")));
         wait_for("the server listens", || TcpStream::connect(at).ok());
         let [phone, desk] = ["phone", "desk"].map(|device| world.id(device));
         let begin = ["gateway", "serve", "--ticket", "--json", "--to", "127.0.0.1"];
@@ -85,6 +100,12 @@ impl Stage {
         said["sessions"][0].clone()
     }
 
+    /// Has the server send the rest, once the desk has the session.
+    fn go_on(&self) {
+        wait_for("the desk has it", || (self.session("desk")["moves"] == 1).then_some(()));
+        fs::write(self.world.path("go"), "").unwrap();
+    }
+
     /// What the first curl got, once it has seen that its connection broke.
     fn first_part(&mut self) -> Vec<u8> {
         let ended = self.curl.finish(LIMIT);
@@ -118,6 +139,7 @@ fn a_download_of_curl_on_the_phone_goes_on_at_the_desk_from_the_very_byte() {
     // A program as it is: it connects, and reads.
     let mut program = TcpStream::connect(listening).unwrap();
     program.set_read_timeout(Some(LIMIT)).unwrap();
+    stage.go_on();
     let mut second = Vec::new();
     program.read_to_end(&mut second).unwrap();
     drop(program);
@@ -137,7 +159,9 @@ fn a_program_that_asks_by_http_gets_the_rest_with_its_length() {
     let script = format!("curl -sS --fail -D - -o {} \"$0\"", second.display());
     let curl = ["--as", "http", "--", "sh", "-c", &script, "{url}"];
     let args = [&["take", &id[..8], "--through", &stage.ticket][..], &curl].concat();
-    let taken = stage.world.run("desk", &args);
+    let taken = stage.world.start("desk", &args);
+    stage.go_on();
+    let taken = taken.output(LIMIT);
     let said = &taken.succeeded().stdout;
     let (first, second) = (stage.first_part(), fs::read(&second).unwrap());
     stage.are_the_file(&first, &second);
@@ -170,4 +194,10 @@ fn a_device_sees_and_takes_nothing_that_it_was_not_given() {
         let output = stage.world.run("phone", &[args, &through].concat());
         assert!(!output.status.success() && output.stderr.contains(says), "{args:?}: {}", output.stderr);
     }
+    let session = stage.session("phone");
+    assert_eq!(
+        (&session["id"], &session["standing"]),
+        (&id.into(), &"live".into()),
+        "it was there all along"
+    );
 }

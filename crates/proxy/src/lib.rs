@@ -35,7 +35,7 @@ pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota,
 pub use http::{HttpProxy, HttpSettings, HttpStats};
 pub use sessions::{
     Attached, BadSessionId, Listed, May, NoRest, NoSession, Outcome, Rest, SessionError, SessionId,
-    SessionSettings, SessionsAt, Standing, Takers, read_request,
+    SessionSettings, SessionsAt, Standing, Takers, read_request, user_of,
 };
 pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
 pub use upstream::{Duplex, InSession, Managed, Reached, Reaching, Upstream, UpstreamError};

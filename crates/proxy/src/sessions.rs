@@ -8,6 +8,7 @@
 //! window    bytes that are under way in one direction
 //! line      the streams between gateway and device: either end
 //! table     the gateway: which sessions there are, whose they are, who may take them
+//! budget    the gateway: how many bytes are kept, of one device and in all
 //! running   the gateway: one session; `server` and `seat` are its two sides
 //! serving   the gateway: requests about sessions
 //! asking    a device: requests
@@ -22,6 +23,7 @@
 
 mod asking;
 mod attached;
+mod budget;
 mod carrying;
 mod frame;
 mod http;
@@ -41,6 +43,7 @@ pub use attached::{Attached, Outcome};
 pub use http::{NoRest, Rest, read_request};
 pub use id::{BadSessionId, SessionId};
 pub use message::{Listed, May, Standing, Takers};
+pub use program::user_of;
 pub use running::SessionSettings;
 pub use table::NoSession;
 

@@ -6,7 +6,7 @@ mod sessions_support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sessions_support::{Device, Program, Server, Stage, program, random, within};
+use sessions_support::{Device, Program, Server, Stage, patient, program, random, within};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use whimbrel_proxy::{Outcome, SessionError, SessionSettings, Standing};
@@ -25,7 +25,8 @@ async fn a_download_moves_to_another_device_and_no_byte_is_lost_or_doubled() {
     let stage = Stage::new(150).await;
     let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
     let file = random(1, 12 * MIB);
-    let server = Server::new(file.clone()).await;
+    // It is not over before it moves.
+    let server = Server::up_to(file.clone(), 6 * MIB).await;
     let mut old = phone.open(server.address).await;
     let mut first = old.read(3 * MIB).await;
     phone.hand_off(old.id, &desk).await;
@@ -36,6 +37,7 @@ async fn a_download_moves_to_another_device_and_no_byte_is_lost_or_doubled() {
     });
     let id = desk.sessions.list().await.unwrap()[0].id;
     let mut new = desk.take(id).await;
+    server.open.send_replace(file.len());
     let (second, is_whole) = new.rest().await;
     assert!(is_whole, "the server ended in order");
     let (old, rest, looks_whole) = reading.await.unwrap();
@@ -116,7 +118,7 @@ fn allowing(device: Device, other: whimbrel::EndpointId) -> Device {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_is_gone_without_a_word_is_not_waited_for_and_its_last_count_holds() {
-    let stage = Stage::new(153).await;
+    let stage = Stage::with(153, settings(|it| it.pause = Duration::from_millis(500))).await;
     let desk = stage.device(3, &[]).await;
     let phone = stage.device(2, &[desk.id()]).await;
     let file = random(5, 4 * MIB);
@@ -126,8 +128,9 @@ async fn a_device_that_is_gone_without_a_word_is_not_waited_for_and_its_last_cou
     phone.wait_for(old.id, "its count comes", |it| it.is_some_and(|it| it.kept == 0)).await;
     // It loses its network.
     phone.monitor.set([]);
-    server.open.send_replace(file.len());
     let mut new = desk.take(old.id).await;
+    // Only now: until it has noticed, its program would get some of this.
+    server.open.send_replace(file.len());
     let (second, is_whole) = new.rest().await;
     assert!(is_whole);
     are_the_file(&[&first, &second], &file);
@@ -201,7 +204,7 @@ async fn strangers_forgers_and_replayers_get_one_and_the_same_answer() {
     let mut old = phone.open(server.address).await;
     let mut said = vec![is_told_none(&eve, &old, 0).await];
     // A forged word: the session is not hers.
-    let forged = eve.sessions.hand_off(old.id, eve.id(), Duration::from_secs(60)).await;
+    let forged = eve.sessions.hand_off((old.id, 0), eve.id(), Duration::from_secs(60)).await;
     said.push(forged.unwrap_err().to_string());
     said.push(is_told_none(&eve, &old, 0).await);
     // A word for another device.
@@ -209,7 +212,7 @@ async fn strangers_forgers_and_replayers_get_one_and_the_same_answer() {
     said.push(is_told_none(&eve, &old, 0).await);
     assert!(eve.sessions.list().await.unwrap().is_empty(), "she sees nothing");
     // One that has ended.
-    phone.sessions.hand_off(old.id, desk.id(), Duration::from_secs(1)).await.unwrap();
+    phone.sessions.hand_off((old.id, 0), desk.id(), Duration::from_secs(1)).await.unwrap();
     desk.wait_for(old.id, "it lasts", |it| it.is_none()).await;
     said.push(is_told_none(&desk, &old, 0).await);
     // One that was used is said again, after the session came back.
@@ -271,7 +274,7 @@ async fn a_server_waits_for_a_program_that_does_not_read_and_nothing_grows() {
 }
 
 fn settings(set: impl FnOnce(&mut SessionSettings)) -> SessionSettings {
-    let mut settings = SessionSettings::default();
+    let mut settings = patient();
     set(&mut settings);
     settings
 }

@@ -16,8 +16,8 @@ use crate::own_group::{self, OwnGroup};
 
 /// Let another device take a running connection of this one, once
 ///
-/// The connection stays here until the other device takes it, with `whimbrel take`. Devices of your own that
-/// were in `whimbrel devices list` when it began need no word.
+/// The connection stays here until the other device takes it, with `whimbrel take`. Devices of your own
+/// that may act for you (`whimbrel devices trust`) need no word.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -42,9 +42,9 @@ pub(crate) async fn run(globals: &Globals, args: HandOff) -> Result<()> {
     let to = device(globals, &args.to)?;
     let id = with_network(globals, async |network| {
         let sessions = args.at.reach(network).await?;
-        let id = find(&sessions, &args.session).await?.id;
-        sessions.hand_off(id, to, args.limit).await?;
-        Ok(id)
+        let session = find(&sessions, &args.session).await?;
+        sessions.hand_off((session.id, session.moves), to, args.limit).await?;
+        Ok(session.id)
     })
     .await?;
     if args.json {

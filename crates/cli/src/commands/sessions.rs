@@ -131,6 +131,7 @@ fn standing(session: &Listed) -> &'static str {
         Standing::Live => "live",
         Standing::Held => "held",
         Standing::Moving => "moving",
+        Standing::Fixed => "fixed",
         _ => "?",
     }
 }
@@ -164,6 +165,7 @@ fn describe(session: &Listed, names: &Names) -> String {
     let held = match session.standing {
         Standing::Held => ", held for a device to take it",
         Standing::Moving => ", moving",
+        Standing::Fixed => ", stays there: TLS",
         _ => "",
     };
     format!(

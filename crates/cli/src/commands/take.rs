@@ -1,28 +1,31 @@
 //! `whimbrel take`: a running session of another device goes on at this one.
 
+mod waiting;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
-use whimbrel_proxy::{Listed, Outcome, SessionsAt, Takers, read_request};
+use waiting::{Asking, Waiting};
+use whimbrel_proxy::{Listed, Outcome, SessionsAt};
 
 use crate::commands::sessions::{At, find, with_network};
 use crate::failure::Failure;
 use crate::network::Network;
 use crate::options::{Globals, after};
-use crate::{output, own_group};
+use crate::{output, rule};
 
 /// Take a running connection of another device here: it goes on from the very byte
 ///
-/// The first program that connects to the port that is printed gets what the program there has not taken,
+/// The first program of yours that connects to what is printed gets what the program there has not taken,
 /// and then what comes. The server sees one and the same connection. A program may be started for it:
-/// {port} and {url} in its arguments stand for that port.
+/// {port} and {url} in its arguments stand for where. With `--as http` it must ask for that very URL.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -46,6 +49,9 @@ pub(crate) struct Take {
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
+
+/// For a program to read what it was given, when its session broke or went on elsewhere.
+const LAST: Duration = Duration::from_secs(10);
 
 /// How a program begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -73,77 +79,83 @@ async fn take(
     sessions: &SessionsAt,
     session: &Listed,
 ) -> Result<()> {
-    let listener = TcpListener::bind(args.listen).await;
-    let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
-    let local = listener.local_addr().context("cannot tell where it listens")?;
+    let waiting = Waiting::new(args.listen, args.how).await?;
+    let (local, url) = (waiting.local()?, waiting.url()?);
     let id = session.id.to_string();
     if args.json {
-        output::json(
-            &json!({ "listening": local.to_string(), "session": id, "to": session.to.to_string() }),
-        )?;
+        output::json(&json!({
+            "listening": local.to_string(), "url": url, "session": id, "to": session.to.to_string(),
+        }))?;
     } else if args.program.is_empty() {
-        output::line(format!("{} to {} waits for a program on {local}", &id[..8], session.to))?;
+        let place = if args.how == How::Http { url.clone() } else { local.to_string() };
+        output::line(format!("{} to {} waits for a program on {place}", &id[..8], session.to))?;
     }
-    let mut program = start(args, local)?;
-    let (mut socket, request) = tokio::select! {
-        accepted = accept(&listener, args.how) => accepted?,
+    let mut program = start(args, local, &url)?;
+    let asking = tokio::select! {
+        asking = waiting.program() => asking?,
         status = ended(&mut program) => {
             let status = status?;
             return Err(Failure::new(1, format!("the program ended before it connected: {status}")).into());
         }
     };
-    drop(listener);
-    // Only now, so that the program over there goes on for as long as it can.
-    let takers = Takers::new(own_group::other_devices(&network.key));
-    let attached = sessions.take(session.id, session.moves, takers).await?;
-    let from = attached.offset();
-    let carried = match request {
-        None => {
-            output::note(globals.quiet, format!("the session goes on here, from byte {from}"));
-            attached.carry(socket, Vec::new()).await
+    let carried = carry(globals, network, sessions, session, asking).await;
+    // It has an end to read, or a break, and perhaps something to do then.
+    let status = match (&carried, &mut program) {
+        (_, None) => None,
+        (Ok(Outcome::Ended), Some(_)) => Some(ended(&mut program).await?),
+        (_, Some(_)) => {
+            let _ = tokio::time::timeout(LAST, ended(&mut program)).await;
+            None
         }
-        Some(request) => match attached.rest(&request) {
-            Ok(rest) => {
-                output::note(globals.quiet, format!("the session goes on here, from byte {from}"));
-                attached.carry_rest(socket, rest).await
-            }
-            Err(none) => {
-                // It goes back to where it was.
-                drop(attached);
-                socket.write_all(&none.answer()).await.context("the program is gone")?;
-                return Err(Failure::new(Failure::REFUSED, none.to_string()).into());
-            }
-        },
     };
-    let outcome = carried.context("the session ended early")?;
-    if outcome == Outcome::Moved {
+    if carried? == Outcome::Moved {
         output::note(globals.quiet, "the session goes on at another device");
     }
-    if program.is_some() {
-        // It has an end to read, and perhaps something to do then.
-        ended(&mut program).await?;
+    match status.filter(|status| !status.success()) {
+        Some(status) => Err(Failure::new(1, format!("the program failed: {status}")).into()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-/// The first program that connects, and what it asks for, if it asks.
-async fn accept(listener: &TcpListener, how: How) -> Result<(TcpStream, Option<Vec<u8>>)> {
-    let (mut socket, _) = listener.accept().await.context("cannot accept a program's connection")?;
-    let request = match how {
-        How::Raw => None,
-        How::Http => Some(read_request(&mut socket).await.context("the program asks for nothing by HTTP")?),
+/// Takes the session, and carries it until it is over or goes on elsewhere.
+async fn carry(
+    globals: &Globals,
+    network: &Arc<Network>,
+    sessions: &SessionsAt,
+    session: &Listed,
+    (mut socket, request): Asking,
+) -> Result<Outcome> {
+    let takers = rule::takers(&network.key);
+    // Only now, so that the program over there goes on for as long as it can.
+    let attached = sessions.take(session.id, session.moves, takers.clone()).await?;
+    let from = attached.offset();
+    let rest = match request.map(|request| attached.rest(&request)).transpose() {
+        Ok(rest) => rest,
+        Err(none) => {
+            // It goes back to where it was.
+            drop(attached);
+            socket.write_all(&none.answer()).await.context("the program is gone")?;
+            return Err(Failure::new(Failure::REFUSED, none.to_string()).into());
+        }
     };
-    Ok((socket, request))
+    output::note(globals.quiet, format!("the session goes on here, from byte {from}"));
+    let carrying = async {
+        match rest {
+            None => attached.carry(socket, Vec::new()).await,
+            Some(rest) => attached.carry_rest(socket, rest).await,
+        }
+    };
+    let following = rule::follow(network.key.clone(), takers, |takers| sessions.set_rule(takers));
+    tokio::select! {
+        carried = carrying => carried.context("the session ended early"),
+        never = following => match never {},
+    }
 }
 
 /// Starts the program, if one is given, without a shell.
-fn start(args: &Take, local: SocketAddr) -> Result<Option<Child>> {
+fn start(args: &Take, local: SocketAddr, url: &str) -> Result<Option<Child>> {
     let Some((program, arguments)) = args.program.split_first() else { return Ok(None) };
-    let url = match args.how {
-        How::Raw => format!("tcp://{local}"),
-        How::Http => format!("http://{local}/"),
-    };
-    let filled = arguments.iter().map(|word| fill(word, &url, local.port()));
+    let filled = arguments.iter().map(|word| fill(word, url, local.port()));
     let child = Command::new(program).args(filled).kill_on_drop(true).spawn();
     child.map(Some).with_context(|| format!("cannot run {}", program.display()))
 }

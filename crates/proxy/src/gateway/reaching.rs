@@ -1,21 +1,23 @@
 //! The client's side: destinations are reached through a gateway.
 
 use super::message::{Answer, Request};
-use crate::sessions::{self, Opened, explained};
+use crate::sessions::{self, Opened, SessionError, SessionsAt, explained};
 use crate::whole::Whole;
 use crate::{Destination, InSession, Reached, Reaching, Takers, Upstream, UpstreamError};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
+use tokio::time::Instant;
 use whimbrel_access::Intents;
 use whimbrel_transport::Stream;
 
 /// For an answer. Longer than a gateway takes, because this side may be moving just then.
 const LIMIT: Duration = Duration::from_secs(30);
+/// A gateway that keeps no sessions is asked again after so long: it may be a newer one by then.
+const OLDER: Duration = Duration::from_secs(600);
 
 /// What [`Streams::open`] returns.
 pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Stream, String>> + Send + 'a>>;
@@ -30,22 +32,70 @@ pub trait Streams: Send + Sync + 'static {
 pub struct Gateway {
     streams: Arc<dyn Streams>,
     /// Who may take sessions without being asked to. `None`: connections are no sessions.
-    rule: Option<Takers>,
-    /// The gateway keeps no sessions.
-    is_older: AtomicBool,
+    rule: Option<Mutex<Takers>>,
+    older: Older,
+}
+
+/// Until when the gateway is taken for one that keeps no sessions.
+#[derive(Default)]
+struct Older(Mutex<Option<Instant>>);
+
+impl Older {
+    fn is_so(&self, now: Instant) -> bool {
+        lock(&self.0).is_some_and(|until| now < until)
+    }
+
+    fn note(&self, now: Instant) {
+        *lock(&self.0) = Some(now + OLDER);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Gateway {
     /// Through the peer that these streams lead to.
     pub fn new(streams: Arc<dyn Streams>) -> Self {
-        Self { streams, rule: None, is_older: AtomicBool::new(false) }
+        Self { streams, rule: None, older: Older::default() }
     }
 
     /// Connections of programs are sessions where the gateway keeps them, and can move to another device: to
     /// one of these without being asked to.
     #[must_use]
     pub fn with_sessions(self, rule: Takers) -> Self {
-        Self { rule: Some(rule), ..self }
+        Self { rule: Some(Mutex::new(rule)), ..self }
+    }
+
+    /// Lets these devices, and no others, take connections without being asked to: those that are open, and
+    /// those to come. What one that may no more has taken by the rule within an hour comes back.
+    ///
+    /// # Errors
+    /// When the gateway is not told. Connections to come have the new rule also then.
+    pub async fn set_rule(&self, rule: Takers) -> Result<(), SessionError> {
+        let Some(own) = &self.rule else { return Ok(()) };
+        lock(own).clone_from(&rule);
+        match SessionsAt::new(self.streams.clone()).set_rule(rule).await {
+            Err(SessionError::Older) => Ok(()),
+            told => told,
+        }
+    }
+
+    async fn open(&self, to: &Destination, rule: &Mutex<Takers>) -> Result<Opened, UpstreamError> {
+        let given = lock(rule).clone();
+        let opened = sessions::open(&self.streams, to, &given).await?;
+        let now = lock(rule).clone();
+        if now != given && matches!(opened, Opened::Session(..)) {
+            // The gateway may have heard of the new one first.
+            let told = SessionsAt::new(self.streams.clone()).set_rule(now).await;
+            let unreachable =
+                |error| io::Error::other(format!("it does not hear whose sessions these are: {error}"));
+            told.map_err(|error| UpstreamError::Unreachable {
+                to: to.to_string(),
+                source: unreachable(error),
+            })?;
+        }
+        Ok(opened)
     }
 
     async fn ask(&self, to: &Destination) -> Result<Reached, UpstreamError> {
@@ -78,18 +128,31 @@ impl Upstream for Gateway {
     }
 
     fn session<'a>(&'a self, to: &'a Destination) -> Option<InSession<'a>> {
-        let rule = self.rule.as_ref().filter(|_| !self.is_older.load(Ordering::Relaxed))?;
+        let rule = self.rule.as_ref().filter(|_| !self.older.is_so(Instant::now()))?;
         Some(Box::pin(async move {
-            match sessions::open(&self.streams, to, rule).await? {
+            match self.open(to, rule).await? {
                 Opened::Session(session, by) => Ok(Some((*session, by))),
                 Opened::Older => {
                     tracing::info!(
                         "the gateway keeps no sessions; connections through it stay on this device"
                     );
-                    self.is_older.store(true, Ordering::Relaxed);
+                    self.older.note(Instant::now());
                     Ok(None)
                 }
             }
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_gateway_is_asked_again_after_a_while() {
+        let (older, now) = (Older::default(), Instant::now());
+        assert!(!older.is_so(now));
+        older.note(now);
+        assert!(older.is_so(now + OLDER / 2) && !older.is_so(now + OLDER));
     }
 }

@@ -1,6 +1,6 @@
 //! The gateway's side of a stream, up to its bytes.
 
-use super::message::{Answer, Request, Status};
+use super::message::{Answer, BadMessage, Request, Status};
 use crate::sessions::{Asked, Sessions};
 use crate::whole::keep_alive;
 use crate::{
@@ -144,8 +144,12 @@ impl GatewayServer {
             }
             Asked::Take { id, moves, rule } => Ok(Next::Take(id, moves, rule, place?)),
             Asked::Control { id, moves } => Ok(Next::Control(id, moves)),
-            Asked::HandOff { id, to, limit } => {
-                self.sessions.permit(peer, id, to, limit)?;
+            Asked::HandOff { id, moves, to, limit } => {
+                self.sessions.permit(peer, (id, moves), to, limit)?;
+                Ok(Next::Say(Answer::new(Status::Connected, "").encode()))
+            }
+            Asked::Rule { rule } => {
+                self.sessions.set_rule(peer, &rule);
                 Ok(Next::Say(Answer::new(Status::Connected, "").encode()))
             }
             Asked::List => Ok(Next::Say(self.sessions.list(peer))),
@@ -178,7 +182,15 @@ async fn tell(stream: &mut Stream, words: &[u8]) -> Result<(), Declined> {
 fn answer(declined: &Declined) -> Answer {
     match declined {
         Declined::Request(error) | Declined::Gone(error) => {
-            Answer::new(Status::NotUnderstood, &error.to_string())
+            // A device takes a gateway that does not understand it for an older one.
+            let is_other = error.get_ref().is_some_and(|inner| inner.is::<BadMessage>());
+            let status = match error.kind() {
+                io::ErrorKind::UnexpectedEof => Status::NotUnderstood,
+                _ if is_other => Status::NotUnderstood,
+                io::ErrorKind::TimedOut => Status::TimedOut,
+                _ => Status::Failed,
+            };
+            Answer::new(status, &error.to_string())
         }
         Declined::Full(full) => Answer::new(Status::Full, &full.to_string()),
         Declined::Upstream(error) => Answer::of_error(error),

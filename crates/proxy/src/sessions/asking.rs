@@ -60,12 +60,27 @@ impl SessionsAt {
         .await
     }
 
-    /// Lets another device take a session of this one, for some time.
+    /// Lets another device take a session of this one, which was moved so often until now, for some time.
     ///
     /// # Errors
     /// [`SessionError::None`] if this device has no such session.
-    pub async fn hand_off(&self, id: SessionId, to: EndpointId, limit: Duration) -> Result<(), SessionError> {
-        within(async { ask(&self.streams, &Asked::HandOff { id, to, limit }).await.map(drop) }).await
+    pub async fn hand_off(
+        &self,
+        (id, moves): (SessionId, u32),
+        to: EndpointId,
+        limit: Duration,
+    ) -> Result<(), SessionError> {
+        let asked = Asked::HandOff { id, moves, to, limit };
+        within(async { ask(&self.streams, &asked).await.map(drop) }).await
+    }
+
+    /// Lets these devices, and no others, take all sessions of this one without being asked to. What one that
+    /// may no more has taken by the rule within an hour comes back.
+    ///
+    /// # Errors
+    /// When the gateway is not reached, or older.
+    pub async fn set_rule(&self, rule: Takers) -> Result<(), SessionError> {
+        within(async { ask(&self.streams, &Asked::Rule { rule }).await.map(drop) }).await
     }
 
     /// Takes a session that was moved so often until now, as [`Listed`] says. From then on, devices of the

@@ -3,7 +3,9 @@
 use super::SessionId;
 use super::asking::control;
 use super::carrying::Carrying;
+use super::frame::Frame;
 use super::http::{NoRest, Rest};
+use super::line::Line;
 use super::message::Granted;
 use crate::Destination;
 use crate::gateway::Streams;
@@ -17,11 +19,15 @@ use whimbrel_transport::Stream;
 
 /// Sessions that are shorter have no second stream.
 const SHORT: Duration = Duration::from_millis(300);
+/// For the word to be taken that nobody wants a session.
+const LAST: Duration = Duration::from_secs(10);
 
-/// A session that this device has.
+/// A session that this device has. If it is dropped before it is carried, one that was opened ends, and one
+/// that was taken goes back.
 pub struct Attached {
     granted: Granted,
-    stream: Stream,
+    /// Until it is carried.
+    stream: Option<Stream>,
     streams: Arc<dyn Streams>,
 }
 
@@ -37,7 +43,7 @@ pub enum Outcome {
 
 impl Attached {
     pub(super) fn new(granted: Granted, stream: Stream, streams: Arc<dyn Streams>) -> Self {
-        Self { granted, stream, streams }
+        Self { granted, stream: Some(stream), streams }
     }
 
     /// What it is called.
@@ -88,9 +94,9 @@ impl Attached {
         Rest::new(&self.granted.head, self.granted.offset, request)
     }
 
-    async fn carry_from(self, program: TcpStream, early: &[u8], skip: u64) -> io::Result<Outcome> {
-        let Self { granted, stream, streams } = self;
-        let (id, moves) = (granted.id, granted.moves);
+    async fn carry_from(mut self, program: TcpStream, early: &[u8], skip: u64) -> io::Result<Outcome> {
+        let stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
+        let (streams, id, moves) = (self.streams.clone(), self.granted.id, self.granted.moves);
         let (sender, second) = oneshot::channel();
         let asking = tokio::spawn(async move {
             tokio::time::sleep(SHORT).await;
@@ -100,9 +106,20 @@ impl Attached {
                 Err(error) => tracing::debug!(%error, "a session goes on without a second stream"),
             }
         });
-        let carrying = Carrying::new(&granted, stream, program, skip);
+        let carrying = Carrying::new(&self.granted, stream, program, skip);
         let result = carrying.run(early, second).await;
         asking.abort();
         result
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        let runtime = tokio::runtime::Handle::try_current();
+        let (Some(stream), Ok(runtime)) = (self.stream.take(), runtime) else { return };
+        let mut line = Line::new(stream, &[]);
+        line.say_first(&Frame::Broken);
+        // A gateway that does not listen is left.
+        runtime.spawn(async move { tokio::time::timeout(LAST, line.abandon()).await.map_err(drop) });
     }
 }

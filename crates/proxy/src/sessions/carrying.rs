@@ -1,20 +1,21 @@
 //! A session on a device: its bytes between the gateway and a program.
 
 mod stopping;
+mod underway;
 
 use super::attached::Outcome;
 use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, Line};
 use super::message::Granted;
 use super::program::{Program, Room};
-use super::window::Window;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
-use stopping::{Phase, Stopped};
+use stopping::{Phase, Stopped, let_go};
 use tokio::io::Ready;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use underway::{Down, Up};
 use whimbrel_transport::Stream;
 
 /// More than a gateway may send before the program has taken it.
@@ -23,6 +24,8 @@ const MOST_DOWN: usize = 8 * 1024 * 1024;
 /// allows, so that all that the program sent is among it.
 const UP: u64 = 256 * 1024;
 const UP_STOPPING: u64 = 1024 * 1024;
+/// For a program to take what its server said before it broke the connection.
+const BROKEN: Duration = Duration::from_secs(60);
 /// What is written at once.
 const WRITE: usize = 64 * 1024;
 /// How far a program is, is asked so often while it takes much, and little.
@@ -30,7 +33,9 @@ const OFTEN: Duration = Duration::from_millis(3);
 const SELDOM: Duration = Duration::from_millis(50);
 /// A program's kernel that has no room is asked again after so long, at first and later.
 const SOON: Duration = Duration::from_millis(1);
-const LATER: Duration = Duration::from_millis(20);
+const LATER: Duration = Duration::from_millis(250);
+/// The longest until a program that reads nothing is asked again how far it is.
+const STANDS: Duration = Duration::from_secs(1);
 /// What is much.
 const MUCH: u64 = 64 * 1024;
 /// For the gateway to end a session that is over, and for a last word to be taken.
@@ -45,50 +50,13 @@ pub(super) struct Carrying {
     phase: Phase,
 }
 
-/// From the server to the program.
-struct Down {
-    /// What came, and was not written yet. It begins at what was.
-    queue: Window,
-    /// So many bytes are not for the program.
-    skip: u64,
-    has_ended: bool,
-    /// The program was told so.
-    is_shut: bool,
-    /// What the gateway was told that the program has taken.
-    told: u64,
-    asked: Instant,
-    full: Full,
-}
-
-/// A program's kernel that had no room is asked again, less and less often: it does not say so by itself.
-struct Full {
-    until: Instant,
-    pause: Duration,
-}
-
-/// From the program to the server.
-struct Up {
-    sent: u64,
-    /// What the server has taken of that.
-    taken: u64,
-    has_ended: bool,
-}
-
 impl Carrying {
     /// A program that gets what comes, but for so many bytes.
     pub(super) fn new(granted: &Granted, stream: Stream, program: TcpStream, skip: u64) -> Self {
         let mut line = Line::new(stream, &[]);
         // The program is there.
         line.say(&Frame::Count(granted.offset));
-        let down = Down {
-            queue: Window::at(granted.offset),
-            skip,
-            has_ended: false,
-            is_shut: false,
-            told: granted.offset,
-            asked: Instant::now(),
-            full: Full { until: Instant::now(), pause: SOON },
-        };
+        let down = Down::new(granted.offset, skip);
         let up = Up { sent: 0, taken: 0, has_ended: granted.has_ended };
         Self { line, program: Program::new(program, granted.offset), down, up, phase: Phase::Active }
     }
@@ -112,14 +80,16 @@ impl Carrying {
         let result = result.map(|outcome| outcome.unwrap_or(Outcome::Ended));
         match &result {
             Ok(Outcome::Ended) => program.is_whole(),
-            Ok(Outcome::Moved) => phase.let_go(&mut program, down.queue.base()).await,
+            Ok(Outcome::Moved) => let_go(&mut program, down.queue.base(), down.promised).await,
             Err(_) => {
                 let mut line = line;
-                line.say_first(&Frame::Broken);
+                // Behind what the program said before.
+                line.say(&Frame::Broken);
                 tokio::spawn(async move {
                     // A gateway that does not listen is left.
-                    let _ = tokio::time::timeout(LAST, line.abandon()).await;
+                    let _ = tokio::time::timeout(LAST, line.finish()).await;
                 });
+                let_go(&mut program, down.queue.base(), down.promised).await;
             }
         }
         result
@@ -136,7 +106,7 @@ impl Carrying {
             }
             let (reads, writes, time) = (self.reads(), self.writes(), self.time());
             tokio::select! {
-                heard = self.line.next() => {
+                heard = self.line.next(), if self.down.broken.is_none() => {
                     if let Some(outcome) = self.hear(heard)? {
                         return Ok(Some(outcome));
                     }
@@ -149,7 +119,7 @@ impl Carrying {
                     }
                 }
                 () = tokio::time::sleep_until(time) => {
-                    if let Phase::Over(until) = self.phase && Instant::now() >= until {
+                    if let Phase::Over(until) = self.phase && self.up.is_taken() && Instant::now() >= until {
                         return Ok(Some(Outcome::Ended));
                     }
                 }
@@ -159,6 +129,13 @@ impl Carrying {
 
     /// What follows from how things are.
     fn prepare(&mut self) -> io::Result<()> {
+        if let Some(until) = self.down.broken {
+            let is_done = self.down.queue.is_empty() || Instant::now() >= until;
+            if is_done || !matches!(self.phase, Phase::Active) {
+                self.down.promised = self.down.queue.base();
+                return Err(broken("the server, or the gateway, broke it"));
+            }
+        }
         if let Phase::Stopping(stopping) = &mut self.phase
             && let Some(stopped) = stopping.has_stopped(&mut self.program, self.down.queue.base())
         {
@@ -188,12 +165,16 @@ impl Carrying {
         }
         self.down.asked = now;
         let unread = self.program.unread(written);
-        self.tell(written.saturating_sub(unread));
+        let taken = written.saturating_sub(unread);
+        let longer = (2 * self.down.stands).clamp(OFTEN, STANDS);
+        self.down.stands = if taken > self.down.told { Duration::ZERO } else { longer };
+        self.tell(taken);
     }
 
     fn next_count(&self) -> Instant {
         let is_much = self.down.queue.base() - self.down.told >= MUCH;
-        self.down.asked + if is_much { OFTEN } else { SELDOM }
+        let pause = if is_much { OFTEN } else { SELDOM };
+        self.down.asked + pause.max(self.down.stands)
     }
 
     fn tell(&mut self, taken: u64) {
@@ -204,12 +185,16 @@ impl Carrying {
     }
 
     fn reads(&self) -> bool {
-        let most = match self.phase {
-            Phase::Active => UP,
-            Phase::Stopping(_) => UP_STOPPING,
-            Phase::Stopped(_) | Phase::Over(_) => return false,
-        };
-        !self.up.has_ended && self.up.sent - self.up.taken < most && self.line.has_room()
+        !self.up.has_ended && self.room() > 0 && self.line.has_room() && self.down.broken.is_none()
+    }
+
+    /// What may be read at once.
+    fn room(&self) -> usize {
+        match self.phase {
+            Phase::Active => self.up.room(UP),
+            Phase::Stopping(_) => self.up.room(UP_STOPPING),
+            Phase::Stopped(_) | Phase::Over(_) => 0,
+        }
     }
 
     fn writes(&self) -> bool {
@@ -225,11 +210,12 @@ impl Carrying {
                 let is_counted = self.down.queue.base() == self.down.told;
                 let count = if is_counted { never } else { self.next_count() };
                 let waits = !self.down.queue.is_empty() && !self.writes();
-                if waits { count.min(self.down.full.until) } else { count }
+                let next = if waits { count.min(self.down.full.until) } else { count };
+                self.down.broken.map_or(next, |until| next.min(until))
             }
             Phase::Stopping(stopping) => stopping.next(),
-            Phase::Over(until) => *until,
-            Phase::Stopped(_) => never,
+            Phase::Over(until) if self.up.is_taken() => *until,
+            Phase::Over(_) | Phase::Stopped(_) => never,
         }
     }
 
@@ -238,8 +224,8 @@ impl Carrying {
             self.write()?;
         }
         if ready.is_readable() && self.reads() {
-            let mut some = [0; LONGEST];
-            let read = self.program.read(&mut some)?;
+            let (mut some, room) = ([0; LONGEST], self.room());
+            let read = self.program.read(&mut some[..room])?;
             self.take(read.map(|n| &some[..n]));
         }
         Ok(())
@@ -256,6 +242,7 @@ impl Carrying {
             Room::Unknown => WRITE,
         };
         self.down.full.pause = SOON;
+        self.down.stands = Duration::ZERO;
         let base = self.down.queue.base();
         let n = self.program.write(self.down.queue.from(base, most))?;
         self.down.queue.release(base + n as u64);
@@ -286,9 +273,9 @@ impl Carrying {
 
     /// Says how far the program is, now that it has stopped.
     fn stop(&mut self, stopped: Stopped) -> io::Result<()> {
-        while !self.up.has_ended && self.up.sent - self.up.taken < UP_STOPPING {
-            let mut some = [0; LONGEST];
-            let read = self.program.read_now(&mut some)?;
+        while !self.up.has_ended && self.up.room(UP_STOPPING) > 0 {
+            let (mut some, room) = ([0; LONGEST], self.up.room(UP_STOPPING));
+            let read = self.program.read_now(&mut some[..room])?;
             if !self.take(read.map(|n| &some[..n])) {
                 break;
             }
@@ -305,16 +292,24 @@ impl Carrying {
             Stopped::Still(_) | Stopped::Reading => Stopped::Reading,
             Stopped::All => Stopped::All,
         };
-        let taken = written.saturating_sub(stopped.undelivered()).max(self.down.told);
-        self.line.say_first(&Frame::Paused(Paused { taken, sent: self.up.sent, is_whole }));
+        // If it does not move, what was written may still not reach the program.
+        let taken = if is_whole { written.saturating_sub(stopped.undelivered()) } else { self.down.told };
+        self.down.promised = self.down.promised.max(taken);
+        self.say_paused(taken.max(self.down.told), is_whole);
         self.phase = Phase::Stopped(stopped);
         Ok(())
+    }
+
+    fn say_paused(&mut self, taken: u64, is_whole: bool) {
+        let Up { sent, has_ended, .. } = self.up;
+        self.line.say_first(&Frame::Paused(Paused { taken, sent, is_whole, has_ended }));
     }
 
     fn hear(&mut self, heard: Heard) -> io::Result<Option<Outcome>> {
         let frame = match heard {
             Heard::Nothing => return Ok(None),
-            Heard::Gone if matches!(self.phase, Phase::Over(_)) => return Ok(Some(Outcome::Ended)),
+            // Also while it was about to move.
+            Heard::Gone if self.is_whole() => return Ok(Some(Outcome::Ended)),
             Heard::Gone => return Err(broken("the gateway, or the way to it, ended")),
             Heard::Frame(frame) => frame,
         };
@@ -326,16 +321,34 @@ impl Carrying {
                 }
             }
             Frame::End => self.down.has_ended = true,
-            Frame::Count(taken) if taken <= self.up.sent => self.up.taken = self.up.taken.max(taken),
+            Frame::Count(taken) if taken <= self.up.sent => {
+                self.up.taken = self.up.taken.max(taken);
+                if let Phase::Over(until) = &mut self.phase {
+                    *until = Instant::now() + LAST;
+                }
+            }
             Frame::Pause => self.phase.pause(),
-            Frame::Resume => self.phase.resume(),
+            Frame::Resume => {
+                if let Phase::Stopping(_) = self.phase {
+                    // Every PAUSE is answered.
+                    self.say_paused(self.down.told, false);
+                }
+                self.phase.resume();
+            }
             Frame::Moved => return Ok(Some(Outcome::Moved)),
-            Frame::Broken => return Err(broken("the server, or the gateway, broke it")),
+            // The program gets what the server said before.
+            Frame::Broken => self.down.broken = Some(Instant::now() + BROKEN),
             Frame::Data(_) | Frame::Count(_) | Frame::Paused(_) => {
                 return Err(broken("the gateway breaks the rules"));
             }
         }
         Ok(None)
+    }
+
+    /// Whether both directions have ended, and all was taken.
+    fn is_whole(&self) -> bool {
+        let Self { down, up, .. } = self;
+        down.has_ended && down.queue.is_empty() && up.has_ended && up.is_taken()
     }
 }
 
@@ -350,17 +363,6 @@ async fn last_word(mut line: Line) -> io::Result<Outcome> {
             }
             Heard::Frame(Frame::Broken) => return Err(broken("the server, or the gateway, broke it")),
             Heard::Frame(_) | Heard::Nothing => {}
-        }
-    }
-}
-
-impl Down {
-    fn push(&mut self, bytes: &[u8]) {
-        self.queue.push(bytes);
-        let skipped = self.skip.min(self.queue.len() as u64);
-        if skipped > 0 {
-            self.queue.release(self.queue.base() + skipped);
-            self.skip -= skipped;
         }
     }
 }

@@ -14,7 +14,7 @@ pub(super) const LONGEST: usize = 16 * 1024;
 const HEAD: usize = 3;
 /// What a reader takes at once.
 const READ: usize = 2 * LONGEST;
-/// No writer gathers more before it is written out, but for one frame.
+/// No writer gathers more bytes of the connection, nor counts, before it is written out, but for one frame.
 const GATHERED: usize = 4 * LONGEST;
 
 /// One thing that is said.
@@ -45,8 +45,10 @@ pub(super) struct Paused {
     pub(super) taken: u64,
     /// How many bytes of the program were sent on this stream, in all.
     pub(super) sent: u64,
-    /// The program sent nothing that is not among those.
+    /// The program sent nothing that is not among those, until now.
     pub(super) is_whole: bool,
+    /// The program has ended its direction behind those: END is said, and may come later than this.
+    pub(super) has_ended: bool,
 }
 
 impl Frame {
@@ -67,11 +69,11 @@ impl Frame {
         match self {
             Self::Data(bytes) => put(out, 0, bytes),
             Self::Count(count) => put(out, self.kind(), &count.to_be_bytes()),
-            Self::Paused(Paused { taken, sent, is_whole }) => {
+            Self::Paused(Paused { taken, sent, is_whole, has_ended }) => {
                 let mut body = [0; 17];
                 body[..8].copy_from_slice(&taken.to_be_bytes());
                 body[8..16].copy_from_slice(&sent.to_be_bytes());
-                body[16] = u8::from(*is_whole);
+                body[16] = u8::from(*is_whole) | u8::from(*has_ended) << 1;
                 put(out, self.kind(), &body);
             }
             _ => put(out, self.kind(), &[]),
@@ -85,9 +87,10 @@ impl Frame {
             (1, 0) => Some(Self::End),
             (2, 8) => number(0).map(Self::Count),
             (3, 0) => Some(Self::Pause),
-            (4, 17) if body[16] < 2 => {
+            (4, 17) if body[16] < 4 => {
                 let (taken, sent) = (number(0)?, number(8)?);
-                Some(Self::Paused(Paused { taken, sent, is_whole: body[16] == 1 }))
+                let (is_whole, has_ended) = (body[16] & 1 != 0, body[16] & 2 != 0);
+                Some(Self::Paused(Paused { taken, sent, is_whole, has_ended }))
             }
             (5, 0) => Some(Self::Resume),
             (6, 0) => Some(Self::Moved),
@@ -155,15 +158,20 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 pub(super) struct Writer<W> {
     to: W,
     out: BytesMut,
+    /// The newest count, while there is no room for it. It says all that older ones said.
+    count: Option<u64>,
 }
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
     pub(super) fn new(to: W) -> Self {
-        Self { to, out: BytesMut::new() }
+        Self { to, out: BytesMut::new(), count: None }
     }
 
     pub(super) fn say(&mut self, frame: &Frame) {
-        frame.put(&mut self.out);
+        match frame {
+            Frame::Count(count) if !self.has_room() => self.count = Some(*count),
+            _ => frame.put(&mut self.out),
+        }
     }
 
     pub(super) fn say_data(&mut self, bytes: &[u8]) {
@@ -190,6 +198,11 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             return Err(ErrorKind::WriteZero.into());
         }
         self.out.advance(n);
+        if self.has_room()
+            && let Some(count) = self.count.take()
+        {
+            Frame::Count(count).put(&mut self.out);
+        }
         if self.out.is_empty() {
             self.out = BytesMut::new();
         }
@@ -222,7 +235,8 @@ mod tests {
             Frame::End,
             Frame::Count(u64::MAX),
             Frame::Pause,
-            Frame::Paused(Paused { taken: 1 << 40, sent: 7, is_whole: true }),
+            Frame::Paused(Paused { taken: 1 << 40, sent: 7, is_whole: true, has_ended: false }),
+            Frame::Paused(Paused { taken: 0, sent: 7, is_whole: false, has_ended: true }),
             Frame::Resume,
             Frame::Moved,
             Frame::Broken,
@@ -259,7 +273,7 @@ mod tests {
         let mut out = BytesMut::new();
         Frame::Data(Bytes::from_static(b"hi")).put(&mut out);
         Frame::Count(5).put(&mut out);
-        Frame::Paused(Paused { taken: 5, sent: 2, is_whole: true }).put(&mut out);
+        Frame::Paused(Paused { taken: 5, sent: 2, is_whole: true, has_ended: false }).put(&mut out);
         assert_eq!(
             out[..],
             [
@@ -278,10 +292,27 @@ mod tests {
         for bytes in wrong {
             assert!(Reader::new(bytes).next().await.is_err(), "{bytes:?}");
         }
-        let mut other = [b"\x04\0\x11".as_slice(), &[0; 16], &[2]].concat();
-        assert!(Reader::new(&other[..]).next().await.is_err(), "neither true nor false");
+        let mut other = [b"\x04\0\x11".as_slice(), &[0; 16], &[4]].concat();
+        assert!(Reader::new(&other[..]).next().await.is_err(), "an unknown flag");
         other[19] = 1;
         assert!(Reader::new(&other[..]).next().await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn counts_that_nobody_reads_take_no_memory_and_the_newest_one_is_heard() {
+        let (pipe, there) = tokio::io::duplex(1);
+        let mut writer = Writer::new(pipe);
+        for count in 1..=1_000_000 {
+            writer.say(&Frame::Count(count));
+        }
+        assert!(writer.out.len() < GATHERED + HEAD + 8, "{} bytes wait", writer.out.len());
+        let saying = tokio::spawn(writer.finish());
+        let (mut reader, mut last) = (Reader::new(there), None);
+        while let Some(frame) = reader.next().await.unwrap() {
+            last = Some(frame);
+        }
+        assert_eq!(last, Some(Frame::Count(1_000_000)));
+        saying.await.unwrap().unwrap();
     }
 
     proptest! {

@@ -105,13 +105,13 @@ impl Whole {
         let left = self.length.map(|length| length - done);
         let length = left.map(|left| format!("Content-Length: {left}\r\n")).unwrap_or_default();
         let Some(range) = range else { return Ok(format!("HTTP/1.1 200 OK\r\n{length}")) };
-        let at = self.start + done;
+        let at = self.start.checked_add(done).ok_or(NoRest::Unknown)?;
         let asked = range.strip_prefix("bytes=").and_then(|text| text.strip_suffix('-')).and_then(number);
         match (asked, left, self.total) {
             // Players begin so, to learn whether there are ranges.
             (Some(0), ..) => Ok(format!("HTTP/1.1 200 OK\r\n{length}")),
             (Some(asked), Some(left @ 1..), Some(total)) if asked == at => {
-                let last = at + left - 1;
+                let last = at.checked_add(left - 1).ok_or(NoRest::Unknown)?;
                 Ok(format!(
                     "HTTP/1.1 206 Partial Content\r\n{length}Content-Range: bytes {at}-{last}/{total}\r\n"
                 ))
@@ -229,6 +229,12 @@ mod tests {
             b"HTTP/1.1 206 Partial Content\r\nContent-Length: 5\r\n\r\n",
         ] {
             assert_eq!(rest(unknown, 0, GET), Err(NoRest::Unknown));
+        }
+        let end = u64::MAX;
+        for range in [format!("{end}-{end}/{end}"), format!("{}-{end}/{end}", end - 1)] {
+            let far =
+                format!("HTTP/1.1 206 Part\r\nContent-Length: 9\r\nContent-Range: bytes {range}\r\n\r\n");
+            assert_eq!(rest(far.as_bytes(), 1, &with(&format!("bytes={end}-"))), Err(NoRest::Unknown));
         }
         for asked in [&b"POST / HTTP/1.1\r\n\r\n"[..], b"GET /\r\n\r\n", b"GET / HTTP/1.1\r\n"] {
             assert_eq!(rest(HEAD, 1, asked), Err(NoRest::Asked));

@@ -2,17 +2,22 @@
 
 use super::frame::{Frame, Reader, Writer};
 use std::io;
+use std::time::Duration;
+use tokio::time::Instant;
 use whimbrel_transport::{CloseCode, RecvHalf, SendHalf, Stream, Urgency};
 
 /// The session goes on without this end. The same as in `forward` and `expose`.
 const BROKEN: CloseCode = CloseCode::application(1);
 
+/// For a last word, once nothing more comes on the first stream.
+const LAST: Duration = Duration::from_secs(10);
+
 /// One stream, and a second one for what must not wait behind bytes, once it is there.
 pub(super) struct Line {
     main: Ends,
     control: Option<Ends>,
-    /// Nothing comes on the first stream any more. A last word may come on the second.
-    is_gone: bool,
+    /// Nothing comes on the first stream any more. A last word may come on the second until then.
+    last: Option<Instant>,
 }
 
 struct Ends {
@@ -69,7 +74,7 @@ impl Ends {
 impl Line {
     /// Says these words first, which are no frames.
     pub(super) fn new(stream: Stream, words: &[u8]) -> Self {
-        Self { main: Ends::new(stream, words), control: None, is_gone: false }
+        Self { main: Ends::new(stream, words), control: None, last: None }
     }
 
     /// A second stream, with words before its frames.
@@ -82,15 +87,16 @@ impl Line {
     pub(super) async fn next(&mut self) -> Heard {
         loop {
             let Some(control) = &mut self.control else { return self.main.next().await };
-            if self.is_gone {
-                return control.next().await;
+            if let Some(last) = self.last {
+                let heard = tokio::time::timeout_at(last, control.next()).await;
+                return heard.unwrap_or(Heard::Gone);
             }
             let (heard, is_main) = tokio::select! {
                 heard = control.next() => (heard, false),
                 heard = self.main.next() => (heard, true),
             };
             match (&heard, is_main) {
-                (Heard::Gone, true) => self.is_gone = true,
+                (Heard::Gone, true) => self.last = Some(Instant::now() + LAST),
                 (Heard::Gone, false) => self.control = None,
                 (Heard::Frame(_) | Heard::Nothing, _) => return heard,
             }

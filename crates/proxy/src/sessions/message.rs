@@ -4,9 +4,10 @@
 //! request = version (1) = 2, kind (1), length (2, big-endian), body
 //! open    = host (1 + n), port (2), rule
 //! take    = session (16), moves (4), rule
-//! handoff = session (16), device (32), seconds (2)
+//! handoff = session (16), moves (4), device (32), seconds (2)
 //! list    = nothing
 //! control = session (16), moves (4)
+//! rule    = rule
 //! rule    = count (1), devices (32 each)
 //! ```
 //!
@@ -67,12 +68,14 @@ pub(crate) enum Asked {
     Open { to: Destination, rule: Takers },
     /// A session that was moved so often until now.
     Take { id: SessionId, moves: u32, rule: Takers },
-    /// That another device may take a session of its own, for some time.
-    HandOff { id: SessionId, to: EndpointId, limit: Duration },
+    /// That another device may take a session of its own, which was moved so often until now, for some time.
+    HandOff { id: SessionId, moves: u32, to: EndpointId, limit: Duration },
     /// What it has, and may take.
     List,
     /// A second stream for a session of its own, on which nothing waits behind bytes.
     Control { id: SessionId, moves: u32 },
+    /// That these devices may take all sessions of its own without being asked to, and no others.
+    Rule { rule: Takers },
 }
 
 impl Asked {
@@ -92,8 +95,9 @@ impl Asked {
                 rule.put(&mut body);
                 2
             }
-            Self::HandOff { id, to, limit } => {
+            Self::HandOff { id, moves, to, limit } => {
                 body.extend_from_slice(&id.to_bytes());
+                body.extend_from_slice(&moves.to_be_bytes());
                 body.extend_from_slice(to.as_bytes());
                 let seconds = u16::try_from(limit.as_secs()).unwrap_or(u16::MAX);
                 body.extend_from_slice(&seconds.to_be_bytes());
@@ -104,6 +108,10 @@ impl Asked {
                 body.extend_from_slice(&id.to_bytes());
                 body.extend_from_slice(&moves.to_be_bytes());
                 5
+            }
+            Self::Rule { rule } => {
+                rule.put(&mut body);
+                6
             }
         };
         let [high, low] = u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes();
@@ -124,11 +132,13 @@ impl Asked {
             2 => Self::Take { id: fields.session()?, moves: fields.u32()?, rule: rule(&mut fields)? },
             3 => Self::HandOff {
                 id: fields.session()?,
+                moves: fields.u32()?,
                 to: fields.device()?,
                 limit: Duration::from_secs(fields.u16()?.into()),
             },
             4 => Self::List,
             5 => Self::Control { id: fields.session()?, moves: fields.u32()? },
+            6 => Self::Rule { rule: rule(&mut fields)? },
             _ => return Err(BadMessage::Kind(*kind)),
         };
         fields.end()?;
@@ -178,8 +188,9 @@ mod tests {
             Asked::Plain(Request { to: to.clone() }),
             Asked::Open { to: to.clone(), rule: Takers::default() },
             Asked::Open { to, rule: rule.clone() },
+            Asked::Rule { rule: rule.clone() },
             Asked::Take { id, moves: 3, rule },
-            Asked::HandOff { id, to: device(9), limit: Duration::from_secs(300) },
+            Asked::HandOff { id, moves: 7, to: device(9), limit: Duration::from_secs(300) },
             Asked::List,
             Asked::Control { id, moves: 1 },
         ]

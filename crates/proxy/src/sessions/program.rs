@@ -161,6 +161,18 @@ impl Program {
     }
 }
 
+/// The user whose program is at the other end of a connection of this host, where that is known.
+#[cfg(target_os = "linux")]
+pub fn user_of(connection: &TcpStream) -> Option<u32> {
+    queues::owner_of(connection.peer_addr().ok()?, connection.local_addr().ok()?)
+}
+
+/// The user whose program is at the other end of a connection of this host, where that is known.
+#[cfg(not(target_os = "linux"))]
+pub fn user_of(_: &TcpStream) -> Option<u32> {
+    None
+}
+
 /// How much more a program's kernel has received than was written to it here.
 fn beyond(received: Option<u64>, written: u64) -> Option<i64> {
     Some(i64::try_from(received?).ok()? - i64::try_from(written).ok()?)

@@ -1,5 +1,7 @@
 //! One session at its gateway: a server's connection, and the device that has it.
 
+mod ending;
+mod keeping;
 mod moving;
 
 use super::frame::Frame;
@@ -10,9 +12,8 @@ use super::server::Server;
 use super::table::{Claim, Listing};
 use crate::gateway::{Answer, Status};
 use crate::{Destination, Place};
-use moving::refuse;
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Ready;
 use tokio::sync::mpsc;
@@ -20,10 +21,6 @@ use tokio::time::Instant;
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Stream;
 
-/// For the device that has a session to say how far it is, when it is to move. Then its last count holds.
-const PAUSE: Duration = Duration::from_secs(2);
-/// For the device that takes one to say that its program is there.
-const CONFIRM: Duration = Duration::from_secs(10);
 /// For a refusal to be taken.
 const REFUSAL: Duration = Duration::from_secs(10);
 
@@ -39,8 +36,21 @@ pub struct SessionSettings {
     pub most_held: usize,
     /// How many bytes are kept for them.
     pub most_held_bytes: u64,
+    /// How many bytes all sessions of one device keep, those of programs that wait for a server among them.
+    /// Then its servers wait too; each of its sessions has 64 KiB whatever the others keep.
+    pub most_bytes_each: u64,
+    /// How many bytes all sessions keep, likewise.
+    pub most_bytes: u64,
     /// A session without a byte for so long ends.
     pub idle: Duration,
+    /// A device that has a session which is to move, and says nothing for so long, is given up: its last
+    /// count holds.
+    pub pause: Duration,
+    /// A device that does say something is waited for so long, until all that it sent is here. Then the
+    /// session does not move.
+    pub most_pause: Duration,
+    /// For the device that takes a session to say that its program is there.
+    pub confirm: Duration,
 }
 
 impl Default for SessionSettings {
@@ -50,8 +60,15 @@ impl Default for SessionSettings {
             hold: Duration::from_secs(60),
             most_held: 32,
             most_held_bytes: 16 * 1024 * 1024,
+            most_bytes_each: 32 * 1024 * 1024,
+            most_bytes: 512 * 1024 * 1024,
             // As long as NAT gateways must keep theirs (RFC 5382, REQ-5).
             idle: Duration::from_secs(124 * 60),
+            // A slow link's round trip, a loss, and the time that a device takes to stop.
+            pause: Duration::from_secs(5),
+            // Who takes a session waits for 30 s.
+            most_pause: Duration::from_secs(20),
+            confirm: Duration::from_secs(10),
         }
     }
 }
@@ -60,6 +77,8 @@ impl Default for SessionSettings {
 pub(super) enum Order {
     /// To go to another device.
     Take(Box<Take>),
+    /// To leave this device, which may have it no more.
+    Recall(EndpointId),
     /// To use a second stream to the device that has it, or is about to, after so many moves.
     Control(Stream, u32),
 }
@@ -84,6 +103,8 @@ pub(super) struct Session {
     moves: u32,
     /// When bytes came or went last.
     busy: Instant,
+    /// Counts it as its device's, also while it is held.
+    _place: Option<Arc<Place<EndpointId>>>,
 }
 
 /// Whether a device has the session.
@@ -96,9 +117,17 @@ enum Holder {
 /// A move that is under way.
 enum Taking {
     /// The device before is asked how far it is.
-    Pausing { take: Take, until: Instant },
+    Pausing { take: Take, wait: Wait },
     /// The new device is asked whether its program is there.
     Confirming { seat: Box<Seat>, claim: Claim, rule: Takers, until: Instant },
+}
+
+/// For a device that is asked how far it is.
+#[derive(Clone, Copy)]
+struct Wait {
+    begun: Instant,
+    /// When it said something last, if it did since.
+    heard: Option<Instant>,
 }
 
 /// What happened.
@@ -115,12 +144,18 @@ enum Step {
 enum Ending {
     /// Both directions did.
     Whole,
-    /// The server broke it, or the program.
-    Broken,
+    /// The server broke it, behind what it said before.
+    Server,
+    /// The program broke it.
+    Program,
+    /// A device is gone with bytes that its program has sent.
+    Gap,
     /// Nothing came for long.
     Idle,
     /// No device wanted it any more, or more were held than may be.
     Left,
+    /// There is no room for what its programs sent.
+    Full,
 }
 
 impl Session {
@@ -134,12 +169,24 @@ impl Session {
     ) -> Self {
         let now = Instant::now();
         let holder = Holder::None(now + settings.hold);
-        Self { to, server, listing, orders, settings, holder, taking: None, moves: 0, busy: now }
+        Self {
+            to,
+            server,
+            listing,
+            orders,
+            settings,
+            holder,
+            taking: None,
+            moves: 0,
+            busy: now,
+            _place: None,
+        }
     }
 
     /// Serves it until it is over. This device has it first.
     pub(super) async fn run(mut self, stream: Stream, by: &str, place: Place<EndpointId>) {
-        let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, place);
+        let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, Arc::new(place));
+        self._place = Some(seat.place());
         self.holder = Holder::Seat(Box::new(seat));
         let ending = loop {
             if let Some(ending) = self.prepare() {
@@ -170,7 +217,7 @@ impl Session {
     /// Says what there is to say, and what is over.
     fn prepare(&mut self) -> Option<Ending> {
         if self.server.pass_end_on().is_err() {
-            return Some(Ending::Broken);
+            return Some(Ending::Server);
         }
         if let Holder::Seat(seat) = &mut self.holder {
             seat.fill(&self.server);
@@ -178,19 +225,18 @@ impl Session {
         if let Some(Taking::Confirming { seat, .. }) = &mut self.taking {
             seat.fill(&self.server);
         }
-        let figures = self.listing.figures();
-        let tell = |of: &std::sync::atomic::AtomicU64, number| of.store(number, Ordering::Relaxed);
-        tell(&figures.up, self.server.waiting().end());
-        tell(&figures.down, self.server.kept().end());
-        tell(&figures.kept, self.server.kept().len() as u64);
-        self.server.is_over().then_some(Ending::Whole)
+        self.tell_figures();
+        if self.server.is_over() {
+            return Some(Ending::Whole);
+        }
+        self.is_full().then_some(Ending::Full)
     }
 
     async fn next(&mut self) -> Step {
         // A server waits while no device takes what it says, and while the session moves.
         let reads = self.taking.is_none()
             && matches!(self.holder, Holder::Seat(_))
-            && self.server.kept().len() < self.settings.most_kept;
+            && self.server.kept().len() < self.most_kept();
         let time = self.time();
         let Self { server, orders, holder, taking, .. } = self;
         tokio::select! {
@@ -206,7 +252,8 @@ impl Session {
     fn time(&self) -> Instant {
         let idle = self.busy + self.settings.idle;
         match (&self.taking, &self.holder) {
-            (Some(Taking::Pausing { until, .. } | Taking::Confirming { until, .. }), _) => idle.min(*until),
+            (Some(Taking::Pausing { wait, .. }), _) => idle.min(wait.until(&self.settings)),
+            (Some(Taking::Confirming { until, .. }), _) => idle.min(*until),
             (None, Holder::None(until)) => idle.min(*until),
             (None, Holder::Seat(_)) => idle,
         }
@@ -216,8 +263,9 @@ impl Session {
         match step {
             Step::Server(ready) => {
                 self.busy = Instant::now();
-                let went_on = ready.and_then(|ready| self.server.go_on(ready, self.settings.most_kept));
-                went_on.err().map(|_| Ending::Broken)
+                let most = self.most_kept();
+                let went_on = ready.and_then(|ready| self.server.go_on(ready, most));
+                went_on.err().map(|_| Ending::Server)
             }
             Step::Holder(heard) => self.hear_holder(&heard),
             Step::Taker(heard) => self.hear_taker(&heard),
@@ -225,6 +273,7 @@ impl Session {
                 self.set_control(stream, moves);
                 None
             }
+            Step::Order(Order::Recall(device)) => self.recall(device),
             Step::Order(Order::Take(take)) => self.begin(*take),
             Step::Time => self.time_is_over(),
         }
@@ -247,18 +296,24 @@ impl Session {
         let Holder::Seat(seat) = &mut self.holder else { return None };
         match heard {
             Heard::Nothing => return None,
-            Heard::Frame(Frame::Broken) => return Some(Ending::Broken),
+            Heard::Frame(Frame::Broken) if self.taking.is_none() => return Some(Ending::Program),
+            // People close a program once its session goes on elsewhere: it is gone, and no more than that.
+            Heard::Frame(Frame::Broken) => {}
             Heard::Frame(frame) if seat.hear(frame, &mut self.server) => {
+                let paused = seat.paused();
                 self.busy = Instant::now();
-                if let Some(paused) = seat.paused() {
-                    return self.paused(paused);
+                if let Some(Taking::Pausing { wait, .. }) = &mut self.taking {
+                    wait.heard = Some(self.busy);
                 }
-                return None;
+                return paused.and_then(|paused| self.paused(paused));
             }
             Heard::Frame(frame) => tracing::debug!(?frame, "a device breaks the rules of a session"),
             Heard::Gone => {}
         }
-        self.holder = Holder::None(Instant::now() + self.settings.hold);
+        if seat.has_gap() {
+            return Some(Ending::Gap);
+        }
+        self.holder = self.nobody();
         match &self.taking {
             // It says nothing more: its last count holds.
             Some(Taking::Pausing { .. }) => self.attach(self.server.kept().base()),
@@ -267,9 +322,19 @@ impl Session {
         }
     }
 
+    /// No device has it, from now on.
+    fn nobody(&self) -> Holder {
+        let SessionSettings { hold, idle, .. } = self.settings;
+        Holder::None(Instant::now() + if self.server.needs_no_device() { idle } else { hold })
+    }
+
     /// Has the session be there without a device, if there is room for that.
     fn hold(&mut self) -> Option<Ending> {
-        let is_live = matches!(self.holder, Holder::Seat(_));
+        let is_live = matches!(self.holder, Holder::Seat(_)) || self.server.needs_no_device();
+        if !is_live && self.server.is_tls() {
+            // Nobody may take it.
+            return Some(Ending::Left);
+        }
         let SessionSettings { most_held, most_held_bytes, .. } = self.settings;
         (!self.listing.stands(is_live, most_held, most_held_bytes)).then_some(Ending::Left)
     }
@@ -280,12 +345,9 @@ impl Session {
             return Some(Ending::Idle);
         }
         match &self.taking {
-            Some(Taking::Pausing { until, .. }) if now >= *until => {
-                // It does not listen: its last count holds.
-                if let Holder::Seat(before) = self.take_holder() {
-                    before.dismiss(&Frame::Moved);
-                }
-                self.attach(self.server.kept().base())
+            Some(Taking::Pausing { wait, .. }) if now >= wait.until(&self.settings) => {
+                let has_answered = wait.heard.is_some();
+                self.waited(has_answered)
             }
             Some(Taking::Confirming { until, .. }) if now >= *until => {
                 self.taking = None;
@@ -300,34 +362,15 @@ impl Session {
     }
 
     fn take_holder(&mut self) -> Holder {
-        std::mem::replace(&mut self.holder, Holder::None(Instant::now() + self.settings.hold))
+        let nobody = self.nobody();
+        std::mem::replace(&mut self.holder, nobody)
     }
+}
 
-    fn end(mut self, ending: &Ending) {
-        let is_whole = matches!(ending, Ending::Whole);
-        if !is_whole {
-            self.server.break_off();
-        }
-        if let Holder::Seat(seat) = self.take_holder() {
-            if is_whole { seat.finish() } else { seat.dismiss(&Frame::Broken) }
-        }
-        match self.taking.take() {
-            Some(Taking::Pausing { take, .. }) => refuse(take, &Answer::new(Status::NoSession, "it is over")),
-            Some(Taking::Confirming { seat, .. }) => {
-                if is_whole {
-                    seat.finish()
-                } else {
-                    seat.dismiss(&Frame::Broken)
-                }
-            }
-            None => {}
-        }
-        self.orders.close();
-        while let Ok(order) = self.orders.try_recv() {
-            if let Order::Take(take) = order {
-                refuse(*take, &Answer::new(Status::NoSession, "it is over"));
-            }
-        }
+impl Wait {
+    fn until(&self, settings: &SessionSettings) -> Instant {
+        let silent = self.heard.unwrap_or(self.begun) + settings.pause;
+        silent.min(self.begun + settings.most_pause)
     }
 }
 

@@ -4,6 +4,7 @@ use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, Line};
 use super::server::Server;
 use crate::Place;
+use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Stream;
@@ -22,8 +23,9 @@ pub(super) struct Seat {
     phase: Phase,
     down: Down,
     up: Up,
+    pauses: Pauses,
     /// Counts the session as the device's.
-    _place: Place<EndpointId>,
+    _place: Arc<Place<EndpointId>>,
 }
 
 /// Whether a device goes on.
@@ -32,6 +34,13 @@ enum Phase {
     Active,
     Pausing,
     Paused(Paused),
+}
+
+/// Every PAUSE has one answer, which may come when the device was told to go on already.
+#[derive(Default)]
+struct Pauses {
+    said: u32,
+    answered: u32,
 }
 
 /// What was said to a device.
@@ -48,6 +57,8 @@ struct Up {
     received: u64,
     /// What it was told of those that the server has taken.
     told: u64,
+    /// What it said that it has sent.
+    announced: u64,
 }
 
 impl Seat {
@@ -58,16 +69,22 @@ impl Seat {
         words: &[u8],
         offset: u64,
         server: &Server,
-        place: Place<EndpointId>,
+        place: Arc<Place<EndpointId>>,
     ) -> Self {
         Self {
             device: stream.peer_id(),
             line: Line::new(stream, words),
             phase: Phase::Active,
             down: Down { sent: offset, end_is_said: false },
-            up: Up { base: server.waiting().end(), received: 0, told: 0 },
+            up: Up { base: server.waiting().end(), received: 0, told: 0, announced: 0 },
+            pauses: Pauses::default(),
             _place: place,
         }
+    }
+
+    /// What counts the session as the device's.
+    pub(super) fn place(&self) -> Arc<Place<EndpointId>> {
+        self._place.clone()
     }
 
     pub(super) fn device(&self) -> EndpointId {
@@ -76,6 +93,10 @@ impl Seat {
 
     /// A second stream, for what must not wait behind bytes.
     pub(super) fn set_control(&mut self, stream: Stream, words: &[u8]) {
+        // It would overtake what was said about moving on the first stream.
+        if self.pauses.said > 0 {
+            return;
+        }
         self.line.set_control(stream, words);
     }
 
@@ -87,6 +108,7 @@ impl Seat {
     /// Has the device stop, and say how far it is.
     pub(super) fn pause(&mut self) {
         self.phase = Phase::Pausing;
+        self.pauses.said += 1;
         self.line.say_first(&Frame::Pause);
     }
 
@@ -104,6 +126,11 @@ impl Seat {
             Phase::Paused(paused) if paused.sent == self.up.received => Some(paused),
             _ => None,
         }
+    }
+
+    /// Whether bytes are missing that the device has sent. If it is gone they never come.
+    pub(super) fn has_gap(&self) -> bool {
+        self.up.announced > self.up.received
     }
 
     /// Says to an active device what there is to say.
@@ -124,7 +151,13 @@ impl Seat {
             self.down.end_is_said = true;
         }
         let taken = self.taken_by(server);
-        if taken >= self.up.told + TELL || taken > self.up.told && taken == self.up.received {
+        if taken >= self.up.told + TELL || taken == self.up.received {
+            self.tell(taken);
+        }
+    }
+
+    fn tell(&mut self, taken: u64) {
+        if taken > self.up.told {
             self.up.told = taken;
             self.line.say_first(&Frame::Count(taken));
         }
@@ -139,6 +172,7 @@ impl Seat {
     pub(super) fn hear(&mut self, frame: &Frame, server: &mut Server) -> bool {
         match frame {
             Frame::Data(bytes) => self.hear_bytes(bytes, server),
+            Frame::End if matches!(self.phase, Phase::Paused(paused) if !paused.has_ended) => false,
             Frame::End => {
                 server.end();
                 true
@@ -146,18 +180,32 @@ impl Seat {
             // What comes late says nothing new.
             Frame::Count(_) if matches!(self.phase, Phase::Paused(_)) => true,
             Frame::Count(count) => *count <= self.down.sent && server.taken(*count),
-            Frame::Paused(paused) => {
-                let is_possible = (server.kept().base()..=self.down.sent).contains(&paused.taken);
-                if !is_possible || paused.sent < self.up.received {
-                    return false;
-                }
-                // It may be late: the device goes on again.
-                if matches!(self.phase, Phase::Pausing) {
-                    self.phase = Phase::Paused(*paused);
-                }
-                true
-            }
+            Frame::Paused(paused) => self.hear_paused(paused, server),
             Frame::Pause | Frame::Resume | Frame::Moved | Frame::Broken => false,
+        }
+    }
+
+    fn hear_paused(&mut self, paused: &Paused, server: &mut Server) -> bool {
+        self.pauses.answered += 1;
+        if self.pauses.answered != self.pauses.said || !matches!(self.phase, Phase::Pausing) {
+            // It is late: the device goes on again.
+            return self.pauses.answered <= self.pauses.said;
+        }
+        let is_possible = (server.kept().base()..=self.down.sent).contains(&paused.taken);
+        if !is_possible || paused.sent < self.up.received {
+            return false;
+        }
+        self.phase = Phase::Paused(*paused);
+        self.up.announced = paused.sent;
+        self.pass_end_on(server);
+        // Its program has that, or will have it, whatever becomes of the move.
+        server.taken(paused.taken)
+    }
+
+    /// The end of a program's words may come behind PAUSED. It is not waited for.
+    fn pass_end_on(&self, server: &mut Server) {
+        if self.paused().is_some_and(|paused| paused.has_ended) {
+            server.end();
         }
     }
 
@@ -170,11 +218,30 @@ impl Seat {
         }
         self.up.received = received;
         server.send(bytes);
+        self.pass_end_on(server);
         true
     }
 
-    /// Ends the line in order, meanwhile.
-    pub(super) fn finish(self) {
+    /// Ends the line in order, meanwhile: both directions are whole.
+    pub(super) fn finish(mut self, server: &Server) {
+        self.tell(self.taken_by(server));
+        if !self.down.end_is_said {
+            self.line.say(&Frame::End);
+        }
+        self.last(Line::finish);
+    }
+
+    /// Says what there is left of the server's words, and that it broke behind them, meanwhile.
+    pub(super) fn break_behind(mut self, server: &Server) {
+        loop {
+            let bytes = server.kept().from(self.down.sent, LONGEST);
+            if bytes.is_empty() {
+                break;
+            }
+            self.line.say_data(bytes);
+            self.down.sent += bytes.len() as u64;
+        }
+        self.line.say(&Frame::Broken);
         self.last(Line::finish);
     }
 

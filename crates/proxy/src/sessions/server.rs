@@ -2,7 +2,7 @@
 
 use super::message::LONGEST_HEAD;
 use super::window::Window;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::net::Shutdown;
 use std::time::Duration;
 use tokio::io::{Interest, Ready};
@@ -23,7 +23,7 @@ pub(super) struct Server {
     waiting: Window,
     programs: Programs,
     head: Head,
-    is_tls: bool,
+    first: [u8; 2],
 }
 
 /// How the programs' direction is.
@@ -53,7 +53,7 @@ impl Server {
             waiting: Window::default(),
             programs: Programs::GoOn,
             head: Head::Coming(Vec::new()),
-            is_tls: false,
+            first: [0; 2],
         }
     }
 
@@ -82,9 +82,15 @@ impl Server {
         self.has_ended && self.kept.is_empty() && self.programs == Programs::Ended
     }
 
+    /// Whether only what programs sent is left to be passed on: no device is needed for that.
+    pub(super) fn needs_no_device(&self) -> bool {
+        self.has_ended && self.kept.is_empty() && self.takes_no_more()
+    }
+
     /// Whether the programs' bytes are under keys that only the first program has.
     pub(super) fn is_tls(&self) -> bool {
-        self.is_tls
+        // A handshake record of any version (RFC 8446, §5.1). Who sent but one byte may be about to send one.
+        matches!((self.first, self.waiting.end()), ([22, 3], 2..) | ([22, _], 1))
     }
 
     /// The head of HTTP that the server's words begin with, if they do.
@@ -102,10 +108,8 @@ impl Server {
 
     /// Bytes of a program, for the server.
     pub(super) fn send(&mut self, bytes: &[u8]) {
-        if self.waiting.end() == 0 {
-            // A handshake record of any version (RFC 8446, §5.1).
-            self.is_tls = bytes.starts_with(&[22, 3]);
-        }
+        let known = usize::try_from(self.waiting.end()).unwrap_or(usize::MAX).min(self.first.len());
+        self.first[known..].iter_mut().zip(bytes).for_each(|(first, byte)| *first = *byte);
         self.waiting.push(bytes);
     }
 
@@ -130,11 +134,14 @@ impl Server {
 
     /// Does what is possible. Keeps no more than `most`.
     pub(super) fn go_on(&mut self, ready: Ready, most: usize) -> io::Result<()> {
-        if ready.is_writable() {
-            self.write()?;
-        }
         if ready.is_readable() && !self.has_ended {
             self.read(most)?;
+        }
+        if ready.is_writable()
+            && let Err(error) = self.write()
+        {
+            self.read_what_is_left(most);
+            return Err(error);
         }
         Ok(())
     }
@@ -159,14 +166,29 @@ impl Server {
         let room = most.saturating_sub(self.kept.len()).min(READ);
         match self.socket.try_read(&mut some[..room]) {
             Ok(0) if room > 0 => self.has_ended = true,
-            Ok(n) => {
-                self.head.see(&some[..n]);
-                self.kept.push(&some[..n]);
-            }
+            Ok(n) => self.came(&some[..n]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Takes what a server sent before it broke the connection, as far as there is room.
+    fn read_what_is_left(&mut self, most: usize) {
+        let mut some = [0; READ];
+        loop {
+            let room = most.saturating_sub(self.kept.len()).min(READ);
+            match (&mut &*socket2::SockRef::from(&self.socket)).read(&mut some[..room]) {
+                Ok(n @ 1..) => self.came(&some[..n]),
+                // It is broken already: nothing follows from another error.
+                Ok(0) | Err(_) => return,
+            }
+        }
+    }
+
+    fn came(&mut self, bytes: &[u8]) {
+        self.head.see(bytes);
+        self.kept.push(bytes);
     }
 
     fn write(&mut self) -> io::Result<()> {
@@ -202,7 +224,26 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[tokio::test]
+    async fn tls_is_known_by_its_first_bytes_however_they_come() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let says = async |pieces: &[&[u8]]| {
+            let mut server = Server::new(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
+            let said = pieces.iter().map(|piece| {
+                server.send(piece);
+                server.is_tls()
+            });
+            said.collect::<Vec<_>>()
+        };
+        assert_eq!(says(&[&[22, 3, 1]]).await, [true]);
+        assert_eq!(says(&[&[22], &[3], &[1]]).await, [true, true, true]);
+        assert_eq!(says(&[&[22], b"x", &[3]]).await, [true, false, false]);
+        assert_eq!(says(&[b"G", &[22, 3]]).await, [false, false]);
+        assert_eq!(says(&[b"", &[3, 22]]).await, [false, false]);
+    }
 
     fn seen(pieces: &[&[u8]]) -> Option<Vec<u8>> {
         let mut head = Head::Coming(Vec::new());

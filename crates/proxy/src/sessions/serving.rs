@@ -78,11 +78,16 @@ impl Sessions {
     pub(crate) fn permit(
         &self,
         holder: EndpointId,
-        id: SessionId,
+        session: (SessionId, u32),
         to: EndpointId,
         limit: Duration,
     ) -> Result<(), NoSession> {
-        self.table.permit(holder, id, to, limit, Instant::now())
+        self.table.permit(holder, session, to, limit, Instant::now())
+    }
+
+    /// Lets these devices, and no others, take all sessions of this one without being asked to.
+    pub(crate) fn set_rule(&self, device: EndpointId, rule: &Takers) {
+        self.table.set_rule(device, rule, Instant::now());
     }
 
     /// The answer to a device that asks what it has, and may take.
@@ -95,8 +100,10 @@ impl Sessions {
 
 /// Gives an order, and the stream back if nobody takes it.
 fn give(orders: &mpsc::Sender<Order>, order: Order) -> Result<(), (Stream, NoSession)> {
-    orders.try_send(order).map_err(|error| match error.into_inner() {
-        Order::Take(take) => (take.stream, NoSession),
-        Order::Control(stream, _) => (stream, NoSession),
+    orders.try_send(order).or_else(|error| match error.into_inner() {
+        Order::Take(take) => Err((take.stream, NoSession)),
+        Order::Control(stream, _) => Err((stream, NoSession)),
+        // It is given by the table.
+        Order::Recall(_) => Ok(()),
     })
 }

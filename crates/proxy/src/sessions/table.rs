@@ -1,11 +1,15 @@
 //! Which sessions there are, whose they are, and who may take them.
 
+mod rights;
+
 use super::SessionId;
+use super::budget::{Budget, Share};
 use super::message::{Listed, May, Standing, Takers};
 use super::running::Order;
 use crate::Destination;
+use rights::Lender;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -14,16 +18,26 @@ use whimbrel_base::EndpointId;
 
 /// A permission lasts no longer, whatever is asked for.
 const LONGEST_PERMISSION: Duration = Duration::from_secs(3600);
+/// For a session to hear that it is called back.
+const RECALL: Duration = Duration::from_secs(10);
 
 /// There is no such session, or the device that asks has no right to it: who has none learns nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("there is no such session for this device; it may be over, or its holder must hand it over first")]
 pub struct NoSession;
 
+/// A device that takes a session and leaves may do so again at once, but for this time and later ones.
+const FREE_FAILURES: u32 = 3;
+/// Then it waits for so long, and each time for twice as long, up to 64 times.
+const FAILED: Duration = Duration::from_secs(10);
+/// How many such devices are remembered before those are forgotten that may take it again.
+const MOST_FAILED: usize = 256;
+
 /// All sessions of a gateway.
 #[derive(Default)]
 pub(super) struct Table {
     sessions: Mutex<HashMap<SessionId, Entry>>,
+    budget: Arc<Budget>,
 }
 
 /// What is told of a session's bytes.
@@ -32,6 +46,7 @@ pub(super) struct Figures {
     pub(super) up: AtomicU64,
     pub(super) down: AtomicU64,
     pub(super) kept: AtomicU64,
+    pub(super) is_tls: AtomicBool,
 }
 
 struct Entry {
@@ -41,9 +56,12 @@ struct Entry {
     moves: u32,
     rule: Takers,
     permission: Option<Permission>,
+    lender: Option<Lender>,
     standing: Standing,
     /// The device that is taking it.
     taker: Option<EndpointId>,
+    /// Devices that were given it and did not want it: how often, and when they may take it again.
+    failed: HashMap<EndpointId, (u32, Instant)>,
     figures: Arc<Figures>,
     orders: mpsc::Sender<Order>,
 }
@@ -52,22 +70,6 @@ struct Entry {
 struct Permission {
     device: EndpointId,
     until: Instant,
-}
-
-impl Entry {
-    /// By what right a device may take this now.
-    fn right_of(&self, device: EndpointId, now: Instant) -> Option<May> {
-        let is_permitted = |given: &Permission| given.device == device && now < given.until;
-        if self.holder == device {
-            Some(May::Own)
-        } else if self.permission.as_ref().is_some_and(is_permitted) {
-            Some(May::Consent)
-        } else if self.rule.has(device) {
-            Some(May::Rule)
-        } else {
-            None
-        }
-    }
 }
 
 impl Table {
@@ -91,13 +93,16 @@ impl Table {
             moves: 0,
             rule,
             permission: None,
+            lender: None,
             standing: Standing::Live,
             taker: None,
+            failed: HashMap::new(),
             figures: figures.clone(),
             orders,
         };
         self.sessions().insert(id, entry);
-        Listing { table: self.clone(), id, figures }
+        let share = Share::new(self.budget.clone(), holder);
+        Listing { table: self.clone(), id, figures, share }
     }
 
     /// What a device has, and may take.
@@ -105,6 +110,11 @@ impl Table {
         let sessions = self.sessions();
         let told = sessions.iter().filter_map(|(id, entry)| {
             let may = entry.right_of(device, now)?;
+            // Nobody else can take it.
+            let is_fixed = entry.figures.is_tls.load(Ordering::Relaxed);
+            if is_fixed && may != May::Own {
+                return None;
+            }
             let figure = |of: &AtomicU64| of.load(Ordering::Relaxed);
             Some(Listed {
                 id: *id,
@@ -115,7 +125,7 @@ impl Table {
                 up: figure(&entry.figures.up),
                 down: figure(&entry.figures.down),
                 kept: u32::try_from(figure(&entry.figures.kept)).unwrap_or(u32::MAX),
-                standing: entry.standing,
+                standing: if is_fixed { Standing::Fixed } else { entry.standing },
                 may,
             })
         });
@@ -124,19 +134,32 @@ impl Table {
         told
     }
 
-    /// The holder lets another device take a session, once and for some time. A later word replaces this one.
+    /// The holder lets another device take a session that was moved so often until now, once and for some
+    /// time. A later word replaces this one.
     pub(super) fn permit(
         &self,
         holder: EndpointId,
-        id: SessionId,
+        (id, moves): (SessionId, u32),
         device: EndpointId,
         limit: Duration,
         now: Instant,
     ) -> Result<(), NoSession> {
         let mut sessions = self.sessions();
-        let entry = sessions.get_mut(&id).filter(|entry| entry.holder == holder).ok_or(NoSession)?;
+        // A word of a time when it had the session before says nothing now.
+        let is_its = |entry: &&mut Entry| entry.holder == holder && entry.moves == moves;
+        let entry = sessions.get_mut(&id).filter(is_its).ok_or(NoSession)?;
         entry.permission = Some(Permission { device, until: now + limit.min(LONGEST_PERMISSION) });
         Ok(())
+    }
+
+    /// A device says anew which others may take its sessions without being asked to. What one took that may
+    /// no more comes back.
+    pub(super) fn set_rule(&self, device: EndpointId, rule: &Takers, now: Instant) {
+        for entry in self.sessions().values_mut() {
+            for out in entry.set_rule(device, rule, now) {
+                recall(&entry.orders, out);
+            }
+        }
     }
 
     /// Begins a move, of which there is one at a time. It ends when the claim is dropped.
@@ -152,10 +175,15 @@ impl Table {
         if entry.moves != moves || entry.standing == Standing::Moving {
             return Err(NoSession);
         }
-        entry.right_of(device, now).ok_or(NoSession)?;
+        let by = entry.right_of(device, now).ok_or(NoSession)?;
+        let must_wait = |(times, until): &(u32, Instant)| *times >= FREE_FAILURES && now < *until;
+        if entry.failed.get(&device).is_some_and(must_wait) {
+            return Err(NoSession);
+        }
         entry.taker = Some(device);
         let before = std::mem::replace(&mut entry.standing, Standing::Moving);
-        Ok(Claim { table: self.clone(), id, device, before, orders: entry.orders.clone() })
+        let orders = entry.orders.clone();
+        Ok(Claim { table: self.clone(), id, device, by, before, is_offered: false, orders })
     }
 
     /// Where a session takes orders that a device has, or is taking: after so many moves.
@@ -180,6 +208,7 @@ pub(super) struct Listing {
     table: Arc<Table>,
     id: SessionId,
     figures: Arc<Figures>,
+    share: Share,
 }
 
 impl Listing {
@@ -189,6 +218,21 @@ impl Listing {
 
     pub(super) fn figures(&self) -> &Figures {
         &self.figures
+    }
+
+    /// What it keeps for its device.
+    pub(super) fn share(&mut self) -> &mut Share {
+        &mut self.share
+    }
+
+    /// A device has it no more: whoever had it before, and did not give it away, has it again.
+    pub(super) fn give_back(&mut self, from: EndpointId) {
+        let (mut sessions, now) = (self.table.sessions(), Instant::now());
+        let Some(entry) = sessions.get_mut(&self.id).filter(|entry| entry.holder == from) else { return };
+        if let Some(Lender { device, rule, .. }) = entry.lender.take().filter(|lender| now < lender.until) {
+            entry.go_to(device, rule, May::Own, now);
+            self.share.go_to(device);
+        }
     }
 
     /// Notes whether a device has the session. False if it would be held, and its device has as many held
@@ -225,13 +269,21 @@ pub(super) struct Claim {
     table: Arc<Table>,
     id: SessionId,
     device: EndpointId,
+    by: May,
     before: Standing,
+    /// The device was given the session, and has not said yet that it wants it.
+    is_offered: bool,
     orders: mpsc::Sender<Order>,
 }
 
 impl Claim {
     pub(super) fn device(&self) -> EndpointId {
         self.device
+    }
+
+    /// The device is given the session. It stands still until the device confirms.
+    pub(super) fn offered(&mut self) {
+        self.is_offered = true;
     }
 
     /// Where the session takes orders.
@@ -243,11 +295,15 @@ impl Claim {
     /// permitted is used up. Returns how often the session has moved.
     pub(super) fn confirm(&mut self, rule: Takers) -> u32 {
         self.before = Standing::Live;
+        self.is_offered = false;
         let mut sessions = self.table.sessions();
         let Some(entry) = sessions.get_mut(&self.id) else { return 0 };
-        entry.holder = self.device;
-        entry.rule = rule;
-        entry.permission = None;
+        if entry.holder != self.device {
+            entry.go_to(self.device, rule, self.by, Instant::now());
+        } else {
+            (entry.rule, entry.permission) = (rule, None);
+        }
+        entry.failed.clear();
         entry.moves += 1;
         entry.moves
     }
@@ -258,7 +314,19 @@ impl Drop for Claim {
         if let Some(entry) = self.table.sessions().get_mut(&self.id) {
             entry.standing = self.before;
             entry.taker = None;
+            if self.is_offered {
+                entry.has_failed(self.device, Instant::now());
+            }
         }
+    }
+}
+
+/// Has a session leave a device.
+fn recall(orders: &mpsc::Sender<Order>, device: EndpointId) {
+    if let Err(mpsc::error::TrySendError::Full(order)) = orders.try_send(Order::Recall(device)) {
+        let orders = orders.clone();
+        // One that hears nothing is about to end.
+        tokio::spawn(async move { orders.send_timeout(order, RECALL).await.map_err(drop) });
     }
 }
 

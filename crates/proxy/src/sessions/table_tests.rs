@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+use super::rights::LENT;
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -11,7 +12,7 @@ struct Stage {
     table: Arc<Table>,
     listing: Listing,
     now: Instant,
-    _orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<Order>,
 }
 
 impl Stage {
@@ -20,7 +21,7 @@ impl Stage {
         let table = Arc::new(Table::default());
         let (sender, orders) = mpsc::channel(1);
         let listing = table.begin(device(1), "example.org:80".parse().unwrap(), rule, sender);
-        Self { table, listing, now: Instant::now(), _orders: orders }
+        Self { table, listing, now: Instant::now(), orders }
     }
 
     fn claim(&self, number: u8, moves: u32) -> Result<Claim, NoSession> {
@@ -28,7 +29,9 @@ impl Stage {
     }
 
     fn permit(&self, holder: u8, number: u8) -> Result<(), NoSession> {
-        self.table.permit(device(holder), self.listing.id(), device(number), LIMIT, self.now)
+        let listed = self.table.list(device(holder), self.now);
+        let moves = listed.first().map_or(0, |listed| listed.moves);
+        self.table.permit(device(holder), (self.listing.id(), moves), device(number), LIMIT, self.now)
     }
 
     fn may(&self, number: u8) -> Option<May> {
@@ -43,7 +46,7 @@ fn nobody_takes_a_session_without_consent_or_a_rule_and_nobody_else_lets_others(
     assert!(stage.permit(2, 2).is_err() && stage.claim(2, 0).is_err(), "a forged word of who has it not");
     let unknown = SessionId::fresh();
     assert!(stage.table.claim(device(1), unknown, 0, stage.now).is_err());
-    assert!(stage.table.permit(device(1), unknown, device(2), LIMIT, stage.now).is_err());
+    assert!(stage.table.permit(device(1), (unknown, 0), device(2), LIMIT, stage.now).is_err());
     stage.permit(1, 2).unwrap();
     assert_eq!((stage.may(1), stage.may(2), stage.may(3)), (Some(May::Own), Some(May::Consent), None));
     assert!(stage.claim(3, 0).is_err(), "it is another one that may");
@@ -77,7 +80,7 @@ fn a_permission_ends_with_its_time_and_a_rule_does_not() {
     stage.now += Duration::from_secs(1);
     assert!(stage.claim(2, 0).is_err() && stage.may(2).is_none());
     let forever = Duration::from_secs(u16::MAX.into());
-    stage.table.permit(device(1), stage.listing.id(), device(2), forever, stage.now).unwrap();
+    stage.table.permit(device(1), (stage.listing.id(), 0), device(2), forever, stage.now).unwrap();
     stage.now += LONGEST_PERMISSION;
     assert!(stage.claim(2, 0).is_err(), "nothing is permitted for longer than an hour");
     assert_eq!(stage.may(4), Some(May::Rule));
@@ -93,8 +96,62 @@ fn one_of_two_that_take_at_once_gets_it() {
     first.confirm(Takers::new([device(3)]));
     drop(first);
     assert!(stage.claim(3, 0).is_err(), "it asked for what the first one had");
-    assert!(stage.claim(1, 1).is_err(), "the rule is the new holder's");
+    drop(stage.claim(1, 1).unwrap());
+    assert!(stage.claim(4, 1).is_err());
     stage.claim(3, 1).unwrap();
+}
+
+#[test]
+fn who_took_a_session_by_the_rule_cannot_lock_out_the_device_that_had_it() {
+    let mut stage = Stage::new(Takers::new([device(2), device(5)]));
+    // A thief, whose rule lets another one of its keys in, and says so too.
+    stage.claim(2, 0).unwrap().confirm(Takers::new([device(3)]));
+    assert!(stage.claim(3, 1).is_err() && stage.may(5).is_none(), "both rules must have a device");
+    assert_eq!(stage.may(1), Some(May::Rule));
+    stage.permit(2, 3).unwrap();
+    stage.claim(3, 1).unwrap().confirm(Takers::default());
+    assert_eq!(stage.may(1), Some(May::Rule), "a word of the thief's does not end that");
+    stage.table.set_rule(device(1), &Takers::new([device(5)]), stage.now);
+    assert!(matches!(stage.orders.try_recv(), Ok(Order::Recall(from)) if from == device(3)));
+    stage.listing.give_back(device(3));
+    assert_eq!([1, 2, 3, 5].map(|it| stage.may(it)), [Some(May::Own), None, None, Some(May::Rule)]);
+    assert!(stage.orders.try_recv().is_err());
+}
+
+#[test]
+fn a_lent_session_is_its_takers_alone_after_an_hour() {
+    let mut stage = Stage::new(Takers::new([device(2)]));
+    stage.claim(2, 0).unwrap().confirm(Takers::new([device(3)]));
+    stage.now += LENT + Duration::from_secs(60);
+    assert_eq!([1, 2, 3].map(|it| stage.may(it)), [None, Some(May::Own), Some(May::Rule)]);
+    stage.table.set_rule(device(1), &Takers::default(), stage.now);
+    assert!(stage.orders.try_recv().is_err());
+}
+
+#[test]
+fn a_rule_that_is_replaced_lets_those_in_that_it_names_and_stops_a_move_that_is_under_way() {
+    let mut stage = Stage::new(Takers::new([device(2)]));
+    let taking = stage.claim(2, 0).unwrap();
+    stage.table.set_rule(device(9), &Takers::default(), stage.now);
+    assert!(stage.orders.try_recv().is_err(), "it is not its session");
+    stage.table.set_rule(device(1), &Takers::new([device(3)]), stage.now);
+    assert!(matches!(stage.orders.try_recv(), Ok(Order::Recall(from)) if from == device(2)));
+    drop(taking);
+    assert_eq!([2, 3].map(|it| stage.may(it)), [None, Some(May::Rule)]);
+}
+
+#[test]
+fn a_word_of_an_earlier_time_says_nothing_when_the_session_is_back() {
+    let stage = Stage::new(Takers::default());
+    let late =
+        |moves| stage.table.permit(device(1), (stage.listing.id(), moves), device(2), LIMIT, stage.now);
+    late(0).unwrap();
+    stage.claim(2, 0).unwrap().confirm(Takers::default());
+    stage.permit(2, 1).unwrap();
+    stage.claim(1, 1).unwrap().confirm(Takers::default());
+    assert!(late(0).is_err() && late(1).is_err() && stage.may(2).is_none());
+    late(2).unwrap();
+    assert_eq!(stage.may(2), Some(May::Consent));
 }
 
 #[test]
@@ -124,4 +181,24 @@ fn a_device_has_no_more_held_sessions_than_it_may_in_number_and_in_bytes() {
     second.figures().kept.store(41, Ordering::Relaxed);
     assert!(!second.stands(false, 3, 100), "too many bytes");
     assert!(second.stands(false, 3, 101));
+}
+
+#[test]
+fn a_device_that_takes_a_session_and_leaves_again_and_again_must_wait() {
+    let mut stage = Stage::new(Takers::new([device(2), device(3)]));
+    let leave = |stage: &Stage| stage.claim(2, 0).map(|mut claim| claim.offered());
+    for _ in 0..FREE_FAILURES {
+        leave(&stage).unwrap();
+    }
+    assert!(leave(&stage).is_err());
+    drop(stage.claim(3, 0).unwrap());
+    stage.now = Instant::now() + FAILED;
+    leave(&stage).unwrap();
+    assert!(leave(&stage).is_err(), "for twice as long");
+    stage.now = Instant::now() + 2 * FAILED;
+    let mut claim = stage.claim(2, 0).unwrap();
+    claim.offered();
+    claim.confirm(Takers::new([device(2)]));
+    drop(claim);
+    stage.claim(2, 1).unwrap();
 }

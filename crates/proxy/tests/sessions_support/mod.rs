@@ -1,5 +1,5 @@
 //! A gateway between real endpoints, devices, their programs, and an ordinary server.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub)]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +35,13 @@ pub fn random(seed: u64, size: usize) -> Arc<Vec<u8>> {
     Arc::new(words.take(size.div_ceil(8)).flatten().take(size).collect())
 }
 
+/// Settings with which a busy machine's devices are waited for.
+pub fn patient() -> SessionSettings {
+    let mut settings = SessionSettings::default();
+    (settings.pause, settings.most_pause, settings.confirm) = (LIMIT, LIMIT, LIMIT);
+    settings
+}
+
 /// A gateway, and a network of its own.
 pub struct Stage {
     net: u8,
@@ -43,14 +50,18 @@ pub struct Stage {
 
 impl Stage {
     pub async fn new(net: u8) -> Self {
-        Self::with(net, SessionSettings::default()).await
+        Self::with(net, patient()).await
     }
 
     pub async fn with(net: u8, settings: SessionSettings) -> Self {
+        Self::with_quota(net, settings, Quota::new(64, 256)).await
+    }
+
+    pub async fn with_quota(net: u8, settings: SessionSettings, quota: Quota<EndpointId>) -> Self {
         let gateway = endpoint(net, 1).await.0;
         let mut listener = gateway.listen(ListenOptions::unnamed().allow(Allow::Any)).await.unwrap();
         let rules = Rules::new(vec!["127.0.0.0/8".parse().unwrap()], false);
-        let server = GatewayServer::new(Guard::new(rules), Quota::new(64, 256)).with_sessions(settings);
+        let server = GatewayServer::new(Guard::new(rules), quota).with_sessions(settings);
         tokio::spawn(async move {
             while let Some(connection) = listener.accept().await {
                 tokio::spawn(serve(server.clone(), connection));
@@ -147,7 +158,8 @@ impl Device {
 
     /// Lets another device take a session.
     pub async fn hand_off(&self, id: SessionId, to: &Device) {
-        let said = self.sessions.hand_off(id, to.id(), Duration::from_secs(60));
+        let moves = self.listed(id).await.expect("it has it").moves;
+        let said = self.sessions.hand_off((id, moves), to.id(), Duration::from_secs(60));
         within("a word is heard", said).await.unwrap();
     }
 

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use whimbrel_multiaccess::Client;
-use whimbrel_proxy::{Gateway, Managed, Routed, Takers, Upstream, WhimbrelHosts};
+use whimbrel_proxy::{Gateway, Managed, Routed, Upstream, WhimbrelHosts};
 
 use crate::hosts::{self, ListedHost};
 use crate::lasting::Lasting;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
 use crate::options::Globals;
-use crate::{own_group, renewer};
+use crate::{renewer, rule};
 
 /// Flags of every proxy.
 #[derive(Args)]
@@ -58,8 +58,7 @@ impl ReachFlags {
                 let lasting = Lasting::new(network.clone(), gateway.clone());
                 // A mistake in the name, or not being allowed, is told now rather than to the first program.
                 drop(lasting.connection().await?);
-                let takers = Takers::new(own_group::other_devices(&network.key));
-                Arc::new(Gateway::new(Arc::new(lasting)).with_sessions(takers))
+                with_sessions(Gateway::new(Arc::new(lasting)), network)
             }
             _ => Arc::new(Managed::new(client)),
         };
@@ -79,6 +78,20 @@ impl ReachFlags {
     pub(crate) fn hosts(&self) -> Vec<String> {
         self.host.iter().map(ListedHost::shown).collect()
     }
+}
+
+/// Connections that this user's other devices may take, whichever these are at that time.
+fn with_sessions(gateway: Gateway, network: &Network) -> Arc<Gateway> {
+    let takers = rule::takers(&network.key);
+    let gateway = Arc::new(gateway.with_sessions(takers.clone()));
+    let told = gateway.clone();
+    let tell = move |takers| {
+        let gateway = told.clone();
+        async move { gateway.set_rule(takers).await }
+    };
+    // For as long as the proxy.
+    tokio::spawn(rule::follow(network.key.clone(), takers, tell));
+    gateway
 }
 
 /// Keeps what this user is known by fresh, for as long as it is polled.

@@ -12,7 +12,7 @@ const STILL: Duration = Duration::from_millis(250);
 /// A program that takes longer, and goes on reading, has it all counted: it is waited for when the session
 /// has moved.
 const LIMIT: Duration = Duration::from_millis(750);
-/// So long.
+/// So long, also if the session breaks then.
 const READ_ON: Duration = Duration::from_secs(60);
 
 /// Whether a device goes on.
@@ -103,15 +103,13 @@ impl Phase {
     pub(super) fn resume(&mut self) {
         *self = Self::Active;
     }
+}
 
-    /// Returns once the kernel of a program whose session has moved has all that was counted.
-    pub(super) async fn let_go(&self, program: &mut Program, written: u64) {
-        if matches!(self, Self::Stopped(Stopped::Reading)) {
-            let until = Instant::now() + READ_ON;
-            while program.undelivered(written) > 0 && Instant::now() < until {
-                tokio::time::sleep(4 * LOOK).await;
-            }
-        }
+/// Returns once the kernel of a program that is let go has all that was counted as its own.
+pub(super) async fn let_go(program: &mut Program, written: u64, promised: u64) {
+    let until = Instant::now() + READ_ON;
+    while written.saturating_sub(program.undelivered(written)) < promised && Instant::now() < until {
+        tokio::time::sleep(4 * LOOK).await;
     }
 }
 

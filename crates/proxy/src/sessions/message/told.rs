@@ -51,6 +51,8 @@ pub enum Standing {
     Held,
     /// It is being taken.
     Moving,
+    /// It cannot be taken: TLS ends in its program.
+    Fixed,
 }
 
 /// By what right a device may take a session.
@@ -91,7 +93,7 @@ pub struct Listed {
     pub may: May,
 }
 
-const STANDINGS: [Standing; 3] = [Standing::Live, Standing::Held, Standing::Moving];
+const STANDINGS: [Standing; 4] = [Standing::Live, Standing::Held, Standing::Moving, Standing::Fixed];
 const RIGHTS: [May; 3] = [May::Own, May::Consent, May::Rule];
 
 impl Granted {
@@ -111,6 +113,10 @@ impl Granted {
     fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let mut fields = Fields(bytes);
         let (id, moves, offset) = (fields.session()?, fields.u32()?, fields.u64()?);
+        // What follows is added to it.
+        if i64::try_from(offset).is_err() {
+            return Err(BadMessage::Length);
+        }
         let to = fields.destination()?;
         let has_ended = match fields.u8()? {
             0 => false,
@@ -217,6 +223,8 @@ mod tests {
             let mut stream = &more[..];
             assert_eq!(read_granted(&mut stream).await.unwrap(), granted);
             assert_eq!(stream, b"\0\0\x01x");
+            let far = Granted { offset: u64::MAX - 5, ..granted }.encode();
+            assert!(read_granted(&mut &far[..]).await.is_err(), "nothing can be added to that");
         }
     }
 

@@ -1,11 +1,14 @@
 //! A move of a session from one device to another.
 
-use super::{CONFIRM, Ending, Holder, PAUSE, REFUSAL, Session, Take, Taking};
+use super::{Ending, Holder, REFUSAL, Session, Take, Taking, Wait};
 use crate::gateway::{Answer, Status};
 use crate::sessions::frame::{Frame, Paused};
 use crate::sessions::line::Heard;
 use crate::sessions::seat::{MOST_UP, Seat};
+use crate::sessions::table::NoSession;
+use std::sync::Arc;
 use tokio::time::Instant;
+use whimbrel_base::EndpointId;
 
 impl Session {
     /// Begins a move.
@@ -21,7 +24,7 @@ impl Session {
         }
         let device = take.claim.device();
         tracing::debug!(session = %self.listing.id(), to = %device.short(), "a session is to move");
-        self.taking = Some(Taking::Pausing { take, until: Instant::now() + PAUSE });
+        self.taking = Some(Taking::Pausing { take, wait: Wait { begun: Instant::now(), heard: None } });
         match &mut self.holder {
             Holder::Seat(seat) => {
                 seat.pause();
@@ -45,16 +48,38 @@ impl Session {
         self.go_back()
     }
 
+    /// The device before was waited for long enough.
+    pub(super) fn waited(&mut self, has_answered: bool) -> Option<Ending> {
+        if !has_answered {
+            // It does not listen: its last count holds.
+            if let Holder::Seat(before) = self.take_holder() {
+                if before.has_gap() {
+                    before.dismiss(&Frame::Broken);
+                    return Some(Ending::Gap);
+                }
+                before.dismiss(&Frame::Moved);
+            }
+            return self.attach(self.server.kept().base());
+        }
+        // It is there, and what its program sent is under way: without that the session must not go on.
+        if let Some(Taking::Pausing { take, .. }) = self.taking.take() {
+            refuse(take, &busy());
+        }
+        self.go_back()
+    }
+
     /// Gives the new device the server's bytes from an offset on.
     pub(super) fn attach(&mut self, offset: u64) -> Option<Ending> {
         let Some(Taking::Pausing { take, .. }) = self.taking.take() else { return None };
-        let Take { stream, claim, rule, place } = take;
+        let Take { stream, mut claim, rule, place } = take;
+        claim.offered();
         // Before `moves` is one more: that is so once the device has confirmed.
         self.moves += 1;
         let words = self.words("the session goes on", offset);
         self.moves -= 1;
-        let seat = Box::new(Seat::new(stream, &words, offset, &self.server, place));
-        self.taking = Some(Taking::Confirming { seat, claim, rule, until: Instant::now() + CONFIRM });
+        let seat = Box::new(Seat::new(stream, &words, offset, &self.server, Arc::new(place)));
+        self.taking =
+            Some(Taking::Confirming { seat, claim, rule, until: Instant::now() + self.settings.confirm });
         None
     }
 
@@ -82,6 +107,8 @@ impl Session {
         }
         self.moves = claim.confirm(rule);
         self.busy = Instant::now();
+        self._place = Some(seat.place());
+        self.listing.share().go_to(seat.device());
         if let Holder::Seat(before) = std::mem::replace(&mut self.holder, Holder::Seat(seat)) {
             before.dismiss(&Frame::Moved);
         }
@@ -89,18 +116,41 @@ impl Session {
         self.hold()
     }
 
+    /// A device may have the session no more, and not take it either.
+    pub(super) fn recall(&mut self, device: EndpointId) -> Option<Ending> {
+        match &self.taking {
+            Some(Taking::Pausing { take, .. }) if take.claim.device() == device => {
+                if let Some(Taking::Pausing { take, .. }) = self.taking.take() {
+                    refuse(take, &Answer::new(Status::NoSession, &NoSession.to_string()));
+                }
+                return self.go_back();
+            }
+            Some(Taking::Confirming { seat, .. }) if seat.device() == device => {
+                self.taking = None;
+                return self.go_back();
+            }
+            _ => {}
+        }
+        self.listing.give_back(device);
+        match &self.holder {
+            // Its last count holds.
+            Holder::Seat(seat) if seat.device() == device => self.hear_holder(&Heard::Gone),
+            Holder::Seat(_) | Holder::None(_) => None,
+        }
+    }
+
     /// The device before goes on, if it is there still.
     pub(super) fn go_back(&mut self) -> Option<Ending> {
         match &mut self.holder {
             Holder::Seat(seat) => seat.resume(),
-            Holder::None(until) => *until = Instant::now() + self.settings.hold,
+            Holder::None(_) => self.holder = self.nobody(),
         }
         self.hold()
     }
 }
 
 fn busy() -> Answer {
-    Answer::new(Status::Full, "the server has not taken what the program sent; try again later")
+    Answer::new(Status::Full, "what the program sent is on its way to the server; try again later")
 }
 
 /// Tells a device why it does not get the session, meanwhile.

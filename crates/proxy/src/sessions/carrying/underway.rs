@@ -1,0 +1,99 @@
+//! What a device has of a session's bytes, in both directions.
+
+use super::super::frame::LONGEST;
+use super::super::window::Window;
+use super::SOON;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// From the server to the program.
+pub(super) struct Down {
+    /// What came, and was not written yet. It begins at what was.
+    pub(super) queue: Window,
+    /// So many bytes are not for the program.
+    pub(super) skip: u64,
+    pub(super) has_ended: bool,
+    /// The program was told so.
+    pub(super) is_shut: bool,
+    /// What the gateway was told that the program has taken.
+    pub(super) told: u64,
+    /// What it was told that the program will have, whatever happens.
+    pub(super) promised: u64,
+    /// The server broke the connection behind what came. The program is told so then, or at this moment.
+    pub(super) broken: Option<Instant>,
+    pub(super) asked: Instant,
+    pub(super) full: Full,
+    /// A program that reads nothing is asked less and less often.
+    pub(super) stands: Duration,
+}
+
+/// A program's kernel that had no room is asked again, less and less often: it does not say so by itself.
+pub(super) struct Full {
+    pub(super) until: Instant,
+    pub(super) pause: Duration,
+}
+
+/// From the program to the server.
+pub(super) struct Up {
+    pub(super) sent: u64,
+    /// What the server has taken of that.
+    pub(super) taken: u64,
+    pub(super) has_ended: bool,
+}
+
+impl Down {
+    /// From this offset on, but for so many bytes.
+    pub(super) fn new(offset: u64, skip: u64) -> Self {
+        Self {
+            queue: Window::at(offset),
+            skip,
+            has_ended: false,
+            is_shut: false,
+            told: offset,
+            promised: 0,
+            broken: None,
+            asked: Instant::now(),
+            full: Full { until: Instant::now(), pause: SOON },
+            stands: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.queue.push(bytes);
+        let skipped = self.skip.min(self.queue.len() as u64);
+        if skipped > 0 {
+            self.queue.release(self.queue.base() + skipped);
+            self.skip -= skipped;
+        }
+    }
+}
+
+impl Up {
+    /// What may be read of the program at once, if so much may be sent before the server has taken it.
+    pub(super) fn room(&self, most: u64) -> usize {
+        let room = most.saturating_sub(self.sent - self.taken);
+        usize::try_from(room).map_or(LONGEST, |room| room.min(LONGEST))
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken == self.sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sessions::carrying::UP_STOPPING;
+
+    #[test]
+    fn a_device_never_sends_a_byte_more_than_the_gateway_allows() {
+        for odd in [1, 1000, LONGEST as u64 - 1, LONGEST as u64] {
+            let mut up = Up { sent: 7, taken: 7, has_ended: false };
+            while up.room(UP_STOPPING) > 0 {
+                up.sent += odd.min(up.room(UP_STOPPING) as u64);
+            }
+            assert_eq!((up.sent - up.taken, up.is_taken()), (UP_STOPPING, false));
+            assert_eq!(UP_STOPPING, crate::sessions::seat::MOST_UP as u64);
+        }
+    }
+}

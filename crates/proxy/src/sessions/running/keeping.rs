@@ -1,0 +1,36 @@
+//! What a session keeps, and how much that may be.
+
+use super::{Session, SessionSettings};
+use crate::sessions::budget::{LEAST_KEPT, LEAST_WAITING};
+use std::sync::atomic::Ordering;
+
+impl Session {
+    /// Tells others what there is to know of its bytes.
+    pub(super) fn tell_figures(&mut self) {
+        let figures = self.listing.figures();
+        let tell = |of: &std::sync::atomic::AtomicU64, number| of.store(number, Ordering::Relaxed);
+        tell(&figures.up, self.server.waiting().end());
+        tell(&figures.down, self.server.kept().end());
+        tell(&figures.kept, self.server.kept().len() as u64);
+        figures.is_tls.store(self.server.is_tls(), Ordering::Relaxed);
+        let bytes = self.server.kept().len() + self.server.waiting().len();
+        self.listing.share().set(bytes as u64);
+    }
+
+    /// Whether there is no room for what its programs sent.
+    pub(super) fn is_full(&mut self) -> bool {
+        self.server.waiting().len() > LEAST_WAITING && self.room() == 0
+    }
+
+    /// How much more may be kept for its device.
+    fn room(&mut self) -> usize {
+        let SessionSettings { most_bytes_each, most_bytes, .. } = self.settings;
+        usize::try_from(self.listing.share().room(most_bytes_each, most_bytes)).unwrap_or(usize::MAX)
+    }
+
+    /// How much is kept of the server. What others keep may leave less than the settings do.
+    pub(super) fn most_kept(&mut self) -> usize {
+        let possible = self.server.kept().len().saturating_add(self.room()).max(LEAST_KEPT);
+        self.settings.most_kept.min(possible)
+    }
+}

@@ -1,0 +1,296 @@
+//! A gateway keeps to the bytes of a session whatever a device does: here the device's frames are said by hand.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod sessions_support;
+
+use sessions_support::{Device, Server, Stage, patient, program, random, within};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::JoinHandle;
+use whimbrel::{EndpointId, Stream};
+use whimbrel_proxy::{Attached, SessionError, Standing};
+
+const DATA: u8 = 0;
+const END: u8 = 1;
+const COUNT: u8 = 2;
+const PAUSE: u8 = 3;
+const PAUSED: u8 = 4;
+const RESUME: u8 = 5;
+const MOVED: u8 = 6;
+const BROKEN: u8 = 7;
+
+/// Of PAUSED.
+const WHOLE: u8 = 1;
+const ENDED: u8 = 2;
+
+/// A device that has a session, and says what a test says.
+struct Hand {
+    stream: Stream,
+    /// What the server sent.
+    came: usize,
+    /// What the server has taken.
+    counted: usize,
+}
+
+impl Hand {
+    /// Opens a session that another device may take.
+    async fn open(device: &Device, to: SocketAddr, taker: EndpointId) -> Self {
+        let mut stream = within("a stream opens", device.connection.open_stream()).await.unwrap();
+        let host = to.ip().to_string();
+        let mut body = vec![u8::try_from(host.len()).unwrap()];
+        body.extend_from_slice(host.as_bytes());
+        body.extend_from_slice(&to.port().to_be_bytes());
+        body.push(1);
+        body.extend_from_slice(taker.as_bytes());
+        let length = u16::try_from(body.len()).unwrap().to_be_bytes();
+        let asked = [&[2, 1][..], &length, &body].concat();
+        within("it asks", stream.write_all(&asked)).await.unwrap();
+        let mut hand = Self { stream, came: 0, counted: 0 };
+        let answer = hand.read(3).await;
+        assert_eq!(answer[..2], [1, 0], "it is granted");
+        hand.read(answer[2].into()).await;
+        let granted = hand.read(16 + 4 + 8 + 1).await;
+        let rest = hand.read(usize::from(granted[28]) + 2 + 1 + 2).await;
+        assert!(rest.ends_with(&[0, 0, 0]), "nothing was said yet");
+        hand
+    }
+
+    async fn read(&mut self, size: usize) -> Vec<u8> {
+        let mut some = vec![0; size];
+        within("bytes come", self.stream.read_exact(&mut some)).await.unwrap();
+        some
+    }
+
+    async fn say(&mut self, kind: u8, body: &[u8]) {
+        let length = u16::try_from(body.len()).unwrap().to_be_bytes();
+        let frame = [&[kind][..], &length, body].concat();
+        within("it is said", self.stream.write_all(&frame)).await.unwrap();
+    }
+
+    async fn say_paused(&mut self, taken: u64, sent: u64, flags: u8) {
+        let body = [&taken.to_be_bytes()[..], &sent.to_be_bytes(), &[flags]].concat();
+        self.say(PAUSED, &body).await;
+    }
+
+    /// Waits for one kind of frame.
+    async fn wait_for(&mut self, wanted: u8) {
+        while self.hear().await != wanted {}
+    }
+
+    async fn hear(&mut self) -> u8 {
+        let head = self.read(3).await;
+        let length = usize::from(u16::from_be_bytes([head[1], head[2]]));
+        let body = self.read(length).await;
+        match head[0] {
+            DATA => self.came += length,
+            COUNT => self.counted = u64::from_be_bytes(body.try_into().unwrap()).try_into().unwrap(),
+            _ => {}
+        }
+        head[0]
+    }
+
+    /// Waits until so many bytes of the server are here.
+    async fn have(&mut self, bytes: usize) {
+        while self.came < bytes {
+            self.hear().await;
+        }
+    }
+}
+
+/// A device that takes the one session that it sees.
+async fn take(desk: &Device) -> JoinHandle<Result<Attached, SessionError>> {
+    let listed = within("a list comes", desk.sessions.list()).await.unwrap().remove(0);
+    let (sessions, takers) = (desk.sessions.clone(), desk.takers.clone());
+    tokio::spawn(async move { sessions.take(listed.id, listed.moves, takers).await })
+}
+
+async fn taken(taking: JoinHandle<Result<Attached, SessionError>>) -> Result<Attached, SessionError> {
+    within("an answer comes", taking).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_answers_is_not_given_up_and_what_it_sends_slowly_is_not_cut_out() {
+    let mut settings = patient();
+    settings.pause = Duration::from_secs(5);
+    let stage = Stage::with(170, settings).await;
+    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
+    let server = Server::up_to(random(1, 20), 10).await;
+    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    old.say(DATA, b"abc").await;
+    old.have(10).await;
+    let taking = take(&desk).await;
+    old.wait_for(PAUSE).await;
+    // Seven more are on a line that stands still.
+    old.say_paused(10, 10, WHOLE).await;
+    let refused = taken(taking).await.err().expect("bytes are missing").to_string();
+    assert!(refused.contains("try again"), "{refused}");
+    old.wait_for(RESUME).await;
+    old.say(DATA, b"defghij").await;
+    server.wait_for(10).await;
+    let taking = take(&desk).await;
+    old.wait_for(PAUSE).await;
+    old.say_paused(10, 10, WHOLE).await;
+    let mut new = program(taken(taking).await.unwrap()).await;
+    old.wait_for(MOVED).await;
+    assert_eq!(new.offset, 10);
+    new.socket.write_all(b"klm").await.unwrap();
+    server.wait_for(13).await;
+    assert_eq!(server.heard(), b"abcdefghijklm");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_and_the_end_that_come_behind_the_answer_are_waited_for() {
+    let stage = Stage::new(176).await;
+    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
+    let file = random(2, 100_000);
+    let server = Server::up_to(file.clone(), 10).await;
+    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    old.say(DATA, b"abc").await;
+    old.have(10).await;
+    let taking = take(&desk).await;
+    old.wait_for(PAUSE).await;
+    // As on a second stream: the end is announced, and its frame never comes.
+    old.say_paused(10, 6, WHOLE | ENDED).await;
+    for piece in [b"d", b"e", b"f"] {
+        assert!(!taking.is_finished(), "it must wait for what was sent");
+        old.say(DATA, piece).await;
+    }
+    let mut new = program(taken(taking).await.unwrap()).await;
+    assert!(server.end().await, "the server hears the end");
+    assert_eq!(server.heard(), b"abcdef");
+    // What the new program says has nowhere to go, and breaks nothing.
+    new.socket.write_all(b"more").await.unwrap();
+    server.open.send_replace(file.len());
+    let mut rest = vec![0; file.len() - 10];
+    within("the rest comes", new.socket.read_exact(&mut rest)).await.unwrap();
+    assert!(rest == file[10..], "not the rest");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_take_that_failed_the_next_one_begins_where_the_program_was() {
+    let stage = Stage::new(172).await;
+    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
+    let file = random(3, 50_000);
+    let server = Server::up_to(file.clone(), 1000).await;
+    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    old.have(1000).await;
+    let taking = take(&desk).await;
+    old.wait_for(PAUSE).await;
+    // It has never said a count before.
+    old.say_paused(1000, 0, WHOLE).await;
+    let attached = taken(taking).await.unwrap();
+    let id = attached.id();
+    drop(attached);
+    old.wait_for(RESUME).await;
+    drop(old);
+    desk.wait_for(id, "it is held", |it| it.is_some_and(|it| it.standing == Standing::Held)).await;
+    let mut new = program(taken(take(&desk).await).await.unwrap()).await;
+    assert_eq!(new.offset, 1000, "these would come twice");
+    server.open.send_replace(file.len());
+    let (rest, is_whole) = new.rest().await;
+    assert!(is_whole && rest == file[1000..]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_is_gone_with_bytes_that_it_announced_ends_the_session_for_all_to_see() {
+    let stage = Stage::new(173).await;
+    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
+    let server = Server::up_to(random(4, 20), 10).await;
+    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    old.say(DATA, b"abc").await;
+    old.have(10).await;
+    let taking = take(&desk).await;
+    old.wait_for(PAUSE).await;
+    old.say_paused(10, 10, WHOLE).await;
+    drop(old);
+    assert!(matches!(taken(taking).await, Err(SessionError::None(_))));
+    assert!(!server.end().await, "the server must not take it for whole");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_is_closed_while_its_session_moves_does_not_end_it() {
+    let stage = Stage::new(174).await;
+    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
+    let file = random(5, 50_000);
+    let server = Server::up_to(file.clone(), 1000).await;
+    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    old.have(1000).await;
+    old.say(COUNT, &1000_u64.to_be_bytes()).await;
+    let taking = take(&desk).await;
+    old.wait_for(PAUSE).await;
+    old.say(BROKEN, &[]).await;
+    let mut new = program(taken(taking).await.unwrap()).await;
+    assert_eq!(new.offset, 1000);
+    server.open.send_replace(file.len());
+    let (rest, is_whole) = new.rest().await;
+    assert!(is_whole && rest == file[1000..]);
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_said_before_it_broke_the_connection_reaches_the_program() {
+    let stage = Stage::new(175).await;
+    let phone = stage.device(2, &[]).await;
+    let file = random(6, 32 * 1024 * 1024);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut old = phone.open(listener.local_addr().unwrap()).await;
+    let mut accepted = listener.accept().await.unwrap().0;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let bytes = file.clone();
+    let serving = tokio::spawn(async move {
+        tokio::select! {
+            _ = accepted.write_all(&bytes) => panic!("nothing is full"),
+            _ = stopped => {}
+        }
+        socket2::SockRef::from(&accepted).set_linger(Some(Duration::ZERO)).unwrap();
+    });
+    // Everything is full: the program's kernel, the phone, the gateway.
+    phone.wait_for(old.id, "the gateway keeps much", |it| it.is_some_and(|it| it.kept > 900_000)).await;
+    let least = usize::try_from(phone.listed(old.id).await.unwrap().down).unwrap();
+    stop.send(()).unwrap();
+    within("it breaks", serving).await.unwrap();
+    let mut all = Vec::new();
+    let ended = within("an end comes", old.socket.read_to_end(&mut all)).await;
+    assert!(ended.is_err(), "it must not look whole");
+    assert!(all.len() >= least, "{} of {least} bytes came", all.len());
+    assert!(all == file[..all.len()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_reaches_a_slow_server_also_when_no_device_is_left() {
+    let mut settings = patient();
+    settings.hold = Duration::ZERO;
+    let stage = Stage::with(177, settings).await;
+    let phone = stage.device(2, &[]).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut old = Hand::open(&phone, listener.local_addr().unwrap(), phone.id()).await;
+    let mut server = within("it connects", listener.accept()).await.unwrap().0;
+    // It has nothing to say, and does not read.
+    server.shutdown().await.unwrap();
+    old.wait_for(END).await;
+    let words = random(7, 64 * 1024 * 1024);
+    let mut pieces = words.chunks(16 * 1024);
+    let mut sent = 0;
+    loop {
+        while sent - old.counted <= 1_000_000 {
+            let piece = pieces.next().expect("something is full before");
+            old.say(DATA, piece).await;
+            sent += piece.len();
+        }
+        // Too early does no harm: then less is on its way.
+        if tokio::time::timeout(Duration::from_secs(1), old.hear()).await.is_err() {
+            break;
+        }
+    }
+    old.say(END, &[]).await;
+    let id = phone.sessions.list().await.unwrap().remove(0).id;
+    let sent_all = u64::try_from(sent).unwrap();
+    phone.wait_for(id, "all is there", |it| it.is_some_and(|it| it.up == sent_all)).await;
+    // Nobody has asked: the gateway cuts it off, behind the end.
+    old.say(PAUSED, &[0; 17]).await;
+    let _ = within("it is cut off", old.stream.read_to_end(&mut Vec::new())).await;
+    let mut heard = Vec::new();
+    within("an end comes", server.read_to_end(&mut heard)).await.expect("it ends in order");
+    assert!(heard == words[..sent], "{} of {sent} bytes came", heard.len());
+}
