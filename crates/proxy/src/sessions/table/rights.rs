@@ -1,6 +1,6 @@
 //! Whose a session is, and who may take it.
 
-use super::{Entry, Permission};
+use super::{Entry, FAILED, FREE_FAILURES, MOST_FAILED};
 use crate::sessions::message::{May, Takers};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -77,11 +77,9 @@ impl Entry {
         let holder = Some(self.holder).filter(|holder| is_lent && is_out(holder));
         taker.into_iter().chain(holder).collect()
     }
-}
 
-impl Entry {
     /// A device took the session and left. The session stood still meanwhile: that must not go on for ever.
-    fn has_failed(&mut self, device: EndpointId, now: Instant) {
+    pub(super) fn has_failed(&mut self, device: EndpointId, now: Instant) {
         if self.failed.len() >= MOST_FAILED && !self.failed.contains_key(&device) {
             self.failed.retain(|_, (_, until)| now < *until);
         }
