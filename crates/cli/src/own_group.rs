@@ -191,7 +191,7 @@ pub(crate) fn warn_of_forks(quiet: bool, log: &Log) {
 pub(crate) fn other_devices(key: &SecretKey) -> Result<Vec<EndpointId>> {
     let own = key.id();
     // Looking would make one.
-    if !is_kept().unwrap_or_default() {
+    if !is_kept()? {
         return Ok(Vec::new());
     }
     OwnGroup::of(key.clone())?.look(|log| acting(log.group(), own))
@@ -204,9 +204,13 @@ fn acting(group: &Group, own: EndpointId) -> Vec<EndpointId> {
     listed.filter(|id| *id != own && group.is_member(*id) && group.is_trusted(*id)).collect()
 }
 
-/// Whether any group is kept here.
+/// Whether any group is kept here. A folder that cannot be read says nothing: it is an error.
 fn is_kept() -> Result<bool> {
-    Ok(std::fs::read_dir(places::data()?.join("groups"))?.next().is_some())
+    match std::fs::read_dir(places::data()?.join("groups")) {
+        Ok(mut groups) => Ok(groups.next().is_some()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).context("cannot look for the list of this user's devices"),
+    }
 }
 
 /// A store that can't be used is no reason to keep a stranger waiting.

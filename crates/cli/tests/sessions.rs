@@ -73,7 +73,7 @@ impl Stage {
         let mut socks = world.start("phone", &through);
         let proxy = format!("socks5h://{}", socks.next_json()["listening"].as_str().unwrap());
         let mut curl = Command::new("curl");
-        curl.args(["-sS", "--limit-rate", "2M", "--max-time", "100", "--proxy", &proxy, "-o"]);
+        curl.args(["-sS", "--limit-rate", "2M", "--max-time", "300", "--proxy", &proxy, "-o"]);
         let curl = Process::start(curl.arg(&first).arg(format!("http://{at}/film")));
         wait_for("the download grows", || (length(&first) > 1 << 20).then_some(()));
         let stage = Self { world, file, ticket, server, curl, first, _gateway: gateway, _socks: socks };

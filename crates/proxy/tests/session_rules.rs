@@ -176,7 +176,7 @@ async fn sessions_of_one_device_keep_no_more_than_it_may_and_each_goes_on() {
     let settings = settings(|it| (it.most_kept, it.most_bytes_each) = (300_000, 600_000));
     let stage = Stage::with(146, settings).await;
     let [phone, desk] = [stage.device(2, &[]).await, stage.device(3, &[]).await];
-    let file = random(6, 40 * MIB);
+    let file = random(6, 4 * MIB);
     let server = Server::new(file.clone()).await;
     let mut open = Vec::new();
     for most in [300_000, 300_000, 65_536] {
@@ -198,7 +198,7 @@ async fn all_sessions_together_keep_no_more_than_may_be() {
     let settings = settings(|it| (it.most_kept, it.most_bytes) = (300_000, 300_000));
     let stage = Stage::with(147, settings).await;
     let [phone, desk] = [stage.device(2, &[]).await, stage.device(3, &[]).await];
-    let server = Server::new(random(7, 40 * MIB)).await;
+    let server = Server::new(random(7, 4 * MIB)).await;
     let first = phone.open(server.address).await;
     phone.wait_for(first.id, "it is full", |it| it.is_some_and(|it| it.kept == 300_000)).await;
     let second = desk.open(server.address).await;

@@ -261,7 +261,7 @@ async fn a_server_waits_for_a_program_that_does_not_read_and_nothing_grows() {
     let settings = settings(|it| it.most_kept = 300_000);
     let stage = Stage::with(158, settings).await;
     let phone = stage.device(2, &[]).await;
-    let file = random(10, 64 * MIB);
+    let file = random(10, 24 * MIB);
     let server = Server::new(file.clone()).await;
     let mut old = phone.open(server.address).await;
     phone.wait_for(old.id, "it is full", |it| it.is_some_and(|it| it.kept == 300_000)).await;

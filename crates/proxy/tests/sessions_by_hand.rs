@@ -112,7 +112,7 @@ async fn taken(taking: JoinHandle<Result<Attached, SessionError>>) -> Result<Att
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_answers_is_not_given_up_and_what_it_sends_slowly_is_not_cut_out() {
     let mut settings = patient();
-    settings.pause = Duration::from_secs(5);
+    settings.pause = Duration::from_secs(10);
     let stage = Stage::with(170, settings).await;
     let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
     let server = Server::up_to(random(1, 20), 10).await;

@@ -103,6 +103,8 @@ pub(super) struct Session {
     moves: u32,
     /// When bytes came or went last.
     busy: Instant,
+    /// It was to move, so that its device sent on all at once: that may wait, whatever others keep.
+    is_spared: bool,
     /// Counts it as its device's, also while it is held.
     _place: Option<Arc<Place<EndpointId>>>,
 }
@@ -179,6 +181,7 @@ impl Session {
             taking: None,
             moves: 0,
             busy: now,
+            is_spared: false,
             _place: None,
         }
     }

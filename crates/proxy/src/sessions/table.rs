@@ -181,9 +181,10 @@ impl Table {
             return Err(NoSession);
         }
         entry.taker = Some(device);
+        let from = entry.holder;
         let before = std::mem::replace(&mut entry.standing, Standing::Moving);
         let orders = entry.orders.clone();
-        Ok(Claim { table: self.clone(), id, device, by, before, is_offered: false, orders })
+        Ok(Claim { table: self.clone(), id, device, from, by, before, is_offered: false, orders })
     }
 
     /// Where a session takes orders that a device has, or is taking: after so many moves.
@@ -269,6 +270,8 @@ pub(super) struct Claim {
     table: Arc<Table>,
     id: SessionId,
     device: EndpointId,
+    /// That had the session then, and whose word or rule counts.
+    from: EndpointId,
     by: May,
     before: Standing,
     /// The device was given the session, and has not said yet that it wants it.
@@ -286,6 +289,11 @@ impl Claim {
         self.is_offered = true;
     }
 
+    /// The device may not have it any more, which is no failure of its own.
+    pub(super) fn withdrawn(&mut self) {
+        self.is_offered = false;
+    }
+
     /// Where the session takes orders.
     pub(super) fn orders(&self) -> mpsc::Sender<Order> {
         self.orders.clone()
@@ -293,11 +301,17 @@ impl Claim {
 
     /// Moves the session: the device has it from now on, with a rule of its own. What the device before
     /// permitted is used up. Returns how often the session has moved.
-    pub(super) fn confirm(&mut self, rule: Takers) -> u32 {
-        self.before = Standing::Live;
+    ///
+    /// # Errors
+    /// When the device that let this one have it was itself out meanwhile.
+    pub(super) fn confirm(&mut self, rule: Takers) -> Result<u32, NoSession> {
         self.is_offered = false;
         let mut sessions = self.table.sessions();
-        let Some(entry) = sessions.get_mut(&self.id) else { return 0 };
+        let entry = sessions.get_mut(&self.id).ok_or(NoSession)?;
+        if entry.holder != self.device && entry.holder != self.from {
+            return Err(NoSession);
+        }
+        self.before = Standing::Live;
         if entry.holder != self.device {
             entry.go_to(self.device, rule, self.by, Instant::now());
         } else {
@@ -305,7 +319,7 @@ impl Claim {
         }
         entry.failed.clear();
         entry.moves += 1;
-        entry.moves
+        Ok(entry.moves)
     }
 }
 

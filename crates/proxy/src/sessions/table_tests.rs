@@ -61,11 +61,11 @@ fn a_permission_is_used_once_and_replaced_by_a_later_one() {
     assert!(stage.claim(3, 0).is_err(), "it was replaced");
     // A move that fails uses nothing up.
     drop(stage.claim(2, 0).unwrap());
-    assert_eq!(stage.claim(2, 0).unwrap().confirm(Takers::default()), 1);
+    assert_eq!(stage.claim(2, 0).unwrap().confirm(Takers::default()).unwrap(), 1);
     assert!(stage.permit(1, 1).is_err(), "it is the other one's now");
     assert!(stage.claim(1, 1).is_err());
     stage.permit(2, 1).unwrap();
-    assert_eq!(stage.claim(1, 1).unwrap().confirm(Takers::default()), 2);
+    assert_eq!(stage.claim(1, 1).unwrap().confirm(Takers::default()).unwrap(), 2);
     for moves in 0..4 {
         assert!(stage.claim(2, moves).is_err(), "what was used is said again");
     }
@@ -93,7 +93,7 @@ fn one_of_two_that_take_at_once_gets_it() {
     let mut first = stage.claim(2, 0).unwrap();
     assert!(stage.claim(3, 0).is_err() && stage.claim(1, 0).is_err(), "it is being taken");
     assert_eq!(stage.table.list(device(1), stage.now)[0].standing, Standing::Moving);
-    first.confirm(Takers::new([device(3)]));
+    first.confirm(Takers::new([device(3)])).unwrap();
     drop(first);
     assert!(stage.claim(3, 0).is_err(), "it asked for what the first one had");
     drop(stage.claim(1, 1).unwrap());
@@ -105,11 +105,11 @@ fn one_of_two_that_take_at_once_gets_it() {
 fn who_took_a_session_by_the_rule_cannot_lock_out_the_device_that_had_it() {
     let mut stage = Stage::new(Takers::new([device(2), device(5)]));
     // A thief, whose rule lets another one of its keys in, and says so too.
-    stage.claim(2, 0).unwrap().confirm(Takers::new([device(3)]));
+    stage.claim(2, 0).unwrap().confirm(Takers::new([device(3)])).unwrap();
     assert!(stage.claim(3, 1).is_err() && stage.may(5).is_none(), "both rules must have a device");
     assert_eq!(stage.may(1), Some(May::Rule));
     stage.permit(2, 3).unwrap();
-    stage.claim(3, 1).unwrap().confirm(Takers::default());
+    stage.claim(3, 1).unwrap().confirm(Takers::default()).unwrap();
     assert_eq!(stage.may(1), Some(May::Rule), "a word of the thief's does not end that");
     stage.table.set_rule(device(1), &Takers::new([device(5)]), stage.now);
     assert!(matches!(stage.orders.try_recv(), Ok(Order::Recall(from)) if from == device(3)));
@@ -119,9 +119,35 @@ fn who_took_a_session_by_the_rule_cannot_lock_out_the_device_that_had_it() {
 }
 
 #[test]
+fn the_device_that_had_a_session_takes_it_back_whatever_the_takers_list_says_meanwhile() {
+    let mut stage = Stage::new(Takers::new([device(2)]));
+    stage.claim(2, 0).unwrap().confirm(Takers::new([device(1)])).unwrap();
+    let mut back = stage.claim(1, 1).unwrap();
+    stage.table.set_rule(device(2), &Takers::default(), stage.now);
+    assert!(stage.orders.try_recv().is_err(), "it may still have it");
+    back.confirm(Takers::default()).unwrap();
+    assert_eq!([1, 2].map(|it| stage.may(it)), [Some(May::Own), None]);
+}
+
+#[test]
+fn a_word_ends_with_the_right_of_the_device_that_said_it() {
+    let mut stage = Stage::new(Takers::new([device(2)]));
+    stage.claim(2, 0).unwrap().confirm(Takers::default()).unwrap();
+    stage.permit(2, 3).unwrap();
+    let mut taking = stage.claim(3, 1).unwrap();
+    // Device 2 is removed while device 3 takes by its word.
+    stage.table.set_rule(device(1), &Takers::default(), stage.now);
+    assert!(matches!(stage.orders.try_recv(), Ok(Order::Recall(from)) if from == device(2)));
+    stage.listing.give_back(device(2));
+    assert!(taking.confirm(Takers::default()).is_err());
+    drop(taking);
+    assert_eq!([1, 2, 3].map(|it| stage.may(it)), [Some(May::Own), None, None]);
+}
+
+#[test]
 fn a_lent_session_is_its_takers_alone_after_an_hour() {
     let mut stage = Stage::new(Takers::new([device(2)]));
-    stage.claim(2, 0).unwrap().confirm(Takers::new([device(3)]));
+    stage.claim(2, 0).unwrap().confirm(Takers::new([device(3)])).unwrap();
     stage.now += LENT + Duration::from_secs(60);
     assert_eq!([1, 2, 3].map(|it| stage.may(it)), [None, Some(May::Own), Some(May::Rule)]);
     stage.table.set_rule(device(1), &Takers::default(), stage.now);
@@ -146,9 +172,9 @@ fn a_word_of_an_earlier_time_says_nothing_when_the_session_is_back() {
     let late =
         |moves| stage.table.permit(device(1), (stage.listing.id(), moves), device(2), LIMIT, stage.now);
     late(0).unwrap();
-    stage.claim(2, 0).unwrap().confirm(Takers::default());
+    stage.claim(2, 0).unwrap().confirm(Takers::default()).unwrap();
     stage.permit(2, 1).unwrap();
-    stage.claim(1, 1).unwrap().confirm(Takers::default());
+    stage.claim(1, 1).unwrap().confirm(Takers::default()).unwrap();
     assert!(late(0).is_err() && late(1).is_err() && stage.may(2).is_none());
     late(2).unwrap();
     assert_eq!(stage.may(2), Some(May::Consent));
@@ -160,7 +186,7 @@ fn a_session_that_is_over_is_forgotten_and_a_claim_on_it_does_no_harm() {
     let mut claim = stage.claim(1, 0).unwrap();
     let id = stage.listing.id();
     drop(stage.listing);
-    assert_eq!(claim.confirm(Takers::default()), 0);
+    assert!(claim.confirm(Takers::default()).is_err());
     drop(claim);
     assert!(stage.table.claim(device(1), id, 0, stage.now).is_err());
     assert!(stage.table.sessions().is_empty());
@@ -198,7 +224,7 @@ fn a_device_that_takes_a_session_and_leaves_again_and_again_must_wait() {
     stage.now = Instant::now() + 2 * FAILED;
     let mut claim = stage.claim(2, 0).unwrap();
     claim.offered();
-    claim.confirm(Takers::new([device(2)]));
+    claim.confirm(Takers::new([device(2)])).unwrap();
     drop(claim);
     stage.claim(2, 1).unwrap();
 }

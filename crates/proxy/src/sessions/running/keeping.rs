@@ -19,7 +19,11 @@ impl Session {
 
     /// Whether there is no room for what its programs sent.
     pub(super) fn is_full(&mut self) -> bool {
-        self.server.waiting().len() > LEAST_WAITING && self.room() == 0
+        if self.server.waiting().len() <= LEAST_WAITING {
+            self.is_spared &= self.taking.is_some();
+            return false;
+        }
+        !self.is_spared && self.room() == 0
     }
 
     /// How much more may be kept for its device.

@@ -22,6 +22,7 @@ impl Session {
             refuse(take, &busy());
             return self.hold();
         }
+        self.is_spared = true;
         let device = take.claim.device();
         tracing::debug!(session = %self.listing.id(), to = %device.short(), "a session is to move");
         self.taking = Some(Taking::Pausing { take, wait: Wait { begun: Instant::now(), heard: None } });
@@ -105,7 +106,11 @@ impl Session {
             drop(claim);
             return self.go_back();
         }
-        self.moves = claim.confirm(rule);
+        let Ok(moves) = claim.confirm(rule) else {
+            drop(claim);
+            return self.go_back();
+        };
+        self.moves = moves;
         self.busy = Instant::now();
         self._place = Some(seat.place());
         self.listing.share().go_to(seat.device());
@@ -126,7 +131,9 @@ impl Session {
                 return self.go_back();
             }
             Some(Taking::Confirming { seat, .. }) if seat.device() == device => {
-                self.taking = None;
+                if let Some(Taking::Confirming { mut claim, .. }) = self.taking.take() {
+                    claim.withdrawn();
+                }
                 return self.go_back();
             }
             _ => {}

@@ -73,7 +73,7 @@ impl Entry {
         } else if !is_lent {
             return Vec::new();
         }
-        let taker = self.taker.filter(|taker| is_out(taker) && !self.is_permitted(*taker, now));
+        let taker = self.taker.filter(|taker| self.right_of(*taker, now).is_none());
         let holder = Some(self.holder).filter(|holder| is_lent && is_out(holder));
         taker.into_iter().chain(holder).collect()
     }
