@@ -10,10 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-# What asks for no more than that its text is passed on, as this program does.
+# What asks for no more than that its text is passed on, as this program does; and the MPL, which lets object code
+# be under other terms if it is said where the source of its own files is (§3.2): each package's line says so.
 ALLOWED = {
     "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CDLA-Permissive-2.0", "ISC",
-    "MIT", "MIT-0", "Unicode-3.0", "Unlicense", "Zlib",
+    "MIT", "MIT-0", "MPL-2.0", "Unicode-3.0", "Unlicense", "Zlib",
 }
 TEXTS = re.compile(r"(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
 

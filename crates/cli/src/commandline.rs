@@ -29,6 +29,7 @@ Examples:
 #[command(
     name = "whimbrel",
     version,
+    disable_version_flag = true,
     arg_required_else_help = true,
     subcommand_required = true,
     disable_help_subcommand = true,
@@ -37,6 +38,10 @@ Examples:
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) globals: Globals,
+    /// Print the version
+    // Everybody knows it, and the list of commands fills a screen.
+    #[arg(short = 'V', long, action = ArgAction::Version, hide = true)]
+    version: Option<bool>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 
 use crate::options::{Globals, after};
 
-/// Serve programs that can use a proxy: over the best network, through a gateway, or by name
+/// Serve programs that can use a proxy: by the best network, a gateway, or a name
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

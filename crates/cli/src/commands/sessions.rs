@@ -19,7 +19,7 @@ use crate::{failure, output};
 /// What stands for a session on command lines: so many digits of its id at least.
 const LEAST_DIGITS: usize = 4;
 
-/// Show the connections through a gateway that this device has, or may take from another one
+/// Show the connections through a gateway that this device has, or may take
 ///
 /// Each connection of a program behind `whimbrel proxy socks --through` is a session, which goes on at
 /// another device of yours when that takes it: docs/devices.md has the rules.

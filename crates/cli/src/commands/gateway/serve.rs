@@ -32,8 +32,7 @@ const COMMAND: &str = "gateway serve";
 
 /// Connect peers that are let in to hosts of the internet, until stopped
 ///
-/// Private networks, this host itself and where clouds keep secrets are refused, whatever a name leads to,
-/// and so is port 25; --to lifts that. Peers come by `whimbrel proxy socks --through`.
+/// Private networks, this host, clouds' secrets and port 25 are refused; --to lifts that.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -56,7 +55,7 @@ pub(super) struct Serve {
     /// Break a connection without a byte for so long
     #[arg(long, value_name = "TIME", default_value = "124m", value_parser = duration)]
     idle: Duration,
-    /// Keep a connection so long that no device has, for another one of its user to take
+    /// Keep what no device has for so long, to be taken
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     hold: Duration,
     /// Print a ticket, by which peers find it without a name service
