@@ -1,4 +1,4 @@
-//! Who may take sessions of this device without being asked to: this user's other devices, as they are now.
+//! The devices that may take sessions of this one without a word of it: the user's others, as they are now.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -287,7 +287,7 @@ async fn what_was_sent_reaches_a_slow_server_also_when_no_device_is_left() {
     let id = phone.sessions.list().await.unwrap().remove(0).id;
     let sent_all = u64::try_from(sent).unwrap();
     phone.wait_for(id, "all is there", |it| it.is_some_and(|it| it.up == sent_all)).await;
-    // Nobody has asked: the gateway cuts it off, behind the end.
+    // It was not asked for: the gateway cuts the stream off, behind the end.
     old.say(PAUSED, &[0; 17]).await;
     let _ = within("it is cut off", old.stream.read_to_end(&mut Vec::new())).await;
     let mut heard = Vec::new();

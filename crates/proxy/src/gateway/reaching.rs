@@ -31,7 +31,7 @@ pub trait Streams: Send + Sync + 'static {
 /// Reaches destinations through a gateway.
 pub struct Gateway {
     streams: Arc<dyn Streams>,
-    /// Who may take sessions without being asked to. `None`: connections are no sessions.
+    /// The devices that may take sessions without a word of this one. `None`: connections are no sessions.
     rule: Option<Mutex<Takers>>,
     older: Older,
 }

@@ -66,7 +66,7 @@ impl Default for SessionSettings {
             idle: Duration::from_secs(124 * 60),
             // A slow link's round trip, a loss, and the time that a device takes to stop.
             pause: Duration::from_secs(5),
-            // Who takes a session waits for 30 s.
+            // The device that takes a session waits for 30 s.
             most_pause: Duration::from_secs(20),
             confirm: Duration::from_secs(10),
         }
@@ -335,7 +335,7 @@ impl Session {
     fn hold(&mut self) -> Option<Ending> {
         let is_live = matches!(self.holder, Holder::Seat(_)) || self.server.needs_no_device();
         if !is_live && self.server.is_tls() {
-            // Nobody may take it.
+            // No other device may take it.
             return Some(Ending::Left);
         }
         let SessionSettings { most_held, most_held_bytes, .. } = self.settings;

@@ -110,7 +110,7 @@ impl Table {
         let sessions = self.sessions();
         let told = sessions.iter().filter_map(|(id, entry)| {
             let may = entry.right_of(device, now)?;
-            // Nobody else can take it.
+            // No other device can take it.
             let is_fixed = entry.figures.is_tls.load(Ordering::Relaxed);
             if is_fixed && may != May::Own {
                 return None;

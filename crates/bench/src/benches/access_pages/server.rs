@@ -261,7 +261,7 @@ async fn answer(
         "/start" => ("text/html", start(query)),
         "/done" => {
             if let Ok(said) = serde_json::from_slice(body) {
-                // Nobody waits any more when the bench is over.
+                // It fails when the load was given up and is not waited for.
                 let _ = lock(&state.saying).send((query.to_owned(), said));
             }
             ("text/plain", String::new())

@@ -26,7 +26,7 @@ pub(super) type Asking = (TcpStream, Option<Vec<u8>>);
 pub(super) struct Waiting {
     listener: TcpListener,
     how: How,
-    /// Nobody else knows it.
+    /// Only the program that is started, and the user, know it.
     path: String,
 }
 
