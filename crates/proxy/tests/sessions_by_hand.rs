@@ -5,6 +5,7 @@ mod sessions_support;
 
 use sessions_support::{Device, Server, Stage, patient, program, random, within};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
@@ -98,6 +99,14 @@ impl Hand {
     }
 }
 
+/// A session of a phone that a desk may take, with a server that sends so much of its file at first.
+async fn session(stage: &Stage, file: Arc<Vec<u8>>, first: usize) -> (Device, Device, Server, Hand) {
+    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
+    let server = Server::up_to(file, first).await;
+    let hand = Hand::open(&phone, server.address, desk.id()).await;
+    (phone, desk, server, hand)
+}
+
 /// A device that takes the one session that it sees.
 async fn take(desk: &Device) -> JoinHandle<Result<Attached, SessionError>> {
     let listed = within("a list comes", desk.sessions.list()).await.unwrap().remove(0);
@@ -114,9 +123,7 @@ async fn a_device_that_answers_is_not_given_up_and_what_it_sends_slowly_is_not_c
     let mut settings = patient();
     settings.pause = Duration::from_secs(10);
     let stage = Stage::with(170, settings).await;
-    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
-    let server = Server::up_to(random(1, 20), 10).await;
-    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    let (_phone, desk, server, mut old) = session(&stage, random(1, 20), 10).await;
     old.say(DATA, b"abc").await;
     old.have(10).await;
     let taking = take(&desk).await;
@@ -142,10 +149,8 @@ async fn a_device_that_answers_is_not_given_up_and_what_it_sends_slowly_is_not_c
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_and_the_end_that_come_behind_the_answer_are_waited_for() {
     let stage = Stage::new(176).await;
-    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
     let file = random(2, 100_000);
-    let server = Server::up_to(file.clone(), 10).await;
-    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    let (_phone, desk, server, mut old) = session(&stage, file.clone(), 10).await;
     old.say(DATA, b"abc").await;
     old.have(10).await;
     let taking = take(&desk).await;
@@ -170,10 +175,8 @@ async fn bytes_and_the_end_that_come_behind_the_answer_are_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_take_that_failed_the_next_one_begins_where_the_program_was() {
     let stage = Stage::new(172).await;
-    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
     let file = random(3, 50_000);
-    let server = Server::up_to(file.clone(), 1000).await;
-    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    let (_phone, desk, server, mut old) = session(&stage, file.clone(), 1000).await;
     old.have(1000).await;
     let taking = take(&desk).await;
     old.wait_for(PAUSE).await;
@@ -195,9 +198,7 @@ async fn after_a_take_that_failed_the_next_one_begins_where_the_program_was() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_is_gone_with_bytes_that_it_announced_ends_the_session_for_all_to_see() {
     let stage = Stage::new(173).await;
-    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
-    let server = Server::up_to(random(4, 20), 10).await;
-    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    let (_phone, desk, server, mut old) = session(&stage, random(4, 20), 10).await;
     old.say(DATA, b"abc").await;
     old.have(10).await;
     let taking = take(&desk).await;
@@ -211,10 +212,8 @@ async fn a_device_that_is_gone_with_bytes_that_it_announced_ends_the_session_for
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_is_closed_while_its_session_moves_does_not_end_it() {
     let stage = Stage::new(174).await;
-    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
     let file = random(5, 50_000);
-    let server = Server::up_to(file.clone(), 1000).await;
-    let mut old = Hand::open(&phone, server.address, desk.id()).await;
+    let (_phone, desk, server, mut old) = session(&stage, file.clone(), 1000).await;
     old.have(1000).await;
     old.say(COUNT, &1000_u64.to_be_bytes()).await;
     let taking = take(&desk).await;
