@@ -55,7 +55,7 @@ pub enum Served {
 enum Next {
     Join(Joined),
     Open(Joined, Takers),
-    Take(SessionId, u32, Takers, Place<EndpointId>),
+    Take(SessionId, u32, Takers, Result<Place<EndpointId>, Full>),
     Control(SessionId, u32),
     Say(Vec<u8>),
 }
@@ -123,7 +123,7 @@ impl GatewayServer {
         };
         match given {
             Ok(()) => Ok(Served::Answered),
-            Err((stream, none)) => decline(stream, none.into()).await,
+            Err((stream, declined)) => decline(stream, declined).await,
         }
     }
 
@@ -142,7 +142,7 @@ impl GatewayServer {
             Asked::Open { to, rule } => {
                 self.connect(to, peer, place?).await.map(|joined| Next::Open(joined, rule))
             }
-            Asked::Take { id, moves, rule } => Ok(Next::Take(id, moves, rule, place?)),
+            Asked::Take { id, moves, rule } => Ok(Next::Take(id, moves, rule, place)),
             Asked::Control { id, moves } => Ok(Next::Control(id, moves)),
             Asked::HandOff { id, moves, to, limit } => {
                 self.sessions.permit(peer, (id, moves), to, limit)?;

@@ -76,6 +76,23 @@ impl<K: Eq + Hash + Clone> Quota<K> {
     }
 }
 
+impl<K: Eq + Hash + Clone> Place<K> {
+    /// Whose it is.
+    pub fn peer(&self) -> &K {
+        &self.peer
+    }
+
+    /// A place of another peer for the same connection, which goes over to it, and so is not refused: it was
+    /// counted when it began.
+    #[must_use]
+    pub fn beside(&self, peer: K) -> Self {
+        let mut taken = self.inner.taken();
+        *taken.by_peer.entry(peer.clone()).or_default() += 1;
+        taken.total += 1;
+        Self { inner: Arc::clone(&self.inner), peer }
+    }
+}
+
 impl<K> Inner<K> {
     fn taken(&self) -> MutexGuard<'_, Taken<K>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,6 +132,22 @@ mod tests {
         let _again = quota.take("ada").unwrap();
         assert_eq!(quota.inner.taken().by_peer.len(), 2, "who has none is forgotten");
         assert_eq!(quota.inner.taken().total, 3);
+    }
+
+    #[test]
+    fn a_connection_that_goes_over_to_another_peer_is_counted_as_that_ones_also_if_it_has_all_that_it_may() {
+        let quota = Quota::new(1, 3);
+        let first = quota.take("ada").unwrap();
+        let own = quota.take("bob").unwrap();
+        let over = first.beside("bob");
+        assert_eq!((*first.peer(), *over.peer()), ("ada", "bob"));
+        drop(first);
+        assert_eq!(quota.take("bob").err(), Some(Full::Peer(1)));
+        assert_eq!(quota.inner.taken().total, 2);
+        drop(over);
+        assert_eq!(quota.take("bob").err(), Some(Full::Peer(1)), "it has the other one");
+        drop(own);
+        assert!(quota.inner.taken().by_peer.is_empty());
     }
 
     #[test]

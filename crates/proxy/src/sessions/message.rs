@@ -30,6 +30,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use whimbrel_base::EndpointId;
 
+/// What a gateway says, for people, to a device that takes a session, if there is nothing else to say.
+pub(super) const GOES_ON: &str = "the session goes on";
 /// Of requests about sessions.
 pub(super) const VERSION: u8 = 2;
 /// The longest body: a destination, and as many devices as a rule has.

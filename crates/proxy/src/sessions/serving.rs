@@ -5,8 +5,8 @@ use super::message::{MOST_LISTED, Takers, write_list};
 use super::running::{Order, Session, SessionSettings, Take};
 use super::server::Server;
 use super::table::{NoSession, Table};
-use crate::gateway::{Answer, Status};
-use crate::{Destination, Place};
+use crate::gateway::{Answer, Declined, Status};
+use crate::{Destination, Full, Place};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -42,21 +42,27 @@ impl Sessions {
         let (sender, orders) = mpsc::channel(ORDERS);
         let listing = self.table.begin(stream.peer_id(), to.clone(), rule, sender);
         let by = socket.peer_addr().map(|address| address.to_string()).unwrap_or_default();
-        let session = Session::new(to, Server::new(socket), listing, orders, self.settings);
-        tokio::spawn(async move { session.run(stream, &by, place).await });
+        let session = Session::new(to, Server::new(socket), listing, orders, self.settings, place);
+        tokio::spawn(async move { session.run(stream, &by).await });
     }
 
-    /// Has a session go to the device of a stream. The answer comes from the session.
+    /// Has a session go to the device of a stream. The answer comes from the session. One that is the device's
+    /// own needs no place beside that which it has.
     pub(crate) fn take(
         &self,
         stream: Stream,
         (id, moves): (SessionId, u32),
         rule: Takers,
-        place: Place<EndpointId>,
-    ) -> Result<(), (Stream, NoSession)> {
+        place: Result<Place<EndpointId>, Full>,
+    ) -> Result<(), (Stream, Declined)> {
         let claim = match self.table.claim(stream.peer_id(), id, moves, Instant::now()) {
             Ok(claim) => claim,
-            Err(none) => return Err((stream, none)),
+            Err(none) => return Err((stream, none.into())),
+        };
+        let place = match place {
+            Ok(place) => Some(place),
+            Err(_) if claim.is_own() => None,
+            Err(full) => return Err((stream, full.into())),
         };
         let orders = claim.orders();
         give(&orders, Order::Take(Box::new(Take { stream, claim, rule, place })))
@@ -67,10 +73,10 @@ impl Sessions {
         &self,
         stream: Stream,
         (id, moves): (SessionId, u32),
-    ) -> Result<(), (Stream, NoSession)> {
+    ) -> Result<(), (Stream, Declined)> {
         match self.table.orders_of(stream.peer_id(), id, moves) {
             Ok(orders) => give(&orders, Order::Control(stream, moves)),
-            Err(none) => Err((stream, none)),
+            Err(none) => Err((stream, none.into())),
         }
     }
 
@@ -99,10 +105,10 @@ impl Sessions {
 }
 
 /// Gives an order, and the stream back if nobody takes it.
-fn give(orders: &mpsc::Sender<Order>, order: Order) -> Result<(), (Stream, NoSession)> {
+fn give(orders: &mpsc::Sender<Order>, order: Order) -> Result<(), (Stream, Declined)> {
     orders.try_send(order).or_else(|error| match error.into_inner() {
-        Order::Take(take) => Err((take.stream, NoSession)),
-        Order::Control(stream, _) => Err((stream, NoSession)),
+        Order::Take(take) => Err((take.stream, NoSession.into())),
+        Order::Control(stream, _) => Err((stream, NoSession.into())),
         // It is given by the table.
         Order::Recall(_) => Ok(()),
     })

@@ -212,7 +212,7 @@ fn a_device_has_no_more_held_sessions_than_it_may_in_number_and_in_bytes() {
 #[test]
 fn a_device_that_takes_a_session_and_leaves_again_and_again_must_wait() {
     let mut stage = Stage::new(Takers::new([device(2), device(3)]));
-    let leave = |stage: &Stage| stage.claim(2, 0).map(|mut claim| claim.offered());
+    let leave = |stage: &Stage| stage.claim(2, 0).map(|mut claim| claim.begins());
     for _ in 0..FREE_FAILURES {
         leave(&stage).unwrap();
     }
@@ -223,8 +223,31 @@ fn a_device_that_takes_a_session_and_leaves_again_and_again_must_wait() {
     assert!(leave(&stage).is_err(), "for twice as long");
     stage.now = Instant::now() + 2 * FAILED;
     let mut claim = stage.claim(2, 0).unwrap();
-    claim.offered();
+    claim.begins();
     claim.confirm(Takers::new([device(2)])).unwrap();
     drop(claim);
     stage.claim(2, 1).unwrap();
+}
+
+#[test]
+fn a_take_that_never_began_or_was_withdrawn_is_no_failure() {
+    let stage = Stage::new(Takers::new([device(2)]));
+    for _ in 0..=2 * FREE_FAILURES {
+        drop(stage.claim(2, 0).unwrap());
+        let mut claim = stage.claim(2, 0).unwrap();
+        claim.begins();
+        claim.withdrawn();
+    }
+}
+
+#[test]
+fn a_session_is_the_own_one_of_the_device_that_has_it_and_of_the_one_that_lent_it() {
+    let stage = Stage::new(Takers::new([device(2)]));
+    let taken = |stage: &Stage, number| {
+        let claim = stage.claim(number, stage.table.list(device(1), stage.now)[0].moves).unwrap();
+        (claim.is_own(), claim.is_lenders())
+    };
+    assert_eq!((taken(&stage, 1), taken(&stage, 2)), ((true, false), (false, false)));
+    stage.claim(2, 0).unwrap().confirm(Takers::new([device(1)])).unwrap();
+    assert_eq!((taken(&stage, 1), taken(&stage, 2)), ((true, true), (true, false)));
 }

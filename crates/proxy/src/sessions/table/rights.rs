@@ -43,6 +43,11 @@ impl Entry {
         }
     }
 
+    /// Whether a device had this before it was taken by the rule, and may take it back.
+    pub(super) fn is_lent_by(&self, device: EndpointId, now: Instant) -> bool {
+        self.lender(now).is_some_and(|lender| lender.device == device)
+    }
+
     fn lender(&self, now: Instant) -> Option<&Lender> {
         self.lender.as_ref().filter(|lender| now < lender.until)
     }
