@@ -117,9 +117,11 @@ impl Line {
 
     /// The round trip to the other end: the longest of the paths that are in use.
     pub(super) fn round_trip(&self) -> Option<Duration> {
-        let active = self.stats().paths.into_iter().filter(|path| path.state == PathState::Active);
+        let paths = self.stats().paths;
         let longest = |priority| {
-            active.clone().filter(|path| path.priority == priority).map(|path| path.srtt).max()
+            let used =
+                paths.iter().filter(|path| path.state == PathState::Active && path.priority == priority);
+            used.map(|path| path.srtt).max()
         };
         longest(Priority::Normal).or_else(|| longest(Priority::Backup))
     }

@@ -64,8 +64,6 @@ pub(super) struct Session {
     busy: Instant,
     /// It was to move, so that its device sent on all at once: that may wait, whatever others keep.
     is_spared: bool,
-    /// The device that has it was why the one that lent it could not take it back. It is so once.
-    has_objected: bool,
     /// Its last device did not say how far it was: what its program sent may be missing.
     is_cut: bool,
     growth: Growth,
@@ -139,7 +137,6 @@ impl Session {
             moves: 0,
             busy: now,
             is_spared: false,
-            has_objected: false,
             is_cut: false,
             growth: Growth::default(),
             place: Arc::new(place),

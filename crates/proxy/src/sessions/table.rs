@@ -172,20 +172,22 @@ impl Table {
     ) -> Result<Claim, NoSession> {
         let mut sessions = self.sessions();
         let entry = sessions.get_mut(&id).ok_or(NoSession)?;
-        if entry.moves != moves || entry.standing == Standing::Moving {
+        let by = entry.right_of(device, now).ok_or(NoSession)?;
+        let lent = entry.lent_by(device, now);
+        // Whoever has it meanwhile, a lender takes it from that one.
+        if !entry.is_free_for(device, now) || entry.moves != moves && lent.is_none() {
             return Err(NoSession);
         }
-        let by = entry.right_of(device, now).ok_or(NoSession)?;
         let must_wait = |(times, until): &(u32, Instant)| *times >= FREE_FAILURES && now < *until;
         if entry.failed.get(&device).is_some_and(must_wait) {
             return Err(NoSession);
         }
         entry.taker = Some(device);
-        let (from, is_lenders) = (entry.holder, entry.is_lent_by(device, now));
+        let from = entry.holder;
         let before = std::mem::replace(&mut entry.standing, Standing::Moving);
         let orders = entry.orders.clone();
         let table = self.clone();
-        Ok(Claim { table, id, device, from, by, is_lenders, before, has_begun: false, orders })
+        Ok(Claim { table, id, device, from, by, lent, before, has_begun: false, orders })
     }
 
     /// Where a session takes orders that a device has, or is taking: after so many moves.
@@ -276,8 +278,9 @@ pub(super) struct Claim {
     /// That had the session then, and whose word or rule counts.
     from: EndpointId,
     by: May,
-    /// The device had the session before it was taken by the rule: it takes it back.
-    is_lenders: bool,
+    /// The device had the session before it was taken by the rule, and takes it back: whether it was kept from
+    /// that before.
+    lent: Option<bool>,
     before: Standing,
     /// The session stands still for the device, which has not said yet that its program is there.
     has_begun: bool,
@@ -291,12 +294,24 @@ impl Claim {
 
     /// Whether the device takes back what another one took by the rule.
     pub(super) fn is_lenders(&self) -> bool {
-        self.is_lenders
+        self.lent.is_some()
+    }
+
+    /// Whether it was kept from that before by a device that had it.
+    pub(super) fn insists(&self) -> bool {
+        self.lent == Some(true)
+    }
+
+    /// The device that has the session does not give it yet.
+    pub(super) fn is_kept_off(&self) {
+        if let Some(entry) = self.table.sessions().get_mut(&self.id) {
+            entry.keep_off(self.device);
+        }
     }
 
     /// Whether the session is the device's own, so that it needs no place beside the one that it has.
     pub(super) fn is_own(&self) -> bool {
-        self.by == May::Own || self.is_lenders
+        self.by == May::Own || self.is_lenders()
     }
 
     /// The session stands still until the device confirms. That it does not is a failure from now on, also if

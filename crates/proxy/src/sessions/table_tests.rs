@@ -251,3 +251,39 @@ fn a_session_is_the_own_one_of_the_device_that_has_it_and_of_the_one_that_lent_i
     stage.claim(2, 0).unwrap().confirm(Takers::new([device(1)])).unwrap();
     assert_eq!((taken(&stage, 1), taken(&stage, 2)), ((true, true), (true, false)));
 }
+
+#[test]
+fn a_lender_is_kept_off_once_whatever_moves_between_devices_that_have_the_session() {
+    let stage = Stage::new(Takers::new([device(2)]));
+    stage.claim(2, 0).unwrap().confirm(Takers::default()).unwrap();
+    let back = stage.claim(1, 1).unwrap();
+    assert!(!back.insists());
+    back.is_kept_off();
+    drop(back);
+    // It takes it from itself, and lets another one take it.
+    stage.claim(2, 1).unwrap().confirm(Takers::default()).unwrap();
+    stage.permit(2, 3).unwrap();
+    stage.claim(3, 2).unwrap().confirm(Takers::default()).unwrap();
+    let mut back = stage.claim(1, 1).unwrap();
+    assert!(back.insists());
+    back.confirm(Takers::new([device(2)])).unwrap();
+    drop(back);
+    stage.claim(2, 4).unwrap().confirm(Takers::default()).unwrap();
+    assert!(!stage.claim(1, 5).unwrap().insists(), "it is lent anew");
+}
+
+#[test]
+fn a_session_that_moves_all_the_time_is_its_lenders_before_it_moves_again() {
+    let mut stage = Stage::new(Takers::new([device(2)]));
+    stage.claim(2, 0).unwrap().confirm(Takers::default()).unwrap();
+    let mut again = stage.claim(2, 1).unwrap();
+    assert!(stage.claim(1, 1).is_err(), "it moves");
+    again.confirm(Takers::default()).unwrap();
+    drop(again);
+    assert!(stage.claim(2, 2).is_err(), "another one comes first");
+    // It asks for what it was told of before.
+    drop(stage.claim(1, 1).unwrap());
+    assert!(stage.claim(2, 2).is_err());
+    stage.now += Duration::from_secs(30);
+    stage.claim(2, 2).unwrap();
+}

@@ -36,7 +36,7 @@ impl Session {
         let device = take.claim.device();
         tracing::debug!(session = %self.listing.id(), to = %device.short(), "a session is to move");
         take.claim.begins();
-        let wait = Wait::new(is_lenders && self.has_objected, &self.settings, Instant::now());
+        let wait = Wait::new(take.claim.insists(), &self.settings, Instant::now());
         self.taking = Some(Taking::Pausing { take, wait });
         match &mut self.holder {
             Holder::Seat(seat) => {
@@ -77,9 +77,9 @@ impl Session {
     /// lent it.
     fn turn_down(&mut self, why: impl FnOnce(bool) -> Answer) -> Option<Ending> {
         if let Some(Taking::Pausing { take, .. }) = self.taking.take() {
-            let is_lenders = take.claim.is_lenders();
-            self.has_objected |= is_lenders;
-            refuse(take, &why(is_lenders));
+            take.claim.is_kept_off();
+            let answer = why(take.claim.is_lenders());
+            refuse(take, &answer);
         }
         self.go_back()
     }
@@ -142,7 +142,7 @@ impl Session {
         self.moves = moves;
         self.busy = Instant::now();
         self.place = seat.place();
-        (self.has_objected, self.is_cut) = (false, false);
+        self.is_cut = false;
         self.growth.begin_anew();
         self.listing.share().go_to(seat.device());
         if let Holder::Seat(before) = std::mem::replace(&mut self.holder, Holder::Seat(seat)) {
@@ -172,7 +172,6 @@ impl Session {
         }
         if let Some(lender) = self.listing.give_back(device) {
             self.place = self.place_for(lender);
-            self.has_objected = false;
         }
         match &self.holder {
             // Its last count holds.
