@@ -1,7 +1,7 @@
 //! The gateway's side of a stream, up to its bytes.
 
 use super::message::{Answer, BadMessage, Request, Status};
-use crate::sessions::{Asked, Sessions};
+use crate::sessions::{Asked, HaltedSession, SessionPiece, Sessions};
 use crate::whole::keep_alive;
 use crate::{
     Destination, Full, Guard, NoSession, Place, Quota, SessionId, SessionSettings, Takers, UpstreamError,
@@ -92,6 +92,24 @@ impl GatewayServer {
     #[must_use]
     pub fn with_sessions(self, settings: SessionSettings) -> Self {
         Self { sessions: self.sessions.with_settings(settings), ..self }
+    }
+
+    /// Halts all sessions, so that another instance goes on with them. Those that do not halt in time break.
+    pub async fn halt(&self, limit: Duration) -> Vec<HaltedSession> {
+        self.sessions.halt(limit).await
+    }
+
+    /// Goes on with a session that was halted, on these streams of its device. Without them it is held.
+    ///
+    /// # Errors
+    /// When it was handed over in part. It breaks then.
+    pub fn go_on(&self, piece: SessionPiece, streams: Vec<Stream>) -> io::Result<()> {
+        self.sessions.go_on(piece, streams, &self.quota)
+    }
+
+    /// A place for a connection that another instance had before.
+    pub fn keep_place(&self, peer: EndpointId) -> Place<EndpointId> {
+        self.quota.keep(peer)
     }
 
     /// Takes the request from a stream, does what it asks for, and answers.

@@ -74,6 +74,11 @@ impl<K: Eq + Hash + Clone> Quota<K> {
         taken.total += 1;
         Ok(Place { inner: Arc::clone(&self.inner), peer })
     }
+
+    /// A place for a connection that was counted in the process that this one goes on for: it is not refused.
+    pub fn keep(&self, peer: K) -> Place<K> {
+        self.inner.keep(peer)
+    }
 }
 
 impl<K: Eq + Hash + Clone> Place<K> {
@@ -86,10 +91,16 @@ impl<K: Eq + Hash + Clone> Place<K> {
     /// counted when it began.
     #[must_use]
     pub fn beside(&self, peer: K) -> Self {
-        let mut taken = self.inner.taken();
+        self.inner.keep(peer)
+    }
+}
+
+impl<K: Eq + Hash + Clone> Inner<K> {
+    fn keep(self: &Arc<Self>, peer: K) -> Place<K> {
+        let mut taken = self.taken();
         *taken.by_peer.entry(peer.clone()).or_default() += 1;
         taken.total += 1;
-        Self { inner: Arc::clone(&self.inner), peer }
+        Place { inner: Arc::clone(self), peer }
     }
 }
 

@@ -1,5 +1,9 @@
 //! The streams between a gateway and one device, for one session: either end.
 
+mod lasting;
+
+pub(super) use lasting::LineRecord;
+
 use super::frame::{Frame, Reader, Writer};
 use std::io;
 use std::time::Duration;

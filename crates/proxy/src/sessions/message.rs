@@ -55,6 +55,11 @@ impl Takers {
         self.0.contains(&device)
     }
 
+    /// Those that it has.
+    pub(super) fn devices(&self) -> &[EndpointId] {
+        &self.0
+    }
+
     fn put(&self, out: &mut Vec<u8>) {
         out.push(u8::try_from(self.0.len()).unwrap_or(u8::MAX));
         self.0.iter().for_each(|device| out.extend_from_slice(device.as_bytes()));

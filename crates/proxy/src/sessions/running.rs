@@ -3,13 +3,16 @@
 mod ending;
 mod growth;
 mod keeping;
+mod lasting;
 mod moving;
 mod settings;
 mod wait;
 
+pub(super) use lasting::SessionRecord;
 pub use settings::SessionSettings;
 
 use super::frame::Frame;
+use super::lasting::HaltedSession;
 use super::line::{Heard, LAST};
 use super::message::{Granted, Takers};
 use super::seat::Seat;
@@ -39,6 +42,8 @@ pub(super) enum Order {
     Recall(EndpointId),
     /// To use a second stream to the device that has it, or is about to, after so many moves.
     Control(Stream, u32),
+    /// To halt, and to be given there.
+    Halt(mpsc::Sender<HaltedSession>),
 }
 
 /// A device that takes a session.
@@ -122,7 +127,7 @@ impl Session {
         listing: Listing,
         orders: mpsc::Receiver<Order>,
         settings: SessionSettings,
-        place: Place<EndpointId>,
+        place: Arc<Place<EndpointId>>,
     ) -> Self {
         let now = Instant::now();
         let holder = Holder::None(now + settings.hold);
@@ -139,7 +144,7 @@ impl Session {
             is_spared: false,
             is_cut: false,
             growth: Growth::default(),
-            place: Arc::new(place),
+            place,
         }
     }
 
@@ -147,17 +152,34 @@ impl Session {
     pub(super) async fn run(mut self, stream: Stream, by: &str) {
         let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, self.place.clone());
         self.holder = Holder::Seat(Box::new(seat));
+        self.serve().await;
+    }
+
+    /// Serves it until it is over, or is halted.
+    async fn serve(mut self) {
         let ending = loop {
             if let Some(ending) = self.prepare() {
                 break ending;
             }
-            let step = self.next().await;
+            let step = match self.next().await {
+                Step::Order(Order::Halt(to)) => return self.give(&to).await,
+                step => step,
+            };
             if let Some(ending) = self.go_on(step) {
                 break ending;
             }
         };
         tracing::debug!(to = %self.to, session = %self.listing.id(), ?ending, "a session is over");
         self.end(&ending);
+    }
+
+    async fn give(self, to: &mpsc::Sender<HaltedSession>) {
+        let id = self.listing.id();
+        match self.halt() {
+            // If nobody takes it any more the process has ended meanwhile.
+            Ok(halted) => drop(to.send(halted).await),
+            Err(error) => tracing::info!(session = %id, %error, "a session cannot be halted, and breaks"),
+        }
     }
 
     /// What a device is told that has the session from an offset on.
@@ -241,6 +263,8 @@ impl Session {
                 None
             }
             Step::Order(Order::Recall(device)) => self.recall(device),
+            // It was halted then.
+            Step::Order(Order::Halt(_)) => None,
             Step::Order(Order::Take(take)) => self.begin(*take),
             Step::Time => self.time_is_over(),
         }

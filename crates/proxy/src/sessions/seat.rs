@@ -1,9 +1,14 @@
 //! The gateway's end of the line to the device that has a session, or is about to.
 
+mod lasting;
+
+pub(super) use lasting::SeatRecord;
+
 use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::server::Server;
 use crate::Place;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_base::EndpointId;
@@ -49,7 +54,7 @@ struct Down {
 }
 
 /// What a device was told of the end of the server's words.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum Said {
     Nothing,
     End,

@@ -1,7 +1,12 @@
 //! The server's side of a session: the one TCP connection that never changes.
 
+mod lasting;
+
+pub(super) use lasting::ServerRecord;
+
 use super::message::LONGEST_HEAD;
 use super::window::Window;
+use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read as _};
 use std::net::Shutdown;
 use std::time::Duration;
@@ -27,7 +32,7 @@ pub(super) struct Server {
 }
 
 /// How the server's direction is.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Voice {
     GoesOn,
     /// It has said all.
@@ -39,7 +44,7 @@ enum Voice {
 }
 
 /// How the programs' direction is.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Programs {
     GoOn,
     /// It ends behind what is waiting.
@@ -49,6 +54,7 @@ enum Programs {
 }
 
 /// The beginning of what a server says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Head {
     Coming(Vec<u8>),
     Whole(Vec<u8>),

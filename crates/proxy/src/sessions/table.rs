@@ -1,6 +1,9 @@
 //! Which sessions there are, whose they are, and who may take them.
 
+mod lasting;
 mod rights;
+
+pub(super) use lasting::{EntryRecord, before, behind, millis};
 
 use super::SessionId;
 use super::budget::{Budget, Share};

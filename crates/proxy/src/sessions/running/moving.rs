@@ -205,6 +205,11 @@ fn told(why: &str, is_lenders: bool) -> Answer {
     Answer::new(Status::Full, &format!("{why}{more}"))
 }
 
+/// Tells a device that it may take the session in a moment.
+pub(super) fn refuse_for_now(take: Take) {
+    refuse(take, &Answer::new(Status::Full, "the gateway goes on in another process just now; try again"));
+}
+
 /// Tells a device why it does not get the session, meanwhile.
 pub(super) fn refuse(take: Take, answer: &Answer) {
     let (mut stream, words) = (take.stream, answer.encode());

@@ -16,9 +16,9 @@ pub(super) struct Lender {
     pub(super) rule: Takers,
     pub(super) until: Instant,
     /// It was kept from taking it back once by the device that has it. It is so no more than once.
-    was_kept_off: bool,
+    pub(super) was_kept_off: bool,
     /// No other device may take it until then: it moved at the very moment that this one wanted it.
-    first_until: Option<Instant>,
+    pub(super) first_until: Option<Instant>,
 }
 
 /// For a lender to ask again that came while the session moved.
