@@ -30,7 +30,7 @@ pub(crate) struct Estate {
     pub(crate) local: Vec<Local>,
     files: Vec<Incoming>,
     /// Of a gateway.
-    running: Vec<Running>,
+    gateway: Vec<GatewaySession>,
     /// Of a relay.
     pub(crate) relay: whimbrel_relay::Estate,
     /// Where those that were put to sleep here are among the connections.
@@ -46,7 +46,7 @@ struct Incoming {
 }
 
 /// A session of a gateway.
-struct Running {
+struct GatewaySession {
     piece: SessionPiece,
     streams: Vec<(usize, u64)>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Woken {
     /// Files that come.
     pub(crate) files: Vec<Underway>,
     /// Sessions of a gateway, with the streams of their devices.
-    pub(crate) running: Vec<(SessionPiece, Vec<Stream>)>,
+    pub(crate) gateway: Vec<(SessionPiece, Vec<Stream>)>,
 }
 
 impl Estate {
@@ -121,7 +121,7 @@ impl Estate {
             listener: None,
             local: Vec::new(),
             files: Vec::new(),
-            running: Vec::new(),
+            gateway: Vec::new(),
             relay: whimbrel_relay::Estate::default(),
             places,
         }
@@ -149,12 +149,12 @@ impl Estate {
 
     /// With sessions that were halted on connections that were put to sleep.
     pub(crate) fn with_sessions(mut self, halted: Vec<HaltedSession>) -> Self {
-        let running = halted.into_iter().map(|halted| {
+        let sessions = halted.into_iter().map(|halted| {
             let at = |stream: &Stream| Some((*self.places.get(&stream.connection().id())?, stream.id()));
             let streams = halted.streams().filter_map(at).collect();
-            Running { piece: halted.into_piece(), streams }
+            GatewaySession { piece: halted.into_piece(), streams }
         });
-        self.running = running.collect();
+        self.gateway = sessions.collect();
         self
     }
 
@@ -208,7 +208,7 @@ impl Estate {
             let item = Item::File { stream: file.stream, so_far: file.so_far.clone() };
             wire.send(&item, &file.unused, &[]).await?;
         }
-        for Running { piece, streams } in &self.running {
+        for GatewaySession { piece, streams } in &self.gateway {
             let item = Item::Session { head: Box::new(piece.head.clone()), streams: streams.clone() };
             wire.send(&item, &piece.body, &[piece.socket.as_fd()]).await?;
         }
@@ -233,7 +233,7 @@ impl Estate {
             listener: None,
             local: Vec::new(),
             files: Vec::new(),
-            running: Vec::new(),
+            gateway: Vec::new(),
             relay: whimbrel_relay::Estate::default(),
             places: HashMap::new(),
         };
@@ -265,7 +265,7 @@ impl Estate {
                     let socket = std::net::TcpStream::from(wire.descriptor()?);
                     socket.set_nonblocking(true)?;
                     let piece = SessionPiece { head: *head, body, socket };
-                    estate.running.push(Running { piece, streams });
+                    estate.gateway.push(GatewaySession { piece, streams });
                 }
                 (Item::Relay(head), body) => {
                     let sockets =
@@ -312,9 +312,9 @@ impl Woken {
                 woken.files.push(Underway { read: Source::going_on(read, unused), write, so_far });
             }
         }
-        for Running { piece, streams: at } in estate.running {
+        for GatewaySession { piece, streams: at } in estate.gateway {
             let found = at.iter().map_while(|at| streams.remove(at)).collect();
-            woken.running.push((piece, found));
+            woken.gateway.push((piece, found));
         }
         woken.streams = streams.into_values().collect();
         woken
