@@ -177,7 +177,7 @@ impl Table {
         let entry = sessions.get_mut(&id).ok_or(NoSession)?;
         let by = entry.right_of(device, now).ok_or(NoSession)?;
         let lent = entry.lent_by(device, now);
-        // Whoever has it meanwhile, a lender takes it from that one.
+        // A lender takes it from any device that has it meanwhile.
         if !entry.is_free_for(device, now) || entry.moves != moves && lent.is_none() {
             return Err(NoSession);
         }
