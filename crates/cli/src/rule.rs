@@ -82,9 +82,7 @@ mod tests {
         };
         let tell = |takers| {
             let told = told.clone();
-            async move {
-                told.lock().map(|mut told| told.push(takers)).map_err(|_| SessionError::Older)
-            }
+            async move { told.lock().map(|mut told| told.push(takers)).map_err(|_| SessionError::Older) }
         };
         tokio::select! {
             never = follow_list(Duration::from_millis(1), list, first, tell) => match never {},

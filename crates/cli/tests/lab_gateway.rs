@@ -228,7 +228,8 @@ fn a_long_way_to_the_laptop_carries_more_than_the_gateway_keeps_at_first_in_a_ro
     // It is not over before the test is.
     fs::File::create(stage.path("site/large")).unwrap().set_len(16 << 30).unwrap();
     let ticket = stage.serve(&[]);
-    let mut client = stage.curl(&format!("http://{SERVER}/large")).arg("-o").arg("/dev/null").spawn().unwrap();
+    let mut client =
+        stage.curl(&format!("http://{SERVER}/large")).arg("-o").arg("/dev/null").spawn().unwrap();
     let begun = Instant::now();
     loop {
         let asked = ["sessions", "--json", "--through", &ticket];

@@ -81,7 +81,8 @@ impl Wait {
 
     /// When it is not waited for any more. A device that has said something must go on saying things.
     fn end(&self, settings: &SessionSettings) -> Instant {
-        let most = if self.is_last { settings.most_pause.min(2 * settings.pause) } else { settings.most_pause };
+        let most =
+            if self.is_last { settings.most_pause.min(2 * settings.pause) } else { settings.most_pause };
         let end = self.begun + most;
         self.heard.map_or(end, |heard| end.min(heard + settings.pause))
     }

@@ -51,7 +51,8 @@ impl Server {
         if matches!(&head, Head::Coming(begin) | Head::Whole(begin) if begin.len() > LONGEST_HEAD) {
             return Err(missing());
         }
-        let mut window = |(base, length): (u64, usize)| Ok::<_, io::Error>(Window::with(base, body.take(length)?));
+        let mut window =
+            |(base, length): (u64, usize)| Ok::<_, io::Error>(Window::with(base, body.take(length)?));
         let (kept, waiting) = (window(kept)?, window(waiting)?);
         let socket = TcpStream::from_std(socket)?;
         Ok(Self { socket, kept, voice, waiting, programs, head, first })
