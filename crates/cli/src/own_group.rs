@@ -1,6 +1,7 @@
 //! The user's group on this machine: which it is, where it is kept, and how things in it are called on
 //! command lines.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -191,7 +192,7 @@ pub(crate) fn warn_of_forks(quiet: bool, log: &Log) {
 pub(crate) fn other_devices(key: &SecretKey) -> Result<Vec<EndpointId>> {
     let own = key.id();
     // Looking would make one.
-    if !is_kept()? {
+    if !is_kept(&places::data()?.join("groups"))? {
         return Ok(Vec::new());
     }
     OwnGroup::of(key.clone())?.look(|log| acting(log.group(), own))
@@ -204,9 +205,9 @@ fn acting(group: &Group, own: EndpointId) -> Vec<EndpointId> {
     listed.filter(|id| *id != own && group.is_member(*id) && group.is_trusted(*id)).collect()
 }
 
-/// Whether any group is kept here. A folder that cannot be read says nothing: it is an error.
-fn is_kept() -> Result<bool> {
-    match std::fs::read_dir(places::data()?.join("groups")) {
+/// Whether any group is kept in this folder. One that cannot be read says nothing: it is an error.
+fn is_kept(groups: &Path) -> Result<bool> {
+    match std::fs::read_dir(groups) {
         Ok(mut groups) => Ok(groups.next().is_some()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error).context("cannot look for the list of this user's devices"),
@@ -236,6 +237,23 @@ mod tests {
         let name = one.to_string().parse().unwrap();
         log.write(&user, vec![Op::Call { whom: Subject::Friend(other), name }], now).unwrap();
         assert_eq!(find(log.group(), &one.to_string()).unwrap(), Subject::Friend(one));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_read_is_not_taken_for_one_without_groups() {
+        let folder = tempfile::tempdir().unwrap();
+        let groups = folder.path().join("groups");
+        assert!(!is_kept(&groups).unwrap(), "there is none");
+        std::fs::create_dir(&groups).unwrap();
+        assert!(!is_kept(&groups).unwrap(), "it is empty");
+        let file = groups.join("user.redb");
+        std::fs::write(&file, "").unwrap();
+        assert!(is_kept(&groups).unwrap());
+        // Nobody reads a file as a folder, not even root.
+        for other in [file.clone(), file.join("groups")] {
+            let error = is_kept(&other).unwrap_err().to_string();
+            assert!(error.contains("cannot look for the list"), "{error}");
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use whimbrel_base::SecretKey;
+use anyhow::{Context as _, Result};
+use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_proxy::{SessionError, Takers};
 
 use crate::{failure, own_group};
@@ -22,14 +22,27 @@ pub(crate) fn takers(key: &SecretKey) -> Takers {
 }
 
 /// Tells a gateway whenever they are others than it was told, for as long as this is polled.
-pub(crate) async fn follow<F>(key: SecretKey, mut told: Takers, tell: impl Fn(Takers) -> F) -> Infallible
+pub(crate) async fn follow<F>(key: SecretKey, told: Takers, tell: impl Fn(Takers) -> F) -> Infallible
 where
     F: Future<Output = Result<(), SessionError>>,
 {
+    follow_list(LOOK, move || own_group::other_devices(&key), told, tell).await
+}
+
+/// The same for a list that this reads, so often.
+async fn follow_list<L, F>(
+    often: Duration,
+    list: L,
+    mut told: Takers,
+    tell: impl Fn(Takers) -> F,
+) -> Infallible
+where
+    L: Fn() -> Result<Vec<EndpointId>> + Clone + Send + 'static,
+    F: Future<Output = Result<(), SessionError>>,
+{
     loop {
-        tokio::time::sleep(LOOK).await;
-        let own = key.clone();
-        let looked = tokio::task::spawn_blocking(move || own_group::other_devices(&own)).await;
+        tokio::time::sleep(often).await;
+        let looked = tokio::task::spawn_blocking(list.clone()).await;
         // What cannot be read says nothing: it may be another command that has it.
         let known = match looked.context("the process is ending").and_then(|known| known) {
             Ok(known) => Takers::new(known),
@@ -45,5 +58,46 @@ where
             Ok(()) => told = known,
             Err(error) => tracing::warn!(%error, "the gateway does not know yet who may take connections"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    /// What a gateway is told whose device reads its list so, one time after the other.
+    async fn told(looks: Vec<Option<Vec<EndpointId>>>, first: Takers) -> Vec<Takers> {
+        let (looks, told) = (Arc::new(Mutex::new(looks.into_iter())), Arc::new(Mutex::new(Vec::new())));
+        let (over, mut is_over) = tokio::sync::mpsc::unbounded_channel();
+        let list = move || {
+            let next = looks.lock().ok().and_then(|mut looks| looks.next());
+            match next {
+                Some(read) => read.ok_or_else(|| anyhow::anyhow!("it cannot be read")),
+                None => {
+                    let _ = over.send(());
+                    Err(anyhow::anyhow!("there is no more"))
+                }
+            }
+        };
+        let tell = |takers| {
+            let told = told.clone();
+            async move { told.lock().map(|mut told| told.push(takers)).map_err(|_| SessionError::Older) }
+        };
+        tokio::select! {
+            never = follow_list(Duration::from_millis(1), list, first, tell) => match never {},
+            _ = is_over.recv() => {}
+        }
+        told.lock().map(|told| told.clone()).unwrap_or_default()
+    }
+
+    #[tokio::test]
+    async fn a_list_of_devices_that_cannot_be_read_says_nothing() {
+        let [one, other] = [1, 2].map(|number| SecretKey::from_bytes(&[number; 32]).id());
+        let both = Takers::new([one, other]);
+        let unread = vec![None, Some(vec![one, other]), None, None];
+        assert!(told(unread, both.clone()).await.is_empty());
+        let changed = vec![None, Some(vec![one]), None, Some(vec![one]), Some(vec![])];
+        assert_eq!(told(changed, both).await, [Takers::new([one]), Takers::default()]);
     }
 }

@@ -34,9 +34,13 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
+        Self::over(LinkSpec::default().delay(Duration::from_millis(10)).rate(Rate::mbit(100)))
+    }
+
+    /// The laptop is at the end of this link.
+    fn over(spec: LinkSpec) -> Self {
         let lab = Lab::new().unwrap();
         let [laptop, gateway, server] = ["laptop", "gateway", "server"].map(|name| lab.host(name).unwrap());
-        let spec = LinkSpec::default().delay(Duration::from_millis(10)).rate(Rate::mbit(100));
         let link = lab.link(&laptop, &gateway, spec).unwrap();
         link.end(&gateway).add_address("10.0.0.1/24").unwrap();
         link.end(&laptop).add_address("10.0.0.10/24").unwrap();
@@ -61,8 +65,9 @@ impl Stage {
         Self { laptop, link, folder, at: 10, gateway, _outside: outside, _server: server, _lab: lab, running }
     }
 
-    /// Starts the gateway, and the proxy. The server is in the gateway's own network, so it is listed.
-    fn serve(&mut self, args: &[&str]) {
+    /// Starts the gateway, whose ticket this returns, and the proxy. The server is in the gateway's own network,
+    /// so it is listed.
+    fn serve(&mut self, args: &[&str]) -> String {
         let gate = ["gateway", "serve", "--ticket", "--allow", "any", "--to", SERVER, "--json"];
         let gate = whimbrel(&self.gateway, &self.path("gate")).args(gate).args(args);
         let (gate, ticket) = started(gate, "ticket");
@@ -70,6 +75,7 @@ impl Stage {
         let (socks, listening) = started(whimbrel(&self.laptop, &self.path("home")).args(socks), "listening");
         assert_eq!(listening, SOCKS);
         self.running.extend([gate, socks]);
+        ticket
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -211,4 +217,30 @@ fn the_gateways_own_addresses_and_networks_are_not_reached_unless_they_are_liste
     }
     let listed = stage.curl("http://10.0.0.1:9000/").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&listed.stdout), "secret");
+}
+
+#[test]
+fn a_long_way_to_the_laptop_carries_more_than_the_gateway_keeps_at_first_in_a_round_trip() {
+    if !whimbrel_lab::require!() {
+        return;
+    }
+    let mut stage = Stage::over(LinkSpec::default().delay(Duration::from_millis(150)));
+    // It is not over before the test is.
+    fs::File::create(stage.path("site/large")).unwrap().set_len(16 << 30).unwrap();
+    let ticket = stage.serve(&[]);
+    let mut client =
+        stage.curl(&format!("http://{SERVER}/large")).arg("-o").arg("/dev/null").spawn().unwrap();
+    let begun = Instant::now();
+    loop {
+        let asked = ["sessions", "--json", "--through", &ticket];
+        let said = whimbrel(&stage.laptop, &stage.path("home")).args(asked).output().unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+        let kept = said["sessions"].as_array().unwrap().iter().filter_map(|it| it["kept"].as_u64()).max();
+        // At first 1 MiB is kept, which a round trip of 300 ms empties.
+        if kept.is_some_and(|kept| kept > 2 << 20) {
+            break;
+        }
+        assert!(client.child().try_wait().unwrap().is_none(), "the download ended");
+        assert!(begun.elapsed() < Duration::from_secs(90), "no more is kept than {kept:?}");
+    }
 }

@@ -49,7 +49,9 @@ struct Stage {
     server: Process,
     curl: Process,
     first: PathBuf,
-    _gateway: Process,
+    /// How the gateway was started.
+    words: Vec<String>,
+    gateway: Process,
     _socks: Process,
 }
 
@@ -67,7 +69,9 @@ impl Stage {
         let [phone, desk] = ["phone", "desk"].map(|device| world.id(device));
         let begin = ["gateway", "serve", "--ticket", "--json", "--to", "127.0.0.1"];
         let allow = ["--allow", &phone, "--allow", &desk];
-        let mut gateway = world.start("gate", &[&begin[..], &allow].concat());
+        let words = [&begin[..], &allow].concat();
+        let mut gateway = world.start("gate", &words);
+        let words = words.into_iter().map(str::to_owned).collect();
         let ticket = gateway.next_json()["ticket"].as_str().unwrap().to_owned();
         let through = ["proxy", "socks", "--listen", "127.0.0.1:0", "--json", "--through", &ticket];
         let mut socks = world.start("phone", &through);
@@ -76,7 +80,7 @@ impl Stage {
         curl.args(["-sS", "--limit-rate", "2M", "--max-time", "300", "--proxy", &proxy, "-o"]);
         let curl = Process::start(curl.arg(&first).arg(format!("http://{at}/film")));
         wait_for("the download grows", || (length(&first) > 1 << 20).then_some(()));
-        let stage = Self { world, file, ticket, server, curl, first, _gateway: gateway, _socks: socks };
+        let stage = Self { world, file, ticket, server, curl, first, words, gateway, _socks: socks };
         if let Some(device) = phone_lets {
             let id = stage.session("phone")["id"].as_str().unwrap().to_owned();
             let device = stage.world.id(device);
@@ -84,6 +88,15 @@ impl Stage {
             assert!(said.contains(&format!("whimbrel take {}", &id[..8])), "{said}");
         }
         stage
+    }
+
+    /// A newer gateway goes on in place of the one that runs.
+    fn take_over(&mut self) {
+        let words = self.words.iter().map(String::as_str).chain(["--take-over"]);
+        let mut newer = self.world.start("gate", &words.collect::<Vec<_>>());
+        assert_eq!(newer.next_json()["ticket"], self.ticket.as_str());
+        let ended = std::mem::replace(&mut self.gateway, newer).finish(LIMIT);
+        assert!(ended.succeeded().stderr.contains("has taken over"), "{}", ended.stderr);
     }
 
     /// Runs a command of a device about sessions at the gateway.
@@ -140,6 +153,30 @@ fn a_download_of_curl_on_the_phone_goes_on_at_the_desk_from_the_very_byte() {
     let mut program = TcpStream::connect(listening).unwrap();
     program.set_read_timeout(Some(LIMIT)).unwrap();
     stage.go_on();
+    let mut second = Vec::new();
+    program.read_to_end(&mut second).unwrap();
+    drop(program);
+    take.output(LIMIT).succeeded();
+    let first = stage.first_part();
+    assert!(!first.is_empty() && !second.is_empty());
+    stage.are_the_file(&first, &second);
+    assert_eq!(requests(stage.server), 1, "the server saw one request, on one connection");
+}
+
+#[test]
+fn a_download_goes_on_and_moves_while_newer_gateways_take_over() {
+    let mut stage = Stage::new(Some("desk"));
+    stage.take_over();
+    let session = stage.session("desk");
+    assert_eq!((&session["may"], &session["standing"]), (&"consent".into(), &"live".into()));
+    let id = session["id"].as_str().unwrap();
+    let mut take = stage.world.start("desk", &["take", &id[..8], "--through", &stage.ticket, "--json"]);
+    let listening: SocketAddr = take.next_json()["listening"].as_str().unwrap().parse().unwrap();
+    let mut program = TcpStream::connect(listening).unwrap();
+    program.set_read_timeout(Some(LIMIT)).unwrap();
+    stage.go_on();
+    // Much of the second half is under way, and kept.
+    stage.take_over();
     let mut second = Vec::new();
     program.read_to_end(&mut second).unwrap();
     drop(program);

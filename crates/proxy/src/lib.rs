@@ -34,8 +34,9 @@ pub use gateway::{
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
 pub use http::{HttpProxy, HttpSettings, HttpStats};
 pub use sessions::{
-    Attached, BadSessionId, Listed, May, NoRest, NoSession, Outcome, Rest, SessionError, SessionId,
-    SessionSettings, SessionsAt, Standing, Takers, read_request, user_of,
+    Attached, BadSessionId, HaltedSession, Listed, MAX_SESSION, May, NoRest, NoSession, Outcome, Rest,
+    SessionError, SessionHead, SessionId, SessionPiece, SessionSettings, SessionsAt, Standing, Takers,
+    read_request, user_of,
 };
 pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
 pub use upstream::{Duplex, InSession, Managed, Reached, Reaching, Upstream, UpstreamError};

@@ -11,6 +11,7 @@
 //! budget    the gateway: how many bytes are kept, of one device and in all
 //! running   the gateway: one session; `server` and `seat` are its two sides
 //! serving   the gateway: requests about sessions
+//! lasting   the gateway: sessions that go on in another process
 //! asking    a device: requests
 //! attached  a device: a session that it has
 //! carrying  a device: its bytes; `program` knows how far a program is
@@ -28,6 +29,7 @@ mod carrying;
 mod frame;
 mod http;
 mod id;
+mod lasting;
 mod line;
 mod message;
 mod program;
@@ -42,6 +44,7 @@ pub use asking::{SessionError, SessionsAt};
 pub use attached::{Attached, Outcome};
 pub use http::{NoRest, Rest, read_request};
 pub use id::{BadSessionId, SessionId};
+pub use lasting::{HaltedSession, MAX_SESSION, SessionHead, SessionPiece};
 pub use message::{Listed, May, Standing, Takers};
 pub use program::user_of;
 pub use running::SessionSettings;

@@ -235,3 +235,44 @@ async fn a_session_that_no_program_wants_is_over_at_once() {
     phone.wait_for(id, "it is over", |it| it.is_none()).await;
     assert!(!server.end().await, "it must not look whole");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_with_all_the_connections_that_it_may_have_takes_its_own_session_back() {
+    let settings = settings(|it| it.hold = Duration::from_secs(3600));
+    let stage = Stage::with_quota(163, settings, Quota::new(1, 4)).await;
+    let thief = stage.device(3, &[]).await;
+    let phone = stage.device(2, &[thief.id()]).await;
+    let file = random(10, MIB);
+    let server = Server::up_to(file.clone(), 1000).await;
+    let mut old = phone.open(server.address).await;
+    let first = old.read(1000).await;
+    phone.wait_for(old.id, "its count comes", |it| it.is_some_and(|it| it.kept == 0)).await;
+    // The proxy is gone, and the device is there.
+    old.carrying.abort();
+    let is_held = |it: Option<&whimbrel_proxy::Listed>| it.is_some_and(|it| it.standing == Standing::Held);
+    phone.wait_for(old.id, "it is held", is_held).await;
+    let back = phone.take(old.id).await;
+
+    // It is lent, and another connection takes its place.
+    let stolen = thief.take(old.id).await;
+    let to = server.address.to_string().parse().unwrap();
+    let mut tries = 0;
+    let _other = loop {
+        let opened = within("an answer comes", phone.gateway.session(&to).unwrap()).await;
+        match opened {
+            Ok(opened) => break opened,
+            Err(error) => assert!(error.to_string().contains("connections are open"), "{error}"),
+        }
+        tries += 1;
+        assert!(tries < 3000, "its place is not free");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(thief.gateway.session(&to).unwrap().await.is_err(), "the thief has one");
+    lets(&phone, &[]).await;
+    phone.wait_for(old.id, "it is held", is_held).await;
+    let mut again = phone.take(old.id).await;
+    server.open.send_replace(file.len());
+    let (rest, is_whole) = again.rest().await;
+    assert!(is_whole && [first, rest].concat() == *file, "bytes were lost, or came twice");
+    drop((back, stolen));
+}

@@ -128,7 +128,10 @@ async fn a_device_that_is_gone_without_a_word_is_not_waited_for_and_its_last_cou
     phone.wait_for(old.id, "its count comes", |it| it.is_some_and(|it| it.kept == 0)).await;
     // It loses its network.
     phone.monitor.set([]);
-    let mut new = desk.take(old.id).await;
+    let taken = desk.sessions.take(old.id, 0, desk.takers.clone());
+    let attached = within("a session is taken", taken).await.unwrap();
+    assert!(attached.warning().is_some_and(|it| it.contains("may be missing")), "{:?}", attached.warning());
+    let mut new = program(attached).await;
     // Only now: until it has noticed, its program would get some of this.
     server.open.send_replace(file.len());
     let (second, is_whole) = new.rest().await;

@@ -3,120 +3,12 @@
 
 mod sessions_support;
 
-use sessions_support::{Device, Server, Stage, patient, program, random, within};
-use std::net::SocketAddr;
-use std::sync::Arc;
+use sessions_support::hand::{BROKEN, COUNT, DATA, END, ENDED, Hand, MOVED, PAUSE, PAUSED, RESUME, WHOLE};
+use sessions_support::hand::{fill, session, take, taken};
+use sessions_support::{Stage, patient, program, random, within};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::task::JoinHandle;
-use whimbrel::{EndpointId, Stream};
-use whimbrel_proxy::{Attached, SessionError, Standing};
-
-const DATA: u8 = 0;
-const END: u8 = 1;
-const COUNT: u8 = 2;
-const PAUSE: u8 = 3;
-const PAUSED: u8 = 4;
-const RESUME: u8 = 5;
-const MOVED: u8 = 6;
-const BROKEN: u8 = 7;
-
-/// Of PAUSED.
-const WHOLE: u8 = 1;
-const ENDED: u8 = 2;
-
-/// A device that has a session, and says what a test says.
-struct Hand {
-    stream: Stream,
-    /// What the server sent.
-    came: usize,
-    /// What the server has taken.
-    counted: usize,
-}
-
-impl Hand {
-    /// Opens a session that another device may take.
-    async fn open(device: &Device, to: SocketAddr, taker: EndpointId) -> Self {
-        let mut stream = within("a stream opens", device.connection.open_stream()).await.unwrap();
-        let host = to.ip().to_string();
-        let mut body = vec![u8::try_from(host.len()).unwrap()];
-        body.extend_from_slice(host.as_bytes());
-        body.extend_from_slice(&to.port().to_be_bytes());
-        body.push(1);
-        body.extend_from_slice(taker.as_bytes());
-        let length = u16::try_from(body.len()).unwrap().to_be_bytes();
-        let asked = [&[2, 1][..], &length, &body].concat();
-        within("it asks", stream.write_all(&asked)).await.unwrap();
-        let mut hand = Self { stream, came: 0, counted: 0 };
-        let answer = hand.read(3).await;
-        assert_eq!(answer[..2], [1, 0], "it is granted");
-        hand.read(answer[2].into()).await;
-        let granted = hand.read(16 + 4 + 8 + 1).await;
-        let rest = hand.read(usize::from(granted[28]) + 2 + 1 + 2).await;
-        assert!(rest.ends_with(&[0, 0, 0]), "nothing was said yet");
-        hand
-    }
-
-    async fn read(&mut self, size: usize) -> Vec<u8> {
-        let mut some = vec![0; size];
-        within("bytes come", self.stream.read_exact(&mut some)).await.unwrap();
-        some
-    }
-
-    async fn say(&mut self, kind: u8, body: &[u8]) {
-        let length = u16::try_from(body.len()).unwrap().to_be_bytes();
-        let frame = [&[kind][..], &length, body].concat();
-        within("it is said", self.stream.write_all(&frame)).await.unwrap();
-    }
-
-    async fn say_paused(&mut self, taken: u64, sent: u64, flags: u8) {
-        let body = [&taken.to_be_bytes()[..], &sent.to_be_bytes(), &[flags]].concat();
-        self.say(PAUSED, &body).await;
-    }
-
-    /// Waits for one kind of frame.
-    async fn wait_for(&mut self, wanted: u8) {
-        while self.hear().await != wanted {}
-    }
-
-    async fn hear(&mut self) -> u8 {
-        let head = self.read(3).await;
-        let length = usize::from(u16::from_be_bytes([head[1], head[2]]));
-        let body = self.read(length).await;
-        match head[0] {
-            DATA => self.came += length,
-            COUNT => self.counted = u64::from_be_bytes(body.try_into().unwrap()).try_into().unwrap(),
-            _ => {}
-        }
-        head[0]
-    }
-
-    /// Waits until so many bytes of the server are here.
-    async fn have(&mut self, bytes: usize) {
-        while self.came < bytes {
-            self.hear().await;
-        }
-    }
-}
-
-/// A session of a phone that a desk may take, with a server that sends so much of its file at first.
-async fn session(stage: &Stage, file: Arc<Vec<u8>>, first: usize) -> (Device, Device, Server, Hand) {
-    let (phone, desk) = (stage.device(2, &[]).await, stage.device(3, &[]).await);
-    let server = Server::up_to(file, first).await;
-    let hand = Hand::open(&phone, server.address, desk.id()).await;
-    (phone, desk, server, hand)
-}
-
-/// A device that takes the one session that it sees.
-async fn take(desk: &Device) -> JoinHandle<Result<Attached, SessionError>> {
-    let listed = within("a list comes", desk.sessions.list()).await.unwrap().remove(0);
-    let (sessions, takers) = (desk.sessions.clone(), desk.takers.clone());
-    tokio::spawn(async move { sessions.take(listed.id, listed.moves, takers).await })
-}
-
-async fn taken(taking: JoinHandle<Result<Attached, SessionError>>) -> Result<Attached, SessionError> {
-    within("an answer comes", taking).await.unwrap()
-}
+use whimbrel_proxy::{SessionError, Standing};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_answers_is_not_given_up_and_what_it_sends_slowly_is_not_cut_out() {
@@ -269,19 +161,7 @@ async fn what_was_sent_reaches_a_slow_server_also_when_no_device_is_left() {
     server.shutdown().await.unwrap();
     old.wait_for(END).await;
     let words = random(7, 64 * 1024 * 1024);
-    let mut pieces = words.chunks(16 * 1024);
-    let mut sent = 0;
-    loop {
-        while sent - old.counted <= 1_000_000 {
-            let piece = pieces.next().expect("something is full before");
-            old.say(DATA, piece).await;
-            sent += piece.len();
-        }
-        // Too early does no harm: then less is on its way.
-        if tokio::time::timeout(Duration::from_secs(1), old.hear()).await.is_err() {
-            break;
-        }
-    }
+    let sent = fill(&mut old, &words, 1_000_000).await;
     old.say(END, &[]).await;
     let id = phone.sessions.list().await.unwrap().remove(0).id;
     let sent_all = u64::try_from(sent).unwrap();

@@ -139,6 +139,9 @@ async fn carry(
         }
     };
     output::note(globals.quiet, format!("the session goes on here, from byte {from}"));
+    if let Some(warning) = attached.warning() {
+        output::note(globals.quiet, format!("warning: {warning}"));
+    }
     let carrying = async {
         match rest {
             None => attached.carry(socket, Vec::new()).await,

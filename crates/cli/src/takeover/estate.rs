@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 
 use anyhow::{Result, bail};
 use whimbrel_base::{ConnectionId, EndpointId, TicketSecret};
+use whimbrel_proxy::{HaltedSession, MAX_SESSION, SessionPiece};
 use whimbrel_relay::estate::Piece;
 use whimbrel_transport::{Connection, Leaving, OpenSockets, PassedOn, Stream, Suspended, TlsSessions};
 
@@ -28,6 +29,8 @@ pub(crate) struct Estate {
     pub(crate) listener: Option<LocalListener>,
     pub(crate) local: Vec<Local>,
     files: Vec<Incoming>,
+    /// Of a gateway.
+    gateway: Vec<GatewaySession>,
     /// Of a relay.
     pub(crate) relay: whimbrel_relay::Estate,
     /// Where those that were put to sleep here are among the connections.
@@ -40,6 +43,12 @@ struct Incoming {
     so_far: SoFar,
     /// What came and was not used.
     unused: Vec<u8>,
+}
+
+/// A session of a gateway.
+struct GatewaySession {
+    piece: SessionPiece,
+    streams: Vec<(usize, u64)>,
 }
 
 /// A local program's socket.
@@ -62,6 +71,8 @@ pub(crate) struct Woken {
     pub(crate) sockets: Vec<LocalSocket>,
     /// Files that come.
     pub(crate) files: Vec<Underway>,
+    /// Sessions of a gateway, with the streams of their devices.
+    pub(crate) gateway: Vec<(SessionPiece, Vec<Stream>)>,
 }
 
 impl Estate {
@@ -110,6 +121,7 @@ impl Estate {
             listener: None,
             local: Vec::new(),
             files: Vec::new(),
+            gateway: Vec::new(),
             relay: whimbrel_relay::Estate::default(),
             places,
         }
@@ -132,6 +144,17 @@ impl Estate {
             Some(Incoming { stream: (place, read.stream().id()), so_far, unused: read.unused().to_vec() })
         });
         self.files = incoming.collect();
+        self
+    }
+
+    /// With sessions that were halted on connections that were put to sleep.
+    pub(crate) fn with_sessions(mut self, halted: Vec<HaltedSession>) -> Self {
+        let sessions = halted.into_iter().map(|halted| {
+            let at = |stream: &Stream| Some((*self.places.get(&stream.connection().id())?, stream.id()));
+            let streams = halted.streams().filter_map(at).collect();
+            GatewaySession { piece: halted.into_piece(), streams }
+        });
+        self.gateway = sessions.collect();
         self
     }
 
@@ -185,6 +208,10 @@ impl Estate {
             let item = Item::File { stream: file.stream, so_far: file.so_far.clone() };
             wire.send(&item, &file.unused, &[]).await?;
         }
+        for GatewaySession { piece, streams } in &self.gateway {
+            let item = Item::Session { head: Box::new(piece.head.clone()), streams: streams.clone() };
+            wire.send(&item, &piece.body, &[piece.socket.as_fd()]).await?;
+        }
         for Piece { head, body, sockets } in self.relay.pieces() {
             let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
             wire.send(&Item::Relay(head.clone()), body, &sockets).await?;
@@ -206,6 +233,7 @@ impl Estate {
             listener: None,
             local: Vec::new(),
             files: Vec::new(),
+            gateway: Vec::new(),
             relay: whimbrel_relay::Estate::default(),
             places: HashMap::new(),
         };
@@ -233,13 +261,22 @@ impl Estate {
                 (Item::File { stream, so_far }, unused) if unused.len() <= source::MOST => {
                     estate.files.push(Incoming { stream, so_far, unused });
                 }
+                (Item::Session { head, streams }, body) if body.len() <= MAX_SESSION => {
+                    let socket = std::net::TcpStream::from(wire.descriptor()?);
+                    socket.set_nonblocking(true)?;
+                    let piece = SessionPiece { head: *head, body, socket };
+                    estate.gateway.push(GatewaySession { piece, streams });
+                }
                 (Item::Relay(head), body) => {
                     let sockets =
                         (0..head.sockets()).map(|_| wire.descriptor()).collect::<io::Result<_>>()?;
                     estate.relay.add(Piece { head, body, sockets })?;
                 }
                 (Item::End, _) => break,
-                (Item::Begin { .. } | Item::File { .. } | Item::Ready | Item::Go, _) => bail!(unexpected()),
+                (
+                    Item::Begin { .. } | Item::File { .. } | Item::Session { .. } | Item::Ready | Item::Go,
+                    _,
+                ) => bail!(unexpected()),
             }
         }
         if !udp.is_empty() {
@@ -274,6 +311,10 @@ impl Woken {
                 let (read, write) = stream.into_split();
                 woken.files.push(Underway { read: Source::going_on(read, unused), write, so_far });
             }
+        }
+        for GatewaySession { piece, streams: at } in estate.gateway {
+            let found = at.iter().map_while(|at| streams.remove(at)).collect();
+            woken.gateway.push((piece, found));
         }
         woken.streams = streams.into_values().collect();
         woken

@@ -20,6 +20,7 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
+use whimbrel_proxy::SessionHead;
 use whimbrel_relay::estate::{Head, MAX_SOCKETS};
 
 use crate::transfer::receiving::SoFar;
@@ -69,6 +70,12 @@ pub(super) enum Item {
     File {
         stream: (usize, u64),
         so_far: SoFar,
+    },
+    /// A session of a gateway; with its server's descriptor. The body is what is under way.
+    Session {
+        head: Box<SessionHead>,
+        /// The connection of its device and the streams there, the first one first.
+        streams: Vec<(usize, u64)>,
     },
     /// A part of a relay (`whimbrel_relay::estate`); with as many descriptors as belong to it.
     Relay(Head),

@@ -1,7 +1,7 @@
 //! The gateway's side of a stream, up to its bytes.
 
 use super::message::{Answer, BadMessage, Request, Status};
-use crate::sessions::{Asked, Sessions};
+use crate::sessions::{Asked, HaltedSession, SessionPiece, Sessions};
 use crate::whole::keep_alive;
 use crate::{
     Destination, Full, Guard, NoSession, Place, Quota, SessionId, SessionSettings, Takers, UpstreamError,
@@ -55,7 +55,7 @@ pub enum Served {
 enum Next {
     Join(Joined),
     Open(Joined, Takers),
-    Take(SessionId, u32, Takers, Place<EndpointId>),
+    Take(SessionId, u32, Takers, Result<Place<EndpointId>, Full>),
     Control(SessionId, u32),
     Say(Vec<u8>),
 }
@@ -94,6 +94,24 @@ impl GatewayServer {
         Self { sessions: self.sessions.with_settings(settings), ..self }
     }
 
+    /// Halts all sessions, so that another instance goes on with them. Those that do not halt in time break.
+    pub async fn halt(&self, limit: Duration) -> Vec<HaltedSession> {
+        self.sessions.halt(limit).await
+    }
+
+    /// Goes on with a session that was halted, on these streams of its device. Without them it is held.
+    ///
+    /// # Errors
+    /// When it was handed over in part. It breaks then.
+    pub fn go_on(&self, piece: SessionPiece, streams: Vec<Stream>) -> io::Result<()> {
+        self.sessions.go_on(piece, streams, &self.quota)
+    }
+
+    /// A place for a connection that another instance had before.
+    pub fn keep_place(&self, peer: EndpointId) -> Place<EndpointId> {
+        self.quota.keep(peer)
+    }
+
     /// Takes the request from a stream, does what it asks for, and answers.
     ///
     /// # Errors
@@ -123,7 +141,7 @@ impl GatewayServer {
         };
         match given {
             Ok(()) => Ok(Served::Answered),
-            Err((stream, none)) => decline(stream, none.into()).await,
+            Err((stream, declined)) => decline(stream, declined).await,
         }
     }
 
@@ -142,7 +160,7 @@ impl GatewayServer {
             Asked::Open { to, rule } => {
                 self.connect(to, peer, place?).await.map(|joined| Next::Open(joined, rule))
             }
-            Asked::Take { id, moves, rule } => Ok(Next::Take(id, moves, rule, place?)),
+            Asked::Take { id, moves, rule } => Ok(Next::Take(id, moves, rule, place)),
             Asked::Control { id, moves } => Ok(Next::Control(id, moves)),
             Asked::HandOff { id, moves, to, limit } => {
                 self.sessions.permit(peer, (id, moves), to, limit)?;

@@ -74,6 +74,34 @@ impl<K: Eq + Hash + Clone> Quota<K> {
         taken.total += 1;
         Ok(Place { inner: Arc::clone(&self.inner), peer })
     }
+
+    /// A place for a connection that was counted in the process that this one goes on for: it is not refused.
+    pub fn keep(&self, peer: K) -> Place<K> {
+        self.inner.keep(peer)
+    }
+}
+
+impl<K: Eq + Hash + Clone> Place<K> {
+    /// Whose it is.
+    pub fn peer(&self) -> &K {
+        &self.peer
+    }
+
+    /// A place of another peer for the same connection, which goes over to it, and so is not refused: it was
+    /// counted when it began.
+    #[must_use]
+    pub fn beside(&self, peer: K) -> Self {
+        self.inner.keep(peer)
+    }
+}
+
+impl<K: Eq + Hash + Clone> Inner<K> {
+    fn keep(self: &Arc<Self>, peer: K) -> Place<K> {
+        let mut taken = self.taken();
+        *taken.by_peer.entry(peer.clone()).or_default() += 1;
+        taken.total += 1;
+        Place { inner: Arc::clone(self), peer }
+    }
 }
 
 impl<K> Inner<K> {
@@ -115,6 +143,22 @@ mod tests {
         let _again = quota.take("ada").unwrap();
         assert_eq!(quota.inner.taken().by_peer.len(), 2, "who has none is forgotten");
         assert_eq!(quota.inner.taken().total, 3);
+    }
+
+    #[test]
+    fn a_connection_that_goes_over_to_another_peer_is_counted_as_that_ones_also_if_it_has_all_that_it_may() {
+        let quota = Quota::new(1, 3);
+        let first = quota.take("ada").unwrap();
+        let own = quota.take("bob").unwrap();
+        let over = first.beside("bob");
+        assert_eq!((*first.peer(), *over.peer()), ("ada", "bob"));
+        drop(first);
+        assert_eq!(quota.take("bob").err(), Some(Full::Peer(1)));
+        assert_eq!(quota.inner.taken().total, 2);
+        drop(over);
+        assert_eq!(quota.take("bob").err(), Some(Full::Peer(1)), "it has the other one");
+        drop(own);
+        assert!(quota.inner.taken().by_peer.is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::SessionId;
 use super::attached::Attached;
-use super::message::{Asked, Listed, Takers, read_granted, read_list};
+use super::message::{Asked, GOES_ON, Listed, Takers, read_granted, read_list};
 use crate::gateway::{Answer, BadMessage, Status, Streams};
 use crate::{Destination, UpstreamError};
 use std::io;
@@ -90,9 +90,10 @@ impl SessionsAt {
     /// [`SessionError::None`] if this device may not, if another one is taking it, or took it meanwhile.
     pub async fn take(&self, id: SessionId, moves: u32, rule: Takers) -> Result<Attached, SessionError> {
         within(async {
-            let (_, mut stream) = ask(&self.streams, &Asked::Take { id, moves, rule }).await?;
+            let (answer, mut stream) = ask(&self.streams, &Asked::Take { id, moves, rule }).await?;
             let granted = read_granted(&mut stream).await?;
-            Ok(Attached::new(granted, stream, self.streams.clone()))
+            let attached = Attached::new(granted, stream, self.streams.clone());
+            Ok(if answer.text == GOES_ON { attached } else { attached.with_warning(answer.plain()) })
         })
         .await
     }

@@ -5,7 +5,7 @@ use super::asking::control;
 use super::carrying::Carrying;
 use super::frame::Frame;
 use super::http::{NoRest, Rest};
-use super::line::Line;
+use super::line::{LAST, Line};
 use super::message::Granted;
 use crate::Destination;
 use crate::gateway::Streams;
@@ -19,8 +19,6 @@ use whimbrel_transport::Stream;
 
 /// Sessions that are shorter have no second stream.
 const SHORT: Duration = Duration::from_millis(300);
-/// For the word to be taken that nobody wants a session.
-const LAST: Duration = Duration::from_secs(10);
 
 /// A session that this device has. If it is dropped before it is carried, one that was opened ends, and one
 /// that was taken goes back.
@@ -29,6 +27,7 @@ pub struct Attached {
     /// Until it is carried.
     stream: Option<Stream>,
     streams: Arc<dyn Streams>,
+    warning: Option<String>,
 }
 
 /// How carrying a session ended.
@@ -43,7 +42,18 @@ pub enum Outcome {
 
 impl Attached {
     pub(super) fn new(granted: Granted, stream: Stream, streams: Arc<dyn Streams>) -> Self {
-        Self { granted, stream: Some(stream), streams }
+        Self { granted, stream: Some(stream), streams, warning: None }
+    }
+
+    pub(super) fn with_warning(mut self, warning: String) -> Self {
+        self.warning = Some(warning);
+        self
+    }
+
+    /// What the gateway has to say, for people, to the device that took it: that bytes of the program before
+    /// may be missing, which the server cannot notice.
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
     }
 
     /// What it is called.

@@ -5,7 +5,7 @@ mod underway;
 
 use super::attached::Outcome;
 use super::frame::{Frame, LONGEST, Paused};
-use super::line::{Heard, Line};
+use super::line::{Heard, LAST, Line};
 use super::message::Granted;
 use super::program::{Program, Room};
 use std::io::{self, ErrorKind};
@@ -24,7 +24,7 @@ const MOST_DOWN: usize = 8 * 1024 * 1024;
 /// allows, so that all that the program sent is among it.
 const UP: u64 = 256 * 1024;
 const UP_STOPPING: u64 = 1024 * 1024;
-/// For a program to take what its server said before it broke the connection.
+/// For a program to take something of what its server said before it broke the connection.
 const BROKEN: Duration = Duration::from_secs(60);
 /// What is written at once.
 const WRITE: usize = 64 * 1024;
@@ -38,8 +38,6 @@ const LATER: Duration = Duration::from_millis(250);
 const STANDS: Duration = Duration::from_secs(1);
 /// What is much.
 const MUCH: u64 = 64 * 1024;
-/// For the gateway to end a session that is over, and for a last word to be taken.
-const LAST: Duration = Duration::from_secs(10);
 
 /// A session and its program.
 pub(super) struct Carrying {
@@ -48,6 +46,8 @@ pub(super) struct Carrying {
     down: Down,
     up: Up,
     phase: Phase,
+    /// The gateway is gone. It had said that the server broke the connection: what it said before is passed on.
+    is_left: bool,
 }
 
 impl Carrying {
@@ -58,7 +58,8 @@ impl Carrying {
         line.say(&Frame::Count(granted.offset));
         let down = Down::new(granted.offset, skip);
         let up = Up { sent: 0, taken: 0, has_ended: granted.has_ended };
-        Self { line, program: Program::new(program, granted.offset), down, up, phase: Phase::Active }
+        let program = Program::new(program, granted.offset);
+        Self { line, program, down, up, phase: Phase::Active, is_left: false }
     }
 
     /// Carries until it is over. These bytes of the program come first.
@@ -106,7 +107,7 @@ impl Carrying {
             }
             let (reads, writes, time) = (self.reads(), self.writes(), self.time());
             tokio::select! {
-                heard = self.line.next(), if self.down.broken.is_none() => {
+                heard = self.line.next(), if !self.is_left => {
                     if let Some(outcome) = self.hear(heard)? {
                         return Ok(Some(outcome));
                     }
@@ -129,12 +130,10 @@ impl Carrying {
 
     /// What follows from how things are.
     fn prepare(&mut self) -> io::Result<()> {
-        if let Some(until) = self.down.broken {
-            let is_done = self.down.queue.is_empty() || Instant::now() >= until;
-            if is_done || !matches!(self.phase, Phase::Active) {
-                self.down.promised = self.down.queue.base();
-                return Err(broken("the server, or the gateway, broke it"));
-            }
+        if self.is_broken_off() {
+            self.down.promised = self.down.queue.base();
+            self.tell(self.down.promised);
+            return Err(broken("the server, or the gateway, broke it"));
         }
         if let Phase::Stopping(stopping) = &mut self.phase
             && let Some(stopped) = stopping.has_stopped(&mut self.program, self.down.queue.base())
@@ -155,6 +154,17 @@ impl Carrying {
             self.count();
         }
         Ok(())
+    }
+
+    /// Whether the server broke the connection, and the program has what it said before. Until then the
+    /// session may still move.
+    fn is_broken_off(&self) -> bool {
+        let Some(until) = self.down.broken else { return false };
+        match self.phase {
+            Phase::Active => self.down.queue.is_empty() || Instant::now() >= until,
+            Phase::Over(_) => true,
+            Phase::Stopping(_) | Phase::Stopped(_) => self.is_left,
+        }
     }
 
     /// Tells the gateway how far the program is, now and then.
@@ -246,6 +256,9 @@ impl Carrying {
         let base = self.down.queue.base();
         let n = self.program.write(self.down.queue.from(base, most))?;
         self.down.queue.release(base + n as u64);
+        if let Some(until) = self.down.broken.as_mut().filter(|_| n > 0) {
+            *until = Instant::now() + BROKEN;
+        }
         Ok(())
     }
 
@@ -310,6 +323,10 @@ impl Carrying {
             Heard::Nothing => return Ok(None),
             // Also while it was about to move.
             Heard::Gone if self.is_whole() => return Ok(Some(Outcome::Ended)),
+            Heard::Gone if self.down.broken.is_some() => {
+                self.is_left = true;
+                return Ok(None);
+            }
             Heard::Gone => return Err(broken("the gateway, or the way to it, ended")),
             Heard::Frame(frame) => frame,
         };

@@ -136,6 +136,16 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         Self { from, came: BytesMut::new() }
     }
 
+    /// One that was halted behind these bytes.
+    pub(super) fn going_on(from: R, came: &[u8]) -> Self {
+        Self { from, came: BytesMut::from(came) }
+    }
+
+    /// Halts: what came of the next frame is returned.
+    pub(super) fn halt(self) -> (R, BytesMut) {
+        (self.from, self.came)
+    }
+
     /// The next frame; `None` at the end. Cancel-safe.
     pub(super) async fn next(&mut self) -> io::Result<Option<Frame>> {
         loop {
@@ -165,6 +175,16 @@ pub(super) struct Writer<W> {
 impl<W: AsyncWrite + Unpin> Writer<W> {
     pub(super) fn new(to: W) -> Self {
         Self { to, out: BytesMut::new(), count: None }
+    }
+
+    /// One that was halted before it had said this.
+    pub(super) fn going_on(to: W, out: &[u8], count: Option<u64>) -> Self {
+        Self { to, out: BytesMut::from(out), count }
+    }
+
+    /// Halts: what is still to be said is returned.
+    pub(super) fn halt(self) -> (W, BytesMut, Option<u64>) {
+        (self.to, self.out, self.count)
     }
 
     pub(super) fn say(&mut self, frame: &Frame) {

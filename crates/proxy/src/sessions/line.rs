@@ -1,16 +1,22 @@
 //! The streams between a gateway and one device, for one session: either end.
 
+mod lasting;
+
+pub(super) use lasting::LineRecord;
+
 use super::frame::{Frame, Reader, Writer};
 use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
-use whimbrel_transport::{CloseCode, RecvHalf, SendHalf, Stream, Urgency};
+use whimbrel_transport::{
+    CloseCode, ConnectionStats, PathState, Priority, RecvHalf, SendHalf, Stream, Urgency,
+};
 
 /// The session goes on without this end. The same as in `forward` and `expose`.
 const BROKEN: CloseCode = CloseCode::application(1);
 
-/// For a last word, once nothing more comes on the first stream.
-const LAST: Duration = Duration::from_secs(10);
+/// For a last word to come, once nothing more does on the first stream, or to be taken.
+pub(super) const LAST: Duration = Duration::from_secs(10);
 
 /// One stream, and a second one for what must not wait behind bytes, once it is there.
 pub(super) struct Line {
@@ -106,6 +112,26 @@ impl Line {
     /// Whether there is room for more bytes of the connection.
     pub(super) fn has_room(&self) -> bool {
         self.main.writer.has_room()
+    }
+
+    /// For how long no path to the other end has worked, if none does.
+    pub(super) fn unreachable(&self) -> Option<Duration> {
+        self.stats().unreachable
+    }
+
+    /// The round trip to the other end: the longest of the paths that are in use.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        let paths = self.stats().paths;
+        let longest = |priority| {
+            let used =
+                paths.iter().filter(|path| path.state == PathState::Active && path.priority == priority);
+            used.map(|path| path.srtt).max()
+        };
+        longest(Priority::Normal).or_else(|| longest(Priority::Backup))
+    }
+
+    fn stats(&self) -> ConnectionStats {
+        self.main.writer.inner().stream().connection().stats()
     }
 
     pub(super) fn say_data(&mut self, bytes: &[u8]) {

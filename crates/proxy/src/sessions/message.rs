@@ -30,6 +30,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use whimbrel_base::EndpointId;
 
+/// What a gateway says, for people, to a device that takes a session, if there is nothing else to say.
+pub(super) const GOES_ON: &str = "the session goes on";
 /// Of requests about sessions.
 pub(super) const VERSION: u8 = 2;
 /// The longest body: a destination, and as many devices as a rule has.
@@ -51,6 +53,11 @@ impl Takers {
     /// Whether it has a device.
     pub fn has(&self, device: EndpointId) -> bool {
         self.0.contains(&device)
+    }
+
+    /// Those that it has.
+    pub(super) fn devices(&self) -> &[EndpointId] {
+        &self.0
     }
 
     fn put(&self, out: &mut Vec<u8>) {

@@ -1,77 +1,38 @@
 //! One session at its gateway: a server's connection, and the device that has it.
 
 mod ending;
+mod growth;
 mod keeping;
+mod lasting;
 mod moving;
+mod settings;
+mod wait;
+
+pub(super) use lasting::SessionRecord;
+pub use settings::SessionSettings;
 
 use super::frame::Frame;
-use super::line::Heard;
+use super::lasting::HaltedSession;
+use super::line::{Heard, LAST};
 use super::message::{Granted, Takers};
 use super::seat::Seat;
 use super::server::Server;
 use super::table::{Claim, Listing};
 use crate::gateway::{Answer, Status};
 use crate::{Destination, Place};
+use growth::Growth;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Ready;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use wait::Wait;
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Stream;
 
 /// For a refusal to be taken.
 const REFUSAL: Duration = Duration::from_secs(10);
-
-/// Bounds and limits of a gateway's sessions.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct SessionSettings {
-    /// The most bytes of a server that are kept because no program has taken them. Then the server waits.
-    pub most_kept: usize,
-    /// How long a session is kept that no device has.
-    pub hold: Duration,
-    /// How many such sessions of one device there are.
-    pub most_held: usize,
-    /// How many bytes are kept for them.
-    pub most_held_bytes: u64,
-    /// How many bytes all sessions of one device keep, those of programs that wait for a server among them.
-    /// Then its servers wait too; each of its sessions has 64 KiB whatever the others keep.
-    pub most_bytes_each: u64,
-    /// How many bytes all sessions keep, likewise.
-    pub most_bytes: u64,
-    /// A session without a byte for so long ends.
-    pub idle: Duration,
-    /// A device that has a session which is to move, and says nothing for so long, is given up: its last
-    /// count holds.
-    pub pause: Duration,
-    /// A device that does say something is waited for so long, until all that it sent is here. Then the
-    /// session does not move.
-    pub most_pause: Duration,
-    /// For the device that takes a session to say that its program is there.
-    pub confirm: Duration,
-}
-
-impl Default for SessionSettings {
-    fn default() -> Self {
-        Self {
-            most_kept: 1024 * 1024,
-            hold: Duration::from_secs(60),
-            most_held: 32,
-            most_held_bytes: 16 * 1024 * 1024,
-            most_bytes_each: 32 * 1024 * 1024,
-            most_bytes: 512 * 1024 * 1024,
-            // As long as NAT gateways must keep theirs (RFC 5382, REQ-5).
-            idle: Duration::from_secs(124 * 60),
-            // A slow link's round trip, a loss, and the time that a device takes to stop.
-            pause: Duration::from_secs(5),
-            // The device that takes a session waits for 30 s.
-            most_pause: Duration::from_secs(20),
-            confirm: Duration::from_secs(10),
-        }
-    }
-}
 
 /// What a session is told to do.
 pub(super) enum Order {
@@ -81,6 +42,8 @@ pub(super) enum Order {
     Recall(EndpointId),
     /// To use a second stream to the device that has it, or is about to, after so many moves.
     Control(Stream, u32),
+    /// To halt, and to be given there.
+    Halt(mpsc::Sender<HaltedSession>),
 }
 
 /// A device that takes a session.
@@ -88,7 +51,8 @@ pub(super) struct Take {
     pub(super) stream: Stream,
     pub(super) claim: Claim,
     pub(super) rule: Takers,
-    pub(super) place: Place<EndpointId>,
+    /// `None` if the device has no place left, and the session is its own: then it has that of the session.
+    pub(super) place: Option<Place<EndpointId>>,
 }
 
 /// One session.
@@ -105,8 +69,11 @@ pub(super) struct Session {
     busy: Instant,
     /// It was to move, so that its device sent on all at once: that may wait, whatever others keep.
     is_spared: bool,
+    /// Its last device did not say how far it was: what its program sent may be missing.
+    is_cut: bool,
+    growth: Growth,
     /// Counts it as its device's, also while it is held.
-    _place: Option<Arc<Place<EndpointId>>>,
+    place: Arc<Place<EndpointId>>,
 }
 
 /// Whether a device has the session.
@@ -124,14 +91,6 @@ enum Taking {
     Confirming { seat: Box<Seat>, claim: Claim, rule: Takers, until: Instant },
 }
 
-/// For a device that is asked how far it is.
-#[derive(Clone, Copy)]
-struct Wait {
-    begun: Instant,
-    /// When it said something last, if it did since.
-    heard: Option<Instant>,
-}
-
 /// What happened.
 enum Step {
     Server(io::Result<Ready>),
@@ -146,7 +105,7 @@ enum Step {
 enum Ending {
     /// Both directions did.
     Whole,
-    /// The server broke it, behind what it said before.
+    /// The server broke it, and a program has what it said before.
     Server,
     /// The program broke it.
     Program,
@@ -168,6 +127,7 @@ impl Session {
         listing: Listing,
         orders: mpsc::Receiver<Order>,
         settings: SessionSettings,
+        place: Arc<Place<EndpointId>>,
     ) -> Self {
         let now = Instant::now();
         let holder = Holder::None(now + settings.hold);
@@ -182,26 +142,44 @@ impl Session {
             moves: 0,
             busy: now,
             is_spared: false,
-            _place: None,
+            is_cut: false,
+            growth: Growth::default(),
+            place,
         }
     }
 
     /// Serves it until it is over. This device has it first.
-    pub(super) async fn run(mut self, stream: Stream, by: &str, place: Place<EndpointId>) {
-        let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, Arc::new(place));
-        self._place = Some(seat.place());
+    pub(super) async fn run(mut self, stream: Stream, by: &str) {
+        let seat = Seat::new(stream, &self.words(by, 0), 0, &self.server, self.place.clone());
         self.holder = Holder::Seat(Box::new(seat));
+        self.serve().await;
+    }
+
+    /// Serves it until it is over, or is halted.
+    async fn serve(mut self) {
         let ending = loop {
             if let Some(ending) = self.prepare() {
                 break ending;
             }
-            let step = self.next().await;
+            let step = match self.next().await {
+                Step::Order(Order::Halt(to)) => return self.give(&to).await,
+                step => step,
+            };
             if let Some(ending) = self.go_on(step) {
                 break ending;
             }
         };
         tracing::debug!(to = %self.to, session = %self.listing.id(), ?ending, "a session is over");
         self.end(&ending);
+    }
+
+    async fn give(self, to: &mpsc::Sender<HaltedSession>) {
+        let id = self.listing.id();
+        match self.halt() {
+            // If nobody takes it any more the process has ended meanwhile.
+            Ok(halted) => drop(to.send(halted).await),
+            Err(error) => tracing::info!(session = %id, %error, "a session cannot be halted, and breaks"),
+        }
     }
 
     /// What a device is told that has the session from an offset on.
@@ -220,7 +198,11 @@ impl Session {
     /// Says what there is to say, and what is over.
     fn prepare(&mut self) -> Option<Ending> {
         if self.server.pass_end_on().is_err() {
-            return Some(Ending::Server);
+            self.server.breaks();
+        }
+        if self.server.is_broken() {
+            let most = self.most_kept();
+            self.server.read_what_is_left(most);
         }
         if let Holder::Seat(seat) = &mut self.holder {
             seat.fill(&self.server);
@@ -229,8 +211,9 @@ impl Session {
             seat.fill(&self.server);
         }
         self.tell_figures();
+        self.measure();
         if self.server.is_over() {
-            return Some(Ending::Whole);
+            return Some(if self.server.is_broken() { Ending::Server } else { Ending::Whole });
         }
         self.is_full().then_some(Ending::Full)
     }
@@ -255,9 +238,10 @@ impl Session {
     fn time(&self) -> Instant {
         let idle = self.busy + self.settings.idle;
         match (&self.taking, &self.holder) {
-            (Some(Taking::Pausing { wait, .. }), _) => idle.min(wait.until(&self.settings)),
+            (Some(Taking::Pausing { wait, .. }), _) => idle.min(wait.until()),
             (Some(Taking::Confirming { until, .. }), _) => idle.min(*until),
             (None, Holder::None(until)) => idle.min(*until),
+            (None, Holder::Seat(_)) if self.server.is_broken() => idle.min(self.busy + self.last_words()),
             (None, Holder::Seat(_)) => idle,
         }
     }
@@ -267,8 +251,10 @@ impl Session {
             Step::Server(ready) => {
                 self.busy = Instant::now();
                 let most = self.most_kept();
-                let went_on = ready.and_then(|ready| self.server.go_on(ready, most));
-                went_on.err().map(|_| Ending::Server)
+                if ready.and_then(|ready| self.server.go_on(ready, most)).is_err() {
+                    self.server.breaks();
+                }
+                None
             }
             Step::Holder(heard) => self.hear_holder(&heard),
             Step::Taker(heard) => self.hear_taker(&heard),
@@ -277,6 +263,8 @@ impl Session {
                 None
             }
             Step::Order(Order::Recall(device)) => self.recall(device),
+            // It was halted then.
+            Step::Order(Order::Halt(_)) => None,
             Step::Order(Order::Take(take)) => self.begin(*take),
             Step::Time => self.time_is_over(),
         }
@@ -306,7 +294,7 @@ impl Session {
                 let paused = seat.paused();
                 self.busy = Instant::now();
                 if let Some(Taking::Pausing { wait, .. }) = &mut self.taking {
-                    wait.heard = Some(self.busy);
+                    wait.hears(self.busy);
                 }
                 return paused.and_then(|paused| self.paused(paused));
             }
@@ -316,6 +304,9 @@ impl Session {
         if seat.has_gap() {
             return Some(Ending::Gap);
         }
+        if seat.paused().is_none() {
+            self.cut();
+        }
         self.holder = self.nobody();
         match &self.taking {
             // It says nothing more: its last count holds.
@@ -323,6 +314,11 @@ impl Session {
             Some(Taking::Confirming { .. }) => None,
             None => self.hold(),
         }
+    }
+
+    /// Its device will not say any more how far it is. Nothing is missing if its program had nothing to say.
+    fn cut(&mut self) {
+        self.is_cut |= !self.server.has_heard_all();
     }
 
     /// No device has it, from now on.
@@ -348,32 +344,32 @@ impl Session {
             return Some(Ending::Idle);
         }
         match &self.taking {
-            Some(Taking::Pausing { wait, .. }) if now >= wait.until(&self.settings) => {
-                let has_answered = wait.heard.is_some();
-                self.waited(has_answered)
-            }
+            Some(Taking::Pausing { .. }) => self.waited(now),
             Some(Taking::Confirming { until, .. }) if now >= *until => {
                 self.taking = None;
                 self.go_back()
             }
             Some(_) => None,
-            None => match self.holder {
-                Holder::None(until) if now >= until => Some(Ending::Left),
-                Holder::None(_) | Holder::Seat(_) => None,
-            },
+            None => self.is_left(now).then_some(Ending::Left),
         }
+    }
+
+    /// Whether no device wants it any more.
+    fn is_left(&self, now: Instant) -> bool {
+        match self.holder {
+            Holder::None(until) => now >= until,
+            Holder::Seat(_) => self.server.is_broken() && now >= self.busy + self.last_words(),
+        }
+    }
+
+    /// For a device to take something of what a server said before it broke the connection.
+    fn last_words(&self) -> Duration {
+        self.settings.hold.max(LAST)
     }
 
     fn take_holder(&mut self) -> Holder {
         let nobody = self.nobody();
         std::mem::replace(&mut self.holder, nobody)
-    }
-}
-
-impl Wait {
-    fn until(&self, settings: &SessionSettings) -> Instant {
-        let silent = self.heard.unwrap_or(self.begun) + settings.pause;
-        silent.min(self.begun + settings.most_pause)
     }
 }
 

@@ -1,9 +1,14 @@
 //! The gateway's end of the line to the device that has a session, or is about to.
 
+mod lasting;
+
+pub(super) use lasting::SeatRecord;
+
 use super::frame::{Frame, LONGEST, Paused};
-use super::line::{Heard, Line};
+use super::line::{Heard, LAST, Line};
 use super::server::Server;
 use crate::Place;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use whimbrel_base::EndpointId;
@@ -13,8 +18,6 @@ use whimbrel_transport::Stream;
 pub(super) const MOST_UP: usize = 1024 * 1024;
 /// A device learns what the server has taken when it is so much.
 const TELL: u64 = 64 * 1024;
-/// For the last word to be taken.
-const LAST: Duration = Duration::from_secs(10);
 
 /// One device.
 pub(super) struct Seat {
@@ -25,7 +28,7 @@ pub(super) struct Seat {
     up: Up,
     pauses: Pauses,
     /// Counts the session as the device's.
-    _place: Arc<Place<EndpointId>>,
+    place: Arc<Place<EndpointId>>,
 }
 
 /// Whether a device goes on.
@@ -47,7 +50,15 @@ struct Pauses {
 struct Down {
     /// The offset behind the last byte.
     sent: u64,
-    end_is_said: bool,
+    end: Said,
+}
+
+/// What a device was told of the end of the server's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum Said {
+    Nothing,
+    End,
+    Broken,
 }
 
 /// What a device has said.
@@ -75,16 +86,16 @@ impl Seat {
             device: stream.peer_id(),
             line: Line::new(stream, words),
             phase: Phase::Active,
-            down: Down { sent: offset, end_is_said: false },
+            down: Down { sent: offset, end: Said::Nothing },
             up: Up { base: server.waiting().end(), received: 0, told: 0, announced: 0 },
             pauses: Pauses::default(),
-            _place: place,
+            place,
         }
     }
 
     /// What counts the session as the device's.
     pub(super) fn place(&self) -> Arc<Place<EndpointId>> {
-        self._place.clone()
+        self.place.clone()
     }
 
     pub(super) fn device(&self) -> EndpointId {
@@ -128,6 +139,21 @@ impl Seat {
         }
     }
 
+    /// For how long no path to the device has worked, if none does.
+    pub(super) fn unreachable(&self) -> Option<Duration> {
+        self.line.unreachable()
+    }
+
+    /// The round trip to the device, where it is known.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.line.round_trip()
+    }
+
+    /// The offset behind the last byte that was said to the device.
+    pub(super) fn said(&self) -> u64 {
+        self.down.sent
+    }
+
     /// Whether bytes are missing that the device has sent. If it is gone they never come.
     pub(super) fn has_gap(&self) -> bool {
         self.up.announced > self.up.received
@@ -146,13 +172,20 @@ impl Seat {
             self.line.say_data(bytes);
             self.down.sent += bytes.len() as u64;
         }
-        if server.has_ended() && self.down.sent == server.kept().end() && !self.down.end_is_said {
-            self.line.say(&Frame::End);
-            self.down.end_is_said = true;
+        if server.has_ended() && self.down.sent == server.kept().end() {
+            self.say_end(if server.is_broken() { Said::Broken } else { Said::End });
         }
         let taken = self.taken_by(server);
-        if taken >= self.up.told + TELL || taken == self.up.received {
+        // What a broken server has taken is not known.
+        if !server.is_broken() && (taken >= self.up.told + TELL || taken == self.up.received) {
             self.tell(taken);
+        }
+    }
+
+    fn say_end(&mut self, end: Said) {
+        if end > self.down.end {
+            self.down.end = end;
+            self.line.say(if end == Said::Broken { &Frame::Broken } else { &Frame::End });
         }
     }
 
@@ -213,7 +246,7 @@ impl Seat {
         let received = self.up.received + bytes.len() as u64;
         let is_late = matches!(self.phase, Phase::Paused(paused) if received > paused.sent);
         let is_too_much = received - self.taken_by(server) > MOST_UP as u64;
-        if is_late || is_too_much || server.takes_no_more() {
+        if is_late || is_too_much || server.has_heard_all() {
             return false;
         }
         self.up.received = received;
@@ -225,23 +258,13 @@ impl Seat {
     /// Ends the line in order, meanwhile: both directions are whole.
     pub(super) fn finish(mut self, server: &Server) {
         self.tell(self.taken_by(server));
-        if !self.down.end_is_said {
-            self.line.say(&Frame::End);
-        }
+        self.say_end(Said::End);
         self.last(Line::finish);
     }
 
-    /// Says what there is left of the server's words, and that it broke behind them, meanwhile.
-    pub(super) fn break_behind(mut self, server: &Server) {
-        loop {
-            let bytes = server.kept().from(self.down.sent, LONGEST);
-            if bytes.is_empty() {
-                break;
-            }
-            self.line.say_data(bytes);
-            self.down.sent += bytes.len() as u64;
-        }
-        self.line.say(&Frame::Broken);
+    /// Ends the line, meanwhile: the server broke the connection, behind what the program has taken.
+    pub(super) fn finish_broken(mut self) {
+        self.say_end(Said::Broken);
         self.last(Line::finish);
     }
 
@@ -255,7 +278,7 @@ impl Seat {
     where
         F: Future<Output = std::io::Result<()>> + Send + 'static,
     {
-        let (ending, place) = (end(self.line), self._place);
+        let (ending, place) = (end(self.line), self.place);
         tokio::spawn(async move {
             // A device that does not listen is left.
             let _ = tokio::time::timeout(LAST, ending).await;

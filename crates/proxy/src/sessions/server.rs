@@ -1,7 +1,12 @@
 //! The server's side of a session: the one TCP connection that never changes.
 
+mod lasting;
+
+pub(super) use lasting::ServerRecord;
+
 use super::message::LONGEST_HEAD;
 use super::window::Window;
+use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read as _};
 use std::net::Shutdown;
 use std::time::Duration;
@@ -18,7 +23,7 @@ pub(super) struct Server {
     socket: TcpStream,
     /// From the server, until the program has taken it.
     kept: Window,
-    has_ended: bool,
+    voice: Voice,
     /// From the programs, until the server's socket has taken it.
     waiting: Window,
     programs: Programs,
@@ -26,8 +31,20 @@ pub(super) struct Server {
     first: [u8; 2],
 }
 
+/// How the server's direction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Voice {
+    GoesOn,
+    /// It has said all.
+    Ended,
+    /// The connection broke. What came before may wait in the kernel.
+    Breaks,
+    /// The connection broke behind what is kept.
+    Broken,
+}
+
 /// How the programs' direction is.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Programs {
     GoOn,
     /// It ends behind what is waiting.
@@ -37,6 +54,7 @@ enum Programs {
 }
 
 /// The beginning of what a server says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Head {
     Coming(Vec<u8>),
     Whole(Vec<u8>),
@@ -49,7 +67,7 @@ impl Server {
         Self {
             socket,
             kept: Window::default(),
-            has_ended: false,
+            voice: Voice::GoesOn,
             waiting: Window::default(),
             programs: Programs::GoOn,
             head: Head::Coming(Vec::new()),
@@ -67,24 +85,35 @@ impl Server {
         &self.waiting
     }
 
-    /// Whether the server has said all, and that is kept whole.
+    /// Whether nothing comes of the server any more, and all that came is kept.
     pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
+        matches!(self.voice, Voice::Ended | Voice::Broken)
     }
 
-    /// Whether nothing more may be sent to the server.
+    /// Whether the connection broke. What came before is kept.
+    pub(super) fn is_broken(&self) -> bool {
+        matches!(self.voice, Voice::Breaks | Voice::Broken)
+    }
+
+    /// Whether nothing more is passed on to the server.
     pub(super) fn takes_no_more(&self) -> bool {
+        self.has_heard_all() || self.is_broken()
+    }
+
+    /// Whether programs have ended their direction.
+    pub(super) fn has_heard_all(&self) -> bool {
         self.programs != Programs::GoOn
     }
 
-    /// Whether both directions have ended, and all was taken.
+    /// Whether both directions have ended, or broke, and all was taken.
     pub(super) fn is_over(&self) -> bool {
-        self.has_ended && self.kept.is_empty() && self.programs == Programs::Ended
+        let is_all = self.has_ended() && self.kept.is_empty();
+        is_all && (self.programs == Programs::Ended || self.is_broken())
     }
 
     /// Whether only what programs sent is left to be passed on: no device is needed for that.
     pub(super) fn needs_no_device(&self) -> bool {
-        self.has_ended && self.kept.is_empty() && self.takes_no_more()
+        self.has_ended() && self.kept.is_empty() && self.takes_no_more()
     }
 
     /// Whether the programs' bytes are under keys that only the first program has.
@@ -106,11 +135,14 @@ impl Server {
         self.kept.release(to)
     }
 
-    /// Bytes of a program, for the server.
+    /// Bytes of a program, for the server. They are lost if that broke the connection.
     pub(super) fn send(&mut self, bytes: &[u8]) {
         let known = usize::try_from(self.waiting.end()).unwrap_or(usize::MAX).min(self.first.len());
         self.first[known..].iter_mut().zip(bytes).for_each(|(first, byte)| *first = *byte);
         self.waiting.push(bytes);
+        if self.is_broken() {
+            self.waiting.release(self.waiting.end());
+        }
     }
 
     /// Programs have nothing more to say.
@@ -122,7 +154,7 @@ impl Server {
 
     /// Waits until something can be read, if it is to be, or written, if there is something. Cancel-safe.
     pub(super) async fn ready(&self, is_to_read: bool) -> io::Result<Ready> {
-        let reads = is_to_read && !self.has_ended;
+        let reads = is_to_read && self.voice == Voice::GoesOn;
         let interest = match (reads, !self.waiting.is_empty()) {
             (true, true) => Interest::READABLE | Interest::WRITABLE,
             (true, false) => Interest::READABLE,
@@ -132,23 +164,25 @@ impl Server {
         self.socket.ready(interest).await
     }
 
-    /// Does what is possible. Keeps no more than `most`.
+    /// Does what is possible. Keeps no more than `most`. After an error the connection is broken.
     pub(super) fn go_on(&mut self, ready: Ready, most: usize) -> io::Result<()> {
-        if ready.is_readable() && !self.has_ended {
+        if ready.is_readable() && self.voice == Voice::GoesOn {
             self.read(most)?;
         }
-        if ready.is_writable()
-            && let Err(error) = self.write()
-        {
-            self.read_what_is_left(most);
-            return Err(error);
+        if ready.is_writable() { self.write() } else { Ok(()) }
+    }
+
+    /// The connection broke. What came before is kept until a program has taken it.
+    pub(super) fn breaks(&mut self) {
+        if !self.is_broken() {
+            self.voice = Voice::Breaks;
+            self.waiting.release(self.waiting.end());
         }
-        Ok(())
     }
 
     /// Ends the programs' direction once all is written.
     pub(super) fn pass_end_on(&mut self) -> io::Result<()> {
-        if self.programs == Programs::End && self.waiting.is_empty() {
+        if self.programs == Programs::End && self.waiting.is_empty() && !self.is_broken() {
             socket2::SockRef::from(&self.socket).shutdown(Shutdown::Write)?;
             self.programs = Programs::Ended;
         }
@@ -165,7 +199,7 @@ impl Server {
         let mut some = [0; READ];
         let room = most.saturating_sub(self.kept.len()).min(READ);
         match self.socket.try_read(&mut some[..room]) {
-            Ok(0) if room > 0 => self.has_ended = true,
+            Ok(0) if room > 0 => self.voice = Voice::Ended,
             Ok(n) => self.came(&some[..n]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -173,15 +207,14 @@ impl Server {
         Ok(())
     }
 
-    /// Takes what a server sent before it broke the connection, as far as there is room.
-    fn read_what_is_left(&mut self, most: usize) {
-        let mut some = [0; READ];
-        loop {
-            let room = most.saturating_sub(self.kept.len()).min(READ);
+    /// Takes what a server sent before it broke the connection, if it did, as far as there is room.
+    pub(super) fn read_what_is_left(&mut self, most: usize) {
+        while self.voice == Voice::Breaks && self.kept.len() < most {
+            let (mut some, room) = ([0; READ], READ.min(most - self.kept.len()));
             match (&mut &*socket2::SockRef::from(&self.socket)).read(&mut some[..room]) {
                 Ok(n @ 1..) => self.came(&some[..n]),
                 // It is broken already: nothing follows from another error.
-                Ok(0) | Err(_) => return,
+                Ok(0) | Err(_) => self.voice = Voice::Broken,
             }
         }
     }

@@ -1,12 +1,14 @@
 //! Requests about sessions, at their gateway.
 
 use super::SessionId;
+use super::lasting::{HaltedSession, SessionPiece};
 use super::message::{MOST_LISTED, Takers, write_list};
 use super::running::{Order, Session, SessionSettings, Take};
 use super::server::Server;
 use super::table::{NoSession, Table};
-use crate::gateway::{Answer, Status};
-use crate::{Destination, Place};
+use crate::gateway::{Answer, Declined, Status};
+use crate::{Destination, Full, Place, Quota};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -17,6 +19,8 @@ use whimbrel_transport::Stream;
 
 /// Orders that wait for one session.
 const ORDERS: usize = 4;
+/// Sessions that have halted and were not taken yet.
+const HALTED: usize = 64;
 
 /// All sessions of a gateway. Cheap to clone.
 #[derive(Clone, Default)]
@@ -42,21 +46,62 @@ impl Sessions {
         let (sender, orders) = mpsc::channel(ORDERS);
         let listing = self.table.begin(stream.peer_id(), to.clone(), rule, sender);
         let by = socket.peer_addr().map(|address| address.to_string()).unwrap_or_default();
-        let session = Session::new(to, Server::new(socket), listing, orders, self.settings);
-        tokio::spawn(async move { session.run(stream, &by, place).await });
+        let session = Session::new(to, Server::new(socket), listing, orders, self.settings, Arc::new(place));
+        tokio::spawn(async move { session.run(stream, &by).await });
     }
 
-    /// Has a session go to the device of a stream. The answer comes from the session.
+    /// Halts all sessions, and returns those that have halted within a limit. The others break.
+    pub(crate) async fn halt(&self, limit: Duration) -> Vec<HaltedSession> {
+        let (sender, mut halted) = mpsc::channel(HALTED);
+        for orders in self.table.orders() {
+            let sender = sender.clone();
+            // One that hears nothing is over.
+            tokio::spawn(async move { orders.send(Order::Halt(sender)).await.map_err(drop) });
+        }
+        drop(sender);
+        let mut all = Vec::new();
+        let gathering = async {
+            while let Some(one) = halted.recv().await {
+                all.push(one);
+            }
+        };
+        if tokio::time::timeout(limit, gathering).await.is_err() {
+            tracing::warn!("not all sessions were halted in time; the others break");
+        }
+        all
+    }
+
+    /// Goes on with a session that was halted, on the streams of its device if they are there still.
+    pub(crate) fn go_on(
+        &self,
+        piece: SessionPiece,
+        streams: Vec<Stream>,
+        quota: &Quota<EndpointId>,
+    ) -> io::Result<()> {
+        let place = quota.keep(piece.head.0.holder());
+        let at = (&self.table, self.settings);
+        let session = Session::going_on(piece, streams, at, mpsc::channel(ORDERS), place)?;
+        tokio::spawn(session.go_on_serving());
+        Ok(())
+    }
+
+    /// Has a session go to the device of a stream. The answer comes from the session. One that is the device's
+    /// own needs no place beside that which it has.
     pub(crate) fn take(
         &self,
         stream: Stream,
         (id, moves): (SessionId, u32),
         rule: Takers,
-        place: Place<EndpointId>,
-    ) -> Result<(), (Stream, NoSession)> {
+        place: Result<Place<EndpointId>, Full>,
+    ) -> Result<(), (Stream, Declined)> {
         let claim = match self.table.claim(stream.peer_id(), id, moves, Instant::now()) {
             Ok(claim) => claim,
-            Err(none) => return Err((stream, none)),
+            Err(none) => return Err((stream, none.into())),
+        };
+        let place = match place {
+            Ok(place) => Some(place),
+            Err(_) if claim.is_own() => None,
+            Err(full) => return Err((stream, full.into())),
         };
         let orders = claim.orders();
         give(&orders, Order::Take(Box::new(Take { stream, claim, rule, place })))
@@ -67,10 +112,10 @@ impl Sessions {
         &self,
         stream: Stream,
         (id, moves): (SessionId, u32),
-    ) -> Result<(), (Stream, NoSession)> {
+    ) -> Result<(), (Stream, Declined)> {
         match self.table.orders_of(stream.peer_id(), id, moves) {
             Ok(orders) => give(&orders, Order::Control(stream, moves)),
-            Err(none) => Err((stream, none)),
+            Err(none) => Err((stream, none.into())),
         }
     }
 
@@ -99,11 +144,11 @@ impl Sessions {
 }
 
 /// Gives an order, and the stream back if nobody takes it.
-fn give(orders: &mpsc::Sender<Order>, order: Order) -> Result<(), (Stream, NoSession)> {
+fn give(orders: &mpsc::Sender<Order>, order: Order) -> Result<(), (Stream, Declined)> {
     orders.try_send(order).or_else(|error| match error.into_inner() {
-        Order::Take(take) => Err((take.stream, NoSession)),
-        Order::Control(stream, _) => Err((stream, NoSession)),
-        // It is given by the table.
-        Order::Recall(_) => Ok(()),
+        Order::Take(take) => Err((take.stream, NoSession.into())),
+        Order::Control(stream, _) => Err((stream, NoSession.into())),
+        // It is given by others.
+        Order::Recall(_) | Order::Halt(_) => Ok(()),
     })
 }

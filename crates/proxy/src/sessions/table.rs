@@ -1,6 +1,9 @@
 //! Which sessions there are, whose they are, and who may take them.
 
+mod lasting;
 mod rights;
+
+pub(super) use lasting::{EntryRecord, before, behind, millis};
 
 use super::SessionId;
 use super::budget::{Budget, Share};
@@ -172,10 +175,12 @@ impl Table {
     ) -> Result<Claim, NoSession> {
         let mut sessions = self.sessions();
         let entry = sessions.get_mut(&id).ok_or(NoSession)?;
-        if entry.moves != moves || entry.standing == Standing::Moving {
+        let by = entry.right_of(device, now).ok_or(NoSession)?;
+        let lent = entry.lent_by(device, now);
+        // A lender takes it from any device that has it meanwhile.
+        if !entry.is_free_for(device, now) || entry.moves != moves && lent.is_none() {
             return Err(NoSession);
         }
-        let by = entry.right_of(device, now).ok_or(NoSession)?;
         let must_wait = |(times, until): &(u32, Instant)| *times >= FREE_FAILURES && now < *until;
         if entry.failed.get(&device).is_some_and(must_wait) {
             return Err(NoSession);
@@ -184,7 +189,8 @@ impl Table {
         let from = entry.holder;
         let before = std::mem::replace(&mut entry.standing, Standing::Moving);
         let orders = entry.orders.clone();
-        Ok(Claim { table: self.clone(), id, device, from, by, before, is_offered: false, orders })
+        let table = self.clone();
+        Ok(Claim { table, id, device, from, by, lent, before, has_begun: false, orders })
     }
 
     /// Where a session takes orders that a device has, or is taking: after so many moves.
@@ -226,14 +232,16 @@ impl Listing {
         &mut self.share
     }
 
-    /// A device has it no more: whoever had it before, and did not give it away, has it again.
-    pub(super) fn give_back(&mut self, from: EndpointId) {
+    /// A device has it no more: the one that had it before, and did not give it away, has it again. Returns
+    /// that.
+    pub(super) fn give_back(&mut self, from: EndpointId) -> Option<EndpointId> {
         let (mut sessions, now) = (self.table.sessions(), Instant::now());
-        let Some(entry) = sessions.get_mut(&self.id).filter(|entry| entry.holder == from) else { return };
-        if let Some(Lender { device, rule, .. }) = entry.lender.take().filter(|lender| now < lender.until) {
-            entry.go_to(device, rule, May::Own, now);
-            self.share.go_to(device);
-        }
+        let entry = sessions.get_mut(&self.id).filter(|entry| entry.holder == from)?;
+        let lender = entry.lender.take().filter(|lender| now < lender.until)?;
+        let Lender { device, rule, .. } = lender;
+        entry.go_to(device, rule, May::Own, now);
+        self.share.go_to(device);
+        Some(device)
     }
 
     /// Notes whether a device has the session. False if it would be held, and its device has as many held
@@ -273,9 +281,12 @@ pub(super) struct Claim {
     /// That had the session then, and whose word or rule counts.
     from: EndpointId,
     by: May,
+    /// The device had the session before it was taken by the rule, and takes it back: whether it was kept from
+    /// that before.
+    lent: Option<bool>,
     before: Standing,
-    /// The device was given the session, and has not said yet that it wants it.
-    is_offered: bool,
+    /// The session stands still for the device, which has not said yet that its program is there.
+    has_begun: bool,
     orders: mpsc::Sender<Order>,
 }
 
@@ -284,14 +295,37 @@ impl Claim {
         self.device
     }
 
-    /// The device is given the session. It stands still until the device confirms.
-    pub(super) fn offered(&mut self) {
-        self.is_offered = true;
+    /// Whether the device takes back what another one took by the rule.
+    pub(super) fn is_lenders(&self) -> bool {
+        self.lent.is_some()
+    }
+
+    /// Whether it was kept from that before by a device that had it.
+    pub(super) fn insists(&self) -> bool {
+        self.lent == Some(true)
+    }
+
+    /// The device that has the session does not give it yet.
+    pub(super) fn is_kept_off(&self) {
+        if let Some(entry) = self.table.sessions().get_mut(&self.id) {
+            entry.keep_off(self.device);
+        }
+    }
+
+    /// Whether the session is the device's own, so that it needs no place beside the one that it has.
+    pub(super) fn is_own(&self) -> bool {
+        self.by == May::Own || self.is_lenders()
+    }
+
+    /// The session stands still until the device confirms. That it does not is a failure from now on, also if
+    /// another one is the cause: the server waits all the same.
+    pub(super) fn begins(&mut self) {
+        self.has_begun = true;
     }
 
     /// The device may not have it any more, which is no failure of its own.
     pub(super) fn withdrawn(&mut self) {
-        self.is_offered = false;
+        self.has_begun = false;
     }
 
     /// Where the session takes orders.
@@ -305,7 +339,7 @@ impl Claim {
     /// # Errors
     /// When the device that let this one have it was itself out meanwhile.
     pub(super) fn confirm(&mut self, rule: Takers) -> Result<u32, NoSession> {
-        self.is_offered = false;
+        self.has_begun = false;
         let mut sessions = self.table.sessions();
         let entry = sessions.get_mut(&self.id).ok_or(NoSession)?;
         if entry.holder != self.device && entry.holder != self.from {
@@ -328,7 +362,7 @@ impl Drop for Claim {
         if let Some(entry) = self.table.sessions().get_mut(&self.id) {
             entry.standing = self.before;
             entry.taker = None;
-            if self.is_offered {
+            if self.has_begun {
                 entry.has_failed(self.device, Instant::now());
             }
         }

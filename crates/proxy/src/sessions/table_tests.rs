@@ -212,7 +212,7 @@ fn a_device_has_no_more_held_sessions_than_it_may_in_number_and_in_bytes() {
 #[test]
 fn a_device_that_takes_a_session_and_leaves_again_and_again_must_wait() {
     let mut stage = Stage::new(Takers::new([device(2), device(3)]));
-    let leave = |stage: &Stage| stage.claim(2, 0).map(|mut claim| claim.offered());
+    let leave = |stage: &Stage| stage.claim(2, 0).map(|mut claim| claim.begins());
     for _ in 0..FREE_FAILURES {
         leave(&stage).unwrap();
     }
@@ -223,8 +223,67 @@ fn a_device_that_takes_a_session_and_leaves_again_and_again_must_wait() {
     assert!(leave(&stage).is_err(), "for twice as long");
     stage.now = Instant::now() + 2 * FAILED;
     let mut claim = stage.claim(2, 0).unwrap();
-    claim.offered();
+    claim.begins();
     claim.confirm(Takers::new([device(2)])).unwrap();
     drop(claim);
     stage.claim(2, 1).unwrap();
+}
+
+#[test]
+fn a_take_that_never_began_or_was_withdrawn_is_no_failure() {
+    let stage = Stage::new(Takers::new([device(2)]));
+    for _ in 0..=2 * FREE_FAILURES {
+        drop(stage.claim(2, 0).unwrap());
+        let mut claim = stage.claim(2, 0).unwrap();
+        claim.begins();
+        claim.withdrawn();
+    }
+}
+
+#[test]
+fn a_session_is_the_own_one_of_the_device_that_has_it_and_of_the_one_that_lent_it() {
+    let stage = Stage::new(Takers::new([device(2)]));
+    let taken = |stage: &Stage, number| {
+        let claim = stage.claim(number, stage.table.list(device(1), stage.now)[0].moves).unwrap();
+        (claim.is_own(), claim.is_lenders())
+    };
+    assert_eq!((taken(&stage, 1), taken(&stage, 2)), ((true, false), (false, false)));
+    stage.claim(2, 0).unwrap().confirm(Takers::new([device(1)])).unwrap();
+    assert_eq!((taken(&stage, 1), taken(&stage, 2)), ((true, true), (true, false)));
+}
+
+#[test]
+fn a_lender_is_kept_off_once_whatever_moves_between_devices_that_have_the_session() {
+    let stage = Stage::new(Takers::new([device(2)]));
+    stage.claim(2, 0).unwrap().confirm(Takers::default()).unwrap();
+    let back = stage.claim(1, 1).unwrap();
+    assert!(!back.insists());
+    back.is_kept_off();
+    drop(back);
+    // It takes it from itself, and lets another one take it.
+    stage.claim(2, 1).unwrap().confirm(Takers::default()).unwrap();
+    stage.permit(2, 3).unwrap();
+    stage.claim(3, 2).unwrap().confirm(Takers::default()).unwrap();
+    let mut back = stage.claim(1, 1).unwrap();
+    assert!(back.insists());
+    back.confirm(Takers::new([device(2)])).unwrap();
+    drop(back);
+    stage.claim(2, 4).unwrap().confirm(Takers::default()).unwrap();
+    assert!(!stage.claim(1, 5).unwrap().insists(), "it is lent anew");
+}
+
+#[test]
+fn a_session_that_moves_all_the_time_is_its_lenders_before_it_moves_again() {
+    let mut stage = Stage::new(Takers::new([device(2)]));
+    stage.claim(2, 0).unwrap().confirm(Takers::default()).unwrap();
+    let mut again = stage.claim(2, 1).unwrap();
+    assert!(stage.claim(1, 1).is_err(), "it moves");
+    again.confirm(Takers::default()).unwrap();
+    drop(again);
+    assert!(stage.claim(2, 2).is_err(), "another one comes first");
+    // It asks for what it was told of before.
+    drop(stage.claim(1, 1).unwrap());
+    assert!(stage.claim(2, 2).is_err());
+    stage.now += Duration::from_secs(30);
+    stage.claim(2, 2).unwrap();
 }

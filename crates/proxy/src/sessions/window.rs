@@ -18,6 +18,17 @@ impl Window {
         Self { base, bytes: VecDeque::new() }
     }
 
+    /// One with bytes already.
+    pub(super) fn with(base: u64, bytes: Vec<u8>) -> Self {
+        Self { base, bytes: bytes.into() }
+    }
+
+    /// All its bytes.
+    pub(super) fn to_vec(&self) -> Vec<u8> {
+        let (front, back) = self.bytes.as_slices();
+        [front, back].concat()
+    }
+
     /// The offset of its first byte.
     pub(super) fn base(&self) -> u64 {
         self.base

@@ -1,6 +1,8 @@
 //! A gateway between real endpoints, devices, their programs, and an ordinary server.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub)]
 
+pub mod hand;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

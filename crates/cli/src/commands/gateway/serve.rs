@@ -8,24 +8,24 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use tokio::net::TcpStream;
 use whimbrel_base::Name;
 use whimbrel_proxy::{GatewayServer, Guard, Joined, Pattern, Quota, Rules, Served, SessionSettings};
 use whimbrel_relay::Keeper;
 use whimbrel_transport::{Connection, Stream};
 
-use crate::access::{Access, AllowFlags, Before};
+use crate::access::{Access, AllowFlags, Guests};
 use crate::failure::Failure;
 use crate::halt::{Halter, Tie};
 use crate::local::LocalSocket;
 use crate::manager::Ready;
 use crate::multipath::PathFlags;
-use crate::network::{Network, Wish, log_events};
+use crate::network::{Network, log_events};
 use crate::options::{Globals, after, duration};
 use crate::relaying::ReachFlags;
 use crate::serving::Start;
 use crate::status::{About, Reporter};
-use crate::tunnel::{Halted, Tunnel};
+use crate::takeover::{Estate, Inherited, Served as Handed, TakeOver, Woken};
+use crate::tunnel::{HALT_LIMIT, Halted, Tunnel};
 use crate::{files, output, reload, serving};
 
 const COMMAND: &str = "gateway serve";
@@ -64,6 +64,8 @@ pub(super) struct Serve {
     #[command(flatten)]
     reach: ReachFlags,
     #[command(flatten)]
+    take_over: TakeOver,
+    #[command(flatten)]
     paths: PathFlags,
     /// Print a JSON object once it can be reached
     #[arg(long)]
@@ -84,33 +86,66 @@ pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
         ));
     }
     files::raise_limit();
-    let wish = Wish { config: args.paths.config(), advertise: args.reach.advertised(), ..Wish::default() };
-    let serve = async |network: &Network| serve(globals, &args, network).await;
-    serving::until_stopped(globals, wish, args.name.as_ref(), serve).await
+    let wish = (args.paths.config(), args.reach.advertised());
+    let (flag, name) = (&args.take_over, args.name.as_ref());
+    let serve = async |network: &Network, inherited| serve(globals, &args, network, inherited).await;
+    serving::until_taken_over(globals, flag, COMMAND, name, wish, serve).await
 }
 
-async fn serve(globals: &Globals, args: &Serve, network: &Network) -> Result<()> {
+async fn serve(
+    globals: &Globals,
+    args: &Serve,
+    network: &Network,
+    inherited: Option<Inherited>,
+) -> Result<Handed> {
     let name = args.name.as_ref();
-    let access = Access::open(&args.allow, name, network, globals.quiet, Before::default()).await?;
+    let before = inherited.as_ref().map(|inherited| inherited.estate.before.clone()).unwrap_or_default();
+    let is_told = inherited.as_ref().is_some_and(Inherited::is_own);
+    let access = Access::open(&args.allow, name, network, globals.quiet, before).await?;
     let secret = access.secret();
-    let mut guests =
-        serving::listen(globals, network, name, args.ticket, access.clone(), Start::Anew).await?;
+    let waking = match inherited {
+        Some(inherited) => Some(inherited.ready(network).await?),
+        None => None,
+    };
+    let start = if waking.is_some() { Start::GoingOn } else { Start::Anew };
+    let mut guests = serving::listen(globals, network, name, args.ticket, access.clone(), start).await?;
+    let halter = Halter::new();
+    let service = Service { server: server(args), tie: halter.tie(), idle: args.idle };
+    if let Some(waking) = waking {
+        let (connections, woken) = waking.begin()?;
+        service.go_on(connections, woken, &guests);
+    }
     let keeper = args.reach.start(network, globals.quiet).await?;
     let ticket = args.ticket.then(|| network.ticket(args.name.clone(), secret).to_string());
     let shown = name.map(ToString::to_string);
-    let about = About::new(COMMAND, shown).relayed(keeper.as_ref().map(Keeper::news));
-    let _reporter = Reporter::start(network, about, globals.quiet)?;
+    let about = About::new(COMMAND, shown).handing_over().relayed(keeper.as_ref().map(Keeper::news));
+    let mut reporter = Reporter::start(network, about, globals.quiet)?;
     let reachable = format!("gateway for {}", name.map_or("this ticket".to_owned(), ToString::to_string));
     let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;
-    // It is never told to halt: this command is not taken over.
-    let halter = Halter::new();
-    let service = Service { server: server(args), tie: halter.tie(), idle: args.idle };
-    let _ready = Ready::tell(&reachable);
-    tell(globals, args, network, reachable, ticket)?;
-    while let Some(connection) = guests.accept().await {
-        service.serve(connection);
+    let ready = Ready::tell(&reachable);
+    if !is_told {
+        let told = tell(globals, args, network, reachable, ticket);
+        start.needs(told)?;
     }
-    Ok(())
+    let (asker, leaving) = loop {
+        tokio::select! {
+            connection = guests.accept() => match connection {
+                Some(connection) => service.serve(connection),
+                None => return Ok(Handed::Ended),
+            },
+            asker = reporter.asked() => match network.endpoint.transport().stop_listening() {
+                Ok(leaving) => break (asker, leaving),
+                Err(error) => asker.refuse(error.to_string()).await,
+            },
+        }
+    };
+    ready.leave();
+    let server = service.server.clone();
+    drop(service);
+    let halted = halter.halt(HALT_LIMIT).await;
+    let sessions = server.halt(HALT_LIMIT).await;
+    let estate = Estate::of(leaving, &guests.leave(), halted).await.with_sessions(sessions);
+    Ok(Handed::Left(asker, Box::new(estate.with_access(access.known()))))
 }
 
 /// What connects, by the rules.
@@ -151,27 +186,61 @@ struct Service {
 }
 
 impl Service {
-    fn serve(&self, connection: Connection) {
-        tokio::spawn(FutureExt::boxed(log_events(connection.events(), connection.peer_id().short())));
-        let service = self.clone();
-        tokio::spawn(FutureExt::boxed(async move {
-            while let Ok(stream) = connection.accept_stream().await {
-                tokio::spawn(service.clone().serve_stream(stream));
+    /// Serves what another instance served before. A request that had no answer yet has none: its stream ends,
+    /// and its peer may ask again.
+    fn go_on(&self, connections: Vec<Connection>, woken: Woken, guests: &Guests) {
+        for (session, streams) in woken.gateway {
+            if let Err(error) = self.server.go_on(session, streams) {
+                tracing::info!(%error, "a session breaks");
             }
-        }));
+        }
+        for tunnel in woken.tunnels {
+            let (service, peer) = (self.clone(), tunnel.read.stream().peer_id());
+            let place = self.server.keep_place(peer);
+            tokio::spawn(FutureExt::boxed(async move {
+                if let Err(error) = service.carry(tunnel).await {
+                    tracing::debug!(peer = %peer.short(), %error, "a connection broke");
+                }
+                drop(place);
+            }));
+        }
+        for connection in connections {
+            guests.welcome(connection.clone());
+            self.serve(connection);
+        }
     }
 
-    async fn carry(&self, socket: TcpStream, stream: Stream) -> io::Result<()> {
-        let tunnel = Tunnel::new(LocalSocket::Tcp(socket), stream).with_idle_limit(self.idle);
-        tunnel.run(&self.tie).await
+    fn serve(&self, connection: Connection) {
+        tokio::spawn(FutureExt::boxed(log_events(connection.events(), connection.peer_id().short())));
+        tokio::spawn(FutureExt::boxed(self.clone().serve_connection(connection)));
+    }
+
+    async fn serve_connection(self, connection: Connection) {
+        loop {
+            tokio::select! {
+                stream = connection.accept_stream() => match stream {
+                    Ok(stream) => drop(tokio::spawn(FutureExt::boxed(self.clone().serve_stream(stream)))),
+                    Err(_) => return,
+                },
+                () = self.tie.is_to_halt() => return,
+            }
+        }
+    }
+
+    async fn carry(&self, tunnel: Tunnel) -> io::Result<()> {
+        tunnel.with_idle_limit(self.idle).run(&self.tie).await
     }
 
     async fn serve_stream(self, stream: Stream) {
         let peer = stream.peer_id().short();
-        match self.server.serve(stream).await {
+        let served = tokio::select! {
+            served = self.server.serve(stream) => served,
+            () = self.tie.is_to_halt() => return,
+        };
+        match served {
             Ok(Served::Joined(stream, Joined { socket, to, place })) => {
                 tracing::info!(%peer, %to, "connected");
-                if let Err(error) = self.carry(socket, stream).await {
+                if let Err(error) = self.carry(Tunnel::new(LocalSocket::Tcp(socket), stream)).await {
                     tracing::debug!(%peer, %to, %error, "a connection broke");
                 }
                 drop(place);

@@ -31,7 +31,7 @@ impl Session {
     fn end_seat(&self, seat: Seat, ending: &Ending, has_stopped: bool) {
         match ending {
             Ending::Whole => seat.finish(&self.server),
-            Ending::Server if !has_stopped => seat.break_behind(&self.server),
+            Ending::Server if !has_stopped => seat.finish_broken(),
             _ => seat.dismiss(&Frame::Broken),
         }
     }

@@ -1,8 +1,9 @@
 //! What a session keeps, and how much that may be.
 
-use super::{Session, SessionSettings};
+use super::{Holder, Session, SessionSettings};
 use crate::sessions::budget::{LEAST_KEPT, LEAST_WAITING};
 use std::sync::atomic::Ordering;
+use tokio::time::Instant;
 
 impl Session {
     /// Tells others what there is to know of its bytes.
@@ -35,6 +36,20 @@ impl Session {
     /// How much is kept of the server. What others keep may leave less than the settings do.
     pub(super) fn most_kept(&mut self) -> usize {
         let possible = self.server.kept().len().saturating_add(self.room()).max(LEAST_KEPT);
-        self.settings.most_kept.min(possible)
+        self.wanted().min(possible)
+    }
+
+    /// How much is to be kept, whatever others keep.
+    fn wanted(&self) -> usize {
+        let SessionSettings { most_kept, most_grown, .. } = self.settings;
+        self.growth.wanted().min(most_grown).max(most_kept)
+    }
+
+    /// Looks how fast the program takes what the server sends.
+    pub(super) fn measure(&mut self) {
+        let Holder::Seat(seat) = &self.holder else { return };
+        let kept = self.server.kept();
+        let is_full = self.taking.is_none() && kept.len() >= self.wanted();
+        self.growth.note((seat.said(), kept.base()), is_full, || seat.round_trip(), Instant::now());
     }
 }

@@ -1,31 +1,43 @@
 //! A move of a session from one device to another.
 
-use super::{Ending, Holder, REFUSAL, Session, Take, Taking, Wait};
+use super::wait::{Verdict, Wait};
+use super::{Ending, Holder, REFUSAL, Session, Take, Taking};
+use crate::Place;
 use crate::gateway::{Answer, Status};
 use crate::sessions::frame::{Frame, Paused};
 use crate::sessions::line::Heard;
+use crate::sessions::message::GOES_ON;
 use crate::sessions::seat::{MOST_UP, Seat};
 use crate::sessions::table::NoSession;
 use std::sync::Arc;
 use tokio::time::Instant;
 use whimbrel_base::EndpointId;
 
+/// What the device is told that has a session from now on, where it may lack something.
+const CUT: &str = "the device before did not say how far it was: what its program sent last may be missing";
+
 impl Session {
     /// Begins a move.
-    pub(super) fn begin(&mut self, take: Take) -> Option<Ending> {
+    pub(super) fn begin(&mut self, mut take: Take) -> Option<Ending> {
         if self.server.is_tls() {
             let why = "TLS ends in the program that began it, and what is kept is under its keys";
             refuse(take, &Answer::new(Status::NotAllowed, why));
             return self.hold();
         }
-        if self.server.waiting().len() >= MOST_UP {
-            refuse(take, &busy());
+        let is_lenders = take.claim.is_lenders();
+        // The device that has it could keep so much waiting. What is taken back is lent no more, so that this
+        // does not grow with each move.
+        let most_waiting = if is_lenders { 2 * MOST_UP } else { MOST_UP };
+        if self.server.waiting().len() >= most_waiting {
+            refuse(take, &busy(false));
             return self.hold();
         }
         self.is_spared = true;
         let device = take.claim.device();
         tracing::debug!(session = %self.listing.id(), to = %device.short(), "a session is to move");
-        self.taking = Some(Taking::Pausing { take, wait: Wait { begun: Instant::now(), heard: None } });
+        take.claim.begins();
+        let wait = Wait::new(take.claim.insists(), &self.settings, Instant::now());
+        self.taking = Some(Taking::Pausing { take, wait });
         match &mut self.holder {
             Holder::Seat(seat) => {
                 seat.pause();
@@ -37,51 +49,68 @@ impl Session {
 
     /// The device before has stopped.
     pub(super) fn paused(&mut self, paused: Paused) -> Option<Ending> {
-        if !matches!(self.taking, Some(Taking::Pausing { .. })) {
+        match &self.taking {
+            Some(Taking::Pausing { .. }) if paused.is_whole => self.attach(paused.taken),
+            Some(Taking::Pausing { wait, .. }) if wait.is_last() => self.cut_off(),
+            Some(Taking::Pausing { .. }) => self.turn_down(busy),
+            Some(Taking::Confirming { .. }) | None => None,
+        }
+    }
+
+    /// The device before has not said yet how far it is.
+    pub(super) fn waited(&mut self, now: Instant) -> Option<Ending> {
+        let (Some(Taking::Pausing { wait, .. }), Holder::Seat(before)) = (&mut self.taking, &self.holder)
+        else {
             return None;
+        };
+        match wait.judge(before.unreachable(), &self.settings, now) {
+            Verdict::Wait => None,
+            Verdict::Silent => self.turn_down(silent),
+            Verdict::Late => self.turn_down(busy),
+            // It may come back with what it announced.
+            Verdict::Gone if before.has_gap() && !wait.is_last() => self.turn_down(busy),
+            Verdict::Gone | Verdict::Overruled => self.cut_off(),
         }
-        if paused.is_whole {
-            return self.attach(paused.taken);
-        }
+    }
+
+    /// The device before stays, for a reason that depends on whether the one that is to have the session has
+    /// lent it.
+    fn turn_down(&mut self, why: impl FnOnce(bool) -> Answer) -> Option<Ending> {
         if let Some(Taking::Pausing { take, .. }) = self.taking.take() {
-            refuse(take, &busy());
+            take.claim.is_kept_off();
+            let answer = why(take.claim.is_lenders());
+            refuse(take, &answer);
         }
         self.go_back()
     }
 
-    /// The device before was waited for long enough.
-    pub(super) fn waited(&mut self, has_answered: bool) -> Option<Ending> {
-        if !has_answered {
-            // It does not listen: its last count holds.
-            if let Holder::Seat(before) = self.take_holder() {
-                if before.has_gap() {
-                    before.dismiss(&Frame::Broken);
-                    return Some(Ending::Gap);
-                }
-                before.dismiss(&Frame::Moved);
-            }
-            return self.attach(self.server.kept().base());
+    /// The device before is not waited for any more: its last count holds.
+    fn cut_off(&mut self) -> Option<Ending> {
+        if let Holder::Seat(before) = self.take_holder() {
+            before.dismiss(&Frame::Moved);
         }
-        // It is there, and what its program sent is under way: without that the session must not go on.
-        if let Some(Taking::Pausing { take, .. }) = self.taking.take() {
-            refuse(take, &busy());
-        }
-        self.go_back()
+        self.cut();
+        self.attach(self.server.kept().base())
     }
 
     /// Gives the new device the server's bytes from an offset on.
     pub(super) fn attach(&mut self, offset: u64) -> Option<Ending> {
         let Some(Taking::Pausing { take, .. }) = self.taking.take() else { return None };
-        let Take { stream, mut claim, rule, place } = take;
-        claim.offered();
+        let Take { stream, claim, rule, place } = take;
         // Before `moves` is one more: that is so once the device has confirmed.
         self.moves += 1;
-        let words = self.words("the session goes on", offset);
+        let words = self.words(if self.is_cut { CUT } else { GOES_ON }, offset);
         self.moves -= 1;
-        let seat = Box::new(Seat::new(stream, &words, offset, &self.server, Arc::new(place)));
+        let place = place.map_or_else(|| self.place_for(stream.peer_id()), Arc::new);
+        let seat = Box::new(Seat::new(stream, &words, offset, &self.server, place));
         self.taking =
             Some(Taking::Confirming { seat, claim, rule, until: Instant::now() + self.settings.confirm });
         None
+    }
+
+    /// The session's own place, for a device whose own it is.
+    fn place_for(&self, device: EndpointId) -> Arc<Place<EndpointId>> {
+        if *self.place.peer() == device { self.place.clone() } else { Arc::new(self.place.beside(device)) }
     }
 
     pub(super) fn hear_taker(&mut self, heard: &Heard) -> Option<Ending> {
@@ -112,7 +141,9 @@ impl Session {
         };
         self.moves = moves;
         self.busy = Instant::now();
-        self._place = Some(seat.place());
+        self.place = seat.place();
+        self.is_cut = false;
+        self.growth.begin_anew();
         self.listing.share().go_to(seat.device());
         if let Holder::Seat(before) = std::mem::replace(&mut self.holder, Holder::Seat(seat)) {
             before.dismiss(&Frame::Moved);
@@ -125,7 +156,8 @@ impl Session {
     pub(super) fn recall(&mut self, device: EndpointId) -> Option<Ending> {
         match &self.taking {
             Some(Taking::Pausing { take, .. }) if take.claim.device() == device => {
-                if let Some(Taking::Pausing { take, .. }) = self.taking.take() {
+                if let Some(Taking::Pausing { mut take, .. }) = self.taking.take() {
+                    take.claim.withdrawn();
                     refuse(take, &Answer::new(Status::NoSession, &NoSession.to_string()));
                 }
                 return self.go_back();
@@ -138,7 +170,9 @@ impl Session {
             }
             _ => {}
         }
-        self.listing.give_back(device);
+        if let Some(lender) = self.listing.give_back(device) {
+            self.place = self.place_for(lender);
+        }
         match &self.holder {
             // Its last count holds.
             Holder::Seat(seat) if seat.device() == device => self.hear_holder(&Heard::Gone),
@@ -156,8 +190,24 @@ impl Session {
     }
 }
 
-fn busy() -> Answer {
-    Answer::new(Status::Full, "what the program sent is on its way to the server; try again later")
+/// Says that the device before has not sent all yet.
+fn busy(is_lenders: bool) -> Answer {
+    told("what the program sent is on its way to the server; try again later", is_lenders)
+}
+
+/// Says that the device before does not answer.
+fn silent(is_lenders: bool) -> Answer {
+    told("the device that has it is connected and does not answer; try again later", is_lenders)
+}
+
+fn told(why: &str, is_lenders: bool) -> Answer {
+    let more = if is_lenders { ": it is yours then, and what is missing is left out" } else { "" };
+    Answer::new(Status::Full, &format!("{why}{more}"))
+}
+
+/// Tells a device that it may take the session in a moment.
+pub(super) fn refuse_for_now(take: Take) {
+    refuse(take, &Answer::new(Status::Full, "the gateway goes on in another process just now; try again"));
 }
 
 /// Tells a device why it does not get the session, meanwhile.

@@ -1,7 +1,7 @@
 //! Whose a session is, and who may take it.
 
 use super::{Entry, FAILED, FREE_FAILURES, MOST_FAILED};
-use crate::sessions::message::{May, Takers};
+use crate::sessions::message::{May, Standing, Takers};
 use std::time::Duration;
 use tokio::time::Instant;
 use whimbrel_base::EndpointId;
@@ -15,6 +15,19 @@ pub(super) struct Lender {
     pub(super) device: EndpointId,
     pub(super) rule: Takers,
     pub(super) until: Instant,
+    /// It was kept from taking it back once by the device that has it. It is so no more than once.
+    pub(super) was_kept_off: bool,
+    /// No other device may take it until then: it moved at the very moment that this one wanted it.
+    pub(super) first_until: Option<Instant>,
+}
+
+/// For a lender to ask again that came while the session moved.
+const FIRST: Duration = Duration::from_secs(30);
+
+impl Lender {
+    fn new(device: EndpointId, rule: Takers, now: Instant) -> Self {
+        Self { device, rule, until: now + LENT, was_kept_off: false, first_until: None }
+    }
 }
 
 impl Entry {
@@ -43,6 +56,35 @@ impl Entry {
         }
     }
 
+    /// Whether a device had this before it was taken by the rule, and may take it back. If so, whether it was
+    /// kept from that before.
+    pub(super) fn lent_by(&self, device: EndpointId, now: Instant) -> Option<bool> {
+        self.lender(now).filter(|lender| lender.device == device).map(|lender| lender.was_kept_off)
+    }
+
+    /// Whether a device may begin to take this just now, which it has a right to.
+    pub(super) fn is_free_for(&mut self, device: EndpointId, now: Instant) -> bool {
+        let is_moving = self.standing == Standing::Moving;
+        let lender = self.lender.as_mut().filter(|lender| now < lender.until);
+        if let Some(lender) = lender {
+            if lender.device != device {
+                return !is_moving && lender.first_until.is_none_or(|until| now >= until);
+            }
+            // Else the devices that have it could have it move all the time.
+            if is_moving && self.taker != Some(device) {
+                lender.first_until = Some(now + FIRST);
+            }
+        }
+        !is_moving
+    }
+
+    /// The lender was kept from taking it back.
+    pub(super) fn keep_off(&mut self, device: EndpointId) {
+        if let Some(lender) = self.lender.as_mut().filter(|lender| lender.device == device) {
+            lender.was_kept_off = true;
+        }
+    }
+
     fn lender(&self, now: Instant) -> Option<&Lender> {
         self.lender.as_ref().filter(|lender| now < lender.until)
     }
@@ -55,7 +97,7 @@ impl Entry {
         let lent = self.lender.take().filter(|lender| now < lender.until);
         self.lender = match lent {
             Some(lender) => Some(lender).filter(|lender| lender.device != device),
-            None if by == May::Rule => Some(Lender { device: before, rule, until: now + LENT }),
+            None if by == May::Rule => Some(Lender::new(before, rule, now)),
             None => None,
         };
     }

@@ -1,0 +1,129 @@
+//! How much is kept of a server: twice what the program takes in a round trip, so that a long way to its device
+//! holds nothing up.
+
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What is kept beside twice the round trip's bytes: counts come in steps.
+const BESIDE: u64 = 64 * 1024;
+/// The round trip is asked for no more often: the kernel is asked with it.
+const ASK: Duration = Duration::from_millis(250);
+
+/// Measures how fast a device's program takes what a server sends.
+#[derive(Default)]
+pub(super) struct Growth {
+    /// From a byte that was said to the device until it is counted.
+    round: Option<Round>,
+    /// Of the last two rounds, bytes a second.
+    rates: [u64; 2],
+    round_trip: Option<(Duration, Instant)>,
+}
+
+struct Round {
+    begun: Instant,
+    /// What was said to the device then, and what it had counted.
+    said: u64,
+    counted: u64,
+}
+
+impl Growth {
+    /// The device was told of the server's bytes up to `said`, and has counted up to `counted`. What is kept
+    /// holds the server up if `is_full`. `round_trip` is that of the device's connection.
+    pub(super) fn note(
+        &mut self,
+        (said, counted): (u64, u64),
+        is_full: bool,
+        round_trip: impl FnOnce() -> Option<Duration>,
+        now: Instant,
+    ) {
+        if let Some(round) = &self.round {
+            let lasted = now.duration_since(round.begun);
+            if counted < round.said || lasted.is_zero() {
+                return;
+            }
+            let bytes = u128::from(counted.saturating_sub(round.counted));
+            let rate = bytes * 1_000_000 / lasted.as_micros().max(1);
+            self.rates = [self.rates[1], u64::try_from(rate).unwrap_or(u64::MAX)];
+            self.round = None;
+        }
+        // A server that does not wait needs no more room than there is.
+        if is_full && said > counted {
+            if self.round_trip.is_none_or(|(_, asked)| now >= asked + ASK) {
+                self.round_trip = round_trip().map(|it| (it, now));
+            }
+            self.round = Some(Round { begun: now, said, counted });
+        }
+    }
+
+    /// How much is to be kept.
+    pub(super) fn wanted(&self) -> usize {
+        let Some((round_trip, _)) = self.round_trip else { return 0 };
+        let rate = u128::from(self.rates[0].max(self.rates[1]));
+        let bytes = 2 * rate * round_trip.as_micros() / 1_000_000 + u128::from(BESIDE);
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Another device has the session.
+    pub(super) fn begin_anew(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: usize = 1024 * 1024;
+    const MOST: usize = 8 * 1024 * 1024;
+
+    /// What is kept in the end, and the bytes a second then, over a way with this round trip (in milliseconds)
+    /// that carries so many bytes a second, where the device counts each millisecond.
+    fn run(round_trip: u64, rate: u64) -> (usize, u64) {
+        let (mut growth, start) = (Growth::default(), Instant::now());
+        let mut way = std::collections::VecDeque::from(vec![0; usize::try_from(round_trip).unwrap()]);
+        let (mut arrived, mut counted, mut before, mut kept) = (0, 0, 0, LEAST);
+        for millisecond in 0..=40_000 {
+            let said = counted + kept as u64;
+            arrived = said.min(arrived + rate / 1000);
+            way.push_back(arrived);
+            counted = way.pop_front().unwrap();
+            let now = start + Duration::from_millis(millisecond);
+            growth.note((said, counted), true, || Some(Duration::from_millis(round_trip)), now);
+            kept = growth.wanted().clamp(LEAST, MOST);
+            if millisecond == 30_000 {
+                before = counted;
+            }
+        }
+        (kept, (counted - before) / 10)
+    }
+
+    #[test]
+    fn what_is_kept_grows_until_a_long_way_carries_all_that_it_can_and_no_further() {
+        for (round_trip, rate) in [(300, 10_000_000), (100, 30_000_000), (740, 4_000_000)] {
+            let product = usize::try_from(rate * round_trip / 1000).unwrap();
+            let (kept, reached) = run(round_trip, rate);
+            assert!(reached >= rate - rate / 100, "{reached} of {rate} bytes a second");
+            assert!(kept <= 2 * product + 2 * 64 * 1024, "{kept} for {product}");
+        }
+        // A way that needs no more than what is kept at first.
+        assert_eq!(run(10, 5_000_000), (LEAST, 5_000_000));
+        assert_eq!(run(300, 1_000_000_000).0, MOST);
+    }
+
+    #[test]
+    fn nothing_is_asked_of_the_kernel_for_each_count_nor_while_no_server_waits() {
+        let (mut growth, start, mut asked) = (Growth::default(), Instant::now(), 0);
+        for millisecond in 0..1000 {
+            let now = start + Duration::from_millis(millisecond);
+            let round_trip = || {
+                asked += 1;
+                Some(Duration::from_millis(1))
+            };
+            growth.note((1000 * (millisecond + 1), 1000 * millisecond), true, round_trip, now);
+        }
+        assert!((1..=4).contains(&asked), "{asked} times");
+        let mut idle = Growth::default();
+        idle.note((1000, 0), false, || panic!("it is not full"), start);
+        assert_eq!(idle.wanted(), 0);
+    }
+}
