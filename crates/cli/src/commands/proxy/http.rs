@@ -56,7 +56,7 @@ pub(crate) struct HttpFlags {
     /// How much of an object is asked for first, to learn its size; 0: all of it; at most 8MiB
     #[arg(long, value_name = "SIZE", default_value = "14000", value_parser = size)]
     first_step: u64,
-    /// How many objects of one server come over one network at a time; 0: all that are asked for
+    /// How many objects of a server come at a time; 0: all
     #[arg(long, value_name = "N", default_value_t = 6)]
     turns: usize,
     #[command(flatten)]
