@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
@@ -261,6 +261,45 @@ fn a_socks_proxy_wants_to_know_who_uses_a_socket_that_it_is_handed_and_others_re
         let (mut socks, local) = serve(address, args);
         assert_eq!(socks.next_json()["listening"], *local);
     }
+}
+
+#[test]
+fn an_http_proxy_serves_the_socket_that_it_is_handed_and_others_only_if_that_is_said() {
+    let world = World::new();
+    let serve = |address: &str, args: &[&str]| {
+        let socket = TcpListener::bind(address).unwrap();
+        let local = socket.local_addr().unwrap();
+        let script = handing(1);
+        let command = [&["-c", &script, "sh", "proxy", "http", "--json"], args].concat();
+        let mut command = world.command_of("sh".as_ref(), "b", &command);
+        (Process::start(command.stdin(Stdio::from(OwnedFd::from(socket)))), local)
+    };
+    for open in ["0.0.0.0:0", "[::]:0"] {
+        serve(open, &[]).0.output(LIMIT).failed(2, &["--allow-anyone"]);
+    }
+    let site = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = site.local_addr().unwrap();
+    let serving = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let mut stream = BufReader::new(site.accept().unwrap().0);
+            let mut line = String::new();
+            while stream.read_line(&mut line).unwrap() > 2 {
+                line.clear();
+            }
+            stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n").unwrap();
+        }
+    });
+    for (address, args) in [("127.0.0.1:0", &[][..]), ("0.0.0.0:0", &["--allow-anyone"])] {
+        let (mut proxy, local) = serve(address, args);
+        assert_eq!(proxy.next_json()["listening"], *local.to_string());
+        let mut client = TcpStream::connect(("127.0.0.1", local.port())).unwrap();
+        client.set_read_timeout(Some(LIMIT)).unwrap();
+        write!(client, "GET http://{at}/ HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nhello\n"), "{answer}");
+    }
+    serving.join().unwrap();
 }
 
 /// A script that hands over standard input, and for a second socket standard output, of which a copy is the new one.

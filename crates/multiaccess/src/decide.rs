@@ -137,11 +137,8 @@ impl Decider {
                 false => case.nothing(),
             });
         }
-        if ask.track
-            && let Some(path) = verdict.ways.first().and_then(|way| paths.named(&way.interface))
-        {
-            let bytes = case.stated.received().unwrap_or(UNKNOWN_SIZE);
-            verdict.unit = self.load.schedule(client, path, bytes, now);
+        if ask.track {
+            verdict.unit = self.load.schedule(client, case.shares(&verdict), now);
         }
         Ok(verdict)
     }
@@ -190,7 +187,8 @@ impl Decider {
                     }
                     let address = candidate.address;
                     if leads(paths, known, candidate)
-                        && !(avoiding && self.failures.avoids(now, known.index, address.ip()))
+                        && !(avoiding
+                            && self.failures.avoids(now, known.index, address.ip(), paths.heard(path, now)))
                     {
                         self.destinations.push(Destination { address, path });
                     }
@@ -256,6 +254,16 @@ impl Case<'_> {
         verdict.warm = decision.warm().and_then(|choice| self.way(choice, warm));
     }
 
+    /// How many bytes are to come over each path.
+    fn shares(&self, verdict: &Verdict) -> Vec<(PathId, u64)> {
+        let path = |way: &Way| self.paths.named(&way.interface);
+        if verdict.parts.is_empty() {
+            let bytes = self.stated.received().unwrap_or(UNKNOWN_SIZE);
+            return verdict.ways.first().and_then(path).map(|path| (path, bytes)).into_iter().collect();
+        }
+        verdict.parts.iter().filter_map(|part| Some((path(&part.way)?, part.bytes))).collect()
+    }
+
     /// Writes down what another program chose, as far as the question allows it.
     fn take_over(&self, situation: &Situation<'_>, name: &str, chosen: &Chosen, verdict: &mut Verdict) {
         let why = || match chosen.why.is_empty() {
@@ -293,6 +301,7 @@ impl Case<'_> {
             }
             Choice::Open { paths, destination } => {
                 let path = self.paths.get(paths.first())?;
+                let heard = self.paths.heard(paths.first(), self.now);
                 let to = destination.and_then(|at| self.destinations.get(usize::from(at.0)));
                 let to = to.map(|to| to.address).filter(|to| *to != ANYWHERE);
                 let source = match to {
@@ -311,7 +320,8 @@ impl Case<'_> {
                     options: self.options(&path.interface),
                     completes_ms: None,
                     why,
-                    failed_lately: to.is_some_and(|to| self.failures.avoids(self.now, path.index, to.ip())),
+                    failed_lately: to
+                        .is_some_and(|to| self.failures.avoids(self.now, path.index, to.ip(), heard)),
                 })
             }
         }

@@ -90,6 +90,62 @@ fn what_is_scheduled_makes_the_next_unit_go_elsewhere() {
     assert_eq!(decided(&mut decider, &paths, &question).ways[0].interface, "usb0");
 }
 
+/// Strongly asymmetric, as in the testbed: 10 ms and 2 Mbit/s beside 100 ms and 20 Mbit/s.
+fn asymmetric() -> Paths {
+    let known = |millis: f64, rate: f64| PathEstimate::known(Seconds(millis / 1000.0), BytesPerSecond(rate));
+    of(vec![
+        interface(3, "near", [192, 168, 1, 10], known(10.0, 250e3)),
+        interface(7, "far", [100, 64, 3, 10], known(100.0, 2.5e6)),
+    ])
+}
+
+/// The bytes of the parts over each path; all over the first way's if there are none.
+fn bytes(verdict: &Verdict, interface: &str, size: u64) -> u64 {
+    match verdict.parts.is_empty() {
+        true => {
+            if verdict.ways[0].interface == interface {
+                size
+            } else {
+                0
+            }
+        }
+        false => {
+            let mine = verdict.parts.iter().filter(|part| part.way.interface == interface);
+            mine.map(|part| part.bytes).sum()
+        }
+    }
+}
+
+#[test]
+fn each_part_of_a_message_is_scheduled_on_its_own_path() {
+    let (mut decider, paths) = (decider("whimbrel"), asymmetric());
+    // The rest of an object of 100 KB. Its first part came over the near path, where a connection is open.
+    let size = 86_000;
+    let open = OpenConnection { id: 1, source: IpAddr::from([192, 168, 1, 10]), scheduled: 0 };
+    let question = Ask { track: true, connections: vec![open], ..ask("size-received=86000") };
+    let verdicts: Vec<Verdict> = (0..32).map(|_| decided(&mut decider, &paths, &question)).collect();
+    let shares: Vec<(u64, u64)> =
+        verdicts.iter().map(|one| (bytes(one, "far", size), bytes(one, "near", size))).collect();
+    // Alone it takes 200 + 34.4 ms over the far path; 217.2 with one half of it over the near one, where that
+    // takes 10 + 172.
+    assert_eq!((verdicts[0].ways[0].completes_ms, shares[0]), (Some(234.4), (43_000, 43_000)));
+    // With 43 000 bytes before it on each: 251.6 alone, and 200 + 43.0 with a quarter over the near path, where
+    // it has half of the rate: 10 + 172. With one half it would be 10 + 344.
+    assert_eq!((verdicts[1].ways[0].completes_ms, shares[1]), (Some(251.6), (64_500, 21_500)));
+    // 277.4 alone; 268.8 for three quarters, and a third of the rate for the quarter: 10 + 258.
+    assert_eq!((verdicts[2].ways[0].completes_ms, shares[2]), (Some(277.4), (64_500, 21_500)));
+    // 303.2 alone, and no share of it is earlier by 3 %: the near path has 344 ms to do.
+    assert_eq!((verdicts[3].ways[0].completes_ms, shares[3]), (Some(303.2), (86_000, 0)));
+    // Of all of them the near path carries what it can while the far one is at work: 301 000 bytes, which take
+    // 1.2 s, beside 2 451 000, which take 200 ms and 1.0 s.
+    let near: u64 = shares.iter().map(|(_, near)| near).sum();
+    assert_eq!(near, 301_000);
+    for unit in 1..=32 {
+        assert!(decider.load.done(1, unit));
+    }
+    assert_eq!(decided(&mut decider, &paths, &question).parts, verdicts[0].parts);
+}
+
 #[test]
 fn a_way_that_failed_is_tried_last_and_all_the_same_if_there_is_no_other() {
     let (mut decider, paths) = (decider("eaf"), two());
@@ -99,6 +155,27 @@ fn a_way_that_failed_is_tried_last_and_all_the_same_if_there_is_no_other() {
     assert_eq!(verdict.ways[0].interface, "wlan0");
     decider.failures.failed(now, 3, THERE[0].address);
     assert_eq!(decided(&mut decider, &paths, &ask("size-received=1000000")).ways.len(), 2);
+}
+
+#[test]
+fn dead_servers_do_not_make_a_network_avoided_on_which_others_answer() {
+    let heard = |ago: f64| {
+        let near = PathEstimate {
+            age: Some(Seconds(ago)),
+            ..PathEstimate::known(Seconds(0.01), BytesPerSecond(1e6))
+        };
+        let far = PathEstimate::known(Seconds(0.1), BytesPerSecond(1e6));
+        of(vec![interface(3, "near", [192, 168, 1, 10], near), interface(7, "far", [10, 0, 0, 1], far)])
+    };
+    let mut decider = decider("eaf");
+    for host in 11..=13 {
+        decider.failures.failed(Duration::from_secs(4), 3, SocketAddr::from(([192, 0, 2, host], 80)));
+    }
+    let mut taken = |ago| decided(&mut decider, &heard(ago), &ask("size-received=1000")).ways[0].clone();
+    // It is five seconds past: nothing was heard for two, or something one second ago.
+    assert_eq!(taken(2.0).interface, "far");
+    let way = taken(1.0);
+    assert_eq!((way.interface.as_str(), way.failed_lately), ("near", false));
 }
 
 #[test]

@@ -74,10 +74,12 @@ fn connection(payload: &[u8]) -> Option<TcpConnection> {
     // Positions in the structure `tcp_info` of `linux/tcp.h`, which only ever grows at its end.
     let number = |at: usize| info.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
     let srtt = Duration::from_micros(u64::from(number(68)?));
+    // Of data and of acknowledgements: those that come with the data of a download are not counted as such.
+    let heard = number(52)?.min(number(56)?);
     Some(TcpConnection {
         local,
         srtt: Some(srtt).filter(|srtt| !srtt.is_zero()),
-        heard: Duration::from_millis(u64::from(number(56)?)),
+        heard: Duration::from_millis(u64::from(heard)),
         // tcpi_data_segs_out came with Linux 4.6.
         sent: number(156).unwrap_or(0),
         sent_again: number(100)?,
@@ -102,7 +104,8 @@ pub(crate) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// An answer as the kernel makes it: 10.0.1.2, 25 ms, 300 segments of which 3 again, heard 40 ms ago.
+    /// An answer as the kernel makes it: 10.0.1.2, 25 ms, 300 segments of which 3 again, data 40 ms ago, and an
+    /// acknowledgement before.
     fn answer() -> Vec<u8> {
         let mut bytes = vec![0; MESSAGE];
         bytes[0] = AF_INET;
@@ -112,7 +115,7 @@ mod tests {
             bytes.extend_from_slice(&number.to_ne_bytes());
         }
         let mut info = vec![0; 232];
-        for (at, number) in [(56, 40u32), (68, 25_000), (100, 3), (156, 300)] {
+        for (at, number) in [(52, 40u32), (56, 900), (68, 25_000), (100, 3), (156, 300)] {
             info[at..at + 4].copy_from_slice(&number.to_ne_bytes());
         }
         bytes.extend_from_slice(&(info.len() as u16 + 4).to_ne_bytes());

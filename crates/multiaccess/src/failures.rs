@@ -8,6 +8,10 @@ use std::time::Duration;
 const AVOIDED: Duration = Duration::from_secs(10);
 /// An interface by which so many different places could not be reached leads nowhere.
 const PLACES: usize = 3;
+/// Unless something was heard on it so shortly before, or since. A network that is dead has been silent for
+/// longer when something fails: a way counts as failed 1.75 s after the first packet at the earliest, and what
+/// was heard is known to a second.
+const SILENT: Duration = Duration::from_millis(500);
 /// The most failures that are kept.
 const MOST: usize = 1024;
 
@@ -47,8 +51,15 @@ impl Failures {
         self.ways.is_empty()
     }
 
-    /// Whether this way is to be avoided.
-    pub(crate) fn avoids(&self, now: Duration, interface: u32, address: IpAddr) -> bool {
+    /// Whether this way is to be avoided. `heard` is when something was last heard on the interface: where
+    /// others answer, it is not the interface that fails, however many places are dead or feign it.
+    pub(crate) fn avoids(
+        &self,
+        now: Duration,
+        interface: u32,
+        address: IpAddr,
+        heard: Option<Duration>,
+    ) -> bool {
         if self.ways.is_empty() {
             return false;
         }
@@ -56,8 +67,9 @@ impl Failures {
         if self.ways.get(&(interface, address)).is_some_and(recent) {
             return true;
         }
-        let places = self.ways.iter().filter(|((other, _), at)| *other == interface && recent(at));
-        places.count() >= PLACES
+        let was_silent = |at: &Duration| heard.is_none_or(|heard| heard + SILENT <= *at);
+        let places = self.ways.iter().filter(|((other, _), _)| *other == interface);
+        places.filter(|(_, at)| recent(at) && was_silent(at)).count() >= PLACES
     }
 }
 
@@ -74,14 +86,28 @@ mod tests {
         let mut failures = Failures::default();
         let at = Duration::from_secs(100);
         failures.failed(at, 1, place(1));
-        assert!(failures.avoids(at, 1, place(1).ip()));
-        assert!(!failures.avoids(at, 2, place(1).ip()) && !failures.avoids(at, 1, place(9).ip()));
+        assert!(failures.avoids(at, 1, place(1).ip(), None));
+        assert!(!failures.avoids(at, 2, place(1).ip(), None) && !failures.avoids(at, 1, place(9).ip(), None));
         failures.failed(at, 1, place(2));
         failures.failed(at, 1, place(3));
-        assert!(failures.avoids(at, 1, place(9).ip()));
-        assert!(!failures.avoids(at + AVOIDED, 1, place(1).ip()));
+        assert!(failures.avoids(at, 1, place(9).ip(), None));
+        assert!(!failures.avoids(at + AVOIDED, 1, place(1).ip(), None));
         failures.worked(1, place(9));
-        assert!(!failures.avoids(at, 1, place(9).ip()));
+        assert!(!failures.avoids(at, 1, place(9).ip(), None));
+    }
+
+    #[test]
+    fn three_dead_places_say_nothing_of_an_interface_on_which_others_answer() {
+        let mut failures = Failures::default();
+        let at = Duration::from_secs(100);
+        for host in 1..=3 {
+            failures.failed(at, 1, place(host));
+        }
+        let avoids = |host: u8, heard: Option<Duration>| failures.avoids(at, 1, place(host).ip(), heard);
+        assert!(avoids(9, None) && avoids(9, Some(at - SILENT)) && avoids(9, Some(Duration::ZERO)));
+        assert!(!avoids(9, Some(at - SILENT / 2)) && !avoids(9, Some(at)));
+        // Those places themselves are avoided all the same.
+        assert!(avoids(1, Some(at)));
     }
 
     #[test]

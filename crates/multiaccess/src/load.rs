@@ -29,24 +29,30 @@ struct Client {
     told: HashMap<u32, (Duration, Measured)>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Unit {
-    path: PathId,
-    bytes: u64,
+    /// How many bytes are to come over each path.
+    shares: Vec<(PathId, u64)>,
     since: Duration,
 }
 
 impl Load {
-    /// A unit of this client is scheduled. `None` if it has too many.
-    pub(crate) fn schedule(&mut self, client: u64, path: PathId, bytes: u64, now: Duration) -> Option<u64> {
+    /// A unit of this client is scheduled, with so many bytes over each of these paths. `None` if it has too
+    /// many, or there is no such path.
+    pub(crate) fn schedule(&mut self, client: u64, shares: Vec<(PathId, u64)>, now: Duration) -> Option<u64> {
+        if shares.is_empty() || shares.iter().any(|(path, _)| path.index() >= self.sums.len()) {
+            return None;
+        }
         let units = &mut self.clients.entry(client).or_default().units;
-        let sum = self.sums.get_mut(path.index())?;
         if units.len() >= MOST_UNITS {
             return None;
         }
+        for (path, bytes) in &shares {
+            let sum = &mut self.sums[path.index()];
+            *sum = (sum.0.saturating_add(1), sum.1.saturating_add(*bytes));
+        }
         self.next += 1;
-        units.insert(self.next, Unit { path, bytes, since: now });
-        *sum = (sum.0 + 1, sum.1.saturating_add(bytes));
+        units.insert(self.next, Unit { shares, since: now });
         Some(self.next)
     }
 
@@ -54,9 +60,10 @@ impl Load {
     pub(crate) fn done(&mut self, client: u64, unit: u64) -> bool {
         let ended = self.clients.get_mut(&client).and_then(|client| client.units.remove(&unit));
         if let Some(unit) = ended {
-            self.subtract(unit);
+            self.subtract(&unit);
+            return true;
         }
-        ended.is_some()
+        false
     }
 
     /// A client measured something on this interface.
@@ -70,7 +77,7 @@ impl Load {
     /// A client is gone, and all that it told with it.
     pub(crate) fn gone(&mut self, client: u64) {
         let units = self.clients.remove(&client).map(|client| client.units).unwrap_or_default();
-        units.into_values().for_each(|unit| self.subtract(unit));
+        units.into_values().for_each(|unit| self.subtract(&unit));
     }
 
     /// Takes away what was too long ago.
@@ -81,22 +88,23 @@ impl Load {
             client.units.retain(|_, unit| {
                 let stays = now.saturating_sub(unit.since) < FORGOTTEN;
                 if !stays {
-                    ended.push(*unit);
+                    ended.push(unit.clone());
                 }
                 stays
             });
         }
         self.clients.retain(|_, client| !client.units.is_empty() || !client.told.is_empty());
-        ended.into_iter().for_each(|unit| self.subtract(unit));
+        ended.iter().for_each(|unit| self.subtract(unit));
     }
 
     /// Adds what clients measured on this interface.
-    pub(crate) fn add_measured(&self, index: u32, estimate: &mut PathEstimate) {
-        for (_, measured) in self.clients.values().filter_map(|client| client.told.get(&index)) {
+    pub(crate) fn add_measured(&self, index: u32, estimate: &mut PathEstimate, now: Duration) {
+        for (at, measured) in self.clients.values().filter_map(|client| client.told.get(&index)) {
             if let Some(srtt) = measured.srtt_ms.map(Seconds::from_millis) {
                 estimate.srtt_min = Some(estimate.srtt_min.map_or(srtt, |known| known.min(srtt)));
                 estimate.srtt_median = estimate.srtt_median.or(Some(srtt));
-                estimate.age = Some(Seconds::ZERO);
+                let age = Seconds(now.saturating_sub(*at).as_secs_f64());
+                estimate.age = Some(estimate.age.map_or(age, |known| known.min(age)));
             }
             if let Some(rate) = measured.rate.map(BytesPerSecond) {
                 let best = estimate.down.best.filter(|best| *best >= rate);
@@ -115,9 +123,11 @@ impl Load {
         }
     }
 
-    fn subtract(&mut self, unit: Unit) {
-        if let Some(sum) = self.sums.get_mut(unit.path.index()) {
-            *sum = (sum.0.saturating_sub(1), sum.1.saturating_sub(unit.bytes));
+    fn subtract(&mut self, unit: &Unit) {
+        for (path, bytes) in &unit.shares {
+            if let Some(sum) = self.sums.get_mut(path.index()) {
+                *sum = (sum.0.saturating_sub(1), sum.1.saturating_sub(*bytes));
+            }
         }
     }
 }
@@ -143,9 +153,9 @@ mod tests {
     #[test]
     fn a_unit_counts_until_it_ends_its_client_goes_or_it_is_forgotten() {
         let mut load = Load::default();
-        let unit = load.schedule(1, PathId(0), 500, Duration::ZERO).unwrap();
-        load.schedule(1, PathId(1), 7, Duration::ZERO).unwrap();
-        load.schedule(2, PathId(1), 30, Duration::from_secs(1)).unwrap();
+        let unit = load.schedule(1, vec![(PathId(0), 500)], Duration::ZERO).unwrap();
+        load.schedule(1, vec![(PathId(1), 7)], Duration::ZERO).unwrap();
+        load.schedule(2, vec![(PathId(1), 30)], Duration::from_secs(1)).unwrap();
         assert_eq!(scheduled(&load), [(1, 500), (2, 37)]);
         assert!(!load.done(2, unit), "it is another client's");
         assert!(load.done(1, unit) && !load.done(1, unit));
@@ -158,13 +168,25 @@ mod tests {
     }
 
     #[test]
+    fn each_part_of_a_unit_counts_on_its_own_path_and_all_end_together() {
+        let mut load = Load::default();
+        let parts = vec![(PathId(0), 500), (PathId(1), 70)];
+        let unit = load.schedule(1, parts, Duration::ZERO).unwrap();
+        assert_eq!(scheduled(&load), [(1, 500), (1, 70)]);
+        assert!(load.done(1, unit));
+        assert_eq!(scheduled(&load), [(0, 0), (0, 0)]);
+        assert_eq!(load.schedule(1, vec![(PathId(200), 1)], Duration::ZERO), None);
+        assert_eq!(load.schedule(1, Vec::new(), Duration::ZERO), None);
+    }
+
+    #[test]
     fn one_client_has_no_more_units_than_there_is_room_for() {
         let mut load = Load::default();
         for _ in 0..MOST_UNITS {
-            assert!(load.schedule(1, PathId(0), 1, Duration::ZERO).is_some());
+            assert!(load.schedule(1, vec![(PathId(0), 1)], Duration::ZERO).is_some());
         }
-        assert_eq!(load.schedule(1, PathId(0), 1, Duration::ZERO), None);
-        assert!(load.schedule(2, PathId(0), 1, Duration::ZERO).is_some());
+        assert_eq!(load.schedule(1, vec![(PathId(0), 1)], Duration::ZERO), None);
+        assert!(load.schedule(2, vec![(PathId(0), 1)], Duration::ZERO).is_some());
     }
 
     #[test]
@@ -180,12 +202,16 @@ mod tests {
         load.measured(1, 4, told, Duration::ZERO);
         let kernel = PathEstimate::known(Seconds(0.05), BytesPerSecond(1e6));
         let mut estimate = PathEstimate { connections: 1, ..kernel };
-        load.add_measured(4, &mut estimate);
+        load.add_measured(4, &mut estimate, Duration::from_secs(1));
+        assert_eq!(estimate.age, Some(Seconds::ZERO));
         assert_eq!((estimate.srtt_min, estimate.connections), (Some(Seconds(0.02)), 4));
         assert_eq!((estimate.down.best, estimate.loss), (Some(BytesPerSecond(5e6)), Some(0.0)));
+        let mut silent = PathEstimate { age: Some(Seconds(30.0)), ..kernel };
+        load.add_measured(4, &mut silent, Duration::from_secs(1));
+        assert_eq!(silent.age, Some(Seconds(1.0)));
         load.forget(FRESH);
         let mut estimate = kernel;
-        load.add_measured(4, &mut estimate);
+        load.add_measured(4, &mut estimate, FRESH);
         assert_eq!(estimate, kernel);
     }
 }

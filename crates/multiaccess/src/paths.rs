@@ -4,6 +4,7 @@ use crate::protocol::PathReport;
 use crate::{AccessPath, Prefix, Routes, Settings};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use whimbrel_access::{MAX_PATHS, PathEstimate, PathId};
 
 /// Which number each interface has. An interface keeps its number while it is away, so that settings of
@@ -136,6 +137,12 @@ impl Paths {
 
     pub(crate) fn estimates_mut(&mut self) -> &mut [PathEstimate] {
         &mut self.estimates
+    }
+
+    /// When something was last heard on this path, by the clock that says that it is `now`.
+    pub(crate) fn heard(&self, id: PathId, now: Duration) -> Option<Duration> {
+        let age = Duration::try_from_secs_f64(self.estimates.get(id.index())?.age?.0).ok()?;
+        Some(now.saturating_sub(age))
     }
 
     /// Whether somebody would see another list of interfaces or addresses.

@@ -55,7 +55,8 @@ pub struct Ask {
     /// Open connections that could be used for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<OpenConnection>,
-    /// Counts it as scheduled on its path until the client reports its end.
+    /// Counts it as scheduled until the client reports its end: on the path of the first way, or each part on
+    /// its own path where the decision has parts.
     #[serde(skip_serializing_if = "is_default")]
     pub track: bool,
 }

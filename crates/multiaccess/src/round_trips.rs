@@ -11,7 +11,7 @@ pub struct TcpConnection {
     pub local: IpAddr,
     /// The smoothed round-trip time. `None`: nothing was acknowledged yet.
     pub srtt: Option<Duration>,
-    /// How long ago the peer last acknowledged something.
+    /// How long ago something last came from the peer.
     pub heard: Duration,
     /// Segments that were sent with data, those that were sent again included.
     pub sent: u32,

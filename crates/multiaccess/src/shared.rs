@@ -69,7 +69,7 @@ impl Shared {
         decider.load.forget(now);
         decider.failures.forget(now);
         for (at, index) in indices {
-            decider.load.add_measured(index, &mut paths.estimates_mut()[at]);
+            decider.load.add_measured(index, &mut paths.estimates_mut()[at], now);
         }
         decider.load.add_scheduled(paths.estimates_mut());
         drop(decider);

@@ -10,6 +10,8 @@
 //! target, fields      where it leads; what goes on of its head (pure)
 //! own_key             which requests may use the user's key (pure)
 //! origins, line       connections to servers
+//! decided             what the manager says of a message
+//! turns               how many objects of a server come at a time
 //! exchange, passing   a request and its answer, passed on once
 //! download            the two-step download
 //! validator           which parts belong together (pure)
@@ -24,6 +26,7 @@ mod answer;
 mod assembly;
 mod body;
 mod budget;
+mod decided;
 mod download;
 mod exchange;
 mod fetch;
@@ -39,6 +42,7 @@ mod serve;
 mod settings;
 mod target;
 mod tunnel;
+mod turns;
 mod validator;
 mod watched;
 mod worker;
@@ -53,6 +57,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tunnel::Passed;
+use turns::Rules;
 
 pub use settings::HttpSettings;
 
@@ -111,8 +116,9 @@ impl HttpProxy {
         let mut settings = settings;
         // It is kept until it is whole.
         settings.first_step = settings.first_step.min(settings.window);
+        let turns = Rules { each: settings.turns, rest: settings.turn_rest, limit: settings.turn_limit };
         let proxy = Proxy {
-            origins: Origins::new(upstream),
+            origins: Origins::new(upstream, turns),
             budget: Budget::new(settings.windows),
             settings,
             pseudonym: format!("whimbrel-{random:016x}"),

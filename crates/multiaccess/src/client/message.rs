@@ -6,9 +6,16 @@ use super::{Client, ClientError};
 use crate::protocol::{Ask, OpenConnection, Report, Verdict};
 use whimbrel_access::{Granularity, Intents};
 
+/// A message that cannot come in parts, as it is asked about: what Table I has for messages counts, and it is
+/// not split. Else all its parts but one would count as scheduled where nothing comes.
+pub(super) fn whole(intents: Intents) -> (Intents, Granularity) {
+    (intents.at(Granularity::Message), Granularity::Stream)
+}
+
 impl Client {
     /// Asks which way a message to this host goes, and whether one of these open connections is to carry it.
-    /// It counts as scheduled until [`Client::ended`] is called with the decision's `unit`, or a minute has
+    /// Only where it `may_split` the decision has parts, which are then to be carried out. It counts as
+    /// scheduled until [`Client::ended`] is called with the decision's `unit`, or a minute has
     /// passed.
     ///
     /// `None`: the system's way, because the host is this one, or because there is no manager, which is said
@@ -23,12 +30,13 @@ impl Client {
         port: u16,
         intents: Intents,
         connections: Vec<OpenConnection>,
+        may_split: bool,
     ) -> Result<Option<Verdict>, ClientError> {
         if is_local(host) {
             return Ok(None);
         }
         let to = target(host, port);
-        let granularity = Granularity::Message;
+        let (intents, granularity) = if may_split { (intents, Granularity::Message) } else { whole(intents) };
         let ask =
             Ask { intents, granularity, to: Some(to.clone()), connections, track: true, ..Ask::default() };
         match self.ask(ask).await {
@@ -49,5 +57,19 @@ impl Client {
     /// forgets it by itself.
     pub fn ended(&self, unit: u64) {
         self.tell(Report { done: Some(unit), ..Report::default() });
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_comes_whole_has_the_intents_of_messages_and_is_not_split() {
+        let intents: Intents = "size-received=5 category=stream timeliness=background".parse().unwrap();
+        let (stated, granularity) = whole(intents);
+        assert_eq!(stated, "size-received=5 timeliness=background".parse().unwrap());
+        assert_eq!((granularity, stated.at(granularity)), (Granularity::Stream, stated));
     }
 }

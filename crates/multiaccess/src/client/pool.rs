@@ -3,12 +3,13 @@
 
 use super::connect::{is_local, target};
 use super::idle::{Idle, Key, Offer, Resting};
+use super::message::whole;
 use super::{Candidate, Client, ClientError, Connected};
 use crate::protocol::{Ask, Report, SocketOptions, Verdict, Way};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpStream;
-use whimbrel_access::{Granularity, Intents};
+use whimbrel_access::Intents;
 
 /// Keeps idle connections. Clones share them.
 #[derive(Clone)]
@@ -45,14 +46,9 @@ impl Pool {
         let to = target(host, port);
         let offers = self.lock().offers(&key);
         let connections = offers.iter().map(|offer| offer.open).collect();
-        let ask = Ask {
-            intents,
-            granularity: Granularity::Message,
-            to: Some(to.clone()),
-            connections,
-            track: true,
-            ..Ask::default()
-        };
+        let (intents, granularity) = whole(intents);
+        let ask =
+            Ask { intents, granularity, to: Some(to.clone()), connections, track: true, ..Ask::default() };
         let asked = match is_local(host) {
             true => Ok(Verdict { local: true, ..Verdict::default() }),
             false => self.client.ask(ask).await,

@@ -105,11 +105,17 @@ async fn forward(
     let intents =
         if sent == 0 { Intents::default() } else { Intents { size_sent: Some(sent), ..Intents::default() } };
     let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
-    let decided = proxy.origins.decide(&target.to, intents).await?;
+    let decided = proxy.origins.decide(&target.to, intents, false).await?;
     let request = Request::from_parts(head, body);
     let limit = proxy.settings.answer_limit;
+    let waits = !websocket && matches!(method, Method::GET | Method::HEAD);
+    let turn = match waits {
+        true => proxy.origins.turn(&target.to, decided.network(), false).await,
+        // What is sent moves where turns are not counted.
+        false => None,
+    };
     let (mut answer, mut lease) =
-        exchange(&proxy.origins, &target.to, intents, decided, request, limit).await?;
+        exchange(&proxy.origins, &target.to, intents, (decided, turn), request, limit).await?;
     if is_private {
         lease.line().make_private();
     }

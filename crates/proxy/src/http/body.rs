@@ -140,6 +140,9 @@ impl Passing {
                 Poll::Ready(Some(Ok(frame))) => {
                     // Trailers were announced to us, and not to the client.
                     let Ok(bytes) = frame.into_data() else { continue };
+                    if let Some(lease) = &self.lease {
+                        lease.moved();
+                    }
                     if let Some(resume) = &mut self.resume {
                         resume.at += bytes.len() as u64;
                         resume.waiting = None;

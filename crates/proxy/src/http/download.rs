@@ -2,11 +2,12 @@
 //! object is, then the policy knows which way the rest is to come.
 
 use super::body::Body;
+use super::decided::Decided;
 use super::exchange::exchange;
 use super::fetch::{Described, Object};
 use super::fields;
 use super::line::Sent;
-use super::origins::{Decided, Lease};
+use super::origins::Lease;
 use super::problem::Problem;
 use super::validator::{Span, Validator};
 use super::{Proxy, passing};
@@ -66,7 +67,7 @@ impl Download {
         if step == 0 {
             return self.whole(None).await;
         }
-        let decided = self.proxy.origins.decide(&self.to, Intents::receive(step)).await?;
+        let decided = self.proxy.origins.decide(&self.to, Intents::receive(step), false).await?;
         // With one way only there is nothing to learn a size for, and without memory nothing to put together.
         let has_room = self.proxy.budget.has(self.proxy.settings.window);
         if !decided.has_choice() || !has_room || self.proxy.without_ranges.of(&self.to).is_some() {
@@ -100,7 +101,7 @@ impl Download {
     async fn whole(self, decided: Option<Decided>) -> Result<Response<Body>, Problem> {
         let decided = match decided {
             Some(decided) => decided,
-            None => self.proxy.origins.decide(&self.to, Intents::default()).await?,
+            None => self.proxy.origins.decide(&self.to, Intents::default(), false).await?,
         };
         let (answer, lease) = self.exchange(Intents::default(), decided, self.request()).await?;
         self.pass(answer, lease)
@@ -116,7 +117,7 @@ impl Download {
         let validator = Validator::of(&head.headers);
         let usable = span.filter(|span| span.len() == span.total || validator.is_some());
         let first = match usable {
-            Some(span) => self.read_first(body, span.len()).await,
+            Some(span) => self.read_first(body, span.len(), &lease).await,
             None => {
                 self.proxy.without_ranges.put(&self.to, ());
                 None
@@ -130,8 +131,11 @@ impl Download {
         let may_split = !head.headers.contains_key(SET_COOKIE);
         if fields::authenticates_the_connection(&head.headers) {
             drop(lease);
-        } else {
+        } else if span.len() == span.total {
             lease.release();
+        } else {
+            // The rest is decided without it, and waits for a turn of its own.
+            lease.finish().await;
         }
         head.status = StatusCode::OK;
         // Else the server's words for 206 would stand beside 200.
@@ -142,7 +146,7 @@ impl Download {
         let body = match validator {
             Some(validator) if span.len() < span.total => {
                 let left = span.total - span.len();
-                let decided = self.proxy.origins.decide(&self.to, Intents::receive(left)).await?;
+                let decided = self.proxy.origins.decide(&self.to, Intents::receive(left), may_split).await?;
                 let object = self.object(validator, span.total, may_split);
                 Body::joined(first, object.fetch(span.len(), Some(decided)), span.total)
             }
@@ -152,12 +156,13 @@ impl Download {
     }
 
     /// Reads exactly so many bytes. `None`: they did not come.
-    async fn read_first(&self, mut body: Incoming, length: u64) -> Option<Bytes> {
+    async fn read_first(&self, mut body: Incoming, length: u64, lease: &Lease) -> Option<Bytes> {
         let length = usize::try_from(length).ok()?;
         let mut first = BytesMut::with_capacity(length);
         let reading = async {
             while let Some(frame) = body.frame().await {
                 let Ok(bytes) = frame.ok()?.into_data() else { continue };
+                lease.moved();
                 if first.len() + bytes.len() > length {
                     return None;
                 }
@@ -203,14 +208,16 @@ impl Download {
         Request::from_parts(self.head.clone(), Either::Right(Empty::new()))
     }
 
+    /// Waits for a turn, asks, and waits for the head of the answer.
     async fn exchange(
         &self,
         intents: Intents,
         decided: Decided,
         request: Request<Sent>,
     ) -> Result<(Response<Incoming>, Lease), Problem> {
-        let limit = self.proxy.settings.answer_limit;
-        exchange(&self.proxy.origins, &self.to, intents, decided, request, limit).await
+        let (origins, limit) = (&self.proxy.origins, self.proxy.settings.answer_limit);
+        let turn = origins.turn(&self.to, decided.network(), false).await;
+        exchange(origins, &self.to, intents, (decided, turn), request, limit).await
     }
 }
 

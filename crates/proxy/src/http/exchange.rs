@@ -1,8 +1,10 @@
 //! A request to a server and the head of its answer, on a connection that was decided on.
 
+use super::decided::Decided;
 use super::line::{Sent, Unsent};
-use super::origins::{Decided, Lease, Origins};
+use super::origins::{Lease, Origins};
 use super::problem::Problem;
+use super::turns::Turn;
 use crate::Destination;
 use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
@@ -12,16 +14,16 @@ use std::time::Duration;
 use whimbrel_access::Intents;
 
 /// Sends a request. It is sent once more on a new connection if nothing of it went out, or if it does no harm
-/// to do so and the connection ended before an answer came (RFC 9110, §9.2.2).
+/// to do so and the connection ended before an answer came (RFC 9110, §9.2.2). The lease has the turn.
 pub(super) async fn exchange(
     origins: &Arc<Origins>,
     to: &Destination,
     intents: Intents,
-    decided: Decided,
+    (decided, turn): (Decided, Option<Turn>),
     request: Request<Sent>,
     limit: Duration,
 ) -> Result<(Response<Incoming>, Lease), Problem> {
-    let mut lease = origins.lease(to, &intents, decided).await?;
+    let mut lease = origins.lease(to, &intents, decided).await?.with(turn);
     let spare = repeated(&request);
     let sent = lease.line().send(request, limit).await;
     if let Err(unsent) = &sent
@@ -31,7 +33,10 @@ pub(super) async fn exchange(
         origins.failed(to, by).await;
     }
     let request = match (sent, spare) {
-        (Ok(answer), _) => return Ok((answer, lease)),
+        (Ok(answer), _) => {
+            lease.moved();
+            return Ok((answer, lease));
+        }
         (Err(Unsent::Returned(request)), _) => *request,
         (Err(Unsent::Ended(error)), Some(spare)) => {
             tracing::debug!(%error, %to, "a request is sent once more");
@@ -39,11 +44,12 @@ pub(super) async fn exchange(
         }
         (Err(unsent), _) => return Err(unsent.problem(to)),
     };
-    // It may be the network that ended it: the manager is asked anew.
-    drop(lease);
-    let decided = origins.decide(to, intents).await?;
-    let ways = decided.ways.iter().filter_map(|way| origins.candidate(to, way)).collect();
-    let mut lease = origins.lease_new(to, &intents, ways).await?;
+    // It may be the network that ended it: the manager is asked anew. The turn stays: it is still the same
+    // request.
+    let turn = lease.close();
+    let decided = origins.decide(to, intents, false).await?;
+    let ways = decided.routes.into_iter().filter_map(|route| route.by).collect();
+    let mut lease = origins.lease_new(to, &intents, ways).await?.with(turn);
     let answer = lease.line().send(request, limit).await.map_err(|unsent| unsent.problem(to))?;
     Ok((answer, lease))
 }

@@ -3,7 +3,8 @@
 
 use super::assembly::{Assembly, LEAST_RANGE};
 use super::budget::{Budget, Share};
-use super::origins::{Decided, Origins};
+use super::decided::{Decided, Route};
+use super::origins::Origins;
 use super::recent::Recent;
 use super::validator::Validator;
 use super::worker::{Start, Worker};
@@ -17,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::{Candidate, protocol::Way};
+use whimbrel_multiaccess::Candidate;
 
 /// So many workers for each network, so that one waits for a head while the other reads.
 const WORKERS_EACH: usize = 2;
@@ -151,7 +152,11 @@ async fn supervise(object: Arc<Inner>, assembly: Arc<Assembly>, decided: Option<
         let before = assembly.received();
         let next = match decided.take() {
             Some(decided) => Ok(decided),
-            None => object.origins.decide(&object.to, Intents::receive(assembly.left())).await,
+            None => {
+                let may_split = object.may_split && !assembly.is_in_one();
+                let intents = Intents::receive(assembly.left());
+                object.origins.decide(&object.to, intents, may_split).await
+            }
         };
         let why = match next {
             Ok(decided) => round(&object, &assembly, decided, fruitless).await,
@@ -217,29 +222,27 @@ impl Team {
         let mut decided = decided;
         let parts = std::mem::take(&mut decided.parts);
         if parts.len() < 2 || !self.object.may_split || self.assembly.is_in_one() {
-            let interface = decided.ways.first().map(|way| way.interface.clone()).unwrap_or_default();
+            let interface = decided.network().to_owned();
             self.add(interface, Start::Decided(decided), None);
         } else if let Some(ranges) =
             self.assembly.cut(&parts.iter().map(|part| part.bytes).collect::<Vec<_>>())
         {
             self.workers = parts.len();
             for (part, range) in parts.into_iter().zip(ranges) {
-                self.add(part.way.interface.clone(), Start::by(part.way), Some(range));
+                self.add(part.route.way.interface.clone(), Start::by(part.route), Some(range));
             }
         } else {
             self.workers = parts.len() * WORKERS_EACH;
             for part in parts {
-                self.add_all_of(part.way);
+                self.add_all_of(part.route);
             }
         }
     }
 
     /// As many as a network gets.
-    fn add_all_of(&mut self, way: Way) {
-        // Before the first one takes an open connection away.
-        let candidate = self.object.origins.candidate(&self.object.to, &way);
-        let interface = way.interface.clone();
-        self.add(interface.clone(), Start::by(way), None);
+    fn add_all_of(&mut self, route: Route) {
+        let (candidate, interface) = (route.by.clone(), route.way.interface.clone());
+        self.add(interface.clone(), Start::by(route), None);
         for by in candidate.into_iter().cycle().take(WORKERS_EACH - 1) {
             self.add(interface.clone(), Start::New(by), None);
         }
@@ -295,11 +298,11 @@ impl Team {
         if self.workers < 2 || left < LEAST_LEFT || self.assembly.is_in_one() {
             return;
         }
-        let decided = self.object.origins.decide(&self.object.to, Intents::receive(left)).await;
+        let decided = self.object.origins.decide(&self.object.to, Intents::receive(left), true).await;
         let parts = decided.map(|decided| decided.parts).unwrap_or_default();
         for part in parts {
-            if self.at_work.get(&part.way.interface).is_none_or(|count| *count == 0) {
-                self.add_all_of(part.way);
+            if self.at_work.get(&part.route.way.interface).is_none_or(|count| *count == 0) {
+                self.add_all_of(part.route);
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Connections to servers: those that are open and idle, and new ones, by the manager's choice.
 
+use super::decided::{Decided, Offer, REPORT, Route, Unit};
 use super::line::{Line, Speaker};
+use super::turns::{Rules, Turn, Turns};
 use crate::upstream::unreached;
 use crate::{Destination, Upstream, UpstreamError};
 use socket2::{SockRef, TcpKeepalive};
@@ -9,8 +11,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::protocol::{OpenConnection, PartWay, Report, Tried, Way};
-use whimbrel_multiaccess::{Candidate, Client};
+use whimbrel_multiaccess::Candidate;
+use whimbrel_multiaccess::protocol::{OpenConnection, Report, Tried};
 
 /// A connection that nobody used for so long is closed: servers do so too.
 const IDLE: Duration = Duration::from_secs(60);
@@ -20,9 +22,7 @@ const SILENT: Duration = Duration::from_secs(20);
 /// After so long without anything a sign of life is asked for, and again.
 const ASKED: Duration = Duration::from_secs(8);
 const ASKED_AGAIN: Duration = Duration::from_secs(4);
-/// How long a report to the manager may hold somebody up.
-const REPORT: Duration = Duration::from_millis(100);
-/// Idle connections to one server.
+/// Idle connections to one server, over one network.
 const MOST_EACH: usize = 8;
 /// Idle connections altogether.
 const MOST: usize = 256;
@@ -31,6 +31,7 @@ const MOST: usize = 256;
 pub(super) struct Origins {
     upstream: Arc<dyn Upstream>,
     idle: Mutex<Idle>,
+    turns: Arc<Turns>,
 }
 
 #[derive(Default)]
@@ -40,42 +41,13 @@ struct Idle {
     servers: HashMap<Destination, Vec<(Line, Instant)>>,
 }
 
-/// What was decided for a message.
-#[derive(Default)]
-pub(super) struct Decided {
-    /// The ways, best first. None: the system's, or whatever else leads there.
-    pub(super) ways: Vec<Way>,
-    /// The object is to come in these parts.
-    pub(super) parts: Vec<PartWay>,
-    /// For as long as this is there, the message counts as scheduled.
-    pub(super) unit: Option<Unit>,
-}
-
-impl Decided {
-    /// Whether more than one network leads there.
-    pub(super) fn has_choice(&self) -> bool {
-        let mut interfaces = self.ways.iter().map(|way| &way.interface);
-        interfaces.next().is_some_and(|first| interfaces.any(|other| other != first))
-    }
-}
-
-/// A message that counts as scheduled until this is dropped.
-pub(super) struct Unit {
-    client: Client,
-    number: u64,
-}
-
-impl Drop for Unit {
-    fn drop(&mut self) {
-        self.client.ended(self.number);
-    }
-}
-
 /// A connection that carries a message, and the place that it goes back to.
 pub(super) struct Lease {
     line: Line,
     origins: Arc<Origins>,
-    _unit: Option<Unit>,
+    unit: Option<Unit>,
+    /// Given back behind the connection, so that the next one finds that.
+    turn: Option<Turn>,
 }
 
 impl Lease {
@@ -94,16 +66,54 @@ impl Lease {
         self.line.was_used()
     }
 
+    /// The same with a turn, which it has until it is released or dropped.
+    pub(super) fn with(self, turn: Option<Turn>) -> Self {
+        Self { turn, ..self }
+    }
+
+    /// Something of the message came.
+    pub(super) fn moved(&self) {
+        if let Some(turn) = &self.turn {
+            turn.moved();
+        }
+    }
+
+    /// Nothing is asked for on it for now.
+    pub(super) fn rest(&self) {
+        if let Some(turn) = &self.turn {
+            turn.rest();
+        }
+    }
+
+    /// Closes the connection. Its turn is left for another one.
+    pub(super) fn close(self) -> Option<Turn> {
+        self.turn
+    }
+
     /// The message and its answer have passed, and the connection may carry another. Else it closes when this
     /// is dropped.
     pub(super) fn release(self) {
         self.origins.keep(self.line);
     }
+
+    /// The same; what is decided afterwards does not count the message any more.
+    pub(super) async fn finish(mut self) {
+        let unit = self.unit.take();
+        self.release();
+        if let Some(unit) = unit {
+            unit.end().await;
+        }
+    }
 }
 
 impl Origins {
-    pub(super) fn new(upstream: Arc<dyn Upstream>) -> Arc<Self> {
-        Arc::new(Self { upstream, idle: Mutex::default() })
+    pub(super) fn new(upstream: Arc<dyn Upstream>, turns: Rules) -> Arc<Self> {
+        Arc::new(Self { upstream, idle: Mutex::default(), turns: Turns::new(turns) })
+    }
+
+    /// Waits for a turn with this server on this network. What `has_begun` goes first.
+    pub(super) async fn turn(&self, to: &Destination, network: &str, has_begun: bool) -> Option<Turn> {
+        self.turns.take(to, network, has_begun).await
     }
 
     /// How everything else is reached.
@@ -111,16 +121,22 @@ impl Origins {
         &*self.upstream
     }
 
-    /// Asks which way a message is to go.
-    pub(super) async fn decide(&self, to: &Destination, intents: Intents) -> Result<Decided, UpstreamError> {
+    /// Asks which way a message is to go. Only where it `may_split` parts may be the answer.
+    pub(super) async fn decide(
+        &self,
+        to: &Destination,
+        intents: Intents,
+        may_split: bool,
+    ) -> Result<Decided, UpstreamError> {
         let Some(client) = self.upstream.manager(to) else { return Ok(Decided::default()) };
+        let asked = Instant::now();
         let offers = self.offers(to);
-        let routed = client.route(to.host(), to.port(), intents, offers).await;
+        let open = offers.iter().map(|offer| offer.open).collect();
+        let routed = client.route(to.host(), to.port(), intents, open, may_split).await;
         let Some(verdict) = routed.map_err(|error| unreached(to, error))? else {
             return Ok(Decided::default());
         };
-        let unit = verdict.unit.map(|number| Unit { client: client.clone(), number });
-        Ok(Decided { ways: verdict.ways, parts: verdict.parts, unit })
+        Ok(Decided::of(verdict, asked, &offers, client))
     }
 
     /// Gives a connection for a message: an idle one, or a new one, as was decided.
@@ -130,14 +146,14 @@ impl Origins {
         intents: &Intents,
         decided: Decided,
     ) -> Result<Lease, UpstreamError> {
-        let line = match decided.ways.is_empty() {
-            true => match self.take(to, None).await {
+        let line = match decided.routes.is_empty() {
+            true => match self.take(to, |_, _| true).await {
                 Some(line) => line,
                 None => self.reach(to, intents).await?,
             },
-            false => self.by_ways(to, decided.ways).await?,
+            false => self.by_routes(to, decided.routes).await?,
         };
-        Ok(Lease { line, origins: Arc::clone(self), _unit: decided.unit })
+        Ok(Lease { line, origins: Arc::clone(self), unit: decided.unit, turn: None })
     }
 
     /// Gives a new connection for a message, by the first of these ways that works; without any, however the
@@ -152,15 +168,7 @@ impl Origins {
             true => self.reach(to, intents).await?,
             false => self.connect(to, ways).await?,
         };
-        Ok(Lease { line, origins: Arc::clone(self), _unit: None })
-    }
-
-    /// The way to make a connection like the one that is meant.
-    pub(super) fn candidate(&self, to: &Destination, way: &Way) -> Option<Candidate> {
-        let Some(id) = way.reuse else { return Candidate::of_way(way.clone()) };
-        let idle = self.lock();
-        let lines = idle.servers.get(to)?;
-        lines.iter().find(|(line, _)| line.id() == id)?.0.by().cloned()
+        Ok(Lease { line, origins: Arc::clone(self), unit: None, turn: None })
     }
 
     /// Tells the manager of a way that does not work any more, so that it is not the next one.
@@ -177,22 +185,23 @@ impl Origins {
         }
     }
 
-    async fn by_ways(&self, to: &Destination, ways: Vec<Way>) -> Result<Line, UpstreamError> {
+    async fn by_routes(&self, to: &Destination, routes: Vec<Route>) -> Result<Line, UpstreamError> {
+        if let Some(best) = routes.first() {
+            if let Some(id) = best.way.reuse
+                && let Some(line) = self.take(to, |line, _| line.id() == id).await
+            {
+                return Ok(line);
+            }
+            // Another message may have taken it, or one has become idle while this one waited.
+            if let Some(line) = self.take(to, |line, since| best.takes(line.by(), since)).await {
+                return Ok(line);
+            }
+        }
         let mut candidates = Vec::new();
-        for way in ways {
-            match way.reuse {
-                // One behind a new connection in the ranking is not waited for.
-                Some(id) if candidates.is_empty() => {
-                    // Another message may have taken it.
-                    let Some(by) = self.candidate(to, &way) else { continue };
-                    if let Some(line) = self.take(to, Some(id)).await {
-                        return Ok(line);
-                    }
-                    // It has closed meanwhile: another one by the same way is next best.
-                    candidates.push(by);
-                }
-                Some(_) => {}
-                None => candidates.extend(Candidate::of_way(way)),
+        for Route { way, by, .. } in routes {
+            // An open one behind another way in the ranking is not waited for.
+            if way.reuse.is_none() || candidates.is_empty() {
+                candidates.extend(by);
             }
         }
         self.connect(to, candidates).await
@@ -235,26 +244,24 @@ impl Origins {
     }
 
     /// The idle connections to this server, for the manager.
-    fn offers(&self, to: &Destination) -> Vec<OpenConnection> {
+    fn offers(&self, to: &Destination) -> Vec<Offer> {
         let mut idle = self.lock();
         idle.tidy();
         let lines = idle.servers.get(to).into_iter().flatten();
         let offers = lines.filter_map(|(line, _)| {
-            Some(OpenConnection { id: line.id(), source: line.source()?, scheduled: 0 })
+            let open = OpenConnection { id: line.id(), source: line.source()?, scheduled: 0 };
+            Some(Offer { open, by: line.by().cloned() })
         });
         offers.collect()
     }
 
-    /// Takes an idle connection out that still works: that of this number, or the newest.
-    async fn take(&self, to: &Destination, id: Option<u32>) -> Option<Line> {
+    /// Takes an idle connection out that still works: the newest one that fits, and has been idle since then.
+    async fn take(&self, to: &Destination, fits: impl Fn(&Line, Instant) -> bool) -> Option<Line> {
         loop {
             let mut line = {
                 let mut idle = self.lock();
                 let lines = idle.servers.get_mut(to)?;
-                let at = match id {
-                    Some(id) => lines.iter().position(|(line, _)| line.id() == id)?,
-                    None => lines.len().checked_sub(1)?,
-                };
+                let at = lines.iter().rposition(|(line, since)| fits(line, *since))?;
                 let (line, _) = lines.remove(at);
                 if lines.is_empty() {
                     idle.servers.remove(to);
@@ -278,7 +285,9 @@ impl Origins {
         }
         if idle.count < MOST {
             let lines = idle.servers.entry(line.to().clone()).or_default();
-            if lines.len() < MOST_EACH {
+            let network = |line: &Line| line.by().and_then(|by| by.interface.clone());
+            let mine = network(&line);
+            if lines.iter().filter(|(other, _)| network(other) == mine).count() < MOST_EACH {
                 lines.push((line, Instant::now()));
                 idle.count += 1;
             }

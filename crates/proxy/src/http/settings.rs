@@ -14,6 +14,12 @@ pub struct HttpSettings {
     /// The windows of all objects together. Once they are used up, further objects are passed on as they
     /// come.
     pub windows: u64,
+    /// How many objects of one server come over one network at a time; further ones wait. 0: none does.
+    pub turns: usize,
+    /// An object of which nothing has come for so long does not count among them.
+    pub turn_rest: Duration,
+    /// An object waits for its turn until nobody's has come for so long, and six times as long at most.
+    pub turn_limit: Duration,
     /// Clients' connections at once, tunnels included. Further ones wait.
     pub connections: usize,
     /// For the head of a request, and for the next one on a connection.
@@ -37,6 +43,12 @@ impl Default for HttpSettings {
             first_step: 14_000,
             window: 8 << 20,
             windows: 256 << 20,
+            // As many connections as browsers have to one server, when no proxy is between.
+            turns: 6,
+            // Longer than a packet takes that was lost once on a network that works: it is sent again after a second
+            // (RFC 6298, §2).
+            turn_rest: Duration::from_secs(2),
+            turn_limit: Duration::from_secs(10),
             connections: 10_000,
             request_limit: Duration::from_secs(30),
             answer_limit: Duration::from_secs(120),

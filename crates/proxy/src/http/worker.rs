@@ -1,10 +1,11 @@
 //! One of those who fetch an object: ranges, one after the other, on connections of one network.
 
 use super::assembly::{Assembly, LEAST_RANGE, Want};
+use super::decided::{Decided, Route};
 use super::fetch::Inner;
 use super::fields;
 use super::line::{Sent, Unsent, is_of_the_network};
-use super::origins::{Decided, Lease};
+use super::origins::Lease;
 use super::validator::Span;
 use crate::UpstreamError;
 use http_body_util::{BodyExt as _, Either, Empty};
@@ -15,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::{Candidate, protocol::Way};
+use whimbrel_multiaccess::Candidate;
 
 /// What a worker asks for before it knows how fast it is.
 const FIRST_RANGE: u64 = 256 << 10;
@@ -30,8 +31,16 @@ pub(super) enum Start {
 
 impl Start {
     /// As a part is to come.
-    pub(super) fn by(way: Way) -> Self {
-        Self::Decided(Decided { ways: vec![way], ..Decided::default() })
+    pub(super) fn by(route: Route) -> Self {
+        Self::Decided(Decided::by(route))
+    }
+
+    /// The network.
+    fn network(&self) -> &str {
+        match self {
+            Self::Decided(decided) => decided.network(),
+            Self::New(by) => by.interface.as_deref().unwrap_or_default(),
+        }
     }
 }
 
@@ -81,13 +90,7 @@ impl Worker {
     /// Works until nothing is left. Returns why it cannot go on.
     pub(super) async fn run(mut self) -> Result<(), String> {
         let start = std::mem::replace(&mut self.start, Start::Decided(Decided::default()));
-        let leased = match start {
-            Start::Decided(decided) => {
-                self.object.origins.lease(&self.object.to, &Intents::default(), decided).await
-            }
-            Start::New(by) => self.again(Some(by)).await,
-        };
-        let mut lease = match leased {
+        let mut lease = match self.lease(start).await {
             Ok(lease) => lease,
             Err(error) => {
                 if let Some(range) = self.first.take() {
@@ -102,7 +105,7 @@ impl Worker {
             let want = if workers == 1 { Want::All } else { Want::About { bytes, workers } };
             let taken = match self.first.take() {
                 Some(range) => Some(range),
-                None => self.assembly.take(want).await,
+                None => self.next(want, &lease).await,
             };
             let Some(range) = taken else {
                 lease.release();
@@ -110,8 +113,10 @@ impl Worker {
             };
             // The server may have closed it after the last answer.
             if lease.was_used() && !lease.line().is_ready().await {
-                lease = match self.again(lease.by().cloned()).await {
-                    Ok(lease) => lease,
+                let by = lease.by().cloned();
+                let turn = lease.close();
+                lease = match self.again(by).await {
+                    Ok(lease) => lease.with(turn),
                     Err(error) => {
                         self.assembly.give_back(range);
                         return Err(error.to_string());
@@ -141,6 +146,20 @@ impl Worker {
         }
     }
 
+    /// The next range. While it waits for the reader, or for what others may give back, its turn is free.
+    async fn next(&self, want: Want, lease: &Lease) -> Option<Range<u64>> {
+        let taking = self.assembly.take(want);
+        tokio::pin!(taking);
+        tokio::select! {
+            biased;
+            taken = &mut taking => return taken,
+            () = std::future::ready(()) => lease.rest(),
+        }
+        let taken = taking.await;
+        lease.moved();
+        taken
+    }
+
     async fn broke(&self, broken: Broken, lease: Lease) -> String {
         match broken {
             Broken::Path(why) => {
@@ -162,6 +181,17 @@ impl Worker {
         }
     }
 
+    /// Waits for a turn on its network, and gives a connection.
+    async fn lease(&self, start: Start) -> Result<Lease, UpstreamError> {
+        let (origins, to) = (&self.object.origins, &self.object.to);
+        let turn = origins.turn(to, start.network(), true).await;
+        let lease = match start {
+            Start::Decided(decided) => origins.lease(to, &Intents::default(), decided).await?,
+            Start::New(by) => self.again(Some(by)).await?,
+        };
+        Ok(lease.with(turn))
+    }
+
     async fn again(&self, by: Option<Candidate>) -> Result<Lease, UpstreamError> {
         self.object.origins.lease_new(&self.object.to, &Intents::default(), by.into_iter().collect()).await
     }
@@ -176,7 +206,7 @@ impl Worker {
             Unsent::Late => Broken::Path("the server does not answer".to_owned()),
         })?;
         let had = self.check(&answer, range)?;
-        self.read(answer.into_body(), had, at).await
+        self.read(answer.into_body(), had, at, lease).await
     }
 
     fn request(&self, range: &Range<u64>) -> Request<Sent> {
@@ -231,7 +261,7 @@ impl Worker {
         }
     }
 
-    async fn read(&self, mut body: Incoming, had: Had, at: &mut u64) -> Result<(), Broken> {
+    async fn read(&self, mut body: Incoming, had: Had, at: &mut u64, lease: &Lease) -> Result<(), Broken> {
         let Had { mut skipped, end } = had;
         while *at < end {
             self.assembly.room_at(*at).await;
@@ -242,6 +272,7 @@ impl Worker {
                 return Err(Broken::Server("the answer ended before its end".to_owned()));
             };
             let frame = frame.map_err(|error| Broken::of(&error))?;
+            lease.moved();
             let Ok(mut bytes) = frame.into_data() else { continue };
             let before = skipped.min(bytes.len() as u64);
             skipped -= before;

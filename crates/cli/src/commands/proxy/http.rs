@@ -56,6 +56,9 @@ pub(crate) struct HttpFlags {
     /// How much of an object is asked for first, to learn its size; 0: all of it; at most 8MiB
     #[arg(long, value_name = "SIZE", default_value = "14000", value_parser = size)]
     first_step: u64,
+    /// How many objects of a server come at a time; 0: all
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    turns: usize,
     #[command(flatten)]
     pub(crate) reach: ReachFlags,
 }
@@ -72,6 +75,7 @@ impl HttpFlags {
             return Err(Failure::usage("--first-step is at most 8MiB: no more waits for its reader"));
         }
         settings.first_step = self.first_step;
+        settings.turns = self.turns;
         let client = self.reach.client();
         let is_managed = match client.ask(Ask::default()).await {
             _ if self.reach.through.is_some() => false,

@@ -1,0 +1,152 @@
+//! What the manager decided for a message.
+
+use std::time::{Duration, Instant};
+use whimbrel_multiaccess::protocol::{OpenConnection, PartWay, Report, Verdict, Way};
+use whimbrel_multiaccess::{Candidate, Client};
+
+/// How long the manager may hold somebody up who tells it something.
+pub(super) const REPORT: Duration = Duration::from_millis(100);
+
+/// What was decided for a message.
+#[derive(Default)]
+pub(super) struct Decided {
+    /// The routes, best first. None: the system's, or whatever else leads there.
+    pub(super) routes: Vec<Route>,
+    /// The object is to come in these parts.
+    pub(super) parts: Vec<Part>,
+    /// For as long as this is there, the message counts as scheduled.
+    pub(super) unit: Option<Unit>,
+}
+
+/// A way, and what is known of it here.
+#[derive(Debug, Clone)]
+pub(super) struct Route {
+    pub(super) way: Way,
+    /// How a new connection is made that goes this way.
+    pub(super) by: Option<Candidate>,
+    /// When it was asked for: connections that have become idle since then were not offered.
+    pub(super) asked: Instant,
+}
+
+/// A part of an object.
+pub(super) struct Part {
+    pub(super) bytes: u64,
+    pub(super) route: Route,
+}
+
+/// An idle connection that the manager is told of, and how it was made.
+pub(super) struct Offer {
+    pub(super) open: OpenConnection,
+    pub(super) by: Option<Candidate>,
+}
+
+/// A message that counts as scheduled until this is dropped.
+pub(super) struct Unit {
+    client: Client,
+    number: Option<u64>,
+}
+
+impl Decided {
+    /// What a manager answered to a question of this time with these offers.
+    pub(super) fn of(verdict: Verdict, asked: Instant, offers: &[Offer], client: &Client) -> Self {
+        let route = |way| Route::of(way, asked, offers);
+        let part = |part: PartWay| Part { bytes: part.bytes, route: route(part.way) };
+        Self {
+            parts: verdict.parts.into_iter().map(part).collect(),
+            routes: verdict.ways.into_iter().map(route).collect(),
+            unit: verdict.unit.map(|number| Unit { client: client.clone(), number: Some(number) }),
+        }
+    }
+
+    /// Over this route alone.
+    pub(super) fn by(route: Route) -> Self {
+        Self { routes: vec![route], ..Self::default() }
+    }
+
+    /// Whether more than one network leads there.
+    pub(super) fn has_choice(&self) -> bool {
+        let mut interfaces = self.routes.iter().map(|route| &route.way.interface);
+        interfaces.next().is_some_and(|first| interfaces.any(|other| other != first))
+    }
+
+    /// The network of the best route; it has no name where nobody chose it.
+    pub(super) fn network(&self) -> &str {
+        self.routes.first().map_or("", |route| &route.way.interface)
+    }
+}
+
+impl Route {
+    fn of(way: Way, asked: Instant, offers: &[Offer]) -> Self {
+        let by = match way.reuse {
+            // Another message may take it before this one does: then another one by the same way is next best.
+            Some(id) => offers.iter().find(|offer| offer.open.id == id).and_then(|offer| offer.by.clone()),
+            None => Candidate::of_way(way.clone()),
+        };
+        Self { way, by, asked }
+    }
+
+    /// Whether an idle connection that was made in this way, and has been idle since then, is as good as what
+    /// was decided. One that was offered and not chosen is not.
+    pub(super) fn takes(&self, made: Option<&Candidate>, idle_since: Instant) -> bool {
+        let (Some(by), Some(made)) = (&self.by, made) else { return false };
+        let is_same =
+            (&by.interface, by.source, by.protocol) == (&made.interface, made.source, made.protocol);
+        is_same && (self.way.reuse.is_some() || idle_since >= self.asked)
+    }
+}
+
+impl Unit {
+    /// Tells the manager that it has ended, so that what is decided next does not count it.
+    pub(super) async fn end(mut self) {
+        if let Some(number) = self.number {
+            let report = Report { done: Some(number), ..Report::default() };
+            // Where that fails it is forgotten after a while.
+            let _ = tokio::time::timeout(REPORT, self.client.report(report)).await;
+        }
+        self.number = None;
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.client.ended(number);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn way(reuse: Option<u32>, interface: &str) -> Way {
+        Way {
+            reuse,
+            interface: interface.to_owned(),
+            source: Some([192, 0, 2, 1].into()),
+            destination: Some("192.0.2.9:80".parse().unwrap()),
+            ..Way::default()
+        }
+    }
+
+    #[test]
+    fn an_idle_connection_is_taken_if_it_goes_the_way_that_was_decided() {
+        let made = Candidate::of_way(way(None, "wlan0")).unwrap();
+        let other = Candidate::of_way(way(None, "usb0")).unwrap();
+        let open = OpenConnection { id: 3, source: [192, 0, 2, 1].into(), scheduled: 0 };
+        let offers = [Offer { open, by: Some(made.clone()) }];
+        let asked = Instant::now();
+        let (before, after) = (asked.checked_sub(Duration::from_millis(5)).unwrap(), asked);
+        // A new one was chosen: what became idle since then saves opening it, and what was offered does not.
+        let new = Route::of(way(None, "wlan0"), asked, &offers);
+        assert!(new.takes(Some(&made), after) && !new.takes(Some(&made), before));
+        assert!(!new.takes(Some(&other), after) && !new.takes(None, after));
+        // An open one was chosen: if it is taken, every other one there does as well.
+        let reused = Route::of(way(Some(3), "wlan0"), asked, &offers);
+        assert!(reused.takes(Some(&made), before) && !reused.takes(Some(&other), after));
+        assert_eq!(reused.by, Some(made));
+        // One that was never offered is nobody's.
+        assert_eq!(Route::of(way(Some(4), "wlan0"), asked, &offers).by, None);
+    }
+}

@@ -1,0 +1,209 @@
+//! A proxy on a host with two networks and a manager, and servers far away, all in the lab.
+#![allow(dead_code, unreachable_pub)]
+
+use crate::support::{LIMIT, Origin, field, get, has, read_head, rest, status};
+use sha2::{Digest as _, Sha256};
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::UnixListener;
+use whimbrel_lab::{Host, Lab, Link, LinkSpec, Rate, Runtime};
+use whimbrel_multiaccess::protocol::{Protocol, SocketOptions};
+use whimbrel_multiaccess::{Candidate, Client, Manager, Settings};
+use whimbrel_proxy::{HttpProxy, HttpSettings, Managed};
+
+pub const FAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 9, 9));
+
+/// A host with two links to a server, a manager and a proxy.
+pub struct World {
+    pub proxy: SocketAddr,
+    pub runtime: Runtime,
+    _manager: Manager,
+    _folder: tempfile::TempDir,
+    pub links: Vec<Link>,
+    pub client: Host,
+    pub server: Host,
+    _lab: Lab,
+}
+
+impl World {
+    /// Each link has a delay each way in milliseconds, and a rate in Mbit/s.
+    pub fn new(shapes: &[(u64, u64)], settings: &str) -> Self {
+        Self::with(shapes, settings, |_| {})
+    }
+
+    /// The same with a proxy that is set otherwise.
+    pub fn with(shapes: &[(u64, u64)], settings: &str, set: impl FnOnce(&mut HttpSettings)) -> Self {
+        let lab = Lab::new().unwrap();
+        let (client, server) = (lab.host("client").unwrap(), lab.host("server").unwrap());
+        let links = shapes.iter().enumerate().map(|(n, (delay, rate))| {
+            let spec = LinkSpec::default().delay(Duration::from_millis(*delay)).rate(Rate::mbit(*rate));
+            let name = format!("link{n}");
+            let link = lab.link(&client, &server, spec.interface_names(&name, &name)).unwrap();
+            link.end(&client).add_address(&format!("10.0.{n}.1/24")).unwrap();
+            link.end(&server).add_address(&format!("10.0.{n}.2/24")).unwrap();
+            link.end(&client).add_default_route(&format!("10.0.{n}.2"), n as u32 + 1).unwrap();
+            link
+        });
+        let links: Vec<Link> = links.collect();
+        links[0].end(&server).add_address(&format!("{FAR}/32")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("access");
+        let runtime = client.runtime(2).unwrap();
+        let settings = Settings::from_toml(settings).unwrap();
+        let start = async { Manager::start(settings, UnixListener::bind(&socket).unwrap()).await };
+        let manager = runtime.block_on(start).unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let mut settings = HttpSettings::default();
+        // The paper's, which the servers below know.
+        settings.first_step = 8 << 10;
+        set(&mut settings);
+        let serving = HttpProxy::new(Arc::new(Managed::new(Client::at(&socket))), settings);
+        runtime.spawn(async move { serving.serve(listener).await });
+        Self { proxy, runtime, _manager: manager, _folder: folder, links, client, server, _lab: lab }
+    }
+
+    pub fn origin(
+        &self,
+        answer: impl Fn(&str, usize, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Origin {
+        self.origin_at(FAR, answer)
+    }
+
+    /// A server at another address of the far host, 10.9.9.N.
+    pub fn origin_at(
+        &self,
+        at: IpAddr,
+        answer: impl Fn(&str, usize, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Origin {
+        if at != FAR {
+            self.links[0].end(&self.server).add_address(&format!("{at}/32")).unwrap();
+        }
+        let listener = self.server.run(|| TcpListener::bind((at, 0)).unwrap());
+        Origin::on(listener, answer)
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let stream = self.client.run(|| TcpStream::connect(self.proxy).unwrap());
+        stream.set_read_timeout(Some(3 * LIMIT)).unwrap();
+        stream
+    }
+
+    pub fn talk(&self, words: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(words.as_bytes()).unwrap();
+        rest(&mut stream)
+    }
+
+    /// Fills each link for a while, so that the manager knows it. The connections stay open, as other programs'
+    /// do.
+    pub fn warm_up(&self, object: &Object) -> Vec<TcpStream> {
+        let mut open = Vec::new();
+        for n in 0..self.links.len() {
+            let by = Candidate {
+                destination: object.origin.address,
+                source: Some(IpAddr::from([10, 0, n as u8, 1])),
+                interface: Some(format!("link{n}")),
+                protocol: Protocol::Tcp,
+                options: SocketOptions {
+                    bind_to_device: Some(format!("link{n}")),
+                    ..SocketOptions::default()
+                },
+                failed_lately: false,
+                why: String::new(),
+            };
+            let stream = self.runtime.block_on(async { by.connect().await.unwrap().into_std().unwrap() });
+            stream.set_nonblocking(false).unwrap();
+            let mut stream = stream;
+            open.push(stream.try_clone().unwrap());
+            stream.write_all(get(&object.origin.url("/"), "Range: bytes=0-2999999\r\n").as_bytes()).unwrap();
+            let head = read_head(&mut stream).unwrap();
+            let length: u64 = field(&head, "content-length").unwrap().parse().unwrap();
+            std::io::copy(&mut stream.take(length), &mut std::io::sink()).unwrap();
+        }
+        object.by_source.lock().unwrap().clear();
+        open
+    }
+}
+
+/// A server with one object, which does all with ranges that a good server does.
+pub struct Object {
+    pub origin: Origin,
+    pub digest: Vec<u8>,
+    pub size: usize,
+    /// How many bytes went to which address.
+    pub by_source: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+pub fn content(size: usize) -> Vec<u8> {
+    (0..size as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// The bytes that a head asks for, out of so many.
+pub fn range(head: &str, total: usize) -> Option<(usize, usize)> {
+    let (first, last) = field(head, "range")?.strip_prefix("bytes=")?.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().map_or(total - 1, |last: usize| last.min(total - 1))))
+}
+
+impl Object {
+    pub fn start(world: &World, size: usize) -> Self {
+        let content = content(size);
+        let digest = Sha256::digest(&content).to_vec();
+        let by_source: Arc<Mutex<HashMap<IpAddr, usize>>> = Arc::default();
+        let counting = Arc::clone(&by_source);
+        let origin = world.origin(move |head, _, stream| {
+            let (first, last) = range(head, content.len()).unwrap_or((0, content.len() - 1));
+            let status = if field(head, "range").is_some() { "206 Partial Content" } else { "200 OK" };
+            let head = format!(
+                "HTTP/1.1 {status}\r\nETag: \"a\"\r\nAccept-Ranges: bytes\r\nContent-Length: {}\r\n\
+                 Content-Range: bytes {first}-{last}/{}\r\n\r\n",
+                last + 1 - first,
+                content.len()
+            );
+            if stream.write_all(head.as_bytes()).is_err() {
+                return false;
+            }
+            let source = stream.peer_addr().unwrap().ip();
+            for chunk in content[first..=last].chunks(64 << 10) {
+                if stream.write_all(chunk).is_err() {
+                    return false;
+                }
+                *counting.lock().unwrap().entry(source).or_default() += chunk.len();
+            }
+            true
+        });
+        Self { origin, digest, size, by_source }
+    }
+
+    /// Downloads it through the proxy, and calls this after each so many bytes.
+    pub fn download(&self, world: &World, mut after: impl FnMut(usize)) -> Duration {
+        let mut client = world.connect();
+        let began = Instant::now();
+        client.write_all(get(&self.origin.url("/"), "").as_bytes()).unwrap();
+        let head = read_head(&mut client).unwrap();
+        assert!(status(&head) == 200 && has(&head, &format!("content-length: {}", self.size)), "{head}");
+        assert!(field(&head, "content-range").is_none() && has(&head, "etag: \"a\""), "{head}");
+        let (mut hash, mut count, mut buffer) = (Sha256::new(), 0, vec![0; 64 << 10]);
+        loop {
+            match client.read(&mut buffer).unwrap() {
+                0 => break,
+                n => {
+                    hash.update(&buffer[..n]);
+                    count += n;
+                    after(count);
+                }
+            }
+        }
+        assert_eq!(count, self.size);
+        assert!(hash.finalize()[..] == self.digest[..], "other bytes");
+        began.elapsed()
+    }
+
+    pub fn share(&self, n: u8) -> f64 {
+        let by_source = self.by_source.lock().unwrap();
+        *by_source.get(&IpAddr::from([10, 0, n, 1])).unwrap_or(&0) as f64 / self.size as f64
+    }
+}
