@@ -345,7 +345,6 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::connect_lab::run(plan, output)?;
     benches::recovery::run(plan, Duration::from_millis(AWAY_MS), &[], output)?;
     benches::server_move::run(plan, &[], output)?;
-    benches::session_move::run(plan, &[], output)?;
     benches::recovery::run_quic(plan, output)?;
     benches::lossy::run(plan, output)?;
     benches::message_delay::run(plan, output)?;
@@ -370,6 +369,7 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::handover::run(plan, &[], output)?;
     benches::relayed::first_byte::run(plan, output)?;
     // The last, because they need programs that a machine may not have.
+    benches::session_move::run(plan, &[], output)?;
     benches::relayed::speed::run(plan, output)?;
     benches::relayed::idle::run(plan, None, output)?;
     benches::tunnel::run(plan, output)
