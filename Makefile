@@ -24,7 +24,7 @@ ROUNDS ?= 7
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo test checks dist test-bare format lint docs unit interop soak eval-access eval-devices eval-durable eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
+.PHONY: help setup build demo demo-devices test checks dist test-bare format lint docs unit interop soak eval-access eval-devices eval-durable eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ build: ## Build the program: target/release/whimbrel
 
 demo: ## Show one download living through four moves (the same as ./demo)
 	@CARGO_BUILD_JOBS=$(JOBS) ./demo
+
+demo-devices: ## Show a download that begins on a phone and goes on at a PC (needs curl and Python)
+	sh scripts/setup.sh build $(CARGO) build --release --bin whimbrel -j $(JOBS)
+	@sh scripts/demo-devices.sh $(TARGET)/release/whimbrel
 
 test: ## Check and test everything (the same as ./test)
 	@./test JOBS=$(JOBS)
@@ -77,7 +81,8 @@ eval-durable: ## Kill processes with durable messages 1000 times, and cut the po
 	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture
 	WHIMBREL_ROUNDS=20000 $(CARGO) test --release -p whimbrel --lib -j $(JOBS) -- durable::store --nocapture
 
-eval-devices: ## Merge 2 x 100 000 random histories of a user's devices (some ten minutes)
+eval-devices: build ## Move sessions in the lab, merge histories of a user's devices (some half an hour; results in bench/results)
+	$(CARGO) run --release -p whimbrel-bench -j $(JOBS) -- session-move --out bench/results
 	WHIMBREL_HISTORIES=100000 $(CARGO) test --release -p whimbrel-devices --lib -j $(JOBS) -- histories --nocapture
 
 eval-reach: ## Connect all pairs of NAT gateways, print which path carries; crowds at a relay (some twelve minutes)

@@ -26,6 +26,7 @@ pub(crate) mod recovery;
 pub(crate) mod relayed;
 pub(crate) mod relays;
 pub(crate) mod server_move;
+pub(crate) mod session_move;
 mod side;
 pub(crate) mod small_objects;
 pub(crate) mod smooth;

@@ -9,6 +9,7 @@ use whimbrel_lab::Lab;
 
 use crate::benches::handover::Experiment;
 use crate::benches::recovery::AWAY_MS;
+use crate::benches::session_move::Experiment as Move;
 use crate::benches::{self, Plan, child};
 use crate::output::Output;
 use crate::page;
@@ -26,6 +27,7 @@ Examples:
   whimbrel-bench server-move --connections 500
   whimbrel-bench handover                  the papers' experiments with two links
   whimbrel-bench handover --only goodput,delay --rounds 5
+  whimbrel-bench session-move --only download,talk
   whimbrel-bench access-pages --browsers client --pages \"32 x\" --rounds 3
   whimbrel-bench ping-pong --systems whimbrel,tls --json
 
@@ -151,6 +153,12 @@ enum Command {
         #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
         connections: Vec<u16>,
     },
+    /// In the lab: running sessions that move to another device through the gateway.
+    SessionMove {
+        /// Only these.
+        #[arg(long, value_enum, value_delimiter = ',')]
+        only: Vec<Move>,
+    },
     /// In the lab: a file over two links, beside kernel MPTCP and TCP on each link.
     Aggregate {
         /// Only pairs of links whose name begins so, as in "30+10".
@@ -272,6 +280,7 @@ impl Cli {
                 let counts: Vec<usize> = connections.into_iter().map(usize::from).collect();
                 benches::server_move::run(&plan, &counts, &mut output)
             }
+            Command::SessionMove { only } => benches::session_move::run(&plan, &only, &mut output),
             Command::Aggregate { links } => {
                 benches::aggregate::aggregate(&plan, links.as_deref(), &mut output)
             }
@@ -360,6 +369,7 @@ fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
     benches::handover::run(plan, &[], output)?;
     benches::relayed::first_byte::run(plan, output)?;
     // The last, because they need programs that a machine may not have.
+    benches::session_move::run(plan, &[], output)?;
     benches::relayed::speed::run(plan, output)?;
     benches::relayed::idle::run(plan, None, output)?;
     benches::tunnel::run(plan, output)

@@ -1,6 +1,7 @@
 //! Hosts around a router, whose addresses change while connections carry data.
 
 mod chain;
+mod hub;
 mod line;
 mod netlink;
 pub(crate) mod program;
@@ -16,6 +17,7 @@ use anyhow::{Context, Result};
 use whimbrel_lab::{Host, Lab, LinkSpec, Runtime};
 
 pub(crate) use self::chain::Chain;
+pub(crate) use self::hub::{Hub, Spoke};
 pub(crate) use self::line::Line;
 use self::netlink::Interface;
 pub(crate) use self::traffic::{Ears, Speakers};

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,9 +17,59 @@ pub(crate) fn cpu_time() -> Duration {
 
 /// Bytes of memory that this process has resident.
 pub(crate) fn resident() -> Result<u64> {
-    let statm = fs::read_to_string("/proc/self/statm").context("no /proc")?;
+    resident_of(std::process::id())
+}
+
+/// Bytes of memory that a process has resident.
+pub(crate) fn resident_of(pid: u32) -> Result<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).context("the process is gone")?;
     let pages: u64 = statm.split(' ').nth(1).context("malformed statm")?.parse()?;
     Ok(pages * rustix::param::page_size() as u64)
+}
+
+/// What the kernel knows of a connection that sends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender {
+    /// Up to this congestion window, in packets, it doubles with each round trip.
+    pub(crate) slow_start_threshold: u32,
+    /// Packets that were sent again, ever.
+    pub(crate) retransmitted: u32,
+}
+
+impl Sender {
+    /// Asks by `TCP_INFO`.
+    pub(crate) fn of(socket: &impl AsFd) -> Result<Self> {
+        // SAFETY: tcp_info is plain old data, for which all zeroes is a valid value.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        // SAFETY: the descriptor is open while `socket` is borrowed; the kernel writes at most `length` bytes
+        // to `info`, which is exactly that large.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut info).cast(),
+                &raw mut length,
+            )
+        };
+        let error = std::io::Error::last_os_error;
+        anyhow::ensure!(result == 0, "the kernel does not tell of a connection: {}", error());
+        Ok(Self { slow_start_threshold: info.tcpi_snd_ssthresh, retransmitted: info.tcpi_total_retrans })
+    }
+}
+
+/// How often the retransmission timer of any TCP connection in this thread's network ended.
+pub(crate) fn retransmission_timeouts() -> Result<u64> {
+    let text = fs::read_to_string("/proc/thread-self/net/netstat").context("no /proc")?;
+    timeouts_in(&text).context("the kernel does not count timeouts")
+}
+
+/// Finds `TCPTimeouts` in a table of pairs of lines: names, then numbers.
+fn timeouts_in(text: &str) -> Option<u64> {
+    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+    let at = lines.next()?.split(' ').position(|name| name == "TCPTimeouts")?;
+    lines.next()?.split(' ').nth(at)?.parse().ok()
 }
 
 /// Bytes that this process has allocated and not freed, as far as the allocator can tell.
@@ -55,4 +106,17 @@ pub(crate) fn raise_file_limit() -> Result<u64> {
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).context("cannot raise the limit of open files")?;
     Ok(limit.maximum.unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_found_by_their_name() {
+        let text = "TcpExt: SyncookiesSent TCPTimeouts TCPLoss\nTcpExt: 3 17 5\nIpExt: A\nIpExt: 1\n";
+        assert_eq!(timeouts_in(text), Some(17));
+        assert_eq!(timeouts_in("IpExt: TCPTimeouts\nIpExt: 1\n"), None);
+        assert!(retransmission_timeouts().is_ok());
+    }
 }

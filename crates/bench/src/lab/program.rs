@@ -109,7 +109,7 @@ impl Tunnel {
 }
 
 /// Starts the program for a user of its own and waits for its first line, which is JSON.
-fn say(host: &Host, home: &Path, arguments: &[&str]) -> Result<(HostChild, Value)> {
+pub(crate) fn say(host: &Host, home: &Path, arguments: &[&str]) -> Result<(HostChild, Value)> {
     std::fs::create_dir_all(home)?;
     let command = host.command(&whimbrel()?.to_string_lossy()).args(arguments);
     let command = command.env("HOME", home).env("XDG_CONFIG_HOME", home).env("XDG_RUNTIME_DIR", home);

@@ -98,10 +98,10 @@ fn one(chain: &Chain, system: System, round: u32, connections: usize) -> Result<
     drop(open(WARM_UP)??);
     std::thread::sleep(SETTLE);
     let pid = stage.pid();
-    let before = resident(pid)?;
+    let before = sys::resident_of(pid)?;
     let held = chain.client.within(LIMIT, "connect", self::open(stage.dialler.clone(), connections))??;
     std::thread::sleep(SETTLE);
-    let grown = resident(pid)?.saturating_sub(before);
+    let grown = sys::resident_of(pid)?.saturating_sub(before);
     let pipes = pipes(pid)?;
     drop(held);
     Ok(Trial::new(system.name(), round)
@@ -125,13 +125,6 @@ async fn open(dialler: Dialler, count: usize) -> Result<Vec<TcpStream>> {
         held.push(stream??);
     }
     Ok(held)
-}
-
-/// Bytes that a process has resident.
-fn resident(pid: u32) -> Result<u64> {
-    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).context("the relay is gone")?;
-    let pages: u64 = statm.split(' ').nth(1).context("malformed statm")?.parse()?;
-    Ok(pages * rustix::param::page_size() as u64)
 }
 
 /// Ends of pipes that a process has open, but for its standard streams.
