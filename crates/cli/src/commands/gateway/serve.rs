@@ -70,12 +70,6 @@ pub(super) struct Serve {
     json: bool,
 }
 
-impl Serve {
-    pub(super) fn allow(&self) -> &AllowFlags {
-        &self.allow
-    }
-}
-
 pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
     args.allow.check(args.ticket, args.name.as_ref())?;
     if args.name.is_none() && !args.ticket {
@@ -101,7 +95,7 @@ async fn serve(globals: &Globals, args: &Serve, network: &Network) -> Result<()>
     let about = About::new(COMMAND, shown).relayed(keeper.as_ref().map(Keeper::news));
     let _reporter = Reporter::start(network, about, globals.quiet)?;
     let reachable = format!("gateway for {}", name.map_or("this ticket".to_owned(), ToString::to_string));
-    let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;
+    let _reloading = reload::follow_access(&globals.source, &reachable, &args.allow, &access, network)?;
     // It is never told to halt: this command is not taken over.
     let halter = Halter::new();
     let service = Service { server: server(args), tie: halter.tie(), idle: args.idle };
