@@ -6,7 +6,8 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 20
 FUZZ_TARGETS := frame record ticket config names_protocol har transfer notice status relay chat snapshot suspended sessions stun tls durable introduction known_peers mdns texts access proxy devices
 
-# The older program of `make interop`: the first whose bytes on the wire are still understood.
+# The older program of `make interop`: the first whose bytes on the wire are still understood. It is of the day on which
+# records of names got a signed end (version 2). Programs from before cannot read those, though theirs are still read.
 OLD ?= 4784131
 # Where scripts/setup.sh installs Rust, if it has to.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin

@@ -1,5 +1,7 @@
 //! The command line.
 
+pub(crate) mod listed;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -302,7 +304,7 @@ impl Cli {
 }
 
 fn report(folder: &Path, to: Option<&Path>) -> Result<()> {
-    let text = page::page(folder)?;
+    let text = page::page(folder, &listed::benches())?;
     match to {
         Some(file) => std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display())),
         None => {

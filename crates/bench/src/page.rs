@@ -39,6 +39,27 @@ impl Kept {
         }
     }
 
+    /// What else the machine did before the bench began: of older results, only the load is known.
+    fn busy(&self) -> String {
+        let of = |key: &str| self.json["machine"][key].as_f64();
+        let load = || of("load").map_or(String::new(), |load| format!("load {load:.1}"));
+        of("busy").map_or_else(load, |busy| format!("{busy:.0} %"))
+    }
+
+    /// Whether it is of a bench: it was called by its name, or by none, and the result's name begins with that and
+    /// no longer one.
+    fn is_of(&self, bench: &Bench, all: &[Bench]) -> bool {
+        if self.text(&["command"]).split(' ').nth(1) == Some(bench.name.as_str()) {
+            return true;
+        }
+        let result = self.text(&["bench"]);
+        let begins = |name: &str| {
+            result.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        let own = all.iter().filter(|bench| begins(&bench.name)).max_by_key(|bench| bench.name.len());
+        own.is_some_and(|own| own.name == bench.name)
+    }
+
     fn verdicts(&self) -> impl Iterator<Item = Verdict<'_>> {
         self.json["verdicts"].as_array().into_iter().flatten().map(Verdict)
     }
@@ -81,12 +102,20 @@ impl Verdict<'_> {
     }
 }
 
-/// The page for all results in a folder.
-pub(crate) fn page(folder: &Path) -> Result<String> {
+/// A command that measures.
+#[derive(Debug, Clone)]
+pub(crate) struct Bench {
+    pub(crate) name: String,
+    pub(crate) about: String,
+}
+
+/// The page for all results in a folder, of these benches.
+pub(crate) fn page(folder: &Path, all: &[Bench]) -> Result<String> {
     let kept = read(folder)?;
     let mut page = HEAD.to_owned();
     machines(&mut page, &kept)?;
     benches(&mut page, &kept)?;
+    not_kept(&mut page, &kept, all)?;
     targets(&mut page, &kept)?;
     misses(&mut page, &kept)?;
     Ok(page)
@@ -113,14 +142,19 @@ fn read(folder: &Path) -> Result<Vec<Kept>> {
 }
 
 fn machines(page: &mut String, kept: &[Kept]) -> Result<()> {
+    // With the kernel's version, and which build of it that is.
     let describe = |kept: &Kept| {
         let cores = kept.json["machine"]["cores"].as_u64().unwrap_or(0);
         let [cpu, kernel] = ["cpu", "kernel"].map(|key| kept.text(&["machine", key]));
-        format!("{cpu}, {cores} cores, Linux {kernel}")
+        let (version, build) = kernel.split_once('-').unwrap_or((kernel, ""));
+        (format!("{cpu}, {cores} cores, Linux {version}"), build.to_owned())
     };
-    let all: Vec<String> = kept.iter().map(describe).collect();
-    for machine in distinct(all.iter().map(String::as_str)) {
-        writeln!(page, "\nMachine: {machine}.")?;
+    let all: Vec<(String, String)> = kept.iter().map(describe).collect();
+    for machine in distinct(all.iter().map(|(machine, _)| machine.as_str())) {
+        let builds = all.iter().filter(|(of, _)| of == machine).map(|(_, build)| build.as_str());
+        let builds = distinct(builds.filter(|build| !build.is_empty())).join(", ");
+        let builds = if builds.is_empty() { builds } else { format!(" ({builds})") };
+        writeln!(page, "\nMachine: {machine}{builds}.")?;
     }
     Ok(())
 }
@@ -128,8 +162,8 @@ fn machines(page: &mut String, kept: &[Kept]) -> Result<()> {
 fn benches(page: &mut String, kept: &[Kept]) -> Result<()> {
     page.push_str(
         "\n## Benches\n\n\
-         | bench | what | command | result | carrier | congestion control | commit | day | targets met |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | ---: |\n",
+         | bench | what | command | result | carrier | congestion control | commit | day | busy before | targets met |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | ---: | ---: |\n",
     );
     for one in kept {
         let (met, all) = one.verdicts().fold((0, 0), |(met, all), v| (met + u32::from(v.is_met()), all + 1));
@@ -139,7 +173,7 @@ fn benches(page: &mut String, kept: &[Kept]) -> Result<()> {
         };
         writeln!(
             page,
-            "| {} | {} | `{}` | [{file}](../bench/results/{file}) | {} | {congestion} | {} | {} | {} |",
+            "| {} | {} | `{}` | [{file}](../bench/results/{file}) | {} | {congestion} | {} | {} | {} | {} |",
             one.text(&["bench"]),
             cell(one.text(&["title"])),
             one.text(&["command"]),
@@ -149,9 +183,24 @@ fn benches(page: &mut String, kept: &[Kept]) -> Result<()> {
                 commit => commit,
             },
             one.text(&["date"]).get(..10).unwrap_or_default(),
+            one.busy(),
             if all == 0 { "none set".to_owned() } else { format!("{met} of {all}") },
             file = one.file,
         )?;
+    }
+    Ok(())
+}
+
+/// The benches of which no result is kept.
+fn not_kept(page: &mut String, kept: &[Kept], all: &[Bench]) -> Result<()> {
+    let missing: Vec<&Bench> =
+        all.iter().filter(|bench| !kept.iter().any(|one| one.is_of(bench, all))).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    page.push_str("\nNo result is kept of:\n\n| bench | what | command |\n| --- | --- | --- |\n");
+    for Bench { name, about } in missing {
+        writeln!(page, "| {name} | {} | `whimbrel-bench {name}` |", cell(about))?;
     }
     Ok(())
 }
@@ -217,6 +266,9 @@ fn cell(text: &str) -> String {
 }
 
 #[cfg(test)]
+mod told;
+
+#[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
@@ -224,7 +276,7 @@ mod tests {
     #[test]
     fn the_page_says_what_is_kept() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let made = page(&root.join("bench/results")).unwrap();
+        let made = page(&root.join("bench/results"), &crate::cli::listed::benches()).unwrap();
         let kept = fs::read_to_string(root.join("docs/results.md")).unwrap();
         assert!(
             made == kept,
@@ -247,12 +299,56 @@ mod tests {
             "verdicts": [verdict("one way", 1.2, true), verdict("both ways", 0.5, false)],
         });
         fs::write(folder.join("throughput.json"), json.to_string()).unwrap();
-        let page = page(&folder).unwrap();
+        let page = page(&folder, &[]).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         assert!(
             page.contains("- throughput (both ways): whimbrel / tls: rate is 0.50, must be ≥ 0.95\n"),
             "{page}"
         );
         assert!(page.contains("| 0.50 | 1 of 2, **missed** |"), "{page}");
+    }
+
+    fn kept(name: &str, command: &str, kernel: &str) -> Kept {
+        let machine = serde_json::json!({ "cpu": "C", "cores": 2, "kernel": kernel, "load": 1.5 });
+        let json = serde_json::json!({ "bench": name, "command": command, "machine": machine });
+        Kept { file: format!("{name}.json"), json }
+    }
+
+    #[test]
+    fn benches_without_a_result_are_named() {
+        let bench = |name: &str| Bench { name: name.to_owned(), about: format!("what {name} asks") };
+        let all = ["relay", "relay-idle", "handover", "messages"].map(bench);
+        let kept = [
+            kept("relay-idle", "whimbrel-bench", "1"),
+            kept("handover-goodput", "whimbrel-bench", "1"),
+            kept("message-ping", "whimbrel-bench messages --rounds 5", "1"),
+        ];
+        let mut page = String::new();
+        not_kept(&mut page, &kept, &all).unwrap();
+        assert!(page.ends_with("| --- |\n| relay | what relay asks | `whimbrel-bench relay` |\n"), "{page}");
+        let mut page = String::new();
+        not_kept(&mut page, &kept, &all[1..]).unwrap();
+        assert_eq!(page, "");
+    }
+
+    #[test]
+    fn a_machine_is_named_once_with_the_builds_of_its_kernel() {
+        let kept = [kept("a", "", "6.18.44-x1"), kept("b", "", "6.18.44-x2"), kept("c", "", "6.19")];
+        let mut page = String::new();
+        machines(&mut page, &kept).unwrap();
+        assert_eq!(
+            page,
+            "\nMachine: C, 2 cores, Linux 6.18.44 (x1, x2).\n\nMachine: C, 2 cores, Linux 6.19.\n"
+        );
+    }
+
+    #[test]
+    fn what_disturbed_a_bench_is_told() {
+        let mut one = kept("a", "", "1");
+        assert_eq!(one.busy(), "load 1.5");
+        one.json["machine"]["busy"] = 3.4.into();
+        assert_eq!(one.busy(), "3 %");
+        one.json["machine"] = Value::Null;
+        assert_eq!(one.busy(), "");
     }
 }

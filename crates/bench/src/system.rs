@@ -148,6 +148,11 @@ pub(crate) async fn keep(count: Arc<AtomicUsize>) -> Result<Address> {
     whimbrel::keep(count).await
 }
 
+/// A client of whimbrel that dials over QUIC alone, from the server's own address.
+pub(crate) async fn over_quic(address: &Address) -> Result<Box<dyn Client>> {
+    Ok(Box::new(whimbrel::Client::over_quic(address).await?))
+}
+
 /// A handler that sends everything back.
 pub(crate) fn echo() -> Handler {
     Arc::new(|channel| {

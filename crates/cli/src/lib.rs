@@ -1,9 +1,10 @@
 //! The `whimbrel` program: its command line, its commands, and what they share.
 //!
 //! ```text
-//! commandline        the list of commands; the command line over the configuration file
+//! commandline        the list of commands
+//! arguments          the command line over the configuration file, whatever the commands are
 //! commands           one file each
-//! pages              manual pages and completions
+//! pages              help, manual pages and completions
 //! settings, usage    what the configuration file says; what is said of a wrong command line
 //! options            flags that all commands have
 //! identity, naming   who we are, and by what right we use a name
@@ -32,17 +33,19 @@
 //! status             what the commands of this user are doing, asked and followed
 //! limits             what this process may send, set from outside
 //! plain              text of others, fit for a terminal
-//! takeover           a command that goes on in place of a running one
+//! takeover, estate   a command that goes on in place of a running one; what it is handed
 //! demo               the parts of `whimbrel demo`
 //! ```
 
 mod access;
+mod arguments;
 mod chat;
 mod commandline;
 mod commands;
 mod demo;
 mod devices;
 mod dns;
+mod estate;
 mod failure;
 mod files;
 mod groups;
@@ -124,8 +127,10 @@ pub mod fuzzing {
     /// Decodes bytes as what is asked of a running command and as its answer, and shows that; and as what it hands
     /// over.
     pub fn status(bytes: &[u8]) {
-        crate::takeover::decode_anything(bytes);
-        crate::status::decode_anything(bytes);
+        crate::estate::decode_anything(bytes);
+        let (report, event) = crate::status::decode_anything(bytes);
+        drop(report.map(|report| crate::commands::status::describe(&report)));
+        drop(event.map(|event| crate::commands::status::describe_event(&event)));
     }
 }
 

@@ -3,29 +3,19 @@
 use std::io::IsTerminal as _;
 
 use anyhow::Result;
-use clap::ValueEnum;
+use clap::ValueEnum as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::failure::Failure;
-use crate::options::Globals;
+use crate::options::{Globals, LogFormat};
 
 /// What is logged, as `whimbrel=debug,quinn=info`.
 const FILTER: &str = "RUST_LOG";
 /// Names the format where `--log-format` does not.
 const VARIABLE: &str = "WHIMBREL_LOG_FORMAT";
-
-/// How a log line looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// An object a line.
-    Json,
-}
 
 /// Log lines go to standard error from now on. Without -v there are none: what users must know is said as an
 /// error.

@@ -4,13 +4,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 use whimbrel_base::{Name, NameError, NameKind};
 use whimbrel_names::{Pin, ServiceAddress};
 use whimbrel_transport::Carriers;
 
+use crate::arguments::Source;
 use crate::dns::WhichDomain;
-use crate::logging::LogFormat;
 
 /// Flags of every command.
 #[derive(Args, Clone, Debug, Default)]
@@ -72,6 +72,19 @@ pub(crate) struct Globals {
     /// End when standard input ends: for programs that start this one and may die
     #[arg(long, global = true, hide = true)]
     pub(crate) until_eof: bool,
+    /// Where all flags come from, to read them again.
+    #[arg(skip)]
+    pub(crate) source: Source,
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// An object a line.
+    Json,
 }
 
 /// The heading of the flags that every command has.

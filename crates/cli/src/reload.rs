@@ -4,16 +4,17 @@
 //! terminal is gone.
 
 use futures_util::FutureExt;
-use std::ffi::OsString;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use clap::{ArgMatches, FromArgMatches as _};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::AbortHandle;
 
 use crate::access::{Access, AllowFlags};
-use crate::commandline::{self, Cli, Command};
-use crate::network::Network;
+use crate::arguments::{self, Source};
+use crate::network::{self, Network};
+use crate::options::Globals;
 use crate::{failure, manager, output};
 
 /// Follows the service manager's calls until it is dropped.
@@ -28,26 +29,30 @@ impl Drop for Reloading {
 }
 
 /// Reads the command line over the configuration file again whenever the service manager says so, and gives it
-/// to `put_in_force`; `status` is what the command says that it does. A mistake is told, and must change
-/// nothing. Needs a runtime.
+/// to `put_in_force`: all flags, in which those of every command are, and the [own](arguments::own) ones of this
+/// command. `status` is what the command says that it does. A mistake is told, and must change nothing. Needs a
+/// runtime.
 ///
 /// # Errors
 /// When signals cannot be caught.
 pub(crate) fn follow(
+    source: &Source,
     status: &str,
-    put_in_force: impl Fn(&Cli) -> Result<()> + Send + Sync + 'static,
+    put_in_force: impl Fn(&ArgMatches) -> Result<()> + Send + Sync + 'static,
 ) -> Result<Reloading> {
     if !manager::is_there() {
         return Ok(Reloading(None));
     }
     let mut hangup = signal(SignalKind::hangup()).context("cannot catch signals")?;
-    let (status, put_in_force) = (status.to_owned(), Arc::new(put_in_force));
+    let (source, status, put_in_force) = (source.clone(), status.to_owned(), Arc::new(put_in_force));
     let following = async move {
         while hangup.recv().await.is_some() {
             manager::reloading();
-            let put_in_force = put_in_force.clone();
+            let (source, put_in_force) = (source.clone(), put_in_force.clone());
             // Files are read.
-            let again = tokio::task::spawn_blocking(move || put_in_force(&read_again()?));
+            let again = tokio::task::spawn_blocking(move || {
+                put_in_force(&source.read()?.context("the command line only asks for help")?)
+            });
             if let Err(error) = again.await.context("cannot reload").flatten() {
                 output::note(false, format!("{}; nothing was changed", failure::line(&error)));
             }
@@ -62,26 +67,15 @@ pub(crate) fn follow(
 /// # Errors
 /// As [`follow`].
 pub(crate) fn follow_access(
+    source: &Source,
     status: &str,
     now: &AllowFlags,
     access: &Access,
     network: &Network,
 ) -> Result<Reloading> {
     let (now, access, known) = (now.clone(), access.clone(), network.known.clone());
-    follow(status, move |cli| {
-        let allow = match &cli.command {
-            Command::Expose(args) => args.allow(),
-            Command::Receive(args) => args.allow(),
-            Command::Gateway(args) => args.allow(),
-            _ => anyhow::bail!("this command lets nobody in"),
-        };
-        crate::network::pin(&known, &cli.globals)?;
-        access.reload(&now, allow)
+    follow(source, status, move |matches| {
+        network::pin(&known, &Globals::from_arg_matches(matches)?)?;
+        access.reload(&now, &AllowFlags::from_arg_matches(arguments::own(matches))?)
     })
-}
-
-/// The command line over the configuration file, as it is now.
-fn read_again() -> Result<Cli> {
-    let argv: Vec<OsString> = std::env::args_os().collect();
-    commandline::parse(&argv)?.context("the command line only asks for help")
 }

@@ -12,6 +12,7 @@ mod ask;
 mod event;
 mod monitor;
 mod report;
+mod subject;
 
 use futures_util::FutureExt;
 use std::os::unix::fs::MetadataExt as _;
@@ -36,10 +37,11 @@ pub(crate) use self::report::{
 };
 
 use self::answer::Answerer;
+use self::subject::Subject;
+use crate::estate::Asker;
 use crate::limits::Limits;
 use crate::network::Network;
 use crate::sockets::Sockets;
-use crate::takeover::Asker;
 use crate::{identity, output, places};
 
 const MAX_REQUEST: u64 = 4096;
@@ -98,12 +100,14 @@ impl Reporter {
         let (sender, successors) = mpsc::channel(1);
         let answerer = Answerer {
             successors: about.hands_over.then_some(sender),
-            endpoint: network.endpoint.clone(),
-            service,
             manual: network.manual.clone(),
-            about,
-            limits,
-            started: SystemTime::now().into(),
+            subject: Subject {
+                endpoint: network.endpoint.clone(),
+                service,
+                about,
+                limits,
+                started: SystemTime::now().into(),
+            },
         };
         match listen() {
             Ok((listener, file)) => {
@@ -159,25 +163,26 @@ pub(crate) fn check(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Decodes whatever comes as a request and as an answer; what is understood can be said again, and shown.
+/// Decodes whatever comes as a request, and as an answer and an event, which are returned; what is understood can be
+/// said again.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn decode_anything(bytes: &[u8]) {
+pub(crate) fn decode_anything(bytes: &[u8]) -> (Option<Report>, Option<Event>) {
     fn again<T: serde::Serialize + serde::de::DeserializeOwned>(understood: &T) -> serde_json::Result<()> {
         serde_json::from_slice::<T>(&serde_json::to_vec(understood)?).map(drop)
     }
     if let Ok(request) = serde_json::from_slice::<answer::Request>(bytes) {
         assert!(again(&request).is_ok(), "a request that came can be said");
     }
-    match serde_json::from_slice::<answer::Answer>(bytes) {
+    let report = match serde_json::from_slice::<answer::Answer>(bytes) {
         Ok(answer::Answer::Report(report)) => {
             assert!(again(&report).is_ok(), "a report that came can be said");
-            drop(crate::commands::status::describe(&report));
+            Some(*report)
         }
-        Ok(answer::Answer::Refusal { error }) => drop(error),
-        Err(_) => {}
+        Ok(answer::Answer::Refusal { .. }) | Err(_) => None,
+    };
+    let event = serde_json::from_slice::<Event>(bytes).ok();
+    if let Some(event) = &event {
+        assert!(again(event).is_ok(), "an event that came can be said");
     }
-    if let Ok(event) = serde_json::from_slice::<Event>(bytes) {
-        assert!(again(&event).is_ok(), "an event that came can be said");
-        drop(crate::commands::status::describe_event(&event));
-    }
+    (report, event)
 }

@@ -2,7 +2,7 @@
 //! them. Neither the programs on this host nor the peers see more than a pause.
 //!
 //! The newer instance asks on the [control socket](crate::status) of the running one, which may only be used by the
-//! same user. Then, on that socket ([`wire`]):
+//! same user. Then, on that socket:
 //!
 //! ```text
 //! newer                                  running
@@ -20,34 +20,19 @@
 //! one has everything; up to then that one must not touch a socket's bytes nor call a peer.
 
 mod ask;
-mod estate;
-mod give;
 mod successor;
-mod wire;
 
 use anyhow::Result;
 use clap::Args;
 use whimbrel_base::EndpointId;
 
 pub(crate) use self::ask::{Inherited, Waking};
-pub(crate) use self::estate::{Estate, Woken};
-pub(crate) use self::give::{Asker, Question};
+pub(crate) use crate::estate::{Estate, Woken};
 
+use crate::estate::Asker;
 use crate::options::Globals;
 use crate::shutdown::Shutdown;
 use crate::{failure, output};
-
-/// Decodes whatever comes as an item of what is handed over; what is understood can be said again.
-#[cfg(feature = "fuzzing")]
-pub(crate) fn decode_anything(bytes: &[u8]) {
-    if let Ok(item) = serde_json::from_slice::<wire::Item>(bytes) {
-        let said = serde_json::to_vec(&item).unwrap_or_default();
-        assert_eq!(serde_json::from_slice::<wire::Item>(&said).ok(), Some(item));
-    }
-}
-
-/// The versions of what is handed over that this program reads and writes, the best first.
-pub(crate) const VERSIONS: [u32; 1] = [1];
 
 /// Whether to take over, and from whom.
 #[derive(Args, Clone, Debug, Default)]

@@ -30,6 +30,7 @@
 mod asking;
 mod batch;
 mod chunk;
+mod destination;
 mod directory;
 mod inbox;
 mod message;

@@ -18,6 +18,9 @@ use tokio::sync::Semaphore;
 
 /// What `forward` promises.
 const SOCKETS: u64 = 20_000;
+/// Fewer show nothing: under CI the test fails with them. Where the limit of open files itself is 20 000 and cannot be
+/// raised, it is held with what that leaves.
+const LEAST: u64 = 19_500;
 /// Files that each process needs besides.
 const OTHER_FILES: u64 = 200;
 /// Opened at the same time.
@@ -27,7 +30,12 @@ const TARGET: &str = "WHIMBREL_TEST_TARGET";
 const BYTES_PER_SOCKET: u64 = 24 << 10;
 const BASE_BYTES: u64 = 96 << 20;
 
+/// As many files as can be open: root's limit is the kernel's, if it may raise its own.
 fn raise_limit() -> u64 {
+    let enough = Some(2 * SOCKETS);
+    if setrlimit(Resource::Nofile, Rlimit { current: enough, maximum: enough }).is_ok() {
+        return 2 * SOCKETS;
+    }
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
     limit.maximum.unwrap_or(u64::MAX)
@@ -89,7 +97,14 @@ async fn echo(socket: &mut TcpStream, what: &[u8]) {
 
 #[test]
 fn twenty_thousand_open_sockets_are_served_beside_a_bulk_transfer() {
-    let count = SOCKETS.min(raise_limit() - OTHER_FILES);
+    let limit = raise_limit();
+    let count = SOCKETS.min(limit.saturating_sub(OTHER_FILES));
+    if count < LEAST {
+        let why =
+            format!("{SOCKETS} sockets need more than {limit} open files; raise the limit (ulimit -Hn)");
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
+        println!("only {count} sockets are opened: {why}");
+    }
     let world = World::new();
     let (_target, to) = start_target();
     let to = to.to_string();

@@ -2,7 +2,10 @@
 //!
 //! Both servers, and the clients that hold their connections, are processes of their own and run all the
 //! time, so that what the idle connections cost the machine holds both up; new connections come to one server
-//! after the other.
+//! after the other, over TCP.
+//!
+//! The idle connections are over TCP too, as far as the limit of open files allows. The others are over QUIC, for
+//! which a server needs one socket in all.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -25,7 +28,7 @@ const PER_CLIENT: usize = 12_500;
 /// Of one endpoint.
 const PER_ENDPOINT: usize = 1000;
 /// Open files besides the connections' own.
-const OTHER_FILES: u64 = 1024;
+const OTHER_FILES: usize = 1024;
 /// After so many connections were opened.
 const CALM: Duration = Duration::from_secs(2);
 
@@ -48,13 +51,14 @@ const SPEC: Spec = Spec {
 pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) -> Result<()> {
     let many = connections.unwrap_or(if plan.quick { 2000 } else { MANY });
     let length = plan.length(3.0).as_secs_f64();
-    let limit = sys::raise_file_limit()?;
+    let limit = usize::try_from(sys::raise_file_limit()?).unwrap_or(usize::MAX);
     ensure!(
-        limit >= many as u64 + OTHER_FILES,
-        "{many} connections need as many open files, but the limit is {limit}; raise it (ulimit -Hn)"
+        limit >= PER_CLIENT.min(many) + OTHER_FILES,
+        "{many} connections need more open files than the limit of {limit}; raise it (ulimit -Hn)"
     );
-    let mut crowded = Stage::start(many).context("the server with many connections")?;
-    let mut calm = Stage::start(FEW).context("the server with few connections")?;
+    let held = Idle::within(limit, many);
+    let mut crowded = Stage::start(held).context("the server with many connections")?;
+    let mut calm = Stage::start(Idle::within(limit, FEW)).context("the server with few connections")?;
     std::thread::sleep(CALM);
     let mut trials = Vec::new();
     for round in 0..plan.rounds(7) {
@@ -69,11 +73,36 @@ pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) 
     let settings = json!({
         "carrier": "auto",
         "many": many,
+        "many_over": { "tcp": held.tcp, "quic": held.quic },
         "few": FEW,
         "connections_of_an_endpoint": PER_ENDPOINT,
         "seconds": length,
     });
     output.finish(&SPEC, settings, &trials)
+}
+
+/// Idle connections by their carrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Idle {
+    tcp: usize,
+    quic: usize,
+}
+
+impl Idle {
+    /// So many, of a server that may have `limit` open files.
+    fn within(limit: usize, count: usize) -> Self {
+        let tcp = count.min(limit.saturating_sub(OTHER_FILES));
+        Self { tcp, quic: count - tcp }
+    }
+
+    /// Takes as many as one client holds; tells whether they are over QUIC.
+    fn take(&mut self) -> Option<(usize, bool)> {
+        let is_quic = self.tcp == 0;
+        let left = if is_quic { &mut self.quic } else { &mut self.tcp };
+        let count = PER_CLIENT.min(*left);
+        *left -= count;
+        (count > 0).then_some((count, is_quic))
+    }
 }
 
 /// A server, clients that hold idle connections to it, and one that opens new ones. Fields are dropped in
@@ -85,26 +114,23 @@ struct Stage {
 }
 
 impl Stage {
-    fn start(idle: usize) -> Result<Self> {
+    fn start(mut idle: Idle) -> Result<Self> {
         let system = Kind::Whimbrel;
         let (mut server, address) = Side::server(system)?;
         let mut holders = Vec::new();
-        let mut left = idle;
+        let all = idle.tcp + idle.quic;
         for number in 1_u8.. {
-            let count = left.min(PER_CLIENT);
-            let mut holder = Side::client(system, &at(&address, number))?;
+            let Some((count, is_quic)) = idle.take() else { break };
+            let at = at(&address, number);
+            let mut holder = if is_quic { Side::client_over_quic(&at)? } else { Side::client(system, &at)? };
             holder.tell(&Request::Connect { count, each: PER_ENDPOINT })?;
             holders.push(holder);
-            left -= count;
-            if left == 0 {
-                break;
-            }
         }
         for holder in &mut holders {
             holder.hear()?;
         }
         let caller = Side::client(system, &address)?;
-        server.ask(&Request::Expect(idle))?;
+        server.ask(&Request::Expect(all))?;
         Ok(Self { caller, _holders: holders, _server: server })
     }
 
@@ -122,4 +148,22 @@ fn at(address: &Address, number: u8) -> Address {
     let mut other = address.clone();
     other.socket.set_ip(Ipv4Addr::new(127, 0, 0, number).into());
     other
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_limit_of_files_leaves_is_held_over_quic() {
+        let mut idle = Idle::within(20_000, 50_000);
+        assert_eq!(idle, Idle { tcp: 18_976, quic: 31_024 });
+        let mut held = (0, 0);
+        while let Some((count, is_quic)) = idle.take() {
+            assert!(count <= PER_CLIENT);
+            if is_quic { held.1 += count } else { held.0 += count }
+        }
+        assert_eq!(held, (18_976, 31_024));
+        assert_eq!(Idle::within(1 << 20, 50_000), Idle { tcp: 50_000, quic: 0 });
+    }
 }

@@ -34,6 +34,9 @@ pub(crate) struct Role {
     /// As a server, keep each connection and do nothing with it, instead of echoing what it brings.
     #[arg(long)]
     keep: bool,
+    /// As a client of whimbrel, dial over QUIC alone.
+    #[arg(long)]
+    quic: bool,
 }
 
 /// What the parent asks for.
@@ -76,7 +79,11 @@ pub(crate) fn run(role: Role) -> Result<()> {
         None => runtime.block_on(serve(role.system)),
         Some(server) => {
             let address = serde_json::from_str(&server).context("malformed address")?;
-            runtime.block_on(runtime.spawn(dial(role.system, address)))?
+            runtime.block_on(runtime.spawn(dial(Dialler {
+                system: role.system,
+                address,
+                quic: role.quic,
+            })))?
         }
     };
     runtime.shutdown_background();
@@ -155,8 +162,26 @@ fn counting(handler: Handler, open: Arc<AtomicUsize>) -> Handler {
     })
 }
 
-async fn dial(system: Kind, address: Address) -> Result<()> {
-    let client: Arc<dyn Client> = system.client(address.clone()).await?.into();
+/// Makes clients of one server.
+struct Dialler {
+    system: Kind,
+    address: Address,
+    quic: bool,
+}
+
+impl Dialler {
+    async fn client(&self) -> Result<Arc<dyn Client>> {
+        let client = if self.quic {
+            system::over_quic(&self.address).await?
+        } else {
+            self.system.client(self.address.clone()).await?
+        };
+        Ok(client.into())
+    }
+}
+
+async fn dial(dialler: Dialler) -> Result<()> {
+    let client = dialler.client().await?;
     drop(connect_many(&client, WARM_UP).await?);
     say(&Reply::Ready(None))?;
     let (mut held, mut others) = (Vec::new(), Vec::new());
@@ -166,11 +191,7 @@ async fn dial(system: Kind, address: Address) -> Result<()> {
                 let mut left = count;
                 while left > 0 {
                     let part = left.min(each.max(1));
-                    let one = if part == count {
-                        client.clone()
-                    } else {
-                        system.client(address.clone()).await?.into()
-                    };
+                    let one = if part == count { client.clone() } else { dialler.client().await? };
                     held.extend(connect_many(&one, part).await?);
                     others.push(one);
                     left -= part;

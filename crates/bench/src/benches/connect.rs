@@ -63,7 +63,7 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
         output.trial(&SPEC, &trial);
         trials.push(trial);
     }
-    let settings = json!({ "connections": count, "warm_up_connections": WARM_UP });
+    let settings = json!({ "carrier": "auto", "connections": count, "warm_up_connections": WARM_UP });
     output.finish(&SPEC, settings, &trials)
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) 
         output.trial(&SPEC, &trial);
         trials.push(trial);
     }
-    let settings = json!({ "connections": connections, "seconds": length.as_secs_f64() });
+    let settings = json!({ "carrier": "auto", "connections": connections, "seconds": length.as_secs_f64() });
     output.finish(&SPEC, settings, &trials)
 }
 

@@ -96,6 +96,7 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
         }
     }
     let settings = json!({
+        "carrier": "quic",
         "rtt_ms": RTT.as_millis(),
         "rate_mbit": RATE_MBIT,
         "loss": "random, each way",

@@ -56,7 +56,7 @@ const ROUND_TRIP: Spec = Spec {
 pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
     let systems = Messenger::on_loopback();
     let length = plan.length(2.0);
-    let settings = json!({ "seconds": length.as_secs_f64(), "bytes": SIZE });
+    let settings = json!({ "carrier": "auto", "seconds": length.as_secs_f64(), "bytes": SIZE });
     let mut trials = Vec::new();
     for (round, system) in schedule(&systems, plan.rounds(5)) {
         let cpu = cpu_time();

@@ -47,7 +47,11 @@ pub(crate) fn run(plan: &Plan, output: &mut Output) -> Result<()> {
         output.trial(&SPEC, &trial);
         trials.push(trial);
     }
-    let settings = json!({ "seconds": length.as_secs_f64(), "warm_up_round_trips": WARM_UP });
+    let settings = json!({
+        "carrier": "auto",
+        "seconds": length.as_secs_f64(),
+        "warm_up_round_trips": WARM_UP,
+    });
     output.finish(&SPEC, settings, &trials)
 }
 

@@ -65,6 +65,10 @@ const SPEC: Spec = Spec {
         excess_of("whimbrel both 50 ms"),
         excess_of("whimbrel both 100 ms"),
         excess_of("whimbrel both 200 ms"),
+        published("whimbrel both 20 ms", 20),
+        published("whimbrel both 50 ms", 50),
+        published("whimbrel both 100 ms", 100),
+        published("whimbrel both 200 ms", 200),
     ],
     plot: Plot::Against { value: "recovery", budget: "budget", allowance: 10.0, unit: "ms" },
 };
@@ -92,6 +96,20 @@ const fn excess_of(of: &'static str) -> Target {
         judged: Judged::P95,
         bound: Bound::AtMost(10.0),
         aim: 3.0,
+    }
+}
+
+/// The new record is with the service half a round trip after it could leave, in QUIC's first packets.
+const fn published(of: &'static str, rtt: u32) -> Target {
+    let half = rtt as f64 / 2.0;
+    Target {
+        case: "any carrier",
+        of,
+        metric: "publish",
+        against: None,
+        judged: Judged::P95,
+        bound: Bound::AtMost(half + 5.0),
+        aim: half + 3.0,
     }
 }
 
@@ -155,6 +173,15 @@ impl Condition {
             Self::Open | Self::UdpBlocked => Carriers::Auto,
             Self::TcpOnly => Carriers::Only(CarrierKind::Tcp),
             Self::QuicOnly => Carriers::Only(CarrierKind::Quic),
+        }
+    }
+
+    /// The carrier as results name it.
+    fn carrier(self) -> String {
+        let carriers = self.carriers();
+        match self.name() {
+            "" => carriers.to_string(),
+            name => format!("{name}: {carriers}"),
         }
     }
 
@@ -235,7 +262,7 @@ fn measure(
     let settings = json!({
         "rtt_ms": rtts,
         "rtt_measured_ms": done.more,
-        "carrier": conditions.iter().map(|c| format!("{}: {}", c.name(), c.carriers())).collect::<Vec<_>>(),
+        "carrier": conditions.iter().map(|condition| condition.carrier()).collect::<Vec<_>>(),
         "name_service": "a host of its own, one RTT from every other",
         "longest_away_ms": millis(longest_away),
         "message_every_ms": millis(MESSAGE_EVERY),
@@ -277,6 +304,27 @@ mod tests {
                 assert!(SPEC.targets.iter().any(|target| target.of == label), "{label}");
             }
         }
+    }
+
+    #[test]
+    fn a_record_is_to_be_stored_after_half_a_round_trip_and_5_ms() {
+        let limit = |rtt: u64| {
+            let is_meant = |target: &&Target| {
+                target.of == Mover::Both.label(rtt)
+                    && target.metric == "publish"
+                    && target.case == Condition::Open.name()
+            };
+            SPEC.targets.iter().find(is_meant).map(|target| format!("{:?}", target.bound))
+        };
+        for (rtt, bound) in [(20, "15.0"), (50, "30.0"), (100, "55.0"), (200, "105.0")] {
+            assert_eq!(limit(rtt), Some(format!("AtMost({bound})")), "{rtt}");
+        }
+    }
+
+    #[test]
+    fn results_name_the_carrier_of_each_condition() {
+        let named = [Condition::QuicOnly, Condition::TcpOnly, Condition::UdpBlocked].map(Condition::carrier);
+        assert_eq!(named, ["quic", "TCP only: tcp", "UDP blocked: auto"]);
     }
 
     #[test]

@@ -35,7 +35,17 @@ impl Side {
 
     /// Starts a client of that server, and waits until it is warm.
     pub(super) fn client(system: Kind, server: &Address) -> Result<Self> {
-        let mut side = Self::start(system, &["--server", &serde_json::to_string(server)?])?;
+        Self::warm(system, server, &[])
+    }
+
+    /// Starts a client of whimbrel that dials that server over QUIC alone, and waits until it is warm.
+    pub(super) fn client_over_quic(server: &Address) -> Result<Self> {
+        Self::warm(Kind::Whimbrel, server, &["--quic"])
+    }
+
+    fn warm(system: Kind, server: &Address, more: &[&str]) -> Result<Self> {
+        let server = serde_json::to_string(server)?;
+        let mut side = Self::start(system, &[&["--server", &server][..], more].concat())?;
         side.hear()?;
         Ok(side)
     }

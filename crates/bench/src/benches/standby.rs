@@ -64,7 +64,8 @@ pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) 
         output.trial(&SPEC, &trial);
         trials.push(trial);
     }
-    output.finish(&SPEC, json!({ "connections": connections, "streams": "one each, idle" }), &trials)
+    let settings = json!({ "carrier": "auto", "connections": connections, "streams": "one each, idle" });
+    output.finish(&SPEC, settings, &trials)
 }
 
 fn one(round: u32, connections: usize) -> Result<Trial> {

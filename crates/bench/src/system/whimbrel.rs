@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 use whimbrel_base::EndpointAddr;
-use whimbrel_transport::{Allow, Connection, Endpoint, ListenOptions, Listener};
+use whimbrel_transport::{
+    Allow, CarrierKind, Carriers, Connection, Endpoint, ListenOptions, Listener, ManualMonitor,
+};
 
 use super::{Address, BoxFuture, Channel, Handler, LOCALHOST, Start};
 
@@ -59,7 +61,17 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) async fn new(address: &Address) -> Result<Self> {
-        let endpoint = Endpoint::builder().bind().await?;
+        Self::on(Endpoint::builder().bind().await?, address)
+    }
+
+    /// Dials over QUIC alone. It has the server's address, one of this machine's own: each has ports of its own.
+    pub(super) async fn over_quic(address: &Address) -> Result<Self> {
+        let monitor = ManualMonitor::new([address.socket.ip()]);
+        let carriers = Carriers::Only(CarrierKind::Quic);
+        Self::on(Endpoint::builder().monitor(monitor).carriers(carriers).bind().await?, address)
+    }
+
+    fn on(endpoint: Endpoint, address: &Address) -> Result<Self> {
         let server = EndpointAddr::new(address.identity.parse()?, [address.socket]);
         Ok(Self { endpoint, server })
     }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use clap::ArgMatches;
+use clap::error::ErrorKind;
 
 use super::*;
 

@@ -71,13 +71,6 @@ pub(crate) struct Expose {
     json: bool,
 }
 
-impl Expose {
-    /// Who is let in.
-    pub(crate) fn allow(&self) -> &AllowFlags {
-        &self.allow
-    }
-}
-
 pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
     args.allow.check(args.ticket, args.name.as_ref())?;
     if args.name.is_none() && !args.ticket {
@@ -130,7 +123,7 @@ async fn serve(
     let mut reporter = Reporter::start(network, about, globals.quiet)?;
     let name = name.map_or("this ticket".to_owned(), ToString::to_string);
     let reachable = format!("{} can be reached as {name}", args.to);
-    let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;
+    let _reloading = reload::follow_access(&globals.source, &reachable, &args.allow, &access, network)?;
     let ready = Ready::tell(&reachable);
     if !is_told {
         let told = tell(globals, args, network, reachable, ticket);

@@ -5,7 +5,6 @@ mod serve;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::access::AllowFlags;
 use crate::options::{Globals, after};
 
 /// Connect peers to ordinary hosts, which need to know nothing of Whimbrel
@@ -22,14 +21,6 @@ pub(crate) struct Gateway {
 #[derive(Subcommand)]
 enum Action {
     Serve(serve::Serve),
-}
-
-impl Gateway {
-    /// The peers that are let in.
-    pub(crate) fn allow(&self) -> &AllowFlags {
-        let Action::Serve(args) = &self.action;
-        args.allow()
-    }
 }
 
 pub(crate) async fn run(globals: &Globals, args: Gateway) -> Result<()> {

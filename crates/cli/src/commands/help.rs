@@ -5,7 +5,7 @@ use clap::{Args, Command};
 
 use crate::failure::{EXIT_CODES, Failure};
 use crate::options::after;
-use crate::{commandline, output, pages};
+use crate::{output, pages};
 
 /// Explain commands, options and files; print completions and manual pages
 #[derive(Args)]
@@ -51,14 +51,14 @@ pub(crate) fn run(args: Help, command: Command) -> Result<()> {
     let topic: Vec<&str> = args.topic.iter().map(String::as_str).collect();
     match topic[..] {
         ["config"] => return output::line(CONFIG),
-        ["options"] => return output::line(commandline::global_options()),
+        ["options"] => return output::line(pages::global_options(&command)),
         ["exit-codes"] => return output::line(EXIT_CODES),
         ["completions", shell] => return output::line(pages::completions(command, shell)?.trim_end()),
         ["man", directory] => return pages::manual(command, directory.as_ref()),
-        [] => return output::line(commandline::described().render_help().to_string().trim_end()),
+        [] => return output::line(pages::on_a_screen(command).render_help().to_string().trim_end()),
         _ => {}
     }
-    let mut command = commandline::described();
+    let mut command = pages::on_a_screen(command);
     command.build();
     let mut found = &mut command;
     for word in &args.topic {

@@ -29,16 +29,6 @@ pub(crate) struct Names {
     action: Action,
 }
 
-impl Names {
-    /// The flags of `names serve`, if that is the command.
-    pub(crate) fn serve(&self) -> Option<&serve::Serve> {
-        match &self.action {
-            Action::Serve(args) => Some(args),
-            _ => None,
-        }
-    }
-}
-
 #[derive(Subcommand)]
 enum Action {
     Serve(serve::Serve),

@@ -88,13 +88,6 @@ pub(crate) struct Receive {
     json: bool,
 }
 
-impl Receive {
-    /// Who is let in.
-    pub(crate) fn allow(&self) -> &AllowFlags {
-        &self.allow
-    }
-}
-
 pub(crate) async fn run(globals: &Globals, args: Receive) -> Result<()> {
     let code = match &args.code[..] {
         [] => {
@@ -154,7 +147,8 @@ async fn serve(
     }
     let about = About::new(COMMAND, args.name.as_ref().map(ToString::to_string));
     let mut reporter = Reporter::start(network, about.handing_over(), globals.quiet)?;
-    let _reloading = reload::follow_access("waiting for files", &args.allow, &access, network)?;
+    let _reloading =
+        reload::follow_access(&globals.source, "waiting for files", &args.allow, &access, network)?;
     let ready = Ready::tell("waiting for files");
     if !is_told {
         let ticket = by_ticket.then(|| network.ticket(None, access.secret()).to_string());

@@ -26,13 +26,6 @@ pub(crate) struct ServeAll {
     relay: RelayFlags,
 }
 
-impl ServeAll {
-    /// The flags of the name service.
-    pub(crate) fn names(&self) -> &names::serve::Serve {
-        &self.names
-    }
-}
-
 pub(crate) async fn run(globals: &Globals, args: ServeAll) -> Result<()> {
     let relaying = names::serve::Relaying { allow: args.relay_allow, flags: args.relay };
     names::serve::run(globals, args.names, Some(relaying)).await

@@ -12,16 +12,15 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinSet;
-use whimbrel::Endpoint;
-use whimbrel_base::{EndpointId, UnixTime};
-use whimbrel_transport::{ConnectionInfo, ManualMonitor, Side};
+use whimbrel_transport::ManualMonitor;
 
 use super::event::Teller;
-use super::report::{self, ConnectionReport, RelayReport, Report};
-use super::{About, LIMIT, MAX_REQUEST};
-use crate::limits::{Limits, Rule, Who};
+use super::report::Report;
+use super::subject::Subject;
+use super::{LIMIT, MAX_REQUEST};
+use crate::estate::{Asker, Question};
+use crate::limits::{Rule, Who};
 use crate::multipath::Change;
-use crate::takeover::{Asker, Question};
 
 /// Clients that are answered at the same time, those that follow events included.
 const MAX_CLIENTS: usize = 32;
@@ -34,12 +33,8 @@ const INTERVALS: std::ops::RangeInclusive<u64> = 100..=3_600_000;
 
 /// Answers for one command.
 pub(super) struct Answerer {
-    pub(super) endpoint: Endpoint,
-    pub(super) service: Option<EndpointId>,
+    pub(super) subject: Subject,
     pub(super) manual: Option<ManualMonitor>,
-    pub(super) about: About,
-    pub(super) limits: Limits,
-    pub(super) started: UnixTime,
     /// Hears of those who want to take over; `None` for a command that cannot hand over.
     pub(super) successors: Option<mpsc::Sender<Asker>>,
 }
@@ -82,40 +77,6 @@ pub(super) enum Answer {
 }
 
 impl Answerer {
-    pub(super) fn command(&self) -> (&'static str, Option<&str>) {
-        (self.about.command, self.about.name.as_deref())
-    }
-
-    /// What a connection is for.
-    pub(super) fn name_of(&self, peer: EndpointId, side: Side) -> Option<String> {
-        let is_service = self.service == Some(peer) && side == Side::Client;
-        if is_service { Some("name service".to_owned()) } else { self.about.name.clone() }
-    }
-
-    pub(super) fn report(&self) -> Report {
-        Report {
-            command: self.about.command.to_owned(),
-            pid: std::process::id(),
-            started_ms: self.started.as_millis(),
-            id: self.endpoint.id().to_string(),
-            name: self.about.name.clone(),
-            addresses: self.endpoint.addr().addrs,
-            sockets: self.about.sockets.as_ref().map(|sockets| sockets.report()),
-            limits: self.limits.all(),
-            relays: self.about.relays.as_ref().map_or_else(Vec::new, |relays| {
-                relays.current().relays.iter().map(RelayReport::of).collect()
-            }),
-            connections: self.endpoint.connections().into_iter().map(|one| self.connection(one)).collect(),
-        }
-    }
-
-    fn connection(&self, connection: ConnectionInfo) -> ConnectionReport {
-        let name = self.name_of(connection.peer, connection.side);
-        let limit = self.endpoint.rate_control(connection.id).and_then(|control| control.rate_limit());
-        let addresses = self.endpoint.watch_addresses().current();
-        report::connection(connection, name, limit.map(|limit| limit.bytes_per_second()), &addresses)
-    }
-
     async fn answer(&self, socket: UnixStream, followers: &Semaphore) -> io::Result<()> {
         let mut socket = BufReader::new(socket);
         let mut line = String::new();
@@ -138,7 +99,7 @@ impl Answerer {
                     say(socket.get_mut(), &Answer::Refusal { error }).await
                 }
             },
-            Ok(_) => say(socket.get_mut(), &self.report()).await,
+            Ok(_) => say(socket.get_mut(), &self.subject.report()).await,
         }
     }
 
@@ -163,13 +124,13 @@ impl Answerer {
 
     fn obey(&self, request: &Request) -> Result<(), String> {
         if let Some(change) = &request.change {
-            change.make(&self.endpoint, self.service)?;
+            change.make(&self.subject.endpoint, self.subject.service)?;
         }
         if let Some(rule) = &request.limit {
-            self.limits.set(rule.clone())?;
+            self.subject.limits.set(rule.clone())?;
         }
         if let Some(who) = &request.lift {
-            self.limits.lift(who)?;
+            self.subject.limits.lift(who)?;
         }
         if let Some(addresses) = &request.addresses {
             let monitor = self.manual.as_ref().ok_or("the command was not started with --address")?;
@@ -186,8 +147,8 @@ impl Answerer {
     /// Tells a client what happens, a line for each event, until it leaves. One that falls behind is told how
     /// much it missed: what waits for it is bounded by the endpoint's backlog.
     async fn tell(&self, socket: &mut UnixStream, follow: Follow) -> io::Result<()> {
-        let mut events = self.endpoint.events();
-        let mut teller = Teller::new(self);
+        let mut events = self.subject.endpoint.events();
+        let mut teller = Teller::new(&self.subject);
         let mut interval = tokio::time::interval(Duration::from_millis(follow.interval_ms));
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut outages = tokio::time::interval(OUTAGE_NEWS);
@@ -195,11 +156,11 @@ impl Answerer {
         loop {
             let lines = tokio::select! {
                 event = events.next() => match event {
-                    Some(event) => teller.tell(self, event),
+                    Some(event) => teller.tell(&self.subject, event),
                     None => return Ok(()),
                 },
-                _ = interval.tick() => teller.statistics(self),
-                _ = outages.tick(), if teller.has_outages() => teller.outages(self),
+                _ = interval.tick() => teller.statistics(&self.subject),
+                _ = outages.tick(), if teller.has_outages() => teller.outages(&self.subject),
             };
             for line in lines {
                 let mut text = serde_json::to_vec(&line)?;

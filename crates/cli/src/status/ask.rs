@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 
 use super::answer::{Answer, Request};
 use super::{LIMIT, MAX_REPORT, Report, check};
+use crate::estate::Question;
 use crate::limits::{Rule, Who};
 use crate::multipath::Change;
 use crate::places;
-use crate::takeover::Question;
 
 /// The sockets of all commands of this user, dead ones included.
 pub(super) fn sockets() -> Result<Vec<PathBuf>> {

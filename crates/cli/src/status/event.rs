@@ -10,8 +10,8 @@ use whimbrel_base::{ConnectionId, EndpointId, UnixTime};
 use whimbrel_transport::{ConnectionEvent, EndpointEvent, Priority, Side};
 
 use super::Report;
-use super::answer::Answerer;
 use super::report::millis;
+use super::subject::Subject;
 
 /// Something that happened to a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -137,12 +137,12 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    pub(super) fn new(of: &Answerer) -> Self {
+    pub(super) fn new(of: &Subject) -> Self {
         Self { moves: moves(of), away: HashMap::new(), begun: false }
     }
 
     /// The command's state. The first time, that it runs comes before.
-    pub(super) fn statistics(&mut self, of: &Answerer) -> Vec<Event> {
+    pub(super) fn statistics(&mut self, of: &Subject) -> Vec<Event> {
         let mut all = Vec::new();
         if !std::mem::replace(&mut self.begun, true) {
             let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -157,7 +157,7 @@ impl Teller {
     }
 
     /// Those that are out of reach, and for how long by now.
-    pub(super) fn outages(&mut self, of: &Answerer) -> Vec<Event> {
+    pub(super) fn outages(&mut self, of: &Subject) -> Vec<Event> {
         let lasts = |id| of.endpoint.connection(id)?.stats.unreachable.map(millis);
         self.away.retain(|id, _| lasts(*id).is_some());
         let told = self.away.iter().filter_map(|(id, which)| {
@@ -167,7 +167,7 @@ impl Teller {
         told.collect()
     }
 
-    pub(super) fn tell(&mut self, of: &Answerer, told: EndpointEvent) -> Vec<Event> {
+    pub(super) fn tell(&mut self, of: &Subject, told: EndpointEvent) -> Vec<Event> {
         let what = match told {
             EndpointEvent::Established { id, peer, side } => {
                 self.moves.insert(id, 0);
@@ -195,7 +195,7 @@ impl Teller {
 
     fn of_connection(
         &mut self,
-        of: &Answerer,
+        of: &Subject,
         id: ConnectionId,
         which: Which,
         event: ConnectionEvent,
@@ -236,23 +236,23 @@ impl Teller {
     }
 
     /// How often a connection has moved, if that is more often than was known.
-    fn has_moved(&mut self, of: &Answerer, id: ConnectionId) -> Option<u64> {
+    fn has_moved(&mut self, of: &Subject, id: ConnectionId) -> Option<u64> {
         let moves = of.endpoint.connection(id)?.stats.moves;
         let known = self.moves.insert(id, moves).unwrap_or(moves);
         (moves > known).then_some(moves)
     }
 }
 
-fn moves(of: &Answerer) -> HashMap<ConnectionId, u64> {
+fn moves(of: &Subject) -> HashMap<ConnectionId, u64> {
     of.endpoint.connections().into_iter().map(|one| (one.id, one.stats.moves)).collect()
 }
 
-fn event(of: &Answerer, what: What) -> Event {
+fn event(of: &Subject, what: What) -> Event {
     let (command, name) = of.command();
     Event::about(std::process::id(), command.to_owned(), name.map(str::to_owned), what)
 }
 
-fn which(of: &Answerer, id: ConnectionId, peer: EndpointId, side: Side) -> Which {
+fn which(of: &Subject, id: ConnectionId, peer: EndpointId, side: Side) -> Which {
     Which {
         connection: id.to_string(),
         peer: peer.to_string(),

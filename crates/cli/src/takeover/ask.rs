@@ -7,10 +7,8 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 use whimbrel_transport::{Config, Connection, OpenSockets, TlsSessions};
 
-use super::estate::{Estate, Woken};
-use super::give::{Answer, Question};
-use super::wire::{Item, Wire};
-use super::{Running, VERSIONS};
+use super::Running;
+use crate::estate::{Answer, Estate, Item, Question, VERSIONS, Wire, Woken};
 use crate::failure::Failure;
 use crate::network::{Network, Wish};
 use crate::status::{self, Report};

@@ -9,8 +9,8 @@ use rustix::fs::{FileType, Mode};
 use tokio::sync::Mutex;
 use whimbrel_transport::Connection;
 
+use super::destination::{Claim, Destination};
 use super::directory::{Directory, on_its_way};
-use super::inbox::{Claim, Inbox};
 use super::message::{Batch, MAX_SHOWN, Offer};
 use super::name;
 use super::partial::Locked;
@@ -72,7 +72,7 @@ impl Incoming {
     /// Counts an entry in, and finds its place. Every name of its path was checked.
     pub(super) async fn place(
         &self,
-        inbox: &Arc<Inbox>,
+        destination: &Arc<Destination>,
         connection: &Connection,
         offer: &Offer,
     ) -> Result<Place> {
@@ -88,14 +88,14 @@ impl Incoming {
         };
         (state.entries_left, state.bytes_left) = (entries, bytes);
         if offer.above.is_empty() && !offer.directory {
-            return Ok(Place { directory: inbox.directory.clone(), replace: inbox.overwrite });
+            return Ok(Place { directory: destination.directory.clone(), replace: destination.overwrite });
         }
         if !state.roots.contains_key(top) {
-            let root = Root::open(inbox, connection, top).await?;
+            let root = Root::open(destination, connection, top).await?;
             state.roots.insert(top.clone(), root);
         }
         let root = &state.roots[top];
-        let replace = root.hidden || inbox.overwrite;
+        let replace = root.hidden || destination.overwrite;
         let directory = root.directory.clone();
         drop(state);
         let below = offer.above.iter().skip(1);
@@ -113,23 +113,23 @@ impl Incoming {
     }
 
     /// Gives the directories their names, now that everything has arrived.
-    pub(super) async fn finish(&self, inbox: &Inbox) -> Result<Vec<PathBuf>> {
+    pub(super) async fn finish(&self, destination: &Destination) -> Result<Vec<PathBuf>> {
         let mut state = self.state.lock().await;
         if state.arrived != self.entries {
             bail!("{} of {} files did not arrive; send again", self.entries - state.arrived, self.entries);
         }
         let roots = std::mem::take(&mut state.roots);
-        roots.iter().map(|(name, root)| root.finish(inbox, name)).collect()
+        roots.iter().map(|(name, root)| root.finish(destination, name)).collect()
     }
 }
 
 impl Root {
-    async fn open(inbox: &Arc<Inbox>, connection: &Connection, name: &str) -> Result<Self> {
-        let claim = inbox.claim(name.to_owned(), connection)?;
-        let all = &inbox.directory;
+    async fn open(destination: &Arc<Destination>, connection: &Connection, name: &str) -> Result<Self> {
+        let claim = destination.claim(name.to_owned(), connection)?;
+        let all = &destination.directory;
         let found = all.entry(name)?;
         let is_directory = found.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
-        if is_directory && inbox.overwrite {
+        if is_directory && destination.overwrite {
             let directory = all.child(name, Mode::from(0o777), name)?;
             return Ok(Self { directory, hidden: false, _claim: claim });
         }
@@ -148,14 +148,14 @@ impl Root {
         Ok(Self { directory, hidden: true, _claim: claim })
     }
 
-    fn finish(&self, inbox: &Inbox, name: &str) -> Result<PathBuf> {
-        let all = &inbox.directory;
+    fn finish(&self, destination: &Destination, name: &str) -> Result<PathBuf> {
+        let all = &destination.directory;
         if self.hidden {
             let part = on_its_way(name);
             if !all.is(&part, &self.directory.stat()?)? {
                 bail!("{} was moved or replaced while it was received", all.shown(&part).display());
             }
-            self.directory.set_mode(inbox.modes.directory)?;
+            self.directory.set_mode(destination.modes.directory)?;
             all.rename_new(&part, name)?;
         }
         all.sync();

@@ -1,27 +1,22 @@
-//! Where files go, from whom they are taken, and how much.
+//! From whom files are taken, how much, and in which batches.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use whimbrel_base::EndpointId;
 use whimbrel_names::KnownPeers;
-use whimbrel_transport::{CloseCode, Connection};
+use whimbrel_transport::Connection;
 
 use super::asking::Asker;
 use super::batch::Incoming;
-use super::directory::{Directory, Modes};
+use super::destination::Destination;
 use super::message::Offer;
-use super::partial::Locked;
 use crate::access::Access;
 use crate::output::bytes;
 use crate::progress::Board;
 
-/// How long a transfer that is replaced may take to let go of its file.
-const TAKEOVER_LIMIT: Duration = Duration::from_secs(5);
-const TAKEOVER_PAUSE: Duration = Duration::from_millis(20);
 /// Batches on their way at once.
 const MAX_BATCHES: usize = 64;
 /// Offers that were agreed to and have not arrived yet: their senders may come again without a question.
@@ -44,19 +39,15 @@ pub(crate) enum Consent {
     Named(Access),
 }
 
-/// Where files go. Shared by all transfers.
+/// What is taken, and where it goes. Shared by all transfers.
 pub(crate) struct Inbox {
-    pub(super) directory: Directory,
-    pub(super) overwrite: bool,
-    pub(super) modes: Modes,
+    pub(super) destination: Arc<Destination>,
     pub(super) board: Board,
     limits: Limits,
     consent: Consent,
     known: KnownPeers,
     /// Bytes that were taken, or room was kept for.
     taken: Mutex<u64>,
-    /// What is on its way just now, by the files' names.
-    coming: Mutex<HashMap<String, Connection>>,
     batches: Mutex<HashMap<(EndpointId, u64), Arc<Incoming>>>,
     agreed: Mutex<HashSet<(EndpointId, String)>>,
 }
@@ -75,15 +66,12 @@ impl Inbox {
         board: Board,
     ) -> Result<Self> {
         Ok(Self {
-            directory: Directory::open(directory)?,
-            overwrite,
-            modes: Modes::of_user(),
+            destination: Arc::new(Destination::open(directory, overwrite)?),
             board,
             limits,
             consent,
             known,
             taken: Mutex::default(),
-            coming: Mutex::default(),
             batches: Mutex::default(),
             agreed: Mutex::default(),
         })
@@ -151,23 +139,6 @@ impl Inbox {
         name.map_or_else(|| peer.to_string(), |name| format!("{name} ({peer})"))
     }
 
-    /// Claims a name for a transfer on `connection`. A sender that died and was started again finds its own
-    /// old transfer, which would wait for it for a day: that one is ended.
-    pub(super) fn claim(self: &Arc<Self>, key: String, new: &Connection) -> Result<Claim> {
-        let old = {
-            let mut all = lock(&self.coming);
-            let old = all.get(&key);
-            if old.is_some_and(|old| old.peer_id() != new.peer_id() || old.id() == new.id()) {
-                return Err(Locked(key).into());
-            }
-            all.insert(key.clone(), new.clone())
-        };
-        if let Some(old) = old {
-            old.abort(CloseCode::EVICTED, "the sender sends the file anew");
-        }
-        Ok(Claim { inbox: self.clone(), key, connection: new.clone() })
-    }
-
     /// Adds a batch that was agreed to.
     pub(super) fn begin(self: &Arc<Self>, peer: EndpointId, id: u64, batch: Incoming) -> Result<Running> {
         let mut batches = lock(&self.batches);
@@ -200,37 +171,6 @@ fn question(who: &str, offer: &Offer) -> String {
         more => format!(" and {more} more"),
     };
     format!("{who} sends {} files ({size}): {shown}{more}. Take them?", batch.entries)
-}
-
-/// A name that nothing else is received under.
-pub(super) struct Claim {
-    inbox: Arc<Inbox>,
-    key: String,
-    connection: Connection,
-}
-
-impl Claim {
-    /// Opens what the name stands for, as soon as the transfer that was ended lets go of it.
-    pub(super) async fn open<T>(&self, opening: impl Fn() -> Result<T>) -> Result<T> {
-        let start = Instant::now();
-        loop {
-            match opening() {
-                Err(error) if error.is::<Locked>() && start.elapsed() < TAKEOVER_LIMIT => {
-                    tokio::time::sleep(TAKEOVER_PAUSE).await;
-                }
-                other => return other,
-            }
-        }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        let mut all = lock(&self.inbox.coming);
-        if all.get(&self.key).is_some_and(|known| known.id() == self.connection.id()) {
-            all.remove(&self.key);
-        }
-    }
 }
 
 /// A batch while its first stream lasts.

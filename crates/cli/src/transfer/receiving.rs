@@ -13,6 +13,7 @@ use tokio::task::block_in_place;
 use whimbrel_transport::{Connection, SendHalf, Stream};
 
 use super::batch::{Incoming, Place};
+use super::destination::Destination;
 use super::directory::is_file;
 use super::inbox::{Inbox, Room};
 use super::message::{self, Message, ONE_FILE, Offer, VERSION};
@@ -198,7 +199,7 @@ impl Transfer<'_> {
         match offer.part_of {
             Some(id) => {
                 let batch = self.inbox.batch(self.connection.peer_id(), id)?;
-                let place = batch.place(self.inbox, &self.connection, &offer).await?;
+                let place = batch.place(&self.inbox.destination, &self.connection, &offer).await?;
                 let arrived = if offer.directory {
                     batch.arrived().await;
                     Arrived::Nothing
@@ -212,7 +213,8 @@ impl Transfer<'_> {
             }
             None => {
                 self.inbox.agree(&self.connection, &offer).await?;
-                let place = Place { directory: self.inbox.directory.clone(), replace: self.inbox.overwrite };
+                let Destination { directory, overwrite, .. } = &*self.inbox.destination;
+                let place = Place { directory: directory.clone(), replace: *overwrite };
                 let received = self.file(&offer, &place, None).await?;
                 self.inbox.arrived(&self.connection, &offer);
                 Ok(Arrived::File(received))
@@ -228,7 +230,7 @@ impl Transfer<'_> {
         message::write(self.write, &Message::Accept).await.map_err(Trouble::Lost)?;
         match message::read(self.read).await.map_err(Trouble::Lost)? {
             Message::BatchEnd { complete: true } => {
-                let directories = running.batch.finish(self.inbox).await?;
+                let directories = running.batch.finish(&self.inbox.destination).await?;
                 self.inbox.arrived(&self.connection, offer);
                 Ok(Arrived::Batch(directories))
             }
@@ -249,7 +251,7 @@ impl Transfer<'_> {
         let path: Vec<&str> = offer.above.iter().chain([&offer.name]).map(String::as_str).collect();
         let key = path.join("/");
         let name = offer.name.as_str();
-        let claim = self.inbox.claim(key.clone(), &self.connection)?;
+        let claim = self.inbox.destination.claim(key.clone(), &self.connection)?;
         let found = place.directory.entry(name).context("cannot look into the directory")?;
         let mut begun = None;
         if let Some(found) = &found {
@@ -269,7 +271,8 @@ impl Transfer<'_> {
                 return Err(Trouble::Here(anyhow!(place.directory.exists(name))));
             }
         }
-        let open = || Partial::open(&place.directory, name, place.replace, self.inbox.modes.file);
+        let mode = self.inbox.destination.modes.file;
+        let open = || Partial::open(&place.directory, name, place.replace, mode);
         let mut partial = claim.open(open).await?;
         let filled = self.fill(&mut partial, offer, &key, begun).await;
         Self::finish(partial, filled, batch).await
@@ -279,9 +282,9 @@ impl Transfer<'_> {
     async fn go_on(&mut self, so_far: SoFar) -> Result<Arrived, Trouble> {
         let (offer, key) = (so_far.offer.clone(), so_far.offer.name.clone());
         name::check(&key)?;
-        let claim = self.inbox.claim(key.clone(), &self.connection)?;
-        let (directory, replace) = (self.inbox.directory.clone(), self.inbox.overwrite);
-        let open = || Partial::open(&directory, &key, replace, self.inbox.modes.file);
+        let claim = self.inbox.destination.claim(key.clone(), &self.connection)?;
+        let Destination { directory, overwrite, modes, .. } = &*self.inbox.destination;
+        let open = || Partial::open(directory, &key, *overwrite, modes.file);
         let mut partial = claim.open(open).await?;
         let (present, hasher) = block_in_place(|| partial.present()).map_err(Trouble::Lost)?;
         if present != so_far.at {

@@ -88,7 +88,8 @@ pub(crate) fn run(plan: &Plan, connections: Option<usize>, output: &mut Output) 
             trials.push(trial);
         }
     }
-    let settings = json!({ "connections": connections, "haproxy": haproxy_version(&chain)? });
+    let settings =
+        json!({ "carrier": "tcp", "connections": connections, "haproxy": haproxy_version(&chain)? });
     output.finish(&SPEC, settings, &trials)
 }
 

@@ -72,12 +72,6 @@ pub(super) struct Serve {
     json: bool,
 }
 
-impl Serve {
-    pub(super) fn allow(&self) -> &AllowFlags {
-        &self.allow
-    }
-}
-
 pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
     args.allow.check(args.ticket, args.name.as_ref())?;
     if args.name.is_none() && !args.ticket {
@@ -121,7 +115,7 @@ async fn serve(
     let about = About::new(COMMAND, shown).handing_over().relayed(keeper.as_ref().map(Keeper::news));
     let mut reporter = Reporter::start(network, about, globals.quiet)?;
     let reachable = format!("gateway for {}", name.map_or("this ticket".to_owned(), ToString::to_string));
-    let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;
+    let _reloading = reload::follow_access(&globals.source, &reachable, &args.allow, &access, network)?;
     let ready = Ready::tell(&reachable);
     if !is_told {
         let told = tell(globals, args, network, reachable, ticket);

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use clap::Args;
+use clap::{Args, FromArgMatches as _};
 use serde_json::json;
 use whimbrel::Identity;
 use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_names::{Admission, Limits, MemoryStore, RedbStore, Registry, Rule, Service};
 use whimbrel_relay::Prepared;
 
-use crate::commandline::Command;
+use crate::arguments;
 use crate::failure::Failure;
 use crate::manager::{self, Ready};
 use crate::network::{Network, Wish};
@@ -237,13 +237,8 @@ async fn serve(
     let mut reporter = Reporter::start(&network, about, globals.quiet)?;
     let what = if relay.is_some() { "serving names, and relaying," } else { "serving names" };
     let status = format!("{what} on port {}", network.endpoint.port());
-    let reloading = reload::follow(&status, move |cli| {
-        let serve = match &cli.command {
-            Command::Names(names) => names.serve(),
-            Command::Serve(serve) => Some(serve.names()),
-            _ => None,
-        };
-        registry.set_admission(serve.context("this command serves no names")?.admission()?);
+    let reloading = reload::follow(&globals.source, &status, move |matches| {
+        registry.set_admission(Serve::from_arg_matches(arguments::own(matches))?.admission()?);
         Ok(())
     })?;
     let ready = Ready::tell(&status);

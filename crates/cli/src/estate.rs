@@ -1,4 +1,8 @@
-//! What an instance hands over.
+//! What an instance hands over to a newer one, how it travels ([`wire`]), and who asks for it ([`give`]). The newer
+//! one's side is [`takeover`](crate::takeover).
+
+mod give;
+mod wire;
 
 use std::collections::HashMap;
 use std::io;
@@ -10,13 +14,19 @@ use whimbrel_proxy::{HaltedSession, MAX_SESSION, SessionPiece};
 use whimbrel_relay::estate::Piece;
 use whimbrel_transport::{Connection, Leaving, OpenSockets, PassedOn, Stream, Suspended, TlsSessions};
 
-use super::wire::{Item, Way, Wire};
+pub(crate) use self::give::{Answer, Asker, Question};
+pub(crate) use self::wire::{Item, Wire};
+
+use self::wire::Way;
 use crate::access::Before;
 use crate::local::{LocalListener, LocalSocket, Place};
 use crate::transfer::receiving::{SoFar, Underway};
 use crate::transfer::source::{self, Source};
 use crate::tunnel::direction::{Direction, MOST};
 use crate::tunnel::{Halted, Tunnel};
+
+/// The versions of what is handed over that this program reads and writes, the best first.
+pub(crate) const VERSIONS: [u32; 1] = [1];
 
 /// Everything that another instance needs to go on.
 pub(crate) struct Estate {
@@ -169,11 +179,11 @@ impl Estate {
     ///
     /// # Errors
     /// When there is more of anything than may be handed over.
-    pub(super) fn check(&self) -> Result<()> {
+    fn check(&self) -> Result<()> {
         Ok(self.relay.check()?)
     }
 
-    pub(super) async fn send(&self, wire: &mut Wire) -> io::Result<()> {
+    async fn send(&self, wire: &mut Wire) -> io::Result<()> {
         let fixed = self.sockets.as_ref().is_some_and(OpenSockets::is_fixed);
         let secret = self.before.secret.map(|secret| *secret.as_bytes());
         let followed = self.before.followed.iter().map(|(name, key)| (name.to_string(), *key.as_bytes()));
@@ -219,7 +229,11 @@ impl Estate {
         wire.say(&Item::End).await
     }
 
-    pub(super) async fn receive(wire: &mut Wire) -> Result<Self> {
+    /// Receives what the running instance sends.
+    ///
+    /// # Errors
+    /// When that ends, or sends something else than it should.
+    pub(crate) async fn receive(wire: &mut Wire) -> Result<Self> {
         let (Item::Begin { fixed, secret, followed }, _) = wire.receive().await? else { bail!(unexpected()) };
         let followed =
             followed.into_iter().map(|(name, key)| Ok((name.parse()?, EndpointId::from_bytes(&key))));
@@ -283,6 +297,15 @@ impl Estate {
             estate.sockets = Some(OpenSockets::inherited(tcp, udp, fixed)?);
         }
         Ok(estate)
+    }
+}
+
+/// Decodes whatever comes as an item of what is handed over; what is understood can be said again.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    if let Ok(item) = serde_json::from_slice::<Item>(bytes) {
+        let said = serde_json::to_vec(&item).unwrap_or_default();
+        assert_eq!(serde_json::from_slice::<Item>(&said).ok(), Some(item));
     }
 }
 

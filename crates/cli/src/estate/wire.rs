@@ -35,7 +35,7 @@ const MAX_LINE: usize = 16 << 20;
 /// What is handed over, and what is said about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Item {
+pub(crate) enum Item {
     Begin {
         /// The endpoint's sockets are those of a service manager, and there are to be no others.
         fixed: bool,
@@ -88,11 +88,11 @@ pub(super) enum Item {
 
 /// How far one direction is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Way {
+pub(crate) struct Way {
     /// Bytes that were read and not written yet.
-    pub(super) waiting: usize,
+    pub(crate) waiting: usize,
     /// The end was passed on.
-    pub(super) ended: bool,
+    pub(crate) ended: bool,
 }
 
 /// One end of the socket.
@@ -114,7 +114,7 @@ impl Wire {
     }
 
     /// Receives a line, or what there is before the end.
-    pub(super) async fn receive_line(&mut self) -> io::Result<Vec<u8>> {
+    pub(crate) async fn receive_line(&mut self) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         loop {
             let mut byte = [0];
@@ -129,7 +129,7 @@ impl Wire {
     }
 
     /// Sends an item with nothing beside it.
-    pub(super) async fn say(&mut self, item: &Item) -> io::Result<()> {
+    pub(crate) async fn say(&mut self, item: &Item) -> io::Result<()> {
         self.send(item, &[], &[]).await
     }
 
@@ -155,7 +155,7 @@ impl Wire {
     /// # Errors
     /// What the system says; [`ErrorKind::UnexpectedEof`] when the other instance has ended;
     /// [`ErrorKind::InvalidData`] for an item that is not known.
-    pub(super) async fn receive(&mut self) -> io::Result<(Item, Vec<u8>)> {
+    pub(crate) async fn receive(&mut self) -> io::Result<(Item, Vec<u8>)> {
         let mut lengths = [0; LENGTHS];
         self.fill(&mut lengths).await?;
         let (head, body) = lengths.split_at(4);

@@ -6,9 +6,8 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
-use super::VERSIONS;
-use super::estate::Estate;
 use super::wire::{Item, Wire};
+use super::{Estate, VERSIONS};
 use crate::manager;
 
 /// The newer instance has this long to be ready. Until then nobody serves.
@@ -25,16 +24,16 @@ pub(crate) struct Question {
 
 /// The answer, before the items.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct HandOver {
-    pub(super) version: u32,
+pub(crate) struct HandOver {
+    pub(crate) version: u32,
     /// For people.
-    pub(super) program: String,
+    pub(crate) program: String,
 }
 
 /// As it is said.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Answer {
-    pub(super) hand_over: HandOver,
+pub(crate) struct Answer {
+    pub(crate) hand_over: HandOver,
 }
 
 /// A newer instance that asked to take over.
@@ -87,7 +86,7 @@ impl Asker {
     ///
     /// # Errors
     /// When it does not take it: this instance has to go on then.
-    pub(super) async fn give(mut self, estate: &Estate) -> Result<u32> {
+    pub(crate) async fn give(mut self, estate: &Estate) -> Result<u32> {
         let hand_over = HandOver { version: self.version, program: env!("CARGO_PKG_VERSION").to_owned() };
         if let Err(error) = estate.check() {
             let why = error.to_string();

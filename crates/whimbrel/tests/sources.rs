@@ -1,0 +1,61 @@
+//! Papers that comments and documents cite are listed, so that a reader can find them.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const LIST: &str = "docs/lessons.md";
+/// What follows a key: a section, or figures.
+const PLACES: [&str; 2] = [" §", " fig"];
+
+/// All code and documents of the repository.
+fn texts(directory: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            texts(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
+            into.push(path);
+        }
+    }
+}
+
+/// The keys in brackets in a text: words in small letters, with a place in the paper or one of `known`.
+fn cited<'a>(text: &'a str, known: &[&str]) -> Vec<&'a str> {
+    let inner = text.split('[').skip(1).filter_map(|rest| rest.split_once(']')).map(|(inner, _)| inner);
+    let key = |inner: &'a str| {
+        let end = inner.find(|c: char| !c.is_ascii_lowercase() && c != '-').unwrap_or(inner.len());
+        let (key, place) = inner.split_at(end);
+        let has_place = PLACES.iter().any(|begins| place.starts_with(begins));
+        (!key.is_empty() && (has_place || known.contains(&key))).then_some(key)
+    };
+    inner.filter_map(key).collect()
+}
+
+#[test]
+fn every_paper_that_is_cited_is_in_the_list_of_sources() {
+    let root = Path::new(ROOT);
+    let list = std::fs::read_to_string(root.join(LIST)).unwrap();
+    let (_, sources) = list.split_once("\n## Sources\n").unwrap();
+    let known: Vec<&str> =
+        sources.split("- **[").skip(1).filter_map(|one| one.split_once("]**")).map(|(key, _)| key).collect();
+    assert!(known.len() >= 5, "{known:?}");
+    let mut files = Vec::new();
+    ["crates", "docs"].iter().for_each(|directory| texts(&root.join(directory), &mut files));
+    let mut citations = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for key in cited(&text, &known) {
+            assert!(known.contains(&key), "{} cites [{key}], which {LIST} does not list", file.display());
+            citations += 1;
+        }
+    }
+    assert!(citations > 20, "only {citations} citations were found");
+}
+
+#[test]
+fn a_citation_is_a_key_with_a_place() {
+    // Escaped, because the other test reads this file too.
+    let text = "[one \u{a7}III-B], [two \u{66}igs. 1 and 2], [`three`], [four](#five), [six], a[seven], [Eight \u{a7}1]";
+    assert_eq!(cited(text, &["six"]), ["one", "two", "six"]);
+}
