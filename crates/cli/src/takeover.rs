@@ -20,6 +20,7 @@
 //! one has everything; up to then that one must not touch a socket's bytes nor call a peer.
 
 mod ask;
+mod ends;
 mod estate;
 mod give;
 mod successor;
