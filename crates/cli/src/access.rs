@@ -1,17 +1,16 @@
 //! Who is let in: the entries of `--allow` and of the file of `--allow-from`, as they are just now. The
 //! published name is shown to them, unless `--readers` says to whom.
 //!
-//! A name grants access only through a key that more than the name service speaks for: one that was pinned by
-//! hand, by ticket or by a meeting ([`whimbrel_names::trust`]).
+//! A name grants access only through a key that was confirmed by hand or by a meeting, or that the owner that
+//! was confirmed so has signed for ([`whimbrel_names::trust`]); and no longer than the owner's word holds. What a name
+//! service or a ticket says grants none.
 
 use futures_util::FutureExt;
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use whimbrel::Endpoint;
@@ -27,74 +26,17 @@ use crate::who::Who;
 use crate::{output, readers};
 
 mod file;
+mod flags;
+mod followed;
 mod guests;
 
-pub(crate) use self::guests::Guests;
-
-const NOBODY: &str = "nobody would be let in; say who may connect with --allow ID, --allow NAME=ID, --allow any, or --ticket --secret";
-
-/// Who may connect.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct AllowFlags {
-    /// Who may connect: an id, NAME=ID, a pinned NAME, `any`; repeatable
-    #[arg(long, value_name = "ID|NAME=ID|any")]
-    allow: Vec<Entry>,
-    /// A file of such entries, one a line; removal ends connections
-    #[arg(long, value_name = "FILE")]
-    allow_from: Option<PathBuf>,
-    /// Let in who has the printed ticket, by a secret in it
-    #[arg(long)]
-    secret: bool,
-    /// Who may look NAME up: ids, users, `any` [default: who is let in]
-    #[arg(long, value_name = "WHO,…", value_delimiter = ',')]
-    readers: Vec<Who>,
-}
-
-impl AllowFlags {
-    /// Fails if nobody could ever be let in, a secret could not be told, or readers have nothing to read.
-    pub(crate) fn check(&self, by_ticket: bool, name: Option<&Name>) -> Result<()> {
-        if name.is_none() && !self.readers.is_empty() {
-            return Err(Failure::usage("--readers is about the NAME to be reached under, and none is given"));
-        }
-        if self.secret && !by_ticket {
-            return Err(Failure::usage(
-                "--secret is part of a ticket, and none would be printed; see --help",
-            ));
-        }
-        if self.allow.is_empty() && self.allow_from.is_none() && !self.secret {
-            return Err(Failure::usage(NOBODY));
-        }
-        Ok(())
-    }
-}
-
-/// One entry of `--allow`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Entry {
-    Who(Who),
-    Pinned(Pin),
-}
-
-impl FromStr for Entry {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        // No id, and no name without a key, has this character.
-        if text.contains('=') {
-            return text
-                .parse()
-                .map(Self::Pinned)
-                .map_err(|error: whimbrel_names::PinError| error.to_string());
-        }
-        text.parse().map(Self::Who)
-    }
-}
-
-/// Reads whatever somebody writes as an entry. For fuzzers.
+pub(crate) use self::flags::AllowFlags;
+use self::flags::Entry;
 #[cfg(feature = "fuzzing")]
-pub(crate) fn read_anything(text: &str) {
-    let _ = text.parse::<Entry>();
-}
+pub(crate) use self::flags::read_anything;
+use self::followed::Followed;
+pub(crate) use self::followed::NamedKey;
+pub(crate) use self::guests::Guests;
 
 /// Whom an entry lets in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,7 +71,7 @@ pub(crate) struct Before {
     /// What printed tickets let their holders in by.
     pub(crate) secret: Option<TicketSecret>,
     /// The keys that names in the rules stood for.
-    pub(crate) followed: HashMap<Name, EndpointId>,
+    pub(crate) followed: HashMap<Name, NamedKey>,
 }
 
 /// The rules in force. Cheap to clone; clones share everything.
@@ -157,12 +99,6 @@ struct Rules {
     by_flag: ByFlag,
     by_file: Vec<Rule>,
     followed: HashMap<Name, Followed>,
-}
-
-/// The key that a name stands for just now, and the task that follows it.
-struct Followed {
-    key: Option<EndpointId>,
-    task: AbortHandle,
 }
 
 impl Access {
@@ -265,11 +201,15 @@ impl Access {
     }
 
     fn any_rule(&self, peer: EndpointId, anybody: bool) -> bool {
+        let now = UnixTime::from(SystemTime::now());
         let rules = self.inner.rules.read().unwrap_or_else(PoisonError::into_inner);
         rules.by_flag.rules.iter().chain(&rules.by_file).any(|rule| match rule {
             Rule::Any => anybody,
             Rule::Key(key) => *key == peer,
-            Rule::Follow(name) => rules.followed.get(name).is_some_and(|known| known.key == Some(peer)),
+            Rule::Follow(name) => {
+                let key = rules.followed.get(name).and_then(|followed| followed.key);
+                key.is_some_and(|key| key.is(peer, now))
+            }
         })
     }
 
@@ -290,12 +230,7 @@ impl Access {
             Entry::Who(Who::Id(id)) => Ok(Rule::Key(*id)),
             Entry::Who(Who::Name(name)) => self.rule_of_name(name),
             Entry::Pinned(Pin { name, key }) => {
-                self.inner.known.pin(
-                    name,
-                    *key,
-                    Origin::Hand,
-                    UnixTime::from(std::time::SystemTime::now()),
-                )?;
+                self.inner.known.pin(name, *key, Origin::Hand, UnixTime::from(SystemTime::now()))?;
                 Ok(Rule::Key(*key))
             }
         }
@@ -303,8 +238,8 @@ impl Access {
 
     fn rule_of_name(&self, name: &Name) -> Result<Rule> {
         let pins = self.inner.known.pins()?;
-        let owner = pins.owner(&name.user()).filter(|owner| owner.origin.is_pinned());
-        let endpoint = pins.endpoint(name).filter(|endpoint| endpoint.origin.is_pinned());
+        let owner = pins.owner(&name.user()).filter(|owner| owner.origin.grants_access());
+        let endpoint = pins.endpoint(name).filter(|endpoint| endpoint.origin.grants_access());
         match (name.kind(), owner, endpoint) {
             // A user's own record is signed by the owner, and by nobody else.
             (NameKind::User, Some(owner), _) => Ok(Rule::Key(owner.key)),
@@ -313,8 +248,8 @@ impl Access {
             (_, None, None) => Err(Failure::new(
                 Failure::UNTRUSTED,
                 format!(
-                    "--allow {name} lets nobody in: nobody confirmed its key here, and the name service's word \
-                     grants no access. Write --allow {name}=ID with the id that `whimbrel id` prints there"
+                    "--allow {name} lets nobody in: nobody confirmed its key here, and the word of a name service or \
+                     a ticket grants no access. Write --allow {name}=ID with the id that `whimbrel id` prints there"
                 ),
             )
             .into()),
@@ -396,27 +331,22 @@ impl Access {
 
     /// Watches a name's record. Its owner was pinned: a record in another one's name never arrives here.
     fn follow(&self, name: &Name) -> Option<AbortHandle> {
-        let mut records = self.inner.endpoint.names()?.watch(name);
-        let (access, name) = (self.clone(), name.clone());
-        let following = async move {
-            while let Some(record) = records.changed().await {
-                let key = record.map(|record| {
-                    // The key of a group's record is that of whoever keeps the group, and no member's.
-                    let is_endpoints = record.members().is_none() && !record.record().revoked;
-                    is_endpoints.then_some(record.record().id)
-                });
-                // Nothing is known before the first answer.
-                let Some(key) = key else { continue };
-                tracing::info!(%name, ?key, "a name in --allow changed");
-                let mut rules = access.rules_to_change();
-                if let Some(followed) = rules.followed.get_mut(&name) {
-                    followed.key = key;
-                }
-                drop(rules);
-                access.inner.changed.notify_one();
-            }
-        };
+        let records = self.inner.endpoint.names()?.watch(name);
+        let following = followed::follow(self.clone(), name.clone(), records);
         Some(tokio::spawn(FutureExt::boxed(following)).abort_handle())
+    }
+
+    /// The key that a followed name stands for.
+    fn followed(&self, name: &Name) -> Option<NamedKey> {
+        let rules = self.inner.rules.read().unwrap_or_else(PoisonError::into_inner);
+        rules.followed.get(name).and_then(|followed| followed.key)
+    }
+
+    fn set_followed(&self, name: &Name, key: Option<NamedKey>) {
+        if let Some(followed) = self.rules_to_change().followed.get_mut(name) {
+            followed.key = key;
+        }
+        self.inner.changed.notify_one();
     }
 }
 
@@ -436,20 +366,4 @@ fn readers_of(name: &Name, shown_to: Vec<Who>) -> Result<Readers> {
 
 fn names<'a>(rules: impl Iterator<Item = &'a Rule>) -> impl Iterator<Item = &'a Name> {
     rules.filter_map(|rule| if let Rule::Follow(name) = rule { Some(name) } else { None })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_entry_may_say_the_key_of_a_name() {
-        let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
-        assert_eq!("any".parse(), Ok(Entry::Who(Who::Any)));
-        assert_eq!(id.to_string().parse(), Ok(Entry::Who(Who::Id(id))));
-        assert!(matches!(format!("Ada@example.org={id}").parse(), Ok(Entry::Pinned(pin)) if pin.key == id));
-        for wrong in ["", "everybody", "a@", "any ", "ada@example.org=", "=x"] {
-            assert!(wrong.parse::<Entry>().is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! What a domain's owner says in DNS of the service that has its names: `--prove-domain`.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
@@ -40,6 +41,15 @@ impl FromStr for WhichDomain {
         text.parse()
             .map(Self::One)
             .map_err(|error: whimbrel_names::admission::AdmissionError| error.to_string())
+    }
+}
+
+impl fmt::Display for WhichDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Any => "any",
+            Self::One(domain) => domain.as_str(),
+        })
     }
 }
 

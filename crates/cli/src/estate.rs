@@ -1,15 +1,17 @@
 //! What an instance hands over to a newer one, how it travels ([`wire`]), and who asks for it ([`give`]). The newer
 //! one's side is [`takeover`](crate::takeover).
 
+mod ends;
 mod give;
 mod wire;
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
+use std::time::SystemTime;
 
 use anyhow::{Result, bail};
-use whimbrel_base::{ConnectionId, EndpointId, TicketSecret};
+use whimbrel_base::{ConnectionId, TicketSecret};
 use whimbrel_proxy::{HaltedSession, MAX_SESSION, SessionPiece};
 use whimbrel_relay::estate::Piece;
 use whimbrel_transport::{Connection, Leaving, OpenSockets, PassedOn, Stream, Suspended, TlsSessions};
@@ -186,8 +188,8 @@ impl Estate {
     async fn send(&self, wire: &mut Wire) -> io::Result<()> {
         let fixed = self.sockets.as_ref().is_some_and(OpenSockets::is_fixed);
         let secret = self.before.secret.map(|secret| *secret.as_bytes());
-        let followed = self.before.followed.iter().map(|(name, key)| (name.to_string(), *key.as_bytes()));
-        wire.say(&Item::Begin { fixed, secret, followed: followed.collect() }).await?;
+        let (followed, ends) = ends::written(&self.before.followed);
+        wire.say(&Item::Begin { fixed, secret, followed, ends: Some(ends) }).await?;
         if let Some(sockets) = &self.sockets {
             for socket in sockets.tcp() {
                 wire.send(&Item::Tcp, &[], &[socket]).await?;
@@ -234,10 +236,10 @@ impl Estate {
     /// # Errors
     /// When that ends, or sends something else than it should.
     pub(crate) async fn receive(wire: &mut Wire) -> Result<Self> {
-        let (Item::Begin { fixed, secret, followed }, _) = wire.receive().await? else { bail!(unexpected()) };
-        let followed =
-            followed.into_iter().map(|(name, key)| Ok((name.parse()?, EndpointId::from_bytes(&key))));
-        let followed = followed.collect::<Result<HashMap<_, _>>>()?;
+        let (Item::Begin { fixed, secret, followed, ends }, _) = wire.receive().await? else {
+            bail!(unexpected())
+        };
+        let followed = ends::read(followed, ends, SystemTime::now().into())?;
         let (mut tcp, mut udp) = (Vec::new(), Vec::new());
         let mut estate = Self {
             sockets: None,

@@ -145,8 +145,9 @@ impl Lan {
     async fn heard(&self, name: &Name) -> Result<SignedRecord, ResolveError> {
         let pins = self.known.pins().map_err(|error| ResolveError::Untrusted(error.to_string()))?;
         let before = pins.endpoint(name);
-        let is_pinned = before.is_some_and(|before| before.origin.is_pinned());
-        if pins.owner(&name.user()).is_none() && !is_pinned {
+        // A ticket is nobody's signed word: it saves no question.
+        let is_confirmed = before.is_some_and(|before| before.origin.grants_access());
+        if pins.owner(&name.user()).is_none() && !is_confirmed {
             if !self.may_meet {
                 return Err(ResolveError::NotFound);
             }

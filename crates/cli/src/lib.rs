@@ -54,6 +54,7 @@ mod hosts;
 mod identity;
 mod lan;
 mod lasting;
+mod leases;
 mod ledger;
 mod limits;
 mod local;

@@ -32,7 +32,7 @@ pub(crate) async fn permission(network: &Network, name: &Name, quiet: bool) -> R
     }
     match network.endpoint.register_user(&user).await {
         Ok(Registered::New) => output::note(quiet, format!("registered {user} for this key")),
-        Ok(Registered::Already) => {}
+        Ok(_) => {}
         Err(UserError::Taken(_)) => return Err(taken(network, name)),
         Err(error) => return Err(error).with_context(|| format!("cannot register {user}")),
     }

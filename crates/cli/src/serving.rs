@@ -12,7 +12,7 @@ use crate::network::{Network, Wish};
 use crate::options::Globals;
 use crate::shutdown::Shutdown;
 use crate::takeover::{self, Inherited, Running, Served, TakeOver};
-use crate::{identity, naming, output, renewer};
+use crate::{identity, leases, naming, output, renewer};
 
 /// Serves on an endpoint of this user's until that ends or the command is stopped; then the name is
 /// taken back, unless serving failed, and the endpoint is closed.
@@ -27,6 +27,7 @@ pub(crate) async fn until_stopped(
     let result = tokio::select! {
         result = serve(&network) => result,
         never = renewer::run(&network) => match never {},
+        never = leases::keep(&network, name) => match never {},
         _ = shutdown.requested() => Ok(()),
     };
     if let Some(name) = name.filter(|_| result.is_ok()) {
@@ -56,6 +57,7 @@ pub(crate) async fn until_taken_over(
         let result = tokio::select! {
             result = serve(&network, inherited) => result,
             never = renewer::run(&network) => match never {},
+            never = leases::keep(&network, name) => match never {},
             _ = shutdown.requested() => Ok(Served::Ended),
         };
         if matches!(result, Ok(Served::Left(..))) {
@@ -129,6 +131,9 @@ pub(crate) async fn listen(
         options = options.ticket_secret(secret);
     }
     let guests = Guests::new(network.endpoint.listen(options).await?, access);
+    if let Some(name) = name {
+        leases::note(network, name, globals.quiet);
+    }
     if let Some(lan) = &network.lan {
         lan.announce(&network.endpoint, &network.key)?;
         if let Some(name) = name.filter(|name| !lan.shows(name)) {

@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use common::{World, shouting_server};
 use serde_json::Value;
+use whimbrel_base::SecretKey;
 use whimbrel_lab::{Block, Host, HostChild, HostCommand, Lab, LinkSpec};
+use whimbrel_names::{Admission, Limits, MemoryStore, Service};
+use whimbrel_transport::{Endpoint, ManualMonitor};
 
 fn state(report: &Value, check: &str) -> String {
     let all = report["findings"].as_array().unwrap();
@@ -45,6 +48,48 @@ fn all_is_well_where_everything_works() {
     let refused = world.run("eve", &["doctor", name, "--json"]);
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stdout);
     assert!(refused.stdout.contains("have this key allowed"), "{}", refused.stdout);
+}
+
+/// A name service in this process that holds user names for so long without a sign of life, and its ticket.
+fn service_that_holds(world: &World, held: Duration) -> (tokio::runtime::Runtime, Service, String) {
+    let at = ManualMonitor::new([world.address("names").parse().unwrap()]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let service = runtime.block_on(async {
+        let builder =
+            Endpoint::builder().secret_key(SecretKey::generate()).monitor(at).config(Service::config());
+        let limits = Limits { user_grace: held, ..Limits::default() };
+        let endpoint = builder.bind().await.unwrap();
+        Service::start(endpoint, MemoryStore::new(), Admission::any(), limits).await.unwrap()
+    });
+    let addr = service.addr();
+    let ticket = format!("{}@{}", addr.id, addr.addrs[0]);
+    (runtime, service, ticket)
+}
+
+#[test]
+fn an_owner_is_told_a_week_before_its_name_may_be_anothers() {
+    for (days, near) in [(6, true), (8, false)] {
+        let mut world = World::new();
+        let (_runtime, _service, ticket) = service_that_holds(&world, Duration::from_secs(days * 86_400));
+        world.set_service(&ticket);
+        let args = ["--allow", "any", "--json"];
+        let expose = ["expose", "web.ada@example.org", "--to", "127.0.0.1:1"];
+        let mut expose = world.start("ada", &[&expose[..], &args].concat());
+        expose.next_json();
+        expose.signal(rustix::process::Signal::TERM);
+        let said = expose.output(common::LIMIT).succeeded().stderr.clone();
+        assert_eq!(said.contains("warning: the name service holds ada@example.org for"), near, "{said}");
+        let report = world.run("ada", &["doctor", "--json"]);
+        assert_eq!(report.status.code(), Some(i32::from(near)), "{}", report.stdout);
+        assert_eq!(state(&report.json(), "name ada@example.org"), if near { "bad" } else { "good" });
+        assert_eq!(report.stdout.contains("that begins the time anew"), near, "{}", report.stdout);
+        // It says nothing of another service.
+        if near {
+            let other = format!("{}@127.0.0.1:1", world.id("bob"));
+            let report = world.run("ada", &["doctor", "--json", "--names", &other]);
+            assert!(!report.stdout.contains("name ada@example.org"), "{}", report.stdout);
+        }
+    }
 }
 
 #[test]

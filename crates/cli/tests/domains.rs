@@ -153,6 +153,32 @@ fn a_service_that_the_domains_owner_did_not_name_is_not_believed() {
     assert!(dns.asked().is_empty());
 }
 
+/// ssh starts the program anew, and that one has to be as careful.
+#[test]
+fn ssh_believes_no_service_that_the_domains_owner_did_not_name() {
+    let (world, _names) = World::with_names();
+    let mut ada = world
+        .start("ada", &["expose", "ssh.ada@example.org", "--to", "127.0.0.1:1", "--allow", "any", "--json"]);
+    ada.next_json();
+    let (dns, address) = (Dns::start(), world.address("bob"));
+    dns.say(&[format!("service={}", world.id("elsewhere"))]);
+    let server = dns.address.to_string();
+    let flags = ["--prove-domain", "example.org", "--dns", &server];
+    let printed = world.run("bob", &[&["setup", "ssh", "--print"][..], &flags].concat());
+    assert!(printed.succeeded().stdout.contains(&flags.join(" ")), "{}", printed.stdout);
+    // As the template, but what comes behind `ssh` would be ssh's.
+    let template = world.command("bob", &[]);
+    let mut command = std::process::Command::new(common::PROGRAM);
+    command.envs(template.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args(flags).args(["--names", world.service(), "--address", &address, "ssh", "-F", "none"]);
+    command.args(["-o", "BatchMode=yes", "root@ssh.ada@example.org", "true"]);
+    let output = common::Process::start(&mut command).output(common::LIMIT);
+    assert_eq!(output.status.code(), Some(255), "{}", output.stderr);
+    assert!(output.stderr.contains("publish a TXT record"), "{}", output.stderr);
+    assert!(dns.asked().iter().all(|name| name == RECORD));
+    assert!(world.run("bob", &["trust", "show"]).succeeded().stdout.contains("no names"));
+}
+
 #[test]
 fn the_wish_for_proof_can_stand_in_the_configuration() {
     let (world, _names) = World::with_names();

@@ -4,10 +4,12 @@
 mod common;
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::process::{ChildStdin, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::{LIMIT, Process, World, dead_port, wait_for};
+use common::{LIMIT, Process, World, dead_port, shouting_server, wait_for};
 use rustix::process::Signal;
 
 const LAPTOP: &str = "laptop.ada@example.org";
@@ -130,6 +132,94 @@ fn a_service_that_withholds_a_revocation_gains_no_more_than_the_delegations_time
         assert!(!is_found(&world), "{} seconds behind its end", now() - until);
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Bob's service, which lets the laptop in by its name, and the laptop that talks with it.
+struct LetIn {
+    _device: Process,
+    bob: Process,
+    args: Vec<String>,
+    ticket: String,
+    pipe: Process,
+    input: ChildStdin,
+}
+
+impl LetIn {
+    fn start(world: &World) -> Self {
+        let mut device = world.start("laptop", &["receive", "--as", LAPTOP, "--allow", "any", "--json"]);
+        device.next_json();
+        let (owner, to) = (format!("ada@example.org={}", world.id("ada")), shouting_server().to_string());
+        let args = ["expose", "--ticket", "--to", &to, "--allow", LAPTOP, "--pin", &owner, "--json"];
+        let args = args.map(str::to_owned).to_vec();
+        let mut bob = Self::expose(world, &args);
+        let ticket = bob.next_json()["ticket"].as_str().unwrap().to_owned();
+        let (pipe, input) = wait_for("the laptop to be let in", || {
+            let mut pipe = Process::start(world.command("laptop", &["pipe", &ticket]).stdin(Stdio::piped()));
+            let mut input = pipe.child.stdin.take().unwrap();
+            let _ = writeln!(input, "hello");
+            pipe.try_line().map(|_| (pipe, input))
+        });
+        Self { _device: device, bob, args, ticket, pipe, input }
+    }
+
+    fn expose(world: &World, args: &[String]) -> Process {
+        world.start("bob", &args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    #[track_caller]
+    fn talks(&mut self) {
+        writeln!(self.input, "still").unwrap();
+        assert_eq!(self.pipe.line(), "STILL");
+    }
+
+    /// A newer instance of bob's service goes on.
+    fn is_taken_over(&mut self, world: &World) {
+        let mut newer = Self::expose(world, &[&self.args[..], &["--take-over".to_owned()]].concat());
+        newer.next_json();
+        self.bob.finish(LIMIT).succeeded();
+        self.bob = newer;
+    }
+}
+
+/// The name service says nothing any more, so nobody hears that the laptop was lost: its time ends by itself, for
+/// what it has open as well.
+fn out_at_the_end_although_nobody_says_so(time: &str, taken_over: bool) {
+    let (world, mut names) = World::with_names();
+    let until = delegate(&world, time);
+    let mut let_in = LetIn::start(&world);
+    names.kill();
+    if taken_over {
+        let_in.is_taken_over(&world);
+    }
+    let_in.talks();
+    assert!(now() < until, "this machine was too busy for the test");
+    assert_ne!(let_in.pipe.finish(2 * LIMIT).status.code(), Some(0));
+    assert!(now() >= until, "{} seconds before its end", until - now());
+    world.run("laptop", &["pipe", &let_in.ticket, "-q"]).failed(5, &["not on the list"]);
+    assert!(let_in.bob.child.try_wait().unwrap().is_none(), "it was never restarted");
+}
+
+#[test]
+fn who_is_let_in_by_name_stays_while_the_delegation_is_renewed() {
+    let (world, _names) = World::with_names();
+    let until = delegate(&world, "16s");
+    let _desk = desk(&world);
+    let mut let_in = LetIn::start(&world);
+    while now() < until + 4 {
+        let_in.talks();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(let_in.pipe.child.try_wait().unwrap().is_none());
+}
+
+#[test]
+fn who_is_let_in_by_name_is_out_when_the_delegation_ends_although_nobody_says_so() {
+    out_at_the_end_although_nobody_says_so("30s", false);
+}
+
+#[test]
+fn the_end_of_a_delegation_is_known_to_the_instance_that_takes_over() {
+    out_at_the_end_although_nobody_says_so("50s", true);
 }
 
 #[test]

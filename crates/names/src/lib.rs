@@ -35,7 +35,7 @@ pub use resolver::{AskError, Meeting, MeetingError, NameResolver};
 pub use service::{Service, ServiceStats};
 pub use store::redb::open_database;
 pub use store::{MemoryStore, Placed, RedbStore, Store, StoreError};
-pub use trust::{KnownPeers, KnownPeersError, Origin, Pin, PinError, TrustError, TrustNews};
+pub use trust::{KnownPeers, KnownPeersError, Origin, Pin, PinError, Standing, TrustError, TrustNews};
 
 /// The decoders of what the other side of a meeting says, and of the file of known peers. What is here may
 /// change at any time.

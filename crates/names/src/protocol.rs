@@ -89,6 +89,7 @@ pub struct Numbered {
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Request {
     /// Take in this record.
     Publish {
@@ -169,6 +170,7 @@ pub enum Request {
 
 /// What the service says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Reply {
     /// The answer to a request.
     Response {
@@ -188,6 +190,7 @@ pub enum Reply {
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Response {
     /// It was not done.
     Error {

@@ -10,6 +10,9 @@
 //! | a record that the known owner signed, directly or by a delegation | it is used; a new endpoint is told once |
 //! | a record that another key signed | it is refused: [`TrustError::OwnerChanged`] |
 //! | a name that was pinned to one endpoint, and now stands for another | it is refused: [`TrustError::EndpointChanged`] |
+//! | a ticket that gives a known name to another key | it is refused: nobody signed it |
+//! | a ticket with a name of a known owner, whose endpoint is not known | nothing is remembered: [`Standing::Unproved`] |
+//! | a ticket with a name of an owner that is not known | its key is remembered; that grants nobody access |
 //! | a record with a lower sequence number than was seen | it is refused: [`TrustError::OldRecord`] |
 //!
 //! [`Pins`] decides, [`KnownPeers`] keeps the table in a file that several processes share.
@@ -19,6 +22,7 @@ use std::str::FromStr;
 
 use whimbrel_base::{EndpointId, Name, UnixTime};
 
+mod file;
 mod format;
 mod known_peers;
 mod pins;
@@ -26,7 +30,7 @@ mod pins;
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::format::read_anything;
 pub use self::known_peers::{KnownPeers, KnownPeersError};
-pub use self::pins::{KnownEndpoint, KnownOwner, MAX_KNOWN, Pins, TrustNews};
+pub use self::pins::{KnownEndpoint, KnownOwner, MAX_KNOWN, Pins, Standing, TrustNews};
 
 /// How a key was learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +40,7 @@ pub enum Origin {
     FirstUse,
     /// Somebody wrote it down here.
     Hand,
-    /// It came with a ticket.
+    /// It came with a ticket, which nobody signed: it holds against a name service, and grants no access.
     Ticket,
     /// It came over a meeting by code.
     Code,
@@ -53,9 +57,24 @@ impl Origin {
         (Self::Own, "own"),
     ];
 
-    /// Whether more than the name service speaks for it. Only then may it grant access.
+    /// Whether more than the name service speaks for it: the service alone cannot change it.
     pub fn is_pinned(self) -> bool {
         self != Self::FirstUse
+    }
+
+    /// Whether it may grant access: a key that this machine's user, a meeting by code or this machine itself
+    /// confirmed. What a name service or a ticket says is nobody's signed word, and grants none.
+    pub fn grants_access(self) -> bool {
+        match self {
+            Self::Hand | Self::Code | Self::Own => true,
+            Self::FirstUse | Self::Ticket => false,
+        }
+    }
+
+    /// Whether it tells no more than `other` does.
+    pub(crate) fn adds_nothing_to(self, other: Self) -> bool {
+        let weight = |of: Self| u8::from(of.is_pinned()) + u8::from(of.grants_access());
+        weight(self) <= weight(other)
     }
 }
 
@@ -137,21 +156,21 @@ pub enum TrustError {
         user: Name,
         /// What is known.
         known: KnownOwner,
-        /// The key that the record speaks for.
+        /// The key that the record speaks for, or that a ticket is of.
         offered: EndpointId,
     },
-    /// A name that is pinned to one endpoint stands for another.
+    /// A name that is known to stand for one endpoint is to stand for another, and nobody who may say so does.
     #[error(
-        "{name} STANDS FOR ANOTHER KEY NOW: {offered}; pinned here since {}, {}: {}. If that is right, run \
+        "{name} STANDS FOR ANOTHER KEY NOW: {offered}; known here since {}, {}: {}. If that is right, run \
          `whimbrel trust accept {name}={offered}`",
         Day(known.since), origin_in_words(known.origin), known.id
     )]
     EndpointChanged {
         /// The name.
         name: Name,
-        /// What is pinned.
+        /// What is known.
         known: KnownEndpoint,
-        /// The endpoint that the record is about.
+        /// The endpoint that the record or the ticket is about.
         offered: EndpointId,
     },
     /// A newer record was seen before.

@@ -50,6 +50,10 @@ impl Allow {
     /// Whoever passes the check, which may take its time: a peer waits up to ten seconds, and nobody waits for
     /// it but that peer.
     ///
+    /// It is asked when a connection is opened or handed over to another key, and no more: a connection that
+    /// exists keeps its right, also to come back with another path. To take the right back, end the connection
+    /// ([`Connection::abort`](crate::Connection::abort)); what was ended can't come back.
+    ///
     /// ```
     /// # use whimbrel_transport::Allow;
     /// # async fn is_customer(_: whimbrel_base::EndpointId) -> bool { true }

@@ -85,7 +85,9 @@ pub use whimbrel_base::{
     ConnectionId, Delegation, EndpointAddr, EndpointId, IntoName, Member, Name, NameError, NameKind,
     SecretKey, Ticket, TicketError, TicketSecret, UnixTime,
 };
-pub use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, ServiceAddressError};
+pub use whimbrel_names::{
+    KnownPeers, NameResolver, Origin, Pin, ServiceAddress, ServiceAddressError, Standing,
+};
 #[cfg(target_os = "linux")]
 pub use whimbrel_transport::NetlinkMonitor;
 pub use whimbrel_transport::{

@@ -13,6 +13,7 @@ use crate::endpoint::Endpoint;
 
 /// Since when a user name is this key's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Registered {
     /// Since now.
     New,

@@ -12,13 +12,20 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The cells of the table below a heading row.
-fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
+/// The cells of all tables below a heading row that ends so.
+fn tables(page: &str, heading: &str) -> Vec<Vec<Vec<String>>> {
     let text = read(&Path::new(ROOT).join(page));
-    let (_, table) = text.split_once(heading).unwrap_or_else(|| panic!("no {heading:?} in {page}"));
-    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|')).skip(1);
     let cells = |row: &str| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
-    rows.map(cells).collect()
+    let table = |behind: &str| {
+        let rows = behind.lines().skip(1).take_while(|line| line.starts_with('|')).skip(1);
+        rows.map(cells).collect()
+    };
+    text.split(heading).skip(1).map(table).collect()
+}
+
+/// The cells of the first of them.
+fn table(page: &str, heading: &str) -> Vec<Vec<String>> {
+    tables(page, heading).into_iter().next().unwrap_or_else(|| panic!("no {heading:?} in {page}"))
 }
 
 /// What stands in backquotes.
@@ -46,12 +53,21 @@ fn missing(named: &[String]) -> Vec<&String> {
 
 #[test]
 fn the_tests_that_the_security_page_names_exist() {
-    let rows = table("docs/security.md", "| attack | test |");
-    let tests = rows.iter().map(|row| quoted(row.last().unwrap()));
-    let named: Vec<String> = tests.inspect(|tests| assert!(!tests.is_empty())).flatten().collect();
-    assert!(named.len() > 50, "the table is not where it was: {named:?}");
-    let missing = missing(&named);
-    assert!(missing.is_empty(), "docs/security.md names tests that are not there: {missing:?}");
+    for (page, least) in [("docs/security.md", [200, 20]), ("docs/devices.md", [20, 20])] {
+        let tables = tables(page, "| attack | test |");
+        assert_eq!(tables.len(), least.len(), "another number of tables of attacks in {page}");
+        for (rows, least) in tables.iter().zip(least) {
+            // Beside tests, a fuzz target may be named.
+            let tests =
+                |row: &Vec<String>| quoted(row.last().unwrap().split("; fuzz target").next().unwrap());
+            let tests = rows.iter().map(|row| (row, tests(row)));
+            let tests = tests.inspect(|(row, tests)| assert!(!tests.is_empty(), "no test: {row:?}"));
+            let named: Vec<String> = tests.flat_map(|(_, tests)| tests).collect();
+            assert!(named.len() > least, "a table of {page} is not where it was: {named:?}");
+            let missing = missing(&named);
+            assert!(missing.is_empty(), "{page} names tests that are not there: {missing:?}");
+        }
+    }
 }
 
 #[test]
@@ -208,6 +224,21 @@ fn prose_is_wrapped() {
         }
     }
     assert!(wrong.is_empty(), "lines of more than 110 columns: {wrong:#?}");
+}
+
+#[test]
+fn every_fuzz_target_begins_with_a_few_small_inputs() {
+    for target in std::fs::read_dir(Path::new(ROOT).join("fuzz/fuzz_targets")).unwrap() {
+        let target = target.unwrap().path();
+        let seeds = Path::new(ROOT).join("fuzz/seeds").join(target.file_stem().unwrap());
+        let sizes: Vec<u64> = std::fs::read_dir(&seeds)
+            .unwrap_or_else(|error| panic!("{}: {error}", seeds.display()))
+            .map(|seed| seed.unwrap().metadata().unwrap().len())
+            .collect();
+        // What is longer is cut off by `make fuzz`.
+        let is_small = sizes.iter().all(|size| *size <= 8192) && sizes.iter().sum::<u64>() <= 64 * 1024;
+        assert!(sizes.len() >= 3 && is_small, "{}: {sizes:?}", seeds.display());
+    }
 }
 
 #[test]

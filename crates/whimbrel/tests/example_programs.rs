@@ -82,6 +82,23 @@ fn a_name_service_a_server_and_a_client_in_one_program_are_thirty_lines() {
     assert_eq!(Running::start(&example("embedded"), &[]).line(), "the clock says: it is late");
 }
 
+/// The first block of README is a program of its own, which the tests of the command line run.
+#[test]
+fn the_lines_of_readme_on_messages_and_on_sleep_work() {
+    let blocks = include_str!("../../../README.md").split("```rust\n").skip(2);
+    let blocks: Vec<&str> = blocks.map(|rest| rest.split("```").next().unwrap()).collect();
+    let code = |line: &str| line.split(" //").next().unwrap().trim().to_owned();
+    let wanted: Vec<String> = blocks.iter().flat_map(|block| block.lines()).map(code).collect();
+    assert_eq!((blocks.len(), wanted.len()), (2, 7), "{wanted:#?}");
+    let mut lines = include_str!("../examples/thermometer.rs").lines().map(str::trim);
+    for line in &wanted {
+        assert!(lines.any(|known| known == line), "examples/thermometer.rs does not go on with: {line}");
+    }
+    let running = Running::start(&example("thermometer"), &[]);
+    assert_eq!(running.line(), "it is 21.5 °C");
+    assert_eq!(running.line(), "the stream says: still here");
+}
+
 #[test]
 fn the_counter_that_hops_misses_no_number() {
     let hopping = Running::start(&example("hop"), &[]);

@@ -1,19 +1,14 @@
 //! `whimbrel doctor`: what works from here, and what to do about the rest.
 
 use futures_util::FutureExt;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use clap::Args;
-use rustix::net::sockopt;
 use serde::Serialize;
 use serde_json::json;
 use tokio::task::JoinSet;
-use whimbrel_base::{Name, SecretKey, UnixTime};
+use whimbrel_base::{Name, SecretKey};
 use whimbrel_names::ServiceAddress;
 use whimbrel_relay::{ProbeError, probe};
 use whimbrel_transport::{CarrierKind, Carriers, CloseCode, ConnectError, Endpoint};
@@ -21,21 +16,13 @@ use whimbrel_transport::{CarrierKind, Carriers, CloseCode, ConnectError, Endpoin
 use crate::failure::{self, Failure};
 use crate::network::{Network, Peer, Wish, connect};
 use crate::options::{Globals, after};
-use crate::{identity, output, places};
+use crate::{identity, output};
+
+mod local;
+mod mtu;
 
 /// How long one thing is tried. All are tried at once, and ending takes less than two seconds.
 const LIMIT: Duration = Duration::from_secs(6);
-/// 2025-01-01: a clock that is behind this program is wrong.
-const EARLIEST: UnixTime = UnixTime::from_secs(1_735_689_600);
-/// Clocks that differ by less do no harm.
-const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
-/// What Ethernet carries; probing for more shows nothing that matters.
-const LARGEST_PROBE: u32 = 1500;
-/// How long a router may take to say that a packet is too large, beyond two round trips.
-const PROBE_SLACK: Duration = Duration::from_millis(50);
-const LONGEST_PROBE: Duration = Duration::from_millis(800);
-/// What every link of IPv6 carries (RFC 8200, section 5).
-const LEAST_MTU: u32 = 1280;
 
 /// Check what works from here, and say what to do about the rest
 ///
@@ -87,8 +74,8 @@ impl Finding {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Doctor) -> Result<()> {
-    let mut findings = files(globals)?;
-    findings.push(clock(SystemTime::now().into()));
+    let mut findings = local::files(globals)?;
+    findings.push(local::clock(SystemTime::now().into()));
     // A key that cannot be read is a finding already; the networks are looked at all the same.
     let key = identity::of_user(globals).map_or_else(|_| SecretKey::generate(), |identity| identity.key);
     let (tcp, quic) = tokio::join!(
@@ -100,7 +87,8 @@ pub(crate) async fn run(globals: &Globals, args: Doctor) -> Result<()> {
         let how = "none is configured; names can be used with --names SERVICE, tickets without";
         findings.push(Finding::note("name service", how));
     }
-    findings.extend(delegations(globals));
+    findings.extend(local::delegations(globals));
+    findings.extend(local::names_held(globals));
     if args.relay.is_empty() {
         let how = "none was given; one that this host is to be reached through can be tried with --relay";
         findings.push(Finding::note("relay", how));
@@ -123,60 +111,6 @@ fn describe(finding: &Finding) -> String {
     };
     let remedy = finding.remedy.as_ref().map(|remedy| format!("\n      → {remedy}")).unwrap_or_default();
     format!("{mark}  {}: {}{remedy}", finding.check, finding.finding)
-}
-
-/// Who else may read or write what only this user should.
-fn files(globals: &Globals) -> Result<Vec<Finding>> {
-    let directory = places::config()?;
-    let identity = globals.identity.clone().unwrap_or_else(|| directory.join("identity"));
-    let config = globals.config.clone().unwrap_or_else(|| directory.join("config.toml"));
-    Ok(vec![
-        file("identity", &identity, 0o077, "made on first use"),
-        file("configuration", &config, 0o022, "there is none"),
-        file("known peers", &directory.join("known_peers"), 0o022, "there are none yet"),
-    ])
-}
-
-/// A file that others must not have these rights to.
-fn file(check: &str, file: &Path, others: u32, absent: &str) -> Finding {
-    let shown = file.display();
-    match std::fs::metadata(file) {
-        Ok(metadata) if metadata.mode() & others != 0 => Finding::bad(
-            check,
-            format!("{shown} has mode {:04o}", metadata.mode() & 0o7777),
-            format!("chmod {:o} {shown}", metadata.mode() & 0o777 & !others),
-        ),
-        Ok(metadata) if metadata.uid() != rustix::process::geteuid().as_raw() => {
-            Finding::bad(check, format!("{shown} is another user's"), format!("chown it, or remove {shown}"))
-        }
-        Ok(_) => Finding::good(check, format!("{shown} is this user's alone")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Finding::note(check, format!("{shown}: {absent}"))
-        }
-        Err(error) => Finding::bad(check, format!("cannot look at {shown}: {error}"), "check who owns it"),
-    }
-}
-
-/// Delegations, of this user's devices and to this key, that end soon.
-fn delegations(globals: &Globals) -> Vec<Finding> {
-    // What is wrong with the key itself is a finding already.
-    let Ok(identity) = identity::of_user(globals) else { return Vec::new() };
-    let found = |text: String| match text.split_once("; ") {
-        Some((finding, remedy)) => Finding::bad("delegation", finding, remedy),
-        None => Finding::note("delegation", text),
-    };
-    match crate::commands::id::devices::warnings(&identity) {
-        Ok(warnings) => warnings.into_iter().map(found).collect(),
-        Err(error) => vec![Finding::bad("delegations", failure::line(&error), "restore that file")],
-    }
-}
-
-fn clock(now: UnixTime) -> Finding {
-    if now < EARLIEST {
-        let remedy = "set it, as with `timedatectl set-ntp true`: records are refused until then";
-        return Finding::bad("clock", "it is years behind", remedy);
-    }
-    Finding::good("clock", "plausible; records that it calls expired would be told below")
 }
 
 /// What a carrier reaches by itself.
@@ -319,96 +253,15 @@ async fn to_peer(network: &Network, kind: CarrierKind, peer: &Peer) -> Vec<Findi
         && let Ok(Ok(signed)) = tokio::time::timeout(LIMIT, resolver.lookup_record(name)).await
     {
         let record = signed.record();
-        findings.extend(clock_beside(name, record.sequence, SystemTime::now().into()));
+        findings.extend(local::clock_beside(name, record.sequence, SystemTime::now().into()));
     }
     let addresses = network.endpoint.watch_addresses().current();
     let local = addresses.addresses.iter().find(|address| address.ip == path.local.ip());
     let interface = local.and_then(|address| address.interface.as_ref()).map(ToString::to_string);
-    findings.extend(interface.and_then(|interface| mtu(&interface)));
-    findings.push(match path_mtu(path.remote.address(), path.srtt).await {
-        Ok(mtu) => judged_path(peer, mtu),
+    findings.extend(interface.and_then(|interface| mtu::mtu(&interface)));
+    findings.push(match mtu::path_mtu(path.remote.address(), path.srtt).await {
+        Ok(mtu) => mtu::judged_path(peer, mtu),
         Err(error) => Finding::note(format!("MTU to {peer}"), format!("cannot be probed: {error}")),
     });
     findings
-}
-
-/// A clock beside the one of whoever signed a record. Numbers of records are the milliseconds at which they
-/// were signed, or more: only one of the future says something.
-fn clock_beside(name: &Name, sequence: u64, now: UnixTime) -> Option<Finding> {
-    let ahead = Duration::from_millis(sequence.saturating_sub(now.as_millis()));
-    (ahead > CLOCK_TOLERANCE).then(|| {
-        let finding = format!("{} s behind that of {name}, or its is ahead", ahead.as_secs());
-        Finding::bad("clock", finding, "set both, as with `timedatectl set-ntp true`")
-    })
-}
-
-/// What the kernel knows of the way to a peer, after a packet as large as the first link carries that routers
-/// may not break up. Routers that drop it without a word are not found out. Takes less than a second.
-async fn path_mtu(peer: SocketAddr, srtt: Duration) -> io::Result<u32> {
-    let any: IpAddr =
-        if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = tokio::net::UdpSocket::bind((any, 0)).await?;
-    socket.connect(peer).await?;
-    let known = || if peer.is_ipv4() { sockopt::ip_mtu(&socket) } else { sockopt::ipv6_mtu(&socket) };
-    if peer.is_ipv4() {
-        sockopt::set_ip_mtu_discover(&socket, sockopt::Ipv4PathMtuDiscovery::DO)?;
-    } else {
-        sockopt::set_ipv6_mtu_discover(&socket, sockopt::Ipv6PathMtuDiscovery::DO)?;
-    }
-    let headers = if peer.is_ipv4() { 28 } else { 48 };
-    // The link may carry more than any datagram.
-    let size = known()?.min(LARGEST_PROBE).saturating_sub(headers);
-    // A refusal by the peer, which expects none of it, is no news.
-    let _ = socket.send(&vec![0; size as usize]).await;
-    tokio::time::sleep((2 * srtt + PROBE_SLACK).min(LONGEST_PROBE)).await;
-    Ok(known()?)
-}
-
-fn judged_path(peer: &Peer, mtu: u32) -> Finding {
-    let check = format!("MTU to {peer}");
-    if mtu < LEAST_MTU {
-        let remedy = format!(
-            "have the tunnel or link on the way carry {LEAST_MTU} bytes; until then --carrier tcp saves the trying"
-        );
-        return Finding::bad(check, format!("packets of {mtu} bytes get through, too few for QUIC"), remedy);
-    }
-    Finding::good(check, format!("{mtu} bytes, as far as routers say"))
-}
-
-/// The MTU of the path's first link. What lies behind it only the carriers' own probes know.
-fn mtu(interface: &str) -> Option<Finding> {
-    // The name comes from the kernel, and must not lead elsewhere all the same.
-    let name = Path::new(interface).file_name()?;
-    let text = std::fs::read_to_string(Path::new("/sys/class/net").join(name).join("mtu")).ok()?;
-    let mtu: u32 = text.trim().parse().ok()?;
-    let check = format!("MTU of {interface}");
-    Some(if mtu < LEAST_MTU {
-        let remedy = format!("raise it: ip link set {interface} mtu {LEAST_MTU}");
-        Finding::bad(check, format!("{mtu} bytes, too few for QUIC"), remedy)
-    } else {
-        Finding::good(check, format!("{mtu} bytes on the first link"))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_record_of_the_future_shows_a_clock_that_is_behind() {
-        let name: Name = "web.home.ada@example.org".parse().unwrap();
-        let now = UnixTime::from_secs(2_000_000_000);
-        for (ahead, bad) in [(0, false), (59_000, false), (3_600_000, true)] {
-            let found = clock_beside(&name, now.as_millis() + ahead, now);
-            assert_eq!(found.is_some_and(|finding| finding.state == State::Bad), bad, "{ahead} ms");
-        }
-        assert!(clock_beside(&name, 0, now).is_none());
-    }
-
-    #[test]
-    fn a_clock_that_is_years_behind_is_bad() {
-        assert_eq!(clock(UnixTime::from_secs(0)).state, State::Bad);
-        assert_eq!(clock(SystemTime::now().into()).state, State::Good);
-    }
 }

@@ -54,7 +54,7 @@ pub(crate) struct Expose {
     to: String,
     #[command(flatten)]
     allow: AllowFlags,
-    /// Print a ticket, by which peers find it without a name service
+    /// Print a ticket: where it is; it lets nobody in without --secret
     #[arg(long)]
     ticket: bool,
     /// How long to wait for absent peers: s, m, h or d

@@ -12,7 +12,7 @@ use crate::devices::Devices;
 use crate::failure::{self, Failure};
 use crate::network::{Network, Wish};
 use crate::options::{Globals, after, duration, user_name};
-use crate::{identity, output, own_group, places};
+use crate::{identity, leases, output, own_group, places};
 
 /// The longest time that a delegation holds.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -67,7 +67,7 @@ enum Action {
     ///
     /// Prints a delegation; give it to the other machine for `whimbrel id accept`. One for a device
     /// covers the services on it. It is no secret.
-    #[command(after_help = after("Example:\n  whimbrel id delegate laptop.ada@example.org --to ID --for 365d"))]
+    #[command(after_help = after("Example:\n  whimbrel id delegate laptop.ada@example.org --to ID"))]
     Delegate {
         /// The device's or service's name
         name: Name,
@@ -162,10 +162,11 @@ pub(crate) async fn run(globals: &Globals, args: Id) -> Result<()> {
                 Some(code) => network.endpoint.register_user_invited(&user, code).await,
                 None => network.endpoint.register_user(&user).await,
             };
+            leases::note(&network, &user, globals.quiet);
             network.close().await;
             let new = match registered {
                 Ok(Registered::New) => true,
-                Ok(Registered::Already) => false,
+                Ok(_) => false,
                 Err(error @ UserError::Taken(_)) => {
                     let message = format!("{error}; choose another name, or use that key");
                     return Err(Failure::new(Failure::REFUSED, message).into());

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde_json::json;
-use whimbrel::{Registered, UserError};
+use whimbrel::UserError;
 use whimbrel_base::{EndpointId, Name, NameKind};
 use whimbrel_devices::Op;
 use whimbrel_names::{Code, Origin};
@@ -166,7 +166,7 @@ async fn join(globals: &Globals, args: &Join, code: &Code, network: &Network) ->
 /// Makes sure that a user name is this key's before it is told to others.
 async fn claim(network: &Network, user: &Name) -> Result<()> {
     match network.endpoint.register_user(user).await {
-        Ok(Registered::New | Registered::Already) => Ok(()),
+        Ok(_) => Ok(()),
         Err(error @ UserError::Taken(_)) => {
             Err(Failure::new(Failure::REFUSED, format!("{error}; run this where that key is")).into())
         }

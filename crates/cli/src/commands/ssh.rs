@@ -89,25 +89,54 @@ fn alias(peer: &Peer) -> String {
 pub(crate) fn this_program(globals: &Globals) -> Result<String> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let mut words = vec![program.into_os_string()];
+    words.extend(flags(globals)?);
+    words.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>().map(|words| words.join(" "))
+}
+
+/// The flags that say whom and what to trust, and how to connect. All fields are named, so that a new flag is either
+/// passed on or left out on purpose.
+fn flags(globals: &Globals) -> Result<Vec<OsString>> {
+    let Globals {
+        config,
+        identity,
+        names,
+        prove_domain,
+        dns,
+        pin,
+        lan,
+        carrier,
+        limits,
+        address,
+        // Another program may have the port, and what is said belongs to ssh.
+        port: _,
+        verbose: _,
+        log_format: _,
+        quiet: _,
+        until_eof: _,
+    } = globals;
+    let mut words = Vec::new();
     let mut flag = |name: &str, value: &OsStr| words.extend([name.into(), value.to_owned()]);
-    if let Some(file) = &globals.config {
-        flag("--config", absolute(file)?.as_os_str());
+    for (name, file) in [("--config", config), ("--identity", identity), ("--limits", limits)] {
+        if let Some(file) = file {
+            flag(name, absolute(file)?.as_os_str());
+        }
     }
-    if let Some(file) = &globals.identity {
-        flag("--identity", absolute(file)?.as_os_str());
+    let one = |value: Option<String>| -> Vec<String> { value.into_iter().collect() };
+    let several = [
+        ("--names", one(names.as_ref().map(ToString::to_string))),
+        ("--prove-domain", prove_domain.iter().map(ToString::to_string).collect()),
+        ("--dns", one(dns.map(|dns| dns.to_string()))),
+        ("--carrier", one(carrier.as_ref().map(ToString::to_string))),
+        ("--pin", pin.iter().map(ToString::to_string).collect()),
+        ("--address", address.iter().map(ToString::to_string).collect()),
+    ];
+    for (name, values) in several {
+        values.iter().for_each(|value| flag(name, value.as_ref()));
     }
-    if let Some(service) = &globals.names {
-        flag("--names", service.to_string().as_ref());
-    }
-    if let Some(carrier) = &globals.carrier {
-        flag("--carrier", carrier.to_string().as_ref());
-    }
-    globals.pin.iter().for_each(|pin| flag("--pin", pin.to_string().as_ref()));
-    globals.address.iter().for_each(|ip| flag("--address", ip.to_string().as_ref()));
-    if globals.lan {
+    if *lan {
         words.push("--lan".into());
     }
-    words.iter().map(|word| quoted(word)).collect::<Result<Vec<_>>>().map(|words| words.join(" "))
+    Ok(words)
 }
 
 fn absolute(file: &std::path::Path) -> Result<std::path::PathBuf> {
@@ -161,6 +190,48 @@ mod tests {
         assert_eq!(read(&format!("root@{id}")), ("root".to_owned(), by_key.clone()));
         assert_eq!(read(&id.to_string()), (String::new(), by_key));
         destination("localhost").unwrap_err();
+    }
+
+    #[test]
+    fn what_is_trusted_and_how_to_connect_is_passed_on() {
+        use clap::Parser as _;
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            globals: Globals,
+        }
+        let id = whimbrel_base::SecretKey::from_bytes(&[7; 32]).id();
+        let names = format!("{id}@192.0.2.1:4433");
+        let pin = format!("ada@example.org={id}");
+        let line = [
+            "whimbrel",
+            "--config",
+            "/c",
+            "--identity",
+            "/i",
+            "--limits",
+            "/l",
+            "--names",
+            &names,
+            "--prove-domain",
+            "example.org",
+            "--prove-domain",
+            "any",
+            "--dns",
+            "192.0.2.53:53",
+            "--carrier",
+            "tcp",
+            "--pin",
+            &pin,
+            "--address",
+            "192.0.2.7",
+            "--lan",
+        ];
+        let first = Line::parse_from(line).globals;
+        let again = std::iter::once("whimbrel".into()).chain(flags(&first).unwrap());
+        let again = Line::parse_from(again).globals;
+        assert_eq!(format!("{again:?}"), format!("{first:?}"));
+        assert_eq!(flags(&first).unwrap().len(), line.len() - 1);
     }
 
     #[test]

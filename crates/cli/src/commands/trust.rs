@@ -1,6 +1,6 @@
 //! `whimbrel trust`: who owns the names that were met here.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -18,7 +18,7 @@ use crate::output;
 ///
 /// The first owner of a name that this program meets is remembered in `known_peers`, in the configuration
 /// directory. If the name service says another one later, nothing connects until you say which is right.
-/// Only keys that you confirmed, or that came with a ticket or a code, grant access with `--allow NAME`.
+/// Only keys that you confirmed, by hand or by a meeting by code, grant access with `--allow NAME`.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -107,12 +107,21 @@ fn show(pins: &Pins, only: Option<&Name>, as_json: bool) -> Result<()> {
         return output::line("no names were met yet");
     }
     for (user, owner) in owners {
-        output::line(format!("{user}  owner {}  {}", owner.key, owner.origin))?;
+        output::line(format!("{user}  owner {}  {} since {}", owner.key, owner.origin, day(owner.since)))?;
     }
     for (name, endpoint) in endpoints {
-        output::line(format!("{name}  endpoint {}  {}", endpoint.id, endpoint.origin))?;
+        let since = day(endpoint.since);
+        output::line(format!("{name}  endpoint {}  {} since {since}", endpoint.id, endpoint.origin))?;
     }
     Ok(())
+}
+
+/// As 2026-01-31.
+fn day(time: UnixTime) -> String {
+    // The last second that has four digits of the year.
+    let secs = time.as_secs().min(253_402_300_799);
+    let time = humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
+    time.to_string().split('T').next().unwrap_or_default().to_owned()
 }
 
 fn describe_owner(name: &Name, owner: &KnownOwner) -> Value {

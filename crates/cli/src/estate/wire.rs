@@ -45,6 +45,9 @@ pub(crate) enum Item {
         /// The keys that names in `--allow` stand for.
         #[serde(default)]
         followed: Vec<(String, [u8; 32])>,
+        /// When these stop to stand for them, in unix seconds, for those that do. Older programs do not say it.
+        #[serde(default)]
+        ends: Option<Vec<(String, u64)>>,
     },
     /// A socket of the endpoint's; with its descriptor.
     Tcp,
@@ -263,7 +266,7 @@ mod tests {
     #[test]
     fn what_later_versions_add_to_an_item_is_passed_over() {
         let later = r#"{"begin":{"fixed":true,"followed":[],"later":{"x":1}}}"#;
-        let begin = Item::Begin { fixed: true, secret: None, followed: Vec::new() };
+        let begin = Item::Begin { fixed: true, secret: None, followed: Vec::new(), ends: None };
         assert_eq!(serde_json::from_str::<Item>(later).unwrap(), begin);
         let earlier = r#"{"begin":{"fixed":true}}"#;
         assert_eq!(serde_json::from_str::<Item>(earlier).unwrap(), begin);

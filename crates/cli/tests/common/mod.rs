@@ -289,6 +289,15 @@ pub fn shouting_server() -> SocketAddr {
     })
 }
 
+/// A server that says who it is, and ends.
+pub fn page(text: &'static str) -> String {
+    tcp_server(move |mut socket| {
+        use std::io::Write as _;
+        let _ = writeln!(socket, "{text}");
+    })
+    .to_string()
+}
+
 /// A port that nobody listens on.
 pub fn dead_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()

@@ -1,17 +1,13 @@
 //! The table of known names in a file, shared by all processes of a user.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
 
-use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
+use whimbrel_base::{EndpointId, Name, NameKind, SignedRecord, UnixTime};
 
-use super::{Origin, Pins, TrustError, TrustNews, format};
-
-/// No file of known peers is larger.
-const MAX_FILE: u64 = 64 * 1024 * 1024;
+use super::file::{Stamp, lock, read, stamp, write};
+use super::{Origin, Pins, Standing, TrustError, TrustNews};
 
 type Tell = Arc<dyn Fn(&TrustNews) + Send + Sync>;
 
@@ -35,26 +31,6 @@ struct Inner {
 struct State {
     pins: Pins,
     stamp: Option<Stamp>,
-}
-
-/// What tells one version of the file from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    modified: Option<SystemTime>,
-    size: u64,
-    #[cfg(unix)]
-    inode: u64,
-}
-
-impl Stamp {
-    fn of(metadata: &fs::Metadata) -> Self {
-        Self {
-            modified: metadata.modified().ok(),
-            size: metadata.len(),
-            #[cfg(unix)]
-            inode: std::os::unix::fs::MetadataExt::ino(metadata),
-        }
-    }
 }
 
 impl KnownPeers {
@@ -102,20 +78,11 @@ impl KnownPeers {
     /// # Errors
     /// [`TrustError::Full`], [`TrustError::Unusable`].
     pub fn pin(&self, name: &Name, key: EndpointId, origin: Origin, now: UnixTime) -> Result<(), TrustError> {
-        self.change(|pins| {
-            // What is known as well already keeps its date.
-            let known = match name.kind() {
-                whimbrel_base::NameKind::User => pins.owner(name).map(|known| (known.key, known.origin)),
-                _ => pins.endpoint(name).map(|known| (known.id, known.origin)),
-            };
-            match known {
-                Some((known, before)) if known == key && before.is_pinned() => Ok(()),
-                _ => pins.pin(name, key, origin, now),
-            }
-        })
+        self.change(|pins| pin(pins, name, key, origin, now))
     }
 
-    /// Pins a name to a key, unless it is pinned to another one: for what others hand out, as in a ticket.
+    /// Takes in a key that others hand out, as in a ticket or a meeting by code. It is pinned where nothing was
+    /// known, and where it says better by whose word the key that is known counts; never in place of another.
     ///
     /// # Errors
     /// [`TrustError::OwnerChanged`], [`TrustError::EndpointChanged`], and those of [`pin`](Self::pin).
@@ -125,9 +92,16 @@ impl KnownPeers {
         key: EndpointId,
         origin: Origin,
         now: UnixTime,
-    ) -> Result<(), TrustError> {
-        self.pins()?.agrees(name, key)?;
-        self.pin(name, key, origin, now)
+    ) -> Result<Standing, TrustError> {
+        self.change(|pins| {
+            let standing = pins.standing(name, key)?;
+            match standing {
+                Standing::New => pin(pins, name, key, origin, now)?,
+                Standing::Known if origin.grants_access() => pin(pins, name, key, origin, now)?,
+                Standing::Known | Standing::Unproved => {}
+            }
+            Ok(standing)
+        })
     }
 
     /// Forgets a name; with a user name, all names of that user. Says how many names were forgotten.
@@ -148,14 +122,14 @@ impl KnownPeers {
         Ok(state.pins.clone())
     }
 
-    /// The owner of a user name, if somebody confirmed it.
+    /// The owner of a user name, if somebody confirmed it so that it [grants access](Origin::grants_access).
     ///
     /// # Errors
     /// [`KnownPeersError`].
     pub fn pinned_owner(&self, user: &Name) -> Result<Option<EndpointId>, KnownPeersError> {
         let mut state = self.state();
         self.refresh(&mut state)?;
-        Ok(state.pins.owner(user).filter(|owner| owner.origin.is_pinned()).map(|owner| owner.key))
+        Ok(state.pins.owner(user).filter(|owner| owner.origin.grants_access()).map(|owner| owner.key))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -208,56 +182,22 @@ impl std::fmt::Debug for KnownPeers {
     }
 }
 
-fn stamp(file: &Path) -> Result<Option<Stamp>, KnownPeersError> {
-    match fs::metadata(file) {
-        Ok(metadata) => Ok(Some(Stamp::of(&metadata))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(KnownPeersError::read(file, &error)),
+/// Pins a key, unless it is known on no weaker word: then it keeps its date.
+fn pin(
+    pins: &mut Pins,
+    name: &Name,
+    key: EndpointId,
+    origin: Origin,
+    now: UnixTime,
+) -> Result<(), TrustError> {
+    let known = match name.kind() {
+        NameKind::User => pins.owner(name).map(|known| (known.key, known.origin)),
+        _ => pins.endpoint(name).map(|known| (known.id, known.origin)),
+    };
+    match known {
+        Some((known, before)) if known == key && origin.adds_nothing_to(before) => Ok(()),
+        _ => pins.pin(name, key, origin, now),
     }
-}
-
-fn read(file: &Path) -> Result<Pins, KnownPeersError> {
-    let mut text = String::new();
-    File::open(file)
-        .and_then(|opened| opened.take(MAX_FILE).read_to_string(&mut text))
-        .map_err(|error| KnownPeersError::read(file, &error))?;
-    format::read(&text).map_err(|line| KnownPeersError::Damaged { file: file.to_owned(), line })
-}
-
-/// Waits for its turn to change the file; held until dropped. Others hold it for the time of one write.
-fn lock(file: &Path) -> Result<File, KnownPeersError> {
-    let beside = with_suffix(file, ".lock");
-    let open = || {
-        let opened = private(OpenOptions::new().write(true).create(true).truncate(false)).open(&beside)?;
-        opened.lock()?;
-        Ok(opened)
-    };
-    open().map_err(|error: io::Error| KnownPeersError::write(file, &error))
-}
-
-fn write(file: &Path, pins: &Pins, durable: bool) -> Result<(), KnownPeersError> {
-    let new = with_suffix(file, ".new");
-    let replace = || {
-        let mut written = private(OpenOptions::new().write(true).create(true).truncate(true)).open(&new)?;
-        written.write_all(format::write(pins).as_bytes())?;
-        if durable {
-            written.sync_all()?;
-        }
-        fs::rename(&new, file)
-    };
-    replace().map_err(|error| KnownPeersError::write(file, &error))
-}
-
-fn private(options: &mut OpenOptions) -> &mut OpenOptions {
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
-    options
-}
-
-fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 /// Why the file of known peers can't be used.
@@ -291,11 +231,11 @@ pub enum KnownPeersError {
 }
 
 impl KnownPeersError {
-    fn read(file: &Path, error: &io::Error) -> Self {
+    pub(super) fn read(file: &Path, error: &io::Error) -> Self {
         Self::Read { file: file.to_owned(), error: error.to_string() }
     }
 
-    fn write(file: &Path, error: &io::Error) -> Self {
+    pub(super) fn write(file: &Path, error: &io::Error) -> Self {
         Self::Write { file: file.to_owned(), error: error.to_string() }
     }
 }
@@ -303,6 +243,7 @@ impl KnownPeersError {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
     use std::time::Duration;
 
     use whimbrel_base::{Record, SecretKey};
@@ -350,6 +291,26 @@ mod tests {
         let error = known.judge(&record(&ada, "ada@example.org", 2), NOW).unwrap_err().to_string();
         assert!(error.contains("known_peers:1:"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "nonsense\n");
+    }
+
+    #[test]
+    fn a_ticket_changes_nothing_that_is_known_and_a_better_word_replaces_it() {
+        let known = KnownPeers::in_memory();
+        let (ada, eve) = (SecretKey::generate().id(), SecretKey::generate().id());
+        let [user, web] = ["ada@example.org", "web.ada@example.org"].map(|name| name.parse().unwrap());
+        let origin = |of: &Name| known.pins().unwrap().endpoint(of).map(|known| (known.id, known.origin));
+        assert_eq!(known.confirm(&web, eve, Origin::Ticket, NOW), Ok(Standing::New));
+        assert_eq!(origin(&web), Some((eve, Origin::Ticket)));
+        known.confirm(&web, ada, Origin::Ticket, NOW).unwrap_err();
+        assert_eq!(known.pinned_owner(&user), Ok(None));
+        known.pin(&web, eve, Origin::Hand, NOW).unwrap();
+        assert_eq!(origin(&web), Some((eve, Origin::Hand)), "the same key, by a better word");
+        known.pin(&user, ada, Origin::Hand, NOW).unwrap();
+        let mail = "mail.ada@example.org".parse().unwrap();
+        assert_eq!(known.confirm(&mail, eve, Origin::Ticket, NOW), Ok(Standing::Unproved));
+        assert_eq!(origin(&mail), None);
+        assert_eq!(known.confirm(&user, ada, Origin::Code, NOW), Ok(Standing::Known));
+        assert_eq!(known.pinned_owner(&user), Ok(Some(ada)));
     }
 
     #[test]

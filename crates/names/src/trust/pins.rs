@@ -29,8 +29,8 @@ pub struct KnownEndpoint {
     pub id: EndpointId,
     /// When it was seen or pinned first.
     pub since: UnixTime,
-    /// How it was learned. Only a [`FirstUse`](Origin::FirstUse) may be followed by another endpoint that the
-    /// owner signed.
+    /// How it was learned. A [`FirstUse`](Origin::FirstUse) may be followed by another endpoint that the owner
+    /// signed; what came by a [`Ticket`](Origin::Ticket) only if the owner was confirmed otherwise.
     pub origin: Origin,
     /// The highest sequence number that was seen of the name.
     pub sequence: u64,
@@ -56,6 +56,18 @@ pub enum TrustNews {
         /// The endpoint before.
         before: EndpointId,
     },
+}
+
+/// How a key that somebody hands out stands to what is known of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Standing {
+    /// It is what is known already.
+    Known,
+    /// Neither the name nor its owner is known.
+    New,
+    /// The name's owner is known and has another key, and what the owner gave the name to is not known here.
+    Unproved,
 }
 
 /// A table of owners and endpoints.
@@ -99,7 +111,10 @@ impl Pins {
         }
         let endpoint = self.endpoints.get(&record.name);
         if let Some(known) = endpoint {
-            if known.id != record.id && known.origin.is_pinned() {
+            // Nobody signed a ticket: it yields to an owner whose key was confirmed in a better way.
+            let owner_counts = owner.is_some_and(|owner| owner.origin.grants_access());
+            let is_firm = known.origin.grants_access() || known.origin == Origin::Ticket && !owner_counts;
+            if known.id != record.id && is_firm {
                 let (name, offered) = (record.name.clone(), record.id);
                 return Err(TrustError::EndpointChanged { name, known: *known, offered });
             }
@@ -139,21 +154,29 @@ impl Pins {
         Ok(news)
     }
 
-    /// Whether a key may be pinned to a name without anybody being asked.
+    /// How a key stands to what is known of a name, for keys that others hand out without the owner's signature.
     ///
     /// # Errors
-    /// [`TrustError`] when the name is known to belong to, or is pinned to, another one.
-    pub fn agrees(&self, name: &Name, key: EndpointId) -> Result<(), TrustError> {
+    /// [`TrustError`] when the name is known to belong to, or to stand for, another one.
+    pub fn standing(&self, name: &Name, key: EndpointId) -> Result<Standing, TrustError> {
         let offered = key;
+        let owner = self.owners.get(&name.user());
         if name.kind() == NameKind::User {
-            return match self.owners.get(name).filter(|known| known.key != key) {
+            return match owner {
+                Some(known) if known.key == key => Ok(Standing::Known),
                 Some(known) => Err(TrustError::OwnerChanged { user: name.clone(), known: *known, offered }),
-                None => Ok(()),
+                None => Ok(Standing::New),
             };
         }
-        match self.endpoints.get(name).filter(|known| known.id != key && known.origin.is_pinned()) {
-            Some(known) => Err(TrustError::EndpointChanged { name: name.clone(), known: *known, offered }),
-            None => Ok(()),
+        match (self.endpoints.get(name), owner) {
+            (Some(known), _) if known.id == key => Ok(Standing::Known),
+            (Some(known), _) => {
+                Err(TrustError::EndpointChanged { name: name.clone(), known: *known, offered })
+            }
+            // The owner may speak for each of its names itself.
+            (None, Some(owner)) if owner.key == key => Ok(Standing::Known),
+            (None, Some(_)) => Ok(Standing::Unproved),
+            (None, None) => Ok(Standing::New),
         }
     }
 
@@ -300,17 +323,47 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_pinned_unasked_only_where_it_contradicts_nothing() {
+    fn a_key_is_taken_unasked_only_where_it_contradicts_nothing() {
         let (ada, eve) = (SecretKey::generate(), SecretKey::generate());
         let (user, web) = (name("ada@example.org"), name("web.ada@example.org"));
         let mut pins = Pins::default();
+        assert_eq!(pins.standing(&user, eve.id()), Ok(Standing::New));
+        assert_eq!(pins.standing(&web, eve.id()), Ok(Standing::New));
+        // By first use, which is enough to tell a forged ticket by.
         pins.learn(&record(web.as_str(), &ada, 1, None), NOW).unwrap();
-        assert_eq!(pins.agrees(&user, ada.id()), Ok(()));
-        assert!(matches!(pins.agrees(&user, eve.id()), Err(TrustError::OwnerChanged { .. })));
-        assert_eq!(pins.agrees(&web, eve.id()), Ok(()), "it was met, and not pinned");
-        pins.pin(&web, ada.id(), Origin::Ticket, NOW).unwrap();
-        assert_eq!(pins.agrees(&web, ada.id()), Ok(()));
-        assert!(matches!(pins.agrees(&web, eve.id()), Err(TrustError::EndpointChanged { .. })));
+        assert_eq!(pins.standing(&user, ada.id()), Ok(Standing::Known));
+        assert!(matches!(pins.standing(&user, eve.id()), Err(TrustError::OwnerChanged { .. })));
+        assert_eq!(pins.standing(&web, ada.id()), Ok(Standing::Known));
+        assert!(matches!(pins.standing(&web, eve.id()), Err(TrustError::EndpointChanged { .. })));
+        let mail = name("mail.ada@example.org");
+        assert_eq!(pins.standing(&mail, ada.id()), Ok(Standing::Known), "its owner has it");
+        assert_eq!(pins.standing(&mail, eve.id()), Ok(Standing::Unproved));
+        pins.pin(&web, eve.id(), Origin::Hand, NOW).unwrap();
+        assert!(matches!(pins.standing(&web, ada.id()), Err(TrustError::EndpointChanged { .. })));
+    }
+
+    #[test]
+    fn what_came_by_ticket_holds_against_a_service_and_yields_to_a_confirmed_owner() {
+        let (ada, eve) = (SecretKey::generate(), SecretKey::generate());
+        let (user, web) = (name("ada@example.org"), name("web.ada@example.org"));
+        let mut pins = Pins::default();
+        pins.pin(&web, eve.id(), Origin::Ticket, NOW).unwrap();
+        let genuine = record(web.as_str(), &ada, 1, None);
+        let error = pins.learn(&genuine, NOW).unwrap_err();
+        assert!(matches!(error, TrustError::EndpointChanged { .. }), "{error}");
+        pins.pin(&user, ada.id(), Origin::Code, NOW).unwrap();
+        let news = pins.learn(&genuine, NOW).unwrap();
+        assert_eq!(news, [TrustNews::NewEndpoint { name: web.clone(), id: ada.id(), before: eve.id() }]);
+        assert_eq!(pins.endpoint(&web).unwrap().id, ada.id());
+    }
+
+    #[test]
+    fn only_what_was_confirmed_grants_access() {
+        let granting: Vec<_> = Origin::ALL.iter().filter(|(origin, _)| origin.grants_access()).collect();
+        assert_eq!(granting, [&(Origin::Hand, "hand"), &(Origin::Code, "code"), &(Origin::Own, "own")]);
+        assert!(Origin::Ticket.is_pinned() && !Origin::FirstUse.is_pinned());
+        assert!(Origin::Ticket.adds_nothing_to(Origin::Ticket) && Origin::Hand.adds_nothing_to(Origin::Code));
+        assert!(!Origin::Hand.adds_nothing_to(Origin::Ticket));
     }
 
     #[test]

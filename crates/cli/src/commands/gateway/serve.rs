@@ -58,7 +58,7 @@ pub(super) struct Serve {
     /// Keep what no device has for so long, to be taken
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     hold: Duration,
-    /// Print a ticket, by which peers find it without a name service
+    /// Print a ticket: where it is; it lets nobody in without --secret
     #[arg(long)]
     ticket: bool,
     #[command(flatten)]

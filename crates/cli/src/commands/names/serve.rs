@@ -49,7 +49,7 @@ pub(crate) struct Serve {
     /// code of `whimbrel names invite`
     #[arg(long, value_name = "WHO")]
     allow: Vec<Rule>,
-    /// More of these, one a line; read once, at the start
+    /// More of these, one a line; read at the start and on a reload
     #[arg(long, value_name = "FILE")]
     allow_from: Option<PathBuf>,
     /// Who may make invitations, beside this user; repeatable
