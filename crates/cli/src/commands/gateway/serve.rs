@@ -10,10 +10,13 @@ use clap::Args;
 use serde_json::json;
 use tokio::net::TcpStream;
 use whimbrel_base::Name;
-use whimbrel_proxy::{GatewayServer, Guard, Joined, Pattern, Quota, Rules, Served, SessionSettings};
+use whimbrel_proxy::{
+    GatewayServer, Guard, Joined, Pattern, PublishSettings, Quota, Rules, Served, SessionSettings,
+};
 use whimbrel_relay::Keeper;
 use whimbrel_transport::{Connection, Stream};
 
+use super::publishing::{PublishFlags, Publishing};
 use crate::access::{Access, AllowFlags, Before};
 use crate::failure::Failure;
 use crate::halt::{Halter, Tie};
@@ -32,7 +35,7 @@ const COMMAND: &str = "gateway serve";
 
 /// Connect peers that are let in to hosts of the internet, until stopped
 ///
-/// Private networks, this host, clouds' secrets and port 25 are refused; --to lifts that.
+/// Private networks, clouds' secrets and port 25 are refused without --to. --publish: `help publishing`
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -62,6 +65,8 @@ pub(super) struct Serve {
     #[arg(long)]
     ticket: bool,
     #[command(flatten)]
+    publishing: PublishFlags,
+    #[command(flatten)]
     reach: ReachFlags,
     #[command(flatten)]
     paths: PathFlags,
@@ -73,6 +78,12 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) fn allow(&self) -> &AllowFlags {
         &self.allow
+    }
+
+    /// Connections at once, for one and for all.
+    fn most(&self) -> (usize, usize) {
+        let most = |at: usize| self.most.get(at).copied().map_or(usize::MAX, usize::from);
+        (most(0), most(1))
     }
 }
 
@@ -93,6 +104,7 @@ async fn serve(globals: &Globals, args: &Serve, network: &Network) -> Result<()>
     let name = args.name.as_ref();
     let access = Access::open(&args.allow, name, network, globals.quiet, Before::default()).await?;
     let secret = access.secret();
+    let publishing = args.publishing.start(publish_settings(args)).await?;
     let mut guests =
         serving::listen(globals, network, name, args.ticket, access.clone(), Start::Anew).await?;
     let keeper = args.reach.start(network, globals.quiet).await?;
@@ -104,9 +116,9 @@ async fn serve(globals: &Globals, args: &Serve, network: &Network) -> Result<()>
     let _reloading = reload::follow_access(&reachable, &args.allow, &access, network)?;
     // It is never told to halt: this command is not taken over.
     let halter = Halter::new();
-    let service = Service { server: server(args), tie: halter.tie(), idle: args.idle };
+    let service = Service { server: server(args, &publishing), tie: halter.tie(), idle: args.idle };
     let _ready = Ready::tell(&reachable);
-    tell(globals, args, network, reachable, ticket)?;
+    tell(globals, args, network, reachable, (ticket, &publishing))?;
     while let Some(connection) = guests.accept().await {
         service.serve(connection);
     }
@@ -114,13 +126,21 @@ async fn serve(globals: &Globals, args: &Serve, network: &Network) -> Result<()>
 }
 
 /// What connects, by the rules.
-fn server(args: &Serve) -> GatewayServer {
+fn server(args: &Serve, publishing: &Publishing) -> GatewayServer {
     let outside = args.reach.advertised().iter().map(SocketAddr::ip).collect();
     let guard = Guard::new(Rules::new(args.to.clone(), args.only)).with_outside(outside);
-    let most = |at: usize| args.most.get(at).copied().map_or(usize::MAX, usize::from);
+    let (each, all) = args.most();
     let mut sessions = SessionSettings::default();
     (sessions.hold, sessions.idle) = (args.hold, args.idle);
-    GatewayServer::new(guard, Quota::new(most(0), most(1))).with_sessions(sessions)
+    let server = GatewayServer::new(guard, Quota::new(each, all)).with_sessions(sessions);
+    server.with_publications(publishing.publications.clone())
+}
+
+fn publish_settings(args: &Serve) -> PublishSettings {
+    let mut settings = PublishSettings::default();
+    (settings.each, settings.all) = args.most();
+    settings.idle = args.idle;
+    settings
 }
 
 fn tell(
@@ -128,15 +148,22 @@ fn tell(
     args: &Serve,
     network: &Network,
     reachable: String,
-    ticket: Option<String>,
+    (ticket, publishing): (Option<String>, &Publishing),
 ) -> Result<()> {
     if args.json {
         return output::json(&json!({
             "id": network.id().to_string(), "name": args.name.as_ref().map(ToString::to_string),
             "ticket": ticket, "port": network.endpoint.port(),
+            "public_tls": publishing.tls, "public_http": publishing.http,
         }));
     }
     output::note(globals.quiet, reachable);
+    for at in &publishing.tls {
+        output::note(globals.quiet, format!("TLS for published hosts on {at}"));
+    }
+    for at in &publishing.http {
+        output::note(globals.quiet, format!("HTTP for published hosts on {at}"));
+    }
     ticket.map_or(Ok(()), output::line)
 }
 
