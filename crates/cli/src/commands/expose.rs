@@ -40,7 +40,7 @@ static OUT_OF_FILES: Mutex<Trouble> = Mutex::const_new(Trouble::new());
 
 /// Let peers reach a local TCP service under a name, until stopped
 ///
-/// Nobody is let in but who is named with --allow, or anybody by --public (`whimbrel help publishing`).
+/// Nobody is let in who is not named with --allow; --public: anybody (`whimbrel help publishing`).
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:

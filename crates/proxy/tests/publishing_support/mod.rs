@@ -1,5 +1,5 @@
 //! A gateway that publishes, peers that have servers, and those servers: real endpoints on loopback.
-#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, unreachable_pub)]
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -170,11 +170,26 @@ pub async fn echo() -> SocketAddr {
     .await
 }
 
-/// A client at an address of its own.
-pub async fn client(from: IpAddr, to: SocketAddr) -> TcpStream {
+/// A client at an address of its own, unless it is turned away at once.
+pub async fn try_client(from: IpAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((from, 0).into()).unwrap();
-    within("a client connects", socket.connect(to)).await.unwrap()
+    within("a client connects", socket.connect(to)).await
+}
+
+/// A client at an address of its own.
+pub async fn client(from: IpAddr, to: SocketAddr) -> TcpStream {
+    try_client(from, to).await.unwrap()
+}
+
+/// Waits until a client that says nothing is broken off: when it has connected, or while it does.
+pub async fn is_broken_off(from: IpAddr, to: SocketAddr) {
+    let heard = match try_client(from, to).await {
+        Ok(mut client) => within("it is broken off", client.read(&mut [0; 9])).await,
+        Err(error) => Err(error),
+    };
+    let error = heard.expect_err("it hears something, or an end");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
 /// What a client hears until the end, which may be a break.
@@ -186,8 +201,8 @@ pub async fn hears(client: &mut TcpStream) -> Vec<u8> {
 
 /// Says this, and ends; what it hears.
 pub async fn says(to: SocketAddr, words: &[u8]) -> Vec<u8> {
-    let mut client = within("a client connects", TcpStream::connect(to)).await.unwrap();
-    // It may be turned away before it has said all.
+    // It may be turned away before it has said all, or as it connects.
+    let Ok(mut client) = within("a client connects", TcpStream::connect(to)).await else { return Vec::new() };
     let _ = client.write_all(words).await;
     let _ = client.shutdown().await;
     hears(&mut client).await

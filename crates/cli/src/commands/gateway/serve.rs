@@ -35,7 +35,7 @@ const COMMAND: &str = "gateway serve";
 
 /// Connect peers that are let in to hosts of the internet, until stopped
 ///
-/// Private networks, clouds' secrets and port 25 are refused without --to. --publish: `help publishing`
+/// Private networks, clouds and port 25 are refused without --to. For --publish: `help publishing`
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
