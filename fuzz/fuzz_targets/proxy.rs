@@ -3,7 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use whimbrel_proxy::{
-    Answer, Destination, Pattern, Request, host_of_name, name_of_host, read_anything_as_socks,
+    Answer, Arrival, Destination, Pattern, Publication, PublishRule, Request, host_of_name, name_of_host,
+    read_anything_as_socks,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -14,7 +15,14 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(answer) = Answer::decode(data) {
         assert_eq!(Answer::decode(&answer.encode()).map(|again| again.status), Ok(answer.status));
     }
+    if let Ok(arrival) = Arrival::decode(data) {
+        assert_eq!(arrival.encode(), data, "who has come is said in one form");
+    }
     let Ok(text) = str::from_utf8(data) else { return };
+    let _ = text.parse::<PublishRule>();
+    if let Ok(Publication::Tls(host)) = text.parse() {
+        assert_eq!(host.parse(), Ok(Publication::Tls(host.clone())), "a host has one form");
+    }
     let _ = text.parse::<Pattern>();
     if let Ok(to) = text.parse::<Destination>() {
         assert_eq!(to.to_string().parse(), Ok(to), "what is understood can be said");

@@ -336,8 +336,22 @@ fn gateways(play: &mut Play) {
     play.run("laptop", through, "ordinary");
     let by_ticket = "whimbrel gateway serve --ticket --secret --port 443 --to 192.168.1.0/24:80";
     play.start("home", by_ticket, "whimbrel:");
+    publishing(play);
     play.run("laptop", "whimbrel proxy pac", "PROXY 127.0.0.1:8118");
     play.run("laptop", "whimbrel proxy pac --only-names", "DIRECT");
+}
+
+/// What listens on the laptop is reached by the address of a gateway at home.
+fn publishing(play: &mut Play) {
+    let serve = "whimbrel gateway serve --ticket --allow ID --publish 8443=ID";
+    let gate = "gate.home.ada@example.org";
+    let ticket = play.start("home", serve, "whimbrel:");
+    play.word(gate, word(&ticket, "whimbrel:"));
+    let expose = format!("whimbrel expose --public 8443 --gateway {gate} --to 127.0.0.1:8080");
+    play.start("laptop", &expose, "is public as");
+    play.word(gate, gate);
+    play.also("vps", "curl -sS http://198.51.100.7:8443/", "hello");
+    play.run("laptop", "whimbrel help publishing", "--public-tls");
 }
 
 /// A download that takes long goes on in another program.

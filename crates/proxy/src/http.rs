@@ -8,6 +8,7 @@
 //! serve, watched      clients' connections, their number and their limits
 //! answer              what becomes of a request
 //! target, fields      where it leads; what goes on of its head (pure)
+//! by_host             servers of peers, told apart by `Host` (crate::publishing)
 //! own_key             which requests may use the user's key (pure)
 //! origins, line       connections to servers
 //! decided             what the manager says of a message
@@ -26,6 +27,7 @@ mod answer;
 mod assembly;
 mod body;
 mod budget;
+pub(crate) mod by_host;
 mod decided;
 mod download;
 mod exchange;

@@ -8,6 +8,7 @@
 //! http            the proxy for HTTP
 //! socks           a SOCKS proxy
 //! gateway         destinations reached through a server in the middle: both sides of that
+//! publishing      servers of peers, reached through a gateway: the other way round, both sides
 //! sessions        connections through a gateway that move from one device to another: both sides
 //! guard           where a gateway may connect to
 //! whimbrel_hosts  names of endpoints, written as hosts
@@ -20,6 +21,7 @@ mod destination;
 mod gateway;
 mod guard;
 mod http;
+mod publishing;
 mod sessions;
 mod socks;
 mod upstream;
@@ -33,6 +35,10 @@ pub use gateway::{
 };
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
 pub use http::{HttpProxy, HttpSettings, HttpStats};
+pub use publishing::{
+    Arrival, BadPublication, BadRule, Offering, Publication, Publications, PublishError, PublishRule,
+    PublishRules, PublishSettings, Unpublished, proxy_header,
+};
 pub use sessions::{
     Attached, BadSessionId, HaltedSession, Listed, MAX_SESSION, May, NoRest, NoSession, Outcome, Rest,
     SessionError, SessionHead, SessionId, SessionPiece, SessionSettings, SessionsAt, Standing, Takers,

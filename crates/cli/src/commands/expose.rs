@@ -1,5 +1,7 @@
 //! `whimbrel expose`: lets peers reach a local TCP service.
 
+mod public;
+
 use futures_util::FutureExt;
 use std::time::Duration;
 
@@ -38,13 +40,13 @@ static OUT_OF_FILES: Mutex<Trouble> = Mutex::const_new(Trouble::new());
 
 /// Let peers reach a local TCP service under a name, until stopped
 ///
-/// Nobody is let in but those named with --allow. If the user in NAME is not registered yet, it is
-/// registered for this key.
+/// Nobody is let in who is not named with --allow; --public: anybody (`whimbrel help publishing`).
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
   whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID
   whimbrel expose --ticket --to 127.0.0.1:8080 --secret --port 4433
+  whimbrel expose --public 8443 --gateway gate.home.ada@example.org --to 127.0.0.1:8080
   whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID --take-over"))]
 pub(crate) struct Expose {
     /// The name to be reached under; not needed with --ticket
@@ -52,6 +54,8 @@ pub(crate) struct Expose {
     /// The local service
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     to: String,
+    #[command(flatten)]
+    public: public::PublicFlags,
     #[command(flatten)]
     allow: AllowFlags,
     /// Print a ticket: where it is; it lets nobody in without --secret
@@ -72,6 +76,9 @@ pub(crate) struct Expose {
 }
 
 pub(crate) async fn run(globals: &Globals, args: Expose) -> Result<()> {
+    if args.public.is_given() {
+        return public::run(globals, &args).await;
+    }
     args.allow.check(args.ticket, args.name.as_ref())?;
     if args.name.is_none() && !args.ticket {
         return Err(Failure::usage(

@@ -1,5 +1,6 @@
 //! `whimbrel gateway`: ordinary hosts, reached through a server in the middle.
 
+mod publishing;
 mod serve;
 
 use anyhow::Result;
@@ -12,6 +13,7 @@ use crate::options::{Globals, after};
 #[command(after_help = after("\
 Examples:
   whimbrel gateway serve gate.home.ada@example.org --allow ID
+  whimbrel gateway serve --ticket --allow ID --publish 8443=ID
   whimbrel proxy socks --through gate.home.ada@example.org"))]
 pub(crate) struct Gateway {
     #[command(subcommand)]

@@ -9,9 +9,9 @@ use crate::{output, pages};
 
 /// Explain commands, options and files; print completions and manual pages
 #[derive(Args)]
-#[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help config\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
+#[command(after_help = after("Examples:\n  whimbrel help options\n  whimbrel help config\n  whimbrel help publishing\n  whimbrel help names serve\n  whimbrel help completions bash\n  whimbrel help man DIR"))]
 pub(crate) struct Help {
-    /// A command, `options`, `exit-codes`, `config`, `completions SHELL`, or `man DIR`
+    /// A command, `options`, `exit-codes`, `config`, `publishing`, `completions SHELL`, or `man DIR`
     topic: Vec<String>,
 }
 
@@ -46,12 +46,45 @@ interface = ["wlan0", "usb0=cellular,metered"]
 dir = "/home/ada/incoming"
 allow = ["bob@example.org"]"#;
 
+/// How clients that know nothing of Whimbrel reach a server that moves.
+const PUBLISHING: &str = "\
+A gateway can publish servers of its peers: any browser or program reaches them through it, and goes on when
+they move. The gateway has no key of theirs: TLS passes as it is, by the host that its client asks for.
+
+On the gateway, whose operator says which key may publish what:
+  whimbrel gateway serve gate.home.ada@example.org --allow ID --publish 8443=ID
+  whimbrel gateway serve gate.home.ada@example.org --allow ID --publish www.example.org=ID \\
+      --public-tls 0.0.0.0:443 --public-http 0.0.0.0:80
+
+Where the server is:
+  whimbrel expose --public 8443 --gateway gate.home.ada@example.org --to 127.0.0.1:8080
+  whimbrel expose --public www.example.org --gateway gate.home.ada@example.org --to 127.0.0.1:443
+  whimbrel expose --public http://www.example.org --gateway gate.home.ada@example.org --to 127.0.0.1:80
+
+Options of `whimbrel gateway serve`:
+  --publish HOST=ID               This host, by TLS (SNI) and by HTTP (Host), for the peer with this key alone
+  --publish *.DOMAIN=ID           All hosts below a domain, but for those that have an entry of their own
+  --publish [ADDR:]PORT[-PORT]=ID Ports of the gateway, for TCP of any kind; on all addresses without ADDR
+  --public-tls ADDR:PORT          Where clients of published hosts come with TLS; repeatable
+  --public-http ADDR:PORT         Where they come with plain HTTP; repeatable
+  --most EACH ALL                 Clients at once, of one publication and of all
+  --idle TIME                     Break a client's connection without a byte for so long
+
+Options of `whimbrel expose`:
+  --public PORT|[http://]HOST     What of the gateway leads here; repeatable. Without NAME and --ticket
+  --gateway NAME|TICKET           The gateway, which must let this key in (--allow)
+  --proxy-protocol                Tell the local server where clients are, by the PROXY protocol, version 2
+
+By HTTP the server reads where a client is in X-Forwarded-For. A connection is for one host: requests for
+another one on it are refused (421). What is published nowhere has 404, or TLS' alert unrecognized_name.";
+
 /// Explains a topic. Commands are looked for in `command`, the whole command line.
 pub(crate) fn run(args: Help, command: Command) -> Result<()> {
     let topic: Vec<&str> = args.topic.iter().map(String::as_str).collect();
     match topic[..] {
         ["config"] => return output::line(CONFIG),
         ["options"] => return output::line(pages::global_options(&command)),
+        ["publishing"] => return output::line(PUBLISHING),
         ["exit-codes"] => return output::line(EXIT_CODES),
         ["completions", shell] => return output::line(pages::completions(command, shell)?.trim_end()),
         ["man", directory] => return pages::manual(command, directory.as_ref()),

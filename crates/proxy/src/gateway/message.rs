@@ -192,22 +192,23 @@ impl Answer {
 
     /// The answer to who asked for what was not reached.
     pub(super) fn of_error(error: &UpstreamError) -> Self {
-        let status = match error {
-            UpstreamError::Refused { .. } => Status::NotAllowed,
-            UpstreamError::NoWay { .. } => Status::NoSuchHost,
-            UpstreamError::Unreachable { source, .. } => match source.kind() {
-                ErrorKind::ConnectionRefused => Status::ConnectionRefused,
-                ErrorKind::HostUnreachable => Status::HostUnreachable,
-                ErrorKind::NetworkUnreachable => Status::NetworkUnreachable,
-                ErrorKind::TimedOut => Status::TimedOut,
-                _ => Status::Failed,
-            },
+        match error {
+            UpstreamError::Refused { why, .. } => Self::new(Status::NotAllowed, why),
+            UpstreamError::NoWay { why, .. } => Self::new(Status::NoSuchHost, why),
+            UpstreamError::Unreachable { source, .. } => Self::of_io(source),
+        }
+    }
+
+    /// The answer where connecting failed, by what the system says.
+    pub fn of_io(error: &io::Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::ConnectionRefused => Status::ConnectionRefused,
+            ErrorKind::HostUnreachable => Status::HostUnreachable,
+            ErrorKind::NetworkUnreachable => Status::NetworkUnreachable,
+            ErrorKind::TimedOut => Status::TimedOut,
+            _ => Status::Failed,
         };
-        let text = match error {
-            UpstreamError::Refused { why, .. } | UpstreamError::NoWay { why, .. } => why.clone(),
-            UpstreamError::Unreachable { source, .. } => source.to_string(),
-        };
-        Self::new(status, &text)
+        Self::new(status, &error.to_string())
     }
 
     /// The text, without characters that could control a terminal: it may come from anywhere.

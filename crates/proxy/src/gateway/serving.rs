@@ -4,7 +4,8 @@ use super::message::{Answer, BadMessage, Request, Status};
 use crate::sessions::{Asked, HaltedSession, SessionPiece, Sessions};
 use crate::whole::keep_alive;
 use crate::{
-    Destination, Full, Guard, NoSession, Place, Quota, SessionId, SessionSettings, Takers, UpstreamError,
+    Destination, Full, Guard, NoSession, Place, Publication, Publications, Quota, SessionId, SessionSettings,
+    Takers, Unpublished, UpstreamError,
 };
 use std::io;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub struct GatewayServer {
     /// Of requests, where their peer has no place for a connection any more.
     waiting: Arc<Quota<EndpointId>>,
     sessions: Sessions,
+    publications: Publications,
 }
 
 /// A stream and the connection that it is for. Their bytes are to be carried.
@@ -47,6 +49,8 @@ pub enum Served {
     Joined(Stream, Joined),
     /// A session with this destination, which goes on by itself.
     Session(Destination),
+    /// It publishes this, for as long as the stream.
+    Published(Publication),
     /// It was answered.
     Answered,
 }
@@ -58,6 +62,7 @@ enum Next {
     Take(SessionId, u32, Takers, Result<Place<EndpointId>, Full>),
     Control(SessionId, u32),
     Say(Vec<u8>),
+    Publish(Publication),
 }
 
 /// Why a request has no connection. The peer was told.
@@ -76,6 +81,9 @@ pub enum Declined {
     /// It has no such session.
     #[error(transparent)]
     Session(#[from] NoSession),
+    /// It does not publish that.
+    #[error(transparent)]
+    Unpublished(#[from] Unpublished),
     /// The peer is gone.
     #[error("the stream broke before the answer: {0}")]
     Gone(io::Error),
@@ -85,7 +93,8 @@ impl GatewayServer {
     /// Connects by this guard, for so many connections as the quota has.
     pub fn new(guard: Guard, quota: Quota<EndpointId>) -> Self {
         let waiting = Arc::new(Quota::new(WAITING.0, WAITING.1));
-        Self { guard: Arc::new(guard), quota: Arc::new(quota), waiting, sessions: Sessions::default() }
+        let (sessions, publications) = Default::default();
+        Self { guard: Arc::new(guard), quota: Arc::new(quota), waiting, sessions, publications }
     }
 
     /// With other bounds of the sessions that it keeps.
@@ -112,6 +121,12 @@ impl GatewayServer {
         self.quota.keep(peer)
     }
 
+    /// Lets peers publish servers of theirs, by the rules of these publications. Without them: none.
+    #[must_use]
+    pub fn with_publications(self, publications: Publications) -> Self {
+        Self { publications, ..self }
+    }
+
     /// Takes the request from a stream, does what it asks for, and answers.
     ///
     /// # Errors
@@ -135,6 +150,12 @@ impl GatewayServer {
                 tell(&mut stream, &words).await?;
                 stream.finish().map_err(Declined::Gone)?;
                 return Ok(Served::Answered);
+            }
+            Next::Publish(what) => {
+                return match self.publications.publish(stream, what.clone()).await {
+                    Ok(()) => Ok(Served::Published(what)),
+                    Err((stream, why)) => decline(stream, why.into()).await,
+                };
             }
             Next::Take(id, moves, rule, place) => self.sessions.take(stream, (id, moves), rule, place),
             Next::Control(id, moves) => self.sessions.control(stream, (id, moves)),
@@ -171,6 +192,7 @@ impl GatewayServer {
                 Ok(Next::Say(Answer::new(Status::Connected, "").encode()))
             }
             Asked::List => Ok(Next::Say(self.sessions.list(peer))),
+            Asked::Publish { what } => Ok(Next::Publish(what)),
         }
     }
 
@@ -213,5 +235,13 @@ fn answer(declined: &Declined) -> Answer {
         Declined::Full(full) => Answer::new(Status::Full, &full.to_string()),
         Declined::Upstream(error) => Answer::of_error(error),
         Declined::Session(none) => Answer::new(Status::NoSession, &none.to_string()),
+        Declined::Unpublished(why) => {
+            let status = match why {
+                Unpublished::NotAllowed(_) => Status::NotAllowed,
+                Unpublished::Full(_) => Status::Full,
+                Unpublished::Port { .. } => Status::Failed,
+            };
+            Answer::new(status, &why.to_string())
+        }
     }
 }

@@ -124,11 +124,11 @@ async fn forward(
             let server = Far::Upgrade(hyper::upgrade::on(&mut answer), Box::new(lease));
             slot.put(Tunnel { to: target.to, client, server });
             let (mut head, _) = answer.into_parts();
-            passing::prepare(&proxy, &mut head);
+            passing::prepare(&proxy.pseudonym, &mut head);
             fields::upgrade_to_websocket(&mut head.headers);
             Ok(Response::from_parts(head, Body::empty()))
         }
-        _ => passing::pass(&proxy, &method, answer, lease, None),
+        _ => passing::pass(&proxy.pseudonym, &method, answer, lease, None),
     }
 }
 

@@ -141,7 +141,7 @@ impl Download {
         // Else the server's words for 206 would stand beside 200.
         head.extensions.clear();
         fields::remove_of_the_part(&mut head.headers);
-        passing::prepare(&self.proxy, &mut head);
+        passing::prepare(&self.proxy.pseudonym, &mut head);
         head.headers.remove(CONTENT_LENGTH);
         let body = match validator {
             Some(validator) if span.len() < span.total => {
@@ -186,7 +186,7 @@ impl Download {
         if headers.get(ACCEPT_RANGES).is_some_and(|value| value == "none") {
             self.proxy.without_ranges.put(&self.to, ());
         }
-        passing::pass(&self.proxy, &Method::GET, answer, lease, object)
+        passing::pass(&self.proxy.pseudonym, &Method::GET, answer, lease, object)
     }
 
     fn object(&self, validator: Validator, total: u64, may_split: bool) -> Object {

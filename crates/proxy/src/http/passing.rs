@@ -1,6 +1,5 @@
 //! Answers on their way to the client.
 
-use super::Proxy;
 use super::body::Body;
 use super::fetch::Object;
 use super::fields;
@@ -16,7 +15,7 @@ use hyper::{Method, Response, StatusCode, Version};
 /// # Errors
 /// When it could be read in more than one way.
 pub(super) fn pass(
-    proxy: &Proxy,
+    pseudonym: &str,
     method: &Method,
     answer: Response<Incoming>,
     lease: Lease,
@@ -31,7 +30,7 @@ pub(super) fn pass(
     if fields::authenticates_the_connection(&head.headers) {
         lease.line().make_private();
     }
-    prepare(proxy, &mut head);
+    prepare(pseudonym, &mut head);
     let has_no_body = *method == Method::HEAD || head.status == StatusCode::NOT_MODIFIED;
     head.headers.remove(CONTENT_LENGTH);
     if let Some(length) = length.filter(|_| has_no_body) {
@@ -42,8 +41,8 @@ pub(super) fn pass(
 }
 
 /// Makes the head of a server's answer one of ours.
-pub(super) fn prepare(proxy: &Proxy, head: &mut Parts) {
+pub(super) fn prepare(pseudonym: &str, head: &mut Parts) {
     fields::remove_of_the_connection(&mut head.headers);
-    fields::add_via(&mut head.headers, head.version, &proxy.pseudonym);
+    fields::add_via(&mut head.headers, head.version, pseudonym);
     head.version = Version::HTTP_11;
 }

@@ -62,7 +62,11 @@ pub(super) fn tunnel(uri: &Uri) -> Result<Destination, Problem> {
     destination(uri.authority().ok_or_else(wrong)?, None)
 }
 
-fn destination(authority: &Authority, usual: Option<u16>) -> Result<Destination, Problem> {
+/// Reads a host and a port; `usual` stands where there is none.
+///
+/// # Errors
+/// When it is none, or a user is named.
+pub(super) fn destination(authority: &Authority, usual: Option<u16>) -> Result<Destination, Problem> {
     let text = authority.as_str();
     if text.contains('@') {
         return Err(Problem::bad("a user and a password in the address are not passed on; leave them out"));

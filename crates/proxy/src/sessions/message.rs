@@ -8,6 +8,7 @@
 //! list    = nothing
 //! control = session (16), moves (4)
 //! rule    = rule
+//! publish = 1, host of TLS | 2, port (2) | 3, host of HTTP
 //! rule    = count (1), devices (32 each)
 //! ```
 //!
@@ -22,8 +23,8 @@ pub use told::{Listed, May, Standing};
 pub(super) use told::{Granted, LONGEST_HEAD, MOST_LISTED, read_granted, read_list, write_list};
 
 use super::SessionId;
-use crate::Destination;
 use crate::gateway::{BadMessage, Request};
+use crate::{Destination, Publication};
 use reading::{Fields, put_destination};
 use std::io;
 use std::time::Duration;
@@ -83,6 +84,8 @@ pub(crate) enum Asked {
     Control { id: SessionId, moves: u32 },
     /// That these devices may take all sessions of its own without being asked to, and no others.
     Rule { rule: Takers },
+    /// That clients who know nothing of Whimbrel reach it by this.
+    Publish { what: Publication },
 }
 
 impl Asked {
@@ -120,6 +123,10 @@ impl Asked {
                 rule.put(&mut body);
                 6
             }
+            Self::Publish { what } => {
+                body = what.encode();
+                7
+            }
         };
         let [high, low] = u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes();
         [&[VERSION, kind, high, low], &body[..]].concat()
@@ -146,6 +153,7 @@ impl Asked {
             4 => Self::List,
             5 => Self::Control { id: fields.session()?, moves: fields.u32()? },
             6 => Self::Rule { rule: rule(&mut fields)? },
+            7 => return Publication::decode(body).map(|what| Self::Publish { what }),
             _ => return Err(BadMessage::Kind(*kind)),
         };
         fields.end()?;
@@ -200,6 +208,8 @@ mod tests {
             Asked::HandOff { id, moves: 7, to: device(9), limit: Duration::from_secs(300) },
             Asked::List,
             Asked::Control { id, moves: 1 },
+            Asked::Publish { what: "www.example.org".parse().unwrap() },
+            Asked::Publish { what: "2222".parse().unwrap() },
         ]
     }
 

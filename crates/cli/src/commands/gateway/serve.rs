@@ -9,10 +9,13 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use whimbrel_base::Name;
-use whimbrel_proxy::{GatewayServer, Guard, Joined, Pattern, Quota, Rules, Served, SessionSettings};
+use whimbrel_proxy::{
+    GatewayServer, Guard, Joined, Pattern, PublishSettings, Quota, Rules, Served, SessionSettings,
+};
 use whimbrel_relay::Keeper;
 use whimbrel_transport::{Connection, Stream};
 
+use super::publishing::{PublishFlags, Publishing};
 use crate::access::{Access, AllowFlags, Guests};
 use crate::failure::Failure;
 use crate::halt::{Halter, Tie};
@@ -32,7 +35,7 @@ const COMMAND: &str = "gateway serve";
 
 /// Connect peers that are let in to hosts of the internet, until stopped
 ///
-/// Private networks, this host, clouds' secrets and port 25 are refused; --to lifts that.
+/// Private networks, clouds and port 25 are refused without --to. For --publish: `help publishing`
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -62,6 +65,8 @@ pub(super) struct Serve {
     #[arg(long)]
     ticket: bool,
     #[command(flatten)]
+    publishing: PublishFlags,
+    #[command(flatten)]
     reach: ReachFlags,
     #[command(flatten)]
     take_over: TakeOver,
@@ -70,6 +75,18 @@ pub(super) struct Serve {
     /// Print a JSON object once it can be reached
     #[arg(long)]
     json: bool,
+}
+
+impl Serve {
+    pub(super) fn allow(&self) -> &AllowFlags {
+        &self.allow
+    }
+
+    /// Connections at once, for one and for all.
+    fn most(&self) -> (usize, usize) {
+        let most = |at: usize| self.most.get(at).copied().map_or(usize::MAX, usize::from);
+        (most(0), most(1))
+    }
 }
 
 pub(super) async fn run(globals: &Globals, args: Serve) -> Result<()> {
@@ -97,6 +114,7 @@ async fn serve(
     let is_told = inherited.as_ref().is_some_and(Inherited::is_own);
     let access = Access::open(&args.allow, name, network, globals.quiet, before).await?;
     let secret = access.secret();
+    let publishing = args.publishing.start(publish_settings(args)).await?;
     let waking = match inherited {
         Some(inherited) => Some(inherited.ready(network).await?),
         None => None,
@@ -104,7 +122,7 @@ async fn serve(
     let start = if waking.is_some() { Start::GoingOn } else { Start::Anew };
     let mut guests = serving::listen(globals, network, name, args.ticket, access.clone(), start).await?;
     let halter = Halter::new();
-    let service = Service { server: server(args), tie: halter.tie(), idle: args.idle };
+    let service = Service { server: server(args, &publishing), tie: halter.tie(), idle: args.idle };
     if let Some(waking) = waking {
         let (connections, woken) = waking.begin()?;
         service.go_on(connections, woken, &guests);
@@ -118,7 +136,7 @@ async fn serve(
     let _reloading = reload::follow_access(&globals.source, &reachable, &args.allow, &access, network)?;
     let ready = Ready::tell(&reachable);
     if !is_told {
-        let told = tell(globals, args, network, reachable, ticket);
+        let told = tell(globals, args, network, reachable, (ticket, &publishing));
         start.needs(told)?;
     }
     let (asker, leaving) = loop {
@@ -127,6 +145,8 @@ async fn serve(
                 Some(connection) => service.serve(connection),
                 None => return Ok(Handed::Ended),
             },
+            // Clients of what it publishes would break, and their sockets are not handed over.
+            asker = reporter.asked(), if args.publishing.is_used() => asker.refuse(PUBLISHES.into()).await,
             asker = reporter.asked() => match network.endpoint.transport().stop_listening() {
                 Ok(leaving) => break (asker, leaving),
                 Err(error) => asker.refuse(error.to_string()).await,
@@ -142,14 +162,25 @@ async fn serve(
     Ok(Handed::Left(asker, Box::new(estate.with_access(access.known()))))
 }
 
+/// Why a gateway is not taken over.
+const PUBLISHES: &str = "a gateway that publishes servers cannot be taken over; stop it, and start the newer one";
+
 /// What connects, by the rules.
-fn server(args: &Serve) -> GatewayServer {
+fn server(args: &Serve, publishing: &Publishing) -> GatewayServer {
     let outside = args.reach.advertised().iter().map(SocketAddr::ip).collect();
     let guard = Guard::new(Rules::new(args.to.clone(), args.only)).with_outside(outside);
-    let most = |at: usize| args.most.get(at).copied().map_or(usize::MAX, usize::from);
+    let (each, all) = args.most();
     let mut sessions = SessionSettings::default();
     (sessions.hold, sessions.idle) = (args.hold, args.idle);
-    GatewayServer::new(guard, Quota::new(most(0), most(1))).with_sessions(sessions)
+    let server = GatewayServer::new(guard, Quota::new(each, all)).with_sessions(sessions);
+    server.with_publications(publishing.publications.clone())
+}
+
+fn publish_settings(args: &Serve) -> PublishSettings {
+    let mut settings = PublishSettings::default();
+    (settings.each, settings.all) = args.most();
+    settings.idle = args.idle;
+    settings
 }
 
 fn tell(
@@ -157,15 +188,22 @@ fn tell(
     args: &Serve,
     network: &Network,
     reachable: String,
-    ticket: Option<String>,
+    (ticket, publishing): (Option<String>, &Publishing),
 ) -> Result<()> {
     if args.json {
         return output::json(&json!({
             "id": network.id().to_string(), "name": args.name.as_ref().map(ToString::to_string),
             "ticket": ticket, "port": network.endpoint.port(),
+            "public_tls": publishing.tls, "public_http": publishing.http,
         }));
     }
     output::note(globals.quiet, reachable);
+    for at in &publishing.tls {
+        output::note(globals.quiet, format!("TLS for published hosts on {at}"));
+    }
+    for at in &publishing.http {
+        output::note(globals.quiet, format!("HTTP for published hosts on {at}"));
+    }
     ticket.map_or(Ok(()), output::line)
 }
 
