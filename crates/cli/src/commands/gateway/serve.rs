@@ -145,11 +145,14 @@ async fn serve(
                 Some(connection) => service.serve(connection),
                 None => return Ok(Handed::Ended),
             },
-            // Clients of what it publishes would break, and their sockets are not handed over.
-            asker = reporter.asked(), if args.publishing.is_used() => asker.refuse(PUBLISHES.into()).await,
-            asker = reporter.asked() => match network.endpoint.transport().stop_listening() {
-                Ok(leaving) => break (asker, leaving),
-                Err(error) => asker.refuse(error.to_string()).await,
+            // Clients of what it publishes would break: their sockets are not handed over.
+            asker = reporter.asked() => if args.publishing.is_used() {
+                asker.refuse(PUBLISHES.into()).await;
+            } else {
+                match network.endpoint.transport().stop_listening() {
+                    Ok(leaving) => break (asker, leaving),
+                    Err(error) => asker.refuse(error.to_string()).await,
+                }
             },
         }
     };
