@@ -1,12 +1,13 @@
 //! The group: what follows from the log. One entry after the other is applied to it.
 
+mod naming;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use whimbrel_base::{EndpointId, Name};
 
 use crate::label::Label;
-use crate::naming;
 use crate::op::{Op, Rights, Subject, Visibility};
 use crate::time::Hybrid;
 

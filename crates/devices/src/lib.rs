@@ -11,7 +11,7 @@
 //! time             hybrid logical time, which sorts them
 //! run, chain       entries, signatures, the log of one device, and proof of two histories
 //! rights           whose entries count
-//! group, naming    what follows: devices, friends, and unique names
+//! group            what follows: devices, friends, and unique names
 //! log              all logs: writing, exchanging
 //! vector           what somebody has
 //! wire             how that is written
@@ -24,7 +24,6 @@ mod chain;
 mod group;
 mod label;
 mod log;
-mod naming;
 mod op;
 mod replica;
 mod rights;

@@ -22,7 +22,7 @@ use redb::{
     Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _,
     TableDefinition, WriteTransaction,
 };
-use whimbrel_base::{EndpointId, UnixTime};
+use whimbrel_base::EndpointId;
 
 use crate::chain::Chain;
 use crate::log::{Log, Update};
@@ -180,6 +180,3 @@ fn read(database: &Database, user: EndpointId) -> Result<Log, Failure> {
     }
     Ok(Log::restore(user, update))
 }
-
-/// When a file is read, nothing in it is ahead of time: it was taken before.
-pub(crate) const FILE_TIME: UnixTime = UnixTime::from_millis(u64::MAX);

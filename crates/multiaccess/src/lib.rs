@@ -51,6 +51,7 @@ mod names;
 #[cfg(target_os = "linux")]
 mod networks;
 #[cfg(target_os = "linux")]
+mod parting;
 mod paths;
 pub mod protocol;
 #[cfg(target_os = "linux")]

@@ -1,6 +1,7 @@
 //! The multi-access manager: measures, and answers on a Unix socket (*Socket Intents*, §V-E).
 
 use crate::measure::Measuring;
+use crate::parting::{TOLD_WITHIN, part};
 use crate::protocol::Answer;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -8,14 +9,12 @@ use crate::{Settings, SettingsError};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
 /// The most clients at a time.
 pub const MAX_CLIENTS: usize = 256;
-/// For so long a client that is turned away, or hung up on, may take to hear why.
-const TOLD_WITHIN: Duration = Duration::from_secs(1);
 /// After an error of the system's, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The user that may do everything anyway.
@@ -126,16 +125,4 @@ async fn turn_away(mut stream: UnixStream, why: String) {
         }
     };
     let _ = tokio::time::timeout(TOLD_WITHIN, told).await;
-}
-
-/// Ends a conversation so that the last word is heard: what is closed with something unread is reset, and the
-/// client may not read what was said before.
-pub(crate) async fn part(stream: &mut UnixStream) {
-    let mut rest = [0; 4096];
-    let ended = async {
-        if stream.shutdown().await.is_ok() {
-            while let Ok(1..) = stream.read(&mut rest).await {}
-        }
-    };
-    let _ = tokio::time::timeout(TOLD_WITHIN, ended).await;
 }

@@ -3,7 +3,7 @@
 mod answers;
 
 use crate::Paths;
-use crate::manager::part;
+use crate::parting::part;
 use crate::protocol::{Answer, Ask, Deciding, MAX_LINE};
 use crate::refusal::Refusal;
 use crate::request::{self, Said};

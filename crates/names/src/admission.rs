@@ -9,22 +9,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
-use whimbrel_base::{EndpointId, Name, UnixTime, random_bytes};
-
-use crate::error::NamesError;
-use crate::store::Store;
+use whimbrel_base::{EndpointId, Name, UnixTime};
 
 /// The most times that an invitation can be used.
 pub const MAX_INVITATION_USES: u16 = 100;
 
 /// The longest time that an invitation counts.
 pub const MAX_INVITATION_TIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-
-/// Characters of a code: five random bits each, none of them easily mistaken for another.
-const ALPHABET: &[u8; 32] = b"ybndrfg8ejkmcpqxot1uwisza345h769";
-const CODE_CHARS: usize = 16;
-const GROUP: usize = 4;
 
 /// Who may register user names that are new. Whoever redeemed an [invitation](Terms) may as well.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -211,40 +202,6 @@ impl Invitation {
     }
 }
 
-/// Makes an invitation and returns its code, which is not kept anywhere.
-///
-/// # Errors
-/// [`NamesError::BadTerms`] when the terms are out of bounds, [`NamesError::Unavailable`].
-pub async fn invite(store: &dyn Store, terms: Terms, now: UnixTime) -> Result<String, NamesError> {
-    let fits = (1..=MAX_INVITATION_USES).contains(&terms.uses)
-        && !terms.valid.is_zero()
-        && terms.valid <= MAX_INVITATION_TIME;
-    if !fits {
-        return Err(NamesError::BadTerms);
-    }
-    let random: [u8; CODE_CHARS] = random_bytes();
-    let mut code = String::new();
-    for (at, byte) in random.iter().enumerate() {
-        if at > 0 && at % GROUP == 0 {
-            code.push('-');
-        }
-        code.push(char::from(ALPHABET[usize::from(byte % 32)]));
-    }
-    let expires = now.saturating_add(terms.valid);
-    let invitation = Invitation { domain: terms.domain, uses: terms.uses, expires, used_by: Vec::new() };
-    store.invite(hash(&code), invitation, now).await?;
-    Ok(code)
-}
-
-/// The hash of a code, however its groups and its case are written.
-pub(crate) fn hash(code: &str) -> CodeHash {
-    let mut hash = Sha256::new();
-    hash.update(b"whimbrel invitation v1\0");
-    let plain = code.bytes().filter(|byte| !matches!(byte, b'-' | b' '));
-    hash.update(plain.map(|byte| byte.to_ascii_lowercase()).collect::<Vec<u8>>());
-    hash.finalize().into()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -282,11 +239,5 @@ mod tests {
         assert!(invitation.redeem(key(1), at(2)), "the same key again");
         assert!(invitation.redeem(key(2), at(3)));
         assert!(!invitation.redeem(key(3), at(4)), "used up");
-    }
-
-    #[test]
-    fn codes_are_found_however_they_are_typed() {
-        assert_eq!(hash("abcd-efgh"), hash("ABCD EFGH"));
-        assert_ne!(hash("abcd-efgh"), hash("abcd-efgx"));
     }
 }

@@ -15,6 +15,7 @@ pub mod address;
 pub mod admission;
 pub mod error;
 pub mod introduction;
+pub mod invitations;
 pub mod proof;
 pub mod protocol;
 pub mod readers;
@@ -23,6 +24,8 @@ pub mod resolver;
 pub mod service;
 pub mod store;
 pub mod trust;
+
+mod clock;
 
 pub use address::{ServiceAddress, ServiceAddressError};
 pub use admission::{Admission, Domain, Rule, Terms};

@@ -37,8 +37,9 @@ use std::time::Duration;
 use whimbrel_base::{EndpointId, Name, SignedRecord, UnixTime};
 
 use self::watchers::Watchers;
-use crate::admission::{self, Admission, Domain, Terms};
+use crate::admission::{Admission, Domain, Terms};
 use crate::error::NamesError;
+use crate::invitations;
 use crate::store::{Cursor, Entry, Store, StoreError, Stored};
 
 mod access;
@@ -263,7 +264,7 @@ impl Registry {
         if !self.admission().is_operator(&peer) {
             return Err(NamesError::NotOperator);
         }
-        admission::invite(&*self.store, terms, now).await
+        invitations::invite(&*self.store, terms, now).await
     }
 
     /// Lets `peer` register new user names by the code of an invitation; says of which domain. The same code
@@ -277,7 +278,7 @@ impl Registry {
         code: &str,
         now: UnixTime,
     ) -> Result<Option<Domain>, NamesError> {
-        let admitted = self.store.redeem(admission::hash(code), peer, now).await?;
+        let admitted = self.store.redeem(invitations::hash(code), peer, now).await?;
         admitted.map(|admitted| admitted.domain).ok_or(NamesError::BadInvitation)
     }
 

@@ -20,11 +20,11 @@ use whimbrel_transport::{BoxFuture, Endpoint, ResolveError, Resolver, Watch};
 
 use crate::address::ServiceAddress;
 use crate::admission::{Domain, Terms};
+use crate::clock::now;
 use crate::error::ErrorCode;
 use crate::proof::{DomainProof, ProofError};
 use crate::protocol::{Request, Response};
 use crate::readers::Readers;
-use crate::service::now;
 use crate::trust::{KnownPeers, TrustError};
 
 mod link;

@@ -8,19 +8,21 @@ use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
-use whimbrel_base::{EndpointAddr, EndpointId, UnixTime};
+use whimbrel_base::{EndpointAddr, EndpointId};
 use whimbrel_transport::{
     Allow, CloseCode, Config, Connection, Endpoint, ListenError, ListenOptions, Listener,
 };
 
 use crate::admission::Admission;
+use crate::clock::now;
 use crate::registry::{Limits, Registry};
 use crate::store::Store;
 
+mod broken;
 mod counters;
 mod meetings;
 mod rates;
@@ -165,11 +167,6 @@ impl fmt::Debug for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Service").field("id", &self.endpoint.id()).finish_non_exhaustive()
     }
-}
-
-/// The wall-clock time.
-pub(crate) fn now() -> UnixTime {
-    SystemTime::now().into()
 }
 
 async fn accept(mut listener: Listener, shared: Arc<Shared>) {

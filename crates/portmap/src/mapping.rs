@@ -10,11 +10,9 @@ use crab_nat::{
     natpmp, pcp,
 };
 
-use crate::router::Router;
-use crate::upnp::{self, Gateway};
+use crate::router::{LIFETIME, Router};
+use crate::upnp::{self, Gateway, UpnpError};
 
-/// For so long a router is asked to keep it, if it is not asked again.
-pub(crate) const LIFETIME: Duration = Duration::from_secs(3600);
 /// 250, 500 and 1000 ms: a router is one hop away.
 const PATIENCE: TimeoutConfig =
     TimeoutConfig { initial_timeout: Duration::from_millis(250), max_retries: 2, max_retry_timeout: None };
@@ -64,24 +62,6 @@ pub enum MapError {
     /// The router is behind another one.
     #[error("the router's own address {0} is not public: it is behind another router")]
     Hidden(IpAddr),
-}
-
-/// What came of asking by UPnP.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UpnpError {
-    /// No device answered that is the router.
-    #[error("UPnP: {0}")]
-    Search(#[from] igd_next::SearchError),
-    /// The device that answered is another one.
-    #[error("UPnP: {0} answered, which is not the router")]
-    Stranger(IpAddr),
-    /// It does not say where it is.
-    #[error("UPnP: {0}")]
-    Address(#[from] igd_next::GetExternalIpError),
-    /// It refuses.
-    #[error("UPnP: {0}")]
-    Port(#[from] igd_next::AddAnyPortError),
 }
 
 /// A port of a router that leads here.

@@ -2,9 +2,12 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::time::Duration;
 
 use whimbrel_base::AddressScope;
 
+/// For so long a router is asked to keep what it passes on, if it is not asked again.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(3600);
 /// More default routes than this are not asked.
 const MOST: usize = 4;
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 use crab_nat::InternetProtocol;
 use igd_next::{AddPortError, PortMappingProtocol, SearchOptions, search_gateway};
 
-use crate::mapping::{LIFETIME, UpnpError};
-use crate::router::Router;
+use crate::router::{LIFETIME, Router};
 
 pub(crate) type Gateway = igd_next::Gateway;
 
@@ -16,6 +15,24 @@ pub(crate) type Gateway = igd_next::Gateway;
 const SEARCH: Duration = Duration::from_secs(2);
 /// What the router's owner reads in its list of ports.
 const DESCRIPTION: &str = "whimbrel";
+
+/// What came of asking by UPnP.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpnpError {
+    /// No device answered that is the router.
+    #[error("UPnP: {0}")]
+    Search(#[from] igd_next::SearchError),
+    /// The device that answered is another one.
+    #[error("UPnP: {0} answered, which is not the router")]
+    Stranger(IpAddr),
+    /// It does not say where it is.
+    #[error("UPnP: {0}")]
+    Address(#[from] igd_next::GetExternalIpError),
+    /// It refuses.
+    #[error("UPnP: {0}")]
+    Port(#[from] igd_next::AddAnyPortError),
+}
 
 /// Finds the device that this router is, and no other one.
 pub(crate) async fn search(router: Router) -> Result<Gateway, UpnpError> {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use whimbrel_base::EndpointId;
 
 use crate::error::CloseCode;
+use crate::flow::{FlowId, MessageId, Outcome};
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, StreamId};
-use crate::message::{FlowId, MessageId, Outcome};
 use crate::path::PathState;
 
 pub(crate) use queue::Events;

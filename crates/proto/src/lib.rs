@@ -43,6 +43,7 @@ mod draft;
 mod error;
 mod event;
 mod first_flight;
+mod flow;
 mod frame;
 mod handover;
 mod ids;
@@ -72,10 +73,10 @@ pub use config::Config;
 pub use connection::{Connection, JoinError, MAX_PATHS, Resting};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
 pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
+pub use flow::{Class, FlowId, MAX_FLOWS, MAX_MESSAGE, MessageId, Outcome, Tag, Urgency};
 pub use message::{
-    Class, Delays, FlowError, FlowId, FlowOptions, FlowStats, JOURNAL_FLOWS, MAX_BUFFERING, MAX_FLOWS,
-    MAX_MESSAGE, MESSAGE_COST, MESSAGE_WINDOW, Message, MessageId, MessageStats, Outcome, Refused, SendError,
-    SendOptions, Tag, Urgency,
+    Delays, FlowError, FlowOptions, FlowStats, JOURNAL_FLOWS, MAX_BUFFERING, MESSAGE_COST, MESSAGE_WINDOW,
+    Message, MessageStats, Refused, SendError, SendOptions,
 };
 pub use session::Read;
 pub use stream::{Chunk, Pool};
@@ -87,8 +88,8 @@ pub use assignment::Assignment;
 pub use handover::{HandoverMode, Priority, UnknownMode};
 pub use ids::{PathId, Side, StreamId};
 pub use pacing::RateLimit;
-pub use params::{EARLY_DATA_WINDOW, EARLY_STREAMS, MAX_NOTICE_ADDRESSES, MAX_TARGET, Params};
-pub use path::{CarrierReport, PathState};
+pub use params::{EARLY_DATA_WINDOW, EARLY_STREAMS, MAX_NOTICE_ADDRESSES, Params};
+pub use path::PathState;
 pub use scheduler::{SchedulerKind, UnknownScheduler};
 
 // What stands before a connection is found or made.

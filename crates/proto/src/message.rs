@@ -23,12 +23,8 @@ use std::time::Duration;
 
 pub use self::delays::Delays;
 use crate::error::CloseCode;
+use crate::flow::{Class, FlowId, MAX_FLOWS, MAX_MESSAGE, MessageId, Outcome, Tag, Urgency};
 
-/// Largest message, in bytes.
-pub const MAX_MESSAGE: u64 = 16 << 20;
-/// Flows that each side may have, closed ones that can be used again among them. Their numbers are below
-/// this.
-pub const MAX_FLOWS: u64 = 1024;
 /// The first flows of each side, if both keep journals: notes of their writers, and answers of their readers.
 pub const JOURNAL_FLOWS: u64 = 2;
 /// Longest that a flow may hold small messages back to send several at once.
@@ -41,73 +37,6 @@ pub const MESSAGE_WINDOW: u64 = 2 * (MAX_MESSAGE + MESSAGE_COST);
 pub(crate) const NUMBER_WINDOW: u64 = 32_768;
 /// An unreliable message without a lifetime of its own waits for a path that takes it no longer than this.
 const UNRELIABLE_PATIENCE: Duration = Duration::from_secs(1);
-
-/// A flow of messages from one side to the other; each side numbers its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FlowId(pub u64);
-
-/// A message that was sent, to be recognised in [`Event::MessageDone`](crate::Event::MessageDone). Never used
-/// twice in a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MessageId(pub u64);
-
-/// What an application calls messages that replace each other; below 2⁶².
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tag(pub u64);
-
-/// What is promised of a flow's messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Class {
-    /// Sent again when a path is lost, and delivered exactly once. Otherwise at most once.
-    pub reliable: bool,
-    /// Delivered in the order sent. Of unreliable messages, what is older than one that was delivered is
-    /// dropped.
-    pub sequenced: bool,
-}
-
-impl Class {
-    /// Delivered exactly once, in order.
-    pub const RELIABLE_SEQUENCED: Self = Self { reliable: true, sequenced: true };
-    /// Delivered exactly once, as soon as each is there.
-    pub const RELIABLE: Self = Self { reliable: true, sequenced: false };
-    /// Delivered at most once, and only if newer than the last.
-    pub const UNRELIABLE_SEQUENCED: Self = Self { reliable: false, sequenced: true };
-    /// Delivered at most once.
-    pub const UNRELIABLE: Self = Self { reliable: false, sequenced: false };
-    /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::RELIABLE_SEQUENCED, Self::RELIABLE, Self::UNRELIABLE_SEQUENCED, Self::UNRELIABLE];
-}
-
-/// How urgent a flow or a stream is, as in RFC 9218: 0 goes first, 7 last, 3 is the default. What is less
-/// urgent gets at least 2 % of the rate all the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Urgency(u8);
-
-impl Urgency {
-    /// Goes before everything else.
-    pub const FIRST: Self = Self(0);
-    /// Goes when nothing else waits, or at 2 % of the rate.
-    pub const LAST: Self = Self(7);
-
-    /// `None` unless `level` is at most 7.
-    #[must_use]
-    pub const fn new(level: u8) -> Option<Self> {
-        if level <= Self::LAST.0 { Some(Self(level)) } else { None }
-    }
-
-    /// The level, 0 to 7.
-    #[must_use]
-    pub const fn level(self) -> u8 {
-        self.0
-    }
-}
-
-impl Default for Urgency {
-    fn default() -> Self {
-        Self(3)
-    }
-}
 
 /// What a flow is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +65,7 @@ impl FlowOptions {
     pub const fn new(class: Class) -> Self {
         Self {
             class,
-            urgency: Urgency(3),
+            urgency: Urgency::USUAL,
             weight: 16,
             buffering: Duration::ZERO,
             group: None,
@@ -158,22 +87,6 @@ pub struct SendOptions {
     pub retransmissions: Option<u32>,
     /// Nobody waits for the message's outcome: there is no event about it.
     pub silent: bool,
-}
-
-/// What became of a message. The peer may have one that was wholly on its way when it expired, was
-/// replaced, cancelled or lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Outcome {
-    /// The peer has it. (A sequenced unreliable one was dropped there if a newer one came first.)
-    Delivered,
-    /// Its lifetime was over first.
-    Expired,
-    /// A newer one with its tag took its place.
-    Replaced,
-    /// It was cancelled.
-    Cancelled,
-    /// Its path was lost, and it may not be sent again.
-    Lost,
 }
 
 /// A message that arrived.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::DecodeError;
-use crate::message::Urgency;
+use crate::flow::Urgency;
 use crate::message::turns::{LEVELS, Levels};
 use crate::snapshot;
 use crate::varint::Reader;

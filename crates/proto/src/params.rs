@@ -15,7 +15,7 @@ pub const EARLY_STREAMS: u64 = 16;
 /// At most this many notice addresses are told.
 pub const MAX_NOTICE_ADDRESSES: usize = 16;
 /// Longest name in OPEN.
-pub const MAX_TARGET: usize = 253;
+const MAX_TARGET: usize = 253;
 
 /// More than this need not be granted at once; credit stays far below the largest varint.
 pub(crate) const MAX_GRANT: u64 = 1 << 60;

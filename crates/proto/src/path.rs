@@ -43,19 +43,6 @@ pub enum PathState {
     Lost,
 }
 
-/// What the driver knows of a carrier, as far as it does (`TCP_INFO`, a QUIC path's statistics). `rate` and
-/// `loss` are reported only where the carrier's figures reach to the peer, not where they end at a hop
-/// between.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CarrierReport {
-    /// Bytes taken and not put on the wire yet.
-    pub unsent: u64,
-    /// Bytes a second that the carrier delivered while it had enough to do.
-    pub rate: Option<u64>,
-    /// Packets lost of each thousand.
-    pub loss: u16,
-}
-
 /// The frame that a path starts with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum First {
@@ -349,7 +336,7 @@ impl Path {
 
     pub(crate) fn snapshot(&self, id: PathId, now: Instant) -> PathSnapshot {
         let in_flight = self.outgoing.in_flight();
-        let (figures, carrier) = (&self.figures, self.figures.carrier());
+        let figures = &self.figures;
         PathSnapshot {
             id,
             opening: self.is_opening(),
@@ -359,13 +346,11 @@ impl Path {
             srtt: figures.srtt(),
             rttvar: figures.rtt().variation(),
             base_rtt: figures.base_rtt(),
-            rate: figures.rate().max(carrier.rate),
+            rate: figures.rate(),
             growing: figures.is_growing(),
             in_flight,
-            unsent: carrier.unsent,
             room: figures.has_room(),
             silent: if in_flight > 0 { self.liveness.silent(now) } else { Duration::ZERO },
-            loss: carrier.loss,
             last_used: figures.last_used(),
             delivered: self.outgoing.delivered(),
             datagram: self.datagram_arrival(now),

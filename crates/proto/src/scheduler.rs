@@ -57,14 +57,10 @@ pub struct PathSnapshot {
     pub growing: bool,
     /// Bytes sent and not acknowledged.
     pub in_flight: u64,
-    /// Of these, bytes that the carrier has not put on the wire, as far as the driver said.
-    pub unsent: u64,
     /// The carrier takes more.
     pub room: bool,
     /// How long nothing was acknowledged although something is in flight.
     pub silent: Duration,
-    /// Packets lost of each thousand, as far as the driver said.
-    pub loss: u16,
     /// Grows with each chunk, over all paths: the path with the lowest has waited longest.
     pub last_used: u64,
     /// Bytes that were acknowledged.
@@ -85,7 +81,7 @@ impl PathSnapshot {
     #[must_use]
     pub fn queueing(&self) -> Duration {
         let pipe = bytes_in(self.expected_rate(), self.base_rtt);
-        time_for(self.in_flight.saturating_sub(pipe).max(self.unsent), self.expected_rate())
+        time_for(self.in_flight.saturating_sub(pipe), self.expected_rate())
     }
 
     /// Until the last of `bytes` more has arrived at the peer.

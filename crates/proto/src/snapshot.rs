@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::error::{CloseCode, DecodeError};
+use crate::flow::Urgency;
 use crate::handover::Priority;
-use crate::message::Urgency;
 use crate::params::{decode_address, encode_address};
 use crate::varint::{self, Reader};
 

@@ -15,7 +15,7 @@ pub(crate) use window::Pace;
 pub(crate) use window::Window;
 
 use crate::error::CloseCode;
-use crate::message::Urgency;
+use crate::flow::Urgency;
 
 /// Both halves of a stream, plus the credit bookkeeping between them.
 #[derive(Debug)]

@@ -16,11 +16,11 @@ const ENDLESS: u64 = u64::MAX;
 
 fn snapshot() -> impl Strategy<Value = PathSnapshot> {
     let times = (1u64..2000, 0u64..500, 1u64..2000, 0u64..3000);
-    let load = (0u64..2_000_000, 0u64..300_000, 0u64..1000, 0u16..1000, 0u64..1_000_000);
+    let load = (0u64..2_000_000, 0u64..1000, 0u64..1_000_000);
     let rate = prop_oneof![Just(None), (1000u64..200_000_000).prop_map(Some)];
     (times, load, rate, any::<[bool; 6]>()).prop_map(|(times, load, rate, flags)| {
         let (srtt, rttvar, base, silent) = times;
-        let (in_flight, unsent, last_used, loss, delivered) = load;
+        let (in_flight, last_used, delivered) = load;
         PathSnapshot {
             id: PathId(0),
             opening: flags[0] && flags[1],
@@ -33,10 +33,8 @@ fn snapshot() -> impl Strategy<Value = PathSnapshot> {
             rate,
             growing: flags[4],
             in_flight,
-            unsent: unsent.min(in_flight),
             room: flags[3] || flags[4],
             silent: if in_flight > 0 { ms(silent) } else { Duration::ZERO },
-            loss,
             last_used,
             delivered,
             datagram: None,
@@ -152,7 +150,6 @@ proptest! {
                     path.room = path.id == *id;
                     let stuck = path.id != *id;
                     path.in_flight = if stuck { path.in_flight.max(1) } else { 0 };
-                    path.unsent = if stuck { path.unsent } else { 0 };
                     path.silent = if stuck { secs(1_000_000) } else { Duration::ZERO };
                 }
                 let choice = decide(kind.scheduler(), all, *id, waiting);
@@ -176,10 +173,8 @@ fn idle(growing: bool) -> PathSnapshot {
         rate: Some(1_400_000),
         growing,
         in_flight: 0,
-        unsent: 0,
         room: true,
         silent: Duration::ZERO,
-        loss: 0,
         last_used: 0,
         delivered: 1_000_000,
         datagram: None,

@@ -18,7 +18,7 @@
 //! | --- | --- |
 //! | [`service`] | the relay |
 //! | [`keeper`] | the server's side: reservations, and a stock of spares |
-//! | [`reservations`] | the rules, without sockets: who has which token, spares, clients that wait, limits |
+//! | [`reservations`] | the rules, without sockets: who has which token, spares, clients that wait |
 //! | [`spare`] | what is said on a spare, with its proofs |
 //! | [`wire`] | what is said on the control stream |
 //! | [`choice`] | which relays of many a server takes: a pure function |
@@ -48,6 +48,7 @@ pub mod splice;
 pub mod udp;
 pub mod wire;
 
+mod limits;
 mod rates;
 mod token;
 mod turns;
@@ -56,8 +57,9 @@ mod watchdog;
 pub use directory::{Directory, Listed, Roster};
 pub use estate::{BadEstate, Estate};
 pub use keeper::{Keeper, Keeping, Kept};
+pub use limits::Limits;
 pub use member::Membership;
 pub use probe::{ProbeError, probe};
-pub use reservations::{Limits, Refusal, RelayStats};
+pub use reservations::{Refusal, RelayStats};
 pub use service::{Left, Listening, Prepared, Relay, control_name};
 pub use token::{Salt, token_of};

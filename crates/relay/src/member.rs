@@ -12,8 +12,9 @@ use whimbrel_base::{EndpointId, Name, RelayPlace, RelayState};
 use whimbrel_transport::{Allow, Endpoint, Listener, Watch};
 
 use crate::directory::{Listed, Roster};
+use crate::limits::Limits;
 use crate::pool::list;
-use crate::reservations::{Limits, RelayStats};
+use crate::reservations::RelayStats;
 use crate::service::Relay;
 use crate::watchdog::Watchdog;
 

@@ -10,58 +10,12 @@ use std::time::{Duration, Instant};
 
 use whimbrel_base::{EndpointId, RelayToken};
 
+use crate::limits::Limits;
 use crate::spare::{Key, Offer, Used};
 use crate::turns::Turns;
 
 pub(crate) mod handed_over;
 mod room;
-
-/// What a relay gives at most.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Limits {
-    /// Reservations.
-    pub reservations: usize,
-    /// Spares of one reservation that wait for clients.
-    pub spares: usize,
-    /// Clients of one reservation that wait for spares.
-    pub waiting: usize,
-    /// Clients that wait, all together: each may have sent some KiB. The reservation with the most makes room.
-    pub waiting_in_all: usize,
-    /// Spliced connections, all together. The reservation with the most makes room.
-    pub splices: usize,
-    /// Spliced connections of one reservation.
-    pub splices_per_reservation: usize,
-    /// New clients of one reservation in a second; ten times as many at once. Half of these are for addresses from
-    /// which no more than one comes each second, and five at once.
-    pub clients_per_second: f64,
-    /// New clients from one address (IPv4, or /64 of IPv6) in a second; ten times as many at once.
-    pub clients_per_address: f64,
-    /// How long a client waits for a spare.
-    pub patience: Duration,
-    /// Places that clients send QUIC from, all together.
-    pub flows: usize,
-    /// Places that clients of one reservation send QUIC from.
-    pub flows_per_reservation: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            reservations: 10_000,
-            spares: 8,
-            waiting: 256,
-            waiting_in_all: 4096,
-            splices: 50_000,
-            splices_per_reservation: 4096,
-            clients_per_second: 100.0,
-            clients_per_address: 20.0,
-            patience: Duration::from_secs(5),
-            flows: 50_000,
-            flows_per_reservation: 4096,
-        }
-    }
-}
 
 /// Why a client or a spare is turned away, or there is no reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]

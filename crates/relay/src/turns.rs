@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use whimbrel_base::RelayToken;
 
 use crate::estate::{self, BATCH, Bucket, Whose, before, millis};
+use crate::limits::Limits;
 use crate::rates::{Rate, Rates, source};
-use crate::reservations::Limits;
 
 /// What may come at once, in seconds of what may come on and on.
 const BURST: f64 = 10.0;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_proto::{Connection as Engine, HandoverMode, Priority};
 
-use crate::manager::PathPolicy;
 use crate::monitor::AddressSet;
+use crate::policy::PathPolicy;
 
 /// Interfaces that can be announced: ids are below 32.
 const SLOTS: usize = 16;
@@ -35,14 +35,15 @@ impl Announcements {
 
     /// The host's addresses are these now; those in `reachable` are announced.
     pub(crate) fn update(&self, set: &AddressSet, reachable: &[SocketAddr], policy: &PathPolicy) {
+        // What an interface is may have to be asked of the kernel. Connections that are locked wait for this lock.
+        let interfaces: Vec<_> = set.addresses.iter().map(|local| policy.interface(local)).collect();
+        let present: Vec<Arc<str>> = interfaces.iter().map(|interface| interface.name.clone()).collect();
         let mut stated = self.lock();
-        let present: Vec<Arc<str>> = set.addresses.iter().map(|a| policy.interface(a).name).collect();
         let mut now: Vec<Statement> = Vec::new();
-        for local in &set.addresses {
+        for (local, interface) in set.addresses.iter().zip(interfaces) {
             let Some(address) = reachable.iter().find(|address| address.ip() == local.ip) else {
                 continue;
             };
-            let interface = policy.interface(local);
             let Some(slot) = stated.slot(&interface.name, &present) else {
                 continue;
             };
@@ -96,8 +97,8 @@ impl Stated {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::manager::Policy;
     use crate::monitor::LocalAddress;
+    use crate::policy::Policy;
 
     fn announced(
         announcements: &Announcements,

@@ -64,7 +64,7 @@ async fn attend(
     shared: &Arc<Shared>,
 ) -> Ended {
     let is_accepted = shared.lock().engine.side() == Side::Server;
-    let noted = is_accepted.then(|| Figures::of(shared));
+    let noted = is_accepted.then(|| registry.figures(shared));
     if let Some(figures) = noted {
         // It may have rested before.
         registry.note(shared, figures);
@@ -103,7 +103,7 @@ impl<D: Future<Output = Ended> + Unpin> Future for Attended<'_, D> {
         let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut this.driver).poll(cx)));
         let Ok(polled) = polled else { return Poll::Ready(Err(Panicked)) };
         if let Some(noted) = &mut this.noted {
-            let now = Figures::of(this.shared);
+            let now = this.registry.figures(this.shared);
             if now.is_news_after(noted) {
                 *noted = now;
                 this.registry.note(this.shared, now);

@@ -1,8 +1,7 @@
 //! How often the peer may have us dial anew.
 
+use std::future::Future;
 use std::time::{Duration, Instant};
-
-use tokio::sync::Notify;
 
 /// So many calls are followed at once,
 const BURST: u32 = 64;
@@ -27,11 +26,11 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Waits for a call, and until it may be followed. Cancel-safe: a call that was heard is followed the
-    /// next time.
-    pub(crate) async fn next(&mut self, called: &Notify) {
+    /// Waits for a call, and until it may be followed. Cancel-safe, if waiting for calls is: a call that was
+    /// heard is followed the next time.
+    pub(crate) async fn next(&mut self, called: impl Future<Output = ()>) {
         if !self.pending {
-            called.notified().await;
+            called.await;
             self.pending = true;
         }
         let wait = self.wait(Instant::now());
@@ -42,11 +41,11 @@ impl Calls {
     }
 
     /// What was heard so far is known, and need not be followed. Cancel-safe, and does not wait.
-    pub(crate) async fn forget(&mut self, called: &Notify) {
+    pub(crate) async fn forget(&mut self, called: impl Future<Output = ()>) {
         self.pending = false;
         tokio::select! {
             biased;
-            () = called.notified() => {}
+            () = called => {}
             () = std::future::ready(()) => {}
         }
     }
@@ -64,6 +63,8 @@ impl Calls {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use tokio::sync::Notify;
+
     use super::*;
 
     #[test]
@@ -92,13 +93,13 @@ mod tests {
         // It must wait; something else happens meanwhile.
         tokio::select! {
             biased;
-            () = calls.next(&called) => panic!("too many"),
+            () = calls.next(called.notified()) => panic!("too many"),
             () = tokio::time::sleep(Duration::from_millis(1)) => {}
         }
-        tokio::time::timeout(Duration::from_secs(20), calls.next(&called)).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(20), calls.next(called.notified())).await.unwrap();
         called.notify_one();
-        calls.forget(&called).await;
-        let next = tokio::time::timeout(Duration::from_millis(50), calls.next(&called)).await;
+        calls.forget(called.notified()).await;
+        let next = tokio::time::timeout(Duration::from_millis(50), calls.next(called.notified())).await;
         assert!(next.is_err(), "nobody has called since");
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod quic;
 mod reach;
 mod segments;
 mod sizes;
+mod sys;
 mod tcp;
 
 use std::fmt;
@@ -21,6 +22,7 @@ pub(crate) use segments::{Next, Segments};
 pub(crate) use sizes::{SMALL_SEGMENT, Sizes};
 pub(crate) use tcp::{TcpCarrier, kind_of, stream_socket, tune};
 
+use crate::locator::Extent;
 use crate::tls::TlsError;
 
 /// The kind of transport that a path runs on.
@@ -101,17 +103,6 @@ impl FromStr for Carriers {
             _ => Err(UnknownCarrier(word.to_owned())),
         }
     }
-}
-
-/// Of how much of a path its carrier's figures tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Extent {
-    /// Of the whole: what the carrier takes for acknowledged was acknowledged by the peer.
-    EndToEnd,
-    /// Of the way to the next hop, which ends the carrier and passes the bytes on. The figures say how fast
-    /// that hop takes bytes, and nothing of whether the peer lives or how far away it is.
-    NextHop,
 }
 
 /// What a carrier knows of its path: the kernel for TCP (`TCP_INFO`, tcp(7)), QUIC's own estimates.

@@ -9,7 +9,7 @@ use whimbrel_proto::{
 
 use crate::carrier::Carriers;
 use crate::dial::HttpProxy;
-use crate::manager::PathPolicy;
+use crate::policy::PathPolicy;
 use crate::registry::Limits;
 
 /// Streams that a peer may open before it is allowed more.
@@ -41,7 +41,8 @@ pub struct Config {
     pub max_connections_per_peer: usize,
     /// Bytes kept for one peer's accepted connections, written and not acknowledged or received and not read,
     /// with or without a path. Beyond that the peer's longest detached connection is given up, or the one
-    /// that holds most. Default 512 MiB: sixteen connections with full windows and buffers.
+    /// that holds most. Default 512 MiB: sixteen connections with full windows and buffers, or one with as much as
+    /// streams that are not read may hold.
     pub max_bytes_per_peer: u64,
     /// Bytes kept for connections that have no path; the peer that holds most of it gives its longest
     /// detached connection up. Default 256 MiB.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use whimbrel_base::{ConnectionId, EndpointId, Name};
 use whimbrel_proto::{CloseCode, ClosedBy, Side};
 
+use crate::allow::Allow;
 use crate::control::PathControl;
 use crate::error::ConnectionError;
 use crate::events::Events;
-use crate::listeners::Allow;
 use crate::report::{CloseReason, ConnectionStats, PathInfo};
 use crate::shared::{Shared, State};
 

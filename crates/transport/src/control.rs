@@ -6,7 +6,7 @@ use std::sync::Arc;
 use whimbrel_proto::{HandoverMode, PathId, Priority, SchedulerKind};
 
 use crate::error::NoSuchPath;
-use crate::manager::PathPolicy;
+use crate::policy::PathPolicy;
 use crate::shared::Shared;
 
 /// Says how a connection uses its paths. Does not keep the connection alive, nor wait for anything.

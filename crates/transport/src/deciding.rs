@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use whimbrel_base::{ConnectionId, EndpointId};
 
-use crate::listeners::Refusal;
+use crate::allow::Refusal;
 
 type Key = (EndpointId, ConnectionId);
 type Outcome = Option<Refusal>;

@@ -5,7 +5,7 @@ mod quic;
 mod race;
 mod tcp;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use whimbrel_proto::PathId;
 
 pub use proxy::HttpProxy;
 pub(crate) use quic::{found, punched};
-pub(crate) use race::{Race, source};
+pub(crate) use race::Race;
 
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
-use crate::carrier::{CarrierKind, Carriers, Extent, Reach, Sizes, TcpCarrier};
-use crate::locator::Locator;
+use crate::carrier::{CarrierKind, Carriers, Reach, Sizes, TcpCarrier};
+use crate::locator::{Extent, Locator};
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
 use crate::tls::{RelayedClients, TlsChannel};
@@ -203,6 +203,18 @@ pub(crate) fn candidates(
         }
         ordered.extend(round);
     }
+}
+
+/// Our address on a way: the one that is bound, or the one that routes choose. Sends nothing.
+pub(crate) fn source(way: &Candidate) -> Option<IpAddr> {
+    if let Some(local) = &way.local {
+        return Some(local.ip);
+    }
+    let any: SocketAddr =
+        if way.remote.ip().is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(way.remote.address()).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 /// Whether an address can be the source for a remote one.

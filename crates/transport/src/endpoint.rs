@@ -12,7 +12,6 @@ use self::follow::bind_error;
 use self::target::Whom;
 pub use builder::Builder;
 pub use listen::ListenOptions;
-pub(crate) use listen::OnRenewal;
 pub use relayed::RelayedQuic;
 pub use target::{IntoTarget, Target};
 
@@ -24,6 +23,7 @@ use std::time::{Duration, Instant};
 use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, MAX_ADDRESSES, Name, random_bytes};
 use whimbrel_proto::{CloseCode, Connection as Engine, Side, ticket_proof};
 
+use crate::allow::Allow;
 use crate::connection::{Connection, stats};
 use crate::control::PathControl;
 use crate::endpoint_core::{EndpointCore, lock};
@@ -31,7 +31,7 @@ use crate::error::{BindError, ConnectError, ListenError, ResolveError};
 use crate::events::EndpointEvents;
 use crate::limits::RateControl;
 use crate::listener::Listener;
-use crate::listeners::{Access, Allow};
+use crate::listeners::Access;
 use crate::locator::Locator;
 use crate::monitor::AddressSet;
 use crate::publisher::{Permission, Publisher};

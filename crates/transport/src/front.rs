@@ -1,11 +1,8 @@
-//! What sees TCP connections and datagrams before the endpoint does: a relay takes those that are for somebody else.
+//! What sees TCP connections before the endpoint does: a relay takes those that are for somebody else.
 
 use std::net::SocketAddr;
 
 use tokio::net::TcpStream;
-use whimbrel_base::routing::ROUTED_ID;
-
-use crate::carrier::quic::Outlet;
 
 /// Looks at what TCP connections that come in send first, and takes over those that are not for this endpoint.
 /// Until then each of them holds a place among the peers in their handshake, with their bounds in number and
@@ -46,25 +43,4 @@ pub struct Fronted {
     pub remote: SocketAddr,
     /// What was read from it.
     pub first: Vec<u8>,
-}
-
-/// Looks at datagrams that come to the endpoint's UDP sockets, and takes those that are not for this endpoint.
-pub trait DatagramFront: Send + Sync + 'static {
-    /// Looks at a datagram that came from there, to the socket that `outlet` sends from. Returns whether it is taken:
-    /// then nobody else sees it. Must not block.
-    fn take(&self, datagram: &[u8], from: SocketAddr, outlet: &Outlet) -> bool;
-}
-
-/// How datagrams of many peers travel over one UDP socket, whose other end passes them on.
-pub trait Envelope: Send + Sync + 'static {
-    /// A connection id that this side gives itself, another one each time: the other end knows by it that a packet is
-    /// for this side.
-    fn connection_id(&self) -> [u8; ROUTED_ID];
-
-    /// Adds what stands before a datagram to that peer. Returns false if it cannot be sent.
-    fn address(&self, peer: SocketAddr, out: &mut Vec<u8>) -> bool;
-
-    /// Which peer a datagram comes from, and how many bytes stand before it. `None` for what is no peer's: then it is
-    /// this one's.
-    fn open(&self, datagram: &[u8]) -> Option<(SocketAddr, usize)>;
 }

@@ -6,6 +6,7 @@
 //! clients.
 
 mod accept;
+mod allow;
 mod announce;
 mod attend;
 mod bulletin;
@@ -30,13 +31,17 @@ mod limits;
 mod listener;
 mod listeners;
 mod locator;
+mod locked;
 mod manager;
 mod monitor;
 mod mover;
 mod notices;
 mod observed;
+mod observing;
+mod pace;
 mod pass_on;
 mod path_io;
+mod policy;
 mod publisher;
 mod punch;
 mod registry;
@@ -45,15 +50,16 @@ mod resolver;
 mod shared;
 mod sockets;
 mod stream;
+mod stun;
 mod supply;
 mod suspend;
-mod sys;
 mod tls;
 mod watch;
 mod whereabouts;
 
-pub use carrier::quic::Outlet;
-pub use carrier::{CarrierKind, CarrierStats, Carriers, Extent, UnknownCarrier};
+pub use allow::{Allow, Check};
+pub use carrier::quic::{DatagramFront, Envelope, Outlet};
+pub use carrier::{CarrierKind, CarrierStats, Carriers, UnknownCarrier};
 pub use config::Config;
 pub use connection::Connection;
 pub use control::PathControl;
@@ -65,18 +71,17 @@ pub use error::{
 };
 pub use events::{EndpointEvents, Events};
 pub use flow::{Flow, Sent};
-pub use front::{DatagramFront, Envelope, Front, Fronted, Look};
+pub use front::{Front, Fronted, Look};
 pub use incoming::Incoming;
 pub use journal::JournalChannel;
 pub use limits::RateControl;
 pub use listener::Listener;
-pub use listeners::{Allow, Check};
-pub use locator::{Locator, Proxied};
-pub use manager::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selector, UnknownPolicy};
+pub use locator::{Extent, Locator, Proxied};
 #[cfg(target_os = "linux")]
 pub use monitor::NetlinkMonitor;
 pub use monitor::{AddressMonitor, AddressSet, InterfaceKind, LocalAddress, ManualMonitor, UnknownKind};
 pub use pass_on::{Leaving, PassedOn};
+pub use policy::{BadRule, Interface, InterfaceRule, PathPolicy, Policy, Selector, UnknownPolicy};
 pub use report::{CloseReason, ConnectionEvent, ConnectionInfo, ConnectionStats, EndpointEvent, PathInfo};
 pub use resolver::{BoxFuture, Resolver};
 pub use sockets::{OpenSockets, OpenSocketsError};
@@ -107,7 +112,7 @@ pub mod fuzzing {
 
     /// Decodes bytes as a question of STUN and as its answer.
     pub fn stun(bytes: &[u8]) {
-        crate::observed::decode_anything(bytes);
+        crate::stun::decode_anything(bytes);
     }
 
     /// Opens bytes as TLS records, and what they say once more under the right keys.

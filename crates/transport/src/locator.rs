@@ -6,9 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use whimbrel_base::RelayToken;
 use whimbrel_base::relayed::{Place, RelayedAddr, places};
 
-use crate::carrier::Extent;
-use crate::path_io::canonical;
-
 /// Where a peer can be dialled, or a path's remote end.
 ///
 /// Two places are the same only if the same peer is reached there in the same way, which a socket address
@@ -146,6 +143,17 @@ impl From<SocketAddr> for Locator {
     }
 }
 
+/// Of how much of a path its carrier's figures tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Extent {
+    /// Of the whole: what the carrier takes for acknowledged was acknowledged by the peer.
+    EndToEnd,
+    /// Of the way to the next hop, which ends the carrier and passes the bytes on. The figures say how fast
+    /// that hop takes bytes, and nothing of whether the peer lives or how far away it is.
+    NextHop,
+}
+
 /// A direct place is shown as its address, one behind a relay as `relay 192.0.2.1:443 for TOKEN`; what is dialled
 /// through an HTTP proxy has that behind it.
 impl fmt::Display for Locator {
@@ -156,6 +164,11 @@ impl fmt::Display for Locator {
             Self::Proxied(proxied) => proxied.fmt(f),
         }
     }
+}
+
+/// IPv4 addresses on dual-stack sockets are shown as what they are.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@ use tokio::sync::watch;
 use whimbrel_base::{Name, SignedRecord};
 use whimbrel_proto::HandoverMode;
 
+use crate::allow::Allow;
 use crate::calls::Calls;
 use crate::endpoint_core::EndpointCore;
 use crate::error::ResolveError;
-use crate::listeners::Allow;
-use crate::manager::{Joiner, Joins, Openings, PathPolicy, first_ways, plan, survey, upgrade};
+use crate::manager::{Joiner, Joins, Openings, first_ways, plan, survey, upgrade};
+use crate::policy::PathPolicy;
 use crate::shared::Shared;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -75,14 +76,14 @@ impl Mover {
                 tokio::select! {
                     () = self.shared().mover.changed() => {}
                     () = self.shared().mover.anew() => {}
-                    () = calls.next(self.shared().mover.calls()) => {}
+                    () = calls.next(self.shared().mover.called()) => {}
                     () = self.follow(&mut records) => {}
                 }
                 continue;
             }
             // This attempt starts from what is known now; older news is in it.
             forget(self.shared().mover.anew()).await;
-            calls.forget(self.shared().mover.calls()).await;
+            calls.forget(self.shared().mover.called()).await;
             if self.try_once(&policy, &mut records, &mut calls).await.is_err() {
                 self.shared().whereabouts().failed();
                 let asked = async {
@@ -93,7 +94,7 @@ impl Mover {
                     () = asked => pause = (pause * 2).min(LONGEST_PAUSE),
                     () = self.shared().mover.changed() => {}
                     () = self.shared().mover.anew() => pause = FIRST_PAUSE,
-                    () = calls.next(self.shared().mover.calls()) => pause = FIRST_PAUSE,
+                    () = calls.next(self.shared().mover.called()) => pause = FIRST_PAUSE,
                     () = self.follow(&mut records) => pause = FIRST_PAUSE,
                 }
             }
@@ -159,7 +160,7 @@ impl Mover {
         tokio::select! {
             () = self.shared().mover.changed() => {}
             () = self.shared().mover.anew() => joins.start_anew(&self.joiner),
-            () = calls.next(self.shared().mover.calls()) => joins.start_anew(&self.joiner),
+            () = calls.next(self.shared().mover.called()) => joins.start_anew(&self.joiner),
             () = self.follow(records) => joins.start_anew(&self.joiner),
             () = joins.ended() => {}
             () = retry => {}
@@ -203,7 +204,7 @@ impl Mover {
                     continue;
                 }
                 () = self.shared().mover.anew() => opened.dial_again(),
-                () = calls.next(self.shared().mover.calls()) => {}
+                () = calls.next(self.shared().mover.called()) => {}
                 () = self.follow(records) => {}
                 () = impatient => return Ok(()),
             }

@@ -1,8 +1,6 @@
 //! Sending and hearing notices: how a server that moved finds its clients again, without either
 //! waiting for the name service [msocket §III-B3].
 
-mod pace;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,13 +12,10 @@ use whimbrel_proto::{Assignment, Side};
 
 use crate::carrier::quic::{Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
-use crate::locator::Locator;
-use crate::observed::{answer_to, is_stun, observe};
-use crate::path_io::canonical;
+use crate::locator::{Locator, canonical};
 use crate::punch;
 use crate::shared::Shared;
-
-pub(crate) use pace::Pace;
+use crate::stun::{answer_to, is_stun, observe};
 
 /// The answer to a notice is given this long, or one and a half round trips, before the notice goes again.
 const FIRST_REPEAT: Duration = Duration::from_millis(100);

@@ -2,29 +2,17 @@
 //! NAT gateway gives each socket an address of its own.
 
 mod lifetime;
-mod probe;
-mod stun;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
 use self::lifetime::Lifetimes;
-use self::stun::Transaction;
-use crate::endpoint_core::EndpointCore;
-use crate::path_io::canonical;
-use crate::punch;
-
-pub(crate) use probe::measure;
-#[cfg(feature = "fuzzing")]
-pub(crate) use stun::decode_anything;
-pub(crate) use stun::{answer, answer_to, is_stun, observe};
-
-mod vantage;
-
-pub(crate) use vantage::answer_beside;
+use crate::locator::canonical;
+use crate::stun::{self, Transaction, answer};
 
 /// Servers that are asked, at most.
 const MAX_SERVERS: usize = 8;
@@ -175,6 +163,18 @@ impl Observed {
         self.wake.notify_one();
     }
 
+    /// The requests that are to leave now, with where they go, and when the next ones will be due.
+    pub(crate) fn due(&self) -> (Vec<(Vec<u8>, SocketAddr)>, Option<Instant>) {
+        let (now, mut servers) = (Instant::now(), self.lock());
+        let requests = servers.iter_mut().filter_map(|server| Some((server.next(now)?, server.at))).collect();
+        (requests, servers.iter().filter_map(|server| server.due).min())
+    }
+
+    /// Waits until there may be more to ask than [`due`](Self::due) said. Cancel-safe.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.wake.notified()
+    }
+
     /// Where this endpoint's sockets are seen, now and as it changes.
     pub(crate) fn watch(&self) -> watch::Receiver<Vec<SocketAddr>> {
         self.seen.subscribe()
@@ -195,7 +195,7 @@ impl Observed {
 
     /// A server that is kept, the gateway that it sees this endpoint behind, and for how long a mapping there is to be
     /// left idle to learn whether it is kept.
-    fn unmeasured(&self) -> Option<(SocketAddr, IpAddr, Duration)> {
+    pub(crate) fn unmeasured(&self) -> Option<(SocketAddr, IpAddr, Duration)> {
         let seen: Vec<_> = {
             let servers = self.lock();
             let kept = servers.iter().filter(|server| server.kept);
@@ -206,13 +206,13 @@ impl Observed {
     }
 
     /// Whether a server that is kept sees this endpoint there.
-    fn is_behind(&self, gateway: IpAddr) -> bool {
+    pub(crate) fn is_behind(&self, gateway: IpAddr) -> bool {
         let at = |server: &Server| server.kept && server.seen.is_some_and(|(seen, _)| seen.ip() == gateway);
         self.lock().iter().any(at)
     }
 
     /// A mapping of a gateway was idle for so long, and was kept or not.
-    fn note_idle(&self, gateway: IpAddr, idle: Duration, is_kept: bool) {
+    pub(crate) fn note_idle(&self, gateway: IpAddr, idle: Duration, is_kept: bool) {
         self.lifetimes().note(gateway, idle, is_kept);
     }
 
@@ -220,7 +220,8 @@ impl Observed {
         self.lifetimes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn publish(&self) {
+    /// Tells those that [watch](Self::watch) what has changed.
+    pub(crate) fn publish(&self) {
         let mut seen: Vec<SocketAddr> = Vec::new();
         for (at, _) in self.lock().iter().filter_map(|server| server.seen) {
             if !seen.contains(&at) {
@@ -263,38 +264,11 @@ fn ask_other(servers: &mut Vec<Server>, at: SocketAddr, now: Instant) {
     }
 }
 
-/// Asks those that are to be asked, and tells clients behind relays what has changed, until its task is aborted.
-pub(crate) async fn ask(core: Arc<EndpointCore>) {
-    let mut seen = core.observed.watch();
-    loop {
-        let (requests, due) = {
-            let (now, mut servers) = (Instant::now(), core.observed.lock());
-            let requests: Vec<_> =
-                servers.iter_mut().filter_map(|server| Some((server.next(now)?, server.at))).collect();
-            (requests, servers.iter().filter_map(|server| server.due).min())
-        };
-        for (request, at) in requests {
-            core.send_notice(&request, at).await;
-        }
-        core.observed.publish();
-        let due = async {
-            match due {
-                Some(due) => tokio::time::sleep_until(due.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = due => {}
-            () = core.observed.wake.notified() => {}
-            _ = seen.changed() => punch::tell_clients(&core),
-        }
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::stun::observe;
 
     fn at(port: u16) -> SocketAddr {
         SocketAddr::from(([203, 0, 113, 5], port))

@@ -8,7 +8,7 @@ use whimbrel_proto::PathId;
 
 use crate::carrier::quic::QuicCarrier;
 use crate::carrier::{CarrierKind, CarrierStats, Flow, PathError, Segments, TcpCarrier, Worked};
-use crate::locator::Locator;
+use crate::locator::{Locator, canonical};
 
 enum Carrier {
     Tcp(Box<TcpCarrier>),
@@ -118,9 +118,4 @@ impl PathIo {
             Carrier::Quic(quic) => Some(quic.stats()),
         }
     }
-}
-
-/// IPv4 addresses on dual-stack sockets are shown as what they are.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

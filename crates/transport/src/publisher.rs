@@ -16,7 +16,7 @@ use crate::resolver::Resolver;
 
 mod permission;
 
-pub(crate) use self::permission::Permission;
+pub(crate) use self::permission::{OnRenewal, Permission};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);

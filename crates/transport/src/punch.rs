@@ -9,62 +9,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use whimbrel_proto::notice::Notice;
-use whimbrel_proto::punching::{Allowance, MAX_ANSWERS, PUNCHES, Surroundings, worth_punching};
+use whimbrel_proto::punching::{Allowance, PUNCHES, Surroundings, worth_punching};
 use whimbrel_proto::{MAX_CANDIDATES, PathState, Side};
 
 use crate::endpoint_core::{EndpointCore, lock};
-use crate::locator::Locator;
+use crate::locator::{Locator, canonical};
+use crate::path_io::PathIo;
 use crate::shared::Shared;
 
 pub(crate) use search::Found;
-
-/// Places that the peer's packets came from, at most: as many as may be dialled.
-const MAX_ORIGINS: usize = 4;
-
-/// One connection's part: what the peer's packets have told, and how many may still be answered.
-#[expect(clippy::box_collection, reason = "one word where there are none")]
-#[derive(Debug, Default)]
-pub(crate) struct Punching {
-    /// Of a connection that has attempted it.
-    came_from: Option<Box<Vec<SocketAddr>>>,
-    answers_left: u32,
-    /// A task sees to it that the peer's candidates are sent to.
-    is_attended: bool,
-}
-
-impl Punching {
-    /// An attempt begins.
-    fn begin(&mut self) {
-        self.answers_left = MAX_ANSWERS;
-        self.came_from = None;
-    }
-
-    /// An attempt is over: nothing is answered any more.
-    fn end(&mut self) {
-        self.answers_left = 0;
-    }
-
-    /// An authentic packet of the peer came. Returns whether to answer it.
-    fn came(&mut self, from: SocketAddr, is_answer: bool) -> bool {
-        let in_attempt = self.answers_left > 0;
-        if in_attempt && self.came_from().len() < MAX_ORIGINS && !self.came_from().contains(&from) {
-            self.came_from.get_or_insert_default().push(from);
-        }
-        let answers = in_attempt && !is_answer;
-        self.answers_left -= u32::from(answers);
-        answers
-    }
-
-    /// True if nothing has seen to the peer's candidates so far: the caller does from now on.
-    pub(crate) fn begins_to_be_attended(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_attended, true)
-    }
-
-    /// Where packets of the peer came from in this attempt.
-    pub(crate) fn came_from(&self) -> &[SocketAddr] {
-        self.came_from.as_ref().map_or(&[], |places| &places[..])
-    }
-}
 
 impl EndpointCore {
     /// Where this endpoint's UDP sockets may be reached, as the peer is told: where they are seen first.
@@ -116,7 +69,7 @@ impl EndpointCore {
 }
 
 /// The addresses of the relays that paths go through.
-fn relays<'p>(paths: impl IntoIterator<Item = &'p Arc<crate::path_io::PathIo>>) -> Vec<IpAddr> {
+fn relays<'p>(paths: impl IntoIterator<Item = &'p Arc<PathIo>>) -> Vec<IpAddr> {
     paths.into_iter().filter_map(|path| path.remote.relayed()).map(|place| place.relay.ip()).collect()
 }
 
@@ -173,7 +126,7 @@ pub(crate) fn heard(shared: &Shared, from: SocketAddr, sender: Side, is_answer: 
     if sender == side {
         return None;
     }
-    let answers = state.punching.came(crate::path_io::canonical(from), is_answer);
+    let answers = state.punching.came(canonical(from), is_answer);
     drop(state);
     shared.mover.punched();
     answers.then_some(Notice::Punch { from: side, is_answer: true })
@@ -242,27 +195,5 @@ pub(crate) fn tell_clients(core: &EndpointCore) {
                 }
             });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(port: u16) -> SocketAddr {
-        SocketAddr::from(([198, 51, 100, 7], port))
-    }
-
-    #[test]
-    fn packets_are_answered_in_an_attempt_only_so_many_and_answers_not_at_all() {
-        let mut punching = Punching::default();
-        assert!(!punching.came(at(1), false) && punching.came_from().is_empty(), "no attempt");
-        punching.begin();
-        assert!(!punching.came(at(1), true) && punching.came_from() == [at(1)]);
-        let answered = (0..1000).filter(|port| punching.came(at(*port), false)).count();
-        assert_eq!((answered, punching.came_from().len()), (MAX_ANSWERS as usize, MAX_ORIGINS));
-        punching.begin();
-        punching.end();
-        assert!(!punching.came(at(9), false) && punching.came_from().is_empty());
     }
 }

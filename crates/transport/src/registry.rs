@@ -22,6 +22,7 @@ const COUNTED_TOGETHER: usize = 1024;
 /// Connections by id, and by the tag of their notices.
 pub(crate) struct Registry {
     limits: Limits,
+    begun: Instant,
     inner: Mutex<Inner>,
 }
 
@@ -44,7 +45,12 @@ pub(crate) enum Added {
 
 impl Registry {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, inner: Mutex::default() }
+        Self { limits, begun: Instant::now(), inner: Mutex::default() }
+    }
+
+    /// What counts of a connection now. One that rests goes on resting.
+    pub(crate) fn figures(&self, shared: &Shared) -> Figures {
+        Figures::of(shared, self.begun)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -63,7 +69,7 @@ impl Registry {
     /// has its share, else of anybody; those that the client never confirmed first, then the longest
     /// detached. Costs the same however many connections there are.
     pub(crate) fn add_accepted(&self, shared: &Arc<Shared>) -> Added {
-        let (figures, tag) = (Figures::of(shared), tag_of(shared));
+        let (figures, tag) = (self.figures(shared), tag_of(shared));
         let (added, evicted) = {
             let mut inner = self.lock();
             match inner.accepted.get(&shared.id) {
@@ -103,7 +109,7 @@ impl Registry {
 
     /// An accepted connection's peer has another key from now on, and its notices another tag.
     pub(crate) fn peer_changed(&self, shared: &Arc<Shared>) {
-        let (figures, tag) = (Figures::of(shared), tag_of(shared));
+        let (figures, tag) = (self.figures(shared), tag_of(shared));
         let mut inner = self.lock();
         if inner.accepted.get(&shared.id).is_some_and(|known| Arc::ptr_eq(known, shared)) {
             inner.accepted.add(shared.id, shared.clone(), shared.peer(), figures);
@@ -172,7 +178,7 @@ impl Registry {
         for some in self.accepted().chunks(COUNTED_TOGETHER) {
             for shared in some {
                 shared.revive_if_due(now);
-                self.note(shared, Figures::of(shared));
+                self.note(shared, self.figures(shared));
             }
             tokio::task::yield_now().await;
         }

@@ -9,7 +9,9 @@ mod news;
 mod outage;
 mod outcomes;
 mod pins;
+mod punching;
 mod state;
+mod takeovers;
 mod wakers;
 
 use std::net::{IpAddr, SocketAddr};
@@ -22,14 +24,14 @@ use whimbrel_proto::{CloseCode, Connection as Engine, HandoverMode, PathId, Path
 use self::news::{MoverSignals, News};
 pub(crate) use self::state::{Locked, Revive, State};
 pub(crate) use self::wakers::{Wait, Wakers};
+use crate::allow::Allow;
 use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
 use crate::carrier::PathError;
 use crate::events::Events;
-use crate::listeners::Allow;
 use crate::locator::Locator;
-use crate::manager::PathPolicy;
 use crate::path_io::PathIo;
+use crate::policy::PathPolicy;
 use crate::report::CloseReason;
 use crate::whereabouts::Whereabouts;
 

@@ -1,5 +1,7 @@
 //! TLS 1.3 with raw public keys on both sides (RFC 7250): the peer's key *is* its identity.
 
+#[cfg(feature = "fuzzing")]
+mod anything;
 mod channel;
 mod config;
 mod passed_on;
@@ -14,15 +16,13 @@ use std::sync::Once;
 
 use aws_lc_rs::rand;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use anything::{open_anything, remember_anything};
 pub(crate) use channel::TlsChannel;
 pub(crate) use config::TlsIdentity;
 pub use passed_on::TlsSessions;
-#[cfg(feature = "fuzzing")]
-pub(crate) use passed_on::remember_anything;
 pub(crate) use records::Records;
 pub(crate) use relayed::RelayedClients;
-#[cfg(feature = "fuzzing")]
-pub(crate) use sealed::open_anything;
 pub(crate) use sealed::{Opener, Sealer};
 pub(crate) use sessions::{ArrivingSessions, ServerTls};
 

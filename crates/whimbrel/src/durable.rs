@@ -17,6 +17,7 @@
 
 #[cfg(feature = "fuzzing")]
 mod anything;
+mod change;
 mod error;
 mod flow;
 mod hub;

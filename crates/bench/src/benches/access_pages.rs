@@ -10,6 +10,7 @@ mod browser;
 mod content;
 mod figures;
 mod judge;
+mod load;
 mod loader;
 mod scenario;
 mod server;
@@ -28,7 +29,7 @@ use whimbrel_lab::Lab;
 
 pub(crate) use self::browser::Browser;
 use self::browser::Installed;
-use self::judge::Load;
+use self::load::Load;
 use self::scenario::{SCENARIOS, Scenario};
 use self::site::Site;
 use self::system::System;

@@ -10,7 +10,6 @@ use crate::chain::{Chain, MAX_LOG, MAX_UNTRUSTED, Taken};
 use crate::group::Device;
 use crate::op::Op;
 use crate::run::{BadRun, Fork, Run};
-use crate::store::FILE_TIME;
 use crate::time::Hybrid;
 use crate::vector::{Reach, Vector, beginning};
 
@@ -19,6 +18,9 @@ const MAX_BYTES: usize = 2 * 1024 * 1024;
 /// The most entries of one author that are sent at once, so that one long log does not keep the others from
 /// being sent.
 const MAX_SHARE: usize = 4096;
+
+/// When a file is read, nothing in it is ahead of time: it was taken before.
+const FILE_TIME: UnixTime = UnixTime::from_millis(u64::MAX);
 
 /// What one has and another lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use whimbrel_base::{EndpointId, Name, SignedRecord};
 
 use super::{Limits, access};
+use crate::clock::now;
 use crate::error::NamesError;
-use crate::service::now;
 use crate::store::{Entry, Store};
 
 pub(super) struct Watchers {

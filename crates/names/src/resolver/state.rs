@@ -11,11 +11,11 @@ use whimbrel_base::{EndpointId, Name, SignedRecord};
 use whimbrel_transport::{Connection, Watch, Watched};
 
 use super::{ANSWER_LIMIT, AskError, verified};
+use crate::clock::now;
 use crate::error::ErrorCode;
 use crate::proof::{DomainProof, ProofError};
 use crate::protocol::{Numbered, Reply, Request, Response, encode};
 use crate::readers::Readers;
-use crate::service::now;
 use crate::trust::KnownPeers;
 
 mod asked;

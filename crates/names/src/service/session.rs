@@ -12,11 +12,13 @@ use tokio::task::{JoinHandle, JoinSet};
 use whimbrel_base::{EndpointId, Name, UnixTime};
 use whimbrel_transport::{CloseCode, Connection, RecvHalf, SendHalf, Stream};
 
+use super::broken::Broken;
 use super::meetings::{self, Arrival};
-use super::{Shared, now, turns};
+use super::{Shared, turns};
 use crate::admission::Terms;
+use crate::clock::now;
 use crate::error::{ErrorCode, NamesError};
-use crate::protocol::{Decoder, Numbered, ProtocolError, Reply, Request, Response, encode};
+use crate::protocol::{Decoder, Numbered, Reply, Request, Response, encode};
 use crate::readers::Readers;
 use crate::registry::{Accepted, Publication, Watcher};
 
@@ -82,24 +84,6 @@ async fn first_request(
             return Ok(None);
         }
         decoder.push(&piece[..n]);
-    }
-}
-
-/// Why a stream is not served to its end.
-pub(super) enum Broken {
-    Stream,
-    Protocol(ProtocolError),
-}
-
-impl From<io::Error> for Broken {
-    fn from(_: io::Error) -> Self {
-        Self::Stream
-    }
-}
-
-impl From<ProtocolError> for Broken {
-    fn from(error: ProtocolError) -> Self {
-        Self::Protocol(error)
     }
 }
 

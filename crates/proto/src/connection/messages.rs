@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use super::Connection;
 use crate::error::CloseCode;
+use crate::flow::{FlowId, MessageId, Outcome, Tag, Urgency};
 use crate::ids::{PathId, StreamId};
 use crate::message::sender::Chance;
 use crate::message::{
-    Delays, FlowError, FlowId, FlowOptions, FlowStats, JOURNAL_FLOWS, Message, MessageId, MessageStats,
-    Outcome, Refused, SendError, SendOptions, Tag, Urgency,
+    Delays, FlowError, FlowOptions, FlowStats, JOURNAL_FLOWS, Message, MessageStats, Refused, SendError,
+    SendOptions,
 };
 use crate::pacing::RateLimit;
 

@@ -7,7 +7,7 @@ use super::Connection;
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::PathId;
 use crate::message::turns::Levels;
-use crate::path::{CarrierReport, First, Path};
+use crate::path::{First, Path};
 use crate::scheduler::{self, Choice, PathSnapshot, SchedulerKind, Snapshots};
 
 /// Before anything was acknowledged on a further path: one packet. To an address that is not proven yet,
@@ -164,13 +164,6 @@ impl Connection {
     pub fn path_blocked(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
             path.figures.set_room(false);
-        }
-    }
-
-    /// What the driver learnt from the carrier of `id`.
-    pub fn carrier_report(&mut self, id: PathId, report: CarrierReport) {
-        if let Some(path) = self.paths.get_mut(id) {
-            path.figures.carrier_reports(report);
         }
     }
 

@@ -126,6 +126,7 @@ impl Connection {
     }
 
     /// The peer was written down, and has not come back.
+    #[cfg(feature = "fuzzing")]
     #[must_use]
     pub fn is_peer_suspended(&self) -> bool {
         self.session.identity.tenure.is_peer_away()

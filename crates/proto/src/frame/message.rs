@@ -2,7 +2,7 @@
 
 use super::{Frame, kind};
 use crate::error::DecodeError;
-use crate::message::{Class, MAX_FLOWS, MAX_MESSAGE, Tag};
+use crate::flow::{Class, MAX_FLOWS, MAX_MESSAGE, Tag};
 use crate::varint::{self, Reader};
 
 const RELIABLE: u8 = 1;

@@ -1,8 +1,7 @@
-//! What is known of how fast one path is, and of its carrier.
+//! What is known of how fast one path is, and whether its carrier takes more.
 
 use std::time::{Duration, Instant};
 
-use super::CarrierReport;
 use super::outgoing::{Delivery, Sent};
 use crate::rate::Rate;
 use crate::rtt::{Lowest, Rtt};
@@ -11,13 +10,12 @@ use crate::scheduler::{CHUNK, SMALL_CHUNK, bytes_in, expected_rate};
 /// A chunk should not take longer on the only path.
 const LONE_CHUNK_TIME: Duration = Duration::from_millis(2);
 
-/// Measured round trips and rates, and what the driver said of the carrier.
+/// Measured round trips and rates, and whether the carrier takes more.
 #[derive(Debug)]
 pub(crate) struct Figures {
     rtt: Rtt,
     base_rtt: Lowest,
     rate: Rate,
-    carrier: CarrierReport,
     /// The carrier takes more, as far as the driver said.
     room: bool,
     /// When, counted in chunks over all paths, the path last carried stream data.
@@ -31,7 +29,6 @@ impl Figures {
             rtt: Rtt::new(hint),
             base_rtt: Lowest::new(hint, now),
             rate: Rate::new(now),
-            carrier: CarrierReport::default(),
             room: true,
             last_used: 0,
         }
@@ -56,14 +53,6 @@ impl Figures {
 
     pub(crate) fn is_growing(&self) -> bool {
         self.rate.is_growing()
-    }
-
-    pub(crate) fn carrier(&self) -> CarrierReport {
-        self.carrier
-    }
-
-    pub(crate) fn carrier_reports(&mut self, report: CarrierReport) {
-        self.carrier = report;
     }
 
     pub(crate) fn has_room(&self) -> bool {

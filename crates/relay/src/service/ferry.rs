@@ -9,7 +9,8 @@ use whimbrel_transport::{DatagramFront, Outlet};
 
 use super::lock;
 use crate::estate::{Counters, Head, Out};
-use crate::reservations::{Limits, RelayStats};
+use crate::limits::Limits;
+use crate::reservations::RelayStats;
 use crate::spare::Key;
 use crate::udp::flows::{Dropped, Flows, Forward, Header};
 use crate::udp::ids::Ids;

@@ -19,7 +19,8 @@ use super::ferry::Ferry;
 use super::leaving::{Ends, Leftovers};
 use super::{Client, Door, Order, Relay, Shared, Spliced, Table, control_name, lock};
 use crate::estate::{self, BadEstate, Estate, Head, Piece, before};
-use crate::reservations::{Holding, Limits, RelayStats};
+use crate::limits::Limits;
+use crate::reservations::{Holding, RelayStats};
 use crate::splice::{Direction, Underway, tune};
 
 /// A relay that has everything and does nothing yet, but that it passes QUIC on.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use whimbrel_base::RelayToken;
 use whimbrel_base::routing::{self, ROUTED_ID, Routed};
 
-use crate::reservations::Limits;
+use crate::limits::Limits;
 use crate::spare::Key;
 use crate::turns::Turns;
 use crate::udp::ids::Ids;

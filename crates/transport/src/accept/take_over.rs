@@ -7,8 +7,8 @@ use whimbrel_base::{EndpointId, Name, random_bytes};
 use whimbrel_proto::{CloseCode, FirstFlight, JoinError, TakeOver};
 
 use super::{Arrival, Refused, attach, refuse_join, refused, turn_away};
+use crate::allow::Refusal;
 use crate::endpoint_core::EndpointCore;
-use crate::listeners::Refusal;
 use crate::shared::Shared;
 
 /// Lets the client in if its proof is good and its key is welcome.

@@ -27,7 +27,7 @@ use whimbrel_proto::PathId;
 
 pub(crate) use config::{Accepting, NO_ERROR, QuicConfig};
 pub(crate) use congestion::Observed;
-pub use socket::Outlet;
+pub use socket::{DatagramFront, Envelope, Outlet};
 pub(crate) use socket::{Fronting, Heard, QuicSocket};
 
 use self::datagrams::{Arriving, Leaving};

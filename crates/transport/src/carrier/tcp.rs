@@ -20,8 +20,8 @@ use whimbrel_proto::{PathId, segment};
 use self::pace::Pace;
 pub(crate) use self::socket::{kind_of, stream_socket, tune};
 use super::segments::assemble;
+use super::sys::{has_unacknowledged, tcp_stats};
 use super::{CarrierKind, CarrierStats, Extent, Flow, Next, PathError, Segments, Worked, lock, try_lock};
-use crate::sys::{has_unacknowledged, tcp_stats};
 use crate::tls::{Opener, Records, Sealer, TlsChannel, TlsError};
 
 /// Room for one read: many records at once.

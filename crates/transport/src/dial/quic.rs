@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use quinn::{RecvStream, SendStream, TokioRuntime};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::race::source;
-use super::{Candidate, Carrier, Dialled, Dialler, SegmentSize, bind_device};
+use super::{Candidate, Carrier, Dialled, Dialler, SegmentSize, bind_device, source};
 use crate::carrier::CarrierKind;
 use crate::carrier::quic::{QuicChannel, QuicSocket};
 use crate::locator::Locator;

@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::{Candidate, Dialled, Dialler, SegmentSize, quic, tcp};
+use super::{Candidate, Dialled, Dialler, SegmentSize, quic, source, tcp};
 use crate::carrier::{CarrierKind, Carriers};
 use crate::locator::Locator;
 
@@ -323,21 +323,11 @@ fn runners(who: &Dialler, way: Candidate, local: Option<IpAddr>) -> Vec<Runner> 
     kinds.into_iter().enumerate().map(runner).collect()
 }
 
-/// Our address on a way: the one that is bound, or the one that routes choose. Sends nothing.
-pub(crate) fn source(way: &Candidate) -> Option<IpAddr> {
-    if let Some(local) = &way.local {
-        return Some(local.ip);
-    }
-    let any: SocketAddr =
-        if way.remote.ip().is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(way.remote.address()).ok()?;
-    Some(socket.local_addr().ok()?.ip())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::net::SocketAddr;
+
     use whimbrel_base::{RelayToken, RelayedAddr};
 
     use super::*;

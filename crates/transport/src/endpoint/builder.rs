@@ -22,10 +22,11 @@ use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::BindError;
 use crate::half_open::HalfOpen;
 use crate::listeners::Listeners;
-use crate::manager::PathPolicy;
 use crate::monitor::AddressMonitor;
-use crate::notices::Pace;
-use crate::observed::{self, Observed};
+use crate::observed::Observed;
+use crate::observing;
+use crate::pace::Pace;
+use crate::policy::PathPolicy;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::sockets::{self, BindPlan, OpenSockets, Sockets};
@@ -247,8 +248,8 @@ impl Builder {
                 Ok(()) => {
                     let tasks = [
                         tokio::spawn(FutureExt::boxed(follow_addresses(inner.clone()))),
-                        tokio::spawn(FutureExt::boxed(observed::ask(inner.clone()))),
-                        tokio::spawn(FutureExt::boxed(observed::measure(inner.clone()))),
+                        tokio::spawn(FutureExt::boxed(observing::ask(inner.clone()))),
+                        tokio::spawn(FutureExt::boxed(observing::measure(inner.clone()))),
                     ];
                     lock(&inner.tasks).extend(tasks.map(|task| task.abort_handle()));
                     return Ok(Endpoint { guard: Arc::new(Guard(inner)) });

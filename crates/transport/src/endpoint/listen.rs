@@ -1,35 +1,14 @@
 //! How to listen.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use whimbrel_base::{Delegation, IntoName, Name, NameError, TicketSecret};
 
-use crate::listeners::Allow;
+use crate::allow::Allow;
+use crate::publisher::OnRenewal;
 
 /// How long a record holds without a sign of life.
 const LIFETIME: Duration = Duration::from_secs(600);
-
-/// What is called with a delegation that was renewed.
-#[derive(Clone)]
-pub(crate) struct OnRenewal(Arc<dyn Fn(&Delegation) + Send + Sync>);
-
-impl OnRenewal {
-    pub(crate) fn new(keep: impl Fn(&Delegation) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(keep))
-    }
-
-    pub(crate) fn call(&self, delegation: &Delegation) {
-        (self.0)(delegation);
-    }
-}
-
-impl fmt::Debug for OnRenewal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OnRenewal").finish_non_exhaustive()
-    }
-}
 
 /// How to listen: for a name or without one, and for whom.
 ///

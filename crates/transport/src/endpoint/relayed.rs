@@ -15,12 +15,12 @@ use whimbrel_base::{RelayState, RelayedAddr};
 
 use super::Endpoint;
 use crate::accept::{accept_fronted, accept_quic, accept_relayed};
-use crate::carrier::quic::{NO_ERROR, Outlet, QuicSocket};
+use crate::carrier::quic::{DatagramFront, Envelope, NO_ERROR, Outlet, QuicSocket};
 use crate::carrier::{CarrierKind, stream_socket, tune};
 use crate::dial::fits;
 use crate::endpoint_core::lock;
-use crate::front::{DatagramFront, Envelope, Front, Fronted};
-use crate::observed::answer_beside;
+use crate::front::{Front, Fronted};
+use crate::observing::answer_beside;
 
 impl Endpoint {
     /// Has `front` look at TCP connections before this endpoint does. Once; later calls change nothing.

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use whimbrel_proto::{PathId, PathState, Priority};
 
 use super::pending::{Opening, PendingPath};
-use super::upgrade::relayed_path;
+use super::relayed::relayed_path;
 use crate::carrier::CarrierKind;
 use crate::dial::{Candidate, Dialled, Dialler, Race};
 use crate::endpoint_core::EndpointCore;

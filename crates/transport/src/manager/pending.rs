@@ -221,3 +221,62 @@ impl Pending {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::future::Future;
+    use std::net::SocketAddr;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Poll, Wake};
+
+    use whimbrel_base::{ConnectionId, SecretKey};
+    use whimbrel_proto::{Config, Connection as Engine};
+
+    use super::*;
+
+    /// Notes that it was woken.
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Before, it was found out by looking each 200 ms.
+    #[tokio::test]
+    async fn that_a_path_has_failed_is_told_when_it_fails() {
+        let (ours, theirs) = (SecretKey::generate(), SecretKey::generate().id());
+        let (connection, now) = (ConnectionId::random(), Instant::now());
+        let engine = Engine::client(Config::default(), connection, ours.id(), theirs, [1; 32], now);
+        let shared = Shared::new(engine, ours, Vec::new(), Arc::default(), Arc::default());
+        let id = shared.with(|state| state.engine.open_path(now, None, u64::MAX)).unwrap();
+        let remote = SocketAddr::from(([192, 0, 2, 1], 443)).into();
+        let opening = Opening {
+            id,
+            kind: CarrierKind::Tcp,
+            early: false,
+            local: [192, 0, 2, 2].into(),
+            way: Candidate { local: None, remote },
+            segments: SegmentSize::Usual,
+            rtt: Duration::from_millis(10),
+            // No timer fires in this test.
+            limit: Duration::from_secs(24 * 3600),
+        };
+        let mut pending = Pending::default();
+        pending.push(PendingPath::new(shared.clone(), opening));
+
+        let woken = Arc::new(Woken::default());
+        let (waker, mut news) = (woken.clone().into(), pin!(pending.news(&shared)));
+        let mut cx = Context::from_waker(&waker);
+        assert!(news.as_mut().poll(&mut cx).is_pending());
+        assert!(!woken.0.load(Ordering::Relaxed));
+        shared.with(|state| state.engine.path_lost(Instant::now(), id));
+        assert!(woken.0.load(Ordering::Relaxed), "nothing says that there is news");
+        let Poll::Ready(News::Failed(path)) = news.as_mut().poll(&mut cx) else { panic!("no news") };
+        assert_eq!(path.id, id);
+    }
+}

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use whimbrel_proto::{HandoverMode, MAX_PATHS, PathId, PathState, Priority};
 
-use super::policy::{Interface, PathPolicy, Policy, Rank};
 use crate::dial::Candidate;
 use crate::locator::Locator;
+use crate::policy::{Interface, PathPolicy, Policy, Rank};
 
 /// A path must be quicker by a quarter and this much for the data to go over to it.
 const CLEARLY: Duration = Duration::from_millis(5);

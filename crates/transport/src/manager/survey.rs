@@ -6,11 +6,11 @@ use std::sync::Arc;
 use whimbrel_proto::{HandoverMode, PathState, Priority};
 
 use super::plan::{Local, Pair, Remote, Situation, View, Wanted};
-use super::policy::PathPolicy;
 use crate::dial::{Candidate, candidates, fits};
 use crate::endpoint_core::EndpointCore;
 use crate::locator::Locator;
 use crate::monitor::AddressSet;
+use crate::policy::PathPolicy;
 use crate::shared::Shared;
 
 /// The number of the interface that relays stand for; those that a peer announces are lower.
@@ -177,8 +177,19 @@ pub(crate) fn first_ways(shared: &Shared, endpoint: &EndpointCore, policy: &Path
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::time::Instant;
+
+    use tokio::net::{TcpListener, TcpStream};
+    use whimbrel_base::{ConnectionId, SecretKey};
+    use whimbrel_proto::{Config, Connection as Engine};
+
     use super::*;
-    use crate::monitor::LocalAddress;
+    use crate::Endpoint;
+    use crate::carrier::{CarrierKind, TcpCarrier};
+    use crate::locked;
+    use crate::monitor::{InterfaceKind, LocalAddress, ManualMonitor};
+    use crate::path_io::PathIo;
+    use crate::tls::TlsChannel;
 
     fn address(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -251,5 +262,47 @@ mod tests {
         let policy = PathPolicy { interfaces: vec!["b".parse().unwrap()], ..PathPolicy::default() };
         let locals = locals(&set(&[("10.0.0.2", "a"), ("10.1.0.2", "b")]), &policy);
         assert_eq!(locals.iter().map(|l| &*l.interface.name).collect::<Vec<_>>(), ["b"]);
+    }
+
+    /// A connection with a path over TCP, whose socket the kernel can be asked about.
+    async fn over_tcp(core: &EndpointCore) -> (Arc<Shared>, TcpListener) {
+        let (peer, now) = (SecretKey::generate().id(), Instant::now());
+        let mut engine =
+            Engine::client(Config::default(), ConnectionId::random(), core.id, peer, [1; 32], now);
+        let id = engine.open_path(now, None, u64::MAX).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (local, remote) = (socket.local_addr().unwrap(), socket.peer_addr().unwrap());
+        let tls = TlsChannel::client(core.tls.client.clone(), peer).unwrap();
+        let carrier = TcpCarrier::new(id, CarrierKind::Tcp, socket, tls, Vec::new());
+        let shared = core.shared(engine, vec![remote.into()]);
+        shared.with(|state| state.paths.push(Arc::new(PathIo::tcp(id, local, remote.into(), carrier))));
+        (shared, listener)
+    }
+
+    /// Everything else that wants something of the connection would wait for the kernel's answer.
+    #[tokio::test]
+    async fn the_kernel_is_not_asked_while_a_connection_is_locked() {
+        let ip = "127.0.172.1".parse().unwrap();
+        let monitor = ManualMonitor::new([ip]);
+        monitor.set_local([LocalAddress { ip, interface: Some("lo".into()) }]);
+        let endpoint = Endpoint::builder().monitor(monitor).bind().await.unwrap();
+        let core = endpoint.inner();
+        let (shared, _listener) = over_tcp(core).await;
+        // What it is must be asked.
+        let policy = PathPolicy { interfaces: vec!["other".parse().unwrap()], ..PathPolicy::default() };
+        let before = locked::asked();
+        // These would panic.
+        let situation = survey(&shared, core, &policy, Vec::new());
+        assert_eq!((situation.paths.len(), situation.locals.len()), (1, 1));
+        let after_survey = locked::asked();
+        let stats = crate::connection::stats(&shared);
+        assert!(stats.paths[0].carrier_stats.is_some());
+        assert!(before < after_survey && after_survey < locked::asked(), "the kernel was not asked");
+        let locked = shared.lock();
+        let asks = || InterfaceKind::of("lo");
+        assert!(std::panic::catch_unwind(asks).is_err(), "nobody would notice");
+        drop(locked);
+        assert_eq!(asks(), InterfaceKind::Other);
     }
 }

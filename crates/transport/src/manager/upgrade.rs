@@ -7,22 +7,22 @@
 
 use futures_util::FutureExt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use whimbrel_proto::HandoverMode;
 use whimbrel_proto::punching::{Allowance, Backoff};
-use whimbrel_proto::{HandoverMode, PathId, PathState, Side};
 
 use super::joining::{Joiner, Openings, Purpose};
 use super::pending::{News, Pending};
+use super::relayed::{Relayed, relayed_path};
 use crate::dial::{Candidate, Dialled, candidates, found, punched};
 use crate::endpoint_core::lock;
 use crate::locator::Locator;
 use crate::punch::{self, Found};
-use crate::shared::State;
 
 /// The server needs so long to open its gateway after it has heard our candidates, which leave just before we
 /// dial.
@@ -37,15 +37,6 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_WORDS_RTTS: u32 = 3;
 /// Where our sockets are seen may take this long to be told.
 const TOLD: Duration = Duration::from_millis(500);
-
-/// A path through a relay on which the connection depends.
-pub(super) struct Relayed {
-    pub(super) path: PathId,
-    relay: SocketAddr,
-    rtt: Duration,
-    /// This side's address, and the place.
-    between: (IpAddr, Locator),
-}
 
 /// Why an attempt is over.
 enum End {
@@ -138,26 +129,6 @@ async fn gone(joiner: &Joiner, relayed: &Relayed) {
 
 fn depends_on(joiner: &Joiner) -> Option<Relayed> {
     relayed_path(&joiner.shared.lock())
-}
-
-/// The newest relayed path that works, if no direct one does.
-pub(super) fn relayed_path(state: &State) -> Option<Relayed> {
-    if state.engine.side() == Side::Server || !state.engine.is_established() {
-        return None;
-    }
-    let stats = state.engine.paths();
-    let mut newest = None;
-    for io in &state.paths {
-        let Some(path) = stats.iter().find(|path| path.id == io.id && path.state == PathState::Active) else {
-            continue;
-        };
-        let place = io.remote.relayed()?;
-        if newest.as_ref().is_none_or(|known: &Relayed| known.path < io.id) {
-            let between = (io.local.ip(), io.remote);
-            newest = Some(Relayed { path: io.id, relay: place.relay, rtt: path.srtt, between });
-        }
-    }
-    newest
 }
 
 async fn attempt(joiner: &Joiner, relayed: &Relayed) -> End {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::locked::asks_the_kernel;
+
 /// What kind of network an interface leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -41,6 +43,7 @@ impl InterfaceKind {
     /// The kind of this host's interface. Does not block for long: sysfs is memory.
     #[must_use]
     pub fn of(interface: &str) -> Self {
+        asks_the_kernel();
         detect_in(Path::new("/sys/class/net"), interface)
     }
 }

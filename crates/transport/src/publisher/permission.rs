@@ -1,10 +1,11 @@
 //! The user's permission to use a name, for as long as it lasts and is renewed.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use whimbrel_base::{Delegation, UnixTime};
 
-use crate::endpoint::OnRenewal;
 use crate::resolver::Resolver;
 
 /// A new delegation is asked for when less than this part of the time of the present one is left.
@@ -17,6 +18,26 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const NEAR: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 /// How often that is said.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What is called with a delegation that was renewed.
+#[derive(Clone)]
+pub(crate) struct OnRenewal(Arc<dyn Fn(&Delegation) + Send + Sync>);
+
+impl OnRenewal {
+    pub(crate) fn new(keep: impl Fn(&Delegation) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(keep))
+    }
+
+    pub(crate) fn call(&self, delegation: &Delegation) {
+        (self.0)(delegation);
+    }
+}
+
+impl fmt::Debug for OnRenewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnRenewal").finish_non_exhaustive()
+    }
+}
 
 /// A delegation, if one is needed, and how the next one is come by.
 pub(crate) struct Permission {

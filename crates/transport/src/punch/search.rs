@@ -17,8 +17,9 @@ use whimbrel_proto::punching::{FLOW_EVERY, FLOWS, LONGEST_SEARCH, PROBE_EVERY, S
 
 use crate::dial::{Candidate, source};
 use crate::endpoint_core::{EndpointCore, lock};
+use crate::locator::canonical;
 use crate::monitor::LocalAddress;
-use crate::path_io::{PathIo, canonical};
+use crate::path_io::PathIo;
 use crate::shared::Shared;
 
 /// The last flow that was opened may be heard of this much later.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use whimbrel_base::{ConnectionId, EndpointId};
@@ -31,25 +31,24 @@ pub(crate) struct Figures {
 
 /// How a connection without a path stands; the least makes room first. The highest bit says that the client has
 /// our answer to OPEN: otherwise it may have given up before we answered, and never come back. The rest is since
-/// when, in microseconds since this process first asked; its lowest bit is always set.
+/// when, in microseconds since the registry began; its lowest bit is always set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Detached(NonZeroU64);
 
 impl Detached {
-    fn new(confirmed: bool, since: Instant) -> Self {
-        static BEGIN: OnceLock<Instant> = OnceLock::new();
-        let passed = since.saturating_duration_since(*BEGIN.get_or_init(Instant::now)).as_micros();
+    fn new(confirmed: bool, since: Instant, begun: Instant) -> Self {
+        let passed = since.saturating_duration_since(begun).as_micros();
         let passed = u64::try_from(passed).unwrap_or(u64::MAX);
         Self(NonZeroU64::MIN | (u64::from(confirmed) << 63) | passed.min(u64::MAX >> 1))
     }
 }
 
 impl Figures {
-    /// The connection's figures now. One that rests goes on resting.
-    pub(crate) fn of(shared: &Shared) -> Self {
+    /// The figures of a connection of a registry that `begun` then.
+    pub(super) fn of(shared: &Shared, begun: Instant) -> Self {
         let state = shared.peek();
         let engine = &state.engine;
-        let detached = |since| Detached::new(engine.is_confirmed(), since);
+        let detached = |since| Detached::new(engine.is_confirmed(), since, begun);
         let in_carriers = state.paths.iter().map(|path| path.buffered()).sum::<u64>();
         Self { bytes: engine.buffered() + in_carriers, detached: engine.detached_since().map(detached) }
     }
@@ -242,14 +241,17 @@ mod tests {
 
     use super::*;
 
-    fn holding(bytes: u64, detached: Option<(bool, Instant)>) -> Figures {
-        Figures { bytes, detached: detached.map(|(confirmed, since)| Detached::new(confirmed, since)) }
+    /// Of a connection that holds so many bytes, and was detached so long after the registry began, if it was.
+    fn holding(bytes: u64, detached: Option<(bool, Duration)>) -> Figures {
+        let begun = Instant::now();
+        let detached = detached.map(|(confirmed, since)| Detached::new(confirmed, begun + since, begun));
+        Figures { bytes, detached }
     }
 
     #[test]
     fn the_longest_detached_that_holds_anything_makes_room_then_who_holds_most() {
-        let (mut shares, peer, start) = (Shares::default(), SecretKey::generate().id(), Instant::now());
-        let at = |second| Some((true, start + Duration::from_secs(second)));
+        let (mut shares, peer) = (Shares::default(), SecretKey::generate().id());
+        let at = |second| Some((true, Duration::from_secs(second)));
         let ids: Vec<_> = (0..5).map(|_| ConnectionId::random()).collect();
         let held = [(7, None), (0, at(1)), (9, at(3)), (1, at(2)), (30, None)];
         for (id, (bytes, detached)) in ids.iter().zip(held) {
@@ -282,8 +284,8 @@ mod tests {
 
     #[test]
     fn of_all_peers_the_one_makes_room_whose_connection_is_detached_longest() {
-        let (mut shares, start) = (Shares::default(), Instant::now());
-        let at = |second| Some((true, start + Duration::from_secs(second)));
+        let mut shares = Shares::default();
+        let at = |second| Some((true, Duration::from_secs(second)));
         let peers = [(); 2].map(|()| SecretKey::generate().id());
         let ids: Vec<_> = (0..4).map(|_| ConnectionId::random()).collect();
         for (n, (id, second)) in ids.iter().zip([4, 3, 2, 1]).enumerate() {
@@ -327,7 +329,7 @@ mod tests {
         let told = holding(1 << 20, None);
         assert!(!holding((1 << 20) + 100_000, None).is_news_after(&told));
         assert!(holding((1 << 20) + 200_000, None).is_news_after(&told));
-        assert!(holding(1 << 20, Some((true, Instant::now()))).is_news_after(&told));
+        assert!(holding(1 << 20, Some((true, Duration::ZERO))).is_news_after(&told));
         assert!(holding(1, None).is_news_after(&holding(0, None)));
         assert!(holding(0, None).is_news_after(&holding(1, None)));
     }

@@ -74,9 +74,6 @@ struct DirectSignals {
     punched: Notify,
 }
 
-/// Where there is no mover.
-static NEVER: Notify = Notify::const_new();
-
 impl MoverSignals {
     pub(super) fn of(side: Side) -> Self {
         Self { mover: (side == Side::Client).then(Box::default), direct: OnceLock::new() }
@@ -88,8 +85,12 @@ impl MoverSignals {
         }
     }
 
-    fn get(&self, which: impl FnOnce(&Signals) -> &Notify) -> &Notify {
-        self.mover.as_deref().map_or(&NEVER, which)
+    /// Waits until that is told; for ever where there is no mover. Cancel-safe.
+    async fn told(&self, which: impl FnOnce(&Signals) -> &Notify) {
+        match &self.mover {
+            Some(signals) => which(signals).notified().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Something about the paths or the connection is not as before: time to look.
@@ -134,18 +135,18 @@ impl MoverSignals {
     }
 
     /// Waits for [`look`](Self::look). Cancel-safe.
-    pub(crate) fn changed(&self) -> Notified<'_> {
-        self.get(|signals| &signals.changed).notified()
+    pub(crate) async fn changed(&self) {
+        self.told(|signals| &signals.changed).await;
     }
 
     /// Waits for [`start_anew`](Self::start_anew). Cancel-safe.
-    pub(crate) fn anew(&self) -> Notified<'_> {
-        self.get(|signals| &signals.restart).notified()
+    pub(crate) async fn anew(&self) {
+        self.told(|signals| &signals.restart).await;
     }
 
-    /// What the peer calls with, to be limited by [`Calls`](crate::calls::Calls).
-    pub(crate) fn calls(&self) -> &Notify {
-        self.get(|signals| &signals.called)
+    /// Waits for [`peer_called`](Self::peer_called), to be limited by [`Calls`](crate::calls::Calls). Cancel-safe.
+    pub(crate) async fn called(&self) {
+        self.told(|signals| &signals.called).await;
     }
 }
 
@@ -165,6 +166,9 @@ mod tests {
         assert!(pin!(signals.changed()).poll(&mut cx).is_ready());
         assert!(pin!(signals.changed()).poll(&mut cx).is_pending(), "told once");
         assert!(pin!(signals.anew()).poll(&mut cx).is_pending(), "of something else");
+        let nobody = MoverSignals::of(Side::Server);
+        nobody.look();
+        assert!(pin!(nobody.changed()).poll(&mut cx).is_pending(), "there is no mover");
     }
 
     #[test]

@@ -17,11 +17,12 @@ use super::keep::Keep;
 use super::outage::Outage;
 use super::outcomes::Outcomes;
 use super::pins::Pins;
+use super::punching::Punching;
+use super::takeovers::Takeovers;
 use super::wakers::Wakers;
 use crate::locator::Locator;
-use crate::manager::Takeovers;
+use crate::locked::Holding;
 use crate::path_io::PathIo;
-use crate::punch::Punching;
 use crate::whereabouts::Nearness;
 
 /// Has somebody drive a connection again that rested.
@@ -179,7 +180,8 @@ impl State {
 /// The lock on a connection. Given back, it wakes those whose wait is over.
 pub(crate) struct Locked<'a> {
     state: MutexGuard<'a, State>,
-    // Dropped behind the guard.
+    // Dropped behind the guard, in this order.
+    _holding: Holding,
     due: Due,
 }
 
@@ -188,7 +190,7 @@ struct Due(SmallVec<[Waker; 2]>, Option<Revive>);
 
 impl<'a> Locked<'a> {
     pub(super) fn new(state: MutexGuard<'a, State>, revive: Option<Revive>) -> Self {
-        Self { state, due: Due(SmallVec::new(), revive) }
+        Self { state, _holding: Holding::begin(), due: Due(SmallVec::new(), revive) }
     }
 }
 

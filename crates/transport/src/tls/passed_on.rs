@@ -63,7 +63,8 @@ impl TlsSessions {
     }
 }
 
-fn next(rest: &mut &[u8]) -> Option<(u8, EndpointId, Vec<u8>, Vec<u8>)> {
+/// The first session of what another process handed over: kind of carrier, peer, ticket, and what that stands for.
+pub(super) fn next(rest: &mut &[u8]) -> Option<(u8, EndpointId, Vec<u8>, Vec<u8>)> {
     let (&number, after) = rest.split_first()?;
     let (peer, after) = after.split_first_chunk::<32>()?;
     *rest = after;
@@ -76,25 +77,6 @@ fn field(rest: &mut &[u8]) -> Option<Vec<u8>> {
     let (field, after) = after.split_at_checked(length)?;
     *rest = after;
     Some(field.to_vec())
-}
-
-/// Remembers whatever comes; what was understood of it is remembered by the next one too. For fuzzers.
-#[cfg(feature = "fuzzing")]
-pub(crate) fn remember_anything(bytes: &[u8]) {
-    use super::config::TlsIdentity;
-    thread_local! {
-        static IDENTITY: Option<TlsIdentity> =
-            TlsIdentity::new(&whimbrel_base::SecretKey::from_bytes(&[1; 32])).ok();
-    }
-    let mut rest = bytes;
-    while let Some((_, _, ticket, value)) = next(&mut rest) {
-        assert!(ticket.len() + value.len() < bytes.len());
-    }
-    IDENTITY.with(|identity| {
-        if let Some(identity) = identity {
-            identity.remember(&TlsSessions::from_bytes(bytes));
-        }
-    });
 }
 
 #[cfg(test)]

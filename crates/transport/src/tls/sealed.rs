@@ -20,7 +20,7 @@ use rustls::{AlertDescription, ConnectionTrafficSecrets, Error, ExtractedSecrets
 use super::{TlsError, tickets};
 
 #[cfg(feature = "fuzzing")]
-pub(crate) use anything::open_anything;
+pub(super) use anything::open_anything_after;
 
 /// Content type, version and length.
 const HEADER: usize = 5;

@@ -160,12 +160,16 @@ impl Write for Counter {
 mod tests {
     use std::sync::Arc;
 
-    use rustls::ServerConfig;
+    use rustls::client::Resumption;
     use rustls::server::ProducesTickets;
+    use rustls::{ClientConfig, ServerConfig, quic};
     use whimbrel_base::{EndpointId, SecretKey};
 
     use super::*;
     use crate::tls::{TICKETS, TlsChannel, TlsIdentity};
+
+    /// Tickets of one handshake.
+    const FROM_HOSTILE: usize = 50;
 
     /// Gives tickets of any size.
     #[derive(Debug)]
@@ -190,11 +194,15 @@ mod tests {
     }
 
     fn hostile(size: usize, key: &SecretKey) -> ServerConfig {
-        let mut config = Arc::unwrap_or_clone(TlsIdentity::new(key).unwrap().server.admitting());
+        hostile_to(TlsIdentity::new(key).unwrap().server.admitting(), size)
+    }
+
+    fn hostile_to(config: Arc<ServerConfig>, size: usize) -> ServerConfig {
+        let mut config = Arc::unwrap_or_clone(config);
         config.ticketer = Arc::new(Hostile(size));
         // Early data needs sessions that are kept.
         config.max_early_data_size = 0;
-        config.send_tls13_tickets = 50;
+        config.send_tls13_tickets = FROM_HOSTILE;
         config
     }
 
@@ -258,5 +266,54 @@ mod tests {
         let kept = client.tickets.lock();
         let of = &kept.by_server[&crate::tls::config::server_name(honest.id()).unwrap()];
         assert_eq!(of.tickets.len(), TICKETS);
+    }
+
+    /// Hands over handshake messages as QUIC does: those of each level of encryption for themselves.
+    fn pass(from: &mut quic::Connection, to: &mut quic::Connection) {
+        loop {
+            let mut flight = Vec::new();
+            let keys = from.write_hs(&mut flight);
+            if flight.is_empty() && keys.is_none() {
+                return;
+            }
+            if !flight.is_empty() {
+                to.read_hs(&flight).unwrap();
+            }
+        }
+    }
+
+    /// Over QUIC, where messages that bring tickets are not seen.
+    fn meet_over_quic(client: Arc<ClientConfig>, server: ServerConfig, id: EndpointId) {
+        let (name, params) = (ServerName::try_from(id.to_string()).unwrap(), vec![7; 100]);
+        let client = quic::ClientConnection::new(client, quic::Version::V1, name, params.clone());
+        let server = quic::ServerConnection::new(Arc::new(server), quic::Version::V1, params);
+        let (mut client, mut server): (quic::Connection, quic::Connection) =
+            (client.unwrap().into(), server.unwrap().into());
+        for _ in 0..4 {
+            pass(&mut client, &mut server);
+            pass(&mut server, &mut client);
+        }
+        assert!(!client.is_handshaking() && !server.is_handshaking());
+    }
+
+    #[test]
+    fn tickets_of_quic_count_with_their_size_and_large_ones_are_not_kept() {
+        let (ours, theirs) = (SecretKey::generate(), SecretKey::generate());
+        let kept_of = |server: ServerConfig| {
+            let tickets = Arc::new(Tickets::default());
+            let mut client = Arc::unwrap_or_clone(TlsIdentity::new(&ours).unwrap().quic_client);
+            client.resumption = Resumption::store(tickets.clone());
+            meet_over_quic(Arc::new(client), server, theirs.id());
+            let kept = tickets.lock();
+            (kept.by_server.values().map(|of| of.tickets.len()).sum::<usize>(), kept.bytes)
+        };
+        let quic = || TlsIdentity::new(&theirs).unwrap().quic_server.admitting();
+        assert_eq!(kept_of(hostile_to(quic(), 60_000)).0, 0);
+        assert_eq!(kept_of(hostile_to(quic(), MAX_TICKET + 1)).0, 0);
+        let size = 400;
+        let (count, bytes) = kept_of(hostile_to(quic(), size));
+        assert!(count == FROM_HOSTILE && bytes >= count * (size + OVERHEAD), "{count}, {bytes}");
+        let (count, bytes) = kept_of(Arc::unwrap_or_clone(quic()));
+        assert!(count == TICKETS && bytes < count * 1024, "{count}, {bytes}");
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use whimbrel_base::{ConnectionId, EndpointId};
 
 use super::StateLimits;
+use super::change::{Change, Done, InboxKey, Loaded, LoadedJournal};
 use super::inbox::Mark;
-use super::ledger::{InboxKey, Ledger};
+use super::ledger::Ledger;
 use super::session::{Session, Step};
-use super::store::{Change, Done, Loaded, LoadedJournal};
 use super::wire::{Answer, Note, Stamp, envelope};
 
 /// What may be done in answer to one thing that is said.

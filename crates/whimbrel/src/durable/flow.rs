@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::change::{Change, Done};
 use super::error::StateError;
 use super::hub::Open;
-use super::store::{Change, Done};
 use super::wire::envelope;
 use super::{MAX_MESSAGE, lock};
 

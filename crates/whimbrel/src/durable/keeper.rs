@@ -6,11 +6,11 @@ use std::time::Duration;
 use whimbrel_base::{EndpointId, random_bytes};
 use whimbrel_transport::{Connection, Target};
 
+use super::change::Change;
 use super::error::StateError;
 use super::hub::Hub;
 use super::link::attach;
 use super::lock;
-use super::store::Change;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);

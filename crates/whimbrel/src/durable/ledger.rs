@@ -10,22 +10,14 @@ use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use whimbrel_base::{ConnectionId, EndpointId, random_bytes};
 
+use super::change::{Change, Done, InboxKey, Loaded};
 use super::error::StateError;
 use super::inbox::{Arrival, Inbox, Mark};
-use super::store::{Change, Done, Loaded};
 use super::wire::{STAMP, Stamp, Violation, stamp_of};
 use super::{MAX_FLOWS, MAX_PEERS, Owed, StateLimits, cost};
 
 /// Journals of one peer that are kept in memory.
 const MAX_INBOXES: usize = 64;
-
-/// One of a peer's journals.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct InboxKey {
-    pub(super) peer: EndpointId,
-    pub(super) label: String,
-    pub(super) journal: u128,
-}
 
 /// A message for the application.
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use whimbrel_base::EndpointId;
 
+use super::change::Change;
 use super::error::StateError;
 use super::hub::Open;
 use super::ledger::Arrived;
 use super::lock;
-use super::store::Change;
 
 /// A durable message that arrived. Dropped without [`ack`](Self::ack), it comes again when the state is opened the
 /// next time.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use whimbrel_base::EndpointId;
 
-use super::ledger::{InboxKey, Ledger};
+use super::change::InboxKey;
+use super::ledger::Ledger;
 use super::outgoing::{Outgoing, Room};
 use super::wire::{Answer, MAX_INDEX, Note, Violation};
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use whimbrel_base::{EndpointId, random_bytes};
 use whimbrel_transport::{Connection, IntoTarget};
 
+use super::change::{Change, Done};
 use super::error::StateError;
 use super::flow::DurableFlow;
 use super::hub::{Hub, Open};
 use super::keeper::keep;
 use super::link::attach;
 use super::message::DurableMessage;
-use super::store::{Change, Done, Store};
+use super::store::Store;
 use super::wire::is_label;
 use super::{Owed, StateLimits, lock};
 use crate::endpoint::Endpoint;

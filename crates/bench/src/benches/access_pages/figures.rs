@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::browser::Browser;
-use super::judge::Load;
+use super::load::Load;
 use super::scenario::SCENARIOS;
 use super::system::System;
 use crate::output::Output;

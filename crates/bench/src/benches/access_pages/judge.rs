@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::browser::Browser;
 use super::figures;
+use super::load::Load;
 use super::scenario::SCENARIOS;
 use super::system::System;
 use crate::output::Output;
@@ -61,24 +62,6 @@ pub(super) const SPEC: Spec = Spec {
 
 const fn target(of: &'static str, metric: &'static str, bound: Bound, aim: f64) -> Target {
     Target { case: "", of, metric, against: None, judged: Judged::Median, bound, aim }
-}
-
-/// One page load.
-#[derive(Debug, Clone)]
-pub(super) struct Load {
-    pub(super) browser: Browser,
-    pub(super) scenario: &'static str,
-    pub(super) page: String,
-    pub(super) system: System,
-    pub(super) round: u32,
-    /// Of the page.
-    pub(super) bytes: u64,
-    pub(super) is_recorded: bool,
-    pub(super) ms: f64,
-    /// By the simulator, where it can say something.
-    pub(super) predicted: Option<f64>,
-    /// What came over the second link, as a share of the page's bytes.
-    pub(super) second: f64,
 }
 
 /// Whether a load stands in the result by itself.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use serde_json::json;
-use whimbrel_names::admission::invite;
+use whimbrel_names::invitations::invite;
 use whimbrel_names::{Domain, RedbStore, Terms};
 
 use crate::network::{Network, Wish};

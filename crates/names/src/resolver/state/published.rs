@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use whimbrel_base::{Name, SignedRecord};
 
+use crate::clock::now;
 use crate::protocol::Request;
 use crate::readers::Readers;
 use crate::resolver::AskError;
-use crate::service::now;
 
 /// Names of this endpoint.
 const MAX_PUBLISHED: usize = 256;

@@ -14,7 +14,7 @@ use super::{Pipe, Side};
 use crate::error::NamesError;
 use crate::protocol::{MAX_MEETING_FRAME, MeetingFrames, Reply, Response, encode, encode_frame};
 use crate::service::Shared;
-use crate::service::session::Broken;
+use crate::service::broken::Broken;
 
 /// A request to meet, and the stream that it came on.
 pub(in crate::service) struct Arrival {

@@ -32,7 +32,7 @@ impl Sender {
         if !self.flows.is_empty() {
             return;
         }
-        for urgency in [Urgency::default(), Urgency(2)] {
+        for urgency in [Urgency::default(), Urgency::EARLY] {
             let options = FlowOptions { urgency, ..FlowOptions::new(Class::RELIABLE_SEQUENCED) };
             // There is room: these are the first.
             let _ = self.add_flow(options);

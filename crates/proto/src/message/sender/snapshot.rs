@@ -243,7 +243,7 @@ mod tests {
         let fresh_and_given_up = |sender: &mut Sender| {
             let message = sender.messages.get_mut(7).unwrap();
             message.number = None;
-            message.give_up(crate::message::Outcome::Expired);
+            message.give_up(crate::flow::Outcome::Expired);
         };
         assert_eq!(read(&fresh_and_given_up), Err(DecodeError::Invalid("size of a message")));
     }

@@ -3,8 +3,8 @@
 use super::{Door, Streams};
 use crate::error::{CloseCode, StreamError};
 use crate::event::{Event, Events};
+use crate::flow::Urgency;
 use crate::ids::StreamId;
-use crate::message::Urgency;
 use crate::stream::{Chunk, Pace, Pool, Recv, RecvRead};
 
 /// What a read found.

@@ -16,8 +16,8 @@ use whimbrel_base::{RelayToken, SecretKey};
 
 use super::congestion::{Factory, Observed};
 use super::datagrams::{RECEIVE_BUFFER, SEND_BUFFER};
+use super::socket::Envelope;
 use super::window::FIRST_WINDOW;
-use crate::front::Envelope;
 use crate::tls::{ArrivingSessions, ServerTls, TlsError, TlsIdentity};
 
 /// Bytes that a peer may send on the stream ahead of what was read. What bounds it is the window of the

@@ -20,13 +20,15 @@ use tokio::time::Sleep;
 use whimbrel_proto::notice::{MAX_NOTICE, is_notice};
 
 use self::enveloped::Piece;
-use crate::front::{DatagramFront, Envelope};
-use crate::observed::is_stun;
+use crate::stun::is_stun;
 
 mod enveloped;
+mod front;
 mod outlet;
 mod spread;
 
+pub use self::enveloped::Envelope;
+pub use self::front::DatagramFront;
 pub use self::outlet::Outlet;
 
 /// Notices that wait to be read; more are lost, as datagrams are.

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use super::pace::UNSENT_LIMIT;
 use crate::carrier::CarrierKind;
-use crate::sys::is_mptcp;
+use crate::carrier::sys::is_mptcp;
 
 /// The kernel gives a connection up that acknowledges nothing for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(120);

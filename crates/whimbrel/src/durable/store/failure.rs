@@ -4,8 +4,10 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use super::tables::FORMAT;
 use crate::durable::error::StateError;
+
+/// The format of the file, raised when older programs can no longer read it.
+pub(super) const FORMAT: u64 = 1;
 
 /// A failure, before it is known which file it is about.
 #[derive(Debug)]

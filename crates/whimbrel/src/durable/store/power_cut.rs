@@ -10,6 +10,7 @@ use redb::{Database, ReadableDatabase as _, StorageBackend};
 use whimbrel_base::{EndpointId, SecretKey};
 
 use super::*;
+use crate::durable::change::InboxKey;
 use crate::durable::ledger::Arrived;
 use crate::durable::session::{Session, Step};
 use crate::durable::wire::envelope;

@@ -17,14 +17,11 @@ use redb::{
 };
 use whimbrel_base::{EndpointId, random_bytes};
 
-use super::failure::Failure;
-use super::{Change, Done, Loaded, LoadedJournal};
+use super::failure::{FORMAT, Failure};
+use crate::durable::change::{Change, Done, InboxKey, Loaded, LoadedJournal};
 use crate::durable::inbox::Mark;
-use crate::durable::ledger::InboxKey;
 use crate::durable::wire::{Stamp, stamp_of};
 
-/// The format of the file, raised when older programs can no longer read it.
-pub(super) const FORMAT: u64 = 1;
 /// Journals with one label that a peer's messages are told apart in; of more, the one that was acknowledged
 /// longest ago is forgotten.
 const MARKS_PER_LABEL: usize = 8;

@@ -6,9 +6,11 @@ use std::sync::atomic::AtomicBool;
 
 use redb::StorageBackend;
 use redb::backends::InMemoryBackend;
+use whimbrel_base::EndpointId;
 
 use super::*;
-use crate::durable::wire::envelope;
+use crate::durable::change::InboxKey;
+use crate::durable::wire::{Stamp, envelope};
 
 fn limits() -> StateLimits {
     StateLimits::default()

@@ -5,11 +5,24 @@ use std::io::IoSliceMut;
 use std::net::SocketAddr;
 
 use quinn::udp::{RecvMeta, Transmit};
-
-use crate::front::Envelope;
+use whimbrel_base::routing::ROUTED_ID;
 
 /// The largest piece that the kernel hands over.
 const PIECE: usize = 64 * 1024;
+
+/// How datagrams of many peers travel over one UDP socket, whose other end passes them on.
+pub trait Envelope: Send + Sync + 'static {
+    /// A connection id that this side gives itself, another one each time: the other end knows by it that a packet is
+    /// for this side.
+    fn connection_id(&self) -> [u8; ROUTED_ID];
+
+    /// Adds what stands before a datagram to that peer. Returns false if it cannot be sent.
+    fn address(&self, peer: SocketAddr, out: &mut Vec<u8>) -> bool;
+
+    /// Which peer a datagram comes from, and how many bytes stand before it. `None` for what is no peer's: then it is
+    /// this one's.
+    fn open(&self, datagram: &[u8]) -> Option<(SocketAddr, usize)>;
+}
 
 /// What was received and was not handed to QUIC yet: the kernel joins datagrams of all peers in one piece.
 pub(super) struct Piece {

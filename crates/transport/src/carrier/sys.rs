@@ -5,7 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use crate::carrier::{CarrierStats, Extent};
+use super::CarrierStats;
+use crate::locator::Extent;
+use crate::locked::asks_the_kernel;
 
 /// Reads `TCP_INFO`. It tells of the way to whoever holds the connection's other end; `extent` says how much
 /// of the path that is.
@@ -30,6 +32,7 @@ pub(crate) fn has_unacknowledged(socket: &impl AsFd) -> io::Result<bool> {
 }
 
 fn tcp_info(socket: &impl AsFd) -> io::Result<libc::tcp_info> {
+    asks_the_kernel();
     // SAFETY: tcp_info is plain old data, for which all zeroes is a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -62,6 +65,7 @@ const MPTCP_INFO_FLAG_FALLBACK: u32 = 1;
 
 /// Whether a connected socket is one of MPTCP, and has not fallen back to TCP.
 pub(crate) fn is_mptcp(socket: &impl AsFd) -> bool {
+    asks_the_kernel();
     let mut info = MptcpInfo::default();
     let mut length = size_of::<MptcpInfo>() as libc::socklen_t;
     // SAFETY: the descriptor is open while `socket` is borrowed; the kernel writes at most `length`

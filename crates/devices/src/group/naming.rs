@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_base::Name;
 
-use crate::group::{Group, Stamp, Wanted};
+use super::{Group, Stamp, Wanted};
 use crate::label::Label;
 use crate::op::Subject;
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout};
 
-use super::stun::{self, Transaction};
 use crate::endpoint_core::{EndpointCore, lock};
+use crate::stun::{self, Transaction};
 
 /// A request is repeated after this.
 const REPEAT: Duration = Duration::from_millis(500);

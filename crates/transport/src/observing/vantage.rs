@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use tokio::net::UdpSocket;
 
-use super::observe;
 use crate::endpoint_core::{EndpointCore, lock};
+use crate::stun::observe;
 
 /// Longer datagrams are no requests.
 const MAX_REQUEST: usize = 512;
