@@ -362,11 +362,13 @@ impl Shared {
         };
         let words = [encode_start(&key, at.number, remote), first].concat();
         let underway = Underway { there: Direction::going_on(words, false), ..Underway::default() };
-        self.splice(Spliced { at, client: socket, spare, underway, bytes: AtomicU64::new(0) }, true).await;
+        let spliced = Spliced { at, client: socket, spare, underway, bytes: AtomicU64::new(0) };
+        self.splice(Box::new(spliced), true).await;
     }
 
-    /// Splices until either side ends, or this is to stop. What `is_new` is soon taken by its server.
-    async fn splice(&self, mut spliced: Spliced, is_new: bool) {
+    /// Splices until either side ends, or this is to stop. What `is_new` is soon taken by its server. (Boxed, since
+    /// a future has room for what is moved into it more than once.)
+    async fn splice(&self, mut spliced: Box<Spliced>, is_new: bool) {
         let ended = lock(&self.ends).begin(spliced.at);
         let halt = tokio::select! {
             result = spliced.pass_on(is_new) => {
@@ -377,7 +379,7 @@ impl Shared {
             halt = ended => halt.ok(),
         };
         match halt {
-            Some(Halt(gather)) => drop(gather.send(Halted(spliced))),
+            Some(Halt(gather)) => drop(gather.send(Halted(*spliced))),
             None => {
                 lock(&self.ends).forget(&spliced.at);
                 lock(&self.table).ended(&spliced.at, spliced.bytes.into_inner());

@@ -1,13 +1,17 @@
 //! Bytes from one socket to the other, both ways, until both have ended or one has broken.
 
 use std::cell::RefCell;
+use std::future::{Future as _, poll_fn};
 use std::io;
 use std::net::Shutdown;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
 
 #[cfg(target_os = "linux")]
 use self::pipe::Pipe;
@@ -88,15 +92,48 @@ impl Direction {
     /// # Errors
     /// When the socket breaks.
     pub async fn flush(&mut self, to: &TcpStream) -> io::Result<()> {
+        poll_fn(|cx| self.poll_flush(cx, to)).await
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>, to: &TcpStream) -> Poll<io::Result<()>> {
         while !self.rest.is_empty() {
-            to.writable().await?;
+            ready!(to.poll_write_ready(cx))?;
             match self.rest.write(to) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => result?,
             }
         }
         std::mem::take(&mut self.rest).done();
-        Ok(())
+        Poll::Ready(Ok(()))
+    }
+
+    /// Passes on what there is. Ready when the end was passed on.
+    fn poll_pass_on(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &TcpStream,
+        to: &TcpStream,
+        bytes: &AtomicU64,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_flush(cx, to))?;
+            if self.has_ended {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(from.poll_read_ready(cx))?;
+            match self.way.pass_on(from, to) {
+                Ok((0, _)) => {
+                    SockRef::from(to).shutdown(Shutdown::Write)?;
+                    self.has_ended = true;
+                }
+                Ok((count, rest)) => {
+                    self.rest = rest;
+                    bytes.fetch_add(count as u64, Ordering::Relaxed);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
     }
 }
 
@@ -111,52 +148,56 @@ pub async fn splice(
     underway: &mut Underway,
     bytes: &AtomicU64,
 ) -> io::Result<()> {
-    let half_closed = tokio::sync::Notify::new();
-    let there = pump(one, other, &mut underway.there, bytes, &half_closed);
-    let back = pump(other, one, &mut underway.back, bytes, &half_closed);
-    tokio::try_join!(there, back)?;
-    Ok(())
+    let Underway { there, back } = underway;
+    let (mut idle, mut back_first) = (Idle::default(), false);
+    // By hand, since futures of futures take a kilobyte more for each connection that is idle.
+    poll_fn(|cx| {
+        // Each goes first in turn: the runtime lets a task do so much at a time, which one could use up.
+        back_first = !back_first;
+        let (is_there, is_back) = if back_first {
+            let is_back = back.poll_pass_on(cx, other, one, bytes)?;
+            (there.poll_pass_on(cx, one, other, bytes)?, is_back)
+        } else {
+            let is_there = there.poll_pass_on(cx, one, other, bytes)?;
+            (is_there, back.poll_pass_on(cx, other, one, bytes)?)
+        };
+        match (is_there, is_back) {
+            (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            (Poll::Pending, Poll::Ready(())) => idle.poll(cx, there, bytes),
+            (Poll::Ready(()), Poll::Pending) => idle.poll(cx, back, bytes),
+        }
+    })
+    .await
 }
 
-async fn pump(
-    from: &TcpStream,
-    to: &TcpStream,
-    direction: &mut Direction,
-    bytes: &AtomicU64,
-    half_closed: &tokio::sync::Notify,
-) -> io::Result<()> {
-    let mut is_last = false;
-    loop {
-        direction.flush(to).await?;
-        if direction.has_ended {
-            half_closed.notify_one();
-            return Ok(());
+/// How long one direction has been idle since the other one ended.
+#[derive(Default)]
+struct Idle {
+    limit: Option<Pin<Box<Sleep>>>,
+    /// Bytes that had been passed on when it was set.
+    passed: u64,
+}
+
+impl Idle {
+    /// Ready when it was idle for too long.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        direction: &Direction,
+        bytes: &AtomicU64,
+    ) -> Poll<io::Result<()>> {
+        if !direction.rest.is_empty() {
+            // It waits for the one who takes it, whom the kernel watches.
+            self.limit = None;
+            return Poll::Pending;
         }
-        let readable = async {
-            loop {
-                if is_last {
-                    let limit = tokio::time::timeout(HALF_CLOSED, from.readable()).await;
-                    return limit.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
-                }
-                tokio::select! {
-                    ready = from.readable() => return ready,
-                    () = half_closed.notified() => is_last = true,
-                }
-            }
-        };
-        readable.await?;
-        match direction.way.pass_on(from, to) {
-            Ok((0, _)) => {
-                SockRef::from(to).shutdown(Shutdown::Write)?;
-                direction.has_ended = true;
-            }
-            Ok((count, rest)) => {
-                direction.rest = rest;
-                bytes.fetch_add(count as u64, Ordering::Relaxed);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+        let passed = bytes.load(Ordering::Relaxed);
+        if passed != self.passed {
+            (self.passed, self.limit) = (passed, None);
         }
+        let limit = self.limit.get_or_insert_with(|| Box::pin(sleep(HALF_CLOSED)));
+        limit.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 

@@ -231,7 +231,7 @@ impl Listening {
         }
         for spliced in splices {
             let shared = shared.clone();
-            tokio::spawn(FutureExt::boxed(async move { shared.splice(spliced, false).await }));
+            tokio::spawn(FutureExt::boxed(async move { shared.splice(Box::new(spliced), false).await }));
         }
         for (token, number, remote, patience) in clients {
             // The server may not have been told.
