@@ -107,6 +107,8 @@ fn flags(globals: &Globals) -> Result<Vec<OsString>> {
         carrier,
         limits,
         address,
+        // Where the above come from, and not a flag.
+        source: _,
         // Another program may have the port, and what is said belongs to ssh.
         port: _,
         verbose: _,

@@ -7,11 +7,13 @@
 
 use super::body::Body;
 use super::exchange::exchange;
-use super::origins::{Decided, Origins};
+use super::decided::Decided;
+use super::origins::Origins;
 use super::problem::{Problem, close};
 use super::sending::Sending;
 use super::target::destination;
 use super::tunnel::{Far, Slot, Tunnel};
+use super::turns::Rules;
 use super::watched::{Traffic, Watched};
 use super::{fields, passing};
 use crate::{Destination, Upstream};
@@ -56,7 +58,7 @@ const SAID_BY_CLIENTS: [HeaderName; 4] = [
 /// such as WebSocket, may rest for so long.
 pub(crate) async fn serve(upstream: Arc<dyn Upstream>, stream: TcpStream, from: IpAddr, idle: Duration) {
     let traffic = Arc::new(Traffic::default());
-    let origins = Origins::new(upstream);
+    let origins = Origins::new(upstream, Rules::NONE);
     let client = Arc::new(Client { origins, from, host: OnceLock::new() });
     tokio::select! {
         () = speak(&client, stream, &traffic) => {}
@@ -125,7 +127,7 @@ impl Client {
         let method = head.method.clone();
         let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
         let request = Request::from_parts(head, body);
-        let (intents, decided) = (Intents::default(), Decided::default());
+        let (intents, decided) = (Intents::default(), (Decided::default(), None));
         let (mut answer, lease) =
             exchange(&self.origins, &to, intents, decided, request, ANSWER_LIMIT).await?;
         match upgraded {

@@ -37,6 +37,11 @@ pub(super) struct Rules {
     pub(super) limit: Duration,
 }
 
+impl Rules {
+    /// Nothing waits.
+    pub(super) const NONE: Self = Self { each: 0, rest: Duration::ZERO, limit: Duration::ZERO };
+}
+
 /// All turns of a proxy.
 pub(super) struct Turns {
     rules: Rules,

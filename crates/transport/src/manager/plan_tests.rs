@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::super::policy::Policy;
+use crate::policy::Policy;
 use super::*;
 use crate::monitor::InterfaceKind;
 
