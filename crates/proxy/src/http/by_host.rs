@@ -6,8 +6,8 @@
 //! and nothing that one side took for a body is a request to the other.
 
 use super::body::Body;
-use super::exchange::exchange;
 use super::decided::Decided;
+use super::exchange::exchange;
 use super::origins::Origins;
 use super::problem::{Problem, close};
 use super::sending::Sending;

@@ -154,7 +154,7 @@ fn read_what(text: &str) -> Option<What> {
     }
     let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
     let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-    (first > 0 && first <= last).then(|| What::Ports(at, first..=last))
+    (first > 0 && first <= last).then_some(What::Ports(at, first..=last))
 }
 
 #[cfg(test)]

@@ -78,10 +78,6 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    pub(super) fn allow(&self) -> &AllowFlags {
-        &self.allow
-    }
-
     /// Connections at once, for one and for all.
     fn most(&self) -> (usize, usize) {
         let most = |at: usize| self.most.get(at).copied().map_or(usize::MAX, usize::from);
@@ -166,7 +162,8 @@ async fn serve(
 }
 
 /// Why a gateway is not taken over.
-const PUBLISHES: &str = "a gateway that publishes servers cannot be taken over; stop it, and start the newer one";
+const PUBLISHES: &str =
+    "a gateway that publishes servers cannot be taken over; stop it, and start the newer one";
 
 /// What connects, by the rules.
 fn server(args: &Serve, publishing: &Publishing) -> GatewayServer {

@@ -71,6 +71,8 @@ impl Growth {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     const LEAST: usize = 1024 * 1024;
