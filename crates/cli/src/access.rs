@@ -122,7 +122,9 @@ impl Access {
             Some(file) => access.rules_of(&file::read(file)?)?,
             None => Vec::new(),
         };
-        for name in names(by_flag.rules.iter().chain(&by_file)) {
+        // What was known before is not asked about: the service may be away, and the instance to take over from waits.
+        let is_new = |name: &&Name| !access.inner.before.followed.contains_key(*name);
+        for name in names(by_flag.rules.iter().chain(&by_file)).filter(is_new) {
             access.tell_if_unknown(network, name).await?;
         }
         access.put(Some(by_flag), by_file)?;

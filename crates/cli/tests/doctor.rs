@@ -5,11 +5,11 @@ mod common;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use common::{World, shouting_server};
 use serde_json::Value;
-use whimbrel_base::SecretKey;
+use whimbrel_base::{Record, SecretKey, SignedRecord, UnixTime, next_sequence};
 use whimbrel_lab::{Block, Host, HostChild, HostCommand, Lab, LinkSpec};
 use whimbrel_names::{Admission, Limits, MemoryStore, Service};
 use whimbrel_transport::{Endpoint, ManualMonitor};
@@ -66,12 +66,38 @@ fn service_that_holds(world: &World, held: Duration) -> (tokio::runtime::Runtime
     (runtime, service, ticket)
 }
 
+/// Registers a user by a record that does not last, as a program of the user's own may: the service counts from its
+/// end on.
+fn register_for_a_while(world: &World, runtime: &tokio::runtime::Runtime, user: &str, ticket: &str) {
+    world.id(user);
+    let key = whimbrel::Identity::in_file(&world.config(user, "identity")).unwrap().key;
+    let at = ManualMonitor::new([world.address("elsewhere").parse().unwrap()]);
+    let service: whimbrel::ServiceAddress = ticket.parse().unwrap();
+    runtime.block_on(async {
+        let endpoint = whimbrel::Endpoint::builder().identity(key.clone()).monitor(at).names(service);
+        let endpoint = endpoint.bind().await.unwrap();
+        let now = UnixTime::from(SystemTime::now());
+        let record = Record {
+            name: format!("{user}@example.org").parse().unwrap(),
+            id: key.id(),
+            addrs: Vec::new(),
+            sequence: next_sequence(None, now.as_millis()),
+            expires: now.saturating_add(Duration::from_secs(3600)),
+            lifetime: Duration::from_secs(3600),
+            revoked: false,
+        };
+        let record = SignedRecord::sign(record, &key, None).unwrap();
+        endpoint.names().unwrap().publish_record(record).await.unwrap();
+    });
+}
+
 #[test]
 fn an_owner_is_told_a_week_before_its_name_may_be_anothers() {
     for (days, near) in [(6, true), (8, false)] {
         let mut world = World::new();
-        let (_runtime, _service, ticket) = service_that_holds(&world, Duration::from_secs(days * 86_400));
+        let (runtime, _service, ticket) = service_that_holds(&world, Duration::from_secs(days * 86_400));
         world.set_service(&ticket);
+        register_for_a_while(&world, &runtime, "ada", &ticket);
         let args = ["--allow", "any", "--json"];
         let expose = ["expose", "web.ada@example.org", "--to", "127.0.0.1:1"];
         let mut expose = world.start("ada", &[&expose[..], &args].concat());
