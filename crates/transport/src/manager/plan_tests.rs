@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::super::policy::Policy;
 use super::*;
 use crate::monitor::InterfaceKind;
+use crate::policy::Policy;
 
 /// Interfaces w (Wi-Fi), c (cellular) and e (Ethernet), at 10.N.0.2; the peer's interfaces at 192.0.2.N.
 fn situation(mode: HandoverMode, locals: &str, remotes: u8) -> Situation {

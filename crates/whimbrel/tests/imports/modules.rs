@@ -99,7 +99,7 @@ impl Modules {
             self.read_module(&code, file, &directory.join(&name), &[at, &[name]].concat());
         }
         for name in children {
-            let at = [at, &[name.clone()]].concat();
+            let at = [at, std::slice::from_ref(&name)].concat();
             if self.0.contains_key(&at) {
                 continue;
             }
