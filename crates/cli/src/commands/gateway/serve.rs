@@ -34,9 +34,11 @@ use crate::{files, output, reload, serving};
 const COMMAND: &str = "gateway serve";
 
 /// Connect peers that are let in to hosts of the internet, until stopped
-///
-/// Private networks, clouds and port 25 are refused without --to. For --publish: `help publishing`
+// In two lines without one between them, since the whole is to fit a screen.
 #[derive(Args)]
+#[command(long_about = "\
+Connect peers that are let in to hosts of the internet, until stopped
+Private networks, clouds and port 25 are refused without --to. For --publish: `help publishing`")]
 #[command(after_help = after("\
 Examples:
   whimbrel gateway serve gate.home.ada@example.org --allow ID
