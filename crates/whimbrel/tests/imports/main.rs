@@ -26,11 +26,40 @@ struct Known {
 /// more.
 const KNOWN: &[Known] = &[
     Known {
+        root: "access/src/lib.rs",
+        within: "",
+        modules: &["policies", "registry", "spec"],
+        why: "a module of policies describes itself with what the list of them is made of",
+    },
+    Known {
+        root: "lab/src/lib.rs",
+        within: "",
+        modules: &["available", "error", "tool"],
+        why: "an error says what is not available, and looking for it may fail",
+    },
+    Known {
+        root: "lab/src/lib.rs",
+        within: "",
+        modules: &["command", "host", "runtime"],
+        why: "a host makes commands that run in it",
+    },
+    Known {
+        root: "lab/src/lib.rs",
+        within: "",
+        modules: &["shape", "trace"],
+        why: "a trace is made of rates, and a shape may follow a trace",
+    },
+    Known {
+        root: "names/src/lib.rs",
+        within: "protocol",
+        modules: &["frame", "meeting"],
+        why: "a frame may be one of a meeting, whose messages have the errors of frames",
+    },
+    Known {
         root: "proxy/src/lib.rs",
         within: "",
-        modules: &["gateway", "sessions"],
-        why: "what is said to a gateway, its answers and their streams, is in one room with what a gateway does, \
-              and sessions speak that language; it has to become a room below both",
+        modules: &["gateway", "guard", "sessions", "upstream", "whimbrel_hosts"],
+        why: "what is said to a gateway is in one room with what a gateway does, and sessions speak that language",
     },
     Known {
         root: "proxy/src/lib.rs",
@@ -42,13 +71,19 @@ const KNOWN: &[Known] = &[
         root: "proxy/src/lib.rs",
         within: "sessions",
         modules: &["asking", "attached", "carrying"],
-        why: "a session that is attached says how it was carried on, and is asked for by what carries it",
+        why: "an attached session says how it was carried on, and is asked for by what carries it",
     },
     Known {
         root: "proxy/src/lib.rs",
         within: "sessions",
         modules: &["running", "table"],
         why: "the table keeps the orders for what runs, which lists itself in the table",
+    },
+    Known {
+        root: "whimbrel/src/lib.rs",
+        within: "blocking",
+        modules: &["connection", "durable", "endpoint", "group", "halves", "listener", "stream"],
+        why: "each handle makes others, as those do that it waits for",
     },
 ];
 

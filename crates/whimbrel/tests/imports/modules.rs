@@ -140,6 +140,9 @@ impl Modules {
         let (at, rest) = path.split_at(length);
         let Some((name, behind)) = rest.split_first().filter(|_| hops > 0) else { return at.to_vec() };
         let module = &self.0[at];
+        if module.defines.contains(name) {
+            return at.to_vec();
+        }
         if let Some(from) = module.imports.get(name) {
             return self.find_within(&[&from[..], behind].concat(), hops - 1);
         }
