@@ -70,7 +70,7 @@ fn service_that_holds(world: &World, held: Duration) -> (tokio::runtime::Runtime
 /// end on.
 fn register_for_a_while(world: &World, runtime: &tokio::runtime::Runtime, user: &str, ticket: &str) {
     world.id(user);
-    let key = whimbrel::Identity::in_file(&world.config(user, "identity")).unwrap().key;
+    let key = whimbrel::Identity::in_file(world.config(user, "identity")).unwrap().key;
     let at = ManualMonitor::new([world.address("elsewhere").parse().unwrap()]);
     let service: whimbrel::ServiceAddress = ticket.parse().unwrap();
     runtime.block_on(async {
