@@ -27,9 +27,10 @@ mod format;
 mod known_peers;
 mod pins;
 
+pub use self::file::KnownPeersError;
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::format::read_anything;
-pub use self::known_peers::{KnownPeers, KnownPeersError};
+pub use self::known_peers::KnownPeers;
 pub use self::pins::{KnownEndpoint, KnownOwner, MAX_KNOWN, Pins, Standing, TrustNews};
 
 /// How a key was learned.

@@ -39,9 +39,11 @@ const FILES_PAUSE: Duration = Duration::from_millis(200);
 static OUT_OF_FILES: Mutex<Trouble> = Mutex::const_new(Trouble::new());
 
 /// Let peers reach a local TCP service under a name, until stopped
-///
-/// Nobody is let in who is not named with --allow; --public: anybody (`whimbrel help publishing`).
+// In two lines without one between them, since the whole is to fit a screen.
 #[derive(Args)]
+#[command(long_about = "\
+Let peers reach a local TCP service under a name, until stopped
+Nobody is let in who is not named with --allow; --public: anybody (`whimbrel help publishing`).")]
 #[command(after_help = after("\
 Examples:
   whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::{KnownPeersError, Pins, format};
+use super::{Pins, format};
 
 /// No file of known peers is larger.
 const MAX_FILE: u64 = 64 * 1024 * 1024;
@@ -83,4 +83,44 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(suffix);
     name.into()
+}
+
+/// Why the file of known peers can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KnownPeersError {
+    /// It can't be read.
+    #[error("cannot read the known peers in {}: {error}; check who owns it", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: String,
+    },
+    /// It can't be written.
+    #[error("cannot write the known peers in {}: {error}; check its directory and the disk", file.display())]
+    Write {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        error: String,
+    },
+    /// A line is not understood.
+    #[error("{}:{line}: this line of the known peers is damaged; mend or remove it", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+}
+
+impl KnownPeersError {
+    pub(super) fn read(file: &Path, error: &io::Error) -> Self {
+        Self::Read { file: file.to_owned(), error: error.to_string() }
+    }
+
+    pub(super) fn write(file: &Path, error: &io::Error) -> Self {
+        Self::Write { file: file.to_owned(), error: error.to_string() }
+    }
 }

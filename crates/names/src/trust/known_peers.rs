@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_base::{EndpointId, Name, NameKind, SignedRecord, UnixTime};
 
-use super::file::{Stamp, lock, read, stamp, write};
+use super::file::{KnownPeersError, Stamp, lock, read, stamp, write};
 use super::{Origin, Pins, Standing, TrustError, TrustNews};
 
 type Tell = Arc<dyn Fn(&TrustNews) + Send + Sync>;
@@ -197,46 +197,6 @@ fn pin(
     match known {
         Some((known, before)) if known == key && origin.adds_nothing_to(before) => Ok(()),
         _ => pins.pin(name, key, origin, now),
-    }
-}
-
-/// Why the file of known peers can't be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KnownPeersError {
-    /// It can't be read.
-    #[error("cannot read the known peers in {}: {error}; check who owns it", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        error: String,
-    },
-    /// It can't be written.
-    #[error("cannot write the known peers in {}: {error}; check its directory and the disk", file.display())]
-    Write {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        error: String,
-    },
-    /// A line is not understood.
-    #[error("{}:{line}: this line of the known peers is damaged; mend or remove it", file.display())]
-    Damaged {
-        /// The file.
-        file: PathBuf,
-        /// The line, from 1.
-        line: usize,
-    },
-}
-
-impl KnownPeersError {
-    pub(super) fn read(file: &Path, error: &io::Error) -> Self {
-        Self::Read { file: file.to_owned(), error: error.to_string() }
-    }
-
-    pub(super) fn write(file: &Path, error: &io::Error) -> Self {
-        Self::Write { file: file.to_owned(), error: error.to_string() }
     }
 }
 

@@ -58,7 +58,7 @@ const KNOWN: &[Known] = &[
     Known {
         root: "proxy/src/lib.rs",
         within: "",
-        modules: &["gateway", "guard", "sessions", "upstream", "whimbrel_hosts"],
+        modules: &["gateway", "guard", "http", "publishing", "sessions", "upstream", "whimbrel_hosts"],
         why: "what is said to a gateway is in one room with what a gateway does, and sessions speak that language",
     },
     Known {
@@ -76,8 +76,8 @@ const KNOWN: &[Known] = &[
     Known {
         root: "proxy/src/lib.rs",
         within: "sessions",
-        modules: &["running", "table"],
-        why: "the table keeps the orders for what runs, which lists itself in the table",
+        modules: &["lasting", "line", "running", "seat", "server", "table"],
+        why: "the table keeps the orders for what runs, which lists itself in the table; what halts is one value that each adds to",
     },
     Known {
         root: "whimbrel/src/lib.rs",

@@ -35,7 +35,7 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// What of a gateway leads here.
 #[derive(Args, Clone, Debug)]
 pub(super) struct PublicFlags {
-    /// For anybody, by this port, host or http://HOST of --gateway
+    /// For anybody, by this port, host or http://HOST of a --gateway
     #[arg(
         long,
         value_name = "PORT|HOST",
@@ -44,7 +44,7 @@ pub(super) struct PublicFlags {
     )]
     public: Vec<Publication>,
     /// The gateway of --public: a name, an id or a ticket
-    #[arg(long, value_name = "NAME|TICKET", requires = "public")]
+    #[arg(long, value_name = "NAME|TICKET", requires = "public", hide_short_help = true)]
     gateway: Option<Peer>,
     /// Tell the local service where clients are, by the PROXY protocol, version 2
     #[arg(long, requires = "public", hide_short_help = true)]
