@@ -1,6 +1,5 @@
 //! The table of known names in a file, shared by all processes of a user.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
