@@ -74,7 +74,7 @@ fn a_ticket_grants_no_access_to_whom_it_names() {
     let user = "ada@example.org";
     let _ada = expose(&world, "ada", &page("honest"));
     let (_eve, [web, of_user]) = forged(&world, [NAME, user]);
-    // Nobody here knows ada: the tickets are used.
+    // Ada is not known here: the tickets are used.
     for (by, ticket, name) in [("bob", &web, NAME), ("carol", &of_user, user)] {
         assert_eq!(world.run(by, &["pipe", ticket]).succeeded().stdout.trim(), "impostor");
         let own = format!("web.{by}@example.org");

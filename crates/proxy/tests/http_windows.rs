@@ -50,7 +50,7 @@ fn all_objects_together_hold_no_more_than_their_bound_and_arrive_right() {
     let held = resident().saturating_sub(before);
     assert!(last as u64 > WINDOWS, "{last} bytes were sent");
     assert!(held < WINDOWS + WINDOWS / 2, "{} MiB are held, of {} sent", held >> 20, last >> 20);
-    // Nobody has to wait for another one's reader.
+    // No object waits for another one's reader.
     let expected = content(object.size);
     for client in &mut clients {
         let (mut buffer, mut count) = (vec![0; 64 << 10], 0);

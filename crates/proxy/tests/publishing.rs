@@ -121,7 +121,7 @@ async fn what_is_published_ends_with_the_stream_that_asked_for_it() {
     .await;
     drop(port);
     until("nobody listens", async || TcpStream::connect(at).await.is_err()).await;
-    // Who is there already stays.
+    // Clients that are there already stay.
     open.write_all(b"here").await.unwrap();
     open.shutdown().await.unwrap();
     assert_eq!(hears(&mut open).await, b"still here and bye");

@@ -366,8 +366,7 @@ impl Shared {
         self.splice(Box::new(spliced), true).await;
     }
 
-    /// Splices until either side ends, or this is to stop. What `is_new` is soon taken by its server. (Boxed, since
-    /// a future has room for what is moved into it more than once.)
+    /// Splices until either side ends, or this is to stop. What `is_new` is soon taken by its server.
     async fn splice(&self, mut spliced: Box<Spliced>, is_new: bool) {
         let ended = lock(&self.ends).begin(spliced.at);
         let halt = tokio::select! {

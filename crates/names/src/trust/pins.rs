@@ -111,7 +111,7 @@ impl Pins {
         }
         let endpoint = self.endpoints.get(&record.name);
         if let Some(known) = endpoint {
-            // Nobody signed a ticket: it yields to an owner whose key was confirmed in a better way.
+            // A ticket is not signed: it yields to an owner whose key was confirmed in a better way.
             let owner_counts = owner.is_some_and(|owner| owner.origin.grants_access());
             let is_firm = known.origin.grants_access() || known.origin == Origin::Ticket && !owner_counts;
             if known.id != record.id && is_firm {

@@ -57,7 +57,7 @@ impl Publications {
         drop(listener);
         if let Some(told) = is_replaced {
             if let Ok(free) = told {
-                // Who waits may have given up.
+                // The one that waits may have given up.
                 let _ = free.send(());
             }
             let why = format!("{what} is now published by another program with this key");
