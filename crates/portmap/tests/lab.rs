@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Of the router's address. (miniupnpd serves only where it has an address that is public; those for examples are
 /// not.)
 const OUTSIDE: &str = "11.22.33";
+/// UDP ports on which PCP and NAT-PMP are spoken, and on which UPnP's searches are heard.
+const NAT_PMP: u16 = 5351;
+const SSDP: u16 = 1900;
 /// Where the home finds it.
 const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
 
@@ -140,7 +143,25 @@ impl Daemon {
         };
         let child =
             router.command("miniupnpd").with(quiet).arg("-d").arg("-f").arg(&file).arg("-P").arg(&pid);
-        Self { child: child.spawn().unwrap(), _folder: folder }
+        let mut daemon = Self { child: child.spawn().unwrap(), _folder: folder };
+        daemon.wait_until_it_answers(protocols);
+        daemon
+    }
+
+    /// Until it has the ports of all that it is to speak: one that is asked sooner is found over another protocol.
+    fn wait_until_it_answers(&mut self, protocols: &[&str]) {
+        let speaks = |protocol| protocols.contains(&protocol);
+        let ports = [(NAT_PMP, speaks("enable_natpmp")), (SSDP, speaks("enable_upnp"))];
+        let sockets = format!("/proc/{}/net/udp", self.child.child().id());
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let table = std::fs::read_to_string(&sockets).unwrap_or_default();
+            if ports.iter().all(|(port, wanted)| !wanted || table.contains(&format!(":{port:04X} "))) {
+                return;
+            }
+            assert!(Instant::now() < until, "miniupnpd does not begin:\n{table}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::timeouts::Silence;
 
+/// So many measurements bring down the doubt of the first.
+const ENOUGH: u8 = 8;
+
 /// Used until something was measured.
 const INITIAL: Duration = Duration::from_millis(333);
 
@@ -12,20 +15,21 @@ pub(crate) struct Rtt {
     smoothed: Duration,
     variation: Duration,
     min: Duration,
-    measured: bool,
+    /// How often it was measured, up to what is enough.
+    samples: u8,
 }
 
 impl Rtt {
     /// `hint` is what opening the carrier took, when known.
     pub(crate) fn new(hint: Option<Duration>) -> Self {
         let smoothed = hint.unwrap_or(INITIAL);
-        Self { smoothed, variation: smoothed / 2, min: smoothed, measured: false }
+        Self { smoothed, variation: smoothed / 2, min: smoothed, samples: 0 }
     }
 
     pub(crate) fn sample(&mut self, elapsed: Duration, ack_delay: Duration) {
         let sample = elapsed.checked_sub(ack_delay).filter(|s| *s >= self.min).unwrap_or(elapsed);
-        if !self.measured {
-            self.measured = true;
+        self.samples = (self.samples + 1).min(ENOUGH);
+        if self.samples == 1 {
             self.min = elapsed;
             self.smoothed = sample;
             self.variation = sample / 2;
@@ -39,6 +43,11 @@ impl Rtt {
 
     pub(crate) fn smoothed(&self) -> Duration {
         self.smoothed
+    }
+
+    /// Whether it was measured so often that its variation says something.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.samples == ENOUGH
     }
 
     pub(crate) fn variation(&self) -> Duration {
@@ -111,7 +120,7 @@ mod tests {
             rtt.sample(ms(85), ms(25));
         }
         assert!(rtt.smoothed().abs_diff(ms(60)) < ms(1));
-        assert!(rtt.suspect_after(Timeouts::default().silence(ms(25))) < ms(155));
+        assert!(rtt.is_settled() && rtt.suspect_after(Timeouts::default().silence(ms(25))) < ms(155));
     }
 
     #[test]

@@ -57,7 +57,10 @@ impl Connection {
                     self.note_direction(id);
                     self.suspect_path(now, id);
                 }
-                Action::Ping => self.ping(now, id),
+                Action::Ping => {
+                    self.doubt(now, id);
+                    self.ping(now, id);
+                }
                 Action::Lose => self.path_lost(now, id),
             }
         }
@@ -75,6 +78,14 @@ impl Connection {
         if let Some(path) = self.paths.get_mut(id) {
             let patience = path.patience(patience);
             path.liveness.note_direction(patience);
+        }
+    }
+
+    fn doubt(&mut self, now: Instant, id: PathId) {
+        let silence = self.silence();
+        if let Some(path) = self.paths.get_mut(id) {
+            let patience = path.patience(silence);
+            path.liveness.doubt(now, patience, silence.least);
         }
     }
 
@@ -111,17 +122,27 @@ impl Connection {
     }
 
     fn keepalive_deadline(&self, path: &Path) -> Option<Instant> {
-        let interval = match self.side() {
+        // The answer, or the suspect timer, decides; no second question meanwhile.
+        if !path.is_active() || path.outgoing.in_flight() > 0 || path.ping {
+            return None;
+        }
+        let idle_since = path.liveness.idle_since();
+        match self.side() {
             // Who only receives has nothing in flight that could go unanswered; when the flow stops,
-            // the side that can dial asks once whether the path still works.
-            Side::Client if path.liveness.expects_more() => path.patience(self.silence()) / 2,
-            Side::Client => self.timeouts.heartbeat,
-            Side::Server => self.timeouts.heartbeat.saturating_mul(2),
-        };
-        (path.is_active() && path.outgoing.in_flight() == 0 && !path.ping)
-            // The answer, or the suspect timer, decides; no second question meanwhile.
-            .then(|| path.liveness.idle_since().checked_add(interval))
-            .flatten()
+            // the side that can dial asks once whether the path still works: so soon that the answer, were there
+            // one, would come before the silence has lasted for too long.
+            Side::Client if path.liveness.expects_more() => {
+                let interval = (path.patience(self.silence()) / 4).max(self.silence().least / 2);
+                let silent = idle_since.checked_add(interval);
+                // Nor is much known of the round trip yet, by which a silence is judged.
+                let rtt = path.figures.rtt();
+                let asked = path.liveness.asked();
+                let unsure = (!rtt.is_settled()).then(|| asked.checked_add(rtt.smoothed()));
+                sooner(silent, unsure.flatten())
+            }
+            Side::Client => idle_since.checked_add(self.timeouts.heartbeat),
+            Side::Server => idle_since.checked_add(self.timeouts.heartbeat.saturating_mul(2)),
+        }
     }
 
     fn linger_deadline(&self) -> Option<Instant> {

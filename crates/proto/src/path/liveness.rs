@@ -14,6 +14,8 @@ pub(crate) struct Liveness {
     heard: Instant,
     /// When a sign of life was last asked for.
     asked: Instant,
+    /// Since when the silence lasts that was the reason to ask, until the question is on its way.
+    silent_since: Option<Instant>,
     /// Suspect although the peer is heard on it: it carries one way only, and nothing but an acknowledgement
     /// of what went the other way shows that it works again.
     one_way: bool,
@@ -32,6 +34,7 @@ impl Liveness {
             progress: now,
             heard: now,
             asked: now,
+            silent_since: None,
             one_way: false,
             expects_more: false,
             untried: true,
@@ -39,9 +42,10 @@ impl Liveness {
         }
     }
 
-    /// Something is in flight where nothing was: from now on an acknowledgement is waited for.
+    /// Something is in flight where nothing was: from now on an acknowledgement is waited for. What follows a
+    /// silence is one more part of it.
     pub(crate) fn begin(&mut self, now: Instant) {
-        self.progress = now;
+        self.progress = self.silent_since.take().unwrap_or(now);
     }
 
     /// Something was acknowledged.
@@ -76,11 +80,25 @@ impl Liveness {
         self.expects_more
     }
 
+    /// A sign of life will be asked for because the peer, of which more was expected, is silent. The silence
+    /// makes the path suspect after `patience`, but the answer has at least `least`.
+    pub(crate) fn doubt(&mut self, now: Instant, patience: Duration, least: Duration) {
+        if self.expects_more {
+            let counted = now.saturating_duration_since(self.heard).min(patience.saturating_sub(least));
+            self.silent_since = now.checked_sub(counted);
+        }
+    }
+
     /// A sign of life is asked for.
     pub(crate) fn ask(&mut self, now: Instant) {
         self.asked = now;
         self.expects_more = false;
         self.untried = false;
+    }
+
+    /// When a sign of life was last asked for.
+    pub(crate) fn asked(&self) -> Instant {
+        self.asked
     }
 
     /// Until when nothing was heard, nor asked for.
@@ -143,6 +161,34 @@ mod tests {
         assert!(!liveness.revives_by_hearing());
         liveness.progressed(start + ms(200));
         assert!(liveness.revives_by_hearing());
+    }
+
+    #[test]
+    fn a_question_after_a_silence_does_not_begin_it_anew_and_its_answer_has_the_least_of_times() {
+        let (start, patience) = (Instant::now(), ms(650));
+        let question_sent = |asked, least| {
+            let mut liveness = Liveness::new(start);
+            liveness.expect_more();
+            liveness.doubt(start + asked, patience, least);
+            liveness.ask(start + asked);
+            liveness.begin(start + asked + ms(1));
+            liveness
+        };
+        assert_eq!(question_sent(ms(160), ms(100)).deadline(patience), start + patience);
+        let late = question_sent(ms(600), ms(100));
+        assert_eq!(late.deadline(patience), start + ms(600 + 100), "nobody answers at once");
+        let mut later = question_sent(ms(160), ms(100));
+        later.begin(start + ms(2000));
+        assert_eq!(later.deadline(patience), start + ms(2000) + patience, "it counts once");
+    }
+
+    #[test]
+    fn a_question_after_nothing_that_made_an_answer_likely_begins_a_silence() {
+        let start = Instant::now();
+        let mut liveness = Liveness::new(start);
+        liveness.doubt(start + ms(160), ms(650), ms(100));
+        liveness.begin(start + ms(160));
+        assert_eq!(liveness.deadline(ms(650)), start + ms(160 + 650));
     }
 
     #[test]
