@@ -40,6 +40,7 @@ use crate::resolver::Resolver;
 use crate::shared::Shared;
 use crate::supply::Supply;
 use crate::watch::Watch;
+use crate::whereabouts::on_own_links;
 
 /// How long the last connections of a closed endpoint may take to leave it.
 const LEAVING: Duration = Duration::from_secs(1);
@@ -161,7 +162,10 @@ impl Endpoint {
             Whom::Name(name) => (lookup(inner, &name).await?, Some(name), None),
             Whom::Id(id) => (find(inner, id).await?, None, None),
         };
-        if addr.addrs.is_empty() && inner.resolver().is_none() {
+        let own = inner.addresses();
+        let places =
+            on_own_links(Locator::list(&addr.addrs), own.addresses.iter().map(|address| address.ip));
+        if places.is_empty() && inner.resolver().is_none() {
             return Err(ConnectError::NoAddress(addr.id));
         }
         let random = random_bytes();
@@ -169,7 +173,7 @@ impl Endpoint {
         let id = ConnectionId::random();
         config.params.ticket_proof = secret.map(|secret| ticket_proof(&secret, id, inner.id).into());
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
-        let shared = inner.shared(engine, Locator::list(&addr.addrs));
+        let shared = inner.shared(engine, places);
         inner.registry.add_dialled(&shared);
         let supply = Supply::new(inner, &shared, name.clone());
         Ok((Connection::new(shared, name), supply))

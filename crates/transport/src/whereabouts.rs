@@ -52,6 +52,16 @@ impl Nearness {
     }
 }
 
+/// Leaves out the IPv4 places that only a link knows, unless this host has such an address itself. A record or ticket
+/// that names nothing else would have us dial them: a cloud's metadata service is at one.
+pub(crate) fn on_own_links(mut places: Vec<Locator>, own: impl Iterator<Item = IpAddr>) -> Vec<Locator> {
+    let is_of_a_link = |ip: IpAddr| ip.to_canonical().is_ipv4() && is_link_local(ip);
+    if !own.into_iter().any(is_of_a_link) {
+        places.retain(|place| !is_of_a_link(place.ip()));
+    }
+    places
+}
+
 /// What is known of where a server is. What it says itself is not all: behind a gateway that passes a port
 /// on, it knows its inner address only, and is reached at the gateway's.
 #[derive(Debug, Default)]
@@ -259,6 +269,18 @@ mod tests {
         assert_eq!(server.list()[0], places[1]);
         (0..100).for_each(|port| server.fell_silent(Locator::Direct(([192, 0, 2, 9], port).into()), soon));
         assert_eq!(server.silent.len(), MAX_SILENT);
+    }
+
+    #[test]
+    fn places_on_a_link_are_dialled_from_such_an_address_only() {
+        let given = ["169.254.169.254:80", "[::ffff:169.254.1.1]:80", "[fe80::1]:80", "127.0.0.1:1"].map(at);
+        let from = |own: &[&str]| {
+            let own = own.iter().map(|ip| ip.parse().unwrap());
+            on_own_links(given.to_vec(), own)
+        };
+        assert_eq!(from(&["192.0.2.1", "fe80::2", "127.0.0.1"]), given[2..]);
+        assert_eq!(from(&[]), given[2..]);
+        assert_eq!(from(&["192.0.2.1", "169.254.7.7"]), given);
     }
 
     #[test]

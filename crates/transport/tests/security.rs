@@ -756,3 +756,13 @@ async fn many_clients_that_name_one_victim_have_it_sent_no_more_than_a_listener_
     // Each client is told within a second and a half for the fifth time: 8000 notices.
     assert!((1600..4500).contains(&heard), "{heard} notices in three seconds");
 }
+
+#[tokio::test]
+async fn a_ticket_that_names_nothing_but_a_clouds_metadata_service_has_nothing_dialled() {
+    let own = ManualMonitor::new([IpAddr::from([127, 0, 0, 1])]);
+    let client = Endpoint::builder().monitor(own).bind().await.unwrap();
+    let peer = whimbrel_base::SecretKey::generate().id();
+    let places = vec!["169.254.169.254:80".parse().unwrap(), "[::ffff:169.254.169.254]:443".parse().unwrap()];
+    let refused = client.connect(EndpointAddr::new(peer, places)).await;
+    assert!(matches!(refused, Err(ConnectError::NoAddress(id)) if id == peer), "{refused:?}");
+}
