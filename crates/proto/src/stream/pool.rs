@@ -3,24 +3,18 @@
 //! fault them in again, for up to a third of the time.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Size of the pieces for what was written and is not acknowledged yet.
 pub(crate) const BLOCK: usize = 64 * 1024;
 /// Size of the pieces for what arrived and was not read yet.
 pub(crate) const CHUNK: usize = 16 * 1024;
-/// So many unused pieces of each size are kept, 2 MiB.
+/// So many unused pieces of each size are kept; the rest goes back to the allocator.
 const BLOCKS_KEPT: usize = 32;
 const CHUNKS_KEPT: usize = 128;
-/// So many, 8 MiB, as long as all of them are used now and then: a kernel holds megabytes of a fast path, and streams
-/// as much again. The rest goes back to the allocator.
-const MOST_BLOCKS: usize = 128;
-const MOST_CHUNKS: usize = 512;
-/// Whether all were used is asked each time that so many have come back.
-const LOOK: usize = 1024;
 
 /// Unused memory for the buffers of streams. Clones share it: the connections of one endpoint should have one
-/// pool. It keeps 4 MiB, and up to 16 MiB after much was in use at once.
+/// pool. It keeps 4 MiB at most.
 #[derive(Clone)]
 pub struct Pool(Arc<Pieces>);
 
@@ -29,40 +23,21 @@ struct Pieces {
     chunks: Shelf,
 }
 
-/// Pieces of one size.
+/// Unused pieces of one size.
 struct Shelf {
     size: usize,
     kept: usize,
-    most: usize,
-    unused: Mutex<Unused>,
-}
-
-#[derive(Default)]
-struct Unused {
-    pieces: Vec<Vec<u8>>,
-    /// Those that lay here all the time since the last look.
-    idle: usize,
-    /// Pieces that have come back since then.
-    back: usize,
+    unused: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Shelf {
-    const fn new(size: usize, kept: usize, most: usize) -> Self {
-        Self { size, kept, most, unused: Mutex::new(Unused { pieces: Vec::new(), idle: 0, back: 0 }) }
-    }
-
-    fn unused(&self) -> MutexGuard<'_, Unused> {
-        self.unused.lock().unwrap_or_else(PoisonError::into_inner)
+    const fn new(size: usize, kept: usize) -> Self {
+        Self { size, kept, unused: Mutex::new(Vec::new()) }
     }
 
     fn take(&self) -> Vec<u8> {
-        let piece = {
-            let mut unused = self.unused();
-            let piece = unused.pieces.pop();
-            unused.idle = unused.idle.min(unused.pieces.len());
-            piece
-        };
-        piece.unwrap_or_else(|| Vec::with_capacity(self.size))
+        let unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        unused.unwrap_or_else(|| Vec::with_capacity(self.size))
     }
 
     /// Gives a piece back. Pieces of other sizes are dropped.
@@ -71,19 +46,9 @@ impl Shelf {
             return;
         }
         piece.clear();
-        let mut unused = self.unused();
-        if unused.pieces.len() < self.most {
-            unused.pieces.push(piece);
-        }
-        unused.back += 1;
-        if unused.back >= LOOK {
-            unused.back = 0;
-            let needed = unused.pieces.len() - unused.idle;
-            let surplus = unused.pieces.split_off(needed.max(self.kept).min(unused.pieces.len()));
-            unused.idle = unused.pieces.len();
-            // The allocator has its own lock.
-            drop(unused);
-            drop(surplus);
+        let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
+        if unused.len() < self.kept {
+            unused.push(piece);
         }
     }
 }
@@ -140,8 +105,7 @@ impl Drop for Chunk {
 
 impl Default for Pool {
     fn default() -> Self {
-        let (blocks, chunks) =
-            (Shelf::new(BLOCK, BLOCKS_KEPT, MOST_BLOCKS), Shelf::new(CHUNK, CHUNKS_KEPT, MOST_CHUNKS));
+        let (blocks, chunks) = (Shelf::new(BLOCK, BLOCKS_KEPT), Shelf::new(CHUNK, CHUNKS_KEPT));
         Self(Arc::new(Pieces { blocks, chunks }))
     }
 }
@@ -156,17 +120,13 @@ impl fmt::Debug for Pool {
 mod tests {
     use super::*;
 
-    fn count(shelf: &Shelf) -> usize {
-        shelf.unused().pieces.len()
-    }
-
     #[test]
     fn a_clone_uses_again_what_was_given_back_and_a_pool_of_its_own_does_not() {
         let pool = Pool::default();
         let block = pool.take_block();
         let address = block.as_ptr();
         pool.clone().give_block(block);
-        assert!(Pool::default().0.blocks.unused().pieces.is_empty());
+        assert!(Pool::default().0.blocks.unused.lock().is_ok_and(|unused| unused.is_empty()));
         let again = pool.take_block();
         assert_eq!(again.as_ptr(), address);
     }
@@ -174,25 +134,9 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_the_bound_and_nothing_of_another_size() {
         let pool = Pool::default();
-        (0..2 * MOST_BLOCKS).for_each(|_| pool.give_block(Vec::with_capacity(BLOCK)));
+        (0..2 * BLOCKS_KEPT).for_each(|_| pool.give_block(Vec::with_capacity(BLOCK)));
         pool.give_chunk(Vec::with_capacity(BLOCK));
-        assert_eq!((count(&pool.0.blocks), count(&pool.0.chunks)), (MOST_BLOCKS, 0));
-    }
-
-    #[test]
-    fn what_was_needed_once_goes_back_to_the_allocator_when_less_is_used() {
-        let pool = Pool::default();
-        let use_at_once = |pieces: usize, times: usize| {
-            for _ in 0..times {
-                let taken: Vec<_> = (0..pieces).map(|_| pool.take_block()).collect();
-                taken.into_iter().for_each(|block| pool.give_block(block));
-            }
-        };
-        use_at_once(100, 3 * LOOK / 100);
-        assert_eq!(count(&pool.0.blocks), 100, "all are used again and again");
-        use_at_once(40, 2 * LOOK / 40 + 1);
-        assert_eq!(count(&pool.0.blocks), 40);
-        use_at_once(1, 2 * LOOK);
-        assert_eq!(count(&pool.0.blocks), BLOCKS_KEPT);
+        let count = |shelf: &Shelf| shelf.unused.lock().map_or(0, |unused| unused.len());
+        assert_eq!((count(&pool.0.blocks), count(&pool.0.chunks)), (BLOCKS_KEPT, 0));
     }
 }
