@@ -188,7 +188,7 @@ impl Future for Driver {
             more = More::AtOnce;
         }
         match more {
-            More::No if self.shared.lock().may_rest(Instant::now()) => return Poll::Ready(Ended::Idle),
+            More::No if self.shared.lock().may_rest() => return Poll::Ready(Ended::Idle),
             More::No => {}
             // Others first: whoever reads what came in finds it still in the processor's caches.
             More::AtOnce => cx.waker().wake_by_ref(),

@@ -163,8 +163,7 @@ impl Endpoint {
             Whom::Id(id) => (find(inner, id).await?, None, None),
         };
         let own = inner.addresses();
-        let places =
-            on_own_links(Locator::list(&addr.addrs), own.addresses.iter().map(|address| address.ip));
+        let places = on_own_links(Locator::list(&addr.addrs), own.addresses.iter().map(|address| address.ip));
         if places.is_empty() && inner.resolver().is_none() {
             return Err(ConnectError::NoAddress(addr.id));
         }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::RecvFlags;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -218,7 +219,8 @@ impl TcpCarrier {
     fn read_socket(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Flow)>> {
         let mut short = None;
         let result = self.socket.try_io(Interest::READABLE, || {
-            let n = rustix::io::read(&self.socket, &mut *buffer)?;
+            // Not read(2), whose way through the kernel is longer.
+            let (n, _) = rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty())?;
             if n > 0 && n < buffer.len() {
                 short = Some(n);
                 return Err(io::ErrorKind::WouldBlock.into());
@@ -277,13 +279,14 @@ impl TcpCarrier {
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
     ) -> Option<Result<Flow, PathError>> {
         loop {
-            if !self.kernel_has_room(outgoing) {
+            let now = Instant::now();
+            if !self.kernel_has_room(outgoing, now) {
                 return Some(Ok(Flow::Blocked));
             }
             // What a full socket left comes first.
             let mut batch = Flow::More;
             if outgoing.records.waiting().is_empty() && !outgoing.ended {
-                match self.protect_batch(outgoing, engine, &tls)? {
+                match self.protect_batch(outgoing, engine, &tls, now)? {
                     Ok(flow) => batch = flow,
                     Err(error) => return Some(Err(error)),
                 }
@@ -319,8 +322,8 @@ impl TcpCarrier {
 
     /// Whether the kernel's unsent queue is short. Asking costs a system call: only when enough was
     /// written since to matter.
-    fn kernel_has_room(&self, outgoing: &mut Outgoing) -> bool {
-        if let Some(limit) = outgoing.pace.changed_limit() {
+    fn kernel_has_room(&self, outgoing: &mut Outgoing, now: Instant) -> bool {
+        if let Some(limit) = outgoing.pace.changed_limit(now) {
             // The limit of before does too, only not as well.
             #[cfg(target_os = "linux")]
             let _ = SockRef::from(&self.socket).set_tcp_notsent_lowat(limit);
@@ -354,17 +357,18 @@ impl TcpCarrier {
         outgoing: &mut Outgoing,
         engine: &impl Segments,
         tls: impl Fn() -> Option<MutexGuard<'a, TlsChannel>>,
+        now: Instant,
     ) -> Option<Result<Flow, PathError>> {
         if outgoing.sealer.is_none() {
             let mut tls = tls()?;
             let Some(sealer) = tls.take_sealer() else {
                 let batch = outgoing.pace.batch();
-                return Some(self.encrypt_batch(&mut tls, &mut outgoing.records, engine, batch));
+                return Some(self.encrypt_batch(&mut tls, &mut outgoing.records, engine, batch, now));
             };
             outgoing.adopt(sealer, &mut tls);
         }
         let Outgoing { sealer, records, pace, .. } = outgoing;
-        sealer.as_mut().map(|sealer| self.seal_batch(sealer, records, engine, pace.batch()))
+        sealer.as_mut().map(|sealer| self.seal_batch(sealer, records, engine, pace.batch(), now))
     }
 
     /// Has the engine write segments to where their records shall be, and seals them there.
@@ -374,9 +378,9 @@ impl TcpCarrier {
         records: &mut Records,
         engine: &impl Segments,
         batch: usize,
+        now: Instant,
     ) -> Result<Flow, PathError> {
         WRITE_MEMORY.with_borrow_mut(|memory| records.lend(memory));
-        let now = Instant::now();
         let mut flow = Flow::More;
         while flow == Flow::More && records.waiting().len() < batch {
             let before = records.waiting().len();
@@ -405,9 +409,9 @@ impl TcpCarrier {
         records: &mut Records,
         engine: &impl Segments,
         batch: usize,
+        now: Instant,
     ) -> Result<Flow, PathError> {
         WRITE_MEMORY.with_borrow_mut(|memory| tls.outgoing().lend(memory));
-        let now = Instant::now();
         let flow = SEGMENT.with_borrow_mut(|plain| {
             while tls.outgoing().waiting().len() < batch {
                 plain.clear();

@@ -140,8 +140,8 @@ impl State {
     }
 
     /// The engine may rest.
-    pub(crate) fn may_rest(&self, now: Instant) -> bool {
-        self.paths.is_empty() && self.engine.may_rest(now)
+    pub(crate) fn may_rest(&self) -> bool {
+        self.paths.is_empty() && self.engine.may_rest(Instant::now())
     }
 
     /// Packs the engine if it may rest, and what goes with it. True if it rests.

@@ -35,8 +35,7 @@ impl Default for Pace {
 
 impl Pace {
     /// The limit for the kernel's unsent queue, if it has to change.
-    pub(super) fn changed_limit(&mut self) -> Option<u32> {
-        let now = Instant::now();
+    pub(super) fn changed_limit(&mut self, now: Instant) -> Option<u32> {
         let elapsed = now.saturating_duration_since(self.since);
         if self.written < PACE_BYTES && elapsed < PACE_TIME {
             return None;
@@ -95,7 +94,9 @@ mod tests {
     #[test]
     fn who_writes_little_does_not_make_a_path_slow() {
         let long_ago = Instant::now() - 2 * PACE_TIME;
-        let pace = |full| Pace { since: long_ago, written: 5000, full, limit: UNSENT_LIMIT }.changed_limit();
+        let pace = |full| {
+            Pace { since: long_ago, written: 5000, full, limit: UNSENT_LIMIT }.changed_limit(Instant::now())
+        };
         assert_eq!(pace(false), None);
         assert_eq!(pace(true), Some(MIN_UNSENT_LIMIT));
     }
