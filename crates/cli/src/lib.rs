@@ -30,6 +30,7 @@
 //! chat               two people talk in their terminals
 //! transfer           files that arrive whole
 //! multipath          flags about several networks; changing how a running command uses them
+//! steering, intent   having the multi-access manager choose among them, by what is known of the traffic
 //! status             what the commands of this user are doing, asked and followed
 //! limits             what this process may send, set from outside
 //! plain              text of others, fit for a terminal
@@ -52,6 +53,7 @@ mod groups;
 mod halt;
 mod hosts;
 mod identity;
+mod intent;
 mod lan;
 mod lasting;
 mod leases;
@@ -84,6 +86,7 @@ mod settings;
 mod shutdown;
 mod sockets;
 mod status;
+mod steering;
 mod takeover;
 mod transfer;
 mod tunnel;

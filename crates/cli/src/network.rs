@@ -8,9 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use whimbrel::{Endpoint, OpenSockets};
+use whimbrel_access::Intents;
 use whimbrel_base::{EndpointId, Name, SecretKey, Ticket, TicketSecret, UnixTime};
 use whimbrel_names::{KnownPeers, NameResolver, Origin, Pin, ServiceAddress, TrustNews};
 use whimbrel_portmap::{Mapped, PortMap};
+use whimbrel_steering::Steering;
 use whimbrel_transport::{
     Config, Connection, ConnectionEvent, Events, ManualMonitor, Timeouts, TlsSessions, Watch,
 };
@@ -21,6 +23,7 @@ use crate::failure::Failure;
 use crate::groups::Groups;
 use crate::lan::Lan;
 use crate::options::Globals;
+use crate::steering::Steered;
 use crate::{identity, limits, output, places, proxy};
 
 mod by_ticket;
@@ -52,6 +55,8 @@ pub(crate) struct Network {
     pub(crate) groups: Option<Groups>,
     /// Ports of the router that lead here.
     ports: Mutex<Option<PortMap>>,
+    /// Has a manager choose among this host's networks.
+    steering: Option<(Steering, Intents)>,
     quiet: bool,
 }
 
@@ -69,6 +74,8 @@ pub(crate) struct Wish {
     pub(crate) sockets: Option<OpenSockets>,
     /// What clients have tickets for since before.
     pub(crate) sessions: Option<TlsSessions>,
+    /// Has a manager choose among this host's networks for what is dialled.
+    pub(crate) steered: Option<Steered>,
 }
 
 /// Remembers the keys that flags say.
@@ -116,6 +123,12 @@ impl Network {
             // A mistake is told before anything is begun.
             limits::check(file)?;
         }
+        let steered = wish.steered;
+        if steered.is_some() && !globals.address.is_empty() {
+            return Err(Failure::usage(
+                "--address says addresses, and the manager knows interfaces: leave --address or --intent out",
+            ));
+        }
         let manual =
             (!globals.address.is_empty()).then(|| ManualMonitor::new(globals.address.iter().copied()));
         if let Some(monitor) = &manual {
@@ -131,6 +144,13 @@ impl Network {
         if let (Some(resolver), Some(proof)) = (endpoint.names(), proof) {
             resolver.require_proof(proof);
         }
+        let steering = match steered {
+            Some(steered) => {
+                let intents = steered.intents;
+                Some((steered.start(endpoint.transport(), globals.quiet).await, intents))
+            }
+            None => None,
+        };
         let lan = if globals.lan { Some(Lan::start(&endpoint, &known, globals)?) } else { None };
         Ok(Self {
             endpoint,
@@ -143,6 +163,7 @@ impl Network {
             devices: None,
             groups: None,
             ports: Mutex::default(),
+            steering,
             quiet: globals.quiet,
         })
     }
@@ -250,6 +271,10 @@ pub(crate) async fn connect(network: &Network, peer: &Peer) -> Result<Connection
     let user = peer.name().map(Name::user);
     let before = user.as_ref().map_or(Ok(None), |user| network.owner_of(user))?;
     let connection = network.endpoint.connect(peer.target()).await.map_err(|error| told_once(error, peer))?;
+    if let Some((steering, intents)) = &network.steering {
+        // The manager shows the name then.
+        steering.intend(&connection, *intents);
+    }
     if let Some(user) = user.filter(|_| before.is_none())
         && let Ok(Some(key)) = network.owner_of(&user)
     {

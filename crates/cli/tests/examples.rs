@@ -299,6 +299,8 @@ fn tunnels(play: &mut Play, serve: &str) {
     play.run("laptop", "whimbrel paths", "wlan0");
     play.run("laptop", "whimbrel paths --mode backup", "mode backup");
     play.run("laptop", "whimbrel paths 4711 --path 1=backup --scheduler min-rtt", "");
+    // Without a manager it chooses itself, and says so.
+    play.start("laptop", "whimbrel forward web.home.ada@example.org --intent cost=no-expense", "leads to");
     let socket = play.stage.home("laptop").join("run");
     play.word("/run/user/1000", socket.to_str().unwrap());
     let unix = "whimbrel forward db.home.ada@example.org --listen unix:/run/user/1000/db";

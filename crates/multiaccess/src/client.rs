@@ -134,6 +134,13 @@ impl Client {
         Self { inner: Arc::new(inner) }
     }
 
+    /// A client that asks nobody: the system chooses, and nothing is said of that.
+    pub fn off() -> Self {
+        let client = Self::at(Path::new(""));
+        client.inner.is_told.store(true, Ordering::Relaxed);
+        client
+    }
+
     /// Asks which way something is to go.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, MAX_ADDRESSES, Name, random_bytes};
-use whimbrel_proto::{CloseCode, Connection as Engine, Side, ticket_proof};
+use whimbrel_proto::{CloseCode, Connection as Engine, HandoverMode, Side, ticket_proof};
 
 use crate::allow::Allow;
 use crate::connection::{Connection, stats};
@@ -34,6 +34,7 @@ use crate::listener::Listener;
 use crate::listeners::Access;
 use crate::locator::Locator;
 use crate::monitor::AddressSet;
+use crate::policy::PathPolicy;
 use crate::publisher::{Permission, Publisher};
 use crate::report::{ConnectionInfo, EndpointEvent};
 use crate::resolver::Resolver;
@@ -169,10 +170,15 @@ impl Endpoint {
         }
         let random = random_bytes();
         let mut config = inner.engine_config(name.as_ref());
+        let paths = lock(&inner.dialled).clone();
+        config.handover = paths.as_ref().map_or(config.handover, |(_, mode)| *mode);
         let id = ConnectionId::random();
         config.params.ticket_proof = secret.map(|secret| ticket_proof(&secret, id, inner.id).into());
         let engine = Engine::client(config, id, inner.id, addr.id, random, Instant::now());
         let shared = inner.shared(engine, places);
+        if let Some((policy, _)) = paths {
+            shared.set_policy(policy);
+        }
         inner.registry.add_dialled(&shared);
         let supply = Supply::new(inner, &shared, name.clone());
         Ok((Connection::new(shared, name), supply))
@@ -249,6 +255,20 @@ impl Endpoint {
     pub fn path_control(&self, id: ConnectionId) -> Option<PathControl> {
         let shared = self.inner().registry.all().into_iter().find(|shared| shared.id == id)?;
         Some(PathControl { shared })
+    }
+
+    /// How connections that are dialled now use their paths.
+    #[must_use]
+    pub fn paths(&self) -> (PathPolicy, HandoverMode) {
+        let inner = self.inner();
+        let said = lock(&inner.dialled).clone();
+        said.unwrap_or_else(|| (PathPolicy::clone(&inner.policy), inner.config.handover))
+    }
+
+    /// Says how connections that are dialled from now on use their paths, instead of what the endpoint was bound
+    /// with. Those that there are stay as they are: [`path_control`](Self::path_control) changes them.
+    pub fn set_paths(&self, policy: impl Into<PathPolicy>, mode: HandoverMode) {
+        *lock(&self.inner().dialled) = Some((policy.into(), mode));
     }
 
     /// Says how fast one of the connections may send; `None` if it is over. Does not keep it alive.

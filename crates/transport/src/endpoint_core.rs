@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use whimbrel_base::relayed::pack;
 use whimbrel_base::{EndpointId, Name, RelayState, RelayedAddr, SecretKey};
-use whimbrel_proto::Pool;
 use whimbrel_proto::punching::Allowance;
+use whimbrel_proto::{HandoverMode, Pool};
 
 use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
@@ -56,6 +56,9 @@ pub(crate) struct EndpointCore {
     pub(crate) config: Config,
     /// Of connections for which nothing else is set.
     pub(crate) policy: Arc<PathPolicy>,
+    /// How connections that are dialled from now on use their paths, if that was said since the endpoint was
+    /// bound.
+    pub(crate) dialled: Mutex<Option<(PathPolicy, HandoverMode)>>,
     pub(crate) announcements: Arc<Announcements>,
     /// What those hear who listen to the endpoint.
     pub(crate) bulletin: Arc<Bulletin>,

@@ -1,7 +1,6 @@
 //! `whimbrel access`: which of this host's networks a program's traffic takes.
 
 mod ask;
-mod intent;
 mod serve;
 mod watch;
 

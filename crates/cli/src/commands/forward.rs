@@ -14,12 +14,13 @@ use crate::lasting::Lasting;
 use crate::local::{LocalListener, LocalSocket, Place, mode};
 use crate::manager::{self, Ready};
 use crate::multipath::PathFlags;
-use crate::network::{Network, Peer, log_events};
+use crate::network::{Network, Peer, Wish, log_events};
 use crate::options::{Globals, after};
 use crate::serving::Start;
 use crate::shutdown::Shutdown;
 use crate::sockets::{Sockets, Trouble};
 use crate::status::{About, Reporter};
+use crate::steering::SteeringFlags;
 use crate::takeover::{self, Estate, Inherited, Running, Served, TakeOver};
 use crate::tunnel::{HALT_LIMIT, Halted, Tunnel};
 use crate::{files, identity, output, renewer, tunnel};
@@ -39,7 +40,8 @@ Examples:
   whimbrel forward web.home.ada@example.org --listen 127.0.0.1:8080
   curl http://127.0.0.1:8080/
   whimbrel forward db.home.ada@example.org --listen unix:/run/user/1000/db
-  whimbrel forward web.home.ada@example.org --take-over"))]
+  whimbrel forward web.home.ada@example.org --take-over
+  whimbrel forward web.home.ada@example.org --intent cost=no-expense"))]
 pub(crate) struct Forward {
     /// The peer: a name, an id or a ticket
     #[arg(value_name = "NAME|TICKET")]
@@ -54,6 +56,8 @@ pub(crate) struct Forward {
     take_over: TakeOver,
     #[command(flatten)]
     paths: PathFlags,
+    #[command(flatten)]
+    steering: SteeringFlags,
     /// Print a JSON object once it listens
     #[arg(long)]
     json: bool,
@@ -70,6 +74,7 @@ pub(crate) async fn run(globals: &Globals, args: Forward) -> Result<()> {
             None => listen(&args.listen, args.socket_mode).await?,
         };
         let wish = Inherited::wish(&mut inherited, args.paths.config());
+        let wish = Wish { steered: args.steering.steered()?, ..wish };
         let network = Arc::new(Network::of_user(globals, wish).await?);
         let result = tokio::select! {
             result = serve(globals, &args, &network, listener, inherited) => result,

@@ -15,6 +15,7 @@ use crate::network::{Network, Peer, Wish, connect};
 use crate::options::{Globals, after};
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
+use crate::steering::SteeringFlags;
 use crate::{identity, tunnel};
 
 /// How long the peer may take to confirm the end, once everything has arrived.
@@ -34,11 +35,13 @@ pub(crate) struct Pipe {
     name: Peer,
     #[command(flatten)]
     paths: PathFlags,
+    #[command(flatten)]
+    steering: SteeringFlags,
 }
 
 pub(crate) async fn run(globals: &Globals, args: Pipe) -> Result<()> {
     let mut shutdown = Shutdown::catch(false)?.with_hangup()?;
-    let wish = Wish { config: args.paths.config(), ..Wish::default() };
+    let wish = Wish { config: args.paths.config(), steered: args.steering.steered()?, ..Wish::default() };
     let network = Arc::new(Network::start(globals, identity::of_user(globals)?.key, wish).await?);
     let result = tokio::select! {
         result = serve(globals, &args, &network) => result,

@@ -17,6 +17,7 @@ use crate::options::{Globals, after};
 use crate::progress::Board;
 use crate::shutdown::Shutdown;
 use crate::status::{About, Reporter};
+use crate::steering::SteeringFlags;
 use crate::transfer::sending::{Outgoing, Pace, Sent, send, send_all};
 use crate::transfer::tree::Tree;
 use crate::transfer::{self, Trouble};
@@ -52,6 +53,8 @@ pub(crate) struct Send {
     limit: Option<u32>,
     #[command(flatten)]
     paths: PathFlags,
+    #[command(flatten)]
+    steering: SteeringFlags,
     /// Print a JSON object when it has arrived
     #[arg(long)]
     json: bool,
@@ -65,7 +68,7 @@ pub(crate) async fn run(globals: &Globals, args: Send) -> Result<()> {
         }
     }
     let mut shutdown = Shutdown::catch(globals.until_eof)?;
-    let wish = Wish { config: args.paths.config(), ..Wish::default() };
+    let wish = Wish { config: args.paths.config(), steered: args.steering.steered()?, ..Wish::default() };
     let network = Arc::new(Network::start(globals, identity::of_user(globals)?.key, wish).await?);
     let start = Instant::now();
     let result = tokio::select! {

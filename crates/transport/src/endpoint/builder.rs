@@ -214,6 +214,7 @@ impl Builder {
                 searches: tokio::sync::Mutex::new(Allowance::of_searches()),
                 key: Arc::new(key.clone()),
                 policy: Arc::new(config.paths.clone()),
+                dialled: Mutex::default(),
                 announcements: Arc::new(Announcements::default()),
                 bulletin: Arc::default(),
                 config: config.clone(),

@@ -6,8 +6,8 @@ use whimbrel_access::Granularity;
 use whimbrel_multiaccess::protocol::{self, Protocol, Verdict, Way};
 use whimbrel_multiaccess::{Client, ClientError};
 
-use super::intent;
 use crate::failure::Failure;
+use crate::intent;
 use crate::options::{after, host_and_port};
 use crate::output;
 use crate::plain::plain;
@@ -28,7 +28,7 @@ Examples:
   whimbrel access ask --intent category=query --intent cost=no-expense --json"))]
 pub(super) struct Ask {
     /// What is known of the traffic: KEY=VALUE, as in size-received=300KB or category=bulk; repeatable
-    #[arg(long, value_name = "KEY=VALUE", value_parser = intent::pair)]
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = intent::pair)]
     intent: Vec<String>,
     /// Where it goes; a name is looked up by each interface for itself
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]

@@ -53,7 +53,7 @@ pub(crate) struct Http {
 /// Flags of everything that has an HTTP proxy in it.
 #[derive(Args)]
 pub(crate) struct HttpFlags {
-    /// How much of an object is asked for first, to learn its size; 0: all of it; at most 8MiB
+    /// Asked for first, to learn an object's size; 0: all
     #[arg(long, value_name = "SIZE", default_value = "14000", value_parser = size)]
     first_step: u64,
     /// How many objects of a server come at a time; 0: all
@@ -78,7 +78,7 @@ impl HttpFlags {
         settings.turns = self.turns;
         let client = self.reach.client();
         let is_managed = match client.ask(Ask::default()).await {
-            _ if self.reach.through.is_some() => false,
+            _ if self.reach.through.is_some() || self.reach.steering.is_off() => false,
             Ok(_) | Err(ClientError::Refused(_)) => true,
             Err(error) => {
                 output::note(globals.quiet, format!("the system chooses the network: {error}"));

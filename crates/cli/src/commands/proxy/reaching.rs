@@ -1,7 +1,6 @@
 //! How a proxy reaches what it is asked for, as its flags say.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -14,6 +13,7 @@ use crate::lasting::Lasting;
 use crate::multipath::PathFlags;
 use crate::network::{Network, Peer, Wish};
 use crate::options::Globals;
+use crate::steering::SteeringFlags;
 use crate::{renewer, rule};
 
 /// Flags of every proxy.
@@ -25,26 +25,26 @@ pub(crate) struct ReachFlags {
     /// Let programs reach this name as a host (….whimbrel), on this port [80]; repeatable
     #[arg(long, value_name = "NAME[:PORT]")]
     host: Vec<ListedHost>,
-    /// The manager's socket [default: this user's]
-    #[arg(long, value_name = "SOCKET", conflicts_with = "through")]
-    manager: Option<PathBuf>,
     #[command(flatten)]
     paths: PathFlags,
+    #[command(flatten)]
+    pub(crate) steering: SteeringFlags,
 }
 
 impl ReachFlags {
     /// What peers are reached with. Without peers no key of this user is needed.
     pub(crate) async fn network(&self, globals: &Globals) -> Result<Option<Arc<Network>>> {
         if self.through.is_none() && self.host.is_empty() {
+            self.steering.needs_no_peer()?;
             return Ok(None);
         }
-        let wish = Wish { config: self.paths.config(), ..Wish::default() };
+        let wish = Wish { config: self.paths.config(), steered: self.steering.steered()?, ..Wish::default() };
         Ok(Some(Arc::new(Network::of_user(globals, wish).await?)))
     }
 
     /// The manager's client, which chooses the network for what goes neither through a gateway nor to a name.
     pub(crate) fn client(&self) -> Client {
-        self.manager.as_deref().map_or_else(Client::default, Client::at)
+        self.steering.client()
     }
 
     /// How destinations are reached.

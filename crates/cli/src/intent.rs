@@ -6,7 +6,7 @@ use whimbrel_access::Intents;
 const BYTES: [&str; 4] = ["size-sent", "size-received", "bitrate-sent", "bitrate-received"];
 
 /// `KEY=VALUE`, with sizes in plain numbers. Whether it is an intent is seen when all are read together.
-pub(super) fn pair(text: &str) -> Result<String, String> {
+pub(crate) fn pair(text: &str) -> Result<String, String> {
     let (key, value) = text.split_once('=').ok_or("write it as KEY=VALUE, as in size-received=300KB")?;
     let pair = match BYTES.contains(&key) {
         true => format!("{key}={}", bytes(value)?),
@@ -17,7 +17,7 @@ pub(super) fn pair(text: &str) -> Result<String, String> {
 }
 
 /// All of them together.
-pub(super) fn all(pairs: &[String]) -> Result<Intents, String> {
+pub(crate) fn all(pairs: &[String]) -> Result<Intents, String> {
     pairs.join(" ").parse().map_err(|error: whimbrel_access::IntentError| error.to_string())
 }
 
