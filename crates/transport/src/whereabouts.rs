@@ -150,9 +150,14 @@ impl Whereabouts {
 
     /// All of them, the best guess first.
     pub(crate) fn list(&self) -> Vec<Locator> {
+        self.list_by(|places| places)
+    }
+
+    /// As [`list`](Self::list), in an order of the caller's as far as nothing of this server speaks against it.
+    pub(crate) fn list_by(&self, order: impl FnOnce(Vec<Locator>) -> Vec<Locator>) -> Vec<Locator> {
         let (first, last) =
             if self.outside_first { (&self.outside, &self.stated) } else { (&self.stated, &self.outside) };
-        let mut all: Vec<Locator> = first.iter().chain(last).copied().collect();
+        let mut all = order(first.iter().chain(last).copied().collect());
         if self.relayed_first {
             all.sort_by_key(|place| place.relayed().is_none());
         }
@@ -259,6 +264,19 @@ mod tests {
         assert_eq!(server.list()[0], places[1]);
         (0..100).for_each(|port| server.fell_silent(Locator::Direct(([192, 0, 2, 9], port).into()), soon));
         assert_eq!(server.silent.len(), MAX_SILENT);
+    }
+
+    #[test]
+    fn an_order_from_outside_stands_behind_what_fell_silent_here() {
+        let places = ["192.0.2.1:1", "192.0.2.2:1"].map(at);
+        let mut server = Whereabouts::given(places.to_vec());
+        let reversed = |mut places: Vec<Locator>| {
+            places.reverse();
+            places
+        };
+        assert_eq!(server.list_by(reversed), [places[1], places[0]]);
+        (0..2).for_each(|_| server.fell_silent(places[1], Duration::ZERO));
+        assert_eq!(server.list_by(reversed), places);
     }
 
     #[test]
