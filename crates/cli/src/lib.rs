@@ -80,6 +80,7 @@ mod relaying;
 mod reload;
 mod renewer;
 mod roster;
+mod routers;
 mod rule;
 mod serving;
 mod settings;

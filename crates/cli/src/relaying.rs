@@ -10,7 +10,6 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use whimbrel_base::{AddressScope, EndpointAddr, Name, RelayPlace};
 use whimbrel_names::{Registry, Rule, ServiceAddress};
-use whimbrel_portmap::Mapped;
 use whimbrel_relay::{Directory, Keeper, Limits, Membership, Prepared, Relay, Roster, pool};
 use whimbrel_transport::{Allow, BoxFuture, ListenOptions};
 
@@ -18,7 +17,7 @@ use crate::failure::Failure;
 use crate::network::Network;
 use crate::options::Globals;
 use crate::roster::NamedRelays;
-use crate::{naming, output};
+use crate::{naming, output, routers};
 
 /// How long a relay that stops waits for its servers.
 pub(crate) const DRAIN: Duration = Duration::from_secs(1);
@@ -69,8 +68,10 @@ impl FromStr for Elsewhere {
 
 /// A relay, or a group of them.
 #[derive(Clone, Debug)]
-enum RelayTarget {
+pub(crate) enum RelayTarget {
+    /// At an address, with a key.
     At(ServiceAddress),
+    /// Of which the name service knows where it is, or which they are.
     Named(Name),
 }
 
@@ -116,7 +117,7 @@ impl ReachFlags {
     /// what is told next has it. Says so if nobody elsewhere can reach this host.
     pub(crate) async fn start(&self, network: &Network, quiet: bool) -> Result<Option<Keeper>> {
         if self.advertise.contains(&Elsewhere::Router) {
-            ask_router(network, quiet).await;
+            routers::ask(network, quiet).await;
         }
         if self.relay.is_empty() {
             if !self.is_reachable(network) {
@@ -157,20 +158,6 @@ impl ReachFlags {
         !self.advertise.is_empty()
             || network.manual.is_some()
             || network.endpoint.addr().addrs.iter().any(is_global)
-    }
-}
-
-/// Has the router pass the port on, and waits a little for it, so that what is told next has the place.
-async fn ask_router(network: &Network, quiet: bool) {
-    let mut news = network.map_port();
-    let known = |now: &Mapped| !now.places.is_empty() || now.problem.is_some();
-    match tokio::time::timeout(FIRST, news.wait_for(known)).await {
-        Ok(Some(Mapped { problem: Some(problem), .. })) => output::note(quiet, problem),
-        Ok(Some(mapped)) => {
-            let places: Vec<String> = mapped.places.iter().map(ToString::to_string).collect();
-            output::note(quiet, format!("the router passes {} on", places.join(" and ")));
-        }
-        Ok(None) | Err(_) => output::note(quiet, "the router has not answered yet; it is asked on"),
     }
 }
 

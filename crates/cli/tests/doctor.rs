@@ -148,6 +148,51 @@ fn a_relay_is_what_gives_this_key_a_reservation_and_nothing_else_that_answers() 
     drop(names);
 }
 
+/// What was found of relays: what each check is called, its state and its remedy.
+fn of_relays(report: &Value) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = report["findings"].as_array().unwrap().iter();
+    let told = all.map(|found| (text(&found["check"]), text(&found["state"]), text(&found["remedy"])));
+    told.filter(|(check, ..)| check.starts_with("relay ")).collect()
+}
+
+#[test]
+fn a_relay_is_tried_by_its_name_and_a_group_by_each_of_its_relays() {
+    const GROUP: &str = "pool.ops@example.org";
+    const MEMBERS: [&str; 2] = ["fra.vps@example.org", "nyc.away@example.org"];
+    let (world, _names) = World::with_names();
+    let bob = world.id("bob");
+    let group = ["names", "group", "add", GROUP, MEMBERS[0], MEMBERS[1], "--readers", "any"];
+    world.run("ops", &group).succeeded();
+    let serve = ["relay", "serve", "--port", "0", "--allow", &bob, "--json"];
+    let serve = [&serve[..], &["--group", GROUP, "--as", MEMBERS[0], "--place", "fra1"]].concat();
+    let mut relay = world.start("vps", &serve);
+    relay.next_json();
+    common::wait_for("the relay registers its name", || {
+        let looked_up = world.run("bob", &["names", "lookup", MEMBERS[0]]);
+        looked_up.status.success().then_some(())
+    });
+    let of = |user: &str, relay: &str| world.run(user, &["doctor", "--relay", relay, "--json"]).json();
+    let check = |name: &str, kind: &str| format!("relay {name} over {kind}");
+    let found = of_relays(&of("bob", MEMBERS[0]));
+    let expected = ["tcp", "quic"].map(|kind| (check(MEMBERS[0], kind), "good".to_owned(), String::new()));
+    assert_eq!(found, expected);
+    let refused = of_relays(&of("eve", MEMBERS[0]));
+    assert!(refused.iter().all(|(_, state, remedy)| state == "bad" && remedy.contains("allow this key")));
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    // Of a group, each is told apart: one runs, the other one has not registered yet.
+    let found = of_relays(&of("bob", GROUP));
+    let told: Vec<(&str, &str)> = found.iter().map(|(check, state, _)| (&**check, &**state)).collect();
+    let expected = ["tcp", "quic"].map(|kind| MEMBERS.map(|name| check(name, kind)));
+    let expected: Vec<(&str, &str)> =
+        expected.iter().flat_map(|[one, other]| [(&**one, "good"), (&**other, "bad")]).collect();
+    assert_eq!(told, expected);
+    assert!(found[1].2.contains("relay serve --group"), "{found:?}");
+    let unknown = of_relays(&of("bob", "nobody.ops@example.org"));
+    assert!(unknown.iter().all(|(_, state, remedy)| state == "bad" && remedy.contains("check the name")));
+    assert_eq!(unknown.len(), 2, "{unknown:?}");
+}
+
 #[test]
 fn a_relay_that_only_tcp_reaches_is_told_with_a_remedy() {
     if !whimbrel_lab::require!() {

@@ -568,6 +568,7 @@ fn rest(play: &mut Play) {
     ] {
         play.elsewhere(example, "tests/lab_reach.rs");
     }
+    play.elsewhere("whimbrel doctor --relay pool.ada@example.org", "tests/doctor.rs");
     for example in [
         "whimbrel relay list pool.ada@example.org",
         "whimbrel relay serve --allow any --group pool.ada@example.org --as fra.ada@example.org --place fra",

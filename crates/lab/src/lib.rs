@@ -3,8 +3,8 @@
 //! A [`Host`] is a network namespace without a name, so it vanishes with the process, even with a killed one.
 //! A [`Link`] joins two hosts and can delay, limit, lose and swallow packets; every setting may change while
 //! packets are under way. A [`NatGateway`] hides hosts behind its address and can forget its mappings. A
-//! [`DirectLink`] is a plain virtual cable for tests that move gigabytes. [`Host::allow_mptcp`] and its
-//! companions set up the kernel's MPTCP.
+//! [`PcpFirewall`] lets in what hosts behind it ask for. A [`DirectLink`] is a plain virtual cable for tests that
+//! move gigabytes. [`Host::allow_mptcp`] and its companions set up the kernel's MPTCP.
 //!
 //! ```no_run
 //! # // Not run: it needs network namespaces, which tests ask for by `require!`.
@@ -53,6 +53,7 @@ mod error;
 mod example;
 mod firewall;
 mod frame;
+mod gate;
 mod host;
 mod lab;
 mod link;
@@ -70,6 +71,7 @@ pub use command::{HostChild, HostCommand};
 pub use error::{Error, Result};
 pub use example::example;
 pub use firewall::Block;
+pub use gate::PcpFirewall;
 pub use host::Host;
 pub use lab::Lab;
 pub use link::{DirectLink, End, Link};

@@ -1,7 +1,7 @@
 //! One port that a router passes on, over one protocol.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -10,15 +10,13 @@ use crab_nat::{
     natpmp, pcp,
 };
 
+use crate::pcp::{Nonce, PcpError};
 use crate::router::{LIFETIME, Router};
 use crate::upnp::{self, Gateway, UpnpError};
 
 /// 250, 500 and 1000 ms: a router is one hop away.
 const PATIENCE: TimeoutConfig =
     TimeoutConfig { initial_timeout: Duration::from_millis(250), max_retries: 2, max_retry_timeout: None };
-
-/// By what a router knows again who has a mapping (RFC 6887 §11.2): 96 bits that nobody else can guess.
-pub(crate) type Nonce = pcp::Nonce;
 
 /// How a router was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +56,19 @@ pub enum MapError {
         tried: MappingFailure,
         /// What came of UPnP.
         upnp: UpnpError,
+    },
+    /// No default route leads a global IPv6 address of this host to a router.
+    #[error("this host has no global IPv6 address behind a router")]
+    NoGate,
+    /// No router says that its firewall lets peers in.
+    #[error("the router {router} opens no pinhole for {own}: {why}")]
+    Closed {
+        /// The router that was asked last.
+        router: Ipv6Addr,
+        /// For which address of this host.
+        own: Ipv6Addr,
+        /// What came of it.
+        why: PcpError,
     },
     /// The router is behind another one.
     #[error("the router's own address {0} is not public: it is behind another router")]

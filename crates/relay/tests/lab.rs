@@ -6,15 +6,19 @@ mod lab_support;
 
 mod homes;
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use homes::Homes;
 use lab_support::net::Watch;
 use lab_support::traffic::{Echo, Transfer, Way};
 use lab_support::{ms, secs};
-use whimbrel_lab::require;
+use whimbrel_base::EndpointAddr;
+use whimbrel_lab::{Direction, require};
 use whimbrel_relay::Relay;
-use whimbrel_transport::{CarrierKind, Config, Connection, Locator, PathInfo, PathState};
+use whimbrel_transport::{
+    CarrierKind, CloseCode, Config, Connection, Endpoint, Locator, PathInfo, PathState,
+};
 
 const SIZE: u64 = 12 << 20;
 
@@ -109,4 +113,42 @@ fn through_a_relay_a_client_that_moves_is_echoed_after_one_round_trip_from_end_t
         assert!(answered.next().is_some_and(is_relayed) && answered.next().is_none(), "{paths:?}");
     }
     assert!(relay.stats().flowed >= 3, "{:?}", relay.stats());
+}
+
+/// Waits until a client has measured what a round trip to a relay takes.
+fn measured(client: &Endpoint, relay: &Relay) -> SocketAddr {
+    let at = relay.endpoint().addr().addrs[0];
+    let begun = Instant::now();
+    while client.round_trip_to_relay(at).is_none() {
+        assert!(begun.elapsed() < secs(20), "{at} is not measured");
+        std::thread::sleep(ms(20));
+    }
+    at
+}
+
+/// The relay that is named first is 92 ms away from either side, the other one 18 ms.
+#[test]
+fn of_two_relays_the_next_connection_begins_with_the_one_that_is_nearest_to_both_sides() {
+    if !require!() {
+        return;
+    }
+    let homes = Homes::new(2);
+    let relays = [homes.relay(0), homes.relay(1)];
+    let (server, _keeper) = homes.serve(&[&relays[0], &relays[1]]);
+    homes.relays[0].1.set_delay(Direction::Both, ms(40));
+    let far = relays[0].endpoint().addr().addrs[0];
+    let mut places = server.endpoint.relayed();
+    places.sort_by_key(|place| place.relay != far);
+    assert_eq!(places.len(), 2, "{places:?}");
+    let target = EndpointAddr::new(server.endpoint.id(), places.iter().flat_map(|place| place.pack()));
+    let config = Config { direct_paths: false, ..Config::default() };
+    let client = homes.client.endpoint_with(|builder| builder.config(config));
+    let first = homes.client.wait(client.connect(target.clone())).unwrap();
+    let measured = relays.each_ref().map(|relay| measured(&client, relay));
+    assert_eq!(measured[0], far);
+    // Whether the server hears of it is nothing to the next one.
+    let _ = homes.client.wait(first.close(CloseCode::NONE, "", secs(5)));
+    let second = homes.client.wait(client.connect(target)).unwrap();
+    let through = relay_of(&second).map(|place| place.address());
+    assert_eq!(through, Some(measured[1]), "{:?}", second.stats().paths);
 }

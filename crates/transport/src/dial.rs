@@ -19,6 +19,7 @@ use whimbrel_proto::PathId;
 pub use proxy::HttpProxy;
 pub(crate) use quic::{found, punched};
 pub(crate) use race::Race;
+pub(crate) use tcp::round_trip;
 
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
 use crate::carrier::{CarrierKind, Carriers, Reach, Sizes, TcpCarrier};

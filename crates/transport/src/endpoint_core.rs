@@ -19,6 +19,7 @@ use crate::carrier::quic::{Fronting, QuicConfig};
 use crate::carrier::{Reach, Sizes};
 use crate::config::Config;
 use crate::deciding::Deciding;
+use crate::distance::Distances;
 use crate::front::Front;
 use crate::half_open::HalfOpen;
 use crate::listeners::Listeners;
@@ -43,6 +44,8 @@ pub(crate) struct EndpointCore {
     pub(crate) quic: Arc<QuicConfig>,
     pub(crate) reach: Arc<Reach>,
     pub(crate) sizes: Arc<Sizes>,
+    /// How far relays are.
+    pub(crate) distances: Arc<Distances>,
     pub(crate) notice_pace: Pace,
     /// Answers to STUN requests.
     pub(crate) stun_pace: Pace,

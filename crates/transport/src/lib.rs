@@ -17,6 +17,7 @@ mod connection;
 mod control;
 mod deciding;
 mod dial;
+mod distance;
 mod driver;
 mod endpoint;
 mod endpoint_core;

@@ -21,6 +21,7 @@ mod plan;
 mod relayed;
 mod survey;
 mod upgrade;
+mod weighing;
 
 pub(crate) use joining::{Joiner, Openings};
 pub(crate) use joins::Joins;

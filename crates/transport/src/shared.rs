@@ -28,6 +28,7 @@ use crate::allow::Allow;
 use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
 use crate::carrier::PathError;
+use crate::distance::Distances;
 use crate::events::Events;
 use crate::locator::Locator;
 use crate::path_io::PathIo;
@@ -309,6 +310,11 @@ impl Shared {
     /// Client: where the server may be, the best guess first.
     pub(crate) fn remote(&self) -> Vec<Locator> {
         self.whereabouts().list()
+    }
+
+    /// As [`remote`](Self::remote), of several relays the nearest first.
+    pub(crate) fn remote_by(&self, distances: &Distances) -> Vec<Locator> {
+        self.whereabouts().list_by(|places| distances.order(places, Instant::now()))
     }
 
     /// Client: what is known of where the server is.

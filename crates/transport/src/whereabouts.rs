@@ -160,9 +160,14 @@ impl Whereabouts {
 
     /// All of them, the best guess first.
     pub(crate) fn list(&self) -> Vec<Locator> {
+        self.list_by(|places| places)
+    }
+
+    /// As [`list`](Self::list), in an order of the caller's as far as nothing of this server speaks against it.
+    pub(crate) fn list_by(&self, order: impl FnOnce(Vec<Locator>) -> Vec<Locator>) -> Vec<Locator> {
         let (first, last) =
             if self.outside_first { (&self.outside, &self.stated) } else { (&self.stated, &self.outside) };
-        let mut all: Vec<Locator> = first.iter().chain(last).copied().collect();
+        let mut all = order(first.iter().chain(last).copied().collect());
         if self.relayed_first {
             all.sort_by_key(|place| place.relayed().is_none());
         }
@@ -281,6 +286,19 @@ mod tests {
         assert_eq!(from(&["192.0.2.1", "fe80::2", "127.0.0.1"]), given[2..]);
         assert_eq!(from(&[]), given[2..]);
         assert_eq!(from(&["192.0.2.1", "169.254.7.7"]), given);
+    }
+
+    #[test]
+    fn an_order_from_outside_stands_behind_what_fell_silent_here() {
+        let places = ["192.0.2.1:1", "192.0.2.2:1"].map(at);
+        let mut server = Whereabouts::given(places.to_vec());
+        let reversed = |mut places: Vec<Locator>| {
+            places.reverse();
+            places
+        };
+        assert_eq!(server.list_by(reversed), [places[1], places[0]]);
+        (0..2).for_each(|_| server.fell_silent(places[1], Duration::ZERO));
+        assert_eq!(server.list_by(reversed), places);
     }
 
     #[test]

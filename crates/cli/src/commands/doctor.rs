@@ -1,42 +1,46 @@
 //! `whimbrel doctor`: what works from here, and what to do about the rest.
 
-use futures_util::FutureExt;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use tokio::task::JoinSet;
 use whimbrel_base::{Name, SecretKey};
-use whimbrel_names::ServiceAddress;
-use whimbrel_relay::{ProbeError, probe};
-use whimbrel_transport::{CarrierKind, Carriers, CloseCode, ConnectError, Endpoint};
+use whimbrel_portmap::MapError;
+use whimbrel_transport::{CarrierKind, Carriers};
 
 use crate::failure::{self, Failure};
 use crate::network::{Network, Peer, Wish, connect};
 use crate::options::{Globals, after};
+use crate::relaying::RelayTarget;
 use crate::{identity, output};
 
 mod local;
 mod mtu;
+mod relays;
 
 /// How long one thing is tried. All are tried at once, and ending takes less than two seconds.
 const LIMIT: Duration = Duration::from_secs(6);
 
 /// Check what works from here, and say what to do about the rest
 ///
-/// Tries TCP and QUIC by themselves to the name service, to relays and to a peer, and looks at files, the
-/// clock and the MTU. Takes ten seconds at most. The exit code is 0 only if nothing needs to be done.
+/// Tries TCP and QUIC by themselves to the name service, to relays and to a peer, asks the router whether it
+/// lets peers in over IPv6, and looks at files, the clock and the MTU. Takes ten seconds at most. The exit
+/// code is 0 only if nothing needs to be done.
 #[derive(Args)]
-#[command(after_help = after("Examples:\n  whimbrel doctor\n  whimbrel doctor ssh.home.ada@example.org --json"))]
+#[command(after_help = after("\
+Examples:
+  whimbrel doctor
+  whimbrel doctor ssh.home.ada@example.org --json
+  whimbrel doctor --relay pool.ada@example.org"))]
 pub(crate) struct Doctor {
     /// A peer to try: a name, an id or a ticket
     #[arg(value_name = "NAME|TICKET")]
     peer: Option<Peer>,
-    /// A relay to try: its ticket, or ID@HOST:PORT; repeatable
+    /// A relay or group to try: its ticket, name, or ID@HOST:PORT; repeatable
     #[arg(long, value_name = "RELAY")]
-    relay: Vec<ServiceAddress>,
+    relay: Vec<RelayTarget>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -124,15 +128,20 @@ async fn carrier(globals: &Globals, key: &SecretKey, kind: CarrierKind, args: &D
             return vec![Finding::bad(kind.to_string(), failure::line(&error), remedy)];
         }
     };
-    let (service, relays, peer) =
-        tokio::join!(to_service(&network, kind), to_relays(&network, kind, &args.relay), async {
-            match &args.peer {
-                Some(peer) => to_peer(&network, kind, peer).await,
-                None => Vec::new(),
-            }
-        });
+    let to_peer = async {
+        match &args.peer {
+            Some(peer) => to_peer(&network, kind, peer).await,
+            None => Vec::new(),
+        }
+    };
+    let (service, router, relays, peer) = tokio::join!(
+        to_service(&network, kind),
+        to_router(&network, kind),
+        relays::to_relays(&network, kind, &args.relay),
+        to_peer,
+    );
     network.close().await;
-    service.into_iter().chain(relays).chain(peer).collect()
+    service.into_iter().chain(router).chain(relays).chain(peer).collect()
 }
 
 /// What to do where a carrier does not get through.
@@ -173,48 +182,22 @@ async fn to_service(network: &Network, kind: CarrierKind) -> Option<Finding> {
     })
 }
 
-/// All at once, each as the first would be: they have the same time.
-async fn to_relays(network: &Network, kind: CarrierKind, relays: &[ServiceAddress]) -> Vec<Finding> {
-    let mut trying = JoinSet::new();
-    for (number, relay) in relays.iter().cloned().enumerate() {
-        let endpoint = network.endpoint.transport().clone();
-        trying.spawn(FutureExt::boxed(async move { (number, to_relay(&endpoint, kind, &relay).await) }));
-    }
-    let mut found = trying.join_all().await;
-    found.sort_by_key(|(number, _)| *number);
-    found.into_iter().map(|(_, finding)| finding).collect()
-}
-
-/// Whether a relay gives this key a reservation. What a command that runs has reserved for it stays.
-async fn to_relay(endpoint: &Endpoint, kind: CarrierKind, relay: &ServiceAddress) -> Finding {
-    let check = format!("relay {} over {kind}", relay.id().short());
-    let start = Instant::now();
-    let probed = tokio::time::timeout(LIMIT, async {
-        let at = relay.resolve().await.map_err(|error| (error.to_string(), blocked(kind)))?;
-        probe(endpoint, &at).await.map_err(|error| (error.to_string(), remedy(&error, kind)))
-    });
-    match probed.await {
-        Ok(Ok(())) => Finding::good(
-            check,
-            format!("would relay for this key, known after {} ms", start.elapsed().as_millis()),
-        ),
-        Ok(Err((why, remedy))) => Finding::bad(check, why, remedy),
-        Err(_) => Finding::bad(check, "no answer", blocked(kind)),
-    }
-}
-
-/// What to do about a relay that cannot be used.
-fn remedy(error: &ProbeError, kind: CarrierKind) -> String {
-    match error {
-        ProbeError::NoRelay => {
-            "check --relay: it is what `whimbrel relay serve` or `whimbrel serve` prints".to_owned()
+/// Whether the firewall of this host's router would let peers in at its IPv6 addresses. It is asked to for a moment.
+async fn to_router(network: &Network, kind: CarrierKind) -> Option<Finding> {
+    let check = format!("IPv6 firewall over {kind}");
+    let asked =
+        tokio::time::timeout(LIMIT, whimbrel_portmap::probe(network.endpoint.transport(), kind)).await;
+    match asked {
+        Ok(Ok(places)) => {
+            let ips: Vec<String> = places.iter().map(|place| place.ip().to_string()).collect();
+            let (ips, how) = (ips.join(" and "), "when it is asked to, as by --advertise router");
+            Some(Finding::good(check, format!("the router opens it for {ips} {how}")))
         }
-        ProbeError::Refused(_) => "use another relay, or have its operator raise --reservations".to_owned(),
-        ProbeError::Connect(ConnectError::Refused { code: CloseCode::NOT_ALLOWED, .. }) => {
-            "have its operator allow this key, which `whimbrel id` prints; or check that it is a relay"
-                .to_owned()
+        Ok(Err(MapError::NoGate)) | Err(_) => None,
+        Ok(Err(error)) => {
+            let how = "if it has a firewall, peers come in over IPv6 only where that is opened by hand";
+            Some(Finding::note(check, format!("{error}; {how}")))
         }
-        _ => blocked(kind),
     }
 }
 

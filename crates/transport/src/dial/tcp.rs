@@ -24,15 +24,7 @@ pub(super) async fn attempt(
     who: Arc<Dialler>,
 ) -> io::Result<Dialled> {
     let remote = candidate.remote.address();
-    let socket = stream_socket(Domain::for_address(remote), kind)?;
-    let socket = TcpSocket::from_std_stream(socket.into());
-    // Our listener may be moving to this address too, and the kernel may pick the very port that it wants
-    // there. With this option on both, one may listen on a port that the other dials from.
-    socket.set_reuseaddr(true)?;
-    if let Some(local) = &candidate.local {
-        bind_device(&socket, local);
-        socket.bind(SocketAddr::new(local.ip, 0))?;
-    }
+    let socket = socket(&candidate, kind)?;
     let local = candidate.local.as_ref().map(|local| local.ip);
     let small = segments == SegmentSize::Small || who.sizes.are_doubtful(local, remote, Instant::now());
     if small {
@@ -59,6 +51,28 @@ pub(super) async fn attempt(
     let segments = if small { SegmentSize::Small } else { SegmentSize::Usual };
     let carrier = Carrier::Tcp(socket, Box::new(tls), kind);
     Ok(Dialled { carrier, rtt: Some(rtt), local, way: candidate, segments, peer: who.peer })
+}
+
+/// A socket that is to be connected along a way.
+fn socket(way: &Candidate, kind: CarrierKind) -> io::Result<TcpSocket> {
+    let socket = stream_socket(Domain::for_address(way.remote.address()), kind)?;
+    let socket = TcpSocket::from_std_stream(socket.into());
+    // Our listener may be moving to this address too, and the kernel may pick the very port that it wants
+    // there. With this option on both, one may listen on a port that the other dials from.
+    socket.set_reuseaddr(true)?;
+    if let Some(local) = &way.local {
+        bind_device(&socket, local);
+        socket.bind(SocketAddr::new(local.ip, 0))?;
+    }
+    Ok(socket)
+}
+
+/// How long it takes to connect along a way. Nothing is said, and there is no limit but the system's.
+pub(crate) async fn round_trip(way: &Candidate) -> io::Result<Duration> {
+    let socket = socket(way, CarrierKind::Tcp)?;
+    let start = Instant::now();
+    socket.connect(way.remote.address()).await?;
+    Ok(start.elapsed())
 }
 
 /// TLS with the peer, whose name is told to nobody but a relay.

@@ -206,6 +206,7 @@ impl Builder {
                 quic: quic.clone(),
                 reach: Arc::default(),
                 sizes: Arc::default(),
+                distances: Arc::default(),
                 notice_pace: Pace::default(),
                 stun_pace: Pace::default(),
                 answers_stun: AtomicBool::new(false),

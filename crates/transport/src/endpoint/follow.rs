@@ -80,6 +80,7 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
     core.update_announcements(set);
     if moved {
         core.observed.start_anew();
+        core.distances.forget();
     }
     for shared in core.registry.all() {
         shared.lose_paths_without(|ip| core.has(set, ip));

@@ -97,6 +97,13 @@ impl Endpoint {
         self.inner().observed.refresh_after(to)
     }
 
+    /// What a round trip to a relay takes, if this endpoint has measured it since this host moved last: it does so where
+    /// it has connected through one of several relays of a server.
+    #[must_use]
+    pub fn round_trip_to_relay(&self, relay: SocketAddr) -> Option<Duration> {
+        self.inner().distances.to_relay(relay)
+    }
+
     /// Serves a TCP connection that this side has opened to a relay, and on which the relay passes on a peer: as
     /// if it had come in. `peer` is where that one is, as the relay says.
     ///

@@ -307,6 +307,9 @@ impl Attempt {
         let paths = joiner.shared.lock().engine.paths();
         if let Some(stats) = paths.iter().find(|stats| stats.id == path.id) {
             joiner.endpoint.reach.note_rtt(joiner.shared.peer(), stats.srtt);
+            if let Some(place) = path.remote().relayed() {
+                joiner.weigh(place, stats.srtt, &path.way);
+            }
         }
         let (twins, others): (Vec<_>, Vec<_>) = self.pending.iter().partition(|other| other.is_twin_of(path));
         others.into_iter().filter(|other| other.is_late()).for_each(|other| self.note_failure(other));

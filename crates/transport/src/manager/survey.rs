@@ -52,7 +52,7 @@ pub(crate) fn survey(
         (state.engine.handover(), views.collect::<Vec<View>>(), state.engine.peer_addresses())
     };
     let locals = locals(&set, policy);
-    let mut remotes = remotes(&announced, &shared.remote(), &paths);
+    let mut remotes = remotes(&announced, &shared.remote_by(&endpoint.distances), &paths);
     if mode != HandoverMode::Single {
         set_relays_apart(&mut remotes, &paths);
     }
@@ -159,7 +159,7 @@ fn ways_between(local: &Local, remotes: &[Locator], set: &AddressSet, exclusive:
 /// Which ways to try to get any path at all, best first.
 pub(crate) fn first_ways(shared: &Shared, endpoint: &EndpointCore, policy: &PathPolicy) -> Vec<Candidate> {
     let (set, exclusive) = endpoint.sources();
-    let (remote, suspects) = (shared.remote(), shared.suspect_locals());
+    let (remote, suspects) = (shared.remote_by(&endpoint.distances), shared.suspect_locals());
     if !policy.is_selective() {
         return candidates(&set, &remote, &suspects, exclusive);
     }

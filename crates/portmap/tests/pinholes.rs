@@ -1,0 +1,269 @@
+//! A machine with a global IPv6 address behind a router whose firewall lets in what it is asked for by PCP.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::net::{Ipv6Addr, SocketAddr};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+use whimbrel_base::{EndpointAddr, SecretKey};
+use whimbrel_lab::{Block, Host, HostChild, Lab, LinkSpec, PcpFirewall, Runtime, require};
+use whimbrel_portmap::{Mapped, Pinholes, PortMap, probe};
+use whimbrel_transport::{Allow, CarrierKind, Carriers, Endpoint, ListenOptions};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// One that is let in is answered within some milliseconds.
+const NOBODY: Duration = Duration::from_secs(3);
+/// Where the home finds its router, as a router's advertisement says it.
+const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+const HOME: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0x20);
+const BOTH: [CarrierKind; 2] = [CarrierKind::Tcp, CarrierKind::Quic];
+
+/// A home behind a router that translates nothing, and somebody else on the Internet.
+struct World {
+    home: Host,
+    router: Host,
+    far: Runtime,
+    inside: Runtime,
+    _lab: Lab,
+}
+
+impl World {
+    fn new() -> Self {
+        let lab = Lab::new().unwrap();
+        let (home, router, far) =
+            (lab.host("home").unwrap(), lab.router("router").unwrap(), lab.host("far").unwrap());
+        let spec = || LinkSpec::default().delay(Duration::from_millis(2));
+        let wan = lab.link(&router, &far, spec().interface_names("wan0", "eth0")).unwrap();
+        wan.end(&router).add_address("2001:db8:2::10/64").unwrap();
+        wan.end(&far).add_address("2001:db8:2::1/64").unwrap();
+        wan.end(&far).add_default_route("2001:db8:2::10", 1).unwrap();
+        let lan = lab.link(&home, &router, spec().interface_names("eth0", "lan0")).unwrap();
+        lan.end(&router).add_address("fe80::1/64").unwrap();
+        lan.end(&router).add_address("2001:db8:1::1/64").unwrap();
+        lan.end(&home).add_address("2001:db8:1::20/64").unwrap();
+        lan.end(&home).add_default_route("fe80::1", 1).unwrap();
+        let (far, inside) = (far.runtime(2).unwrap(), home.runtime(2).unwrap());
+        Self { home, router, far, inside, _lab: lab }
+    }
+
+    fn firewall(&self) -> PcpFirewall {
+        PcpFirewall::start(&self.router, "wan0", "lan0", ROUTER).unwrap()
+    }
+
+    fn endpoint_at_home(&self, key: &SecretKey) -> Endpoint {
+        self.inside.block_on(Endpoint::builder().secret_key(key.clone()).bind()).unwrap()
+    }
+
+    fn map(&self, endpoint: &Endpoint, key: &SecretKey) -> PortMap {
+        self.inside.block_on(async { PortMap::start(endpoint.clone(), key) })
+    }
+
+    /// What is said of the router once it is as wanted.
+    fn told(&self, ports: &PortMap, wanted: impl FnMut(&Mapped) -> bool + Send) -> Mapped {
+        let mut news = ports.news();
+        let told = self.inside.block_on(async { timeout(PATIENCE, news.wait_for(wanted)).await });
+        told.unwrap_or_else(|_| panic!("still {:?}", ports.news().current())).unwrap()
+    }
+
+    /// Lets everybody in, and says what they say.
+    fn echo(&self, server: &Endpoint) {
+        let options = ListenOptions::unnamed().allow(Allow::Any);
+        let mut listener = self.inside.block_on(server.listen(options)).unwrap();
+        self.inside.spawn(async move {
+            while let Some(connection) = listener.accept().await {
+                let mut stream = connection.accept_stream().await.unwrap();
+                let mut word = [0; 5];
+                stream.read_exact(&mut word).await.unwrap();
+                stream.write_all(&word).await.unwrap();
+                connection.closed().await;
+            }
+        });
+    }
+
+    /// Over which carriers somebody on the Internet who dials a place is heard and answered.
+    fn reached_over(&self, server: &Endpoint, place: SocketAddr) -> Vec<CarrierKind> {
+        let heard = |carrier: &CarrierKind| {
+            let target = EndpointAddr::new(server.id(), vec![place]);
+            let carriers = Carriers::Only(*carrier);
+            let said = async {
+                let client = Endpoint::builder().carriers(carriers).bind().await.unwrap();
+                let connection = timeout(NOBODY, client.connect(target)).await.ok()?.ok()?;
+                let mut stream = connection.open_stream().await.ok()?;
+                stream.write_all(b"hello").await.ok()?;
+                let mut word = [0; 5];
+                stream.read_exact(&mut word).await.ok()?;
+                client.close(Duration::from_secs(1)).await;
+                Some(word)
+            };
+            self.far.block_on(said).is_some_and(|word| &word == b"hello")
+        };
+        BOTH.into_iter().filter(|carrier| heard(carrier)).collect()
+    }
+}
+
+fn is_closed(mapped: &Mapped) -> bool {
+    matches!(mapped.pinholes, Pinholes::Closed(_))
+}
+
+#[test]
+fn a_firewall_that_is_asked_lets_peers_in_over_tcp_and_quic_until_the_port_is_given_back() {
+    if !require!() {
+        return;
+    }
+    let world = World::new();
+    let _firewall = world.firewall();
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    world.echo(&server);
+    let place = SocketAddr::new(HOME.into(), server.port());
+    assert!(world.reached_over(&server, place).is_empty(), "nobody asked the firewall");
+
+    let before = server.addr();
+    let ports = world.map(&server, &key);
+    let told = world.told(&ports, |mapped| matches!(mapped.pinholes, Pinholes::Open(_)));
+    assert_eq!(told.pinholes, Pinholes::Open(vec![place]));
+    assert_eq!((told.places, server.addr()), (vec![], before), "it is where it was");
+    assert_eq!(world.reached_over(&server, place), BOTH);
+
+    // A process that ended without a word is followed by another one, and somebody else is not.
+    drop(ports);
+    let other = SecretKey::generate();
+    let stranger = world.map(&server, &other);
+    let refused = world.told(&stranger, is_closed).pinholes;
+    assert!(matches!(&refused, Pinholes::Closed(why) if why.contains("not authorized")), "{refused:?}");
+    world.inside.block_on(stranger.close());
+    let ports = world.map(&server, &key);
+    world.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(vec![place]));
+    assert_eq!(world.reached_over(&server, place), BOTH);
+
+    world.inside.block_on(ports.close());
+    assert!(world.reached_over(&server, place).is_empty(), "given back");
+}
+
+#[test]
+fn a_trial_tells_where_peers_would_be_let_in_and_leaves_nothing_open() {
+    if !require!() {
+        return;
+    }
+    let world = World::new();
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    let place = SocketAddr::new(HOME.into(), server.port());
+    let would = |carrier| world.inside.block_on(probe(&server, carrier));
+    let silent = would(CarrierKind::Tcp).unwrap_err();
+    assert!(silent.to_string().contains("fe80::1 opens no pinhole for 2001:db8:1::20"), "{silent}");
+    let _firewall = world.firewall();
+    for carrier in BOTH {
+        assert_eq!(would(carrier).unwrap(), [place]);
+    }
+    world.echo(&server);
+    assert!(world.reached_over(&server, place).is_empty());
+}
+
+#[test]
+fn a_router_that_opens_no_pinhole_is_asked_later_which_is_said() {
+    if !require!() {
+        return;
+    }
+    let world = World::new();
+    // It answers nothing at all.
+    world.router.block(Block::UdpPort(5351)).unwrap();
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    let ports = world.map(&server, &key);
+    let closed = world.told(&ports, is_closed).pinholes;
+    assert!(matches!(&closed, Pinholes::Closed(why) if why.contains("fe80::1 opens no")), "{closed:?}");
+
+    // It learns to, and the host has another address: both are asked for.
+    world.router.unblock(Block::UdpPort(5351)).unwrap();
+    let _firewall = world.firewall();
+    world.home.add_address("eth0", "2001:db8:1::21/64").unwrap();
+    let places = [0x20, 0x21].map(|last| {
+        let ip = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, last);
+        SocketAddr::new(ip.into(), server.port())
+    });
+    world.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(places.to_vec()));
+}
+
+#[test]
+fn a_host_without_a_global_address_needs_no_pinhole() {
+    if !require!() {
+        return;
+    }
+    let world = World::new();
+    world.home.del_address("eth0", "2001:db8:1::20/64").unwrap();
+    world.home.add_address("eth0", "fd00:1::20/64").unwrap();
+    let _firewall = world.firewall();
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    let ports = world.map(&server, &key);
+    world.told(&ports, |mapped| mapped.pinholes == Pinholes::Needless);
+}
+
+/// miniupnpd on the router, as Debian builds it. (That one opens what it is asked for, and closes it with the time only.)
+struct Daemon {
+    child: HostChild,
+    _folder: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start(router: &Host) -> Self {
+        // It serves only where it has addresses of IPv4 too, and one that is public.
+        router.add_address("wan0", "11.22.33.10/24").unwrap();
+        router.add_address("lan0", "192.168.1.1/24").unwrap();
+        router
+            .nft(
+                "add table inet lab_upnp
+                 add chain inet lab_upnp mapped_in
+                 add chain inet lab_upnp mapped_out
+                 add chain inet lab_upnp mapped_through
+                 add chain inet lab_upnp passing { type filter hook forward priority filter; }
+                 add rule inet lab_upnp passing jump mapped_through
+                 add rule inet lab_upnp passing iifname wan0 meta l4proto { tcp, udp } ct state { new, invalid } drop",
+            )
+            .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let config = "ext_ifname=wan0\next_ifname6=wan0\nlistening_ip=lan0\nhttp_port=0\nsecure_mode=yes\n\
+             enable_natpmp=yes\nenable_upnp=no\n\
+             upnp_table_name=lab_upnp\nupnp_nat_table_name=lab_upnp\nupnp_forward_chain=mapped_through\n\
+             upnp_nat_chain=mapped_in\nupnp_nat_postrouting_chain=mapped_out\n\
+             allow 1024-65535 192.168.1.0/24 1024-65535\ndeny 0-65535 0.0.0.0/0 0-65535\n";
+        let (file, pid) = (folder.path().join("miniupnpd.conf"), folder.path().join("pid"));
+        std::fs::write(&file, config).unwrap();
+        let quiet = |command: &mut Command| {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        };
+        let child =
+            router.command("miniupnpd").with(quiet).arg("-d").arg("-f").arg(&file).arg("-P").arg(&pid);
+        let mut daemon = Self { child: child.spawn().unwrap(), _folder: folder };
+        let sockets = format!("/proc/{}/net/udp6", daemon.child.child().id());
+        let until = Instant::now() + PATIENCE;
+        while !std::fs::read_to_string(&sockets).unwrap_or_default().contains(":14E7 ") {
+            assert!(Instant::now() < until, "miniupnpd does not begin");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        daemon
+    }
+}
+
+#[test]
+fn a_router_in_the_wild_opens_its_ipv6_firewall_when_it_is_asked() {
+    if !require!() {
+        return;
+    }
+    let world = World::new();
+    let mut daemon = Daemon::start(&world.router);
+    let key = SecretKey::generate();
+    let server = world.endpoint_at_home(&key);
+    world.echo(&server);
+    let place = SocketAddr::new(HOME.into(), server.port());
+    assert!(world.reached_over(&server, place).is_empty(), "nobody asked it");
+    let ports = world.map(&server, &key);
+    let told = world.told(&ports, |mapped| matches!(mapped.pinholes, Pinholes::Open(_)) || is_closed(mapped));
+    assert_eq!(told.pinholes, Pinholes::Open(vec![place]));
+    assert_eq!(world.reached_over(&server, place), BOTH);
+    world.inside.block_on(ports.close());
+    daemon.child.kill().unwrap();
+}
