@@ -1,5 +1,6 @@
 //! The command line.
 
+mod every;
 pub(crate) mod listed;
 
 use std::path::{Path, PathBuf};
@@ -7,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
-use whimbrel_lab::Lab;
 
 use crate::benches::handover::Experiment;
 use crate::benches::recovery::AWAY_MS;
@@ -35,7 +35,7 @@ Examples:
 
 The peers TLS, quinn and iroh are compiled in with `--features peers` only.";
 
-/// Measures whimbrel beside TCP, TLS over TCP, quinn, iroh, ENet, HAProxy and kernel MPTCP.
+/// Measures whimbrel beside TCP, TLS over TCP, quinn, iroh, ENet, HAProxy, tinyproxy and kernel MPTCP.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -143,6 +143,24 @@ enum Command {
     },
     /// In the lab: page loads over two networks through the proxy and the manager, by real browsers too.
     AccessPages(benches::access_pages::Choice),
+    /// In the lab: what the multi-access manager's program costs at rest and under traffic.
+    ManagerRest {
+        /// How many TCP connections the host has.
+        #[arg(long)]
+        connections: Option<usize>,
+    },
+    /// In the lab: what the HTTP proxy carries, beside HAProxy and tinyproxy.
+    ProxyHttp,
+    /// In the lab: a download over two networks by ranges and through a gateway.
+    GatewayDownload,
+    /// In the lab: curl through a gateway while its host moves.
+    GatewayMoves,
+    /// In the lab: what sessions through a gateway carry, and what they cost under load, beside HAProxy.
+    GatewaySessions {
+        /// How many sessions are many.
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+        sessions: Option<u16>,
+    },
     /// Memory of connections whose peers are suspended.
     Standby {
         /// How many connections.
@@ -234,19 +252,7 @@ impl Cli {
         let plan = options.plan()?;
         let mut output = Output::new(options.json, options.kept_in(), options.quick)?;
         match command {
-            Command::All => {
-                benches::bulk::throughput(&plan, &mut output)?;
-                benches::bulk::small_writes(&plan, &mut output)?;
-                benches::ping_pong::run(&plan, &mut output)?;
-                benches::messages::run(&plan, &mut output)?;
-                benches::rate_limit::run(&plan, &mut output)?;
-                benches::relays::run(&plan, &mut output)?;
-                benches::connect::run(&plan, &mut output)?;
-                benches::idle::run(&plan, None, &mut output)?;
-                benches::accept::run(&plan, None, &mut output)?;
-                benches::standby::run(&plan, None, &mut output)?;
-                in_lab(&plan, &options.traces, &mut output)
-            }
+            Command::All => every::run(&plan, &options.traces, &mut output),
             Command::Throughput => benches::bulk::throughput(&plan, &mut output),
             Command::SmallWrites => benches::bulk::small_writes(&plan, &mut output),
             Command::PingPong => benches::ping_pong::run(&plan, &mut output),
@@ -276,6 +282,15 @@ impl Cli {
             }
             Command::AccessPages(choice) => {
                 benches::access_pages::run(&plan, &choice, &options.traces, &mut output)
+            }
+            Command::ManagerRest { connections } => {
+                benches::manager_rest::run(&plan, connections, &mut output)
+            }
+            Command::ProxyHttp => benches::proxy_http::run(&plan, &mut output),
+            Command::GatewayDownload => benches::gateway::download::run(&plan, &mut output),
+            Command::GatewayMoves => benches::gateway::moves::run(&plan, &mut output),
+            Command::GatewaySessions { sessions } => {
+                benches::gateway::sessions::run(&plan, sessions.map(usize::from), &mut output)
             }
             Command::Standby { connections } => benches::standby::run(&plan, connections, &mut output),
             Command::ServerMove { connections } => {
@@ -335,46 +350,6 @@ impl Command {
         );
         !runs_here
     }
-}
-
-/// The benches in the lab, if it can run in this very process: inside a user namespace, which has a
-/// network of its own, the other benches could not.
-fn in_lab(plan: &Plan, traces: &Path, output: &mut Output) -> Result<()> {
-    if let Err(reason) = Lab::available() {
-        eprintln!("the benches in the lab are skipped: {reason}");
-        return Ok(());
-    }
-    benches::connect_lab::run(plan, output)?;
-    benches::recovery::run(plan, Duration::from_millis(AWAY_MS), &[], output)?;
-    benches::server_move::run(plan, &[], output)?;
-    benches::recovery::run_quic(plan, output)?;
-    benches::lossy::run(plan, output)?;
-    benches::message_delay::run(plan, output)?;
-    benches::message_outage::run(plan, output)?;
-    benches::mockets_tables::run(plan, output)?;
-    benches::suspend::run(plan, output)?;
-    benches::access_decision::run(plan, None, output)?;
-    if plan.quick {
-        // The whole takes hours, and is run by itself: `make eval-access`.
-        benches::access_pages::run(plan, &benches::access_pages::Choice::default(), traces, output)?;
-    }
-    benches::aggregate::aggregate(plan, None, output)?;
-    benches::aggregate::start_up(plan, None, output)?;
-    benches::small_objects::run(plan, output)?;
-    benches::beside_bulk::run(plan, output)?;
-    benches::smooth::run(plan, output)?;
-    benches::take_over::run(plan, output)?;
-    benches::failover::run(plan, output)?;
-    benches::traces::run(plan, traces, output)?;
-    benches::both_move::run(plan, output)?;
-    benches::cpu::run(plan, output)?;
-    benches::handover::run(plan, &[], output)?;
-    benches::relayed::first_byte::run(plan, output)?;
-    // The last, because they need programs that a machine may not have.
-    benches::session_move::run(plan, &[], output)?;
-    benches::relayed::speed::run(plan, output)?;
-    benches::relayed::idle::run(plan, None, output)?;
-    benches::tunnel::run(plan, output)
 }
 
 impl Options {

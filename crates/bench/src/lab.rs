@@ -1,6 +1,7 @@
 //! Hosts around a router, whose addresses change while connections carry data.
 
 mod chain;
+pub(crate) mod haproxy;
 mod hub;
 mod line;
 mod netlink;
@@ -43,13 +44,18 @@ impl Net {
     /// Hosts around a router, each in a network of its own. Every two of them are `rtt` apart; the links are
     /// as fast as the machine.
     pub(crate) fn star<const N: usize>(names: [&str; N], rtt: Duration) -> Result<Self> {
+        // A way there and back passes through four links.
+        Self::around(names.map(|name| (name, LinkSpec::default().delay(rtt / 4))))
+    }
+
+    /// Hosts around a router, each in a network of its own, behind these links. Forward is from the host.
+    pub(crate) fn around<const N: usize>(hosts: [(&str, LinkSpec); N]) -> Result<Self> {
         let lab = Lab::new()?;
         let router = lab.router("router")?;
         let mut nodes = Vec::new();
-        for (network, name) in (1..).zip(names) {
+        for (network, (name, spec)) in (1..).zip(hosts) {
             let host = lab.host(name)?;
-            // A way there and back passes through four links.
-            let link = lab.link(&host, &router, LinkSpec::default().delay(rtt / 4))?;
+            let link = lab.link(&host, &router, spec)?;
             link.end(&router).add_address(&format!("10.0.{network}.1/24"))?;
             nodes.push(Node::new(host.clone(), link.end(&host).name(), network, FIRST)?);
         }

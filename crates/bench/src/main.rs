@@ -19,6 +19,7 @@ mod report;
 mod stats;
 mod sys;
 mod system;
+mod web;
 
 use anyhow::Result;
 use clap::Parser;

@@ -27,6 +27,22 @@ pub(crate) fn resident_of(pid: u32) -> Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
+/// CPU time that all threads of a process have used, those that have ended among them, to a clock tick (10 ms).
+pub(crate) fn cpu_time_of(pid: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("the process is gone")?;
+    let ticks = ticks_in(&stat).context("malformed stat")?;
+    let each = 1.0 / rustix::param::clock_ticks_per_second() as f64;
+    Ok(Duration::from_secs_f64(ticks as f64 * each))
+}
+
+/// Finds the time in programs and the time in the kernel (proc_pid_stat(5)). The program's name before them may have
+/// blanks and parentheses.
+fn ticks_in(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut times = fields.split_whitespace().skip(11).map(|field| field.parse::<u64>().ok());
+    Some(times.next()?? + times.next()??)
+}
+
 /// What the kernel knows of a connection that sends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sender {
@@ -111,6 +127,14 @@ pub(crate) fn raise_file_limit() -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_times_of_a_process_count_whatever_it_is_called() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 95 0 0 0 30 12 5 6 20 0 1 0 100 8192 200";
+        assert_eq!(ticks_in(stat), Some(42));
+        assert_eq!(ticks_in("7 (a) S 1"), None);
+        assert!(cpu_time_of(std::process::id()).is_ok());
+    }
 
     #[test]
     fn timeouts_are_found_by_their_name() {

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -119,9 +120,17 @@ pub(crate) fn say(host: &Host, home: &Path, arguments: &[&str]) -> Result<(HostC
         })
         .spawn()?;
     let printed = child.child().stdout.take().context("no output")?;
-    let mut line = String::new();
-    BufReader::new(printed).read_line(&mut line)?;
+    let (sender, received) = mpsc::channel();
+    // It ends with the child, if not before.
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = BufReader::new(printed).read_line(&mut line);
+        // Nobody waits for it any more where it came too late.
+        let _ = sender.send(read.map(|_| line));
+    });
     let what = arguments.first().copied().unwrap_or_default();
+    let late = || format!("`whimbrel {what}` says nothing within {START_LIMIT:?}");
+    let line = received.recv_timeout(START_LIMIT).with_context(late)??;
     ensure!(!line.is_empty(), "`whimbrel {what}` ended; its message is above");
     Ok((child, serde_json::from_str(&line)?))
 }

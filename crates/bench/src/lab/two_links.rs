@@ -20,6 +20,8 @@ pub(crate) const CARRIER: &str = "tcp";
 /// Each host's workers.
 const WORKERS: usize = 2;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 9, 2);
+/// Of a host that is added.
+const ATTACHED: Ipv4Addr = Ipv4Addr::new(10, 0, 8, 2);
 /// Subflows that kernel MPTCP may have besides the first one.
 const SUBFLOWS: u8 = 2;
 
@@ -135,13 +137,20 @@ impl Cable {
     }
 }
 
+/// A host more behind the router, joined by a cable that is as fast as the machine.
+pub(crate) struct Attached {
+    pub(crate) site: Site,
+    _cable: DirectLink,
+}
+
 /// The network. Fields are dropped in this order.
 pub(crate) struct TwoLinks {
     pub(crate) client: Site,
     pub(crate) server: Site,
     interfaces: [Mutex<Interface>; 2],
     cables: [Cable; 2],
-    _lab: Lab,
+    router: Host,
+    lab: Lab,
 }
 
 impl TwoLinks {
@@ -185,7 +194,19 @@ impl TwoLinks {
         let cables: [Cable; 2] = cables.try_into().ok().context("two cables")?;
         let open = |number: usize| Interface::open(&client, cables[number].interface(&client).name());
         let interfaces = [Mutex::new(open(0)?), Mutex::new(open(1)?)];
-        Ok(Self { client: Site::new(client)?, server: Site::new(server)?, interfaces, cables, _lab: lab })
+        let [client, server] = [Site::new(client)?, Site::new(server)?];
+        Ok(Self { client, server, interfaces, cables, router, lab })
+    }
+
+    /// Adds one more host behind the router, where the server is too; once.
+    pub(crate) fn attach(&self, name: &str) -> Result<Attached> {
+        let host = self.lab.host(name)?;
+        host.set_congestion_control(CONGESTION_CONTROL);
+        let cable = self.lab.direct_link(&self.router, &host, LinkSpec::default())?;
+        cable.end(&self.router).add_address("10.0.8.1/24")?;
+        cable.end(&host).add_address(&format!("{ATTACHED}/24"))?;
+        cable.end(&host).add_default_route("10.0.8.1", 1)?;
+        Ok(Attached { site: Site::new(host)?, _cable: cable })
     }
 
     /// The client's address on a link.

@@ -14,8 +14,8 @@ use whimbrel_lab::HostChild;
 
 use super::child::Ready;
 use super::served::{Reservation, Served, dial, hello};
-use crate::lab::Chain;
 use crate::lab::program::{self, Folder};
+use crate::lab::{Chain, haproxy};
 
 const HAPROXY_PORT: u16 = 8443;
 /// A name as long as a token's, for relays that read none.
@@ -155,7 +155,5 @@ impl Stage {
 
 /// The first line of what HAProxy says of itself.
 pub(super) fn haproxy_version(chain: &Chain) -> Result<String> {
-    let haproxy = program::find("haproxy", "haproxy")?;
-    let printed = program::run(&chain.relay.host, &haproxy, &["-v"])?;
-    Ok(printed.lines().next().unwrap_or_default().to_owned())
+    haproxy::version(&chain.relay.host)
 }

@@ -1,0 +1,168 @@
+//! Many connections that ask for one object after the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tokio::task::JoinSet;
+
+use super::client::{Dialler, Got, WebClient};
+
+/// Connections that begin at the same time.
+const PARALLEL: usize = 32;
+/// For one to begin.
+const DIAL: Duration = Duration::from_secs(20);
+/// Slow start is over, and queues have their size.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// What came in some time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counted {
+    bytes: u64,
+    objects: u64,
+    took: Duration,
+}
+
+impl Counted {
+    pub(crate) fn gigabits_per_second(&self) -> f64 {
+        self.bytes as f64 * 8.0 / 1e9 / self.took.as_secs_f64()
+    }
+
+    pub(crate) fn objects_per_second(&self) -> f64 {
+        self.objects as f64 / self.took.as_secs_f64()
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    bytes: AtomicU64,
+    objects: AtomicU64,
+}
+
+/// Connections at work. They end when this is dropped.
+pub(crate) struct Load {
+    counts: Arc<Counts>,
+    running: JoinSet<Result<()>>,
+}
+
+impl Load {
+    /// Opens all connections, and has each ask for objects of so many bytes from then on.
+    pub(crate) async fn start(dialler: Dialler, connections: usize, bytes: u64) -> Result<Self> {
+        let (mut clients, mut dialling) = (Vec::with_capacity(connections), JoinSet::new());
+        for _ in 0..connections {
+            if dialling.len() >= PARALLEL
+                && let Some(client) = dialling.join_next().await
+            {
+                clients.push(client??);
+            }
+            dialling.spawn(dial(dialler));
+        }
+        while let Some(client) = dialling.join_next().await {
+            clients.push(client??);
+        }
+        let (counts, mut running) = (Arc::<Counts>::default(), JoinSet::new());
+        for client in clients {
+            running.spawn(ask_on(dialler, client, bytes, counts.clone()));
+        }
+        Ok(Self { counts, running })
+    }
+
+    /// Counts for so long, after it has got going.
+    pub(crate) async fn measure(&mut self, length: Duration) -> Result<Counted> {
+        tokio::time::sleep(WARM_UP).await;
+        let (began, before) = (Instant::now(), self.now());
+        tokio::time::sleep(length).await;
+        let (took, now) = (began.elapsed(), self.now());
+        self.check()?;
+        Ok(Counted { bytes: now[0] - before[0], objects: now[1] - before[1], took })
+    }
+
+    /// Sees to it that no connection has ended.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match self.running.try_join_next() {
+            None => Ok(()),
+            Some(ended) => match ended.context("a client panicked")? {
+                Ok(()) => bail!("a client ended"),
+                Err(error) => Err(error.context("a client ended")),
+            },
+        }
+    }
+
+    /// Bytes and whole objects so far.
+    fn now(&self) -> [u64; 2] {
+        [&self.counts.bytes, &self.counts.objects].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+async fn dial(dialler: Dialler) -> Result<WebClient> {
+    tokio::time::timeout(DIAL, dialler.dial()).await.context("a connection is not there in time")?
+}
+
+/// Asks for one object after the other, over new connections where the one before is closed.
+async fn ask_on(dialler: Dialler, mut client: WebClient, bytes: u64, counts: Arc<Counts>) -> Result<()> {
+    let mut was_used = false;
+    loop {
+        let count = |_: u64, piece: &[u8]| {
+            counts.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        };
+        let got = client.get(bytes, count).await?;
+        match got {
+            Got::Nothing => ensure!(was_used, "there is no answer"),
+            Got::Object | Got::Last => drop(counts.objects.fetch_add(1, Ordering::Relaxed)),
+        }
+        was_used = got == Got::Object;
+        if !was_used {
+            client = dial(dialler).await?;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::web::client::Way;
+    use crate::web::content::Content;
+    use crate::web::server::accept;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    async fn listen() -> (TcpListener, Dialler) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        (listener, Dialler { at, way: Way::Plain, server: at })
+    }
+
+    #[tokio::test]
+    async fn every_byte_and_every_whole_object_is_counted() {
+        let (listener, dialler) = listen().await;
+        tokio::spawn(accept(listener, Content::new()));
+        let mut load = Load::start(dialler, 3, 100_000).await.unwrap();
+        let began = Instant::now();
+        while load.now()[1] < 12 {
+            assert!(began.elapsed() < LIMIT, "{:?} came", load.now());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        load.check().unwrap();
+        let [bytes, objects] = load.now();
+        // An object is counted behind its last byte, and each connection has one under way.
+        assert!(bytes >= objects * 100_000 && bytes <= (objects + 3) * 100_000, "{bytes} in {objects}");
+        let counted = Counted { bytes: 250_000_000, objects: 500, took: Duration::from_secs(2) };
+        assert_eq!((counted.gigabits_per_second(), counted.objects_per_second()), (1.0, 250.0));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_is_noticed() {
+        let (listener, dialler) = listen().await;
+        tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+        let mut load = Load::start(dialler, 1, 1000).await.unwrap();
+        let began = Instant::now();
+        while load.check().is_ok() {
+            assert!(began.elapsed() < LIMIT);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
