@@ -17,14 +17,21 @@ pub(super) struct Bounds {
 }
 
 /// Why nothing more is started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Busy {
     /// As many run as may.
-    #[error("as many programs run, or wait for an answer, as may at once")]
     AtOnce,
     /// As many were begun within a minute as may be.
-    #[error("too many were handed over within a minute")]
     InAMinute,
+}
+
+impl std::fmt::Display for Busy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::AtOnce => "as many programs run, or wait for an answer, as may at once",
+            Self::InAMinute => "too many were handed over within a minute",
+        })
+    }
 }
 
 impl Bounds {

@@ -41,22 +41,31 @@ pub(super) struct Launcher {
 }
 
 /// Why a session stays where it is.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 enum Left {
-    #[error("it stays there: that device may not have programs started here (--from)")]
     Stranger,
-    #[error("it stays there: no [[app]] of {0} matches")]
     NoApp(String),
-    #[error("it stays there: {0}")]
-    Busy(#[from] Busy),
-    #[error("it stays there, and nobody is here to be asked: {0}")]
+    Busy(Busy),
     Asks(String),
-    #[error("it stays there, as you wish")]
     Declined,
-    #[error("it stays there: {0}")]
     Program(String),
-    #[error("it is not here: {0}")]
     NotGiven(String),
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stranger => {
+                f.write_str("it stays there: that device may not have programs started here (--from)")
+            }
+            Self::NoApp(file) => write!(f, "it stays there: no [[app]] of {file} matches"),
+            Self::Busy(busy) => write!(f, "it stays there: {busy}"),
+            Self::Asks(how) => write!(f, "it stays there, and nobody is here to be asked: {how}"),
+            Self::Declined => f.write_str("it stays there, as you wish"),
+            Self::Program(error) => write!(f, "it stays there: {error}"),
+            Self::NotGiven(error) => write!(f, "it is not here: {error}"),
+        }
+    }
 }
 
 impl Left {
@@ -109,7 +118,7 @@ impl Launcher {
         }
         let found = self.apps.find(&session.to);
         let (app, asks) = found.ok_or_else(|| Left::NoApp(self.apps.file().display().to_string()))?;
-        let _place = self.bounds.take(Instant::now())?;
+        let _place = self.bounds.take(Instant::now()).map_err(Left::Busy)?;
         if asks {
             self.ask(session, app, holder).await?;
             self.is_still_given(session).await?;
