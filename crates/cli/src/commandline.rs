@@ -60,6 +60,7 @@ pub(crate) enum Command {
     Sessions(commands::sessions::Sessions),
     Handoff(commands::handoff::HandOff),
     Take(commands::take::Take),
+    Agent(commands::agent::Agent),
     Send(commands::send::Send),
     Receive(commands::receive::Receive),
     Chat(commands::chat::Chat),

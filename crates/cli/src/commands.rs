@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod access;
+pub(crate) mod agent;
 pub(crate) mod chat;
 pub(crate) mod demo;
 pub(crate) mod devices;

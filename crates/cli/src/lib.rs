@@ -190,6 +190,7 @@ async fn dispatch(cli: Cli) -> Result<()> {
         Command::Sessions(args) => commands::sessions::run(globals, args).await,
         Command::Handoff(args) => commands::handoff::run(globals, args).await,
         Command::Take(args) => commands::take::run(globals, args).await,
+        Command::Agent(args) => commands::agent::run(globals, args).await,
         Command::Send(args) => commands::send::run(globals, args).await,
         Command::Receive(args) => commands::receive::run(globals, args).await,
         Command::Chat(args) => commands::chat::run(globals, args).await,

@@ -31,8 +31,10 @@ fn describe(command: Command, above: &[&str]) -> Command {
     let help = help.help_heading(None::<&str>).hide(above.is_empty());
     let own = command.get_name().to_owned();
     let path = [above, &[own.as_str()]].concat();
+    // Likewise.
+    let below = if above.is_empty() { "\n" } else { "\n\n" };
     let mut command = command
-        .help_template(format!("{long}\n\n{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}"))
+        .help_template(format!("{long}{below}{{usage-heading}} {{usage}}\n\n{{all-args}}{{after-help}}"))
         .bin_name(path.join(" "))
         .disable_help_flag(true)
         .arg(help);

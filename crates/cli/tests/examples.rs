@@ -386,6 +386,24 @@ fn sessions(play: &mut Play) {
     let asked = "whimbrel take SESSION --through gate.home.ada@example.org --as http -- curl -o rest {url}";
     play.run("laptop", asked, "");
     play.also("laptop", "test $(stat -c %s rest) -gt 1000000 && echo moved", "moved");
+    agents(play);
+}
+
+/// What is handed over to the laptop from now on has a program there.
+fn agents(play: &mut Play) {
+    let lines = [
+        "[[app]]",
+        "match = \"http\"",
+        "adapter = \"http\"",
+        "run = [\"curl\", \"-o\", \"rest\", \"{url}\"]",
+    ];
+    let lines = lines.map(|line| format!("'{line}'")).join(" ");
+    let list = format!("printf '%s\\n' {lines} | tee apps.toml > .config/whimbrel/apps.toml");
+    play.also("laptop", &list, "");
+    let agent = "whimbrel agent --through gate.home.ada@example.org";
+    play.start("laptop", agent, "waiting for sessions of gate.home.ada@example.org");
+    let agent = "whimbrel agent --through gate.home.ada@example.org --apps ~/apps.toml --from ID --json";
+    play.start("laptop", agent, "\"event\":\"ready\"");
 }
 
 fn files(play: &mut Play) {

@@ -122,6 +122,7 @@ fn the_debian_package_holds_the_program_and_all_that_belongs_to_it() {
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.socket"),
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-relay.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-access.service"),
+        ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-agent.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-expose@.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-forward@.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-renew.service"),
@@ -231,6 +232,15 @@ fn the_units_command_lines_start_what_they_are_for() {
     args.push("--json");
     let mut access = world.start("a", &args);
     assert!(access.next_json()["socket"].as_str().unwrap().ends_with("/whimbrel/access"));
+
+    let mut gate = world.start("gate", &["gateway", "serve", "--ticket", "--json", "--allow", "any"]);
+    let ticket = gate.next_json()["ticket"].as_str().unwrap().to_owned();
+    let flags = format!("[agent]\nthrough = \"{ticket}\"\njson = true\n");
+    fs::write(world.config("b", "config.toml"), flags).unwrap();
+    let apps = "[[app]]\nmatch = \"http\"\nadapter = \"http\"\nrun = [\"true\", \"{url}\"]\n";
+    fs::write(world.config("b", "apps.toml"), apps).unwrap();
+    let mut agent = start("b", "user/whimbrel-agent.service");
+    assert_eq!(agent.next_json()["apps"], 1);
 }
 
 /// By systemd's own measure, from 0 (nothing is open to it) to 10.

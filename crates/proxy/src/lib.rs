@@ -40,9 +40,9 @@ pub use publishing::{
     PublishRules, PublishSettings, Unpublished, proxy_header,
 };
 pub use sessions::{
-    Attached, BadSessionId, HaltedSession, Listed, MAX_SESSION, May, NoRest, NoSession, Outcome, Rest,
-    SessionError, SessionHead, SessionId, SessionPiece, SessionSettings, SessionsAt, Standing, Takers,
-    read_request, user_of,
+    Attached, BadSessionId, HaltedSession, Hearing, Listed, MAX_SESSION, May, NoRest, NoSession, Outcome,
+    Rest, SessionError, SessionHead, SessionId, SessionPiece, SessionSettings, SessionsAt, Standing, Takers,
+    Word, read_request, user_of,
 };
 pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
 pub use upstream::{Duplex, InSession, Managed, Reached, Reaching, Upstream, UpstreamError};

@@ -12,6 +12,7 @@
 //! running   the gateway: one session; `server` and `seat` are its two sides
 //! serving   the gateway: requests about sessions
 //! lasting   the gateway: sessions that go on in another process
+//! words     a device is told of a session that was handed over to it: both sides
 //! asking    a device: requests
 //! attached  a device: a session that it has
 //! carrying  a device: its bytes; `program` knows how far a program is
@@ -39,6 +40,7 @@ mod server;
 mod serving;
 mod table;
 mod window;
+mod words;
 
 pub use asking::{SessionError, SessionsAt};
 pub use attached::{Attached, Outcome};
@@ -49,7 +51,9 @@ pub use message::{Listed, May, Standing, Takers};
 pub use program::user_of;
 pub use running::SessionSettings;
 pub use table::NoSession;
+pub use words::{Hearing, Word};
 
 pub(crate) use asking::{Opened, explained, open};
 pub(crate) use message::Asked;
 pub(crate) use serving::Sessions;
+pub(crate) use words::Awaited;

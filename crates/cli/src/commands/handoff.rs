@@ -16,8 +16,8 @@ use crate::own_group::{self, OwnGroup};
 
 /// Let another device take a running connection of this one, once
 ///
-/// The connection stays here until the other device takes it, with `whimbrel take`. Devices of your own
-/// that may act for you (`whimbrel devices trust`) need no word.
+/// The connection stays here until the other device takes it, by `whimbrel take` or `whimbrel agent` there.
+/// Devices of your own that may act for you (`whimbrel devices trust`) need no word.
 #[derive(Args)]
 #[command(after_help = after("\
 Examples:
@@ -55,7 +55,7 @@ pub(crate) async fn run(globals: &Globals, args: HandOff) -> Result<()> {
 }
 
 /// A device by any name that it has here. Any key may be given, also a friend's.
-fn device(globals: &Globals, text: &str) -> Result<EndpointId> {
+pub(crate) fn device(globals: &Globals, text: &str) -> Result<EndpointId> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
+use whimbrel_base::{EndpointId, SecretKey};
 use whimbrel_devices::{Label, Subject};
 use whimbrel_proxy::{Listed, May, SessionError, SessionsAt, Standing};
 
@@ -104,15 +105,24 @@ pub(crate) async fn find(sessions: &SessionsAt, wanted: &str) -> Result<Listed> 
 }
 
 /// What devices are called here.
-struct Names(Option<OwnGroup>);
+pub(crate) struct Names(Option<OwnGroup>);
 
 impl Names {
     fn of(globals: &Globals) -> Self {
-        let group = OwnGroup::open(globals);
+        Self::of_group(OwnGroup::open(globals))
+    }
+
+    /// In the group of this key.
+    pub(crate) fn of_key(key: SecretKey) -> Self {
+        Self::of_group(OwnGroup::of(key))
+    }
+
+    fn of_group(group: Result<OwnGroup>) -> Self {
         Self(group.inspect_err(|error| tracing::debug!(error = failure::line(error), "no group")).ok())
     }
 
-    fn of_device(&self, id: whimbrel_base::EndpointId) -> Option<String> {
+    /// The name of a device, if it has one here.
+    pub(crate) fn of_device(&self, id: EndpointId) -> Option<String> {
         let group = self.0.as_ref()?;
         if group.key.id() == id {
             return Some("this device".to_owned());

@@ -1,7 +1,7 @@
 //! The gateway's side of a stream, up to its bytes.
 
 use super::message::{Answer, BadMessage, Request, Status};
-use crate::sessions::{Asked, HaltedSession, SessionPiece, Sessions};
+use crate::sessions::{Asked, Awaited, HaltedSession, SessionPiece, Sessions};
 use crate::whole::keep_alive;
 use crate::{
     Destination, Full, Guard, NoSession, Place, Publication, Publications, Quota, SessionId, SessionSettings,
@@ -63,6 +63,7 @@ enum Next {
     Control(SessionId, u32),
     Say(Vec<u8>),
     Publish(Publication),
+    Tell(Awaited),
 }
 
 /// Why a request has no connection. The peer was told.
@@ -84,6 +85,9 @@ pub enum Declined {
     /// It does not publish that.
     #[error(transparent)]
     Unpublished(#[from] Unpublished),
+    /// Too many devices wait to be told of sessions.
+    #[error("too many devices wait to be told of sessions; try again later")]
+    Deaf,
     /// The peer is gone.
     #[error("the stream broke before the answer: {0}")]
     Gone(io::Error),
@@ -151,6 +155,11 @@ impl GatewayServer {
                 stream.finish().map_err(Declined::Gone)?;
                 return Ok(Served::Answered);
             }
+            Next::Tell(awaited) => {
+                tell(&mut stream, &Answer::new(Status::Connected, "").encode()).await?;
+                awaited.tell(stream).await;
+                return Ok(Served::Answered);
+            }
             Next::Publish(what) => {
                 return match self.publications.publish(stream, what.clone()).await {
                     Ok(()) => Ok(Served::Published(what)),
@@ -193,6 +202,7 @@ impl GatewayServer {
             }
             Asked::List => Ok(Next::Say(self.sessions.list(peer))),
             Asked::Publish { what } => Ok(Next::Publish(what)),
+            Asked::Words => self.sessions.wait(peer).map(Next::Tell).ok_or(Declined::Deaf),
         }
     }
 
@@ -234,6 +244,7 @@ fn answer(declined: &Declined) -> Answer {
         }
         Declined::Full(full) => Answer::new(Status::Full, &full.to_string()),
         Declined::Upstream(error) => Answer::of_error(error),
+        Declined::Deaf => Answer::new(Status::Full, &declined.to_string()),
         Declined::Session(none) => Answer::new(Status::NoSession, &none.to_string()),
         Declined::Unpublished(why) => {
             let status = match why {

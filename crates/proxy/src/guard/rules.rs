@@ -97,6 +97,12 @@ fn ports(text: &str) -> Result<RangeInclusive<u16>, BadPattern> {
 }
 
 impl Pattern {
+    /// Whether a destination is among them, as it is written: nothing is looked up.
+    pub fn matches(&self, to: &Destination) -> bool {
+        let is_in_net = to.address().is_some_and(|address| self.net(address).is_some());
+        self.has_port(to.port()) && (self.has_name(to) || is_in_net)
+    }
+
     fn has_port(&self, port: u16) -> bool {
         self.ports.as_ref().is_none_or(|ports| ports.contains(&port))
     }

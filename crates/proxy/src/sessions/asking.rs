@@ -3,6 +3,7 @@
 use super::SessionId;
 use super::attached::Attached;
 use super::message::{Asked, GOES_ON, Listed, Takers, read_granted, read_list};
+use super::words::Hearing;
 use crate::gateway::{Answer, BadMessage, Status, Streams};
 use crate::{Destination, UpstreamError};
 use std::io;
@@ -58,6 +59,15 @@ impl SessionsAt {
             Ok(read_list(&mut stream).await?)
         })
         .await
+    }
+
+    /// Hears of each session that is handed over to this device from now on. What was before is in the list.
+    ///
+    /// # Errors
+    /// [`SessionError::Older`] if the gateway tells nobody: then the list is what there is to look at.
+    pub async fn hear(&self) -> Result<Hearing, SessionError> {
+        within(async { ask(&self.streams, &Asked::Words).await.map(|(_, stream)| Hearing::new(stream)) })
+            .await
     }
 
     /// Lets another device take a session of this one, which was moved so often until now, for some time.

@@ -8,6 +8,7 @@
 //! list    = nothing
 //! control = session (16), moves (4)
 //! rule    = rule
+//! words   = nothing
 //! publish = 1, host of TLS | 2, port (2) | 3, host of HTTP
 //! rule    = count (1), devices (32 each)
 //! ```
@@ -35,6 +36,8 @@ use whimbrel_base::EndpointId;
 pub(super) const GOES_ON: &str = "the session goes on";
 /// Of requests about sessions.
 pub(super) const VERSION: u8 = 2;
+/// Kind 8 is what a gateway says of an arrival.
+const WORDS: u8 = 9;
 /// The longest body: a destination, and as many devices as a rule has.
 const LONGEST: usize = 4096;
 
@@ -86,6 +89,8 @@ pub(crate) enum Asked {
     Rule { rule: Takers },
     /// That clients who know nothing of Whimbrel reach it by this.
     Publish { what: Publication },
+    /// To be told of each session that is handed over to it.
+    Words,
 }
 
 impl Asked {
@@ -127,6 +132,7 @@ impl Asked {
                 body = what.encode();
                 7
             }
+            Self::Words => WORDS,
         };
         let [high, low] = u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes();
         [&[VERSION, kind, high, low], &body[..]].concat()
@@ -141,7 +147,7 @@ impl Asked {
             return Err(BadMessage::Length);
         }
         let mut fields = Fields(body);
-        let asked = match kind {
+        let asked = match *kind {
             1 => Self::Open { to: fields.destination()?, rule: rule(&mut fields)? },
             2 => Self::Take { id: fields.session()?, moves: fields.u32()?, rule: rule(&mut fields)? },
             3 => Self::HandOff {
@@ -154,6 +160,7 @@ impl Asked {
             5 => Self::Control { id: fields.session()?, moves: fields.u32()? },
             6 => Self::Rule { rule: rule(&mut fields)? },
             7 => return Publication::decode(body).map(|what| Self::Publish { what }),
+            WORDS => Self::Words,
             _ => return Err(BadMessage::Kind(*kind)),
         };
         fields.end()?;
@@ -210,6 +217,7 @@ mod tests {
             Asked::Control { id, moves: 1 },
             Asked::Publish { what: "www.example.org".parse().unwrap() },
             Asked::Publish { what: "2222".parse().unwrap() },
+            Asked::Words,
         ]
     }
 
@@ -234,6 +242,7 @@ mod tests {
         let open = Asked::Open { to: "a.org:80".parse().unwrap(), rule: Takers::default() };
         assert_eq!(open.encode(), b"\x02\x01\0\x09\x05a.org\0\x50\0");
         assert_eq!(Asked::List.encode(), b"\x02\x04\0\0");
+        assert_eq!(Asked::Words.encode(), b"\x02\x09\0\0");
     }
 
     #[test]
@@ -246,7 +255,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_request_in_its_one_form_or_none(
-            kind in 0_u8..8, body in proptest::collection::vec(any::<u8>(), 0..120),
+            kind in 0_u8..11, body in proptest::collection::vec(any::<u8>(), 0..120),
         ) {
             let bytes = [&[VERSION, kind, 0, body.len() as u8], &body[..]].concat();
             if let Ok(asked) = Asked::decode(&bytes) {

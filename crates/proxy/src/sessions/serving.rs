@@ -6,6 +6,7 @@ use super::message::{MOST_LISTED, Takers, write_list};
 use super::running::{Order, Session, SessionSettings, Take};
 use super::server::Server;
 use super::table::{NoSession, Table};
+use super::words::{Awaited, Word, Words};
 use crate::gateway::{Answer, Declined, Status};
 use crate::{Destination, Full, Place, Quota};
 use std::io;
@@ -26,6 +27,7 @@ const HALTED: usize = 64;
 #[derive(Clone, Default)]
 pub(crate) struct Sessions {
     table: Arc<Table>,
+    words: Arc<Words>,
     settings: SessionSettings,
 }
 
@@ -119,7 +121,12 @@ impl Sessions {
         }
     }
 
-    /// Lets another device take a session of this one.
+    /// A device waits to be told of sessions that are handed over to it. `None` if too many do.
+    pub(crate) fn wait(&self, device: EndpointId) -> Option<Awaited> {
+        self.words.wait(device)
+    }
+
+    /// Lets another device take a session of this one, and tells it.
     pub(crate) fn permit(
         &self,
         holder: EndpointId,
@@ -127,7 +134,9 @@ impl Sessions {
         to: EndpointId,
         limit: Duration,
     ) -> Result<(), NoSession> {
-        self.table.permit(holder, session, to, limit, Instant::now())
+        self.table.permit(holder, session, to, limit, Instant::now())?;
+        self.words.say(to, Word::new(session.0, session.1));
+        Ok(())
     }
 
     /// Lets these devices, and no others, take all sessions of this one without being asked to.

@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use whimbrel_proxy::{read_request, user_of};
 
-use super::How;
+use super::program::Place;
 
 /// Connections that have not said yet what they want.
 const MOST: usize = 16;
@@ -19,11 +21,21 @@ const LAST: Duration = Duration::from_secs(2);
 /// To a connection that does not know the path, or comes of a web page.
 const NOT_FOUND: &[u8] = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
+/// How a program begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum How {
+    /// It takes the bytes as they are.
+    Raw,
+    /// It asks by HTTP, and gets the rest.
+    Http,
+}
+
 /// A program's connection, and what it asks for, if it asks.
-pub(super) type Asking = (TcpStream, Option<Vec<u8>>);
+pub(crate) type Asking = (TcpStream, Option<Vec<u8>>);
 
 /// Where a program is waited for.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     listener: TcpListener,
     how: How,
     /// Only the program that is started, and the user, know it.
@@ -31,7 +43,8 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    pub(super) async fn new(at: SocketAddr, how: How) -> Result<Self> {
+    /// Listens at this address of this host.
+    pub(crate) async fn new(at: SocketAddr, how: How) -> Result<Self> {
         let listener = TcpListener::bind(at).await.with_context(|| format!("cannot listen on {at}"))?;
         let mut secret = [0; 16];
         getrandom::fill(&mut secret).context("there is no randomness")?;
@@ -39,21 +52,18 @@ impl Waiting {
         Ok(Self { listener, how, path })
     }
 
-    pub(super) fn local(&self) -> Result<SocketAddr> {
-        self.listener.local_addr().context("cannot tell where it listens")
-    }
-
     /// Where a program finds it.
-    pub(super) fn url(&self) -> Result<String> {
-        let local = self.local()?;
-        Ok(match self.how {
-            How::Raw => format!("tcp://{local}"),
-            How::Http => format!("http://{local}{}", self.path),
-        })
+    pub(crate) fn place(&self) -> Result<Place> {
+        let at = self.listener.local_addr().context("cannot tell where it listens")?;
+        let url = match self.how {
+            How::Raw => format!("tcp://{at}"),
+            How::Http => format!("http://{at}{}", self.path),
+        };
+        Ok(Place { at, url })
     }
 
     /// The program. Whatever else connects is closed, and nothing that it does keeps others waiting.
-    pub(super) async fn program(self) -> Result<Asking> {
+    pub(crate) async fn program(self) -> Result<Asking> {
         let mut asking = JoinSet::new();
         loop {
             tokio::select! {
@@ -132,8 +142,8 @@ mod tests {
     #[tokio::test]
     async fn connections_that_ask_for_nothing_are_closed_and_the_program_is_waited_for() {
         let waiting = Waiting::new("127.0.0.1:0".parse().unwrap(), How::Http).await.unwrap();
-        let (at, path) = (waiting.local().unwrap(), waiting.path.clone());
-        assert_eq!(waiting.url().unwrap(), format!("http://{at}{path}"));
+        let (Place { at, url }, path) = (waiting.place().unwrap(), waiting.path.clone());
+        assert_eq!(url, format!("http://{at}{path}"));
         let program = tokio::spawn(waiting.program());
         // One that only looks whether there is something, one that says nothing, and a guess.
         drop(TcpStream::connect(at).await.unwrap());

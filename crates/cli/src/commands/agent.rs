@@ -1,0 +1,172 @@
+//! `whimbrel agent`: sessions that are handed over to this device go on in programs of the user's own list.
+
+mod apps;
+mod bounds;
+mod consent;
+mod handed;
+mod launch;
+mod news;
+mod which;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::{Args, value_parser};
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinSet};
+use whimbrel_base::EndpointId;
+use whimbrel_proxy::{Listed, SessionId};
+
+use self::apps::Apps;
+use self::bounds::Bounds;
+use self::consent::Consent;
+use self::handed::Follower;
+use self::launch::Launcher;
+use self::news::{News, status};
+use crate::commands::handoff::device;
+use crate::commands::sessions::At;
+use crate::manager::Ready;
+use crate::network::{Network, Wish};
+use crate::options::{Globals, after};
+use crate::shutdown::Shutdown;
+use crate::status::{About, Reporter};
+use crate::{places, renewer, rule};
+
+const COMMAND: &str = "agent";
+/// Sessions that were handed over and are not looked at yet.
+const FOUND: usize = 16;
+
+/// Take what is handed over to this device, and start programs of your own list for it, until stopped
+///
+/// With this, `whimbrel handoff SESSION --to desk` is all that it takes. Programs are started without a shell;
+/// nothing that a peer sends becomes a part of their command line: {url}, {host} and {port} are this host's. An
+/// entry that does not say `ask = false` asks at this terminal; without one it is left, and the desktop told.
+#[derive(Args)]
+#[command(after_help = after("\
+Examples:
+  whimbrel agent --through gate.home.ada@example.org
+  whimbrel agent --through gate.home.ada@example.org --apps ~/apps.toml --from ID --json
+
+The list of programs, of which the first that matches is taken:
+  [[app]]
+  match = \"http\"          # or any, *:PORT, HOST[:PORT], *.DOMAIN[:PORT], NET[:PORT]
+  adapter = \"http\"        # it asks by HTTP, and gets the rest; raw: it gets the bytes as they are
+  run = [\"mpv\", \"--\", \"{url}\"]
+  ask = false             # also for all entries, above the first one"))]
+pub(crate) struct Agent {
+    #[command(flatten)]
+    at: At,
+    /// The list of programs [default: ~/.config/whimbrel/apps.toml]
+    #[arg(long, value_name = "FILE")]
+    apps: Option<PathBuf>,
+    /// Another device that may have programs started, beside yours that may act for you; repeatable
+    #[arg(long, value_name = "DEVICE")]
+    from: Vec<String>,
+    /// Programs at once
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = value_parser!(u16).range(1..))]
+    most: u16,
+    /// Programs that are started in a minute
+    #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = value_parser!(u16).range(1..))]
+    each_minute: u16,
+    /// Print what happens as JSON objects
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(globals: &Globals, args: Agent) -> Result<()> {
+    let file = match &args.apps {
+        Some(file) => file.clone(),
+        None => places::config()?.join("apps.toml"),
+    };
+    let apps = Apps::read(&file)?;
+    let from = args.from.iter().map(|text| device(globals, text)).collect::<Result<Vec<_>>>()?;
+    let mut shutdown = Shutdown::catch(globals.until_eof)?;
+    let network = Arc::new(Network::of_user(globals, Wish::default()).await?);
+    let mut tasks = JoinSet::new();
+    let result = tokio::select! {
+        result = serve(globals, &args, &network, (apps, from), &mut tasks) => {
+            let Err(error) = result;
+            Err(error)
+        }
+        never = renewer::run(&network) => match never {},
+        _ = shutdown.requested() => Ok(()),
+    };
+    // Programs end before the connection that their sessions need to be held.
+    tasks.shutdown().await;
+    network.close().await;
+    result
+}
+
+async fn serve(
+    globals: &Globals,
+    args: &Agent,
+    network: &Arc<Network>,
+    (apps, from): (Apps, Vec<EndpointId>),
+    tasks: &mut JoinSet<bool>,
+) -> Result<Infallible> {
+    let sessions = args.at.reach(network).await?;
+    let (through, news) = (args.at.through.to_string(), News::new(args.json));
+    let told = status(&through, apps.len());
+    let _reporter = Reporter::start(network, About::new(COMMAND, Some(through.clone())), globals.quiet)?;
+    let _ready = Ready::tell(&told);
+    news.ready(&through, apps.len())?;
+    let launcher = Arc::new(Launcher {
+        sessions: sessions.clone(),
+        key: network.key.clone(),
+        apps,
+        from,
+        bounds: Bounds::new(args.most.into(), args.each_minute.into()),
+        consent: Consent::new(globals),
+        news,
+        through,
+    });
+    let (sender, mut found) = mpsc::channel(FOUND);
+    let mut following = pin!(Follower::new(&sessions, sender, news).run());
+    let takers = rule::takers(&network.key);
+    let mut ruling = pin!(rule::follow(network.key.clone(), takers, |takers| sessions.set_rule(takers)));
+    let mut running = Running::default();
+    loop {
+        tokio::select! {
+            never = &mut following => match never {},
+            never = &mut ruling => match never {},
+            Some(session) = found.recv() => running.begin(session, &launcher, tasks),
+            Some(done) = tasks.join_next_with_id(), if !tasks.is_empty() => {
+                let (task, was_served) = done.unwrap_or_else(|error| (error.id(), true));
+                if let Some(session) = running.end(task).filter(|_| !was_served) {
+                    running.begin(session, &launcher, tasks);
+                }
+            }
+        }
+    }
+}
+
+/// Sessions that are being served.
+#[derive(Default)]
+struct Running {
+    tasks: HashMap<Id, SessionId>,
+    /// Those that were handed over once more meanwhile: looked at again if they are left.
+    again: HashMap<SessionId, Listed>,
+}
+
+impl Running {
+    fn begin(&mut self, session: Listed, launcher: &Arc<Launcher>, tasks: &mut JoinSet<bool>) {
+        if self.tasks.values().any(|known| *known == session.id) {
+            self.again.insert(session.id, session);
+            return;
+        }
+        let (id, launcher) = (session.id, launcher.clone());
+        let task = tasks.spawn(async move { launcher.serve(&session).await }.boxed());
+        self.tasks.insert(task.id(), id);
+    }
+
+    /// A task has ended. Returns its session if that was handed over once more.
+    fn end(&mut self, task: Id) -> Option<Listed> {
+        let session = self.tasks.remove(&task)?;
+        self.again.remove(&session)
+    }
+}

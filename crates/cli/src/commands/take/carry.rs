@@ -1,0 +1,47 @@
+//! A session between its gateway and the program that was waited for.
+
+use anyhow::{Context as _, Result};
+use tokio::io::AsyncWriteExt as _;
+use whimbrel_proxy::{Listed, Outcome, SessionsAt, Takers};
+
+use super::waiting::Asking;
+use crate::failure::Failure;
+
+/// What there is to say when a session is here.
+pub(crate) struct Begun<'a> {
+    /// The first byte that comes, among all that the server sends.
+    pub(crate) from: u64,
+    /// What may be missing, for people.
+    pub(crate) warning: Option<&'a str>,
+}
+
+/// Takes a session, and carries it until it is over or goes on elsewhere. These devices may take it without a
+/// word from then on.
+///
+/// # Errors
+/// When it is not given, cannot go on in this program, or breaks.
+pub(crate) async fn carry(
+    sessions: &SessionsAt,
+    session: &Listed,
+    takers: Takers,
+    (mut socket, request): Asking,
+    begun: impl FnOnce(Begun<'_>),
+) -> Result<Outcome> {
+    // Only now, so that the program over there goes on for as long as it can.
+    let attached = sessions.take(session.id, session.moves, takers).await?;
+    let rest = match request.map(|request| attached.rest(&request)).transpose() {
+        Ok(rest) => rest,
+        Err(none) => {
+            // It goes back to where it was.
+            drop(attached);
+            socket.write_all(&none.answer()).await.context("the program is gone")?;
+            return Err(Failure::new(Failure::REFUSED, none.to_string()).into());
+        }
+    };
+    begun(Begun { from: attached.offset(), warning: attached.warning() });
+    let carried = match rest {
+        None => attached.carry(socket, Vec::new()).await,
+        Some(rest) => attached.carry_rest(socket, rest).await,
+    };
+    carried.context("the session ended early")
+}

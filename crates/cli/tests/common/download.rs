@@ -1,0 +1,152 @@
+//! A download that begins on a phone, through a gateway: real programs, and a real HTTP server that knows nothing
+//! of it.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::common::{LIMIT, Process, World, dead_port, length, wait_for};
+use sha2::{Digest as _, Sha256};
+
+const SIZE: usize = 12 << 20;
+
+fn random() -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(SIZE / 8).flatten().collect()
+}
+
+/// Python's HTTP server for these files, which sends the first half of one and goes on when it may.
+const SERVER: &str = r#"
+import functools, http.server, os, sys, time
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def copyfile(self, source, out):
+        out.write(source.read(6 << 20))
+        while not os.path.exists(sys.argv[3]):
+            time.sleep(0.02)
+        super().copyfile(source, out)
+
+handler = functools.partial(Handler, directory=sys.argv[2])
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), handler).serve_forever()
+"#;
+
+/// A gateway, an ordinary HTTP server, and a phone whose curl downloads slowly from it.
+pub struct Stage {
+    pub world: World,
+    pub file: Vec<u8>,
+    pub ticket: String,
+    pub server: Process,
+    pub curl: Process,
+    /// The phone's SOCKS proxy.
+    pub proxy: String,
+    first: PathBuf,
+    /// How the gateway was started.
+    words: Vec<String>,
+    gateway: Process,
+    _socks: Process,
+}
+
+impl Stage {
+    pub fn new(phone_lets: Option<&str>) -> Self {
+        let world = World::new();
+        let (file, first) = (random(), world.path("first"));
+        fs::create_dir(world.path("site")).unwrap();
+        fs::write(world.path("site/film"), &file).unwrap();
+        let at = dead_port();
+        let mut python = Command::new("python3");
+        python.args(["-u", "-c", SERVER, &at.port().to_string()]);
+        let server = Process::start(python.arg(world.path("site")).arg(world.path("go")));
+        wait_for("the server listens", || TcpStream::connect(at).ok());
+        let [phone, desk, tablet] = ["phone", "desk", "tablet"].map(|device| world.id(device));
+        let begin = ["gateway", "serve", "--ticket", "--json", "--to", "127.0.0.1"];
+        let allow = ["--allow", &phone, "--allow", &desk, "--allow", &tablet];
+        let words = [&begin[..], &allow].concat();
+        let mut gateway = world.start("gate", &words);
+        let words = words.into_iter().map(str::to_owned).collect();
+        let ticket = gateway.next_json()["ticket"].as_str().unwrap().to_owned();
+        let through = ["proxy", "socks", "--listen", "127.0.0.1:0", "--json", "--through", &ticket];
+        let mut socks = world.start("phone", &through);
+        let proxy = socks.next_json()["listening"].as_str().unwrap().to_owned();
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--limit-rate", "2M", "--max-time", "300", "--socks5-hostname", &proxy, "-o"]);
+        let curl = Process::start(curl.arg(&first).arg(format!("http://{at}/film")));
+        wait_for("the download grows", || (length(&first) > 1 << 20).then_some(()));
+        let stage = Self { world, file, ticket, server, curl, proxy, first, words, gateway, _socks: socks };
+        if let Some(device) = phone_lets {
+            stage.hand_over("phone", device);
+        }
+        stage
+    }
+
+    /// A device lets another one take its only session. Returns what that is called.
+    pub fn hand_over(&self, from: &str, to: &str) -> String {
+        let id = self.session(from)["id"].as_str().unwrap().to_owned();
+        let device = self.world.id(to);
+        let said = self.run(from, &["handoff", &id[..6], "--to", &device, "--for", "2m"]);
+        assert!(said.contains(&format!("whimbrel take {}", &id[..8])), "{said}");
+        id
+    }
+
+    /// A newer gateway goes on in place of the one that runs.
+    pub fn take_over(&mut self) {
+        let words = self.words.iter().map(String::as_str).chain(["--take-over"]);
+        let mut newer = self.world.start("gate", &words.collect::<Vec<_>>());
+        assert_eq!(newer.next_json()["ticket"], self.ticket.as_str());
+        let ended = std::mem::replace(&mut self.gateway, newer).finish(LIMIT);
+        assert!(ended.succeeded().stderr.contains("has taken over"), "{}", ended.stderr);
+    }
+
+    /// Runs a command of a device about sessions at the gateway.
+    pub fn run(&self, device: &str, args: &[&str]) -> String {
+        let output = self.world.run(device, &[args, &["--through", &self.ticket]].concat());
+        output.succeeded().stdout.clone()
+    }
+
+    /// The only session, as a device is told of it.
+    pub fn session(&self, device: &str) -> serde_json::Value {
+        let said = self.run(device, &["sessions", "--json"]);
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(said["sessions"].as_array().unwrap().len(), 1, "{said}");
+        said["sessions"][0].clone()
+    }
+
+    /// Has the server send the rest, once the desk has the session.
+    pub fn go_on(&self) {
+        wait_for("the desk has it", || (self.session("desk")["moves"] == 1).then_some(()));
+        self.go();
+    }
+
+    /// Has the server send the rest.
+    pub fn go(&self) {
+        fs::write(self.world.path("go"), "").unwrap();
+    }
+
+    /// What the first curl got, once it has seen that its connection broke.
+    pub fn first_part(&mut self) -> Vec<u8> {
+        let ended = self.curl.finish(LIMIT);
+        // "Failure with receiving network data", or a part of a file.
+        assert!(matches!(ended.status.code(), Some(56 | 18)), "{:?}: {}", ended.status, ended.stderr);
+        fs::read(&self.first).unwrap()
+    }
+
+    #[track_caller]
+    pub fn are_the_file(&self, first: &[u8], second: &[u8]) {
+        assert_eq!(first.len() + second.len(), self.file.len(), "bytes were lost, or came twice");
+        assert_eq!(Sha256::digest([first, second].concat()), Sha256::digest(&self.file));
+    }
+}
+
+/// How many requests and connections an HTTP server of Python has seen.
+pub fn requests(server: Process) -> usize {
+    server.signal(rustix::process::Signal::TERM);
+    let said = server.output(LIMIT);
+    said.stderr.lines().filter(|line| line.contains("\"GET ")).count()
+}
