@@ -7,7 +7,7 @@ mod homes;
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use whimbrel_lab::{Lab, LinkSpec, PcpFirewall, require};
 
@@ -38,13 +38,21 @@ fn expose_and_doctor_say_that_the_firewall_lets_peers_in_and_they_come() {
     let folder = tempfile::tempdir().unwrap();
     serve(home.run(|| TcpListener::bind("127.0.0.1:2222")).unwrap(), b"here".to_vec());
 
-    let doctor = whimbrel(&home, folder.path(), "home").args(["doctor", "--json"]).output().unwrap();
-    let report: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
-    let all = report["findings"].as_array().unwrap();
-    for check in ["IPv6 firewall over tcp", "IPv6 firewall over quic"] {
-        let found = all.iter().find(|finding| finding["check"] == check).unwrap();
-        let says = found["finding"].as_str().unwrap();
-        assert!(found["state"] == "good" && says.contains(HOME), "{report}");
+    // A router on a busy machine may answer too late; then it is asked again.
+    let begun = Instant::now();
+    let is_in_time = || begun.elapsed() < Duration::from_secs(90);
+    loop {
+        let doctor = whimbrel(&home, folder.path(), "home").args(["doctor", "--json"]).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+        let all = report["findings"].as_array().unwrap();
+        let is_said = |check: &str| {
+            let mut found = all.iter().filter(|finding| finding["check"] == check);
+            found.any(|found| found["state"] == "good" && found["finding"].as_str().unwrap().contains(HOME))
+        };
+        if is_said("IPv6 firewall over tcp") && is_said("IPv6 firewall over quic") {
+            break;
+        }
+        assert!(is_in_time(), "{report}");
     }
 
     let place: SocketAddr = format!("[{HOME}]:4433").parse().unwrap();
@@ -55,16 +63,23 @@ fn expose_and_doctor_say_that_the_firewall_lets_peers_in_and_they_come() {
     let (mut exposed, _) = started(expose());
     assert!(!dials(), "the firewall was not asked");
     exposed.kill().unwrap();
-    let asking = expose().args(["--advertise", "router"]).with(|command| {
-        command.stderr(Stdio::piped());
-    });
-    let (mut exposed, said) = started(asking);
-    assert!(dials());
-    let ticket = said["ticket"].as_str().unwrap();
-    let heard = whimbrel(&laptop, folder.path(), "laptop").args(["pipe", ticket]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&heard.stdout), "here", "{}", String::from_utf8_lossy(&heard.stderr));
-    exposed.kill().unwrap();
-    let mut told = String::new();
-    exposed.child().stderr.take().unwrap().read_to_string(&mut told).unwrap();
-    assert!(told.contains(&format!("the router's firewall lets peers in at [{HOME}]:4433")), "{told}");
+    loop {
+        let asking = expose().args(["--advertise", "router"]).with(|command| {
+            command.stderr(Stdio::piped());
+        });
+        let (mut exposed, said) = started(asking);
+        let dialled = dials();
+        let ticket = said["ticket"].as_str().unwrap();
+        let pipe = || whimbrel(&laptop, folder.path(), "laptop").args(["pipe", ticket]).output().unwrap();
+        let heard = dialled.then(pipe);
+        exposed.kill().unwrap();
+        let mut told = String::new();
+        exposed.child().stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        let says = format!("the router's firewall lets peers in at [{HOME}]:4433");
+        if let Some(heard) = heard.filter(|_| told.contains(&says)) {
+            assert_eq!(String::from_utf8_lossy(&heard.stdout), "here", "{heard:?}");
+            break;
+        }
+        assert!(is_in_time(), "{told}");
+    }
 }

@@ -22,9 +22,15 @@ use crate::news::{Mapped, Pinholes};
 use crate::pcp::{Granted, LONGEST, MapRequest, Nonce, PcpError};
 use crate::router::LIFETIME;
 
-/// For the first request and for those that follow it: a router is one hop away.
-const PATIENCE: [Duration; 3] =
-    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
+/// For the first request and for those that follow it: a router is one hop away, and may be slow with its firewall.
+const PATIENCE: [Duration; 4] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_millis(1000),
+    Duration::from_millis(2000),
+];
+/// Half of this after a router has answered to some requests and not to others, these are made anew.
+const BUSY: Duration = Duration::from_secs(30);
 /// For so long a router may keep what a trial does not give back.
 const TRIAL: Duration = Duration::from_secs(60);
 /// Both carriers' ways.
@@ -86,8 +92,8 @@ impl Favour for LettingIn {
 }
 
 /// Asks the routers of this host's global IPv6 addresses whether they would let peers in over a carrier, by having
-/// them do it for a moment, at the port of an `endpoint` that nobody is to reach. Where they would. Takes four seconds
-/// at most.
+/// them do it for a moment, at the port of an `endpoint` that nobody is to reach. Where they would. Takes four seconds,
+/// and as many to give back what was opened, at most.
 ///
 /// # Errors
 /// If there are none, or they do not say so.
@@ -100,9 +106,9 @@ pub async fn probe(endpoint: &Endpoint, carrier: CarrierKind) -> Result<Vec<Sock
     // Another one than the endpoint's own: what a command that runs has asked for stays.
     let nonce = std::array::from_fn(|_| u32::from_be_bytes(random_bytes()));
     let tried = pinholes(&gates_of(endpoint), &[protocol], port, nonce);
-    let open = ask_all(&tried, TRIAL).await;
+    let (open, _) = ask_all(&tried, TRIAL).await?;
     give_all_back(&tried).await;
-    open.map(|(open, _)| open)
+    Ok(open)
 }
 
 /// The gates of those addresses at which the endpoint says that it is reached.
@@ -135,6 +141,7 @@ async fn ask_all(pinholes: &[Pinhole], lifetime: Duration) -> Result<(Vec<Socket
         asking.spawn(async move { (pinhole, pinhole.ask(lifetime).await) });
     }
     let (mut open, mut soonest, mut last) = (Vec::new(), None, MapError::NoGate);
+    let mut is_busy = false;
     while let Some(asked) = asking.join_next().await {
         match asked {
             Ok((pinhole, Ok(lifetime))) => {
@@ -142,6 +149,7 @@ async fn ask_all(pinholes: &[Pinhole], lifetime: Duration) -> Result<(Vec<Socket
                 open.push(SocketAddr::V6(pinhole.place()));
             }
             Ok((Pinhole { gate, .. }, Err(why))) => {
+                is_busy |= matches!(why, PcpError::Silent);
                 last = MapError::Closed { router: *gate.router.ip(), own: gate.own, why };
             }
             // One that panicked has said so.
@@ -150,6 +158,7 @@ async fn ask_all(pinholes: &[Pinhole], lifetime: Duration) -> Result<(Vec<Socket
     }
     open.sort();
     open.dedup();
+    let soonest = soonest.map(|lifetime| if is_busy { lifetime.min(BUSY) } else { lifetime });
     soonest.map(|lifetime| (open, lifetime)).ok_or(last)
 }
 
@@ -170,7 +179,7 @@ impl Pinhole {
         SocketAddrV6::new(self.gate.own, self.port.get(), 0, 0)
     }
 
-    /// For how long peers are let in. Takes two seconds at most.
+    /// For how long peers are let in. Takes four seconds at most.
     async fn ask(&self, lifetime: Duration) -> Result<Duration, PcpError> {
         let granted = self.exchange(lifetime.as_secs() as u32).await?;
         if granted.at != self.place() {

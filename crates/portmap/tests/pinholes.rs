@@ -12,7 +12,7 @@ use whimbrel_lab::{Block, Host, HostChild, Lab, LinkSpec, PcpFirewall, Runtime, 
 use whimbrel_portmap::{Mapped, Pinholes, PortMap, probe};
 use whimbrel_transport::{Allow, CarrierKind, Carriers, Endpoint, ListenOptions};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// One that is let in is answered within some milliseconds.
 const NOBODY: Duration = Duration::from_secs(3);
 /// Where the home finds its router, as a router's advertisement says it.
@@ -101,6 +101,18 @@ impl World {
         };
         BOTH.into_iter().filter(|carrier| heard(carrier)).collect()
     }
+
+    /// Waits until that is so: a router takes its time with its firewall, and a busy one is asked again.
+    fn until_reached_over(&self, carriers: &[CarrierKind], server: &Endpoint, place: SocketAddr) {
+        let begun = Instant::now();
+        loop {
+            let reached = self.reached_over(server, place);
+            if reached == carriers {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "reached over {reached:?} and not {carriers:?}");
+        }
+    }
 }
 
 fn is_closed(mapped: &Mapped) -> bool {
@@ -125,21 +137,23 @@ fn a_firewall_that_is_asked_lets_peers_in_over_tcp_and_quic_until_the_port_is_gi
     let told = world.told(&ports, |mapped| matches!(mapped.pinholes, Pinholes::Open(_)));
     assert_eq!(told.pinholes, Pinholes::Open(vec![place]));
     assert_eq!((told.places, server.addr()), (vec![], before), "it is where it was");
-    assert_eq!(world.reached_over(&server, place), BOTH);
+    world.until_reached_over(&BOTH, &server, place);
 
     // A process that ended without a word is followed by another one, and somebody else is not.
     drop(ports);
     let other = SecretKey::generate();
     let stranger = world.map(&server, &other);
-    let refused = world.told(&stranger, is_closed).pinholes;
-    assert!(matches!(&refused, Pinholes::Closed(why) if why.contains("not authorized")), "{refused:?}");
+    world.told(
+        &stranger,
+        |mapped| matches!(&mapped.pinholes, Pinholes::Closed(why) if why.contains("not authorized")),
+    );
     world.inside.block_on(stranger.close());
     let ports = world.map(&server, &key);
     world.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(vec![place]));
-    assert_eq!(world.reached_over(&server, place), BOTH);
+    world.until_reached_over(&BOTH, &server, place);
 
     world.inside.block_on(ports.close());
-    assert!(world.reached_over(&server, place).is_empty(), "given back");
+    world.until_reached_over(&[], &server, place);
 }
 
 #[test]
@@ -156,7 +170,15 @@ fn a_trial_tells_where_peers_would_be_let_in_and_leaves_nothing_open() {
     assert!(silent.to_string().contains("fe80::1 opens no pinhole for 2001:db8:1::20"), "{silent}");
     let _firewall = world.firewall();
     for carrier in BOTH {
-        assert_eq!(would(carrier).unwrap(), [place]);
+        let begun = Instant::now();
+        let at = loop {
+            match would(carrier) {
+                Ok(at) => break at,
+                // A busy one.
+                Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+            }
+        };
+        assert_eq!(at, [place]);
     }
     world.echo(&server);
     assert!(world.reached_over(&server, place).is_empty());
@@ -261,9 +283,8 @@ fn a_router_in_the_wild_opens_its_ipv6_firewall_when_it_is_asked() {
     let place = SocketAddr::new(HOME.into(), server.port());
     assert!(world.reached_over(&server, place).is_empty(), "nobody asked it");
     let ports = world.map(&server, &key);
-    let told = world.told(&ports, |mapped| matches!(mapped.pinholes, Pinholes::Open(_)) || is_closed(mapped));
-    assert_eq!(told.pinholes, Pinholes::Open(vec![place]));
-    assert_eq!(world.reached_over(&server, place), BOTH);
+    world.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(vec![place]));
+    world.until_reached_over(&BOTH, &server, place);
     world.inside.block_on(ports.close());
     daemon.child.kill().unwrap();
 }
