@@ -125,6 +125,7 @@ impl WebClient {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -151,7 +152,8 @@ mod tests {
             [listen().await, listen().await, listen().await];
         tokio::spawn(accept(serving, content.clone()));
         // Nobody listens there: the system chooses the network.
-        let upstream: Arc<dyn Upstream> = Arc::new(Managed::new(Client::at("/nonexistent/manager")));
+        let upstream: Arc<dyn Upstream> =
+            Arc::new(Managed::new(Client::at(Path::new("/nonexistent/manager"))));
         let proxy = HttpProxy::new(upstream.clone(), HttpSettings::default());
         tokio::spawn(async move { proxy.serve(http).await });
         tokio::spawn(async move { Socks::new(upstream, None).serve(socks).await });

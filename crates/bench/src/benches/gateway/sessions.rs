@@ -9,6 +9,7 @@
 //! Memory is measured behind a link that is slower than the server, so that the gateway has as much to keep as it
 //! keeps. What it may take is 64 KiB for each session, and twice what the link holds for all.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -75,12 +76,14 @@ pub(crate) fn run(plan: &Plan, sessions: Option<usize>, output: &mut Output) -> 
     let many = sessions.unwrap_or(if plan.quick { MANY / 10 } else { MANY });
     let length = plan.length(3.0);
     let chain = Chain::direct()?;
+    let at = (chain.server_ip, PORT).into();
+    let server = WebServer::start(&chain.server.runtime, at, Content::new())?;
     let mut trials = Vec::new();
     for round in 0..plan.rounds(3) {
         for count in [FEW, many] {
             for system in rotated(&System::ALL, round) {
                 let case = format!("bulk, sessions {count}");
-                let rate = carried(&chain, system, count, length)
+                let rate = carried(&chain, server.address, system, count, length)
                     .with_context(|| format!("{case} by {}", system.name()))?;
                 let trial = Trial::new(system.name(), round).in_case(case).with("rate", rate);
                 output.trial(&SPEC, &trial);
@@ -114,14 +117,18 @@ fn allowed(sessions: usize) -> f64 {
 }
 
 /// Gbit/s that the clients get over so many connections.
-fn carried(chain: &Chain, system: System, sessions: usize, length: Duration) -> Result<f64> {
-    let at = (chain.server_ip, PORT).into();
-    let server = WebServer::start(&chain.server.runtime, at, Content::new())?;
+fn carried(
+    chain: &Chain,
+    server: SocketAddr,
+    system: System,
+    sessions: usize,
+    length: Duration,
+) -> Result<f64> {
     let place = Place {
         client: &chain.client.host,
         gateway: &chain.relay.host,
         gateway_ip: chain.relay_ips[0],
-        server: server.address,
+        server,
     };
     let through = Through::start(place, system, sessions)?;
     let counted = chain.client.within(LIMIT + length, "load", async {
