@@ -137,7 +137,7 @@ fn pinholes(gates: &[Gate], protocols: &[InternetProtocol], port: NonZeroU16, no
 /// Asks for all of them at once: where peers are let in, and for how long.
 async fn ask_all(pinholes: &[Pinhole], lifetime: Duration) -> Result<(Vec<SocketAddr>, Duration), MapError> {
     let mut asking = JoinSet::new();
-    for pinhole in pinholes.iter().copied() {
+    for &pinhole in pinholes {
         asking.spawn(async move { (pinhole, pinhole.ask(lifetime).await) });
     }
     let (mut open, mut soonest, mut last) = (Vec::new(), None, MapError::NoGate);
@@ -164,7 +164,7 @@ async fn ask_all(pinholes: &[Pinhole], lifetime: Duration) -> Result<(Vec<Socket
 
 async fn give_all_back(pinholes: &[Pinhole]) {
     let mut giving = JoinSet::new();
-    for pinhole in pinholes.iter().copied() {
+    for &pinhole in pinholes {
         giving.spawn(async move {
             if let Err(why) = pinhole.exchange(0).await {
                 tracing::debug!("the router goes on letting in at {} for a while: {why}", pinhole.place());
