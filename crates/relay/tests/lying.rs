@@ -355,9 +355,10 @@ async fn a_stolen_salt_reserves_a_token_of_the_thiefs_own_and_takes_nobody_away(
     round_trip(&reached, 1000).await;
 }
 
-/// What the ClientHellos say that went through a relay.
+/// What the ClientHellos say that went through a relay. A client that only measures the way to a relay says nothing.
 fn names(liar: &Liar) -> Vec<Hello> {
-    liar.first.lock().unwrap().iter().map(|first| hello::read(first)).collect()
+    let first = liar.first.lock().unwrap();
+    first.iter().filter(|first| !first.is_empty()).map(|first| hello::read(first)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
