@@ -41,7 +41,7 @@ const COMMAND: &str = "agent";
 /// Sessions that were handed over and are not looked at yet.
 const FOUND: usize = 16;
 
-/// Take what is handed over to this device, and start programs of your own list for it, until stopped
+/// Take what is handed over to this device into programs of your own list, until stopped
 ///
 /// With this, `whimbrel handoff SESSION --to desk` is all that it takes. Programs are started without a shell;
 /// nothing that a peer sends becomes a part of their command line: {url}, {host} and {port} are this host's. An
