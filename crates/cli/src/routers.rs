@@ -33,7 +33,7 @@ fn notes(now: &Mapped) -> Vec<String> {
     let mut notes = Vec::new();
     match &now.problem {
         _ if !now.places.is_empty() => notes.push(format!("the router passes {} on", list(&now.places))),
-        // Who has no use for a port of IPv4 is told of IPv6 alone.
+        // Where no port of IPv4 is wanted, IPv6 alone is told.
         Some(problem) if is_needless(problem) && matches!(now.pinholes, Pinholes::Open(_)) => {}
         Some(problem) => notes.push(problem.clone()),
         None => notes.push("the router has not answered yet; it is asked on".to_owned()),

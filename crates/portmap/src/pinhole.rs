@@ -183,7 +183,7 @@ impl Pinhole {
     async fn ask(&self, lifetime: Duration) -> Result<Duration, PcpError> {
         let granted = self.exchange(lifetime.as_secs() as u32).await?;
         if granted.at != self.place() {
-            // Nobody would be told of that place.
+            // That place would not be told to peers.
             let _ = self.exchange(0).await;
             return Err(PcpError::Translated(granted.at));
         }

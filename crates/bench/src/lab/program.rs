@@ -125,7 +125,7 @@ pub(crate) fn say(host: &Host, home: &Path, arguments: &[&str]) -> Result<(HostC
     std::thread::spawn(move || {
         let mut line = String::new();
         let read = BufReader::new(printed).read_line(&mut line);
-        // Nobody waits for it any more where it came too late.
+        // An answer that came too late has no receiver any more.
         let _ = sender.send(read.map(|_| line));
     });
     let what = arguments.first().copied().unwrap_or_default();

@@ -151,7 +151,7 @@ mod tests {
         let [(serving, server), (http, http_at), (socks, socks_at)] =
             [listen().await, listen().await, listen().await];
         tokio::spawn(accept(serving, content.clone()));
-        // Nobody listens there: the system chooses the network.
+        // No manager listens there: the system chooses the network.
         let upstream: Arc<dyn Upstream> =
             Arc::new(Managed::new(Client::at(Path::new("/nonexistent/manager"))));
         let proxy = HttpProxy::new(upstream.clone(), HttpSettings::default());

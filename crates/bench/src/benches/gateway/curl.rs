@@ -69,7 +69,7 @@ impl Curl {
         let counted = come.clone();
         // It ends with curl.
         std::thread::spawn(move || {
-            // Nobody waits for it any more where the trial was given up.
+            // A trial that was given up has no receiver any more.
             let _ = sender.send(read(output, began, &counted));
         });
         Ok(Self { child, come, fetched, end: began + limit })

@@ -16,11 +16,11 @@ const NOTICE: Duration = Duration::from_secs(20);
 /// Lines that were typed while nothing was asked.
 const LINES: usize = 8;
 
-/// Who is asked.
+/// How the user is asked.
 pub(super) enum Consent {
     /// Somebody at a terminal, one question after the other.
     Terminal(Mutex<mpsc::Receiver<String>>),
-    /// Nobody can answer. The desktop is told, if there is one.
+    /// There is no terminal to answer at. The desktop is told, if there is one.
     Desktop,
 }
 
@@ -29,7 +29,7 @@ pub(super) enum Consent {
 pub(super) enum Answer {
     Yes,
     No,
-    /// Nobody is there to answer.
+    /// There was no answer.
     Nobody,
 }
 

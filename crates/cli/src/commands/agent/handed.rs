@@ -90,7 +90,7 @@ impl<'a> Follower<'a> {
         }
         self.failures = 0;
         for session in self.known.fresh(listed) {
-            // Nobody receives it when the agent is about to end.
+            // An agent that is about to end has no receiver any more.
             let _ = self.found.send(session).await;
         }
         Ok(())
