@@ -1,19 +1,19 @@
 //! A machine behind a home router that speaks PCP, NAT-PMP and UPnP: the router's side is miniupnpd.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod home;
+
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::timeout;
-use whimbrel_base::{EndpointAddr, SecretKey};
-use whimbrel_lab::{DirectLink, Host, HostChild, Lab, Link, LinkSpec, NatGateway, Runtime, require};
-use whimbrel_portmap::{Mapped, Pinholes, PortMap, Protocol};
-use whimbrel_transport::{Allow, CarrierKind, Carriers, Endpoint, ListenOptions};
+use crate::home::{PATIENCE, Sides};
+use whimbrel_base::SecretKey;
+use whimbrel_lab::{DirectLink, Host, HostChild, Lab, Link, LinkSpec, NatGateway, require};
+use whimbrel_portmap::{Mapped, Pinholes, Protocol};
+use whimbrel_transport::CarrierKind;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Of the router's address. (miniupnpd serves only where it has an address that is public; those for examples are
 /// not.)
 const OUTSIDE: &str = "11.22.33";
@@ -26,8 +26,7 @@ const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
 /// A home behind a router at `outside`, and somebody else on the Internet.
 struct World {
     home: Host,
-    far: Runtime,
-    inside: Runtime,
+    sides: Sides,
     router: NatGateway,
     _links: (Link, DirectLink),
     _lab: Lab,
@@ -50,54 +49,8 @@ impl World {
         lan.end(&home).add_address("192.168.1.20/24").unwrap();
         lan.end(&home).add_default_route("192.168.1.1", 1).unwrap();
         let nat = lab.nat_gateway(&router, "wan0").unwrap();
-        let (far, inside) = (far.runtime(2).unwrap(), home.runtime(2).unwrap());
-        Self { home, far, inside, router: nat, _links: (wan, lan), _lab: lab }
-    }
-
-    fn endpoint_at_home(&self, key: &SecretKey) -> Endpoint {
-        self.inside.block_on(Endpoint::builder().secret_key(key.clone()).bind()).unwrap()
-    }
-
-    fn map(&self, endpoint: &Endpoint, key: &SecretKey) -> PortMap {
-        self.inside.block_on(async { PortMap::start(endpoint.clone(), key) })
-    }
-
-    /// What the home's port map says once it is as wanted.
-    fn told(&self, ports: &PortMap, wanted: impl FnMut(&Mapped) -> bool + Send) -> Mapped {
-        let mut news = ports.news();
-        let told = self.inside.block_on(async { timeout(PATIENCE, news.wait_for(wanted)).await });
-        told.unwrap_or_else(|_| panic!("still {:?}", ports.news().current())).unwrap()
-    }
-
-    /// Lets everybody in, and says what they say.
-    fn echo(&self, server: &Endpoint) {
-        let options = ListenOptions::unnamed().allow(Allow::Any);
-        let mut listener = self.inside.block_on(server.listen(options)).unwrap();
-        self.inside.spawn(async move {
-            while let Some(connection) = listener.accept().await {
-                let mut stream = connection.accept_stream().await.unwrap();
-                let mut word = [0; 5];
-                stream.read_exact(&mut word).await.unwrap();
-                stream.write_all(&word).await.unwrap();
-                connection.closed().await;
-            }
-        });
-    }
-
-    /// Whether somebody on the Internet who dials a place is heard and answered.
-    fn is_reached(&self, server: &Endpoint, place: SocketAddr, carrier: CarrierKind) -> bool {
-        let target = EndpointAddr::new(server.id(), vec![place]);
-        let heard = async {
-            let client = Endpoint::builder().carriers(Carriers::Only(carrier)).bind().await.unwrap();
-            let connection = timeout(Duration::from_secs(3), client.connect(target)).await.ok()?.ok()?;
-            let mut stream = connection.open_stream().await.ok()?;
-            stream.write_all(b"hello").await.ok()?;
-            let mut word = [0; 5];
-            stream.read_exact(&mut word).await.ok()?;
-            client.close(Duration::from_secs(1)).await;
-            Some(word)
-        };
-        self.far.block_on(heard).is_some_and(|word| &word == b"hello")
+        let sides = Sides { far: far.runtime(2).unwrap(), inside: home.runtime(2).unwrap() };
+        Self { home, sides, router: nat, _links: (wan, lan), _lab: lab }
     }
 }
 
@@ -183,26 +136,26 @@ fn is_reached_through_a_port(protocols: &[&str], by: Protocol) {
     let world = World::new(OUTSIDE);
     let _daemon = Daemon::start(world.router.router(), protocols);
     let key = SecretKey::generate();
-    let server = world.endpoint_at_home(&key);
-    world.echo(&server);
-    let ports = world.map(&server, &key);
-    let told = world.told(&ports, is_passed_on);
+    let server = world.sides.endpoint_at_home(&key);
+    world.sides.echo(&server);
+    let ports = world.sides.map(&server, &key);
+    let told = world.sides.told(&ports, is_passed_on);
     let place = SocketAddr::new(format!("{OUTSIDE}.10").parse().unwrap(), server.port());
     assert_eq!((told.places.as_slice(), told.by), ([place].as_slice(), Some(by)));
     assert_eq!(server.addr().addrs.first(), Some(&place), "told before its own address");
     for carrier in [CarrierKind::Tcp, CarrierKind::Quic] {
-        assert!(world.is_reached(&server, place, carrier), "{carrier:?}");
+        assert!(world.sides.is_reached(&server, place, carrier), "{carrier:?}");
     }
 
     // A process that ended without a word is followed by another one: it has the same port.
     drop(ports);
-    let ports = world.map(&server, &key);
-    let again = world.told(&ports, is_passed_on);
+    let ports = world.sides.map(&server, &key);
+    let again = world.sides.told(&ports, is_passed_on);
     assert_eq!(again, told);
 
-    world.inside.block_on(ports.close());
+    world.sides.inside.block_on(ports.close());
     assert!(!server.addr().addrs.contains(&place));
-    assert!(!world.is_reached(&server, place, CarrierKind::Tcp), "given back");
+    assert!(!world.sides.is_reached(&server, place, CarrierKind::Tcp), "given back");
 }
 
 #[test]
@@ -227,13 +180,13 @@ fn a_router_that_speaks_nat_pmp_is_asked_by_it() {
     let world = World::new(OUTSIDE);
     let _speaking = world.router.speak_nat_pmp(ROUTER, Ipv4Addr::new(11, 22, 33, 10)).unwrap();
     let key = SecretKey::generate();
-    let server = world.endpoint_at_home(&key);
-    let ports = world.map(&server, &key);
-    let told = world.told(&ports, |mapped| !mapped.places.is_empty());
+    let server = world.sides.endpoint_at_home(&key);
+    let ports = world.sides.map(&server, &key);
+    let told = world.sides.told(&ports, |mapped| !mapped.places.is_empty());
     let place = SocketAddr::from(([11, 22, 33, 10], server.port()));
     assert_eq!((told.places.as_slice(), told.by), ([place].as_slice(), Some(Protocol::NatPmp)));
-    world.echo(&server);
-    assert!(world.is_reached(&server, place, CarrierKind::Quic));
+    world.sides.echo(&server);
+    assert!(world.sides.is_reached(&server, place, CarrierKind::Quic));
 }
 
 #[test]
@@ -244,10 +197,10 @@ fn a_router_behind_another_one_is_of_no_use_which_is_said() {
     let world = World::new("100.64.0");
     let _speaking = world.router.speak_nat_pmp(ROUTER, Ipv4Addr::new(100, 64, 0, 10)).unwrap();
     let key = SecretKey::generate();
-    let server = world.endpoint_at_home(&key);
+    let server = world.sides.endpoint_at_home(&key);
     let before = server.addr();
-    let ports = world.map(&server, &key);
-    let problem = world.told(&ports, |mapped| mapped.problem.is_some()).problem.unwrap();
+    let ports = world.sides.map(&server, &key);
+    let problem = world.sides.told(&ports, |mapped| mapped.problem.is_some()).problem.unwrap();
     assert!(problem.contains("100.64.0.10 is not public"), "{problem}");
     assert_eq!(server.addr(), before);
 }
@@ -259,13 +212,13 @@ fn a_router_that_speaks_none_of_the_protocols_is_asked_later_which_is_said() {
     }
     let world = World::new(OUTSIDE);
     let key = SecretKey::generate();
-    let server = world.endpoint_at_home(&key);
-    let ports = world.map(&server, &key);
-    let problem = world.told(&ports, |mapped| mapped.problem.is_some()).problem.unwrap();
+    let server = world.sides.endpoint_at_home(&key);
+    let ports = world.sides.map(&server, &key);
+    let problem = world.sides.told(&ports, |mapped| mapped.problem.is_some()).problem.unwrap();
     assert!(problem.contains("192.168.1.1 passes no port on"), "{problem}");
 
     // It learns to, and the host comes to it anew.
     let _daemon = Daemon::start(world.router.router(), &["enable_natpmp"]);
     world.home.add_address("eth0", "192.168.1.21/24").unwrap();
-    world.told(&ports, |mapped| mapped.by == Some(Protocol::Pcp));
+    world.sides.told(&ports, |mapped| mapped.by == Some(Protocol::Pcp));
 }

@@ -1,20 +1,18 @@
 //! A machine with a global IPv6 address behind a router whose firewall lets in what it is asked for by PCP.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod home;
+
 use std::net::{Ipv6Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::timeout;
-use whimbrel_base::{EndpointAddr, SecretKey};
-use whimbrel_lab::{Block, Host, HostChild, Lab, LinkSpec, PcpFirewall, Runtime, require};
-use whimbrel_portmap::{Mapped, Pinholes, PortMap, probe};
-use whimbrel_transport::{Allow, CarrierKind, Carriers, Endpoint, ListenOptions};
+use crate::home::{PATIENCE, Sides};
+use whimbrel_base::SecretKey;
+use whimbrel_lab::{Block, Host, HostChild, Lab, LinkSpec, PcpFirewall, require};
+use whimbrel_portmap::{Mapped, Pinholes, probe};
+use whimbrel_transport::{CarrierKind, Endpoint};
 
-const PATIENCE: Duration = Duration::from_secs(60);
-/// One that is let in is answered within some milliseconds.
-const NOBODY: Duration = Duration::from_secs(3);
 /// Where the home finds its router, as a router's advertisement says it.
 const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 const HOME: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0x20);
@@ -24,8 +22,7 @@ const BOTH: [CarrierKind; 2] = [CarrierKind::Tcp, CarrierKind::Quic];
 struct World {
     home: Host,
     router: Host,
-    far: Runtime,
-    inside: Runtime,
+    sides: Sides,
     _lab: Lab,
 }
 
@@ -44,62 +41,17 @@ impl World {
         lan.end(&router).add_address("2001:db8:1::1/64").unwrap();
         lan.end(&home).add_address("2001:db8:1::20/64").unwrap();
         lan.end(&home).add_default_route("fe80::1", 1).unwrap();
-        let (far, inside) = (far.runtime(2).unwrap(), home.runtime(2).unwrap());
-        Self { home, router, far, inside, _lab: lab }
+        let sides = Sides { far: far.runtime(2).unwrap(), inside: home.runtime(2).unwrap() };
+        Self { home, router, sides, _lab: lab }
     }
 
     fn firewall(&self) -> PcpFirewall {
         PcpFirewall::start(&self.router, "wan0", "lan0", ROUTER).unwrap()
     }
 
-    fn endpoint_at_home(&self, key: &SecretKey) -> Endpoint {
-        self.inside.block_on(Endpoint::builder().secret_key(key.clone()).bind()).unwrap()
-    }
-
-    fn map(&self, endpoint: &Endpoint, key: &SecretKey) -> PortMap {
-        self.inside.block_on(async { PortMap::start(endpoint.clone(), key) })
-    }
-
-    /// What is said of the router once it is as wanted.
-    fn told(&self, ports: &PortMap, wanted: impl FnMut(&Mapped) -> bool + Send) -> Mapped {
-        let mut news = ports.news();
-        let told = self.inside.block_on(async { timeout(PATIENCE, news.wait_for(wanted)).await });
-        told.unwrap_or_else(|_| panic!("still {:?}", ports.news().current())).unwrap()
-    }
-
-    /// Lets everybody in, and says what they say.
-    fn echo(&self, server: &Endpoint) {
-        let options = ListenOptions::unnamed().allow(Allow::Any);
-        let mut listener = self.inside.block_on(server.listen(options)).unwrap();
-        self.inside.spawn(async move {
-            while let Some(connection) = listener.accept().await {
-                let mut stream = connection.accept_stream().await.unwrap();
-                let mut word = [0; 5];
-                stream.read_exact(&mut word).await.unwrap();
-                stream.write_all(&word).await.unwrap();
-                connection.closed().await;
-            }
-        });
-    }
-
     /// Over which carriers somebody on the Internet who dials a place is heard and answered.
     fn reached_over(&self, server: &Endpoint, place: SocketAddr) -> Vec<CarrierKind> {
-        let heard = |carrier: &CarrierKind| {
-            let target = EndpointAddr::new(server.id(), vec![place]);
-            let carriers = Carriers::Only(*carrier);
-            let said = async {
-                let client = Endpoint::builder().carriers(carriers).bind().await.unwrap();
-                let connection = timeout(NOBODY, client.connect(target)).await.ok()?.ok()?;
-                let mut stream = connection.open_stream().await.ok()?;
-                stream.write_all(b"hello").await.ok()?;
-                let mut word = [0; 5];
-                stream.read_exact(&mut word).await.ok()?;
-                client.close(Duration::from_secs(1)).await;
-                Some(word)
-            };
-            self.far.block_on(said).is_some_and(|word| &word == b"hello")
-        };
-        BOTH.into_iter().filter(|carrier| heard(carrier)).collect()
+        BOTH.into_iter().filter(|carrier| self.sides.is_reached(server, place, *carrier)).collect()
     }
 
     /// Waits until that is so: a router takes its time with its firewall, and a busy one is asked again.
@@ -127,14 +79,14 @@ fn a_firewall_that_is_asked_lets_peers_in_over_tcp_and_quic_until_the_port_is_gi
     let world = World::new();
     let _firewall = world.firewall();
     let key = SecretKey::generate();
-    let server = world.endpoint_at_home(&key);
-    world.echo(&server);
+    let server = world.sides.endpoint_at_home(&key);
+    world.sides.echo(&server);
     let place = SocketAddr::new(HOME.into(), server.port());
     assert!(world.reached_over(&server, place).is_empty(), "nobody asked the firewall");
 
     let before = server.addr();
-    let ports = world.map(&server, &key);
-    let told = world.told(&ports, |mapped| matches!(mapped.pinholes, Pinholes::Open(_)));
+    let ports = world.sides.map(&server, &key);
+    let told = world.sides.told(&ports, |mapped| matches!(mapped.pinholes, Pinholes::Open(_)));
     assert_eq!(told.pinholes, Pinholes::Open(vec![place]));
     assert_eq!((told.places, server.addr()), (vec![], before), "it is where it was");
     world.until_reached_over(&BOTH, &server, place);
@@ -142,17 +94,17 @@ fn a_firewall_that_is_asked_lets_peers_in_over_tcp_and_quic_until_the_port_is_gi
     // A process that ended without a word is followed by another one, and somebody else is not.
     drop(ports);
     let other = SecretKey::generate();
-    let stranger = world.map(&server, &other);
-    world.told(
+    let stranger = world.sides.map(&server, &other);
+    world.sides.told(
         &stranger,
         |mapped| matches!(&mapped.pinholes, Pinholes::Closed(why) if why.contains("not authorized")),
     );
-    world.inside.block_on(stranger.close());
-    let ports = world.map(&server, &key);
-    world.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(vec![place]));
+    world.sides.inside.block_on(stranger.close());
+    let ports = world.sides.map(&server, &key);
+    world.sides.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(vec![place]));
     world.until_reached_over(&BOTH, &server, place);
 
-    world.inside.block_on(ports.close());
+    world.sides.inside.block_on(ports.close());
     world.until_reached_over(&[], &server, place);
 }
 
@@ -163,9 +115,9 @@ fn a_trial_tells_where_peers_would_be_let_in_and_leaves_nothing_open() {
     }
     let world = World::new();
     let key = SecretKey::generate();
-    let server = world.endpoint_at_home(&key);
+    let server = world.sides.endpoint_at_home(&key);
     let place = SocketAddr::new(HOME.into(), server.port());
-    let would = |carrier| world.inside.block_on(probe(&server, carrier));
+    let would = |carrier| world.sides.inside.block_on(probe(&server, carrier));
     let silent = would(CarrierKind::Tcp).unwrap_err();
     assert!(silent.to_string().contains("fe80::1 opens no pinhole for 2001:db8:1::20"), "{silent}");
     let _firewall = world.firewall();
@@ -180,7 +132,7 @@ fn a_trial_tells_where_peers_would_be_let_in_and_leaves_nothing_open() {
         };
         assert_eq!(at, [place]);
     }
-    world.echo(&server);
+    world.sides.echo(&server);
     assert!(world.reached_over(&server, place).is_empty());
 }
 
@@ -193,9 +145,9 @@ fn a_router_that_opens_no_pinhole_is_asked_later_which_is_said() {
     // It answers nothing at all.
     world.router.block(Block::UdpPort(5351)).unwrap();
     let key = SecretKey::generate();
-    let server = world.endpoint_at_home(&key);
-    let ports = world.map(&server, &key);
-    let closed = world.told(&ports, is_closed).pinholes;
+    let server = world.sides.endpoint_at_home(&key);
+    let ports = world.sides.map(&server, &key);
+    let closed = world.sides.told(&ports, is_closed).pinholes;
     assert!(matches!(&closed, Pinholes::Closed(why) if why.contains("fe80::1 opens no")), "{closed:?}");
 
     // It learns to, and the host has another address: both are asked for.
@@ -206,7 +158,7 @@ fn a_router_that_opens_no_pinhole_is_asked_later_which_is_said() {
         let ip = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, last);
         SocketAddr::new(ip.into(), server.port())
     });
-    world.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(places.to_vec()));
+    world.sides.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(places.to_vec()));
 }
 
 #[test]
@@ -219,9 +171,9 @@ fn a_host_without_a_global_address_needs_no_pinhole() {
     world.home.add_address("eth0", "fd00:1::20/64").unwrap();
     let _firewall = world.firewall();
     let key = SecretKey::generate();
-    let server = world.endpoint_at_home(&key);
-    let ports = world.map(&server, &key);
-    world.told(&ports, |mapped| mapped.pinholes == Pinholes::Needless);
+    let server = world.sides.endpoint_at_home(&key);
+    let ports = world.sides.map(&server, &key);
+    world.sides.told(&ports, |mapped| mapped.pinholes == Pinholes::Needless);
 }
 
 /// miniupnpd on the router, as Debian builds it. (That one opens what it is asked for, and closes it with the time only.)
@@ -278,13 +230,13 @@ fn a_router_in_the_wild_opens_its_ipv6_firewall_when_it_is_asked() {
     let world = World::new();
     let mut daemon = Daemon::start(&world.router);
     let key = SecretKey::generate();
-    let server = world.endpoint_at_home(&key);
-    world.echo(&server);
+    let server = world.sides.endpoint_at_home(&key);
+    world.sides.echo(&server);
     let place = SocketAddr::new(HOME.into(), server.port());
     assert!(world.reached_over(&server, place).is_empty(), "nobody asked it");
-    let ports = world.map(&server, &key);
-    world.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(vec![place]));
+    let ports = world.sides.map(&server, &key);
+    world.sides.told(&ports, |mapped| mapped.pinholes == Pinholes::Open(vec![place]));
     world.until_reached_over(&BOTH, &server, place);
-    world.inside.block_on(ports.close());
+    world.sides.inside.block_on(ports.close());
     daemon.child.kill().unwrap();
 }
