@@ -269,6 +269,8 @@ impl Listing {
 
 impl Drop for Listing {
     fn drop(&mut self) {
+        // Those that see that it is over find the room that it leaves.
+        self.share.set(0);
         self.table.sessions().remove(&self.id);
     }
 }

@@ -12,7 +12,7 @@ use whimbrel_base::relayed::{Place, places};
 use whimbrel_base::{EndpointAddr, RelayToken, SecretKey};
 use whimbrel_relay::{Directory, Keeper, Limits, Relay, Roster, Salt, pool};
 use whimbrel_transport::{
-    Allow, Carriers, Config, Connection, Endpoint, ListenOptions, Listener, ManualMonitor,
+    Allow, Carriers, Config, Connection, Endpoint, ListenOptions, Listener, ManualMonitor, Timeouts,
 };
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -27,10 +27,20 @@ pub(crate) async fn endpoint(test: u8, host: u8) -> Endpoint {
 }
 
 pub(crate) async fn endpoint_at(monitor: ManualMonitor, carriers: Carriers) -> Endpoint {
+    endpoint_with(monitor, Config { carriers, ..Config::default() }).await
+}
+
+/// One that stays with its path on a busy machine, too, where all stands still for a while.
+pub(crate) async fn patient_at(monitor: ManualMonitor, carriers: Carriers) -> Endpoint {
+    let timeouts = Timeouts { suspect_least: Duration::from_secs(10), ..Timeouts::default() };
+    endpoint_with(monitor, Config { carriers, timeouts, ..Config::default() }).await
+}
+
+async fn endpoint_with(monitor: ManualMonitor, config: Config) -> Endpoint {
     let filter = tracing_subscriber::EnvFilter::from_default_env();
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     // On this host everybody could be dialled.
-    let config = Config { direct_paths: false, carriers, ..Config::default() };
+    let config = Config { direct_paths: false, ..config };
     Endpoint::builder().monitor(monitor).config(config).bind().await.unwrap()
 }
 
