@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use futures_util::FutureExt;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
@@ -41,7 +42,7 @@ impl Link {
             next: AtomicU64::new(1),
             waiting,
             lives,
-            reader: tokio::spawn(reading).abort_handle(),
+            reader: tokio::spawn(FutureExt::boxed(reading)).abort_handle(),
         })
     }
 

@@ -9,6 +9,7 @@ use crate::whole::keep_alive;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
+use futures_util::FutureExt;
 use tokio::net::{TcpListener, TcpStream};
 
 /// When no socket can be opened, those that are open have so long to end.
@@ -59,10 +60,10 @@ impl Publications {
             }
         };
         let publications = self.clone();
-        tokio::spawn(async move {
+        tokio::spawn(FutureExt::boxed(async move {
             publications.visit(socket, from, door).await;
             drop(place);
-        });
+        }));
     }
 
     async fn visit(&self, socket: TcpStream, from: SocketAddr, door: Door) {

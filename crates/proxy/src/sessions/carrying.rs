@@ -10,6 +10,7 @@ use super::message::Granted;
 use super::program::{Program, Room};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
+use futures_util::FutureExt;
 use stopping::{Phase, Stopped, let_go};
 use tokio::io::Ready;
 use tokio::net::TcpStream;
@@ -86,10 +87,10 @@ impl Carrying {
                 let mut line = line;
                 // Behind what the program said before.
                 line.say(&Frame::Broken);
-                tokio::spawn(async move {
+                tokio::spawn(FutureExt::boxed(async move {
                     // A gateway that does not listen is left.
                     let _ = tokio::time::timeout(LAST, line.finish()).await;
-                });
+                }));
                 let_go(&mut program, down.queue.base(), down.promised).await;
             }
         }
