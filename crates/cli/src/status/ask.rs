@@ -46,7 +46,7 @@ pub(crate) async fn ask_all() -> Result<Vec<Report>> {
             }
         }
     }
-    reports.sort_by_key(|report| (report.started_ms, report.pid));
+    reports.sort_unstable_by_key(|report| (report.started_ms, report.pid));
     Ok(reports)
 }
 
