@@ -85,6 +85,8 @@ pub use client::{Candidate, Client, ClientError, Connected, Pool, Pooled, Watche
 pub use manager::{MAX_CLIENTS, Manager, StartError};
 pub use meter::Meter;
 #[cfg(target_os = "linux")]
+pub use names::DnsSockets;
+#[cfg(target_os = "linux")]
 pub use networks::own_networks;
 #[cfg(target_os = "linux")]
 pub use paths::Paths;
