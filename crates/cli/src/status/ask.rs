@@ -58,7 +58,7 @@ async fn ask(file: &Path, request: &[u8]) -> io::Result<Report> {
         socket.shutdown().await?;
         let mut answer = Vec::new();
         socket.take(MAX_REPORT).read_to_end(&mut answer).await?;
-        match serde_json::from_slice(&answer)? {
+        match Answer::read(&answer)? {
             Answer::Report(report) => Ok(*report),
             Answer::Refusal { error } => Err(io::Error::other(error)),
         }
