@@ -112,7 +112,7 @@ pub(crate) enum What {
     Missed { count: u64 },
 }
 
-/// Reads a report by way of a value, as [`Answer::read`](super::answer::Answer::read) does.
+/// Reads a report by way of a value, as answers are read: the same code is used then.
 fn read_report<'de, D: Deserializer<'de>>(from: D) -> Result<Box<Report>, D::Error> {
     serde_json::from_value(Value::deserialize(from)?).map_err(serde::de::Error::custom)
 }
