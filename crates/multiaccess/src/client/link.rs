@@ -3,12 +3,12 @@
 use super::ClientError;
 use super::lines::{Lines, open};
 use crate::protocol::{Answer, Request};
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use futures_util::FutureExt;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;

@@ -6,10 +6,10 @@ use super::message::Arrival;
 use super::place::Publication;
 use super::{through, tls};
 use crate::whole::keep_alive;
+use futures_util::FutureExt;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
-use futures_util::FutureExt;
 use tokio::net::{TcpListener, TcpStream};
 
 /// When no socket can be opened, those that are open have so long to end.

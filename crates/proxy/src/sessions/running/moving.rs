@@ -9,8 +9,8 @@ use crate::sessions::line::Heard;
 use crate::sessions::message::GOES_ON;
 use crate::sessions::seat::{MOST_UP, Seat};
 use crate::sessions::table::NoSession;
-use std::sync::Arc;
 use futures_util::FutureExt;
+use std::sync::Arc;
 use tokio::time::Instant;
 use whimbrel_base::EndpointId;
 
