@@ -63,9 +63,23 @@ if ! "$tools/bin/cargo-cyclonedx" cyclonedx --version 2>/dev/null | grep -qw "$c
 fi
 
 step "building for $target"
+# Panics name the source that they come from: a library's by where cargo keeps it on this machine, which is
+# nobody's business, and 50 KB.
+cargo fetch -q --locked --target "$triple" || fail "cannot fetch the libraries; is there a network?"
+flags=
+for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
+	flags=$flags${flags:+$(printf '\037')}--remap-path-prefix=$sources=
+done
+# Nothing is ever unwound through C. Of zstd's ways to compress, two belong to the levels that are used.
+cflags='-fno-asynchronous-unwind-tables -fno-unwind-tables'
+for way in GREEDY LAZY LAZY2 BTLAZY2 BTOPT BTULTRA; do
+	cflags="$cflags -DZSTD_EXCLUDE_${way}_BLOCK_COMPRESSOR"
+done
 # LLVM gathers equal pieces of machine code in functions of their own, but not for less than such a function's entry in
 # the tables for unwinding takes: 1.5 MB less.
-PATH="$tools/zig/bin:$PATH" cargo-zigbuild rustc -p whimbrel-cli --profile dist --locked --bin whimbrel --target "$target" -- \
+PATH="$tools/zig/bin:$PATH" CARGO_ENCODED_RUSTFLAGS=$flags \
+	env "CFLAGS_$(printf %s "$triple" | tr - _)=$cflags" cargo-zigbuild rustc -p whimbrel-cli --bin whimbrel \
+	--profile dist --locked --target "$target" -- \
 	-C llvm-args=-enable-machine-outliner=always -C llvm-args=-outliner-benefit-threshold=40 \
 	-C llvm-args=-machine-outliner-reruns=1
 program=$built/$triple/dist/whimbrel

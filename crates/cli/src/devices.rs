@@ -159,7 +159,7 @@ impl Devices {
     fn change<T>(&self, decide: impl FnOnce(&mut Vec<Device>) -> Result<T>) -> Result<T> {
         self.ledger.change(|devices| {
             let result = decide(devices)?;
-            devices.sort_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
+            devices.sort_unstable_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
             Ok(result)
         })
     }

@@ -8,13 +8,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use hickory_resolver::TokioResolver;
+use hickory_resolver::Resolver;
 use hickory_resolver::config::{NameServerConfig, ResolverConfig};
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::RData;
 use whimbrel_base::EndpointId;
+use whimbrel_multiaccess::DnsSockets;
 use whimbrel_names::proof::{check_proof, proof_name};
 use whimbrel_names::{Domain, DomainProof, ProofError};
 use whimbrel_transport::BoxFuture;
@@ -56,7 +56,7 @@ impl fmt::Display for WhichDomain {
 /// Asks DNS servers. What was proved once counts until the program ends: names stay usable without DNS.
 pub(crate) struct Dns {
     which: Vec<WhichDomain>,
-    resolver: TokioResolver,
+    resolver: Resolver<DnsSockets>,
     proved: Mutex<HashSet<String>>,
 }
 
@@ -72,9 +72,9 @@ impl Dns {
         let mut builder = match server {
             Some(server) => {
                 let config = ResolverConfig::from_name_servers(vec![name_server(server)]);
-                TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+                Resolver::builder_with_config(config, DnsSockets::routed())
             }
-            None => TokioResolver::builder_tokio()
+            None => Resolver::builder(DnsSockets::routed())
                 .context("cannot find out which DNS servers this system uses; give one with --dns")?,
         };
         let options = builder.options_mut();

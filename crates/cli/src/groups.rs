@@ -79,7 +79,7 @@ impl Groups {
                 );
             }
             groups.push(group);
-            groups.sort_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
+            groups.sort_unstable_by(|one, other| one.name.as_str().cmp(other.name.as_str()));
             Ok(())
         })
     }

@@ -92,7 +92,7 @@ pub(crate) fn held(config: &Path, id: EndpointId) -> Result<Vec<Delegation>> {
             held.extend(read_delegation(&entry.path())?.filter(|delegation| delegation.id() == id));
         }
     }
-    held.sort_by(|one, other| one.name().as_str().cmp(other.name().as_str()));
+    held.sort_unstable_by(|one, other| one.name().as_str().cmp(other.name().as_str()));
     Ok(held)
 }
 

@@ -280,7 +280,7 @@ fn newer(one: Option<SignedRecord>, other: Option<SignedRecord>) -> Option<Signe
 /// Fails unless there is one that claims a name of which nobody here knows whose it is.
 fn the_only(name: &Name, claims: &[SignedRecord]) -> Result<(), ResolveError> {
     let mut owners: Vec<EndpointId> = claims.iter().map(SignedRecord::authority).collect();
-    owners.sort();
+    owners.sort_unstable();
     owners.dedup();
     match owners.len() {
         0 => return Err(ResolveError::NotFound),

@@ -105,7 +105,7 @@ pub(crate) fn all(data: &Path) -> Result<Vec<Lease>> {
         let text = fs::read_to_string(entry.path()).ok();
         leases.extend(user.zip(text).and_then(|(user, text)| read(user, &text)));
     }
-    leases.sort_by(|one, other| one.user.cmp(&other.user));
+    leases.sort_unstable_by(|one, other| one.user.cmp(&other.user));
     Ok(leases)
 }
 

@@ -50,7 +50,7 @@ impl<T: Serialize + DeserializeOwned + PartialEq + Clone> Ledger<T> {
             let advice = self.advice;
             format!("{shown} is damaged, and was left as it is; restore it, or move it aside and {advice}")
         };
-        let mut contents: Value = serde_json::from_str(&text).with_context(damaged)?;
+        let mut contents: Value = serde_json::from_slice(text.as_bytes()).with_context(damaged)?;
         match contents["format"].as_u64() {
             Some(FORMAT) => {}
             Some(other) => {

@@ -92,6 +92,7 @@ mod takeover;
 mod transfer;
 mod tunnel;
 mod usage;
+mod web;
 mod who;
 
 use std::ffi::OsString;

@@ -1,7 +1,5 @@
 //! What a service has done, for those who gather figures: Prometheus' text format over HTTP.
 
-use futures_util::FutureExt;
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -9,12 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use futures_util::FutureExt;
+use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -22,6 +18,7 @@ use whimbrel_names::ServiceStats;
 use whimbrel_relay::RelayStats;
 
 use crate::failure::Failure;
+use crate::web::{self, Answer, Answering};
 
 /// Connections at once; further ones wait.
 const CLIENTS: usize = 16;
@@ -69,37 +66,31 @@ pub(crate) fn serve(
     text: impl Fn() -> String + Send + Sync + 'static,
 ) -> Metrics {
     let Some(listener) = listener else { return Metrics(None) };
-    let (text, places) = (Arc::new(text), Arc::new(Semaphore::new(CLIENTS)));
-    let task = tokio::spawn(FutureExt::boxed(async move {
-        while let Ok(place) = places.clone().acquire_owned().await {
-            let Ok((socket, _)) = listener.accept().await else { continue };
-            let text = text.clone();
-            tokio::spawn(async move {
-                let service = service_fn(|request| std::future::ready(answer(&request, &*text)));
-                let server = hyper::server::conn::http1::Builder::new();
-                let serving = server.serve_connection(TokioIo::new(socket), service);
-                let _ = tokio::time::timeout(LIMIT, serving).await;
-                drop(place);
-            });
-        }
-    }));
+    let answering = move |request: Request<Incoming>| std::future::ready(answer(&request, &text)).boxed();
+    let task = tokio::spawn(accept(listener, Arc::new(answering)).boxed());
     Metrics(Some(task.abort_handle()))
 }
 
-fn answer(
-    request: &Request<Incoming>,
-    text: &(impl Fn() -> String + ?Sized),
-) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn accept(listener: TcpListener, answering: Answering) {
+    let places = Arc::new(Semaphore::new(CLIENTS));
+    while let Ok(place) = places.clone().acquire_owned().await {
+        let Ok((socket, _)) = listener.accept().await else { continue };
+        let serving = tokio::time::timeout(LIMIT, web::serve(socket, answering.clone()));
+        tokio::spawn(serving.map(|_| drop(place)).boxed());
+    }
+}
+
+fn answer(request: &Request<Incoming>, text: &dyn Fn() -> String) -> Answer {
     let (status, body) = match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => (StatusCode::OK, text()),
         (&Method::GET, _) => (StatusCode::NOT_FOUND, "see /metrics\n".to_owned()),
         _ => (StatusCode::METHOD_NOT_ALLOWED, String::new()),
     };
-    let mut response = Response::new(Full::new(Bytes::from(body)));
+    let mut response = Response::new(web::whole(body));
     *response.status_mut() = status;
     let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
-    Ok(response)
+    response
 }
 
 /// One figure: whether it only grows, its name, what it is, and its value.

@@ -173,7 +173,7 @@ pub(crate) fn decode_anything(bytes: &[u8]) -> (Option<Report>, Option<Event>) {
     if let Ok(request) = serde_json::from_slice::<answer::Request>(bytes) {
         assert!(again(&request).is_ok(), "a request that came can be said");
     }
-    let report = match serde_json::from_slice::<answer::Answer>(bytes) {
+    let report = match answer::Answer::read(bytes) {
         Ok(answer::Answer::Report(report)) => {
             assert!(again(&report).is_ok(), "a report that came can be said");
             Some(*report)

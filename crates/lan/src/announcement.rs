@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use tokio::task::AbortHandle;
 use whimbrel_base::{
     EndpointId, Name, NameError, Record, RecordError, SecretKey, SignedRecord, UnixTime, next_sequence,
@@ -33,7 +34,8 @@ pub struct Announcement {
 impl Announcement {
     pub(crate) fn start(telling: Telling, endpoint: Endpoint, key: SecretKey, name: Name) -> Self {
         let id = key.id();
-        let keeping = tokio::spawn(keep(telling.clone(), endpoint, key, name.clone())).abort_handle();
+        let keeping = FutureExt::boxed(keep(telling.clone(), endpoint, key, name.clone()));
+        let keeping = tokio::spawn(keeping).abort_handle();
         Self { telling, id, name, keeping }
     }
 }

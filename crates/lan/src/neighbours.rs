@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures_util::FutureExt;
 use mdns_sd::{IfKind, IfPredicate, Receiver, ServiceDaemon, ServiceEvent};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -125,7 +126,8 @@ impl Neighbours {
         daemon.disable_interface(IfKind::Predicate(costs))?;
         let shared = Arc::new(Shared { table: Mutex::default(), changes: watch::Sender::new(0) });
         let events = daemon.browse(SERVICE)?;
-        let hearing = tokio::spawn(shared.clone().hear(daemon.clone(), events)).abort_handle();
+        let hearing = FutureExt::boxed(shared.clone().hear(daemon.clone(), events));
+        let hearing = tokio::spawn(hearing).abort_handle();
         let telling = Telling::new(daemon.clone());
         Ok(Self { daemon, telling, shared, judge, hearing, watching: Mutex::default() })
     }
@@ -224,7 +226,7 @@ impl Resolver for Neighbours {
         let watched = Arc::new(Watched::new(None::<SignedRecord>));
         let (watch, name) = (watched.watch(), name.clone());
         let (shared, judge) = (self.shared.clone(), self.judge.clone());
-        let following = tokio::spawn(async move {
+        let following = tokio::spawn(FutureExt::boxed(async move {
             let mut changes = shared.changes.subscribe();
             loop {
                 let records = shared.table().of_name(&name, now());
@@ -242,7 +244,7 @@ impl Resolver for Neighbours {
                     changed = changes.changed() => if changed.is_err() { return },
                 }
             }
-        });
+        }));
         let mut watching = self.watching.lock().unwrap_or_else(PoisonError::into_inner);
         watching.retain(|task| !task.is_finished());
         watching.push(following.abort_handle());

@@ -14,6 +14,7 @@ pub use pool::{Pool, Pooled};
 pub use watching::Watcher;
 
 use crate::protocol::{Ask, Report, Request, Verdict};
+use futures_util::FutureExt;
 use link::Link;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -172,10 +173,10 @@ impl Client {
         let permit = Arc::clone(&self.inner.beside).try_acquire_owned();
         if let (Ok(permit), Ok(runtime)) = (permit, Handle::try_current()) {
             let doing = what(self.clone());
-            runtime.spawn(async move {
+            runtime.spawn(FutureExt::boxed(async move {
                 doing.await;
                 drop(permit);
-            });
+            }));
         }
     }
 

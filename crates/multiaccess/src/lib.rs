@@ -8,7 +8,8 @@
 //! `docs/manager.md`.
 //!
 //! ```text
-//! survey, networks, kernel, diag, counters, leads, watch   netlink: what there is, and that it changed
+//! survey, networks, watch       what there is, and that it changed: asked of the kernel
+//! kernel                        its netlink sockets; links, addresses, leads, counters, diag are messages (pure)
 //! meter, round_trips, routes    what follows from it (pure)
 //! measure                       how often it is asked
 //! paths                         an immutable snapshot, by the policies' numbers
@@ -19,6 +20,8 @@
 //! shared, session, manager      the service; protocol, request, refusal, target, settings are its forms
 //! ```
 
+#[cfg(target_os = "linux")]
+mod addresses;
 #[cfg(target_os = "linux")]
 mod client;
 #[cfg(target_os = "linux")]
@@ -39,6 +42,8 @@ pub mod fuzzing;
 mod kernel;
 #[cfg(target_os = "linux")]
 mod leads;
+#[cfg(target_os = "linux")]
+mod links;
 #[cfg(target_os = "linux")]
 mod load;
 #[cfg(target_os = "linux")]
@@ -79,6 +84,8 @@ pub use client::{Candidate, Client, ClientError, Connected, Pool, Pooled, Watche
 #[cfg(target_os = "linux")]
 pub use manager::{MAX_CLIENTS, Manager, StartError};
 pub use meter::Meter;
+#[cfg(target_os = "linux")]
+pub use names::DnsSockets;
 #[cfg(target_os = "linux")]
 pub use networks::own_networks;
 #[cfg(target_os = "linux")]

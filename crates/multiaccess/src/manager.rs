@@ -6,6 +6,7 @@ use crate::protocol::Answer;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::{Settings, SettingsError};
+use futures_util::FutureExt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,8 +53,8 @@ impl Manager {
         let shared = Arc::new(shared);
         let measuring = Measuring::begin(&shared).await?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(measuring.run(Arc::clone(&shared)));
-        tasks.spawn(accept(listener, Arc::clone(&shared)));
+        tasks.spawn(FutureExt::boxed(measuring.run(Arc::clone(&shared))));
+        tasks.spawn(FutureExt::boxed(accept(listener, Arc::clone(&shared))));
         Ok(Self { shared, tasks })
     }
 
@@ -84,8 +85,10 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
         number += 1;
         // Those that are turned away count too, for the second that they may take.
         match admit(&stream, clients.len()) {
-            Ok(()) => clients.spawn(Session::new(stream, number, Arc::clone(&shared)).run()),
-            Err(Some(why)) => clients.spawn(turn_away(stream, why)),
+            Ok(()) => {
+                clients.spawn(FutureExt::boxed(Session::new(stream, number, Arc::clone(&shared)).run()))
+            }
+            Err(Some(why)) => clients.spawn(FutureExt::boxed(turn_away(stream, why))),
             Err(None) => continue,
         };
     }

@@ -1,15 +1,16 @@
 //! Names, looked up by each interface for itself (*Socket Intents*, §V-E2): from its own servers, over sockets
 //! bound to it, into a cache of its own. What one interface's DNS answered is used on that interface alone.
 
-mod bound;
 mod dns;
 mod servers;
+mod sockets;
 mod table;
 
 use crate::decide::Candidate;
 use crate::refusal::Refusal;
 use crate::{Paths, Settings};
 use dns::Dns;
+pub use sockets::DnsSockets;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -202,6 +203,6 @@ fn all(mut problems: Vec<String>) -> String {
     if problems.is_empty() {
         return "no interface is up and has an address".to_owned();
     }
-    problems.sort();
+    problems.sort_unstable();
     problems.join("; ")
 }

@@ -1,9 +1,8 @@
 //! The networks that this host is in.
 
 use crate::Prefix;
+use crate::addresses::AddressesMessage;
 use crate::kernel::Kernel;
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use std::io;
 
@@ -14,19 +13,13 @@ use std::io;
 /// When the kernel cannot be asked, or does not answer within seconds.
 pub async fn own_networks() -> io::Result<Vec<Prefix>> {
     let mut found = Vec::new();
-    let question = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-    Kernel::open(NETLINK_ROUTE)?.dump(question, |message| found.extend(network(&message))).await?;
+    let note = |message| {
+        if let AddressesMessage::Address(address) = message {
+            found.push(Prefix::new(address.network, address.length));
+        }
+    };
+    Kernel::open(NETLINK_ROUTE)?.dump(AddressesMessage::Request, note).await?;
     Ok(found)
-}
-
-/// On point-to-point links, that of the peer.
-fn network(message: &RouteNetlinkMessage) -> Option<Prefix> {
-    let RouteNetlinkMessage::NewAddress(address) = message else { return None };
-    let ip = address.attributes.iter().find_map(|attribute| match attribute {
-        AddressAttribute::Address(ip) => Some(*ip),
-        _ => None,
-    })?;
-    Some(Prefix::new(ip, address.header.prefix_len))
 }
 
 #[cfg(test)]

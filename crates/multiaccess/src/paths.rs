@@ -30,7 +30,7 @@ impl Numbers {
             present.iter().map(|path| self.names.iter().position(|name| *name == path.interface)).collect();
         // What leads far comes before what leads to a neighbour.
         let mut order: Vec<usize> = (0..present.len()).filter(|n| assigned[*n].is_none()).collect();
-        order.sort_by_key(|n| (!present[*n].routes.have_default(), present[*n].index));
+        order.sort_unstable_by_key(|n| (!present[*n].routes.have_default(), present[*n].index));
         for n in order {
             let name = present[n].interface.clone();
             if self.names.len() < MAX_PATHS {

@@ -1,13 +1,12 @@
 //! What is known of all paths of this host, one for each interface with an address.
 
+use crate::addresses::AddressesMessage;
 use crate::counters::{Counters, CountersMessage};
 use crate::diag::{AF_INET, AF_INET6, DiagMessage};
 use crate::kernel::Kernel;
 use crate::leads::LeadsMessage;
+use crate::links::LinksMessage;
 use crate::{Meter, Prefix, RoundTrips, Routes, TcpConnection};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_sys::protocols::{NETLINK_ROUTE, NETLINK_SOCK_DIAG};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -166,10 +165,8 @@ impl Survey {
 
     async fn known(&mut self) -> io::Result<BTreeMap<u32, Interface>> {
         let mut found: BTreeMap<u32, Interface> = BTreeMap::new();
-        let links = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        self.routes.dump(links, |message| note_link(&mut found, message)).await?;
-        let addresses = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        self.routes.dump(addresses, |message| note_address(&mut found, message)).await?;
+        self.routes.dump(LinksMessage::Request, |message| note_link(&mut found, message)).await?;
+        self.routes.dump(AddressesMessage::Request, |message| note_address(&mut found, message)).await?;
         let mut leads: HashMap<u32, Routes> = HashMap::new();
         for family in [AF_INET, AF_INET6] {
             let question = LeadsMessage::Request { family };
@@ -197,47 +194,20 @@ impl Survey {
     }
 }
 
-fn note_link(found: &mut BTreeMap<u32, Interface>, message: RouteNetlinkMessage) {
-    let RouteNetlinkMessage::NewLink(link) = message else { return };
-    let flags = link.header.flags;
-    if flags.contains(LinkFlags::Loopback) {
-        return;
+fn note_link(found: &mut BTreeMap<u32, Interface>, message: LinksMessage) {
+    let LinksMessage::Link(link) = message else { return };
+    if !link.is_loopback {
+        let interface = found.entry(link.index).or_default();
+        (interface.name, interface.is_up) = (link.name, link.is_up);
     }
-    let interface = found.entry(link.header.index).or_default();
-    interface.is_up = flags.contains(LinkFlags::Up | LinkFlags::Running);
-    let name = link.attributes.into_iter().find_map(|attribute| match attribute {
-        LinkAttribute::IfName(name) => Some(name),
-        _ => None,
-    });
-    interface.name = name.unwrap_or_default();
 }
 
 /// Addresses that are good beyond the link, of interfaces that were told of.
-fn note_address(found: &mut BTreeMap<u32, Interface>, message: RouteNetlinkMessage) {
-    let RouteNetlinkMessage::NewAddress(address) = message else { return };
-    let Some(interface) = found.get_mut(&address.header.index) else { return };
-    if matches!(address.header.scope, AddressScope::Link | AddressScope::Host) {
-        return;
-    }
-    // Somebody else may have it; nothing can be sent from it yet.
-    if address.header.flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed) {
-        return;
-    }
-    let attributes = &address.attributes;
-    // On point-to-point links IFA_ADDRESS is the peer's; IFA_LOCAL is ours where it exists.
-    let local = attributes.iter().find_map(|attribute| match attribute {
-        AddressAttribute::Local(ip) => Some(*ip),
-        _ => None,
-    });
-    let any = || {
-        attributes.iter().find_map(|attribute| match attribute {
-            AddressAttribute::Address(ip) => Some(*ip),
-            _ => None,
-        })
-    };
-    let Some(ip) = local.or_else(any) else { return };
-    interface.addresses.push(ip);
-    interface.prefixes.push(Prefix::new(any().unwrap_or(ip), address.header.prefix_len));
+fn note_address(found: &mut BTreeMap<u32, Interface>, message: AddressesMessage) {
+    let AddressesMessage::Address(address) = message else { return };
+    let Some(interface) = found.get_mut(&address.index).filter(|_| address.leads_out) else { return };
+    interface.addresses.push(address.ip);
+    interface.prefixes.push(Prefix::new(address.network, address.length));
 }
 
 /// Routes by which packets leave, of any table; rules may choose among these by source address.

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -41,7 +42,7 @@ impl Keeper {
     /// Begins to ask; again whenever the host's `addresses` change. Must run inside a tokio runtime.
     pub(crate) fn start(favour: impl Favour, addresses: Watch<Arc<AddressSet>>) -> Self {
         let (stop, stopped) = oneshot::channel();
-        Self { stop: Some(stop), task: tokio::spawn(keep(favour, addresses, stopped)) }
+        Self { stop: Some(stop), task: tokio::spawn(FutureExt::boxed(keep(favour, addresses, stopped))) }
     }
 
     /// Has the favour given back.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crab_nat::InternetProtocol;
+use futures_util::FutureExt;
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -156,7 +157,7 @@ async fn ask_all(pinholes: &[Pinhole], lifetime: Duration) -> Result<(Vec<Socket
             Err(_) => {}
         }
     }
-    open.sort();
+    open.sort_unstable();
     open.dedup();
     let soonest = soonest.map(|lifetime| if is_busy { lifetime.min(BUSY) } else { lifetime });
     soonest.map(|lifetime| (open, lifetime)).ok_or(last)
@@ -165,11 +166,11 @@ async fn ask_all(pinholes: &[Pinhole], lifetime: Duration) -> Result<(Vec<Socket
 async fn give_all_back(pinholes: &[Pinhole]) {
     let mut giving = JoinSet::new();
     for &pinhole in pinholes {
-        giving.spawn(async move {
+        giving.spawn(FutureExt::boxed(async move {
             if let Err(why) = pinhole.exchange(0).await {
                 tracing::debug!("the router goes on letting in at {} for a while: {why}", pinhole.place());
             }
-        });
+        }));
     }
     giving.join_all().await;
 }

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! serve, watched      clients' connections, their number and their limits
+//! speaking            HTTP on them
 //! answer              what becomes of a request
 //! target, fields      where it leads; what goes on of its head (pure)
 //! by_host             servers of peers, told apart by `Host` (crate::publishing)
@@ -42,6 +43,7 @@ mod recent;
 mod sending;
 mod serve;
 mod settings;
+mod speaking;
 mod target;
 mod tunnel;
 mod turns;

@@ -18,6 +18,7 @@ mod session;
 pub use credentials::{BadCredentials, Credentials};
 
 use crate::Upstream;
+use futures_util::FutureExt;
 use session::Session;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -73,10 +74,10 @@ impl Socks {
                 continue;
             };
             let session = Arc::clone(&self.session);
-            tokio::spawn(async move {
+            tokio::spawn(FutureExt::boxed(async move {
                 let _place = place;
                 session.serve(socket).await;
-            });
+            }));
         }
     }
 }

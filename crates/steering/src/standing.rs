@@ -52,7 +52,7 @@ pub(crate) async fn follow(client: Client, told: watch::Sender<Standing>) {
 
 /// The paths that a line tells of. What a newer manager says beside is left out.
 fn paths(line: &str) -> Option<Vec<PathReport>> {
-    serde_json::from_str::<Answer>(line).ok()?.paths
+    serde_json::from_slice::<Answer>(line.as_bytes()).ok()?.paths
 }
 
 #[cfg(test)]

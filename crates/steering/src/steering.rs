@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use whimbrel_access::Intents;
@@ -88,13 +89,13 @@ impl Steering {
             is_refusal_told: AtomicBool::new(false),
         });
         let (told, mut standing) = watch::channel(Standing::Unknown);
-        let following = tokio::spawn(standing::follow(manager, told)).abort_handle();
+        let following = tokio::spawn(FutureExt::boxed(standing::follow(manager, told))).abort_handle();
         let mut steering = Self { inner: Arc::clone(&inner), tasks: vec![following] };
         let is_known = |standing: &Standing| !matches!(standing, Standing::Unknown);
         let _ = tokio::time::timeout(FIRST_WORD, standing.wait_for(is_known)).await;
         let mut run = Run::new(inner, standing);
         run.begin().await;
-        steering.tasks.push(tokio::spawn(run.go_on()).abort_handle());
+        steering.tasks.push(tokio::spawn(FutureExt::boxed(run.go_on())).abort_handle());
         steering
     }
 

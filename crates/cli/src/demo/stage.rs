@@ -153,7 +153,8 @@ impl Machine {
         };
         let pid = child.id().context("a command ended at once")?;
         let socket = home.join("whimbrel").join(format!("{pid}.sock"));
-        let ready = serde_json::from_str(&line).context("a command says something else than it should")?;
+        let ready = serde_json::from_slice(line.as_bytes());
+        let ready = ready.context("a command says something else than it should")?;
         let place = places.first().copied().unwrap_or_default();
         Ok((Self { child, socket, subnet, place }, ready))
     }

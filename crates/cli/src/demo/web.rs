@@ -1,7 +1,5 @@
 //! A small HTTP/1.1 server of one file, which it sends at a steady rate.
 
-use futures_util::FutureExt;
-use std::convert::Infallible;
 use std::io::SeekFrom;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -13,17 +11,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use http_body_util::{Either, Empty};
+use futures_util::FutureExt;
+use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, RANGE};
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use tokio::fs::File;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeekExt as _, ReadBuf, Take};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use crate::web::{Answer, Answering, serve, whole};
 
 const CHUNK: usize = 64 * 1024;
 
@@ -41,15 +40,13 @@ impl Web {
         let address = listener.local_addr().context("cannot start the web server")?;
         let requests = Arc::new(AtomicU64::new(0));
         let counted = requests.clone();
+        let answering: Answering = Arc::new(move |request| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            FutureExt::boxed(answer(request, file.clone(), rate))
+        });
         let task = tokio::spawn(FutureExt::boxed(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                let (file, requests) = (file.clone(), counted.clone());
-                let service = service_fn(move |request| {
-                    requests.fetch_add(1, Ordering::Relaxed);
-                    answer(request, file.clone(), rate)
-                });
-                let server = hyper::server::conn::http1::Builder::new();
-                tokio::spawn(server.serve_connection(TokioIo::new(socket), service));
+                tokio::spawn(FutureExt::boxed(serve(socket, answering.clone())));
             }
         }));
         Ok(Self { address, requests, task })
@@ -67,23 +64,21 @@ impl Drop for Web {
     }
 }
 
-type Answer = Response<Either<Paced, Empty<Bytes>>>;
-
-async fn answer(request: Request<Incoming>, file: PathBuf, rate: u64) -> Result<Answer, Infallible> {
+async fn answer(request: Request<Incoming>, file: PathBuf, rate: u64) -> Answer {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED));
+        return plain(StatusCode::METHOD_NOT_ALLOWED);
     }
     if request.uri().path().strip_prefix('/') != Some(name) {
-        return Ok(plain(StatusCode::NOT_FOUND));
+        return plain(StatusCode::NOT_FOUND);
     }
     let range = request.headers().get(RANGE).and_then(|value| value.to_str().ok());
     let sent = send(&file, range, request.method() == Method::HEAD, rate).await;
-    Ok(sent.unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR)))
+    sent.unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR))
 }
 
 fn plain(status: StatusCode) -> Answer {
-    let mut response = Response::new(Either::Right(Empty::new()));
+    let mut response = Response::new(whole(""));
     *response.status_mut() = status;
     response
 }
@@ -102,17 +97,16 @@ async fn send(path: &Path, range: Option<&str>, head: bool, rate: u64) -> Result
         }
         Some(None) => {
             let builder = builder.status(StatusCode::RANGE_NOT_SATISFIABLE);
-            let none = Either::Right(Empty::new());
-            return Ok(builder.header(CONTENT_RANGE, format!("bytes */{size}")).body(none)?);
+            return Ok(builder.header(CONTENT_RANGE, format!("bytes */{size}")).body(whole(""))?);
         }
     };
     let length = if size == 0 { 0 } else { part.end() - part.start() + 1 };
     builder = builder.header(CONTENT_LENGTH, length);
     if head {
-        return Ok(builder.body(Either::Right(Empty::new()))?);
+        return Ok(builder.body(whole(""))?);
     }
     file.seek(SeekFrom::Start(*part.start())).await?;
-    Ok(builder.body(Either::Left(Paced::new(file.take(length), rate)))?)
+    Ok(builder.body(Paced::new(file.take(length), rate).boxed_unsync())?)
 }
 
 /// One range of RFC 9110 §14.1.2; several are not offered.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -69,11 +70,23 @@ fn ten_seconds() -> u64 {
 }
 
 /// What a command says to a request.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Answer {
     Report(Box<Report>),
     Refusal { error: String },
+}
+
+impl Answer {
+    /// Reads it. By way of a value, as the monitor does: what reads a report comes once for each form that one
+    /// is read from, 25 KB of the program.
+    pub(super) fn read(bytes: &[u8]) -> serde_json::Result<Self> {
+        let value: Value = serde_json::from_slice(bytes)?;
+        match value.get("error").and_then(Value::as_str) {
+            Some(error) => Ok(Self::Refusal { error: error.to_owned() }),
+            None => serde_json::from_value(value).map(Self::Report),
+        }
+    }
 }
 
 impl Answerer {
@@ -85,7 +98,7 @@ impl Answerer {
         tokio::time::timeout(LIMIT, read).await??;
         let request = match line.trim() {
             "" => Ok(Request::default()),
-            line => serde_json::from_str(line).map_err(|error| format!("no request: {error}")),
+            line => serde_json::from_slice(line.as_bytes()).map_err(|error| format!("no request: {error}")),
         };
         if let Ok(Request { take_over: Some(question), .. }) = &request {
             return self.hand_over(socket.into_inner(), question).await;
@@ -200,6 +213,24 @@ pub(super) async fn serve(listener: UnixListener, answerer: Answerer) {
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
             Some(_) = clients.join_next() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_report_or_says_why_there_is_none() {
+        let report = Report { command: "expose".to_owned(), pid: 7, ..Report::default() };
+        let said = serde_json::to_vec(&report).unwrap();
+        assert!(matches!(Answer::read(&said), Ok(Answer::Report(read)) if read.pid == 7));
+        let said = serde_json::to_vec(&Answer::Refusal { error: "no".to_owned() }).unwrap();
+        assert!(matches!(Answer::read(&said), Ok(Answer::Refusal { error }) if error == "no"));
+        for other in ["", "{}", "[]", "\"error\""] {
+            assert!(Answer::read(other.as_bytes()).is_err(), "{other}");
         }
     }
 }

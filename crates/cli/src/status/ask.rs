@@ -46,7 +46,7 @@ pub(crate) async fn ask_all() -> Result<Vec<Report>> {
             }
         }
     }
-    reports.sort_by_key(|report| (report.started_ms, report.pid));
+    reports.sort_unstable_by_key(|report| (report.started_ms, report.pid));
     Ok(reports)
 }
 
@@ -58,7 +58,7 @@ async fn ask(file: &Path, request: &[u8]) -> io::Result<Report> {
         socket.shutdown().await?;
         let mut answer = Vec::new();
         socket.take(MAX_REPORT).read_to_end(&mut answer).await?;
-        match serde_json::from_slice(&answer)? {
+        match Answer::read(&answer)? {
             Answer::Report(report) => Ok(*report),
             Answer::Refusal { error } => Err(io::Error::other(error)),
         }

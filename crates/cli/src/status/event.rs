@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use whimbrel_base::{ConnectionId, EndpointId, UnixTime};
 use whimbrel_transport::{ConnectionEvent, EndpointEvent, Priority, Side};
 
@@ -103,9 +104,17 @@ pub(crate) enum What {
         reason: String,
     },
     /// The command's whole state.
-    Statistics { report: Box<Report> },
+    Statistics {
+        #[serde(deserialize_with = "read_report")]
+        report: Box<Report>,
+    },
     /// So many events are missing here: the one that follows fell behind.
     Missed { count: u64 },
+}
+
+/// Reads a report by way of a value, as answers are read: the same code is used then.
+fn read_report<'de, D: Deserializer<'de>>(from: D) -> Result<Box<Report>, D::Error> {
+    serde_json::from_value(Value::deserialize(from)?).map_err(serde::de::Error::custom)
 }
 
 /// Which connection.
@@ -258,5 +267,22 @@ fn which(of: &Subject, id: ConnectionId, peer: EndpointId, side: Side) -> Which 
         peer: peer.to_string(),
         accepted: side == Side::Server,
         purpose: of.name_of(peer, side),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn statistics_come_back_as_they_were_said() {
+        let report = Report { command: "expose".to_owned(), pid: 7, ..Report::default() };
+        let what = What::Statistics { report: Box::new(report) };
+        let said = serde_json::to_vec(&Event::about(7, "expose".to_owned(), None, what)).unwrap();
+        let heard: Event = serde_json::from_slice(&said).unwrap();
+        assert_eq!(serde_json::to_vec(&heard).unwrap(), said);
+        let What::Statistics { report } = heard.what else { panic!("no statistics") };
+        assert_eq!((report.pid, report.command.as_str()), (7, "expose"));
     }
 }

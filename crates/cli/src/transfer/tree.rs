@@ -87,7 +87,7 @@ impl Tree {
         let before = self.entries.len();
         above.push(name.clone());
         let mut children = fs::read_dir(&path)?.collect::<Result<Vec<_>, _>>()?;
-        children.sort_by_key(fs::DirEntry::file_name);
+        children.sort_unstable_by_key(fs::DirEntry::file_name);
         for child in children {
             let (path, kind) = (child.path(), child.file_type()?);
             match allowed(&child.file_name(), kind) {

@@ -20,7 +20,7 @@ struct Thing<'a> {
 pub(crate) fn names(group: &Group) -> BTreeMap<Subject, Label> {
     let mut things = things(group);
     // What the user chose comes first, the earlier choice before the later one.
-    things.sort_by_key(|thing| (thing.wanted.is_none(), thing.since(), thing.subject));
+    things.sort_unstable_by_key(|thing| (thing.wanted.is_none(), thing.since(), thing.subject));
     let wishes: BTreeSet<Label> =
         things.iter().filter_map(|thing| Some(thing.wanted?.name.clone())).collect();
     let mut given: BTreeMap<Subject, Label> = BTreeMap::new();

@@ -3,6 +3,7 @@
 use super::ClientError;
 use super::lines::{Lines, open};
 use crate::protocol::{Answer, Request};
+use futures_util::FutureExt;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -41,7 +42,7 @@ impl Link {
             next: AtomicU64::new(1),
             waiting,
             lives,
-            reader: tokio::spawn(reading).abort_handle(),
+            reader: tokio::spawn(FutureExt::boxed(reading)).abort_handle(),
         })
     }
 

@@ -1,8 +1,8 @@
 //! The DNS of one interface, for as long as the network behind it is the same.
 
 use super::Failure;
-use super::bound::Bound;
 use super::servers::Known;
+use super::sockets::DnsSockets;
 use hickory_resolver::Resolver;
 use hickory_resolver::config::{LookupIpStrategy, NameServerConfig, ResolverConfig};
 use hickory_resolver::net::{DnsError, NetError};
@@ -31,8 +31,8 @@ const ADDRESSES: usize = 8;
 /// Servers, a cache, and whether the servers answer. What a look-up finds out is noted here, so that one
 /// which outlives the network that it was begun in says nothing of the next.
 pub(super) struct Dns {
-    resolver: Resolver<Bound>,
-    sockets: Bound,
+    resolver: Resolver<DnsSockets>,
+    sockets: DnsSockets,
     servers: String,
     under_way: Semaphore,
     /// One look-up at a time finds out whether dead servers answer again.
@@ -72,7 +72,7 @@ pub(super) type Wanted = watch::Receiver<()>;
 impl Dns {
     /// `None` if there are no servers.
     pub(super) fn new(interface: &str, known: &Known) -> Option<Self> {
-        let sockets = Bound::to(interface);
+        let sockets = DnsSockets::bound_to(interface);
         Some(Self {
             resolver: build(sockets.clone(), known)?,
             sockets,
@@ -148,7 +148,7 @@ impl Dns {
     }
 }
 
-fn build(sockets: Bound, known: &Known) -> Option<Resolver<Bound>> {
+fn build(sockets: DnsSockets, known: &Known) -> Option<Resolver<DnsSockets>> {
     if known.servers.is_empty() {
         return None;
     }

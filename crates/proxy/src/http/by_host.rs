@@ -10,23 +10,20 @@ use super::decided::Decided;
 use super::exchange::exchange;
 use super::origins::Origins;
 use super::problem::{Problem, close};
-use super::sending::Sending;
+use super::speaking::{self, Limits};
 use super::target::destination;
 use super::tunnel::{Far, Slot, Tunnel};
 use super::turns::Rules;
-use super::watched::{Traffic, Watched};
+use super::watched::Traffic;
 use super::{fields, passing};
 use crate::{Destination, Upstream};
+use futures_util::FutureExt;
 use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -69,17 +66,9 @@ pub(crate) async fn serve(upstream: Arc<dyn Upstream>, stream: TcpStream, from: 
 /// Speaks HTTP, and then whatever was agreed on.
 async fn speak(client: &Arc<Client>, stream: TcpStream, traffic: &Arc<Traffic>) {
     let slot = Arc::new(Slot::default());
-    let service = service_fn(|request| {
-        let answered = Box::pin(answer(Arc::clone(client), Arc::clone(&slot), request));
-        let traffic = Arc::clone(traffic);
-        async { Ok::<_, Infallible>(answered.await.map(|body| Sending::new(body, traffic))) }
-    });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(HEAD).max_header_size(HEAD);
-    let watched = TokioIo::new(Watched::new(stream, Arc::clone(traffic)));
-    if let Err(error) = builder.serve_connection(watched, service).with_upgrades().await {
-        tracing::debug!(%error, "a client's connection ended");
-    }
+    let limits = Limits { head: HEAD_LIMIT, buffer: HEAD };
+    let answering = |request| answer(Arc::clone(client), Arc::clone(&slot), request).boxed();
+    speaking::speak(stream, traffic, limits, &answering).await;
     if let Some(tunnel) = slot.take() {
         Box::pin(tunnel.run(traffic)).await;
     }

@@ -10,6 +10,7 @@ use super::validator::Validator;
 use super::worker::{Start, Worker};
 use crate::Destination;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use hyper::http::request::Parts;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -126,7 +127,8 @@ impl Object {
             assembly.goes_on_in_one();
         }
         let assembly = Arc::new(assembly);
-        let task = tokio::spawn(supervise(Arc::clone(&self.0), Arc::clone(&assembly), decided));
+        let task = FutureExt::boxed(supervise(Arc::clone(&self.0), Arc::clone(&assembly), decided));
+        let task = tokio::spawn(task);
         Fetching { assembly, task: task.abort_handle(), _share: share }
     }
 

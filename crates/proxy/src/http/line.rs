@@ -3,6 +3,7 @@
 use super::problem::Problem;
 use crate::{Destination, Duplex};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -68,11 +69,11 @@ impl Speaker {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER).max_header_size(BUFFER);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        let task = tokio::spawn(async move {
+        let task = tokio::spawn(FutureExt::boxed(async move {
             if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "a connection to a server ended");
             }
-        });
+        }));
         Ok(Self { sender, task: task.abort_handle() })
     }
 }

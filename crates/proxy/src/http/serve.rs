@@ -2,13 +2,10 @@
 
 use super::Proxy;
 use super::answer::answer;
-use super::sending::Sending;
+use super::speaking::{self, Limits};
 use super::tunnel::Slot;
-use super::watched::{Traffic, Watched};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::convert::Infallible;
+use super::watched::Traffic;
+use futures_util::FutureExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -38,10 +35,10 @@ pub(super) async fn serve(proxy: &Arc<Proxy>, listener: TcpListener) {
             (place, accepted) = next => match accepted {
                 Ok((stream, _)) => {
                     let proxy = Arc::clone(proxy);
-                    clients.spawn(async move {
+                    clients.spawn(FutureExt::boxed(async move {
                         client(&proxy, stream).await;
                         drop(place);
-                    });
+                    }));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "no connection is accepted");
@@ -71,22 +68,10 @@ async fn client(proxy: &Arc<Proxy>, stream: TcpStream) {
 /// Speaks HTTP, and then whatever was agreed on.
 async fn speak(proxy: &Arc<Proxy>, stream: TcpStream, traffic: &Arc<Traffic>) {
     let slot = Arc::new(Slot::default());
-    let service = service_fn(|request| {
-        // On the heap, as the tunnel below: a connection that only waits has no need of their memory.
-        let answered = Box::pin(answer(Arc::clone(proxy), Arc::clone(&slot), request));
-        let traffic = Arc::clone(traffic);
-        async { Ok::<_, Infallible>(answered.await.map(|body| Sending::new(body, traffic))) }
-    });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(proxy.settings.request_limit)
-        .max_buf_size(BUFFER)
-        .max_header_size(BUFFER);
-    let watched = TokioIo::new(Watched::new(stream, Arc::clone(traffic)));
-    if let Err(error) = builder.serve_connection(watched, service).with_upgrades().await {
-        tracing::debug!(%error, "a client's connection ended");
-    }
+    let limits = Limits { head: proxy.settings.request_limit, buffer: BUFFER };
+    let answering = |request| answer(Arc::clone(proxy), Arc::clone(&slot), request).boxed();
+    speaking::speak(stream, traffic, limits, &answering).await;
+    // On the heap, as answers: a connection that only waits has no need of its memory.
     if let Some(tunnel) = slot.take() {
         let to = tunnel.to.clone();
         let passed = Box::pin(tunnel.run(traffic)).await;

@@ -6,6 +6,7 @@ use super::message::Arrival;
 use super::place::Publication;
 use super::{through, tls};
 use crate::whole::keep_alive;
+use futures_util::FutureExt;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -59,10 +60,10 @@ impl Publications {
             }
         };
         let publications = self.clone();
-        tokio::spawn(async move {
+        tokio::spawn(FutureExt::boxed(async move {
             publications.visit(socket, from, door).await;
             drop(place);
-        });
+        }));
     }
 
     async fn visit(&self, socket: TcpStream, from: SocketAddr, door: Door) {

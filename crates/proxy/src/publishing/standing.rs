@@ -4,6 +4,7 @@ use super::desk::{Granted, Publications, Unpublished};
 use super::door::Door;
 use super::place::Publication;
 use crate::gateway::{Answer, Status};
+use futures_util::FutureExt;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -29,7 +30,7 @@ impl Publications {
         let at = granted.listener.as_ref().and_then(|listener| listener.local_addr().ok());
         let text = at.map_or_else(|| granted.what.to_string(), |at| at.to_string());
         let publications = self.clone();
-        tokio::spawn(async move {
+        tokio::spawn(FutureExt::boxed(async move {
             let words = Answer::new(Status::Connected, &text).encode();
             let (what, number) = (granted.what.clone(), granted.number);
             if let Ok(Ok(())) = tokio::time::timeout(WORD, stream.write_all(&words)).await {
@@ -38,7 +39,7 @@ impl Publications {
                 tracing::info!(peer = %stream.peer_id().short(), %what, "published no more");
             }
             publications.ended(&what, number);
-        });
+        }));
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use super::line::{LAST, Line};
 use super::message::Granted;
 use crate::Destination;
 use crate::gateway::Streams;
+use futures_util::FutureExt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,14 +109,14 @@ impl Attached {
         let stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
         let (streams, id, moves) = (self.streams.clone(), self.granted.id, self.granted.moves);
         let (sender, second) = oneshot::channel();
-        let asking = tokio::spawn(async move {
+        let asking = tokio::spawn(FutureExt::boxed(async move {
             tokio::time::sleep(SHORT).await;
             match control(&streams, id, moves).await {
                 // It may be over.
                 Ok(stream) => drop(sender.send(stream)),
                 Err(error) => tracing::debug!(%error, "a session goes on without a second stream"),
             }
-        });
+        }));
         let carrying = Carrying::new(&self.granted, stream, program, skip);
         let result = carrying.run(early, second).await;
         asking.abort();
@@ -130,6 +131,7 @@ impl Drop for Attached {
         let mut line = Line::new(stream, &[]);
         line.say_first(&Frame::Broken);
         // A gateway that does not listen is left.
-        runtime.spawn(async move { tokio::time::timeout(LAST, line.abandon()).await.map_err(drop) });
+        let leaving = async move { drop(tokio::time::timeout(LAST, line.abandon()).await) };
+        runtime.spawn(FutureExt::boxed(leaving));
     }
 }

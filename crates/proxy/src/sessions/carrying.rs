@@ -8,6 +8,7 @@ use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::message::Granted;
 use super::program::{Program, Room};
+use futures_util::FutureExt;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 use stopping::{Phase, Stopped, let_go};
@@ -86,10 +87,10 @@ impl Carrying {
                 let mut line = line;
                 // Behind what the program said before.
                 line.say(&Frame::Broken);
-                tokio::spawn(async move {
+                tokio::spawn(FutureExt::boxed(async move {
                     // A gateway that does not listen is left.
                     let _ = tokio::time::timeout(LAST, line.finish()).await;
-                });
+                }));
                 let_go(&mut program, down.queue.base(), down.promised).await;
             }
         }

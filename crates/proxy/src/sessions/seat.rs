@@ -8,6 +8,7 @@ use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::server::Server;
 use crate::Place;
+use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -279,10 +280,10 @@ impl Seat {
         F: Future<Output = std::io::Result<()>> + Send + 'static,
     {
         let (ending, place) = (end(self.line), self.place);
-        tokio::spawn(async move {
+        tokio::spawn(FutureExt::boxed(async move {
             // A device that does not listen is left.
             let _ = tokio::time::timeout(LAST, ending).await;
             drop(place);
-        });
+        }));
     }
 }

@@ -9,6 +9,7 @@ use super::table::{NoSession, Table};
 use super::words::{Awaited, Word, Words};
 use crate::gateway::{Answer, Declined, Status};
 use crate::{Destination, Full, Place, Quota};
+use futures_util::FutureExt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +50,7 @@ impl Sessions {
         let listing = self.table.begin(stream.peer_id(), to.clone(), rule, sender);
         let by = socket.peer_addr().map(|address| address.to_string()).unwrap_or_default();
         let session = Session::new(to, Server::new(socket), listing, orders, self.settings, Arc::new(place));
-        tokio::spawn(async move { session.run(stream, &by).await });
+        tokio::spawn(FutureExt::boxed(async move { session.run(stream, &by).await }));
     }
 
     /// Halts all sessions, and returns those that have halted within a limit. The others break.
@@ -58,7 +59,7 @@ impl Sessions {
         for orders in self.table.orders() {
             let sender = sender.clone();
             // One that hears nothing is over.
-            tokio::spawn(async move { orders.send(Order::Halt(sender)).await.map_err(drop) });
+            tokio::spawn(FutureExt::boxed(async move { drop(orders.send(Order::Halt(sender)).await) }));
         }
         drop(sender);
         let mut all = Vec::new();
@@ -83,7 +84,7 @@ impl Sessions {
         let place = quota.keep(piece.head.0.holder());
         let at = (&self.table, self.settings);
         let session = Session::going_on(piece, streams, at, mpsc::channel(ORDERS), place)?;
-        tokio::spawn(session.go_on_serving());
+        tokio::spawn(FutureExt::boxed(session.go_on_serving()));
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use super::budget::{Budget, Share};
 use super::message::{Listed, May, Standing, Takers};
 use super::running::Order;
 use crate::Destination;
+use futures_util::FutureExt;
 use rights::Lender;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -133,7 +134,7 @@ impl Table {
             })
         });
         let mut told: Vec<_> = told.collect();
-        told.sort_by_key(|listed| std::cmp::Reverse((listed.age, listed.id)));
+        told.sort_unstable_by_key(|listed| std::cmp::Reverse((listed.age, listed.id)));
         told
     }
 
@@ -376,7 +377,7 @@ fn recall(orders: &mpsc::Sender<Order>, device: EndpointId) {
     if let Err(mpsc::error::TrySendError::Full(order)) = orders.try_send(Order::Recall(device)) {
         let orders = orders.clone();
         // One that hears nothing is about to end.
-        tokio::spawn(async move { orders.send_timeout(order, RECALL).await.map_err(drop) });
+        tokio::spawn(FutureExt::boxed(async move { drop(orders.send_timeout(order, RECALL).await) }));
     }
 }
 

@@ -1,28 +1,26 @@
 //! The host's real addresses, told by the Linux kernel through netlink events: no polling.
 
+mod host;
+mod messages;
+
 use futures_util::FutureExt;
-use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_packet_route::route::{RouteFlags, RouteMessage, RouteProtocol, RouteType};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{AsyncSocket, AsyncSocketExt, SocketAddr, TokioSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use self::host::HostState;
+use self::messages::{Question, Told};
 use super::sleep::SleepDetector;
 use crate::watch::Watch;
 
-use super::{AddressMonitor, AddressSet, LocalAddress};
+use super::{AddressMonitor, AddressSet};
 
 /// New addresses often come in groups (IPv4, several IPv6), microseconds apart: report them together.
 /// What comes later is one more report, which costs little; waiting costs every move.
@@ -118,43 +116,30 @@ impl<S: Source, O: FnMut() -> io::Result<S>> Kernel<S, O> {
     /// Asks for all links, then all addresses.
     async fn dump(&mut self) -> io::Result<()> {
         // Routes are not asked for: there may be a million, and only that one was added matters.
-        self.state = HostState { routes: self.state.routes, ..HostState::default() };
+        self.state = self.state.emptied();
         let both = async {
-            self.request(RouteNetlinkMessage::GetLink(LinkMessage::default())).await?;
-            self.request(RouteNetlinkMessage::GetAddress(AddressMessage::default())).await
+            self.ask(Question::Links).await?;
+            self.ask(Question::Addresses).await
         };
         tokio::time::timeout(DUMP_LIMIT, both).await.map_err(|_| io::ErrorKind::TimedOut)?
     }
 
-    async fn request(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
-        self.sequence += 1;
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-        header.sequence_number = self.sequence;
-        let packet = serialize(header, NetlinkPayload::from(message));
-        self.source.send(&packet).await?;
-        while !self.receive().await?.done {}
+    async fn ask(&mut self, question: Question) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.source.send(&question.message(self.sequence)).await?;
+        while !self.receive().await? {}
         Ok(())
     }
 
-    async fn receive(&mut self) -> io::Result<Received> {
+    /// Takes what the next datagram tells. True if an answer ends with it.
+    async fn receive(&mut self) -> io::Result<bool> {
         let bytes = self.source.receive().await?;
-        let mut received = Received::default();
-        let mut rest = &bytes[..];
-        while let Some(length) = rest.first_chunk().map(|length| u32::from_ne_bytes(*length) as usize) {
-            let (message, others) = rest.split_at(length.next_multiple_of(4).clamp(4, rest.len()));
-            rest = others;
-            // Newer kernels say things that this crate cannot read; what comes behind them still counts.
-            let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else {
-                continue;
-            };
-            match message.payload {
-                NetlinkPayload::Done(_) | NetlinkPayload::Error(_) => received.done = true,
-                NetlinkPayload::InnerMessage(inner) => self.state.apply(inner),
-                _ => {}
-            }
+        let mut is_end = false;
+        for told in messages::read(&bytes) {
+            is_end |= told == Told::End;
+            self.state.apply(told);
         }
-        Ok(received)
+        Ok(is_end)
     }
 
     /// Tells of changes for ever. When events are lost, or the socket fails, everything is asked for anew, on
@@ -182,8 +167,8 @@ impl<S: Source, O: FnMut() -> io::Result<S>> Kernel<S, O> {
     async fn reopen(&mut self) -> io::Result<()> {
         self.source = (self.open)()?;
         self.dump().await?;
-        // A route that opens a way may have been among what was missed.
-        self.state.routes += 1;
+        // It may have been among what was missed.
+        self.state.may_have_a_way();
         Ok(())
     }
 
@@ -233,122 +218,19 @@ impl<S: Source, O: FnMut() -> io::Result<S>> Kernel<S, O> {
     }
 }
 
-fn serialize(header: NetlinkHeader, payload: NetlinkPayload<RouteNetlinkMessage>) -> Vec<u8> {
-    let mut packet = NetlinkMessage::new(header, payload);
-    packet.finalize();
-    let mut bytes = vec![0; packet.buffer_len()];
-    packet.serialize(&mut bytes);
-    bytes
-}
-
 /// A lost address means that a path is lost, a route that a way out is open now: neither can wait.
 fn is_urgent(before: &AddressSet, now: &AddressSet) -> bool {
     let lost = before.addresses.iter().any(|address| !now.addresses.contains(address));
     lost || now.routes != before.routes || now.wakes != before.wakes
 }
 
-#[derive(Default)]
-struct Received {
-    done: bool,
-}
-
-/// What the kernel has told.
-#[derive(Debug, Default)]
-struct HostState {
-    links: HashMap<u32, (String, bool)>,
-    addresses: HashSet<(u32, IpAddr)>,
-    /// Routes that were added.
-    routes: u64,
-}
-
-impl HostState {
-    fn apply(&mut self, message: RouteNetlinkMessage) {
-        match message {
-            RouteNetlinkMessage::NewLink(link) => {
-                let name = link.attributes.iter().find_map(|a| match a {
-                    LinkAttribute::IfName(name) => Some(name.clone()),
-                    _ => None,
-                });
-                let usable = link.header.flags.contains(LinkFlags::Up | LinkFlags::Running);
-                self.links.insert(link.header.index, (name.unwrap_or_default(), usable));
-            }
-            RouteNetlinkMessage::DelLink(link) => {
-                self.links.remove(&link.header.index);
-                self.addresses.retain(|(index, _)| *index != link.header.index);
-            }
-            RouteNetlinkMessage::NewAddress(address) => {
-                if let Some(ip) = ip(&address) {
-                    let entry = (address.header.index, ip);
-                    if is_usable(&address) {
-                        self.addresses.insert(entry);
-                    } else {
-                        self.addresses.remove(&entry);
-                    }
-                }
-            }
-            RouteNetlinkMessage::DelAddress(address) => {
-                if let Some(ip) = ip(&address) {
-                    self.addresses.remove(&(address.header.index, ip));
-                }
-            }
-            RouteNetlinkMessage::NewRoute(route) => self.routes += u64::from(opens_a_way(&route)),
-            _ => {}
-        }
-    }
-
-    fn addresses(&self, wakes: u64) -> AddressSet {
-        let usable = self.addresses.iter().filter_map(|(index, ip)| {
-            let (name, _) = self.links.get(index).filter(|(_, usable)| *usable)?;
-            Some(LocalAddress { ip: *ip, interface: Some(Arc::from(name.as_str())) })
-        });
-        let mut addresses: Vec<LocalAddress> = usable.collect();
-        addresses.sort();
-        AddressSet { addresses, wakes, routes: self.routes }
-    }
-}
-
-fn ip(message: &AddressMessage) -> Option<IpAddr> {
-    // On point-to-point links IFA_ADDRESS is the peer's; IFA_LOCAL is ours where it exists.
-    let local = message.attributes.iter().find_map(|a| match a {
-        AddressAttribute::Local(ip) => Some(*ip),
-        _ => None,
-    });
-    local.or_else(|| {
-        message.attributes.iter().find_map(|a| match a {
-            AddressAttribute::Address(ip) => Some(*ip),
-            _ => None,
-        })
-    })
-}
-
-/// A route that somebody set up, by hand or told by the network. Those that come with an address are no
-/// news, and those of routing daemons come too often.
-fn opens_a_way(message: &RouteMessage) -> bool {
-    let header = &message.header;
-    header.kind == RouteType::Unicast
-        && !header.flags.contains(RouteFlags::Cloned)
-        && matches!(
-            header.protocol,
-            RouteProtocol::Boot | RouteProtocol::Static | RouteProtocol::Ra | RouteProtocol::Dhcp
-        )
-}
-
-/// A tentative IPv6 address cannot be used before duplicate detection has ended (another event).
-fn is_usable(message: &AddressMessage) -> bool {
-    let in_header =
-        message.header.flags.intersects(AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed);
-    let in_attribute = message.attributes.iter().any(|a| match a {
-        AddressAttribute::Flags(flags) => flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
-        _ => false,
-    });
-    !(in_header || in_attribute)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use netlink_packet_route::AddressFamily;
+    use std::net::IpAddr;
 
+    use super::super::LocalAddress;
+    use super::messages::samples;
     use super::*;
 
     fn set(ips: &[&str], routes: u64) -> AddressSet {
@@ -366,37 +248,21 @@ mod tests {
         assert!(!is_urgent(&before, &set(&["192.0.2.1", "2001:db8::1"], 1)), "more may come with it");
     }
 
-    /// A socket by script: it answers each request for addresses with one, and fails after that.
+    /// A socket by script: it answers each question for addresses with one, and fails after that.
     struct Fragile {
-        address: Option<IpAddr>,
+        address: Option<[u8; 4]>,
         answers: Vec<Vec<u8>>,
         lasts: Duration,
     }
 
     impl Source for Fragile {
         async fn send(&mut self, message: &[u8]) -> io::Result<()> {
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).unwrap();
-            let mut answer = Vec::new();
-            match (message.payload, self.address) {
-                (NetlinkPayload::InnerMessage(RouteNetlinkMessage::GetLink(_)), _) => {
-                    let mut link = LinkMessage::default();
-                    link.header.index = 7;
-                    link.header.flags = LinkFlags::Up | LinkFlags::Running;
-                    link.attributes = vec![LinkAttribute::IfName("net0".into())];
-                    answer.extend(part(RouteNetlinkMessage::NewLink(link)));
-                }
-                (_, Some(ip)) => {
-                    let mut address = AddressMessage::default();
-                    address.header.index = 7;
-                    address.header.family = AddressFamily::Inet;
-                    address.attributes = vec![AddressAttribute::Local(ip)];
-                    answer.extend(part(RouteNetlinkMessage::NewAddress(address)));
-                }
-                (_, None) => return Err(io::ErrorKind::BrokenPipe.into()),
-            }
-            let done = NetlinkPayload::Done(netlink_packet_core::DoneMessage::default());
-            answer.extend(serialize(NetlinkHeader::default(), done));
-            self.answers.push(answer);
+            let told = match (samples::question(message).unwrap(), self.address) {
+                (Question::Links, _) => samples::new_link(7, "net0"),
+                (Question::Addresses, Some(ip)) => samples::new_address(7, ip),
+                (Question::Addresses, None) => return Err(io::ErrorKind::BrokenPipe.into()),
+            };
+            self.answers.push([told, samples::done()].concat());
             Ok(())
         }
 
@@ -409,13 +275,10 @@ mod tests {
         }
     }
 
-    fn part(message: RouteNetlinkMessage) -> Vec<u8> {
-        serialize(NetlinkHeader::default(), NetlinkPayload::from(message))
-    }
-
     #[tokio::test(start_paused = true)]
     async fn the_monitor_recovers_from_any_error_and_goes_on() {
-        let address = |n: u8| IpAddr::from([192, 0, 2, n]);
+        let octets = |n: u8| [192, 0, 2, n];
+        let address = |n: u8| IpAddr::from(octets(n));
         let lasts = Duration::from_secs(1);
         let mut opened = 0;
         let open = move || {
@@ -424,7 +287,7 @@ mod tests {
                 // No more files, and then a socket on which nothing can be asked.
                 2..=4 => Err(io::Error::from_raw_os_error(libc::EMFILE)),
                 5 => Ok(Fragile { address: None, answers: Vec::new(), lasts }),
-                n => Ok(Fragile { address: Some(address(n)), answers: Vec::new(), lasts }),
+                n => Ok(Fragile { address: Some(octets(n)), answers: Vec::new(), lasts }),
             }
         };
         let mut kernel = Kernel::new(open).unwrap();

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 
 use super::wait::block;
@@ -81,6 +82,6 @@ impl Background {
 
 /// Starts a task.
 pub(super) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-    handle()?.spawn(future);
+    handle()?.spawn(FutureExt::boxed(future));
     Ok(())
 }

@@ -34,7 +34,7 @@ impl Hub {
     pub(super) fn run_link(&self, link: impl Future<Output = ()> + Send + 'static) {
         let mut links = lock(&self.links);
         while links.try_join_next().is_some() {}
-        links.spawn(link);
+        links.spawn(FutureExt::boxed(link));
     }
 
     /// Runs the task that dials a peer, instead of an older one.

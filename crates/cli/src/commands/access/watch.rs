@@ -83,7 +83,7 @@ impl View {
     }
 
     fn hear(&mut self, line: &str) -> Result<()> {
-        let answer: Answer = match serde_json::from_str(line) {
+        let answer: Answer = match serde_json::from_slice(line.as_bytes()) {
             Ok(answer) => answer,
             // What a newer manager says.
             Err(_) if !matches!(self, Self::Json) => return Ok(()),

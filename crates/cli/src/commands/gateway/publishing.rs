@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use futures_util::FutureExt;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use whimbrel_proxy::{Publications, PublishRule, PublishRules, PublishSettings};
@@ -57,11 +58,11 @@ impl PublishFlags {
         let (mut doors, mut tls, mut http) = (JoinSet::new(), Vec::new(), Vec::new());
         for at in &self.public_tls {
             let (listener, publications) = (listen(*at, &mut tls).await?, publications.clone());
-            doors.spawn(async move { publications.serve_tls(listener).await });
+            doors.spawn(FutureExt::boxed(async move { publications.serve_tls(listener).await }));
         }
         for at in &self.public_http {
             let (listener, publications) = (listen(*at, &mut http).await?, publications.clone());
-            doors.spawn(async move { publications.serve_http(listener).await });
+            doors.spawn(FutureExt::boxed(async move { publications.serve_http(listener).await }));
         }
         Ok(Publishing { publications, tls, http, _doors: doors })
     }

@@ -9,6 +9,7 @@ use crate::sessions::line::Heard;
 use crate::sessions::message::GOES_ON;
 use crate::sessions::seat::{MOST_UP, Seat};
 use crate::sessions::table::NoSession;
+use futures_util::FutureExt;
 use std::sync::Arc;
 use tokio::time::Instant;
 use whimbrel_base::EndpointId;
@@ -213,9 +214,9 @@ pub(super) fn refuse_for_now(take: Take) {
 /// Tells a device why it does not get the session, meanwhile.
 pub(super) fn refuse(take: Take, answer: &Answer) {
     let (mut stream, words) = (take.stream, answer.encode());
-    tokio::spawn(async move {
+    tokio::spawn(FutureExt::boxed(async move {
         let telling = tokio::io::AsyncWriteExt::write_all(&mut stream, &words);
         // A device that does not listen is left.
         let _ = tokio::time::timeout(REFUSAL, telling).await;
-    });
+    }));
 }

@@ -1,4 +1,4 @@
-//! Sockets for DNS that are bound to one interface.
+//! Sockets for DNS, bound to one interface or to none.
 
 use hickory_resolver::net::runtime::iocompat::AsyncIoTokioAsStd;
 use hickory_resolver::net::runtime::{RuntimeProvider, TokioHandle, TokioTime};
@@ -17,17 +17,26 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 type Boxed<T> = Pin<Box<dyn Send + Future<Output = io::Result<T>>>>;
 
-/// Makes sockets whose packets leave by one interface (SO_BINDTODEVICE), whatever the routes say.
+/// Makes sockets for DNS. A program has one kind of them for all that it asks: its library of DNS comes once
+/// for each kind, 80 KB.
 #[derive(Clone)]
-pub(super) struct Bound {
-    interface: Arc<str>,
+pub struct DnsSockets {
+    /// Packets leave by this one (SO_BINDTODEVICE), whatever the routes say.
+    interface: Option<Arc<str>>,
     handle: TokioHandle,
     made: Arc<AtomicU64>,
 }
 
-impl Bound {
-    pub(super) fn to(interface: &str) -> Self {
-        Self { interface: interface.into(), handle: TokioHandle::default(), made: Arc::default() }
+impl DnsSockets {
+    /// Sockets whose packets leave as the host's routes say.
+    #[must_use]
+    pub fn routed() -> Self {
+        Self { interface: None, handle: TokioHandle::default(), made: Arc::default() }
+    }
+
+    /// Sockets whose packets leave by this interface.
+    pub(super) fn bound_to(interface: &str) -> Self {
+        Self { interface: Some(interface.into()), ..Self::routed() }
     }
 
     /// How many sockets have been made: each question by UDP has its own. An answer for which there was none
@@ -37,7 +46,7 @@ impl Bound {
     }
 }
 
-impl RuntimeProvider for Bound {
+impl RuntimeProvider for DnsSockets {
     type Handle = TokioHandle;
     type Timer = TokioTime;
     type Udp = UdpSocket;
@@ -54,10 +63,12 @@ impl RuntimeProvider for Bound {
         limit: Option<Duration>,
     ) -> Boxed<Self::Tcp> {
         self.made.fetch_add(1, Ordering::Relaxed);
-        let interface = Arc::clone(&self.interface);
+        let interface = self.interface.clone();
         Box::pin(async move {
             let socket = if server.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-            socket.bind_device(Some(interface.as_bytes()))?;
+            if let Some(interface) = interface {
+                socket.bind_device(Some(interface.as_bytes()))?;
+            }
             if let Some(local) = local {
                 socket.bind(local)?;
             }
@@ -69,10 +80,12 @@ impl RuntimeProvider for Bound {
 
     fn bind_udp(&self, local: SocketAddr, _server: SocketAddr) -> Boxed<Self::Udp> {
         self.made.fetch_add(1, Ordering::Relaxed);
-        let interface = Arc::clone(&self.interface);
+        let interface = self.interface.clone();
         Box::pin(async move {
             let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
-            socket.bind_device(Some(interface.as_bytes()))?;
+            if let Some(interface) = interface {
+                socket.bind_device(Some(interface.as_bytes()))?;
+            }
             socket.set_nonblocking(true)?;
             socket.bind(&local.into())?;
             UdpSocket::from_std(socket.into())
