@@ -26,30 +26,6 @@ struct Known {
 /// more.
 const KNOWN: &[Known] = &[
     Known {
-        root: "access/src/lib.rs",
-        within: "",
-        modules: &["policies", "registry", "spec"],
-        why: "a module of policies describes itself with what the list of them is made of",
-    },
-    Known {
-        root: "lab/src/lib.rs",
-        within: "",
-        modules: &["available", "error", "tool"],
-        why: "an error says what is not available, and looking for it may fail",
-    },
-    Known {
-        root: "lab/src/lib.rs",
-        within: "",
-        modules: &["command", "host", "runtime"],
-        why: "a host makes commands that run in it",
-    },
-    Known {
-        root: "lab/src/lib.rs",
-        within: "",
-        modules: &["shape", "trace"],
-        why: "a trace is made of rates, and a shape may follow a trace",
-    },
-    Known {
         root: "names/src/lib.rs",
         within: "protocol",
         modules: &["frame", "meeting"],
