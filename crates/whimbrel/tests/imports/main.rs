@@ -26,12 +26,6 @@ struct Known {
 /// more.
 const KNOWN: &[Known] = &[
     Known {
-        root: "names/src/lib.rs",
-        within: "protocol",
-        modules: &["frame", "meeting"],
-        why: "a frame may be one of a meeting, whose messages have the errors of frames",
-    },
-    Known {
         root: "proxy/src/lib.rs",
         within: "",
         modules: &["gateway", "guard", "http", "publishing", "sessions", "upstream", "whimbrel_hosts"],
@@ -54,12 +48,6 @@ const KNOWN: &[Known] = &[
         within: "sessions",
         modules: &["lasting", "line", "running", "seat", "server", "table"],
         why: "the table keeps the orders for what runs, which lists itself in the table; what halts is one value that each adds to",
-    },
-    Known {
-        root: "whimbrel/src/lib.rs",
-        within: "blocking",
-        modules: &["connection", "durable", "endpoint", "group", "halves", "listener", "stream"],
-        why: "each handle makes others, as those do that it waits for",
     },
 ];
 
