@@ -55,5 +55,5 @@ pub use words::{Hearing, Word};
 
 pub(crate) use asking::{Opened, explained, open};
 pub(crate) use message::Asked;
-pub(crate) use serving::Sessions;
+pub(crate) use serving::{Refused, Sessions};
 pub(crate) use words::Awaited;

@@ -27,12 +27,6 @@ struct Known {
 const KNOWN: &[Known] = &[
     Known {
         root: "proxy/src/lib.rs",
-        within: "",
-        modules: &["gateway", "guard", "http", "publishing", "sessions", "upstream", "whimbrel_hosts"],
-        why: "what is said to a gateway is in one room with what a gateway does, and sessions speak that language",
-    },
-    Known {
-        root: "proxy/src/lib.rs",
         within: "http",
         modules: &["body", "fetch", "fields", "line", "origins", "problem", "worker"],
         why: "a problem is told as an answer with a body, and a body may be one that is still being fetched",
