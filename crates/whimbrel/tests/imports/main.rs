@@ -27,12 +27,6 @@ struct Known {
 const KNOWN: &[Known] = &[
     Known {
         root: "proxy/src/lib.rs",
-        within: "http",
-        modules: &["body", "fetch", "fields", "line", "origins", "problem", "worker"],
-        why: "a problem is told as an answer with a body, and a body may be one that is still being fetched",
-    },
-    Known {
-        root: "proxy/src/lib.rs",
         within: "sessions",
         modules: &["asking", "attached", "carrying"],
         why: "an attached session says how it was carried on, and is asked for by what carries it",
