@@ -2,7 +2,7 @@
 
 use super::SessionId;
 use super::asking::control;
-use super::carrying::Carrying;
+use super::carrying::{Carrying, Outcome};
 use super::frame::Frame;
 use super::http::{NoRest, Rest};
 use super::line::{LAST, Line};
@@ -27,16 +27,6 @@ pub struct Attached {
     stream: Option<Stream>,
     streams: Arc<dyn Streams>,
     warning: Option<String>,
-}
-
-/// How carrying a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// Both directions ended.
-    Ended,
-    /// It goes on at another device.
-    Moved,
 }
 
 impl Attached {

@@ -3,9 +3,9 @@
 use super::SessionId;
 use super::lasting::{HaltedSession, SessionPiece};
 use super::message::{MOST_LISTED, Takers, write_list};
-use super::running::{Order, Session, SessionSettings, Take};
+use super::running::{Session, SessionSettings};
 use super::server::Server;
-use super::table::{NoSession, Table};
+use super::table::{NoSession, Order, Table, Take};
 use super::words::{Awaited, Word, Words};
 use crate::{Answer, Destination, Full, Place, Quota, Status};
 use std::io;
