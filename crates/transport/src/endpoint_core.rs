@@ -24,6 +24,7 @@ use crate::front::Front;
 use crate::half_open::HalfOpen;
 use crate::listeners::Listeners;
 use crate::locator::Locator;
+use crate::locked::asks_the_kernel;
 use crate::monitor::{AddressMonitor, AddressSet, LocalAddress};
 use crate::observed::Observed;
 use crate::pace::Pace;
@@ -295,8 +296,12 @@ impl EndpointCore {
     /// and what gave up the others has not seen it: whoever adds a path asks afterwards.
     pub(crate) fn has_lost(&self, ip: IpAddr) -> bool {
         // It may be back already and not told of yet: the kernel knows.
-        let is_back = || !self.is_exclusive() && std::net::UdpSocket::bind((ip, 0)).is_ok();
-        lock(&self.lost).contains(&ip) && !is_back()
+        let is_back = || {
+            asks_the_kernel();
+            !self.is_exclusive() && std::net::UdpSocket::bind((ip, 0)).is_ok()
+        };
+        let is_lost = lock(&self.lost).contains(&ip);
+        is_lost && !is_back()
     }
 }
 
