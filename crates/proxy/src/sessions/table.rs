@@ -380,5 +380,4 @@ fn recall(orders: &mpsc::Sender<Order>, device: EndpointId) {
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
 mod tests;
