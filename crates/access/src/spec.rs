@@ -1,6 +1,5 @@
 //! A policy by name with its settings, as TOML has it.
 
-use crate::{Policy, PolicyError, Registry};
 use serde::{Deserialize, Serialize};
 
 /// A policy by name with its settings: `name = "single"`, `path = 2`.
@@ -41,17 +40,6 @@ impl PolicySpec {
         self
     }
 
-    /// Reads a policy of ours.
-    ///
-    /// # Errors
-    /// [`PolicyError`] if the text is not the settings of a policy that exists, or they make no sense.
-    pub fn from_toml(text: &str) -> Result<Self, PolicyError> {
-        let spec: Self =
-            toml::from_str(text).map_err(|error| PolicyError::Toml(error.message().to_owned()))?;
-        spec.build()?;
-        Ok(spec)
-    }
-
     /// The policy's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -65,13 +53,5 @@ impl PolicySpec {
     /// The path that it is on or starts from, counted from 1, if that is set and can be.
     pub fn path(&self) -> Option<u8> {
         self.settings.get("path")?.as_integer().and_then(|path| u8::try_from(path).ok())
-    }
-
-    /// Makes the policy, which is one of ours.
-    ///
-    /// # Errors
-    /// As [`Registry::build`].
-    pub fn build(&self) -> Result<Box<dyn Policy>, PolicyError> {
-        Registry::default().build(self)
     }
 }

@@ -10,25 +10,10 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use crate::{Error, sys, tool};
+use crate::{Error, Unavailable, sys, tool};
 
 /// Set in processes that were started again inside a user namespace.
 const INSIDE: &str = "WHIMBREL_LAB_INSIDE";
-
-/// Why this process cannot build networks.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum Unavailable {
-    /// TAP devices cannot be made.
-    #[error("/dev/net/tun cannot be opened ({0}); load the module `tun`, or run as root")]
-    NoTap(String),
-    /// A needed program is missing.
-    #[error("`{0}` was not found; install it with `apt-get install iproute2 nftables util-linux`")]
-    NoTool(&'static str),
-    /// Network namespaces cannot be made.
-    #[error("network namespaces cannot be made ({0}); run as root, or allow unprivileged user namespaces")]
-    NoNamespaces(String),
-}
 
 /// Whether the lab works in this very process.
 pub(crate) fn here() -> Result<(), Unavailable> {

@@ -15,11 +15,14 @@ pub struct HostCommand {
     command: Command,
 }
 
-impl HostCommand {
-    pub(crate) fn new(host: &Host, program: &str) -> Self {
-        Self { host: host.clone(), command: Command::new(program) }
+impl Host {
+    /// Prepares a program to be run inside the namespace.
+    pub fn command(&self, program: &str) -> HostCommand {
+        HostCommand { host: self.clone(), command: Command::new(program) }
     }
+}
 
+impl HostCommand {
     /// Adds an argument.
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.command.arg(arg);

@@ -4,10 +4,23 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::Unavailable;
-
 /// Result of the lab's functions.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why this process cannot build networks.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unavailable {
+    /// TAP devices cannot be made.
+    #[error("/dev/net/tun cannot be opened ({0}); load the module `tun`, or run as root")]
+    NoTap(String),
+    /// A needed program is missing.
+    #[error("`{0}` was not found; install it with `apt-get install iproute2 nftables util-linux`")]
+    NoTool(&'static str),
+    /// Network namespaces cannot be made.
+    #[error("network namespaces cannot be made ({0}); run as root, or allow unprivileged user namespaces")]
+    NoNamespaces(String),
+}
 
 /// Why a lab could not be built or changed.
 #[derive(Debug, thiserror::Error)]

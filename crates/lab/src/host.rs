@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::agent::Agent;
 use crate::firewall::Firewall;
-use crate::{Block, Error, HostCommand, Result, Runtime, sys, tool};
+use crate::{Block, Error, Result, sys, tool};
 
 /// A host of the lab. Clones are handles of the same host; its namespace lives until the lab and all of them
 /// are gone.
@@ -150,16 +150,6 @@ impl Host {
             Ok(Err(error)) => panic!("{error}"),
             Err(panic) => std::panic::resume_unwind(panic),
         }
-    }
-
-    /// Starts a tokio runtime whose threads are all inside the namespace.
-    pub fn runtime(&self, worker_threads: usize) -> Result<Runtime> {
-        Runtime::build(self, worker_threads)
-    }
-
-    /// Prepares a program to be run inside the namespace.
-    pub fn command(&self, program: &str) -> HostCommand {
-        HostCommand::new(self, program)
     }
 
     /// Moves the calling thread into the namespace.

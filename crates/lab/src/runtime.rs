@@ -20,8 +20,15 @@ pub struct Runtime {
     inner: Option<tokio::runtime::Runtime>,
 }
 
+impl Host {
+    /// Starts a tokio runtime whose threads are all inside the namespace.
+    pub fn runtime(&self, worker_threads: usize) -> Result<Runtime> {
+        Runtime::build(self, worker_threads)
+    }
+}
+
 impl Runtime {
-    pub(crate) fn build(host: &Host, worker_threads: usize) -> Result<Self> {
+    fn build(host: &Host, worker_threads: usize) -> Result<Self> {
         let owner = host.clone();
         let inner = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(worker_threads)

@@ -272,5 +272,4 @@ impl Playback {
 }
 
 #[cfg(test)]
-#[path = "shaper_tests.rs"]
 mod tests;

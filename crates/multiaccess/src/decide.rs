@@ -368,5 +368,4 @@ pub(crate) fn told(ask: &Ask, verdict: &Verdict) -> Decided {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-#[path = "decide_tests.rs"]
 mod tests;

@@ -378,5 +378,4 @@ impl Session {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-#[path = "session_tests.rs"]
 mod tests;

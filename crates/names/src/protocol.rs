@@ -70,10 +70,13 @@ pub mod meeting;
 mod tests;
 
 pub use frame::{Decoder, MAX_MESSAGE, Message, ProtocolError, encode};
-pub use meeting::{MAX_MEETING_FRAME, MEETING_FRAMES, MEETING_SLOTS, MeetingFrames, encode_frame};
+pub use meeting::{MEETING_FRAMES, MEETING_SLOTS, MeetingFrames, encode_frame};
 
 /// The most names in one heartbeat. More go into several.
 pub const MAX_HEARTBEAT_NAMES: usize = 50;
+
+/// The most bytes in one frame of a meeting.
+pub const MAX_MEETING_FRAME: usize = 1024;
 
 /// The longest text of an error, in bytes. More is cut off.
 pub const MAX_ERROR_TEXT: usize = 1024;

@@ -1,28 +1,31 @@
 //! What the engine knows of one path, in parts: segments on their way out, segments that came in, signs of
 //! life, measured figures, and where the path stands between its opening and its end.
 
+mod beginning;
 mod datagrams;
 mod figures;
 mod incoming;
 mod liveness;
 mod outgoing;
+mod succession;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use whimbrel_base::EndpointId;
 
 use crate::content::Content;
 use crate::handover::{Agreed, Priority};
 use crate::ids::PathId;
 use crate::scheduler::PathSnapshot;
 use crate::timeouts::Silence;
+use beginning::Beginning;
 use datagrams::Datagrams;
 use figures::Figures;
 use incoming::Incoming;
 use liveness::Liveness;
 use outgoing::{Acknowledged, Outgoing};
+use succession::Succession;
 
 pub(crate) use datagrams::{Flying, Leaver};
 pub(crate) use outgoing::Sent;
@@ -81,22 +84,8 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) struct Path {
     stage: Stage,
-    first: First,
-    by_open: bool,
-    /// The peer opened it, and what was said of its carrier does not show that anything of ours arrives.
-    unproven: bool,
-    /// Not answered when a newer path was asked to carry the data instead.
-    pub(crate) passed_over: bool,
-    /// It leads elsewhere than one that was opening before it.
-    pub(crate) apart: bool,
-    /// Client: the key that the server has there, if the path was begun by TAKE_OVER.
-    pub(crate) meets: Option<EndpointId>,
-    /// Paths that were opened before, and stay in its place if they are answered before it.
-    pub(crate) gives_way_to: SmallVec<[PathId; 2]>,
-    /// A path that becomes a backup path when this one is answered, in mode `single` too.
-    pub(crate) keeps: Option<PathId>,
-    /// What may be sent before the peer answered (bytes).
-    early_limit: u64,
+    pub(crate) beginning: Beginning,
+    pub(crate) succession: Succession,
     pub(crate) priority: Agreed<Priority>,
     /// A sign of life is to be asked for.
     pub(crate) ping: bool,
@@ -121,15 +110,8 @@ impl Path {
         };
         Self {
             stage,
-            first,
-            by_open: matches!(first, First::Open | First::Accept),
-            unproven: matches!(first, First::Accept | First::Joined | First::Resumed | First::TakenOver),
-            passed_over: false,
-            apart: false,
-            meets: None,
-            gives_way_to: SmallVec::new(),
-            keeps: None,
-            early_limit,
+            beginning: Beginning::new(first, early_limit),
+            succession: Succession::default(),
             priority: Agreed::unsaid(Priority::Normal),
             ping: false,
             last_word: false,
@@ -163,12 +145,7 @@ impl Path {
 
     /// The peer opened it, which shows that its segments arrive. Ours have not, as far as is known.
     pub(crate) fn is_unproven(&self) -> bool {
-        self.unproven && self.outgoing.is_unheard()
-    }
-
-    /// What this side sends arrives: the carrier's own handshake shows it.
-    pub(crate) fn prove(&mut self) {
-        self.unproven = false;
+        self.beginning.is_unproven() && self.outgoing.is_unheard()
     }
 
     pub(crate) fn is_suspect(&self) -> bool {
@@ -288,23 +265,9 @@ impl Path {
         self.outgoing.forget();
     }
 
-    pub(crate) fn first(&self) -> First {
-        self.first
-    }
-
-    /// The frame that the path starts with has left.
-    pub(crate) fn started(&mut self) {
-        self.first = First::Done;
-    }
-
-    /// The path was opened by OPEN, not by JOIN.
-    pub(crate) fn is_by_open(&self) -> bool {
-        self.by_open
-    }
-
     /// Bytes that may be sent before the peer answers.
     pub(crate) fn early_room(&self) -> u64 {
-        self.early_limit.saturating_sub(self.outgoing.bytes())
+        self.beginning.early_room(self.outgoing.bytes())
     }
 
     pub(crate) fn note_sent(
@@ -401,7 +364,7 @@ mod tests {
         path.note_sent(now, 10, true, SmallVec::new());
         assert!(path.outgoing.acknowledge(1).is_some() && !path.is_unproven());
         let mut other = Path::new(First::Joined, now, None, 0);
-        other.prove();
+        other.beginning.prove();
         assert!(!other.is_unproven() && other.snapshot(PathId(1), now).is_sure());
         assert!(!Path::new(First::Join, now, None, 0).is_unproven(), "our own is answered or still opening");
     }

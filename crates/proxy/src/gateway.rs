@@ -2,7 +2,6 @@
 //! lives through moves and uses several networks, and its peer needs to know nothing of it.
 //!
 //! ```text
-//! message   what is said on a stream before its bytes: the request, the answer
 //! serving   the gateway's side
 //! reaching  the client's side, an `Upstream`
 //! ```
@@ -11,10 +10,8 @@
 //! that says that the destination was reached, the bytes of the connection follow in both directions, with
 //! ends of their own (docs/protocol.md, §21).
 
-mod message;
 mod reaching;
 mod serving;
 
-pub use message::{Answer, BadMessage, Request, Status};
-pub use reaching::{Gateway, Opening, Streams};
+pub use reaching::Gateway;
 pub use serving::{Declined, GatewayServer, Joined, Served};

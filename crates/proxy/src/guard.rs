@@ -13,7 +13,7 @@ pub use rules::{BadPattern, Pattern, Rules};
 use self::address::Net;
 use self::lookup::Turns;
 use self::rules::Standing;
-use crate::whimbrel_hosts::not_here;
+use crate::error::not_here;
 use crate::{Destination, UpstreamError, is_whimbrel_host};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

@@ -17,9 +17,11 @@
 //! exchange, passing   a request and its answer, passed on once
 //! download            the two-step download
 //! validator           which parts belong together (pure)
+//! object              what can be fetched in ranges
 //! fetch, worker       ranges over several connections
 //! assembly, budget    put together in order, in bounded memory (pure)
 //! body, sending       what the client reads
+//! problem, pages      what is wrong with a request, and how that is told
 //! tunnel              bytes in both directions
 //! recent              what was learnt of servers
 //! ```
@@ -35,8 +37,10 @@ mod exchange;
 mod fetch;
 mod fields;
 mod line;
+mod object;
 mod origins;
 mod own_key;
+mod pages;
 mod passing;
 mod problem;
 mod recent;

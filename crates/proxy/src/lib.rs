@@ -4,40 +4,52 @@
 //!
 //! ```text
 //! destination     a host and a port, as a program names them
-//! upstream        how a proxy reaches one: by the manager's choice
+//! host_names      names of endpoints, written as hosts
+//! error           why a destination is not reached
+//! protocol        what is said to a gateway before a stream's bytes
+//! streams         streams to one peer
+//! upstream        how a proxy reaches a destination: by the manager's choice
 //! http            the proxy for HTTP
 //! socks           a SOCKS proxy
 //! gateway         destinations reached through a server in the middle: both sides of that
+//! publication     what a peer publishes through a gateway
 //! publishing      servers of peers, reached through a gateway: the other way round, both sides
 //! sessions        connections through a gateway that move from one device to another: both sides
 //! guard           where a gateway may connect to
-//! whimbrel_hosts  names of endpoints, written as hosts
+//! whimbrel_hosts  endpoints that programs reach by names as hosts
 //! cross_site      whether a browser asks for another site's page
 //! whole           streams that never look ended when they broke
 //! ```
 
 mod cross_site;
 mod destination;
+mod error;
 mod gateway;
 mod guard;
+mod host_names;
 mod http;
+mod protocol;
+mod publication;
 mod publishing;
 mod sessions;
 mod socks;
+mod streams;
 mod upstream;
 mod whimbrel_hosts;
 mod whole;
 
 pub use cross_site::{Origins, is_cross_site};
 pub use destination::{BadDestination, Destination};
-pub use gateway::{
-    Answer, BadMessage, Declined, Gateway, GatewayServer, Joined, Opening, Request, Served, Status, Streams,
-};
+pub use error::UpstreamError;
+pub use gateway::{Declined, Gateway, GatewayServer, Joined, Served};
 pub use guard::{BadPattern, Full, Guard, Looking, Lookup, Pattern, Place, Quota, Rules, SystemLookup, Turn};
+pub use host_names::{host_of_name, is_whimbrel_host, name_of_host};
 pub use http::{HttpProxy, HttpSettings, HttpStats};
+pub use protocol::{Answer, BadMessage, Request, Status};
+pub use publication::{BadPublication, Publication};
 pub use publishing::{
-    Arrival, BadPublication, BadRule, Offering, Publication, Publications, PublishError, PublishRule,
-    PublishRules, PublishSettings, Unpublished, proxy_header,
+    Arrival, BadRule, Offering, Publications, PublishError, PublishRule, PublishRules, PublishSettings,
+    Unpublished, proxy_header,
 };
 pub use sessions::{
     Attached, BadSessionId, HaltedSession, Hearing, Listed, MAX_SESSION, May, NoRest, NoSession, Outcome,
@@ -45,5 +57,6 @@ pub use sessions::{
     Word, read_request, user_of,
 };
 pub use socks::{BadCredentials, Credentials, Socks, read_anything as read_anything_as_socks};
-pub use upstream::{Duplex, InSession, Managed, Reached, Reaching, Upstream, UpstreamError};
-pub use whimbrel_hosts::{Routed, WhimbrelHosts, host_of_name, is_whimbrel_host, name_of_host};
+pub use streams::{Opening, Streams};
+pub use upstream::{Duplex, InSession, Managed, Reached, Reaching, Upstream};
+pub use whimbrel_hosts::{Routed, WhimbrelHosts};

@@ -1,7 +1,6 @@
 //! Servers of peers, reached through a gateway by clients that know nothing of Whimbrel: the other way round.
 //!
 //! ```text
-//! place           what is published: a host, or a port of the gateway
 //! rules           who may publish what (pure)
 //! message         what is said: a request to publish, and who has come (pure)
 //! desk            the gateway: what is published just now, and by which connection
@@ -23,7 +22,6 @@ mod desk;
 mod door;
 mod message;
 mod offering;
-mod place;
 mod proxy_protocol;
 mod rules;
 mod standing;
@@ -33,6 +31,5 @@ mod tls;
 pub use desk::{Publications, PublishSettings, Unpublished};
 pub use message::Arrival;
 pub use offering::{Offering, PublishError};
-pub use place::{BadPublication, Publication};
 pub use proxy_protocol::proxy_header;
 pub use rules::{BadRule, PublishRule, PublishRules};

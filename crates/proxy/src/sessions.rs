@@ -11,9 +11,10 @@
 //! budget    the gateway: how many bytes are kept, of one device and in all
 //! running   the gateway: one session; `server` and `seat` are its two sides
 //! serving   the gateway: requests about sessions
-//! lasting   the gateway: sessions that go on in another process
+//! lasting   the gateway: sessions that go on in another process; `parts`: their bytes
 //! words     a device is told of a session that was handed over to it: both sides
 //! asking    a device: requests
+//! owned     a device: which sessions it has, and may take
 //! attached  a device: a session that it has
 //! carrying  a device: its bytes; `program` knows how far a program is
 //! http      a device: the rest of an answer, for a program that asks anew
@@ -33,6 +34,8 @@ mod id;
 mod lasting;
 mod line;
 mod message;
+mod owned;
+mod parts;
 mod program;
 mod running;
 mod seat;
@@ -42,18 +45,21 @@ mod table;
 mod window;
 mod words;
 
-pub use asking::{SessionError, SessionsAt};
-pub use attached::{Attached, Outcome};
+pub use asking::SessionError;
+pub use attached::Attached;
+pub use carrying::Outcome;
 pub use http::{NoRest, Rest, read_request};
 pub use id::{BadSessionId, SessionId};
 pub use lasting::{HaltedSession, MAX_SESSION, SessionHead, SessionPiece};
 pub use message::{Listed, May, Standing, Takers};
+pub use owned::SessionsAt;
 pub use program::user_of;
 pub use running::SessionSettings;
 pub use table::NoSession;
 pub use words::{Hearing, Word};
 
-pub(crate) use asking::{Opened, explained, open};
+pub(crate) use asking::explained;
 pub(crate) use message::Asked;
-pub(crate) use serving::Sessions;
+pub(crate) use owned::{Opened, open};
+pub(crate) use serving::{Refused, Sessions};
 pub(crate) use words::Awaited;

@@ -1,10 +1,9 @@
 //! How a proxy reaches a destination.
 
-use crate::whimbrel_hosts::not_here;
+use crate::error::not_here;
 use crate::whole::Whole;
-use crate::{Attached, Destination, is_whimbrel_host};
+use crate::{Attached, Destination, UpstreamError, is_whimbrel_host};
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use tokio::io::{AsyncRead, AsyncWrite};
 use whimbrel_access::Intents;
@@ -56,37 +55,6 @@ pub trait Upstream: Send + Sync + 'static {
     fn session<'a>(&'a self, _to: &'a Destination) -> Option<InSession<'a>> {
         None
     }
-}
-
-/// Why a destination was not reached. What each of them is to a program is said by its protocol: a status of
-/// HTTP, a reply of SOCKS.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UpstreamError {
-    /// The rules do not let anybody go there.
-    #[error("{to} is refused: {why}")]
-    Refused {
-        /// Where to.
-        to: String,
-        /// By which rule.
-        why: String,
-    },
-    /// Nothing is known by this name, or no network leads there.
-    #[error("there is no way to {to}: {why}")]
-    NoWay {
-        /// Where to.
-        to: String,
-        /// Why.
-        why: String,
-    },
-    /// It was not reached.
-    #[error("{to} is not reached: {source}")]
-    Unreachable {
-        /// Where to.
-        to: String,
-        /// What the system says.
-        source: io::Error,
-    },
 }
 
 /// Over the network that the manager chooses; over the system's where there is no manager.

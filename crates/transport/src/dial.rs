@@ -24,6 +24,7 @@ pub(crate) use tcp::round_trip;
 use crate::carrier::quic::{QuicCarrier, QuicChannel, QuicConfig};
 use crate::carrier::{CarrierKind, Carriers, Reach, Sizes, TcpCarrier};
 use crate::locator::{Extent, Locator};
+use crate::locked::asks_the_kernel;
 use crate::monitor::{AddressSet, LocalAddress};
 use crate::path_io::PathIo;
 use crate::tls::{RelayedClients, TlsChannel};
@@ -213,6 +214,7 @@ pub(crate) fn source(way: &Candidate) -> Option<IpAddr> {
     }
     let any: SocketAddr =
         if way.remote.ip().is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    asks_the_kernel();
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(way.remote.address()).ok()?;
     Some(socket.local_addr().ok()?.ip())

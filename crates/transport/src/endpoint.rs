@@ -17,7 +17,6 @@ pub use target::{IntoTarget, Target};
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use whimbrel_base::{ConnectionId, EndpointAddr, EndpointId, MAX_ADDRESSES, Name, random_bytes};
@@ -152,7 +151,7 @@ impl Endpoint {
 
     async fn prepare(&self, Target(whom): Target) -> Result<(Connection, Supply), ConnectError> {
         let inner = self.inner();
-        if inner.closed.load(Ordering::Relaxed) {
+        if inner.life.is_closed() {
             return Err(ConnectError::EndpointClosed);
         }
         let (addr, name, secret) = match whom {
@@ -190,7 +189,7 @@ impl Endpoint {
     /// [`ListenError`] if nobody would be let in, the sockets cannot be bound or the name cannot be registered.
     pub async fn listen(&self, options: ListenOptions) -> Result<Listener, ListenError> {
         let inner = self.inner();
-        if inner.closed.load(Ordering::Relaxed) {
+        if inner.life.is_closed() {
             return Err(ListenError::EndpointClosed);
         }
         let name = options.name?;

@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
-use whimbrel_base::relayed::pack;
-use whimbrel_base::{EndpointId, Name, RelayState, RelayedAddr, SecretKey};
+use whimbrel_base::{EndpointId, Name, SecretKey};
 use whimbrel_proto::punching::Allowance;
 use whimbrel_proto::{HandoverMode, Pool};
 
@@ -22,16 +20,20 @@ use crate::deciding::Deciding;
 use crate::distance::Distances;
 use crate::front::Front;
 use crate::half_open::HalfOpen;
+use crate::life::Life;
 use crate::listeners::Listeners;
 use crate::locator::Locator;
+use crate::locked::asks_the_kernel;
 use crate::monitor::{AddressMonitor, AddressSet, LocalAddress};
 use crate::observed::Observed;
 use crate::pace::Pace;
+use crate::places::Places;
 use crate::policy::PathPolicy;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::shared::Shared;
 use crate::sockets::{BindPlan, Sockets};
+use crate::stun::StunServer;
 use crate::tls::TlsIdentity;
 
 /// What all handles of an endpoint, its tasks and its connections share.
@@ -48,10 +50,7 @@ pub(crate) struct EndpointCore {
     pub(crate) distances: Arc<Distances>,
     pub(crate) notice_pace: Pace,
     /// Answers to STUN requests.
-    pub(crate) stun_pace: Pace,
-    pub(crate) answers_stun: AtomicBool,
-    /// Another port that does; 0 if there is none.
-    pub(crate) stun_beside: AtomicU16,
+    pub(crate) stun: StunServer,
     /// Where relays see this endpoint's UDP sockets.
     pub(crate) observed: Observed,
     /// One search for a port at a time, and so many.
@@ -72,14 +71,8 @@ pub(crate) struct EndpointCore {
     pub(crate) bound: watch::Sender<Arc<AddressSet>>,
     /// Addresses that this host had and lost.
     pub(crate) lost: Mutex<HashSet<IpAddr>>,
-    /// Where else this endpoint is reached, which it does not know itself.
-    pub(crate) advertised: Vec<SocketAddr>,
-    /// The relays that pass on to it.
-    pub(crate) relayed: Mutex<Vec<RelayedAddr>>,
-    /// Where a router passes on what is for this endpoint.
-    pub(crate) mapped: Mutex<Vec<SocketAddr>>,
-    /// What this endpoint says of itself as a relay, if it is one of a group.
-    pub(crate) relay_state: Mutex<Option<RelayState>>,
+    /// Where else this endpoint is reached.
+    pub(crate) places: Places,
     /// Sees TCP connections before this endpoint does.
     pub(crate) front: OnceLock<Arc<dyn Front>>,
     /// Sees datagrams before this endpoint does.
@@ -94,12 +87,9 @@ pub(crate) struct EndpointCore {
     pub(crate) listeners: Listeners,
     pub(crate) deciding: Deciding,
     pub(crate) half_open: HalfOpen,
-    pub(crate) closed: AtomicBool,
+    pub(crate) life: Life,
     /// New connections carry journals.
     pub(crate) journals: AtomicBool,
-    /// Another endpoint goes on with its sockets and connections: those that come in are that one's.
-    pub(crate) passed_on: watch::Sender<bool>,
-    pub(crate) tasks: Mutex<Vec<AbortHandle>>,
 }
 
 impl EndpointCore {
@@ -151,14 +141,7 @@ impl EndpointCore {
     }
 
     fn stated_in(&self, set: &AddressSet, max: usize) -> Vec<SocketAddr> {
-        let mut direct = self.advertised.clone();
-        let mapped = lock(&self.mapped).clone();
-        for address in mapped.into_iter().chain(self.reachable_in(set)) {
-            if !direct.contains(&address) {
-                direct.push(address);
-            }
-        }
-        pack(&direct, &lock(&self.relayed), max)
+        self.places.stated(self.reachable_in(set), max)
     }
 
     /// Tells peers and publishers that it is reached elsewhere now.
@@ -234,27 +217,8 @@ impl EndpointCore {
         self.plan.port
     }
 
-    /// Another port of this host at which STUN is answered.
-    pub(crate) fn stun_beside(&self) -> Option<u16> {
-        Some(self.stun_beside.load(Ordering::Relaxed)).filter(|port| *port != 0)
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn is_passed_on(&self) -> bool {
-        *self.passed_on.borrow()
-    }
-
-    /// Completes when another endpoint goes on with its sockets. Cancel-safe.
-    pub(crate) async fn left(&self) {
-        // The sender is this one's own.
-        let _ = self.passed_on.subscribe().wait_for(|passed_on| *passed_on).await;
-    }
-
     pub(crate) fn shut(&self) {
-        self.closed.store(true, Ordering::Relaxed);
+        self.life.close();
         self.listeners.clear();
         self.stop_if_done();
     }
@@ -262,15 +226,15 @@ impl EndpointCore {
     /// Once the endpoint is closed, its sockets go with its last connection: until then they are
     /// needed to move.
     pub(crate) fn stop_if_done(&self) {
-        if self.closed.load(Ordering::Relaxed) && self.registry.is_empty() {
+        if self.life.is_closed() && self.registry.is_empty() {
             lock(&self.sockets).abort();
-            lock(&self.tasks).drain(..).for_each(|task| task.abort());
+            self.life.end_tasks();
         }
     }
 
     /// Once the endpoint is closed and its last connection gone: returns when its port is free again.
     pub(crate) async fn unbind(&self) {
-        if !self.closed.load(Ordering::Relaxed) || !self.registry.is_empty() {
+        if !self.life.is_closed() || !self.registry.is_empty() {
             return;
         }
         let bound = lock(&self.sockets).take_all();
@@ -295,8 +259,12 @@ impl EndpointCore {
     /// and what gave up the others has not seen it: whoever adds a path asks afterwards.
     pub(crate) fn has_lost(&self, ip: IpAddr) -> bool {
         // It may be back already and not told of yet: the kernel knows.
-        let is_back = || !self.is_exclusive() && std::net::UdpSocket::bind((ip, 0)).is_ok();
-        lock(&self.lost).contains(&ip) && !is_back()
+        let is_back = || {
+            asks_the_kernel();
+            !self.is_exclusive() && std::net::UdpSocket::bind((ip, 0)).is_ok()
+        };
+        let is_lost = lock(&self.lost).contains(&ip);
+        is_lost && !is_back()
     }
 }
 

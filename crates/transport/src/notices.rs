@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -15,7 +14,7 @@ use crate::endpoint_core::EndpointCore;
 use crate::locator::{Locator, canonical};
 use crate::punch;
 use crate::shared::Shared;
-use crate::stun::{answer_to, is_stun, observe};
+use crate::stun::{answer_to, is_stun};
 
 /// The answer to a notice is given this long, or one and a half round trips, before the notice goes again.
 const FIRST_REPEAT: Duration = Duration::from_millis(100);
@@ -35,11 +34,7 @@ pub(crate) async fn hear(
     while let Some((datagram, from)) = heard.recv().await {
         if is_stun(&datagram) {
             endpoint.observed.hear(&datagram, from);
-            let answers = endpoint.answers_stun.load(Ordering::Relaxed);
-            if answers
-                && let Some(answer) = observe(&datagram, from, endpoint.stun_beside())
-                && endpoint.stun_pace.is_free(Instant::now())
-            {
+            if let Some(answer) = endpoint.stun.answer(&datagram, from, Instant::now()) {
                 let _ = socket.send_to(&answer, answer_to(&datagram, from));
             }
             continue;

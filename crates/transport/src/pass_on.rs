@@ -1,7 +1,6 @@
 //! An endpoint that another one goes on with, in this process or another one of this host: no connection is lost,
 //! and nobody who comes meanwhile is turned away.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use whimbrel_base::ConnectionId;
@@ -48,7 +47,7 @@ impl Endpoint {
     pub fn stop_listening(&self) -> Result<Leaving, OpenSocketsError> {
         let core = self.inner();
         let sockets = lock(&core.sockets).copies()?;
-        core.passed_on.send_replace(true);
+        core.life.pass_on();
         lock(&core.sockets).stop_accepting();
         Ok(Leaving { endpoint: self.clone(), sockets })
     }
@@ -64,7 +63,7 @@ impl Leaving {
     pub async fn pass_on(self, connections: &[Connection]) -> PassedOn {
         let Self { endpoint, sockets } = self;
         let core = endpoint.inner();
-        core.closed.store(true, Ordering::Relaxed);
+        core.life.close();
         core.listeners.clear();
         let asleep = |connection: &Connection| Some((connection.id(), connection.sleep_unannounced().ok()?));
         let connections = connections.iter().filter_map(asleep).collect();

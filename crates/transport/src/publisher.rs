@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use whimbrel_base::{MAX_LIFETIME, Name, Record, RelayState, SignedRecord, UnixTime, next_sequence};
 
-use crate::endpoint_core::{EndpointCore, lock};
+use crate::endpoint_core::EndpointCore;
 use crate::error::{ListenError, ResolveError};
 use crate::monitor::AddressSet;
 use crate::resolver::Resolver;
@@ -87,7 +87,7 @@ impl Publisher {
 
     /// What the endpoint says of itself as a relay.
     fn relay_state(&self) -> Option<RelayState> {
-        lock(&self.endpoint.relay_state).clone()
+        self.endpoint.places.relay_state()
     }
 
     /// Whether the record says what a new one would.

@@ -12,7 +12,7 @@ use whimbrel_proto::notice::Notice;
 use whimbrel_proto::punching::{Allowance, PUNCHES, Surroundings, worth_punching};
 use whimbrel_proto::{MAX_CANDIDATES, PathState, Side};
 
-use crate::endpoint_core::{EndpointCore, lock};
+use crate::endpoint_core::EndpointCore;
 use crate::locator::{Locator, canonical};
 use crate::path_io::PathIo;
 use crate::shared::Shared;
@@ -29,9 +29,7 @@ impl EndpointCore {
                 all.push(SocketAddr::new(ip, self.port()));
             }
         }
-        let mapped = lock(&self.mapped).clone();
-        let known = self.advertised.iter().copied().chain(mapped);
-        for at in known.chain(self.reachable_in(&self.bound.borrow())) {
+        for at in self.places.direct().into_iter().chain(self.reachable_in(&self.bound.borrow())) {
             if !all.contains(&at) {
                 all.push(at);
             }
@@ -43,7 +41,7 @@ impl EndpointCore {
     /// Where this host is seen by the peer, who may say to itself what it likes, and by this endpoint's relays.
     fn seen_at(&self, shared: &Shared) -> Vec<IpAddr> {
         let relays: Vec<Locator> =
-            lock(&self.relayed).iter().map(|place| Locator::Direct(place.relay)).collect();
+            self.places.relayed().iter().map(|place| Locator::Direct(place.relay)).collect();
         let by_relays = |other: &Arc<Shared>| {
             let state = other.lock();
             let is_relay = state.paths.iter().any(|path| relays.contains(&path.remote));

@@ -2,7 +2,11 @@
 //!
 //! A server of them keeps nothing: [`observe`] is a function of the datagram and its sender.
 
+mod server;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+pub(crate) use server::StunServer;
 
 const COOKIE: [u8; 4] = 0x2112_a442_u32.to_be_bytes();
 const HEADER: usize = 20;

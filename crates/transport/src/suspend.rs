@@ -208,7 +208,7 @@ async fn wake(
     contents: Contents,
     assignment: Option<Assignment>,
 ) -> Result<Connection, ResumeError> {
-    if core.is_closed() {
+    if core.life.is_closed() {
         return Err(ResumeError::EndpointClosed);
     }
     let engine = restored(core, &contents, assignment)?;

@@ -60,6 +60,11 @@ impl Target {
         all.iter().find(|info| info.id == client.engine.id()).map_or(0, |info| info.stats.paths.len())
     }
 
+    /// Connections that the server has with a peer.
+    fn connections_of(&self, peer: &Endpoint) -> usize {
+        self.endpoint.connections().iter().filter(|info| info.peer == peer.id()).count()
+    }
+
     /// An ordinary client is served, and how soon.
     async fn serves(&self) -> Duration {
         let client = endpoint(quic()).await;
@@ -217,6 +222,34 @@ async fn a_peer_that_was_let_in_cannot_send_what_nobody_reads() {
         }
     };
     assert!(tokio::time::timeout(LIMIT, over).await.is_ok(), "what is no message ends the connection");
+}
+
+/// What QUIC may hold of an idle path is its peer's, as what is written and read is: at least its first window of
+/// 80 KiB. The kernel bounds what TCP holds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_quic_may_hold_counts_in_its_peers_share() {
+    const OPENED: usize = 8;
+    const FITTING: usize = 3;
+    let target = target(Config { max_bytes_per_peer: 300 << 10, ..Config::default() }).await;
+    let tcp = Config { carriers: Carriers::Only(CarrierKind::Tcp), ..Config::default() };
+    let (over_quic, over_tcp) = (endpoint(quic()).await, endpoint(tcp).await);
+    let connect = async |client: &Endpoint| {
+        let mut held = Vec::new();
+        for _ in 0..OPENED {
+            // One that is given up for others may be so before it is there.
+            held.extend(client.connect(target.endpoint.addr()).await);
+        }
+        held
+    };
+    let (by_tcp, by_quic) = (connect(&over_tcp).await, connect(&over_quic).await);
+    assert!(by_quic.len() >= FITTING, "only {} were let in", by_quic.len());
+    let began = Instant::now();
+    while target.connections_of(&over_quic) > FITTING {
+        assert!(began.elapsed() < LIMIT, "{} are kept", target.connections_of(&over_quic));
+        tokio::time::sleep(ms(5)).await;
+    }
+    assert!(target.connections_of(&over_quic) > 0, "those that fit stay");
+    assert_eq!((by_tcp.len(), target.connections_of(&over_tcp)), (OPENED, OPENED));
 }
 
 /// Between clients and a server: passes datagrams on, and keeps those of clients.

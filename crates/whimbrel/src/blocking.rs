@@ -92,15 +92,17 @@ mod flow;
 mod group;
 mod halves;
 mod listener;
+mod process;
 mod runtime;
 mod stream;
 mod wait;
 
 pub use connection::{Connection, Connections, Events};
 pub use durable::{DurableFlow, DurableMessage, DurablePeer, Receipt, State};
-pub use endpoint::{Endpoint, IDENTITY_VARIABLE, NAMES_VARIABLE};
+pub use endpoint::Endpoint;
 pub use flow::{Flow, Sent};
 pub use group::{Delivery, Group};
 pub use halves::{RecvHalf, SendHalf};
 pub use listener::{Incoming, Listener};
+pub use process::{IDENTITY_VARIABLE, NAMES_VARIABLE};
 pub use stream::{DEFAULT_LINGER, Stream};

@@ -6,13 +6,10 @@
 
 use bytes::{Buf as _, BytesMut};
 
-use super::ProtocolError;
+use super::{MAX_MEETING_FRAME, ProtocolError};
 
 /// Meeting slots have numbers below this.
 pub const MEETING_SLOTS: u16 = 2048;
-
-/// The most bytes in one frame of a meeting.
-pub const MAX_MEETING_FRAME: usize = 1024;
 
 /// Frames that the service keeps for a side that has not taken them yet.
 pub const MEETING_FRAMES: usize = 16;

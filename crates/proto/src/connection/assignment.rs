@@ -225,7 +225,7 @@ impl Connection {
         path: PathId,
         taken_over: &TakenOver,
     ) -> Result<(), ProtocolError> {
-        let Some(server) = self.paths.get(path).and_then(|path| path.meets) else {
+        let Some(server) = self.paths.get(path).and_then(|path| path.beginning.meets()) else {
             return Err(ProtocolError::Unexpected("TAKEN_OVER"));
         };
         let (verdict, before) = self.session.identity.hear_taken_over(path, server, taken_over);

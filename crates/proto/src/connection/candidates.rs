@@ -82,7 +82,7 @@ impl Connection {
     /// retired otherwise. It stays until another path is answered.
     pub fn keep_as_backup(&mut self, path: PathId, other: PathId) {
         if let Some(path) = self.paths.get_mut(path) {
-            path.keeps = Some(other);
+            path.succession.keep(other);
         }
     }
 }

@@ -71,7 +71,7 @@ impl Connection {
         let may_be_early = self.paths.unsettled() < MAX_UNSETTLED && server == self.peer();
         let early_limit = if may_be_early { early_limit } else { 0 };
         let mut path = Path::new(first, now, rtt, early_limit);
-        path.meets = is_changed.then_some(server);
+        path.beginning.set_meets(is_changed.then_some(server));
         path.priority = self.opening_priority();
         if path.priority.is_by(self.side()) {
             self.path_marks.priority(id);
@@ -84,10 +84,8 @@ impl Connection {
     /// Client: `path` gives way to `other`, which was opened before it: if the other one is answered first,
     /// `path` retires as soon as it is answered too, in mode `single`. It may give way to several.
     pub fn give_way(&mut self, path: PathId, other: PathId) {
-        if let Some(path) = self.paths.get_mut(path)
-            && !path.gives_way_to.contains(&other)
-        {
-            path.gives_way_to.push(other);
+        if let Some(path) = self.paths.get_mut(path) {
+            path.succession.give_way(other);
         }
     }
 
@@ -102,12 +100,12 @@ impl Connection {
         let mut contents = Vec::new();
         let mut opening = self.paths.values_mut().rev().filter(|p| p.is_opening());
         let newest = opening.next();
-        for path in opening.filter(|p| !p.passed_over) {
-            path.passed_over = true;
+        for path in opening.filter(|p| !p.beginning.is_passed_over()) {
+            path.beginning.set_passed_over(true);
             contents.extend(path.repeat_elsewhere());
         }
         if let Some(path) = newest {
-            path.passed_over = false;
+            path.beginning.set_passed_over(false);
         }
         self.put_back_reinjected(contents);
     }
@@ -116,25 +114,26 @@ impl Connection {
     /// both are opening goes on both, since the answer may come from either.
     pub fn leads_elsewhere(&mut self, path: PathId) {
         if let Some(path) = self.paths.get_mut(path) {
-            path.apart = true;
+            path.beginning.lead_elsewhere();
         }
     }
 
     /// Of the paths that are opening the one that carries data, as long as none is answered.
     pub(super) fn opening_carrier(&self) -> Option<PathId> {
         let opening = || self.paths.iter().filter(|(_, p)| p.is_opening());
-        let first = opening().find(|(_, p)| !p.passed_over);
+        let first = opening().find(|(_, p)| !p.beginning.is_passed_over());
         first.or_else(|| opening().next_back()).map(|(id, _)| id)
     }
 
     /// The path began with an OPEN.
     pub(super) fn was_opened_by_open(&self, id: PathId) -> bool {
-        self.paths.get(id).is_some_and(Path::is_by_open)
+        self.paths.get(id).is_some_and(|path| path.beginning.is_by_open())
     }
 
     /// The path began with a JOIN or RESUME.
     pub(super) fn was_joined(&self, id: PathId) -> bool {
-        self.paths.get(id).is_some_and(|path| !path.is_by_open() && path.meets.is_none())
+        let began = self.paths.get(id).map(|path| &path.beginning);
+        began.is_some_and(|began| !began.is_by_open() && began.meets().is_none())
     }
 
     /// Server: takes the path of an OPEN into a new connection.
@@ -436,11 +435,16 @@ impl Connection {
     /// opened it gives it up, or has it do so.
     fn retire_older(&mut self, now: Instant, newest: PathId) {
         let is_active = |id: &PathId| self.paths.get(*id).is_some_and(Path::is_active);
-        if self.paths.get(newest).is_some_and(|path| path.gives_way_to.iter().any(is_active)) {
+        let (stays, kept) = match self.paths.get(newest) {
+            Some(Path { succession, .. }) => {
+                (succession.gives_way_to(is_active), succession.keeps().filter(is_active))
+            }
+            None => (None, None),
+        };
+        if stays.is_some() {
             return self.retire_or_lose(now, newest);
         }
         let answered = |path: &Path| path.is_live() && !path.is_opening();
-        let kept = self.paths.get(newest).and_then(|path| path.keeps).filter(is_active);
         let older = self.paths.iter().filter(|(id, path)| *id < newest && answered(path));
         for id in older.map(|(id, _)| id).collect::<Vec<_>>() {
             match kept == Some(id) {
@@ -466,7 +470,7 @@ impl Connection {
     /// acknowledged on it, the path carries nothing while another one works.
     pub fn path_proven(&mut self, id: PathId) {
         if let Some(path) = self.paths.get_mut(id) {
-            path.prove();
+            path.beginning.prove();
         }
     }
 

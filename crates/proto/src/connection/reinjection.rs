@@ -155,7 +155,8 @@ impl Connection {
     /// Mode `redundant`: what goes on `id` shall go on all others too. So shall, in every mode, the last of what waits
     /// while paths to several places are opening. Where much waits, nobody waits for its end.
     pub(super) fn copy_to_others(&mut self, id: PathId, contents: &[Content], is_last: bool) {
-        let opening = self.paths.get(id).filter(|path| path.is_opening()).map(|path| path.apart);
+        let opening =
+            self.paths.get(id).filter(|path| path.is_opening()).map(|path| path.beginning.is_apart());
         let is_wanted = match opening {
             Some(_) => is_last,
             None => self.sharing.is_redundant() && self.shares_paths(),
@@ -164,7 +165,7 @@ impl Connection {
             return;
         }
         let takes = |path: &Path| match opening {
-            Some(apart) => path.is_opening() && (apart || path.apart),
+            Some(apart) => path.is_opening() && (apart || path.beginning.is_apart()),
             None => path.is_active(),
         };
         for (_, path) in self.paths.iter_mut().filter(|(of, path)| *of != id && takes(path)) {

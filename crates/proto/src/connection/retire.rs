@@ -24,7 +24,7 @@ impl Connection {
             return false;
         }
         let is_active = |id: &PathId| self.paths.get(*id).is_some_and(Path::is_active);
-        let successor = self.paths.get(id).and_then(|path| path.gives_way_to.iter().copied().find(is_active));
+        let successor = self.paths.get(id).and_then(|path| path.succession.gives_way_to(is_active));
         if let Some(successor) = successor {
             self.replace(id, successor);
         }
@@ -36,10 +36,7 @@ impl Connection {
     /// keep, or give way to, that which takes its place.
     pub(super) fn replace(&mut self, old: PathId, successor: PathId) {
         for (_, path) in self.paths.iter_mut().filter(|(id, _)| *id != successor) {
-            if path.keeps == Some(old) {
-                path.keeps = Some(successor);
-            }
-            path.gives_way_to.iter_mut().filter(|other| **other == old).for_each(|other| *other = successor);
+            path.succession.replace(old, successor);
         }
     }
 

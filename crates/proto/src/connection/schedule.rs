@@ -40,7 +40,7 @@ impl Connection {
         let path = self.paths.get_mut(id).filter(|p| p.stays())?;
         path.figures.set_room(true);
         let (active, opening) = (path.is_active(), path.is_opening());
-        let starts = path.first() != First::Done;
+        let starts = path.beginning.first() != First::Done;
         let asked = path.ping || (path.last_word && active);
         if active {
             self.reinject_suspects();

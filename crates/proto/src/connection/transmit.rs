@@ -63,7 +63,7 @@ impl Connection {
     }
 
     fn put_first(&mut self, id: PathId, draft: &mut Draft<'_>) -> bool {
-        let Some(first) = self.paths.get(id).map(Path::first) else {
+        let Some(first) = self.paths.get(id).map(|path| path.beginning.first()) else {
             return false;
         };
         if first == First::Done {
@@ -85,12 +85,12 @@ impl Connection {
             && let Some(path) = self.paths.get_mut(id)
         {
             // The server has heard by now that one side has another key.
-            path.meets = None;
+            path.beginning.set_meets(None);
         }
         draft.put(&frame, content);
         self.put_priority(id, draft);
         if let Some(path) = self.paths.get_mut(id) {
-            path.started();
+            path.beginning.started();
         }
         // The client gives its older paths up when it has our answer: it should know by then what
         // arrived on them, even if that was said on one of them and got lost there.
@@ -104,7 +104,7 @@ impl Connection {
             First::Accept => self.session.identity.accept(lost),
             First::Join => self.session.identity.join(path, lost),
             First::TakeOver => {
-                let server = self.paths.get(path).and_then(|path| path.meets);
+                let server = self.paths.get(path).and_then(|path| path.beginning.meets());
                 let take_over = server.and_then(|server| self.session.identity.take_over(path, server));
                 match take_over {
                     Some(take_over) => Frame::TakeOver(TakeOver { lost, ..take_over }),

@@ -1,32 +1,21 @@
 //! The client's side: destinations are reached through a gateway.
 
-use super::message::{Answer, Request};
 use crate::sessions::{self, Opened, SessionError, SessionsAt, explained};
 use crate::whole::Whole;
-use crate::{Destination, InSession, Reached, Reaching, Takers, Upstream, UpstreamError};
-use std::future::Future;
+use crate::{
+    Answer, Destination, InSession, Reached, Reaching, Request, Streams, Takers, Upstream, UpstreamError,
+};
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::Instant;
 use whimbrel_access::Intents;
-use whimbrel_transport::Stream;
 
 /// For an answer. Longer than a gateway takes, because this side may be moving just then.
 const LIMIT: Duration = Duration::from_secs(30);
 /// A gateway that keeps no sessions is asked again after so long: it may be a newer one by then.
 const OLDER: Duration = Duration::from_secs(600);
-
-/// What [`Streams::open`] returns.
-pub type Opening<'a> = Pin<Box<dyn Future<Output = Result<Stream, String>> + Send + 'a>>;
-
-/// Opens streams to one peer, on a connection that lasts.
-pub trait Streams: Send + Sync + 'static {
-    /// A new stream, or what is wrong.
-    fn open(&self) -> Opening<'_>;
-}
 
 /// Reaches destinations through a gateway.
 pub struct Gateway {

@@ -1,11 +1,10 @@
 //! The gateway's side of a stream, up to its bytes.
 
-use super::message::{Answer, BadMessage, Request, Status};
-use crate::sessions::{Asked, Awaited, HaltedSession, SessionPiece, Sessions};
+use crate::sessions::{Asked, Awaited, HaltedSession, Refused, SessionPiece, Sessions};
 use crate::whole::keep_alive;
 use crate::{
-    Destination, Full, Guard, NoSession, Place, Publication, Publications, Quota, SessionId, SessionSettings,
-    Takers, Unpublished, UpstreamError,
+    Answer, BadMessage, Destination, Full, Guard, NoSession, Place, Publication, Publications, Quota,
+    Request, SessionId, SessionSettings, Status, Takers, Unpublished, UpstreamError,
 };
 use std::io;
 use std::sync::Arc;
@@ -93,6 +92,15 @@ pub enum Declined {
     Gone(io::Error),
 }
 
+impl From<Refused> for Declined {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::None(none) => none.into(),
+            Refused::Full(full) => full.into(),
+        }
+    }
+}
+
 impl GatewayServer {
     /// Connects by this guard, for so many connections as the quota has.
     pub fn new(guard: Guard, quota: Quota<EndpointId>) -> Self {
@@ -140,7 +148,7 @@ impl GatewayServer {
             Ok(next) => next,
             Err(declined) => return decline(stream, declined).await,
         };
-        let given = match next {
+        let given: Result<(), (Stream, Declined)> = match next {
             Next::Join(joined) => {
                 let by = joined.socket.peer_addr().map(|address| address.to_string()).unwrap_or_default();
                 tell(&mut stream, &Answer::new(Status::Connected, &by).encode()).await?;
@@ -166,8 +174,14 @@ impl GatewayServer {
                     Err((stream, why)) => decline(stream, why.into()).await,
                 };
             }
-            Next::Take(id, moves, rule, place) => self.sessions.take(stream, (id, moves), rule, place),
-            Next::Control(id, moves) => self.sessions.control(stream, (id, moves)),
+            Next::Take(id, moves, rule, place) => {
+                let taken = self.sessions.take(stream, (id, moves), rule, place);
+                taken.map_err(|(stream, refused)| (stream, refused.into()))
+            }
+            Next::Control(id, moves) => {
+                let given = self.sessions.control(stream, (id, moves));
+                given.map_err(|(stream, none)| (stream, none.into()))
+            }
         };
         match given {
             Ok(()) => Ok(Served::Answered),

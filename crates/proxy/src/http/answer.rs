@@ -3,7 +3,8 @@
 use super::body::Body;
 use super::download::{Download, is_for_all};
 use super::exchange::exchange;
-use super::problem::{Problem, close, options, page};
+use super::pages::{close, options, page};
+use super::problem::Problem;
 use super::target::{self, Target};
 use super::tunnel::{Far, Slot, Tunnel};
 use super::{Proxy, fields, own_key, passing};

@@ -348,5 +348,4 @@ impl State {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-#[path = "assembly_tests.rs"]
 mod tests;

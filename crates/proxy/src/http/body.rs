@@ -1,7 +1,8 @@
 //! What a client reads of an answer.
 
-use super::fetch::{Fetching, Object};
+use super::fetch::Fetching;
 use super::line::is_of_the_network;
+use super::object::Object;
 use super::origins::Lease;
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};

@@ -4,9 +4,9 @@
 use super::body::Body;
 use super::decided::Decided;
 use super::exchange::exchange;
-use super::fetch::{Described, Object};
 use super::fields;
 use super::line::Sent;
+use super::object::{Described, Object};
 use super::origins::Lease;
 use super::problem::Problem;
 use super::validator::{Span, Validator};

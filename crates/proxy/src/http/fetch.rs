@@ -2,16 +2,12 @@
 //! from the byte where it stopped, over another network where there is one.
 
 use super::assembly::{Assembly, LEAST_RANGE};
-use super::budget::{Budget, Share};
+use super::budget::Share;
 use super::decided::{Decided, Route};
-use super::origins::Origins;
-use super::recent::Recent;
-use super::validator::Validator;
+use super::object::{Described, Object};
 use super::worker::{Start, Worker};
-use crate::Destination;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use hyper::http::request::Parts;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +15,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::task::{AbortHandle, JoinSet};
 use whimbrel_access::Intents;
-use whimbrel_multiaccess::Candidate;
 
 /// So many workers for each network, so that one waits for a head while the other reads.
 const WORKERS_EACH: usize = 2;
@@ -35,40 +30,6 @@ const LOST: Duration = Duration::from_secs(11);
 const LEAST_LEFT: u64 = 1 << 20;
 /// How many times longer than usual a server may be silent when it was before.
 const MOST_PATIENCE: u32 = 8;
-
-/// An object that can be asked for again in ranges.
-#[derive(Clone)]
-pub(super) struct Object(Arc<Inner>);
-
-pub(super) struct Inner {
-    pub(super) origins: Arc<Origins>,
-    pub(super) to: Destination,
-    /// The request for all of it, as it goes to the server.
-    pub(super) head: Parts,
-    pub(super) validator: Validator,
-    pub(super) total: u64,
-    window: u64,
-    budget: Arc<Budget>,
-    /// Servers that turn out to have no ranges, or none that can be put together.
-    pub(super) without_ranges: Arc<Recent<()>>,
-    /// Whether several connections may fetch it.
-    may_split: bool,
-    stall: Duration,
-}
-
-/// What makes an object.
-pub(super) struct Described {
-    pub(super) origins: Arc<Origins>,
-    pub(super) to: Destination,
-    pub(super) head: Parts,
-    pub(super) validator: Validator,
-    pub(super) total: u64,
-    pub(super) window: u64,
-    pub(super) budget: Arc<Budget>,
-    pub(super) without_ranges: Arc<Recent<()>>,
-    pub(super) may_split: bool,
-    pub(super) stall: Duration,
-}
 
 /// An object that is being fetched. It ends when this is dropped.
 pub(super) struct Fetching {
@@ -90,33 +51,6 @@ impl Drop for Fetching {
 }
 
 impl Object {
-    pub(super) fn new(of: Described) -> Self {
-        let Described {
-            origins,
-            to,
-            head,
-            validator,
-            total,
-            window,
-            budget,
-            without_ranges,
-            may_split,
-            stall,
-        } = of;
-        Self(Arc::new(Inner {
-            origins,
-            to,
-            head,
-            validator,
-            total,
-            window,
-            budget,
-            without_ranges,
-            may_split,
-            stall,
-        }))
-    }
-
     /// Fetches it from this byte on, as was decided.
     pub(super) fn fetch(&self, start: u64, decided: Option<Decided>) -> Fetching {
         let window = self.0.window.min(self.0.total - start);
@@ -131,23 +65,10 @@ impl Object {
         let task = tokio::spawn(task);
         Fetching { assembly, task: task.abort_handle(), _share: share }
     }
-
-    /// A connection that was made this way broke.
-    pub(super) fn path_failed(&self, by: &Candidate) {
-        self.0.origins.failed_meanwhile(&self.0.to, by);
-    }
-
-    pub(super) fn total(&self) -> u64 {
-        self.0.total
-    }
-
-    pub(super) fn stall(&self) -> Duration {
-        self.0.stall
-    }
 }
 
 /// Lets workers fetch until all has come. When all of them have failed, it asks anew which way to go.
-async fn supervise(object: Arc<Inner>, assembly: Arc<Assembly>, decided: Option<Decided>) {
+async fn supervise(object: Arc<Described>, assembly: Arc<Assembly>, decided: Option<Decided>) {
     let mut decided = decided;
     let mut fruitless = 0;
     loop {
@@ -184,7 +105,12 @@ async fn supervise(object: Arc<Inner>, assembly: Arc<Assembly>, decided: Option<
 }
 
 /// One attempt, over as many connections as were decided. Returns why the last of them ended.
-async fn round(object: &Arc<Inner>, assembly: &Arc<Assembly>, decided: Decided, fruitless: u32) -> String {
+async fn round(
+    object: &Arc<Described>,
+    assembly: &Arc<Assembly>,
+    decided: Decided,
+    fruitless: u32,
+) -> String {
     let mut decided = decided;
     // It counts as scheduled for as long as this goes on.
     let _unit = decided.unit.take();
@@ -203,7 +129,7 @@ async fn round(object: &Arc<Inner>, assembly: &Arc<Assembly>, decided: Decided, 
 
 /// Those who fetch an object at the same time.
 struct Team {
-    object: Arc<Inner>,
+    object: Arc<Described>,
     assembly: Arc<Assembly>,
     stall: Duration,
     /// How many there are, when all networks work.

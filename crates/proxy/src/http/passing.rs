@@ -1,8 +1,8 @@
 //! Answers on their way to the client.
 
 use super::body::Body;
-use super::fetch::Object;
 use super::fields;
+use super::object::Object;
 use super::origins::Lease;
 use super::problem::Problem;
 use hyper::body::Incoming;

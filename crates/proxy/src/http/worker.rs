@@ -2,9 +2,9 @@
 
 use super::assembly::{Assembly, LEAST_RANGE, Want};
 use super::decided::{Decided, Route};
-use super::fetch::Inner;
 use super::fields;
 use super::line::{Sent, Unsent, is_of_the_network};
+use super::object::Described;
 use super::origins::Lease;
 use super::validator::Span;
 use crate::UpstreamError;
@@ -46,7 +46,7 @@ impl Start {
 
 /// Fetches ranges one after the other over connections of one network.
 pub(super) struct Worker {
-    pub(super) object: Arc<Inner>,
+    pub(super) object: Arc<Described>,
     pub(super) assembly: Arc<Assembly>,
     pub(super) start: Start,
     /// What it fetches first.

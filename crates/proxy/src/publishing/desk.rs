@@ -1,10 +1,8 @@
 //! The gateway's side: what is published just now, and by which connection.
 
 use super::message::Arrival;
-use super::place::Publication;
 use super::rules::PublishRules;
-use crate::gateway::{Answer, Status};
-use crate::{Full, Place, Quota};
+use crate::{Answer, Full, Place, Publication, Quota, Status};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -3,8 +3,8 @@
 use super::carry::{Carried, abort, carry};
 use super::desk::{Publications, Unreached};
 use super::message::Arrival;
-use super::place::Publication;
 use super::{through, tls};
+use crate::Publication;
 use crate::whole::keep_alive;
 use futures_util::FutureExt;
 use std::convert::Infallible;

@@ -10,8 +10,7 @@
 //! The answer is that of a gateway, from the peer. The client's bytes may follow an arrival before it is
 //! there.
 
-use super::place::Publication;
-use crate::gateway::BadMessage;
+use crate::{BadMessage, Publication};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::io::{AsyncRead, AsyncReadExt as _};

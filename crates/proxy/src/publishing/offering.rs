@@ -1,8 +1,7 @@
 //! The peer's side: a server of its own that a gateway publishes.
 
-use super::place::Publication;
-use crate::gateway::{Answer, Status};
 use crate::sessions::{Asked, explained};
+use crate::{Answer, Publication, Status};
 use std::io;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;

@@ -1,6 +1,6 @@
 //! Who may publish what: what a gateway's operator says.
 
-use super::place::{Publication, host};
+use crate::publication::{Publication, host};
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;

@@ -2,8 +2,7 @@
 
 use super::desk::{Granted, Publications, Unpublished};
 use super::door::Door;
-use super::place::Publication;
-use crate::gateway::{Answer, Status};
+use crate::{Answer, Publication, Status};
 use futures_util::FutureExt;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -2,10 +2,9 @@
 
 use super::desk::{Publications, Unreached, answered};
 use super::message::Arrival;
-use super::place::Publication;
 use crate::http::by_host;
 use crate::whole::{Breaks, Whole};
-use crate::{Destination, Place, Reached, Reaching, Upstream, UpstreamError};
+use crate::{Destination, Place, Publication, Reached, Reaching, Upstream, UpstreamError};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;

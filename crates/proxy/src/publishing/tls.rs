@@ -4,7 +4,7 @@
 use super::carry::abort;
 use super::desk::{Publications, Unreached};
 use super::message::Arrival;
-use super::place::{Publication, host};
+use crate::publication::{Publication, host};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;

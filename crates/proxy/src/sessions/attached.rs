@@ -2,13 +2,12 @@
 
 use super::SessionId;
 use super::asking::control;
-use super::carrying::Carrying;
+use super::carrying::{Carrying, Outcome};
 use super::frame::Frame;
 use super::http::{NoRest, Rest};
 use super::line::{LAST, Line};
 use super::message::Granted;
-use crate::Destination;
-use crate::gateway::Streams;
+use crate::{Destination, Streams};
 use futures_util::FutureExt;
 use std::io;
 use std::sync::Arc;
@@ -29,16 +28,6 @@ pub struct Attached {
     stream: Option<Stream>,
     streams: Arc<dyn Streams>,
     warning: Option<String>,
-}
-
-/// How carrying a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// Both directions ended.
-    Ended,
-    /// It goes on at another device.
-    Moved,
 }
 
 impl Attached {

@@ -3,7 +3,6 @@
 mod stopping;
 mod underway;
 
-use super::attached::Outcome;
 use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::message::Granted;
@@ -39,6 +38,16 @@ const LATER: Duration = Duration::from_millis(250);
 const STANDS: Duration = Duration::from_secs(1);
 /// What is much.
 const MUCH: u64 = 64 * 1024;
+
+/// How carrying a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Both directions ended.
+    Ended,
+    /// It goes on at another device.
+    Moved,
+}
 
 /// A session and its program.
 pub(super) struct Carrying {

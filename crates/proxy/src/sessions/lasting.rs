@@ -1,10 +1,11 @@
 //! Sessions that are halted, so that they go on later or in another process: with the server's connection, and all
 //! that is under way.
 
-use super::running::SessionRecord;
+use super::seat::SeatRecord;
+use super::server::ServerRecord;
 use serde::{Deserialize, Serialize};
-use std::io::{self, ErrorKind};
 use std::net::TcpStream;
+use whimbrel_base::EndpointId;
 use whimbrel_transport::{RecvHalf, SendHalf, Stream};
 
 /// The most bytes under way in one session.
@@ -30,6 +31,57 @@ pub struct SessionPiece {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionHead(pub(super) SessionRecord);
 
+/// How far a session is. Times are in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SessionRecord {
+    pub(super) to: String,
+    pub(super) entry: EntryRecord,
+    pub(super) server: ServerRecord,
+    pub(super) seat: Option<SeatRecord>,
+    /// For how long it is held, if no device has it.
+    pub(super) held: u64,
+    /// When bytes came or went last.
+    pub(super) busy: u64,
+    pub(super) is_cut: bool,
+}
+
+impl SessionRecord {
+    pub(super) fn holder(&self) -> EndpointId {
+        self.entry.holder()
+    }
+}
+
+/// Whose a session is, and who may take it. Times are milliseconds before and behind the moment in which it was
+/// written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct EntryRecord {
+    pub(super) id: [u8; 16],
+    pub(super) holder: [u8; 32],
+    pub(super) moves: u32,
+    pub(super) age: u64,
+    pub(super) rule: Vec<[u8; 32]>,
+    pub(super) permission: Option<([u8; 32], u64)>,
+    pub(super) lender: Option<LenderRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LenderRecord {
+    pub(super) device: [u8; 32],
+    pub(super) rule: Vec<[u8; 32]>,
+    pub(super) left: u64,
+    pub(super) was_kept_off: bool,
+}
+
+impl EntryRecord {
+    pub(super) fn holder(&self) -> EndpointId {
+        EndpointId::from_bytes(&self.holder)
+    }
+
+    pub(super) fn moves(&self) -> u32 {
+        self.moves
+    }
+}
+
 impl HaltedSession {
     /// The streams to its device: none, one, or two.
     pub fn streams(&self) -> impl Iterator<Item = &Stream> {
@@ -40,26 +92,4 @@ impl HaltedSession {
     pub fn into_piece(self) -> SessionPiece {
         self.piece
     }
-}
-
-/// Bytes that were under way, taken one part after the other.
-pub(super) struct Body(Vec<u8>);
-
-impl Body {
-    pub(super) fn new(bytes: Vec<u8>) -> Self {
-        Self(bytes)
-    }
-
-    pub(super) fn take(&mut self, n: usize) -> io::Result<Vec<u8>> {
-        if n > self.0.len() {
-            return Err(missing());
-        }
-        let rest = self.0.split_off(n);
-        Ok(std::mem::replace(&mut self.0, rest))
-    }
-}
-
-/// What is handed over is not what it says.
-pub(super) fn missing() -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, "a session was handed over in part")
 }

@@ -24,8 +24,7 @@ pub use told::{Listed, May, Standing};
 pub(super) use told::{Granted, LONGEST_HEAD, MOST_LISTED, read_granted, read_list, write_list};
 
 use super::SessionId;
-use crate::gateway::{BadMessage, Request};
-use crate::{Destination, Publication};
+use crate::{BadMessage, Destination, Publication, Request};
 use reading::{Fields, put_destination};
 use std::io;
 use std::time::Duration;

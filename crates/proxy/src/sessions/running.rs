@@ -8,7 +8,6 @@ mod moving;
 mod settings;
 mod wait;
 
-pub(super) use lasting::SessionRecord;
 pub use settings::SessionSettings;
 
 use super::frame::Frame;
@@ -17,9 +16,8 @@ use super::line::{Heard, LAST};
 use super::message::{Granted, Takers};
 use super::seat::Seat;
 use super::server::Server;
-use super::table::{Claim, Listing};
-use crate::gateway::{Answer, Status};
-use crate::{Destination, Place};
+use super::table::{Claim, Listing, Order, Take};
+use crate::{Answer, Destination, Place, Status};
 use growth::Growth;
 use std::io;
 use std::sync::Arc;
@@ -33,27 +31,6 @@ use whimbrel_transport::Stream;
 
 /// For a refusal to be taken.
 const REFUSAL: Duration = Duration::from_secs(10);
-
-/// What a session is told to do.
-pub(super) enum Order {
-    /// To go to another device.
-    Take(Box<Take>),
-    /// To leave this device, which may have it no more.
-    Recall(EndpointId),
-    /// To use a second stream to the device that has it, or is about to, after so many moves.
-    Control(Stream, u32),
-    /// To halt, and to be given there.
-    Halt(mpsc::Sender<HaltedSession>),
-}
-
-/// A device that takes a session.
-pub(super) struct Take {
-    pub(super) stream: Stream,
-    pub(super) claim: Claim,
-    pub(super) rule: Takers,
-    /// `None` if the device has no place left, and the session is its own: then it has that of the session.
-    pub(super) place: Option<Place<EndpointId>>,
-}
 
 /// One session.
 pub(super) struct Session {

@@ -3,12 +3,11 @@
 use super::SessionId;
 use super::lasting::{HaltedSession, SessionPiece};
 use super::message::{MOST_LISTED, Takers, write_list};
-use super::running::{Order, Session, SessionSettings, Take};
+use super::running::{Session, SessionSettings};
 use super::server::Server;
-use super::table::{NoSession, Table};
+use super::table::{NoSession, Order, Table, Take};
 use super::words::{Awaited, Word, Words};
-use crate::gateway::{Answer, Declined, Status};
-use crate::{Destination, Full, Place, Quota};
+use crate::{Answer, Destination, Full, Place, Quota, Status};
 use futures_util::FutureExt;
 use std::io;
 use std::sync::Arc;
@@ -23,6 +22,26 @@ use whimbrel_transport::Stream;
 const ORDERS: usize = 4;
 /// Sessions that have halted and were not taken yet.
 const HALTED: usize = 64;
+
+/// Why a session does not go to a device.
+pub(crate) enum Refused {
+    /// There is no such session for it.
+    None(NoSession),
+    /// There is no place for one more connection of its own.
+    Full(Full),
+}
+
+impl From<NoSession> for Refused {
+    fn from(none: NoSession) -> Self {
+        Self::None(none)
+    }
+}
+
+impl From<Full> for Refused {
+    fn from(full: Full) -> Self {
+        Self::Full(full)
+    }
+}
 
 /// All sessions of a gateway. Cheap to clone.
 #[derive(Clone, Default)]
@@ -96,7 +115,7 @@ impl Sessions {
         (id, moves): (SessionId, u32),
         rule: Takers,
         place: Result<Place<EndpointId>, Full>,
-    ) -> Result<(), (Stream, Declined)> {
+    ) -> Result<(), (Stream, Refused)> {
         let claim = match self.table.claim(stream.peer_id(), id, moves, Instant::now()) {
             Ok(claim) => claim,
             Err(none) => return Err((stream, none.into())),
@@ -107,7 +126,8 @@ impl Sessions {
             Err(full) => return Err((stream, full.into())),
         };
         let orders = claim.orders();
-        give(&orders, Order::Take(Box::new(Take { stream, claim, rule, place })))
+        let given = give(&orders, Order::Take(Box::new(Take { stream, claim, rule, place })));
+        given.map_err(|(stream, none)| (stream, none.into()))
     }
 
     /// Has a session use a second stream to its device. The answer comes from the session.
@@ -115,10 +135,10 @@ impl Sessions {
         &self,
         stream: Stream,
         (id, moves): (SessionId, u32),
-    ) -> Result<(), (Stream, Declined)> {
+    ) -> Result<(), (Stream, NoSession)> {
         match self.table.orders_of(stream.peer_id(), id, moves) {
             Ok(orders) => give(&orders, Order::Control(stream, moves)),
-            Err(none) => Err((stream, none.into())),
+            Err(none) => Err((stream, none)),
         }
     }
 
@@ -154,10 +174,10 @@ impl Sessions {
 }
 
 /// Gives an order, and the stream back if nobody takes it.
-fn give(orders: &mpsc::Sender<Order>, order: Order) -> Result<(), (Stream, Declined)> {
+fn give(orders: &mpsc::Sender<Order>, order: Order) -> Result<(), (Stream, NoSession)> {
     orders.try_send(order).or_else(|error| match error.into_inner() {
-        Order::Take(take) => Err((take.stream, NoSession.into())),
-        Order::Control(stream, _) => Err((stream, NoSession.into())),
+        Order::Take(take) => Err((take.stream, NoSession)),
+        Order::Control(stream, _) => Err((stream, NoSession)),
         // It is given by others.
         Order::Recall(_) | Order::Halt(_) => Ok(()),
     })

@@ -1,14 +1,15 @@
 //! Which sessions there are, whose they are, and who may take them.
 
 mod lasting;
+mod order;
 mod rights;
 
-pub(super) use lasting::{EntryRecord, before, behind, millis};
+pub(super) use lasting::{before, behind, millis};
+pub(super) use order::{Order, Take};
 
 use super::SessionId;
 use super::budget::{Budget, Share};
 use super::message::{Listed, May, Standing, Takers};
-use super::running::Order;
 use crate::Destination;
 use futures_util::FutureExt;
 use rights::Lender;
@@ -382,5 +383,4 @@ fn recall(orders: &mpsc::Sender<Order>, device: EndpointId) {
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
 mod tests;

@@ -90,7 +90,7 @@ async fn handshake(endpoint: Arc<EndpointCore>, came: Came) -> Option<Arc<Shared
         let looked = tokio::time::timeout(limit, look(&socket, &mut ciphertext, |first| front.look(first)));
         let looked = tokio::select! {
             looked = looked => looked,
-            () = endpoint.left() => {
+            () = endpoint.life.left() => {
                 front.leave(Fronted { socket, remote, first: ciphertext });
                 return None;
             }

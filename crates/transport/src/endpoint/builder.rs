@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU16};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::watch;
@@ -21,15 +21,18 @@ use crate::deciding::Deciding;
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::BindError;
 use crate::half_open::HalfOpen;
+use crate::life::Life;
 use crate::listeners::Listeners;
 use crate::monitor::AddressMonitor;
 use crate::observed::Observed;
 use crate::observing;
 use crate::pace::Pace;
+use crate::places::Places;
 use crate::policy::PathPolicy;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
 use crate::sockets::{self, BindPlan, OpenSockets, Sockets};
+use crate::stun::StunServer;
 use crate::tls::{self, TlsIdentity, TlsSessions};
 
 /// Tries to bind to a port that was free.
@@ -208,9 +211,7 @@ impl Builder {
                 sizes: Arc::default(),
                 distances: Arc::default(),
                 notice_pace: Pace::default(),
-                stun_pace: Pace::default(),
-                answers_stun: AtomicBool::new(false),
-                stun_beside: AtomicU16::new(0),
+                stun: StunServer::default(),
                 observed: Observed::default(),
                 searches: tokio::sync::Mutex::new(Allowance::of_searches()),
                 key: Arc::new(key.clone()),
@@ -224,10 +225,7 @@ impl Builder {
                 bound: watch::Sender::new(set.clone()),
                 addresses: addresses.clone(),
                 lost: Mutex::new(HashSet::new()),
-                advertised: advertised.iter().map(|address| with_port(*address, port)).collect(),
-                mapped: Mutex::default(),
-                relay_state: Mutex::default(),
-                relayed: Mutex::default(),
+                places: Places::new(advertised.iter().map(|address| with_port(*address, port)).collect()),
                 front: OnceLock::new(),
                 datagram_front: Arc::default(),
                 sockets: Mutex::new(Sockets::with(open.take())),
@@ -238,10 +236,8 @@ impl Builder {
                 listeners: Listeners::default(),
                 deciding: Deciding::default(),
                 half_open: HalfOpen::default(),
-                closed: AtomicBool::new(false),
+                life: Life::default(),
                 journals: AtomicBool::new(false),
-                passed_on: watch::Sender::new(false),
-                tasks: Mutex::new(Vec::new()),
             });
             inner.update_announcements(&set);
             let bound = lock(&inner.sockets).bind(&inner, &inner.quic, &ips, port);
@@ -253,7 +249,7 @@ impl Builder {
                         tokio::spawn(FutureExt::boxed(observing::ask(inner.clone()))),
                         tokio::spawn(FutureExt::boxed(observing::measure(inner.clone()))),
                     ];
-                    lock(&inner.tasks).extend(tasks.map(|task| task.abort_handle()));
+                    tasks.iter().for_each(|task| inner.life.keep(task.abort_handle()));
                     return Ok(Endpoint { guard: Arc::new(Guard(inner)) });
                 }
                 // A port that was found free can be taken meanwhile, or still be held by a child

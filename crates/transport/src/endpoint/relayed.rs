@@ -4,7 +4,6 @@ use futures_util::FutureExt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quinn::TokioRuntime;
@@ -52,7 +51,7 @@ impl Endpoint {
     /// requests a second. Beside the endpoint's own port, one that the system picks answers too, so that they learn
     /// whether their gateway shows them to each at another port. Must run inside a tokio runtime.
     pub fn answer_stun(&self) {
-        if !self.inner().answers_stun.swap(true, Ordering::Relaxed) {
+        if self.inner().stun.begin() {
             answer_beside(self.inner());
         }
     }
@@ -61,7 +60,7 @@ impl Endpoint {
     /// published anew.
     pub fn set_relay_state(&self, state: Option<RelayState>) {
         let core = self.inner();
-        if std::mem::replace(&mut *lock(&core.relay_state), state.clone()) != state {
+        if core.places.set_relay_state(state) {
             // Publishers look whenever this changes.
             core.bound.send_modify(|_| {});
         }
@@ -70,24 +69,24 @@ impl Endpoint {
     /// What this endpoint says of itself as a relay, if that was [set](Self::set_relay_state).
     #[must_use]
     pub fn relay_state(&self) -> Option<RelayState> {
-        lock(&self.inner().relay_state).clone()
+        self.inner().places.relay_state()
     }
 
     /// The places behind relays at which this endpoint can be reached, instead of those that were set before.
     /// Its records are published anew, and its peers told.
     pub fn set_relayed(&self, places: Vec<RelayedAddr>) {
         let core = self.inner();
-        if std::mem::replace(&mut *lock(&core.relayed), places.clone()) == places {
-            return;
+        let relays: Vec<_> = places.iter().map(|place| place.relay).collect();
+        if core.places.set_relayed(places) {
+            core.observed.keep(&relays);
+            core.tell_places();
         }
-        core.observed.keep(&places.iter().map(|place| place.relay).collect::<Vec<_>>());
-        core.tell_places();
     }
 
     /// The places behind relays that were [set](Self::set_relayed).
     #[must_use]
     pub fn relayed(&self) -> Vec<RelayedAddr> {
-        lock(&self.inner().relayed).clone()
+        self.inner().places.relayed()
     }
 
     /// How often a UDP flow to there must be used so that this network's gateway keeps it, as was measured with a relay

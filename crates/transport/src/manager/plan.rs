@@ -252,5 +252,4 @@ fn best(situation: &Situation, policy: &PathPolicy) -> Option<PathId> {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

@@ -4,13 +4,11 @@
 use futures_util::FutureExt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use tokio::net::UdpSocket;
 
-use crate::endpoint_core::{EndpointCore, lock};
-use crate::stun::observe;
+use crate::endpoint_core::EndpointCore;
 
 /// Longer datagrams are no requests.
 const MAX_REQUEST: usize = 512;
@@ -28,9 +26,9 @@ pub(crate) fn answer_beside(core: &Arc<EndpointCore>) {
         Ok((port, socket)) => (socket, port),
         Err(error) => return tracing::warn!(%error, "STUN is answered at one port only"),
     };
-    core.stun_beside.store(port, Ordering::Relaxed);
+    core.stun.set_beside(port);
     let task = tokio::spawn(FutureExt::boxed(answer(core.clone(), socket))).abort_handle();
-    lock(&core.tasks).push(task);
+    core.life.keep(task);
 }
 
 async fn answer(core: Arc<EndpointCore>, socket: UdpSocket) {
@@ -41,9 +39,7 @@ async fn answer(core: Arc<EndpointCore>, socket: UdpSocket) {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;
         };
-        if let Some(answer) = observe(&buffer[..size], from, None)
-            && core.stun_pace.is_free(Instant::now())
-        {
+        if let Some(answer) = core.stun.answer_beside(&buffer[..size], from, Instant::now()) {
             // Lost if the kernel takes no more now, as datagrams are.
             let _ = socket.try_send_to(&answer, from);
         }

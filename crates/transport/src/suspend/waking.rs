@@ -46,7 +46,7 @@ impl Endpoint {
     /// [`ResumeError`] if any of them can't be read or there is no room: then none is woken.
     pub fn wake(&self, suspended: &[Suspended]) -> Result<Waking, ResumeError> {
         let core = self.inner();
-        if core.is_closed() {
+        if core.life.is_closed() {
             return Err(ResumeError::EndpointClosed);
         }
         let mut waking = Waking { core: core.clone(), waiting: Vec::with_capacity(suspended.len()) };

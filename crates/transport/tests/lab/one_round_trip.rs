@@ -294,6 +294,29 @@ fn in_mode_backup_the_carrier_changes_too() {
     }
 }
 
+/// From a connection's first moment on, where nothing is lost: the queue is deeper than any slow start. While a window
+/// of ten packets is all that is under way, the reader waits for a round trip; a change of the carrier that costs one
+/// more would show.
+#[test]
+fn a_download_from_the_first_moment_on_waits_no_longer_than_a_round_trip_while_the_carrier_changes() {
+    const BYTES: u64 = 4 << 20;
+    if !require!() {
+        return;
+    }
+    let _heavy = heavy();
+    let spec = LinkSpec::default().delay(RTT / 2).rate(Rate::mbit(20)).queue(Queue::Time(secs(2)));
+    let mut pair = Pair::with(Net::with(Family::V4, spec), HandoverMode::Single);
+    pair.connection = pair.net.client.wait(pair.client.connect_early(pair.server.endpoint.addr())).unwrap();
+    let transfer = Transfer::start(&pair.net.client, &pair.connection, &pair.server, Way::Down, BYTES);
+    transfer.reach(&pair.net.client, 1);
+    let began = pair.carriers();
+    let longest = longest_pause(&pair, &transfer.meter, BYTES);
+    pair.until_tcp_carries();
+    assert!(began.iter().any(|(carrier, _)| *carrier == CarrierKind::Quic), "not by QUIC: {began:?}");
+    at_least("the longest pause of a download", longest, RTT);
+    transfer.finish_within(&pair.net.client, LIMIT);
+}
+
 /// Whoever asked for QUIC alone keeps it.
 #[test]
 fn quic_alone_stays_quic() {

@@ -12,7 +12,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, SignatureScheme, StreamOwned,
+};
 use whimbrel_base::{ConnectionId, EndpointId, SecretKey};
 use whimbrel_proto::fuzzing::frame::{Frame, Join};
 use whimbrel_proto::{CloseCode, Connection as Engine, FirstFlight, PathId, segment};
@@ -32,6 +34,14 @@ impl Identity {
         let key = SecretKey::generate();
         let config = client_config(Some(&key), PROTOCOL);
         Self { key, config }
+    }
+
+    /// One that keeps the tickets that it is given.
+    pub(crate) fn with_tickets() -> Self {
+        let Self { key, config } = Self::new();
+        let mut config = Arc::unwrap_or_clone(config);
+        config.resumption = rustls::client::Resumption::in_memory_sessions(256);
+        Self { key, config: Arc::new(config) }
     }
 
     /// TCP and TLS, and not a byte of the protocol.
@@ -134,6 +144,11 @@ impl RawPath {
             tls.conn.complete_io(&mut tls.sock)?;
         }
         Ok(Self { tls, plain: Vec::new() })
+    }
+
+    /// Whether the server knew the ticket that was shown.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.tls.conn.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 use std::time::Duration;
 
 use whimbrel_base::{EndpointId, IntoName, Member, Name, Ticket};
@@ -17,16 +16,6 @@ use super::{Connection, Connections, Group, Listener, State, Stream};
 use crate::group::{GroupError, GroupOptions};
 use crate::users::{Registered, UserError};
 use crate::{StateError, StateLimits};
-
-/// The environment variable that says where the name service of the [default
-/// endpoint](Endpoint::process_default) is.
-pub const NAMES_VARIABLE: &str = "WHIMBREL_NAMES";
-
-/// The environment variable that names the [file](crate::Identity::in_file) with the key of the [default
-/// endpoint](Endpoint::process_default).
-pub const IDENTITY_VARIABLE: &str = "WHIMBREL_IDENTITY";
-
-static DEFAULT: Mutex<Option<Endpoint>> = Mutex::new(None);
 
 /// As [`crate::Endpoint`], for programs without an async runtime. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -44,34 +33,6 @@ impl Endpoint {
         let runtime = Background::start()?;
         let endpoint = runtime::run(builder.bind())??;
         Ok(Self { endpoint, runtime })
-    }
-
-    /// The endpoint that [`Stream::connect`] and [`Listener::bind`] use. The first use makes one, with what
-    /// two environment variables say: `WHIMBREL_NAMES` the name service, `WHIMBREL_IDENTITY` the file with the
-    /// key. Without a file the key is a fresh one, and no name can be listened for.
-    ///
-    /// # Errors
-    /// [`BindError`](crate::BindError), wrapped, when it can't be made.
-    pub fn process_default() -> io::Result<Self> {
-        let mut default = DEFAULT.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(endpoint) = &*default {
-            return Ok(endpoint.clone());
-        }
-        let mut builder = crate::Endpoint::builder();
-        if let Ok(names) = std::env::var(NAMES_VARIABLE) {
-            builder = builder.names(names);
-        }
-        if let Some(file) = std::env::var_os(IDENTITY_VARIABLE) {
-            builder = builder.identity_file(PathBuf::from(file));
-        }
-        let endpoint = Self::bind(builder)?;
-        *default = Some(endpoint.clone());
-        Ok(endpoint)
-    }
-
-    /// Makes this one the [default](Self::process_default) from now on.
-    pub fn set_process_default(self) {
-        *DEFAULT.lock().unwrap_or_else(PoisonError::into_inner) = Some(self);
     }
 
     /// Connects, and opens a stream.
@@ -180,6 +141,12 @@ impl Endpoint {
         Ok(Group::new(group, self.runtime.clone()))
     }
 
+    /// A group without members, whose messages go on flows with these options, one to each.
+    #[must_use]
+    pub fn new_group(&self, options: FlowOptions) -> Group {
+        Group::new(crate::Group::new(options), self.runtime.clone())
+    }
+
     /// The members that a name stands for; see [`crate::Endpoint::group_members`].
     ///
     /// # Errors
@@ -208,7 +175,7 @@ impl Endpoint {
     pub fn listen(&self, options: ListenOptions) -> io::Result<Listener> {
         let endpoint = self.endpoint.clone();
         let listener = runtime::run(async move { endpoint.listen(options).await })??;
-        Listener::start(self.clone(), listener)
+        Listener::start(self.endpoint.clone(), listener)
     }
 
     /// Registers a user name for this endpoint's key; see [`crate::Endpoint::register_user`].
@@ -246,10 +213,6 @@ impl Endpoint {
         let endpoint = self.endpoint.clone();
         // Without a runtime there is nothing to end.
         let _ = runtime::run(async move { endpoint.close(limit).await });
-    }
-
-    pub(super) fn runtime(&self) -> &Background {
-        &self.runtime
     }
 
     /// The endpoint itself.

@@ -1,7 +1,7 @@
 //! Messages to several peers at once, for programs without an async runtime.
 
 use whimbrel_base::{EndpointId, Member};
-use whimbrel_transport::{FlowOptions, Outcome, SendError, SendOptions};
+use whimbrel_transport::{Outcome, SendError, SendOptions};
 
 use super::Connection;
 use super::runtime::Background;
@@ -50,14 +50,6 @@ impl Group {
         let _inside = self.runtime.enter();
         let each = self.group.send(data, options).into_iter();
         each.map(|delivery| Delivery { delivery, runtime: self.runtime.clone() }).collect()
-    }
-}
-
-impl super::Endpoint {
-    /// A group without members, whose messages go on flows with these options, one to each.
-    #[must_use]
-    pub fn new_group(&self, options: FlowOptions) -> Group {
-        Group::new(crate::Group::new(options), self.runtime().clone())
     }
 }
 

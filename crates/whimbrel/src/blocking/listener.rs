@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use whimbrel_base::{EndpointId, Name, Ticket};
-use whimbrel_transport::{self as transport, Connection, ListenOptions};
+use whimbrel_transport::{self as transport, Connection};
 
 use super::wait::block;
-use super::{Endpoint, Stream, runtime};
+use super::{Stream, runtime};
 
 /// Streams that wait to be accepted. Further ones wait with their peers.
 const BACKLOG: usize = 128;
@@ -22,21 +22,13 @@ pub struct Listener {
 }
 
 struct Inner {
-    endpoint: Endpoint,
+    endpoint: crate::Endpoint,
     name: Option<Name>,
     streams: Mutex<mpsc::Receiver<transport::Stream>>,
 }
 
 impl Listener {
-    /// Listens with the process's [default endpoint](Endpoint::process_default).
-    ///
-    /// # Errors
-    /// [`ListenError`](crate::ListenError) or [`BindError`](crate::BindError), wrapped.
-    pub fn bind(options: ListenOptions) -> io::Result<Self> {
-        Endpoint::process_default()?.listen(options)
-    }
-
-    pub(super) fn start(endpoint: Endpoint, listener: transport::Listener) -> io::Result<Self> {
+    pub(super) fn start(endpoint: crate::Endpoint, listener: transport::Listener) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(BACKLOG);
         let name = listener.name().cloned();
         runtime::spawn(accept(listener, sender))?;
@@ -76,7 +68,7 @@ impl Listener {
 
     /// Where others connect to, now, without any name service.
     pub fn ticket(&self) -> Ticket {
-        self.inner.endpoint.inner().ticket(self.inner.name.clone())
+        self.inner.endpoint.ticket(self.inner.name.clone())
     }
 
     /// Who this is.

@@ -10,10 +10,10 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use whimbrel_base::{EndpointId, Name};
-use whimbrel_transport::{self as transport, CloseCode, Connection, IntoTarget};
+use whimbrel_transport::{self as transport, CloseCode, Connection};
 
+use super::runtime;
 use super::wait::{Turns, block};
-use super::{Endpoint, runtime};
 
 /// How long a drop waits for the peer to have everything, unless [told otherwise](Stream::set_linger).
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(10);
@@ -55,22 +55,6 @@ struct Options {
 }
 
 impl Stream {
-    /// Connects with the process's [default endpoint](Endpoint::process_default), to a name or a ticket.
-    ///
-    /// # Errors
-    /// [`ConnectError`](crate::ConnectError) or [`BindError`](crate::BindError), wrapped.
-    pub fn connect(target: impl IntoTarget) -> io::Result<Self> {
-        Endpoint::process_default()?.connect(target)
-    }
-
-    /// As [`connect`](Self::connect), for at most `limit`.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect); `TimedOut` after `limit`.
-    pub fn connect_timeout(target: impl IntoTarget, limit: Duration) -> io::Result<Self> {
-        Endpoint::process_default()?.connect_timeout(target, limit)
-    }
-
     pub(super) fn dialled(stream: transport::Stream, local_id: EndpointId) -> Self {
         Self::new(stream, local_id, true)
     }

@@ -2,7 +2,7 @@
 
 use super::{Ends, Line};
 use crate::sessions::frame::{Reader, Writer};
-use crate::sessions::lasting::Body;
+use crate::sessions::parts::Body;
 use serde::{Deserialize, Serialize};
 use std::io;
 use whimbrel_transport::{RecvHalf, SendHalf, Stream};

@@ -1,8 +1,7 @@
 //! Fields of messages, read one after the other.
 
 use super::super::SessionId;
-use crate::Destination;
-use crate::gateway::BadMessage;
+use crate::{BadMessage, Destination};
 use std::io::{self, ErrorKind};
 use whimbrel_base::EndpointId;
 

@@ -9,8 +9,7 @@
 
 use super::super::SessionId;
 use super::reading::{Fields, invalid, put_destination};
-use crate::Destination;
-use crate::gateway::BadMessage;
+use crate::{BadMessage, Destination};
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};

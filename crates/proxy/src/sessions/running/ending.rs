@@ -2,9 +2,9 @@
 
 use super::moving::refuse;
 use super::{Ending, Holder, Order, Session, Taking};
-use crate::gateway::{Answer, Status};
 use crate::sessions::frame::Frame;
 use crate::sessions::seat::Seat;
+use crate::{Answer, Status};
 
 impl Session {
     /// Tells everybody.

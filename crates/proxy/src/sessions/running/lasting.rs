@@ -2,12 +2,12 @@
 
 use super::moving::refuse_for_now;
 use super::{Holder, Order, Session, SessionSettings, Taking};
-use crate::sessions::lasting::{Body, HaltedSession, SessionHead, SessionPiece, missing};
-use crate::sessions::seat::{Seat, SeatRecord};
-use crate::sessions::server::{Server, ServerRecord};
-use crate::sessions::table::{EntryRecord, Table, before, behind, millis};
+use crate::sessions::lasting::{HaltedSession, SessionHead, SessionPiece, SessionRecord};
+use crate::sessions::parts::{Body, missing};
+use crate::sessions::seat::Seat;
+use crate::sessions::server::Server;
+use crate::sessions::table::{Table, before, behind, millis};
 use crate::{Destination, Place};
-use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +15,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Stream;
-
-/// How far a session is. Times are in milliseconds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::sessions) struct SessionRecord {
-    to: String,
-    entry: EntryRecord,
-    server: ServerRecord,
-    seat: Option<SeatRecord>,
-    /// For how long it is held, if no device has it.
-    held: u64,
-    /// When bytes came or went last.
-    busy: u64,
-    is_cut: bool,
-}
-
-impl SessionRecord {
-    pub(in crate::sessions) fn holder(&self) -> EndpointId {
-        self.entry.holder()
-    }
-}
 
 impl Session {
     /// Halts it. A move that is under way fails, and may be tried again.

@@ -2,13 +2,12 @@
 
 use super::wait::{Verdict, Wait};
 use super::{Ending, Holder, REFUSAL, Session, Take, Taking};
-use crate::Place;
-use crate::gateway::{Answer, Status};
 use crate::sessions::frame::{Frame, Paused};
 use crate::sessions::line::Heard;
 use crate::sessions::message::GOES_ON;
 use crate::sessions::seat::{MOST_UP, Seat};
 use crate::sessions::table::NoSession;
+use crate::{Answer, Place, Status};
 use futures_util::FutureExt;
 use std::sync::Arc;
 use tokio::time::Instant;

@@ -2,8 +2,8 @@
 
 use super::{Down, Pauses, Phase, Said, Seat, Up};
 use crate::Place;
-use crate::sessions::lasting::Body;
 use crate::sessions::line::{Line, LineRecord};
+use crate::sessions::parts::Body;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! A server's connection that is halted, and goes on later.
 
 use super::{Head, Programs, Server, Voice};
-use crate::sessions::lasting::{Body, missing};
 use crate::sessions::message::LONGEST_HEAD;
+use crate::sessions::parts::{Body, missing};
 use crate::sessions::window::Window;
 use serde::{Deserialize, Serialize};
 use std::io;

@@ -1,50 +1,18 @@
 //! What is known of a session when another instance goes on with it.
 
 use super::rights::Lender;
-use super::{Entry, Figures, Listing, Permission, Table};
+use super::{Entry, Figures, Listing, Order, Permission, Table};
 use crate::Destination;
 use crate::sessions::SessionId;
 use crate::sessions::budget::Share;
+use crate::sessions::lasting::{EntryRecord, LenderRecord};
 use crate::sessions::message::{Standing, Takers};
-use crate::sessions::running::Order;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use whimbrel_base::EndpointId;
-
-/// Whose a session is, and who may take it. Times are milliseconds before and behind the moment in which it was
-/// written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::sessions) struct EntryRecord {
-    id: [u8; 16],
-    holder: [u8; 32],
-    moves: u32,
-    age: u64,
-    rule: Vec<[u8; 32]>,
-    permission: Option<([u8; 32], u64)>,
-    lender: Option<LenderRecord>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct LenderRecord {
-    device: [u8; 32],
-    rule: Vec<[u8; 32]>,
-    left: u64,
-    was_kept_off: bool,
-}
-
-impl EntryRecord {
-    pub(in crate::sessions) fn holder(&self) -> EndpointId {
-        EndpointId::from_bytes(&self.holder)
-    }
-
-    pub(in crate::sessions) fn moves(&self) -> u32 {
-        self.moves
-    }
-}
 
 /// Of a time to come, or that has passed.
 pub(in crate::sessions) fn millis(lasts: Duration) -> u64 {

@@ -1,4 +1,4 @@
-//! What is said on a stream before its bytes.
+//! What is said on a stream to a gateway before its bytes.
 //!
 //! ```text
 //! request = version (1) length (1) host (length) port (2, big-endian)
@@ -191,7 +191,7 @@ impl Answer {
     }
 
     /// The answer to who asked for what was not reached.
-    pub(super) fn of_error(error: &UpstreamError) -> Self {
+    pub(crate) fn of_error(error: &UpstreamError) -> Self {
         match error {
             UpstreamError::Refused { why, .. } => Self::new(Status::NotAllowed, why),
             UpstreamError::NoWay { why, .. } => Self::new(Status::NoSuchHost, why),

@@ -1,7 +1,6 @@
-//! What is published.
+//! What a peer publishes through a gateway: a host, or a port of the gateway's.
 
-use crate::gateway::BadMessage;
-use crate::{Destination, is_whimbrel_host};
+use crate::{BadMessage, Destination, is_whimbrel_host};
 use std::fmt;
 use std::str::FromStr;
 
@@ -47,7 +46,7 @@ impl BadPublication {
 ///
 /// # Errors
 /// When it is none.
-pub(super) fn host(text: &str) -> Result<String, BadPublication> {
+pub(crate) fn host(text: &str) -> Result<String, BadPublication> {
     let to = Destination::new(text, 443).map_err(|_| BadPublication::new(text))?;
     // What ends in a number is an address in some form, to some programs.
     let last = to.host().rsplit('.').next().unwrap_or_default();
@@ -68,7 +67,7 @@ impl Publication {
     }
 
     /// Adds it to a message, at whose end it is.
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::Tls(host) => {
                 out.push(TLS);
