@@ -242,7 +242,8 @@ impl Carrying {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        let most = match self.program.room() {
+        let wanted = self.down.queue.len().min(WRITE);
+        let most = match self.program.room(wanted) {
             Room::Known(0) => {
                 self.down.full.until = Instant::now() + self.down.full.pause;
                 self.down.full.pause = (2 * self.down.full.pause).min(LATER);
