@@ -21,7 +21,8 @@ const BYTES: u8 = 0;
 /// Of the body of any other frame.
 const LONGEST_WORD: usize = 17;
 /// No writer gathers more bytes of the connection, nor counts, before it is written out, but for one frame.
-const GATHERED: usize = 4 * LONGEST;
+/// It is what a stream takes at once where there are many: what waits behind that is only held twice.
+const GATHERED: usize = 2 * LONGEST;
 
 /// One thing that is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +148,11 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 
     pub(super) fn say_data(&mut self, bytes: &[u8]) {
+        if self.out.is_empty() {
+            // A full frame is seldom alone.
+            let all = if bytes.len() < LONGEST { bytes.len() } else { GATHERED + HEAD };
+            self.out.reserve(HEAD + all);
+        }
         put(&mut self.out, BYTES, bytes);
     }
 
