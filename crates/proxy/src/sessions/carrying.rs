@@ -3,6 +3,7 @@
 mod stopping;
 mod underway;
 
+use super::alarm::Alarm;
 use super::attached::Outcome;
 use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
@@ -99,7 +100,7 @@ impl Carrying {
     /// Carries until it is known how that ended, or, which is `None`, the program must be let go at once
     /// because it does not read.
     async fn carry(&mut self, second: &mut oneshot::Receiver<Stream>) -> io::Result<Option<Outcome>> {
-        let mut waits = true;
+        let (mut waits, mut alarm) = (true, Alarm::new());
         loop {
             self.prepare()?;
             if let Phase::Stopped(Stopped::Still(_)) = self.phase {
@@ -119,7 +120,7 @@ impl Carrying {
                         self.line.set_control(stream, &[]);
                     }
                 }
-                () = tokio::time::sleep_until(time) => {
+                () = alarm.until(time) => {
                     if let Phase::Over(until) = self.phase && self.up.is_taken() && Instant::now() >= until {
                         return Ok(Some(Outcome::Ended));
                     }
