@@ -335,6 +335,9 @@ impl Carrying {
         match frame {
             Frame::Data(bytes) if !self.down.has_ended => {
                 self.down.push(&bytes);
+                while let Some(more) = self.line.bytes_at_hand() {
+                    self.down.push(&more);
+                }
                 if self.down.queue.len() > MOST_DOWN {
                     return Err(broken("the gateway sends more than it may"));
                 }

@@ -291,6 +291,21 @@ mod tests {
         assert!(broken.next().await.is_ok() && broken.next().await.is_err());
     }
 
+    #[tokio::test]
+    async fn bytes_at_hand_are_those_before_the_next_word() {
+        let mut said = BytesMut::new();
+        let bytes = |text: &'static str| Frame::Data(Bytes::from_static(text.as_bytes()));
+        [bytes("one"), bytes("two"), Frame::Count(7), bytes("three")].iter().for_each(|one| one.put(&mut said));
+        let mut reader = reader(&said[..]);
+        assert_eq!(reader.bytes_at_hand(), None);
+        assert_eq!(reader.next().await.unwrap(), Some(bytes("one")));
+        assert_eq!(reader.bytes_at_hand().as_deref(), Some(&b"two"[..]));
+        assert_eq!(reader.bytes_at_hand(), None);
+        assert_eq!(reader.next().await.unwrap(), Some(Frame::Count(7)));
+        assert_eq!(reader.bytes_at_hand().as_deref(), Some(&b"three"[..]));
+        assert_eq!(reader.bytes_at_hand(), None);
+    }
+
     #[test]
     fn the_bytes_are_those_of_the_document() {
         let mut out = BytesMut::new();

@@ -205,10 +205,21 @@ impl Server {
     fn read(&mut self, most: usize) -> io::Result<()> {
         let room = most.saturating_sub(self.kept.len()).min(READ);
         BUFFER.with_borrow_mut(|buffer| {
-            match self.socket.try_read(&mut buffer[..room]) {
+            let mut short = 0;
+            let read = self.socket.try_io(Interest::READABLE, || {
+                let n = (&mut &*socket2::SockRef::from(&self.socket)).read(&mut buffer[..room])?;
+                if (1..room).contains(&n) {
+                    // The socket is empty: told so, the runtime does not have it read again to find that.
+                    short = n;
+                    return Err(ErrorKind::WouldBlock.into());
+                }
+                Ok(n)
+            });
+            match read {
                 Ok(0) if room > 0 => self.voice = Voice::Ended,
                 Ok(n) => self.came(&buffer[..n]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.came(&buffer[..short]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
             Ok(())

@@ -63,6 +63,18 @@ impl<R: Pieces> Reader<R> {
     }
 }
 
+impl<R> Reader<R> {
+    /// More bytes of the connection, if they are what comes next and have come already.
+    pub(in crate::sessions) fn bytes_at_hand(&mut self) -> Option<Bytes> {
+        let is_next = self.came.left > 0 || self.came.bytes.first() == Some(&BYTES);
+        match is_next.then(|| self.came.take()) {
+            Some(Ok(Some(Frame::Data(bytes)))) => Some(bytes),
+            // What is wrong is found again.
+            _ => None,
+        }
+    }
+}
+
 impl Came {
     pub(super) fn add(&mut self, piece: Bytes) {
         self.bytes = match self.bytes.is_empty() {
