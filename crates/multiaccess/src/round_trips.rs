@@ -76,8 +76,8 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// Takes in what the connections of a path with these addresses tell now, and returns what is known: how long
-    /// ago one was heard last goes on to grow. The time is of a clock that never goes back.
+    /// Takes in what the connections of a path with these addresses tell now, and returns what is known. How
+    /// long ago one was heard last goes on to grow. The time is of a clock that never goes back.
     pub(crate) fn take(&mut self, now: Duration, addresses: &[IpAddr], found: RoundTrips) -> RoundTrips {
         if self.addresses != addresses {
             // Where none of them stays it is another network.

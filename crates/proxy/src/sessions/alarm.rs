@@ -7,8 +7,8 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Until it is set.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
-/// Goes off at a time, or before: then it is to be set anew. What waits for hours from each byte that comes would
-/// otherwise have the runtime set a timer for each of them, under a lock that all tasks share.
+/// Goes off at a time, or before: then it is to be set anew. What waits for hours from each byte that comes
+/// would otherwise have the runtime set a timer for each of them, under a lock that all tasks share.
 pub(super) struct Alarm(Pin<Box<Sleep>>);
 
 impl Alarm {
@@ -17,7 +17,7 @@ impl Alarm {
         Self(Box::pin(sleep(FAR)))
     }
 
-    /// Waits until this time, and no longer. It may be early after it was set to an earlier time. Cancel-safe.
+    /// Waits until this time, and no longer. It may be early if it was set to an earlier time. Cancel-safe.
     pub(super) async fn until(&mut self, time: Instant) {
         if time < self.0.deadline() || self.0.is_elapsed() {
             self.0.as_mut().reset(time);

@@ -37,7 +37,7 @@ const SOON: Duration = Duration::from_millis(1);
 const LATER: Duration = Duration::from_millis(250);
 /// The longest until a program that reads nothing is asked again how far it is.
 const STANDS: Duration = Duration::from_secs(1);
-/// What is much: half of what a gateway keeps at least, so that it reads on while the other half is under way.
+/// What is much: half of what a gateway keeps at least, which reads on while the other half is under way.
 const MUCH: u64 = 32 * 1024;
 
 /// A session and its program.

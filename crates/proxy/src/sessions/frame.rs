@@ -295,7 +295,9 @@ mod tests {
     async fn bytes_at_hand_are_those_before_the_next_word() {
         let mut said = BytesMut::new();
         let bytes = |text: &'static str| Frame::Data(Bytes::from_static(text.as_bytes()));
-        [bytes("one"), bytes("two"), Frame::Count(7), bytes("three")].iter().for_each(|one| one.put(&mut said));
+        for frame in [bytes("one"), bytes("two"), Frame::Count(7), bytes("three")] {
+            frame.put(&mut said);
+        }
         let mut reader = reader(&said[..]);
         assert_eq!(reader.bytes_at_hand(), None);
         assert_eq!(reader.next().await.unwrap(), Some(bytes("one")));

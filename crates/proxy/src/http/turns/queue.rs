@@ -84,8 +84,8 @@ impl Queue {
         if due <= now {
             return Next::Overdue;
         }
-        // By then this may be the first one, and a turn may rest: also one that begins from now on. So nobody has to
-        // be woken to find that all turns are taken.
+        // By then this may be the first one, and a turn may rest: also one that begins from now on. So nobody
+        // has to be woken to find that all turns are taken.
         let may_rest = until.filter(|until| *until > now).fold(now.saturating_add(rules.rest), Duration::min);
         Next::Waits((due.min(may_rest) - now).max(LEAST_WAIT))
     }

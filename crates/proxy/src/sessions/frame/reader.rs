@@ -18,8 +18,8 @@ impl Pieces for RecvHalf {
     }
 }
 
-/// Reads frames from a stream. Bytes of the connection are told as they come: one frame of them may be heard as
-/// several.
+/// Reads frames from a stream. Bytes of the connection are told as they come: one frame of them may be heard
+/// as several.
 pub(in crate::sessions) struct Reader<R> {
     from: R,
     came: Came,
@@ -80,7 +80,7 @@ impl Came {
         self.bytes = match self.bytes.is_empty() {
             true => piece,
             // The beginning of a head, or of a frame that is told as a whole.
-            false => [&self.bytes[..], &piece].concat().into(),
+            false => [&self.bytes[..], &piece[..]].concat().into(),
         };
     }
 
