@@ -127,7 +127,8 @@ impl Queue {
 mod tests {
     use super::*;
 
-    const RULES: Rules = Rules { each: 2, rest: Duration::from_secs(2), limit: Duration::from_secs(10) };
+    const RULES: Rules =
+        Rules { each: 2, here: false, rest: Duration::from_secs(2), limit: Duration::from_secs(10) };
 
     /// A queue of which all is seen.
     #[derive(Default)]
