@@ -66,6 +66,34 @@ impl RoundTrips {
     }
 }
 
+/// What the connections of a path told last. It counts while none of them tells anything: most networks are
+/// idle most of the time, and what is large must not be kept off one for that.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Remembered {
+    addresses: Vec<IpAddr>,
+    /// What they told, and when.
+    told: Option<(Duration, RoundTrips)>,
+}
+
+impl Remembered {
+    /// Takes in what the connections of a path with these addresses tell now, and returns what is known. How
+    /// long ago one was heard last goes on to grow. The time is of a clock that never goes back.
+    pub(crate) fn take(&mut self, now: Duration, addresses: &[IpAddr], found: RoundTrips) -> RoundTrips {
+        if self.addresses != addresses {
+            // Where none of them stays it is another network.
+            let stays = addresses.iter().any(|address| self.addresses.contains(address));
+            *self = Self { addresses: addresses.to_vec(), told: self.told.filter(|_| stays) };
+        }
+        if found.min.is_some() {
+            self.told = Some((now, found));
+            return found;
+        }
+        let Some((at, RoundTrips { min, median, heard, .. })) = self.told else { return found };
+        let heard = heard.map(|heard| heard.saturating_add(now.saturating_sub(at)));
+        RoundTrips { min, median, heard, ..found }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +128,31 @@ mod tests {
         let found = RoundTrips::of([].iter());
         assert_eq!(found, RoundTrips::default());
         assert!(found.estimate().needs_exploring());
+    }
+
+    #[test]
+    fn what_was_told_counts_until_the_path_has_other_addresses_and_grows_old() {
+        let addresses = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let (old, both, new) = (&addresses[..1], &addresses[..], &addresses[1..]);
+        let told = RoundTrips::of([connection(1, Some(30), 2, 1)].iter());
+        let mut remembered = Remembered::default();
+        let mut at = |seconds, addresses: &[IpAddr], found| {
+            remembered.take(Duration::from_secs(seconds), addresses, found)
+        };
+        let nothing = RoundTrips::default();
+        assert_eq!(at(0, old, nothing), nothing);
+        assert_eq!(at(1, old, told), told);
+        let later = at(11, old, nothing);
+        assert_eq!((later.min, later.median), (told.min, told.median));
+        // It had been heard two seconds before.
+        assert_eq!(later.heard, Some(Duration::from_secs(12)));
+        assert_eq!((later.connections, later.loss), (0, None));
+        // One of which nothing was acknowledged yet tells nothing.
+        let beside = at(12, old, RoundTrips::of([connection(1, None, 0, 0)].iter()));
+        assert_eq!((beside.min, beside.connections), (told.min, 1));
+        assert_eq!(at(13, both, nothing).min, told.min);
+        assert_eq!(at(14, new, nothing).min, told.min);
+        assert_eq!(at(15, old, nothing), nothing);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::diag::{AF_INET, AF_INET6, DiagMessage};
 use crate::kernel::Kernel;
 use crate::leads::LeadsMessage;
 use crate::links::LinksMessage;
+use crate::round_trips::Remembered;
 use crate::{Meter, Prefix, RoundTrips, Routes, TcpConnection};
 use netlink_sys::protocols::{NETLINK_ROUTE, NETLINK_SOCK_DIAG};
 use std::collections::{BTreeMap, HashMap};
@@ -44,6 +45,8 @@ pub struct Survey {
     connections: HashMap<IpAddr, Vec<TcpConnection>>,
     /// What these say of each interface, as far as it was needed.
     round_trips: HashMap<u32, RoundTrips>,
+    /// What was told of each interface before, while it is up.
+    remembered: HashMap<u32, Remembered>,
 }
 
 /// An interface as the kernel tells of it.
@@ -54,6 +57,13 @@ struct Interface {
     addresses: Vec<IpAddr>,
     prefixes: Vec<Prefix>,
     routes: Arc<Routes>,
+}
+
+impl Interface {
+    /// Whether it leads out of this host.
+    fn is_path(&self) -> bool {
+        self.is_up && !self.addresses.is_empty()
+    }
 }
 
 impl Survey {
@@ -69,6 +79,7 @@ impl Survey {
             known: None,
             connections: HashMap::new(),
             round_trips: HashMap::new(),
+            remembered: HashMap::new(),
         })
     }
 
@@ -126,15 +137,18 @@ impl Survey {
         };
         self.count(now).await?;
         self.meters.retain(|index, _| known.contains_key(index));
+        // What comes back may lead to another network.
+        self.remembered.retain(|index, _| known.get(index).is_some_and(Interface::is_path));
         let mut paths = Vec::new();
         for (index, interface) in &known {
-            if !interface.is_up || interface.addresses.is_empty() {
+            if !interface.is_path() {
                 continue;
             }
             let (down, up) = self.meters.entry(*index).or_default();
             let round_trips = self.round_trips.entry(*index).or_insert_with(|| {
                 let mine = interface.addresses.iter().filter_map(|address| self.connections.get(address));
-                RoundTrips::of(mine.flatten())
+                let found = RoundTrips::of(mine.flatten());
+                self.remembered.entry(*index).or_default().take(now, &interface.addresses, found)
             });
             let estimate = PathEstimate { down: down.rates(), up: up.rates(), ..round_trips.estimate() };
             paths.push(AccessPath {

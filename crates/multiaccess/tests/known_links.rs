@@ -69,7 +69,16 @@ fn round_trips_and_rates_of_two_links_are_told_apart_and_right() {
     // The other one carried chatter only, which does not say what it can carry.
     assert!(other.down.best.is_none() && other.up.best.is_none(), "{other:?}");
     assert!(filled.up.best.is_none(), "{filled:?}");
+
+    // What ended counts on: a large object is not kept off a path for being idle.
     drop((open, second.stop()));
+    let end = Instant::now() + Duration::from_secs(30);
+    let mut paths = measure_for(Duration::ZERO);
+    while paths.iter().any(|path| path.estimate.connections > 0) && Instant::now() < end {
+        paths = measure_for(Duration::from_millis(100));
+    }
+    let filled = path(&paths, "link0").estimate;
+    assert!(filled.connections == 0 && filled.is_measured() && !filled.needs_exploring(), "{filled:?}");
 }
 
 /// A route that names its congestion control, as servers and tuned hosts have.

@@ -69,6 +69,14 @@ impl Destination {
     pub fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
+
+    /// Whether this is a server of this host itself (RFC 6761, §6.3).
+    pub(crate) fn is_this_host(&self) -> bool {
+        match self.address() {
+            Some(address) => address.to_canonical().is_loopback(),
+            None => self.host.rsplit('.').next() == Some("localhost"),
+        }
+    }
 }
 
 impl FromStr for Destination {

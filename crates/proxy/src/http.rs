@@ -124,7 +124,12 @@ impl HttpProxy {
         let mut settings = settings;
         // It is kept until it is whole.
         settings.first_step = settings.first_step.min(settings.window);
-        let turns = Rules { each: settings.turns, rest: settings.turn_rest, limit: settings.turn_limit };
+        let turns = Rules {
+            each: settings.turns,
+            here: settings.turns_here,
+            rest: settings.turn_rest,
+            limit: settings.turn_limit,
+        };
         let proxy = Proxy {
             origins: Origins::new(upstream, turns),
             budget: Budget::new(settings.windows),

@@ -18,12 +18,14 @@
 //! attached  a device: a session that it has
 //! carrying  a device: its bytes; `program` knows how far a program is
 //! http      a device: the rest of an answer, for a program that asks anew
+//! alarm     a timer, for either end
 //! ```
 //!
 //! The gateway keeps what the server sent until the program has taken it, so that another device can go on
 //! from there. How much that is, devices count and say. Both directions have windows of their own, so that no
 //! side ever waits to hear the other (docs/devices.md).
 
+mod alarm;
 mod asking;
 mod attached;
 mod budget;

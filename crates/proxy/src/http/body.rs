@@ -8,7 +8,6 @@ use bytes::Bytes;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 use tokio::time::Sleep;
 
 /// Why a body ends before its end.
@@ -37,9 +36,10 @@ struct Passing {
 struct Resume {
     object: Object,
     at: u64,
-    /// Since when nothing comes although somebody reads.
-    waiting: Option<Instant>,
-    timer: Pin<Box<Sleep>>,
+    /// Nothing comes although somebody reads: then the timer runs.
+    is_waiting: bool,
+    /// Once it was needed: most objects come without a pause.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// Why an answer ends too early.
@@ -71,10 +71,7 @@ impl Body {
             lease.release();
             return Self::empty();
         }
-        let resume = object.map(|object| {
-            let timer = Box::pin(tokio::time::sleep(object.stall()));
-            Resume { object, at: 0, waiting: None, timer }
-        });
+        let resume = object.map(|object| Resume { object, at: 0, is_waiting: false, timer: None });
         Self(Kind::Passing(Box::new(Passing { incoming, lease: Some(lease), resume })))
     }
 
@@ -146,7 +143,7 @@ impl Passing {
                     }
                     if let Some(resume) = &mut self.resume {
                         resume.at += bytes.len() as u64;
-                        resume.waiting = None;
+                        resume.is_waiting = false;
                     }
                     return Poll::Ready(Ok(Some(Frame::data(bytes))));
                 }
@@ -185,11 +182,11 @@ impl Drop for Passing {
 impl Resume {
     fn poll_stalled<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Cut>> {
         let limit = self.object.stall();
-        if self.waiting.is_none() {
-            self.waiting = Some(Instant::now());
-            self.timer.as_mut().reset(tokio::time::Instant::now() + limit);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+        if !std::mem::replace(&mut self.is_waiting, true) {
+            timer.as_mut().reset(tokio::time::Instant::now() + limit);
         }
-        ready!(self.timer.as_mut().poll(cx));
+        ready!(timer.as_mut().poll(cx));
         Poll::Ready(Err(Cut { why: "nothing comes any more".into(), is_of_the_network: true }))
     }
 }

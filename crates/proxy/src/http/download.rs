@@ -175,25 +175,25 @@ impl Download {
     }
 
     /// Passes an answer on. If it breaks and can be asked for in ranges, the rest is.
-    fn pass(&self, answer: Response<Incoming>, lease: Lease) -> Result<Response<Body>, Problem> {
-        let headers = answer.headers();
+    fn pass(self, answer: Response<Incoming>, lease: Lease) -> Result<Response<Body>, Problem> {
+        let (headers, proxy) = (answer.headers(), Arc::clone(&self.proxy));
+        if headers.get(ACCEPT_RANGES).is_some_and(|value| value == "none") {
+            proxy.without_ranges.put(&self.to, ());
+        }
         let object = match (answer.status(), fields::check_answer(headers)?, Validator::of(headers)) {
             (StatusCode::OK, Some(total), Some(validator)) if offers_ranges(headers) => {
                 Some(self.object(validator, total, !headers.contains_key(SET_COOKIE)))
             }
             _ => None,
         };
-        if headers.get(ACCEPT_RANGES).is_some_and(|value| value == "none") {
-            self.proxy.without_ranges.put(&self.to, ());
-        }
-        passing::pass(&self.proxy.pseudonym, &Method::GET, answer, lease, object)
+        passing::pass(&proxy.pseudonym, &Method::GET, answer, lease, object)
     }
 
-    fn object(&self, validator: Validator, total: u64, may_split: bool) -> Object {
+    fn object(self, validator: Validator, total: u64, may_split: bool) -> Object {
         Object::new(Described {
             origins: Arc::clone(&self.proxy.origins),
-            to: self.to.clone(),
-            head: self.head.clone(),
+            to: self.to,
+            head: self.head,
             validator,
             total,
             window: self.proxy.settings.window,

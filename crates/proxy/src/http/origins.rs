@@ -246,9 +246,7 @@ impl Origins {
     /// The idle connections to this server, for the manager.
     fn offers(&self, to: &Destination) -> Vec<Offer> {
         let mut idle = self.lock();
-        idle.tidy();
-        let lines = idle.servers.get(to).into_iter().flatten();
-        let offers = lines.filter_map(|(line, _)| {
+        let offers = idle.good(to).iter().filter_map(|(line, _)| {
             let open = OpenConnection { id: line.id(), source: line.source()?, scheduled: 0 };
             Some(Offer { open, by: line.by().cloned() })
         });
@@ -317,12 +315,27 @@ fn failure(by: &Candidate) -> Option<Report> {
     Some(Report { failed: Some(failed), ..Report::default() })
 }
 
+/// Closes those that have been idle for too long by now, and drops those that are closed.
+fn keep_good(lines: &mut Vec<(Line, Instant)>, now: Instant) {
+    lines.retain(|(line, since)| now.duration_since(*since) < IDLE && !line.is_closed());
+}
+
 impl Idle {
     fn tidy(&mut self) {
+        let now = Instant::now();
         self.servers.retain(|_, lines| {
-            lines.retain(|(line, since)| since.elapsed() < IDLE && !line.is_closed());
+            keep_good(lines, now);
             !lines.is_empty()
         });
         self.count = self.servers.values().map(Vec::len).sum();
+    }
+
+    /// Those to this server that still work.
+    fn good(&mut self, to: &Destination) -> &[(Line, Instant)] {
+        let Some(lines) = self.servers.get_mut(to) else { return &[] };
+        let before = lines.len();
+        keep_good(lines, Instant::now());
+        self.count -= before - lines.len();
+        lines
     }
 }

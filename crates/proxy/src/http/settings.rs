@@ -16,6 +16,8 @@ pub struct HttpSettings {
     pub windows: u64,
     /// How many objects of one server come over one network at a time; further ones wait. 0: none does.
     pub turns: usize,
+    /// Whether servers of this host have turns too. There is no network between that could be too full.
+    pub turns_here: bool,
     /// An object of which nothing has come for so long does not count among them.
     pub turn_rest: Duration,
     /// An object waits for its turn until nobody's has come for so long, and six times as long at most.
@@ -45,6 +47,7 @@ impl Default for HttpSettings {
             windows: 256 << 20,
             // As many connections as browsers have to one server, when no proxy is between.
             turns: 6,
+            turns_here: false,
             // Longer than a packet takes that was lost once on a network that works: it is sent again after a second
             // (RFC 6298, §2).
             turn_rest: Duration::from_secs(2),

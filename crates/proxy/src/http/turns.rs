@@ -30,6 +30,8 @@ type Way = (Destination, String);
 pub(super) struct Rules {
     /// So many for each server and network. 0: nothing waits.
     pub(super) each: usize,
+    /// So for servers of this host too.
+    pub(super) here: bool,
     /// A turn on which nothing has come for so long does not count.
     pub(super) rest: Duration,
     /// What has waited for so long, while nobody's turn came, goes on without; and so it does after six times
@@ -39,7 +41,7 @@ pub(super) struct Rules {
 
 impl Rules {
     /// Nothing waits.
-    pub(super) const NONE: Self = Self { each: 0, rest: Duration::ZERO, limit: Duration::ZERO };
+    pub(super) const NONE: Self = Self { each: 0, here: false, rest: Duration::ZERO, limit: Duration::ZERO };
 }
 
 /// All turns of a proxy.
@@ -88,7 +90,7 @@ impl Turns {
     }
 
     fn join(self: &Arc<Self>, way: Way, has_begun: bool) -> Option<Turn> {
-        if self.rules.each == 0 {
+        if self.rules.each == 0 || (!self.rules.here && way.0.is_this_host()) {
             return None;
         }
         let mut ways = self.lock();
@@ -166,7 +168,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     fn with(each: usize) -> Arc<Turns> {
-        Turns::new(Rules { each, rest: HOUR, limit: HOUR })
+        Turns::new(Rules { each, here: false, rest: HOUR, limit: HOUR })
     }
 
     fn server(port: u16) -> Destination {
@@ -218,9 +220,24 @@ mod tests {
 
     #[tokio::test]
     async fn what_has_waited_for_long_enough_goes_on_without_a_turn() {
-        let turns = Turns::new(Rules { each: 1, rest: HOUR, limit: Duration::from_millis(20) });
+        let turns = Turns::new(Rules { each: 1, here: false, rest: HOUR, limit: Duration::from_millis(20) });
         let first = turns.take(&server(1), "", false).await;
         assert!(first.is_some() && turns.take(&server(1), "", false).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn nothing_of_this_host_waits_unless_it_is_to() {
+        let [here, there] = [true, false].map(|here| {
+            let turns = Turns::new(Rules { each: 1, here, rest: HOUR, limit: HOUR });
+            move |host: &str| now(turns.take(&Destination::new(host, 80).unwrap(), "", false))
+        });
+        for host in ["127.0.0.1", "::1", "localhost", "web.localhost", "::ffff:127.0.0.9"] {
+            assert!(there(host).unwrap().is_none(), "{host}");
+            assert!(here(host).unwrap().is_some(), "{host}");
+        }
+        for host in ["localhost.example.org", "192.0.2.1", "mylocalhost"] {
+            assert!(there(host).unwrap().is_some(), "{host}");
+        }
     }
 
     #[tokio::test]

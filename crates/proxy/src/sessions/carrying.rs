@@ -3,6 +3,7 @@
 mod stopping;
 mod underway;
 
+use super::alarm::Alarm;
 use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::message::Granted;
@@ -36,8 +37,8 @@ const SOON: Duration = Duration::from_millis(1);
 const LATER: Duration = Duration::from_millis(250);
 /// The longest until a program that reads nothing is asked again how far it is.
 const STANDS: Duration = Duration::from_secs(1);
-/// What is much.
-const MUCH: u64 = 64 * 1024;
+/// What is much: half of what a gateway keeps at least, which reads on while the other half is under way.
+const MUCH: u64 = 32 * 1024;
 
 /// How carrying a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +110,7 @@ impl Carrying {
     /// Carries until it is known how that ended, or, which is `None`, the program must be let go at once
     /// because it does not read.
     async fn carry(&mut self, second: &mut oneshot::Receiver<Stream>) -> io::Result<Option<Outcome>> {
-        let mut waits = true;
+        let (mut waits, mut alarm) = (true, Alarm::new());
         loop {
             self.prepare()?;
             if let Phase::Stopped(Stopped::Still(_)) = self.phase {
@@ -129,7 +130,7 @@ impl Carrying {
                         self.line.set_control(stream, &[]);
                     }
                 }
-                () = tokio::time::sleep_until(time) => {
+                () = alarm.until(time) => {
                     if let Phase::Over(until) = self.phase && self.up.is_taken() && Instant::now() >= until {
                         return Ok(Some(Outcome::Ended));
                     }
@@ -252,7 +253,8 @@ impl Carrying {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        let most = match self.program.room() {
+        let wanted = self.down.queue.len().min(WRITE);
+        let most = match self.program.room(wanted) {
             Room::Known(0) => {
                 self.down.full.until = Instant::now() + self.down.full.pause;
                 self.down.full.pause = (2 * self.down.full.pause).min(LATER);
@@ -343,6 +345,9 @@ impl Carrying {
         match frame {
             Frame::Data(bytes) if !self.down.has_ended => {
                 self.down.push(&bytes);
+                while let Some(more) = self.line.bytes_at_hand() {
+                    self.down.push(&more);
+                }
                 if self.down.queue.len() > MOST_DOWN {
                     return Err(broken("the gateway sends more than it may"));
                 }

@@ -4,18 +4,25 @@
 //! frame = kind (1) length (2, big-endian) body
 //! ```
 
+mod reader;
+
+pub(super) use reader::Reader;
+
 use bytes::{Buf as _, Bytes, BytesMut};
 use std::io::{self, ErrorKind};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 /// Of the bytes in one frame.
 pub(super) const LONGEST: usize = 16 * 1024;
 /// Of a frame's head.
 const HEAD: usize = 3;
-/// What a reader takes at once.
-const READ: usize = 2 * LONGEST;
+/// The kind of a frame with bytes of the connection.
+const BYTES: u8 = 0;
+/// Of the body of any other frame.
+const LONGEST_WORD: usize = 17;
 /// No writer gathers more bytes of the connection, nor counts, before it is written out, but for one frame.
-const GATHERED: usize = 4 * LONGEST;
+/// It is what a stream takes at once where there are many: what waits behind that is only held twice.
+const GATHERED: usize = 2 * LONGEST;
 
 /// One thing that is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +61,7 @@ pub(super) struct Paused {
 impl Frame {
     fn kind(&self) -> u8 {
         match self {
-            Self::Data(_) => 0,
+            Self::Data(_) => BYTES,
             Self::End => 1,
             Self::Count(_) => 2,
             Self::Pause => 3,
@@ -67,10 +74,10 @@ impl Frame {
 
     fn put(&self, out: &mut BytesMut) {
         match self {
-            Self::Data(bytes) => put(out, 0, bytes),
+            Self::Data(bytes) => put(out, BYTES, bytes),
             Self::Count(count) => put(out, self.kind(), &count.to_be_bytes()),
             Self::Paused(Paused { taken, sent, is_whole, has_ended }) => {
-                let mut body = [0; 17];
+                let mut body = [0; LONGEST_WORD];
                 body[..8].copy_from_slice(&taken.to_be_bytes());
                 body[8..16].copy_from_slice(&sent.to_be_bytes());
                 body[16] = u8::from(*is_whole) | u8::from(*has_ended) << 1;
@@ -80,14 +87,14 @@ impl Frame {
         }
     }
 
-    fn read(kind: u8, body: Bytes) -> Option<Self> {
+    /// Reads any but bytes of the connection.
+    fn read(kind: u8, body: &[u8]) -> Option<Self> {
         let number = |at: usize| body.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
         match (kind, body.len()) {
-            (0, 1..=LONGEST) => Some(Self::Data(body)),
             (1, 0) => Some(Self::End),
             (2, 8) => number(0).map(Self::Count),
             (3, 0) => Some(Self::Pause),
-            (4, 17) if body[16] < 4 => {
+            (4, LONGEST_WORD) if body[16] < 4 => {
                 let (taken, sent) = (number(0)?, number(8)?);
                 let (is_whole, has_ended) = (body[16] & 1 != 0, body[16] & 2 != 0);
                 Some(Self::Paused(Paused { taken, sent, is_whole, has_ended }))
@@ -106,62 +113,8 @@ fn put(out: &mut BytesMut, kind: u8, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// Takes a whole frame out of what came.
-fn take(bytes: &mut BytesMut) -> io::Result<Option<Frame>> {
-    let Some([kind, high, low]) = bytes.first_chunk::<HEAD>().copied() else { return Ok(None) };
-    let length = usize::from(u16::from_be_bytes([high, low]));
-    if length > LONGEST {
-        return Err(invalid(kind));
-    }
-    if bytes.len() < HEAD + length {
-        return Ok(None);
-    }
-    bytes.advance(HEAD);
-    let body = bytes.split_to(length).freeze();
-    Frame::read(kind, body).map(Some).ok_or_else(|| invalid(kind))
-}
-
 fn invalid(kind: u8) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("what came is no frame of a session (kind {kind})"))
-}
-
-/// Reads frames from a stream.
-pub(super) struct Reader<R> {
-    from: R,
-    came: BytesMut,
-}
-
-impl<R: AsyncRead + Unpin> Reader<R> {
-    pub(super) fn new(from: R) -> Self {
-        Self { from, came: BytesMut::new() }
-    }
-
-    /// One that was halted behind these bytes.
-    pub(super) fn going_on(from: R, came: &[u8]) -> Self {
-        Self { from, came: BytesMut::from(came) }
-    }
-
-    /// Halts: what came of the next frame is returned.
-    pub(super) fn halt(self) -> (R, BytesMut) {
-        (self.from, self.came)
-    }
-
-    /// The next frame; `None` at the end. Cancel-safe.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Frame>> {
-        loop {
-            if let Some(frame) = take(&mut self.came)? {
-                return Ok(Some(frame));
-            }
-            if self.came.is_empty() {
-                // What was read is held by the frames that were made of it.
-                self.came = BytesMut::new();
-            }
-            let mut some = (&mut self.from).take(READ as u64);
-            if some.read_buf(&mut self.came).await? == 0 {
-                return if self.came.is_empty() { Ok(None) } else { Err(ErrorKind::UnexpectedEof.into()) };
-            }
-        }
-    }
 }
 
 /// Writes frames to a stream.
@@ -195,7 +148,12 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
     }
 
     pub(super) fn say_data(&mut self, bytes: &[u8]) {
-        put(&mut self.out, 0, bytes);
+        if self.out.is_empty() {
+            // A full frame is seldom alone.
+            let all = if bytes.len() < LONGEST { bytes.len() } else { GATHERED + HEAD };
+            self.out.reserve(HEAD + all);
+        }
+        put(&mut self.out, BYTES, bytes);
     }
 
     /// What is no frame: the words before them.
@@ -246,8 +204,34 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::reader::{Came, Pieces};
     use super::*;
     use proptest::prelude::*;
+    use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+    impl<R: AsyncRead + Unpin + Send> Pieces for tokio::io::Take<R> {
+        async fn next(&mut self) -> io::Result<Option<Bytes>> {
+            let mut piece = BytesMut::new();
+            Ok((self.read_buf(&mut piece).await? > 0).then(|| piece.freeze()))
+        }
+    }
+
+    fn reader<R: AsyncRead + Unpin + Send>(from: R) -> Reader<tokio::io::Take<R>> {
+        Reader::new(tokio::io::AsyncReadExt::take(from, u64::MAX))
+    }
+
+    /// The next frame; one of bytes as a whole, if all of it comes.
+    async fn next(reader: &mut Reader<impl Pieces>, length: usize) -> Option<Frame> {
+        let mut all = BytesMut::new();
+        while let Some(frame) = reader.next().await.unwrap() {
+            let Frame::Data(bytes) = frame else { return Some(frame) };
+            all.extend_from_slice(&bytes);
+            if all.len() >= length {
+                return Some(Frame::Data(all.freeze()));
+            }
+        }
+        None
+    }
 
     fn all() -> Vec<Frame> {
         vec![
@@ -279,13 +263,49 @@ mod tests {
                     pipe.write_all(piece).await.unwrap();
                 }
             });
-            let mut reader = Reader::new(there);
+            let mut reader = reader(there);
             for frame in all() {
-                assert_eq!(reader.next().await.unwrap(), Some(frame));
+                let length = if let Frame::Data(bytes) = &frame { bytes.len() } else { 0 };
+                assert_eq!(next(&mut reader, length).await, Some(frame));
             }
             assert_eq!(reader.next().await.unwrap(), None);
             saying.await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn bytes_are_told_before_their_frame_is_whole_and_the_rest_after_a_halt() {
+        let mut said = BytesMut::new();
+        Frame::Data(Bytes::from_static(b"first and last")).put(&mut said);
+        Frame::Count(7).put(&mut said);
+        let rest = said.split_off(HEAD + 6);
+        let mut before = reader(&said[..]);
+        assert_eq!(before.next().await.unwrap(), Some(Frame::Data(Bytes::from_static(b"first "))));
+        let (_, came) = before.halt();
+        let mut after = Reader::going_on(tokio::io::AsyncReadExt::take(&rest[..], u64::MAX), came);
+        assert_eq!(next(&mut after, 8).await, Some(Frame::Data(Bytes::from_static(b"and last"))));
+        assert_eq!(after.next().await.unwrap(), Some(Frame::Count(7)));
+        assert_eq!(after.next().await.unwrap(), None);
+        // One that ends within a frame broke.
+        let mut broken = reader(&said[..]);
+        assert!(broken.next().await.is_ok() && broken.next().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn bytes_at_hand_are_those_before_the_next_word() {
+        let mut said = BytesMut::new();
+        let bytes = |text: &'static str| Frame::Data(Bytes::from_static(text.as_bytes()));
+        for frame in [bytes("one"), bytes("two"), Frame::Count(7), bytes("three")] {
+            frame.put(&mut said);
+        }
+        let mut reader = reader(&said[..]);
+        assert_eq!(reader.bytes_at_hand(), None);
+        assert_eq!(reader.next().await.unwrap(), Some(bytes("one")));
+        assert_eq!(reader.bytes_at_hand().as_deref(), Some(&b"two"[..]));
+        assert_eq!(reader.bytes_at_hand(), None);
+        assert_eq!(reader.next().await.unwrap(), Some(Frame::Count(7)));
+        assert_eq!(reader.bytes_at_hand().as_deref(), Some(&b"three"[..]));
+        assert_eq!(reader.bytes_at_hand(), None);
     }
 
     #[test]
@@ -310,12 +330,12 @@ mod tests {
         let wrong: [&[u8]; 7] =
             [b"\x08\0\0", b"\0\0\0", b"\x01\0\x01x", b"\x02\0\x01x", b"\0\xff\xff", b"GET / HTTP", b"\0\0"];
         for bytes in wrong {
-            assert!(Reader::new(bytes).next().await.is_err(), "{bytes:?}");
+            assert!(reader(bytes).next().await.is_err(), "{bytes:?}");
         }
         let mut other = [b"\x04\0\x11".as_slice(), &[0; 16], &[4]].concat();
-        assert!(Reader::new(&other[..]).next().await.is_err(), "an unknown flag");
+        assert!(reader(&other[..]).next().await.is_err(), "an unknown flag");
         other[19] = 1;
-        assert!(Reader::new(&other[..]).next().await.is_ok());
+        assert!(reader(&other[..]).next().await.is_ok());
     }
 
     #[tokio::test]
@@ -327,7 +347,7 @@ mod tests {
         }
         assert!(writer.out.len() < GATHERED + HEAD + 8, "{} bytes wait", writer.out.len());
         let saying = tokio::spawn(writer.finish());
-        let (mut reader, mut last) = (Reader::new(there), None);
+        let (mut reader, mut last) = (reader(there), None);
         while let Some(frame) = reader.next().await.unwrap() {
             last = Some(frame);
         }
@@ -340,12 +360,17 @@ mod tests {
         fn any_bytes_are_frames_or_an_error_and_never_more_than_they_say(
             bytes in proptest::collection::vec(0_u8..9, 0..200),
         ) {
-            let (mut left, mut length) = (BytesMut::from(&bytes[..]), 0);
-            while let Ok(Some(frame)) = take(&mut left) {
-                let mut again = BytesMut::new();
+            let (mut came, mut again) = (Came::default(), BytesMut::new());
+            came.add(Bytes::from(bytes.clone()));
+            while let Ok(Some(frame)) = came.take() {
+                let before = again.len();
                 frame.put(&mut again);
-                prop_assert_eq!(&bytes[length..length + again.len()], &again[..]);
-                length += again.len();
+                if let Frame::Data(told) = &frame {
+                    // Its head says how much there is to come.
+                    let length = u16::try_from(told.len() + came.left).unwrap();
+                    again[before + 1..before + HEAD].copy_from_slice(&length.to_be_bytes());
+                }
+                prop_assert_eq!(&bytes[before..again.len()], &again[before..]);
             }
         }
     }

@@ -5,6 +5,7 @@ mod lasting;
 pub(super) use lasting::LineRecord;
 
 use super::frame::{Frame, Reader, Writer};
+use bytes::Bytes;
 use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -107,6 +108,11 @@ impl Line {
                 (Heard::Frame(_) | Heard::Nothing, _) => return heard,
             }
         }
+    }
+
+    /// More bytes of the connection, if they have come already.
+    pub(super) fn bytes_at_hand(&mut self) -> Option<Bytes> {
+        self.main.reader.bytes_at_hand()
     }
 
     /// Whether there is room for more bytes of the connection.

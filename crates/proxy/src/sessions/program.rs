@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, Read as _};
 use std::net::Shutdown;
+#[cfg(target_os = "linux")]
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
@@ -36,9 +38,16 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// A program, behind its TCP connection to this process.
 pub(super) struct Program {
     socket: TcpStream,
+    /// Of the socket: they stay the same, and are asked about often.
+    #[cfg(target_os = "linux")]
+    ends: Option<(SocketAddr, SocketAddr)>,
     /// What its kernel has received beyond what was written here, such as the answers of a proxy, when that
     /// was known last.
     before: Option<i64>,
+    /// It was seen on this host.
+    is_here: bool,
+    /// What its kernel had room for when it was asked last, and was not written since.
+    room: usize,
 }
 
 impl Program {
@@ -48,10 +57,18 @@ impl Program {
         // Both only make it better.
         let _ = options.set_tcp_nodelay(true);
         let _ = options.set_send_buffer_size(SEND_BUFFER);
-        let mut program = Self { socket, before: None };
+        let mut program = Self {
+            #[cfg(target_os = "linux")]
+            ends: socket.local_addr().ok().zip(socket.peer_addr().ok()),
+            socket,
+            before: None,
+            is_here: false,
+            room: 0,
+        };
         program.break_off();
         // What was written until now has arrived: on one host that is so at once.
         let other = program.queues().and_then(|(_, other)| other);
+        program.is_here = other.is_some();
         program.before = other.and_then(|other| beyond(other.received, offset));
         program
     }
@@ -84,8 +101,10 @@ impl Program {
     }
 
     /// Gives the program some of these bytes.
-    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(maybe(self.socket.try_write(bytes))?.unwrap_or_default())
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = maybe(self.socket.try_write(bytes))?.unwrap_or_default();
+        self.room = self.room.saturating_sub(written);
+        Ok(written)
     }
 
     /// The server has said all.
@@ -96,7 +115,11 @@ impl Program {
     /// How much of what was written, up to this offset, is not in the hands of the program's kernel. Known to
     /// the byte where that is this host's; else what is not acknowledged, and 0 if nothing is known.
     pub(super) fn undelivered(&mut self, written: u64) -> u64 {
-        let Some((own, other)) = self.queues() else { return 0 };
+        self.queues().map_or(0, |(own, other)| self.on_the_way(&own, other.as_ref(), written))
+    }
+
+    /// The same, of what both ends said.
+    fn on_the_way(&mut self, own: &Queues, other: Option<&Queues>, written: u64) -> u64 {
         let beyond = other.and_then(|other| beyond(other.received, written));
         if own.unsent == 0 {
             self.before = beyond;
@@ -107,21 +130,37 @@ impl Program {
     }
 
     /// How much can be written that reaches the program's kernel at once: what waits in this side's does not
-    /// move with the session.
-    pub(super) fn room(&self) -> Room {
-        match self.queues() {
-            Some((Queues { unsent, window: Some(window), .. }, Some(_))) => {
-                Room::Known(window.saturating_sub(unsent) as usize)
+    /// move with the session. Its kernel is asked only where so much is `wanted` that it is not known to have
+    /// room for: what it had room for it has room for until that is written (RFC 9293, §3.8.6).
+    pub(super) fn room(&mut self, wanted: usize) -> Room {
+        if self.room < wanted.max(1) {
+            match self.window() {
+                Some(room) => self.room = room,
+                None => return Room::Unknown,
             }
-            _ => Room::Unknown,
         }
+        Room::Known(self.room)
+    }
+
+    fn window(&mut self) -> Option<usize> {
+        // Asking costs more than a small write: where the program is stays the same.
+        let own = match self.is_here {
+            true => self.own_queues()?,
+            false => {
+                let (own, other) = self.queues()?;
+                other?;
+                self.is_here = true;
+                own
+            }
+        };
+        Some(own.window?.saturating_sub(own.unsent) as usize)
     }
 
     /// Bytes that were written and that the program has not read, as far as that is known.
     pub(super) fn unread(&mut self, written: u64) -> u64 {
-        let undelivered = self.undelivered(written);
-        let unread = self.queues().and_then(|(_, other)| other).map_or(0, |other| other.unread);
-        undelivered + u64::from(unread)
+        let Some((own, other)) = self.queues() else { return 0 };
+        let unread = other.as_ref().map_or(0, |other| other.unread);
+        self.on_the_way(&own, other.as_ref(), written) + u64::from(unread)
     }
 
     /// Has the program's kernel not be heard any more: that it has room, when the program reads again. Some
@@ -151,8 +190,19 @@ impl Program {
     /// Of this end, and of the program's if that is on this host.
     #[cfg(target_os = "linux")]
     fn queues(&self) -> Option<(Queues, Option<Queues>)> {
-        let (own, other) = (self.socket.local_addr().ok()?, self.socket.peer_addr().ok()?);
+        let (own, other) = self.ends?;
         Some((queues::of(own, other)?, queues::of(other, own)))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn own_queues(&self) -> Option<Queues> {
+        let (own, other) = self.ends?;
+        queues::of(own, other)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn own_queues(&self) -> Option<Queues> {
+        None
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -204,7 +254,7 @@ mod tests {
     }
 
     /// Writes until nothing more fits, and looks so often again.
-    async fn filled(program: &Program, patience: u64) -> u64 {
+    async fn filled(program: &mut Program, patience: u64) -> u64 {
         let (mut written, mut still) = (0, 0);
         while still <= patience {
             let _ = program.ready(false, true).now_or_never();
@@ -250,10 +300,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_program_has_room_for_is_asked_again_once_that_is_used_up() {
+        let (mut program, _other) = pair("127.0.0.1:0");
+        program.ready(false, true).await.unwrap();
+        let mut known = |wanted: usize, written: usize| {
+            if written > 0 {
+                assert_eq!(program.write(&vec![7; written]).unwrap(), written);
+            }
+            let Room::Known(room) = program.room(wanted) else { panic!("it is on this host") };
+            room
+        };
+        let room = known(1, 0);
+        assert!(room > 4096, "{room}");
+        // Its kernel may have room for more by now, which is not asked.
+        assert_eq!(known(room - 4096, 4096), room - 4096);
+        // More than that is asked about.
+        assert!(known(room, 0) >= room / 2, "of {room}");
+    }
+
+    #[tokio::test]
     async fn a_program_that_is_let_go_gets_what_its_kernel_has_and_not_a_byte_more() {
         for turn in 0..20 {
             let (mut program, mut other) = pair("127.0.0.1:0");
-            let written = filled(&program, turn).await;
+            let written = filled(&mut program, turn).await;
             // It begins to read some just now: its kernel has room again, and timers run.
             let there = written - program.undelivered(written);
             let mut some = vec![0; usize::try_from(there * turn / 20).unwrap()];

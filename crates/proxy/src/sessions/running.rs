@@ -10,6 +10,7 @@ mod wait;
 
 pub use settings::SessionSettings;
 
+use super::alarm::Alarm;
 use super::frame::Frame;
 use super::lasting::HaltedSession;
 use super::line::{Heard, LAST};
@@ -49,6 +50,7 @@ pub(super) struct Session {
     /// Its last device did not say how far it was: what its program sent may be missing.
     is_cut: bool,
     growth: Growth,
+    alarm: Alarm,
     /// Counts it as its device's, also while it is held.
     place: Arc<Place<EndpointId>>,
 }
@@ -121,6 +123,7 @@ impl Session {
             is_spared: false,
             is_cut: false,
             growth: Growth::default(),
+            alarm: Alarm::new(),
             place,
         }
     }
@@ -201,13 +204,13 @@ impl Session {
             && matches!(self.holder, Holder::Seat(_))
             && self.server.kept().len() < self.most_kept();
         let time = self.time();
-        let Self { server, orders, holder, taking, .. } = self;
+        let Self { server, orders, holder, taking, alarm, .. } = self;
         tokio::select! {
             ready = server.ready(reads) => Step::Server(ready),
             heard = holder.next() => Step::Holder(heard),
             heard = next_of(taking) => Step::Taker(heard),
             Some(order) = orders.recv() => Step::Order(order),
-            () = tokio::time::sleep_until(time) => Step::Time,
+            () = alarm.until(time) => Step::Time,
         }
     }
 

@@ -4,19 +4,26 @@ mod lasting;
 
 pub(super) use lasting::ServerRecord;
 
+use super::budget::LEAST_KEPT;
 use super::message::LONGEST_HEAD;
 use super::window::Window;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read as _};
 use std::net::Shutdown;
 use std::time::Duration;
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 
-/// What is read at once.
-const READ: usize = 16 * 1024;
+/// What is read at once: all that is kept of a server where there is little room.
+const READ: usize = LEAST_KEPT;
 /// What is written at once.
 const WRITE: usize = 64 * 1024;
+
+thread_local! {
+    /// For all servers that a thread reads from, one after the other.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
+}
 
 /// A server's connection, with what is under way in both directions.
 pub(super) struct Server {
@@ -196,26 +203,40 @@ impl Server {
     }
 
     fn read(&mut self, most: usize) -> io::Result<()> {
-        let mut some = [0; READ];
         let room = most.saturating_sub(self.kept.len()).min(READ);
-        match self.socket.try_read(&mut some[..room]) {
-            Ok(0) if room > 0 => self.voice = Voice::Ended,
-            Ok(n) => self.came(&some[..n]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        BUFFER.with_borrow_mut(|buffer| {
+            let mut short = 0;
+            let read = self.socket.try_io(Interest::READABLE, || {
+                let n = (&mut &*socket2::SockRef::from(&self.socket)).read(&mut buffer[..room])?;
+                if (1..room).contains(&n) {
+                    // The socket is empty: told so, the runtime does not have it read again to find that.
+                    short = n;
+                    return Err(ErrorKind::WouldBlock.into());
+                }
+                Ok(n)
+            });
+            match read {
+                Ok(0) if room > 0 => self.voice = Voice::Ended,
+                Ok(n) => self.came(&buffer[..n]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.came(&buffer[..short]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        })
     }
 
     /// Takes what a server sent before it broke the connection, if it did, as far as there is room.
     pub(super) fn read_what_is_left(&mut self, most: usize) {
         while self.voice == Voice::Breaks && self.kept.len() < most {
-            let (mut some, room) = ([0; READ], READ.min(most - self.kept.len()));
-            match (&mut &*socket2::SockRef::from(&self.socket)).read(&mut some[..room]) {
-                Ok(n @ 1..) => self.came(&some[..n]),
-                // It is broken already: nothing follows from another error.
-                Ok(0) | Err(_) => self.voice = Voice::Broken,
-            }
+            let room = READ.min(most - self.kept.len());
+            BUFFER.with_borrow_mut(|buffer| {
+                match (&mut &*socket2::SockRef::from(&self.socket)).read(&mut buffer[..room]) {
+                    Ok(n @ 1..) => self.came(&buffer[..n]),
+                    // It is broken already: nothing follows from another error.
+                    Ok(0) | Err(_) => self.voice = Voice::Broken,
+                }
+            });
         }
     }
 

@@ -22,6 +22,8 @@ pub struct Serving {
 pub fn proxy(set: impl FnOnce(&mut HttpSettings)) -> Serving {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut settings = HttpSettings::default();
+    // As if the servers of these tests were somewhere else.
+    settings.turns_here = true;
     set(&mut settings);
     let nobody = Client::at(std::path::Path::new("/nonexistent/access"));
     let proxy = HttpProxy::new(Arc::new(Managed::new(nobody)), settings);

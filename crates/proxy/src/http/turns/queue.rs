@@ -9,6 +9,8 @@ use tokio::sync::Notify;
 
 /// Of what waits so many times longer than the limit nothing waits any more, though turns come.
 const MOST_LIMITS: u32 = 6;
+/// Nobody asks again sooner.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 /// Those that have a turn, and those that wait for one. There are no more of them than clients' connections,
 /// and parts of objects that these load.
@@ -65,24 +67,27 @@ impl Queue {
         now: Duration,
     ) -> Next {
         let Some(at) = self.waiting.iter().position(|one| one.ticket == ticket) else { return Next::Overdue };
-        let due = self.due(at, rules);
-        let mut again = due;
-        if at == 0 {
-            // Until when each of those at work counts.
-            let until = self.at_work.iter().map(|one| one.counts.load(Ordering::Relaxed));
-            let until = until.map(Duration::from_millis);
-            let counting = || until.clone().filter(|until| *until > now);
-            if counting().count() < rules.each {
-                self.waiting.pop_front();
-                counts.store(millis(now.saturating_add(rules.rest)), Ordering::Relaxed);
-                self.at_work.push(AtWork { ticket, counts: Arc::clone(counts) });
-                self.came = now;
+        // Until when each of those at work counts.
+        let until = self.at_work.iter().map(|one| Duration::from_millis(one.counts.load(Ordering::Relaxed)));
+        let counting: usize = until.clone().filter(|until| *until > now).count();
+        if at == 0 && counting < rules.each {
+            self.waiting.pop_front();
+            counts.store(millis(now.saturating_add(rules.rest)), Ordering::Relaxed);
+            self.at_work.push(AtWork { ticket, counts: Arc::clone(counts) });
+            self.came = now;
+            if counting + 1 < rules.each {
                 self.call();
-                return Next::Begun;
             }
-            again = counting().fold(again, Duration::min);
+            return Next::Begun;
         }
-        if due <= now { Next::Overdue } else { Next::Waits(again - now) }
+        let due = self.due(at, rules);
+        if due <= now {
+            return Next::Overdue;
+        }
+        // By then this may be the first one, and a turn may rest: also one that begins from now on. So nobody
+        // has to be woken to find that all turns are taken.
+        let may_rest = until.filter(|until| *until > now).fold(now.saturating_add(rules.rest), Duration::min);
+        Next::Waits((due.min(may_rest) - now).max(LEAST_WAIT))
     }
 
     /// When the one at this place has waited for long enough: if nobody's turn has come for so long, and after
@@ -122,7 +127,8 @@ impl Queue {
 mod tests {
     use super::*;
 
-    const RULES: Rules = Rules { each: 2, rest: Duration::from_secs(2), limit: Duration::from_secs(10) };
+    const RULES: Rules =
+        Rules { each: 2, here: false, rest: Duration::from_secs(2), limit: Duration::from_secs(10) };
 
     /// A queue of which all is seen.
     #[derive(Default)]
@@ -158,11 +164,11 @@ mod tests {
         let tickets = [false, false, false, true, true].map(|has_begun| seen.join(has_begun));
         assert_eq!(tickets, [1, 2, 3, 4, 5]);
         // The fourth and the fifth have begun.
-        assert_eq!(seen.begin(1, 0), waits(10_000));
+        assert_eq!(seen.begin(1, 0), waits(2000));
         assert_eq!((seen.begin(4, 0), seen.begin(5, 0)), (Next::Begun, Next::Begun));
         assert_eq!(seen.begin(1, 500), waits(1500));
         seen.queue.leave(5);
-        assert_eq!(seen.begin(2, 500), waits(9500));
+        assert_eq!(seen.begin(2, 500), waits(1500), "it may be the first one by then");
         assert_eq!(seen.begin(1, 500), Next::Begun);
         // One that does not wait any more holds nobody up.
         seen.queue.leave(2);
@@ -209,14 +215,16 @@ mod tests {
             assert_eq!(seen.begin(all[n], at), Next::Begun);
             // The other one goes on.
             seen.moves(all[1], at);
-            assert_eq!(seen.begin(all[11], at), waits(10_000.min(60_000 - at)));
+            assert_eq!(seen.begin(all[11], at), waits(2000));
         }
+        // It waits for those that come, and looks again each time one of them could rest.
+        assert_eq!(seen.begin(all[11], 59_999), waits(1));
         // For a minute.
         assert_eq!(seen.begin(all[11], 60_000), Next::Overdue);
     }
 
     #[tokio::test]
-    async fn the_first_one_is_called_when_it_may_be_its_turn() {
+    async fn the_first_one_is_called_when_it_may_be_its_turn_and_not_before() {
         let (mut queue, counts) = (Queue::default(), Arc::default());
         let called: Vec<Arc<Notify>> = (0..3).map(|_| Arc::default()).collect();
         for one in &called {
@@ -226,7 +234,8 @@ mod tests {
         assert_eq!(begin(&mut queue, 1), Next::Begun);
         called[1].notified().await;
         assert_eq!(begin(&mut queue, 2), Next::Begun);
-        called[2].notified().await;
+        let early = tokio::time::timeout(Duration::ZERO, called[2].notified()).await;
+        assert!(early.is_err(), "there is no turn for it");
         assert_eq!(begin(&mut queue, 3), waits(2000));
         queue.leave(1);
         called[2].notified().await;

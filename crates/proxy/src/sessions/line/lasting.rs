@@ -65,7 +65,7 @@ impl Ends {
     fn going_on(record: &EndsRecord, body: &mut Body, stream: Stream) -> io::Result<Self> {
         let (came, out) = (body.take(record.came)?, body.take(record.out)?);
         let (read, write) = stream.into_split();
-        let reader = Reader::going_on(read, &came);
+        let reader = Reader::going_on(read, came);
         let writer = Writer::going_on(write, &out, record.count);
         Ok(Self { reader, writer, is_heard: record.is_heard })
     }
