@@ -68,6 +68,7 @@ impl RoundTrips {
 
 /// What the connections of a path told last. It counts while none of them tells anything: most networks are
 /// idle most of the time, and what is large must not be kept off one for that.
+#[cfg(any(target_os = "linux", test))]
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Remembered {
     addresses: Vec<IpAddr>,
@@ -75,6 +76,7 @@ pub(crate) struct Remembered {
     told: Option<(Duration, RoundTrips)>,
 }
 
+#[cfg(any(target_os = "linux", test))]
 impl Remembered {
     /// Takes in what the connections of a path with these addresses tell now, and returns what is known. How
     /// long ago one was heard last goes on to grow. The time is of a clock that never goes back.

@@ -84,7 +84,8 @@ impl Upstream for Managed {
     }
 
     fn manager(&self, to: &Destination) -> Option<&Client> {
-        (!is_whimbrel_host(to.host())).then_some(&self.client)
+        // To this host no network leads: there is nothing to ask, for each of its objects.
+        (!is_whimbrel_host(to.host()) && !to.is_this_host()).then_some(&self.client)
     }
 }
 

@@ -32,6 +32,21 @@ fn a_large_object_comes_over_both_networks_at_once_and_arrives_right() {
 }
 
 #[test]
+fn a_large_object_comes_over_both_networks_also_where_neither_has_a_connection_just_then() {
+    if !require!() {
+        return;
+    }
+    let world = World::new(&[(10, 20), (20, 10)], "");
+    let object = Object::start(&world, 16 << 20);
+    drop(world.warm_up(&object));
+    // The manager looks meanwhile, which can only make it harder.
+    std::thread::sleep(Duration::from_millis(500));
+    object.download(&world, |_| {});
+    let (near, far) = (object.share(0), object.share(1));
+    assert!(near > 0.3 && far > 0.2, "{near} and {far}");
+}
+
+#[test]
 fn a_server_that_has_ranges_for_the_first_part_alone_is_not_read_again_and_again() {
     if !require!() {
         return;

@@ -44,6 +44,8 @@ pub(super) struct Program {
     /// What its kernel has received beyond what was written here, such as the answers of a proxy, when that
     /// was known last.
     before: Option<i64>,
+    /// That was when all that was written had arrived: it stays so.
+    is_sure: bool,
     /// It was seen on this host.
     is_here: bool,
     /// What its kernel had room for when it was asked last, and was not written since.
@@ -62,6 +64,7 @@ impl Program {
             ends: socket.local_addr().ok().zip(socket.peer_addr().ok()),
             socket,
             before: None,
+            is_sure: false,
             is_here: false,
             room: 0,
         };
@@ -122,7 +125,7 @@ impl Program {
     fn on_the_way(&mut self, own: &Queues, other: Option<&Queues>, written: u64) -> u64 {
         let beyond = other.and_then(|other| beyond(other.received, written));
         if own.unsent == 0 {
-            self.before = beyond;
+            (self.before, self.is_sure) = (beyond, beyond.is_some());
             return 0;
         }
         let left = beyond.zip(self.before).map(|(beyond, before)| before - beyond);
@@ -158,9 +161,21 @@ impl Program {
 
     /// Bytes that were written and that the program has not read, as far as that is known.
     pub(super) fn unread(&mut self, written: u64) -> u64 {
+        if let Some(unread) = self.unread_there(written) {
+            return unread;
+        }
         let Some((own, other)) = self.queues() else { return 0 };
         let unread = other.as_ref().map_or(0, |other| other.unread);
         self.on_the_way(&own, other.as_ref(), written) + u64::from(unread)
+    }
+
+    /// The same by what the program's end says alone, if it is known what had come there before. It is asked so
+    /// often that each question counts.
+    fn unread_there(&self, written: u64) -> Option<u64> {
+        let before = self.before.filter(|_| self.is_sure)?;
+        let other = self.other_queues()?;
+        let left = before - beyond(other.received, written)?;
+        Some(u64::try_from(left).unwrap_or_default() + u64::from(other.unread))
     }
 
     /// Has the program's kernel not be heard any more: that it has room, when the program reads again. Some
@@ -200,8 +215,19 @@ impl Program {
         queues::of(own, other)
     }
 
+    #[cfg(target_os = "linux")]
+    fn other_queues(&self) -> Option<Queues> {
+        let (own, other) = self.ends?;
+        queues::of(other, own)
+    }
+
     #[cfg(not(target_os = "linux"))]
     fn own_queues(&self) -> Option<Queues> {
+        None
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn other_queues(&self) -> Option<Queues> {
         None
     }
 

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 /// What is kept beside twice the round trip's bytes: counts come in steps.
 const BESIDE: u64 = 64 * 1024;
-/// The round trip is asked for no more often: the kernel is asked with it, for each session of a device.
-const ASK: Duration = Duration::from_secs(1);
+/// The round trip is asked for no more often: the kernel is asked with it.
+const ASK: Duration = Duration::from_millis(250);
 
 /// Measures how fast a device's program takes what a server sends.
 #[derive(Default)]
