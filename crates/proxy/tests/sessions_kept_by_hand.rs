@@ -186,7 +186,8 @@ async fn the_last_words_of_servers_that_broke_are_in_the_budget_until_they_are_t
     let most = 520_000 - 250_000;
     let begun = Instant::now();
     loop {
-        let kept = [phone.listed(third.id).await, phone.listed(fourth.id).await].map(|it| it.map(|it| it.kept));
+        let kept =
+            [phone.listed(third.id).await, phone.listed(fourth.id).await].map(|it| it.map(|it| it.kept));
         if kept.iter().flatten().sum::<u64>() >= most {
             break;
         }
