@@ -344,10 +344,11 @@ impl Carrying {
         };
         match frame {
             Frame::Data(bytes) if !self.down.has_ended => {
-                self.down.push(&bytes);
+                let mut skipped = self.down.push(&bytes);
                 while let Some(more) = self.line.bytes_at_hand() {
-                    self.down.push(&more);
+                    skipped += self.down.push(&more);
                 }
+                self.program.skips(skipped);
                 if self.down.queue.len() > MOST_DOWN {
                     return Err(broken("the gateway sends more than it may"));
                 }

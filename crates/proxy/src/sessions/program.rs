@@ -110,6 +110,12 @@ impl Program {
         Ok(written)
     }
 
+    /// So many bytes count as written, and are not for the program: its kernel never receives them.
+    pub(super) fn skips(&mut self, bytes: u64) {
+        let bytes = i64::try_from(bytes).ok();
+        self.before = self.before.zip(bytes).and_then(|(before, bytes)| before.checked_sub(bytes));
+    }
+
     /// The server has said all.
     pub(super) fn end(&self) -> io::Result<()> {
         socket2::SockRef::from(&self.socket).shutdown(Shutdown::Write)
@@ -323,6 +329,21 @@ mod tests {
             other.read_exact(&mut [0; 400]).unwrap();
             assert_eq!(program.unread(1000), 600);
         }
+    }
+
+    #[tokio::test]
+    async fn what_was_skipped_is_not_taken_for_unread() {
+        let (mut program, _other) = pair("127.0.0.1:0");
+        program.ready(false, true).await.unwrap();
+        assert_eq!(program.write(&[1; 100]).unwrap(), 100);
+        let begun = Instant::now();
+        // From then on only its own end is asked.
+        while program.undelivered(100) > 0 || !program.is_sure {
+            assert!(begun.elapsed() < LIMIT);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        program.skips(50);
+        assert_eq!(program.unread(150), 100);
     }
 
     #[tokio::test]

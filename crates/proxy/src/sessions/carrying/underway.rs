@@ -58,13 +58,16 @@ impl Down {
         }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    /// Takes what came. Returns how many of these bytes are not for the program: they count as written.
+    #[must_use]
+    pub(super) fn push(&mut self, bytes: &[u8]) -> u64 {
         self.queue.push(bytes);
         let skipped = self.skip.min(self.queue.len() as u64);
         if skipped > 0 {
             self.queue.release(self.queue.base() + skipped);
             self.skip -= skipped;
         }
+        skipped
     }
 }
 
@@ -84,6 +87,14 @@ impl Up {
 mod tests {
     use super::*;
     use crate::sessions::carrying::UP_STOPPING;
+
+    #[test]
+    fn what_is_not_for_the_program_is_skipped_and_told_once() {
+        let mut down = Down::new(1000, 50);
+        assert_eq!((down.push(&[1; 30]), down.queue.base(), down.queue.len()), (30, 1030, 0));
+        assert_eq!((down.push(&[2; 30]), down.queue.base(), down.queue.len()), (20, 1050, 10));
+        assert_eq!((down.push(&[3; 30]), down.queue.base(), down.queue.len()), (0, 1050, 40));
+    }
 
     #[test]
     fn a_device_never_sends_a_byte_more_than_the_gateway_allows() {
