@@ -1,15 +1,19 @@
 //! A session on a device: its bytes between the gateway and a program.
 
+mod ending;
 mod stopping;
 mod underway;
+
+pub use ending::Outcome;
 
 use super::alarm::Alarm;
 use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::message::Granted;
 use super::program::{Program, Room};
+use ending::{broken, last_word};
 use futures_util::FutureExt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::time::Duration;
 use stopping::{Phase, Stopped, let_go};
 use tokio::io::Ready;
@@ -39,16 +43,6 @@ const LATER: Duration = Duration::from_millis(250);
 const STANDS: Duration = Duration::from_secs(1);
 /// What is much: half of what a gateway keeps at least, which reads on while the other half is under way.
 const MUCH: u64 = 32 * 1024;
-
-/// How carrying a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// Both directions ended.
-    Ended,
-    /// It goes on at another device.
-    Moved,
-}
 
 /// A session and its program.
 pub(super) struct Carrying {
@@ -383,23 +377,4 @@ impl Carrying {
         let Self { down, up, .. } = self;
         down.has_ended && down.queue.is_empty() && up.has_ended && up.is_taken()
     }
-}
-
-/// Waits for the gateway to say that a session has moved whose program is gone. If it does not move after
-/// all, there is none that could go on: the gateway holds it.
-async fn last_word(mut line: Line) -> io::Result<Outcome> {
-    loop {
-        match line.next().await {
-            Heard::Frame(Frame::Moved) => return Ok(Outcome::Moved),
-            Heard::Frame(Frame::Resume) | Heard::Gone => {
-                return Err(broken("it was to move and did not, and its program was gone already"));
-            }
-            Heard::Frame(Frame::Broken) => return Err(broken("the server, or the gateway, broke it")),
-            Heard::Frame(_) | Heard::Nothing => {}
-        }
-    }
-}
-
-fn broken(why: &str) -> io::Error {
-    io::Error::new(ErrorKind::ConnectionReset, format!("a session broke: {why}"))
 }
