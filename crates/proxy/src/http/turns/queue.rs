@@ -11,6 +11,9 @@ use tokio::sync::Notify;
 const MOST_LIMITS: u32 = 6;
 /// Nobody asks again sooner.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
+/// What is not the first one asks again after this part of the time that a turn takes to rest, and not
+/// sooner: where many turns come and go, one of them may rest every few milliseconds, and all would look.
+const LOOKS: u32 = 8;
 
 /// Those that have a turn, and those that wait for one. There are no more of them than clients' connections,
 /// and parts of objects that these load.
@@ -87,7 +90,9 @@ impl Queue {
         // By then this may be the first one, and a turn may rest: also one that begins from now on. So nobody
         // has to be woken to find that all turns are taken.
         let may_rest = until.filter(|until| *until > now).fold(now.saturating_add(rules.rest), Duration::min);
-        Next::Waits((due.min(may_rest) - now).max(LEAST_WAIT))
+        let floor = if at == 0 { LEAST_WAIT } else { rules.rest / LOOKS };
+        let again = due.min(may_rest.max(now.saturating_add(floor)));
+        Next::Waits((again - now).max(LEAST_WAIT))
     }
 
     /// When the one at this place has waited for long enough: if nobody's turn has come for so long, and after
@@ -195,6 +200,18 @@ mod tests {
         assert_eq!(seen.begin(fourth, 3500), waits(400));
         assert_eq!(seen.begin(fourth, 3900), waits(1100));
         assert_eq!(seen.begin(fourth, 5000), Next::Begun);
+    }
+
+    #[test]
+    fn the_first_one_looks_as_soon_as_a_turn_may_rest_and_the_others_now_and_then() {
+        let mut seen = Seen::default();
+        let [first, second, third, fourth] = [(); 4].map(|()| seen.join(false));
+        assert_eq!((seen.begin(first, 0), seen.begin(second, 0)), (Next::Begun, Next::Begun));
+        assert_eq!((seen.begin(third, 1990), seen.begin(fourth, 1990)), (waits(10), waits(250)));
+        // However soon a turn rests, nothing waits for longer than it should.
+        seen.moves(first, 9_900);
+        seen.moves(second, 7_910);
+        assert_eq!((seen.begin(third, 9_900), seen.begin(fourth, 9_900)), (waits(10), waits(100)));
     }
 
     #[test]
