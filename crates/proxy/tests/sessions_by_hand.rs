@@ -173,3 +173,17 @@ async fn what_was_sent_reaches_a_slow_server_also_when_no_device_is_left() {
     within("an end comes", server.read_to_end(&mut heard)).await.expect("it ends in order");
     assert!(heard == words[..sent], "{} of {sent} bytes came", heard.len());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_has_taken_is_told_for_whole_frames_and_not_for_each_piece_of_one() {
+    let stage = Stage::new(178).await;
+    let (_phone, _desk, server, mut hand) = session(&stage, random(8, 20), 10).await;
+    hand.have(10).await;
+    // One frame of ten bytes, of which the server takes one piece after the other.
+    for (piece, taken) in [(&b"\0\0\x0aabc"[..], 3), (&b"def"[..], 6), (&b"ghij"[..], 10)] {
+        within("a piece is said", hand.stream.write_all(piece)).await.unwrap();
+        server.wait_for(taken).await;
+    }
+    hand.wait_for(COUNT).await;
+    assert_eq!(hand.counted, 10);
+}

@@ -280,11 +280,15 @@ mod tests {
         Frame::Count(7).put(&mut said);
         let rest = said.split_off(HEAD + 6);
         let mut before = reader(&said[..]);
+        assert!(before.is_between_frames());
         assert_eq!(before.next().await.unwrap(), Some(Frame::Data(Bytes::from_static(b"first "))));
+        assert!(!before.is_between_frames());
         let (_, came) = before.halt();
         let mut after = Reader::going_on(tokio::io::AsyncReadExt::take(&rest[..], u64::MAX), came);
         assert_eq!(next(&mut after, 8).await, Some(Frame::Data(Bytes::from_static(b"and last"))));
+        assert!(!after.is_between_frames(), "the next one has come");
         assert_eq!(after.next().await.unwrap(), Some(Frame::Count(7)));
+        assert!(after.is_between_frames());
         assert_eq!(after.next().await.unwrap(), None);
         // One that ends within a frame broke.
         let mut broken = reader(&said[..]);

@@ -115,6 +115,11 @@ impl Line {
         self.main.reader.bytes_at_hand()
     }
 
+    /// Whether the frames that came with bytes of the connection are whole, and no more has come.
+    pub(super) fn is_between_frames(&self) -> bool {
+        self.main.reader.is_between_frames()
+    }
+
     /// Whether there is room for more bytes of the connection.
     pub(super) fn has_room(&self) -> bool {
         self.main.writer.has_room()

@@ -177,8 +177,10 @@ impl Seat {
             self.say_end(if server.is_broken() { Said::Broken } else { Said::End });
         }
         let taken = self.taken_by(server);
+        // A frame comes in many pieces: within one, more is about to come that counts with this.
+        let is_all = taken == self.up.received && self.line.is_between_frames();
         // What a broken server has taken is not known.
-        if !server.is_broken() && (taken >= self.up.told + TELL || taken == self.up.received) {
+        if !server.is_broken() && (taken >= self.up.told + TELL || is_all) {
             self.tell(taken);
         }
     }

@@ -64,6 +64,11 @@ impl<R: Pieces> Reader<R> {
 }
 
 impl<R> Reader<R> {
+    /// Whether all that came was told, and the last frame is whole.
+    pub(in crate::sessions) fn is_between_frames(&self) -> bool {
+        self.came.is_between_frames()
+    }
+
     /// More bytes of the connection, if they are what comes next and have come already.
     pub(in crate::sessions) fn bytes_at_hand(&mut self) -> Option<Bytes> {
         let is_next = self.came.left > 0 || self.came.bytes.first() == Some(&BYTES);
