@@ -209,7 +209,9 @@ impl Server {
             let read = self.socket.try_io(Interest::READABLE, || {
                 let n = (&mut &*socket2::SockRef::from(&self.socket)).read(&mut buffer[..room])?;
                 if (1..room).contains(&n) {
-                    // The socket is empty: told so, the runtime does not have it read again to find that.
+                    // The socket is empty: told so, the runtime does not have it read again to find that. Or
+                    // it is at a mark of urgent bytes (RFC 6093): what is behind that is read with what comes
+                    // next, or the end, as the runtime's own reads do.
                     short = n;
                     return Err(ErrorKind::WouldBlock.into());
                 }
