@@ -92,7 +92,10 @@ impl Came {
     /// Takes a frame out, or the bytes of one as far as they came.
     pub(super) fn take(&mut self) -> io::Result<Option<Frame>> {
         if self.left == 0 {
-            let Some([kind, high, low]) = self.bytes.first_chunk::<HEAD>().copied() else { return Ok(None) };
+            let Some([kind, high, low]) = self.bytes.first_chunk::<HEAD>().copied() else {
+                self.let_go();
+                return Ok(None);
+            };
             let length = usize::from(u16::from_be_bytes([high, low]));
             if kind != BYTES {
                 return self.take_word(kind, length);
@@ -117,6 +120,7 @@ impl Came {
             return Err(invalid(kind));
         }
         if self.bytes.len() < HEAD + length {
+            self.let_go();
             return Ok(None);
         }
         let body = &self.bytes[HEAD..HEAD + length];
@@ -128,9 +132,10 @@ impl Came {
         Ok(Some(frame))
     }
 
-    /// An empty piece holds its memory too, and a connection at rest waits for long.
+    /// Keeps a copy of the few bytes that are left, or nothing: any part of a piece, also an empty one, holds
+    /// all of its memory, and a connection at rest waits for long.
     fn let_go(&mut self) {
-        self.bytes = Bytes::new();
+        self.bytes = Bytes::copy_from_slice(&self.bytes);
     }
 
     fn is_between_frames(&self) -> bool {
@@ -146,5 +151,29 @@ impl Came {
         }
         rest.extend_from_slice(&self.bytes);
         rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::BytesMut;
+
+    #[test]
+    fn a_few_bytes_that_wait_do_not_hold_the_memory_that_they_came_in() {
+        for few in [0, 1, HEAD - 1, HEAD, HEAD + 7] {
+            let mut said = BytesMut::new();
+            Frame::Data(Bytes::from_static(b"something long before")).put(&mut said);
+            let length = said.len() + few;
+            Frame::Count(7).put(&mut said);
+            let whole = said.split_off(length);
+            let (piece, mut came) = (Bytes::copy_from_slice(&said), Came::default());
+            came.add(piece.clone());
+            assert!(matches!(came.take(), Ok(Some(Frame::Data(_)))));
+            assert!(matches!(came.take(), Ok(None)), "{few} bytes are no frame");
+            assert!(piece.is_unique(), "{few} bytes hold {}", piece.len());
+            came.add(whole.freeze());
+            assert!(matches!(came.take(), Ok(Some(Frame::Count(7)))));
+        }
     }
 }
