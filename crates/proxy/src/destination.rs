@@ -70,10 +70,11 @@ impl Destination {
         self.host.parse().ok()
     }
 
-    /// Whether this is a server of this host itself (RFC 6761, §6.3).
+    /// Whether this is a server of this host itself, for one that connects from here (RFC 6761, §6.3).
+    /// Systems take 0.0.0.0 and :: for it too.
     pub(crate) fn is_this_host(&self) -> bool {
-        match self.address() {
-            Some(address) => address.to_canonical().is_loopback(),
+        match self.address().map(|address| address.to_canonical()) {
+            Some(address) => address.is_loopback() || address.is_unspecified(),
             None => self.host.rsplit('.').next() == Some("localhost"),
         }
     }
@@ -111,6 +112,7 @@ impl fmt::Display for Destination {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn read(text: &str) -> Option<String> {
@@ -122,6 +124,17 @@ mod tests {
         assert_eq!(read("Example.ORG.:80").as_deref(), Some("example.org:80"));
         assert_eq!(read("192.0.2.1:443").as_deref(), Some("192.0.2.1:443"));
         assert_eq!(read("[2001:DB8:0::1]:443").as_deref(), Some("[2001:db8::1]:443"));
+    }
+
+    #[test]
+    fn this_host_is_known_by_its_names_and_addresses() {
+        let is_this_host = |host: &str| Destination::new(host, 80).unwrap().is_this_host();
+        for host in ["127.0.0.1", "::1", "0.0.0.0", "::", "::ffff:127.0.0.9", "localhost", "web.localhost"] {
+            assert!(is_this_host(host), "{host}");
+        }
+        for host in ["localhost.example.org", "mylocalhost", "192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1"] {
+            assert!(!is_this_host(host), "{host}");
+        }
     }
 
     #[test]

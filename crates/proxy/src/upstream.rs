@@ -50,6 +50,12 @@ pub trait Upstream: Send + Sync + 'static {
         None
     }
 
+    /// Whether a destination is this host itself, to which no network leads. Where it is reached from another
+    /// one, such as a gateway, the same name or address is that host's.
+    fn is_here(&self, _to: &Destination) -> bool {
+        false
+    }
+
     /// Opens a session that can move to another device, where there is a gateway that may keep it. It is
     /// `None` in the end if that does not: then [`Upstream::reach`] leads there. Otherwise as that.
     fn session<'a>(&'a self, _to: &'a Destination) -> Option<InSession<'a>> {
@@ -85,7 +91,11 @@ impl Upstream for Managed {
 
     fn manager(&self, to: &Destination) -> Option<&Client> {
         // To this host no network leads: there is nothing to ask, for each of its objects.
-        (!is_whimbrel_host(to.host()) && !to.is_this_host()).then_some(&self.client)
+        (!is_whimbrel_host(to.host()) && !self.is_here(to)).then_some(&self.client)
+    }
+
+    fn is_here(&self, to: &Destination) -> bool {
+        to.is_this_host()
     }
 }
 

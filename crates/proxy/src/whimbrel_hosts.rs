@@ -108,6 +108,10 @@ impl Upstream for Routed {
         if is_whimbrel_host(to.host()) { None } else { self.rest.manager(to) }
     }
 
+    fn is_here(&self, to: &Destination) -> bool {
+        !is_whimbrel_host(to.host()) && self.rest.is_here(to)
+    }
+
     fn session<'a>(&'a self, to: &'a Destination) -> Option<InSession<'a>> {
         if is_whimbrel_host(to.host()) { None } else { self.rest.session(to) }
     }
