@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{LIMIT, Origin, body, field, get, has, status};
 use whimbrel_lab::{Direction, require};
+use whimbrel_multiaccess::protocol::PathReport;
 
 #[test]
 fn a_large_object_comes_over_both_networks_at_once_and_arrives_right() {
@@ -39,8 +40,8 @@ fn a_large_object_comes_over_both_networks_also_where_neither_has_a_connection_j
     let world = World::new(&[(10, 20), (20, 10)], "");
     let object = Object::start(&world, 16 << 20);
     drop(world.warm_up(&object));
-    // The manager looks meanwhile, which can only make it harder.
-    std::thread::sleep(Duration::from_millis(500));
+    let is_idle = |path: &PathReport| path.connections == 0 && path.srtt_min_ms.is_some();
+    world.until_seen("no link has a connection, and each had one", is_idle);
     object.download(&world, |_| {});
     let (near, far) = (object.share(0), object.share(1));
     assert!(near > 0.3 && far > 0.2, "{near} and {far}");

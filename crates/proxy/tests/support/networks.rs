@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use whimbrel_lab::{Host, Lab, Link, LinkSpec, Rate, Runtime};
-use whimbrel_multiaccess::protocol::{Protocol, SocketOptions};
+use whimbrel_multiaccess::protocol::{Answer, PathReport, Protocol, SocketOptions};
 use whimbrel_multiaccess::{Candidate, Client, Manager, Settings};
 use whimbrel_proxy::{HttpProxy, HttpSettings, Managed};
 
@@ -21,7 +21,7 @@ pub struct World {
     pub proxy: SocketAddr,
     pub runtime: Runtime,
     _manager: Manager,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     pub links: Vec<Link>,
     pub client: Host,
     pub server: Host,
@@ -63,7 +63,7 @@ impl World {
         set(&mut settings);
         let serving = HttpProxy::new(Arc::new(Managed::new(Client::at(&socket))), settings);
         runtime.spawn(async move { serving.serve(listener).await });
-        Self { proxy, runtime, _manager: manager, _folder: folder, links, client, server, _lab: lab }
+        Self { proxy, runtime, _manager: manager, folder, links, client, server, _lab: lab }
     }
 
     pub fn origin(
@@ -98,6 +98,26 @@ impl World {
         rest(&mut stream)
     }
 
+    /// Waits until the manager sees each link so.
+    pub fn until_seen(&self, what: &str, is_so: impl Fn(&PathReport) -> bool + Send) {
+        let client = Client::at(&self.folder.path().join("access"));
+        let names: Vec<String> = (0..self.links.len()).map(|n| format!("link{n}")).collect();
+        let seen = async move {
+            let mut watcher = client.watch(false).await.unwrap();
+            loop {
+                let line = watcher.next().await.unwrap();
+                let answer: Answer = serde_json::from_str(&line).unwrap();
+                let paths = answer.paths.unwrap_or_default();
+                let is_seen = |name: &String| paths.iter().any(|path| path.interface == *name && is_so(path));
+                if names.iter().all(is_seen) {
+                    return;
+                }
+            }
+        };
+        let seen = self.runtime.block_on(async move { tokio::time::timeout(LIMIT, seen).await });
+        assert!(seen.is_ok(), "the manager does not see that {what}");
+    }
+
     /// Fills each link for a while, so that the manager knows it. The connections stay open, as other programs'
     /// do.
     pub fn warm_up(&self, object: &Object) -> Vec<TcpStream> {
@@ -124,6 +144,7 @@ impl World {
             let length: u64 = field(&head, "content-length").unwrap().parse().unwrap();
             std::io::copy(&mut stream.take(length), &mut std::io::sink()).unwrap();
         }
+        self.until_seen("each link has a round trip", |path| path.srtt_min_ms.is_some());
         object.by_source.lock().unwrap().clear();
         open
     }
