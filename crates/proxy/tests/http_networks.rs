@@ -4,14 +4,17 @@
 
 #[path = "support/networks.rs"]
 mod networks;
+#[path = "support/scripted.rs"]
+mod scripted;
 mod support;
 
-use networks::{Object, World, content, range};
+use networks::{Object, World, content};
+use scripted::{PART, Script, TOTAL, WHOLE, scripted};
 use sha2::{Digest as _, Sha256};
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::{LIMIT, Origin, body, field, get, has, status};
+use support::{LIMIT, body, field, get, has, status};
 use whimbrel_lab::{Direction, require};
 use whimbrel_multiaccess::protocol::PathReport;
 
@@ -144,39 +147,6 @@ fn a_request_whose_network_falls_silent_before_the_answer_is_asked_again_over_an
     assert_eq!((status(&answer), body(&answer)), (200, "hello"), "{answer}");
     assert_eq!(origin.seen().len(), 2);
 }
-
-/// What a server says to the range, to the rest, and to the whole.
-type Script = (&'static str, &'static str, &'static str);
-
-const TOTAL: usize = 20_000;
-
-/// `{}` stands for the bytes that were asked for.
-fn scripted(world: &World, script: Script) -> Origin {
-    let content: Vec<u8> = (0..TOTAL).map(|n| b'a' + (n % 23) as u8).collect();
-    world.origin(move |head, _, stream| {
-        let (first, last) = range(head, TOTAL).unwrap_or((0, TOTAL - 1));
-        let is_head = head.starts_with("HEAD");
-        let (say, part) = match field(head, "range") {
-            Some("bytes=0-8191") => (script.0, &content[first..=last]),
-            Some(_) => (script.1, &content[first..=last]),
-            None => (script.2, &content[..]),
-        };
-        let part = if say.starts_with("200") { &content[..] } else { part };
-        let length = format!("Content-Length: {}", part.len());
-        let range = format!("Content-Range: bytes {first}-{last}/{TOTAL}");
-        let head = say.replace("LENGTH", &length).replace("RANGE", &range);
-        let (head, rest) = head.split_once("{}").unwrap_or((&head, ""));
-        stream.write_all(format!("HTTP/1.1 {head}").as_bytes()).unwrap();
-        if say.contains("{}") && !is_head {
-            stream.write_all(part).unwrap();
-            stream.write_all(rest.as_bytes()).unwrap();
-        }
-        !say.contains("close")
-    })
-}
-
-const WHOLE: &str = "200 OK\r\nLENGTH\r\n\r\n{}";
-const PART: &str = "206 Partial Content\r\nETag: \"a\"\r\nRANGE\r\nLENGTH\r\n\r\n{}";
 
 #[test]
 fn every_answer_to_a_first_part_leads_to_the_object_or_to_a_visible_end() {
