@@ -76,6 +76,8 @@ pub(crate) struct Dialler {
     pub(crate) sizes: Arc<Sizes>,
     /// What a round trip to the peer took lately.
     pub(crate) rtt: Option<Duration>,
+    /// After so long without an answer TCP begins again, beside what waits. `None`: when the kernel does.
+    pub(crate) again: Option<Duration>,
     /// The addresses of this host: what is dialled there has no way to go.
     pub(crate) here: Arc<AddressSet>,
     /// Is asked for places besides.
@@ -330,6 +332,7 @@ mod tests {
             reach,
             sizes: Arc::default(),
             rtt: None,
+            again: None,
             here: Arc::default(),
             proxy: None,
         }

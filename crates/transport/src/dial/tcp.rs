@@ -1,12 +1,15 @@
 //! One attempt over TCP.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef};
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::{Candidate, Carrier, Dialled, Dialler, SegmentSize, bind_device};
 use crate::carrier::{CarrierKind, SMALL_SEGMENT, kind_of, stream_socket, tune};
@@ -15,6 +18,11 @@ use crate::tls::{TlsChannel, TlsError};
 
 /// The longest that one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(10);
+/// Sockets of one attempt that wait to be connected at the same time.
+const MOST_SOCKETS: usize = 4;
+
+/// A socket that is being connected, and then how long that took.
+type Connecting = Pin<Box<dyn Future<Output = io::Result<(TcpStream, Duration)>> + Send>>;
 
 /// Connects, and prepares the TLS handshake.
 pub(super) async fn attempt(
@@ -24,26 +32,23 @@ pub(super) async fn attempt(
     who: Arc<Dialler>,
 ) -> io::Result<Dialled> {
     let remote = candidate.remote.address();
-    let socket = socket(&candidate, kind)?;
     let local = candidate.local.as_ref().map(|local| local.ip);
     let small = segments == SegmentSize::Small || who.sizes.are_doubtful(local, remote, Instant::now());
     if small {
         tracing::debug!(%remote, "large packets may vanish on the way: segments are kept small");
-        // If it cannot be set, the path may fall silent as the one before did.
-        let _ = SockRef::from(&socket).set_tcp_mss(SMALL_SEGMENT);
     }
-    let start = Instant::now();
     let connecting = async {
-        let mut socket = socket.connect(remote).await?;
+        let (mut socket, mut rtt) = connect(&candidate, kind, small, who.again).await?;
         if let (Some(proxy), Some(Proxied { place, .. })) = (&who.proxy, candidate.remote.proxied()) {
+            let start = Instant::now();
             proxy.ask(&mut socket, Locator::from(place).address()).await?;
+            rtt += start.elapsed();
         }
-        Ok::<_, io::Error>(socket)
+        Ok::<_, io::Error>((socket, rtt))
     };
-    let socket = tokio::time::timeout(ATTEMPT, connecting)
+    let (socket, rtt) = tokio::time::timeout(ATTEMPT, connecting)
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let rtt = start.elapsed();
     tune(SockRef::from(&socket))?;
     let local = socket.local_addr()?;
     let tls = channel(&who, candidate.remote).map_err(io::Error::other)?;
@@ -51,6 +56,56 @@ pub(super) async fn attempt(
     let segments = if small { SegmentSize::Small } else { SegmentSize::Usual };
     let carrier = Carrier::Tcp(socket, Box::new(tls), kind);
     Ok(Dialled { carrier, rtt: Some(rtt), local, way: candidate, segments, peer: who.peer })
+}
+
+/// Connects along a way. While nothing is heard another socket begins `again` and again: the kernel waits for
+/// seconds before it repeats a first packet, and for so long nobody would notice that the way is open.
+async fn connect(
+    way: &Candidate,
+    kind: CarrierKind,
+    small: bool,
+    again: Option<Duration>,
+) -> io::Result<(TcpStream, Duration)> {
+    let mut sockets = vec![begin(way, kind, small)?];
+    loop {
+        let pause = async {
+            match again {
+                Some(again) => tokio::time::sleep(again).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            connected = first_of(&mut sockets) => return connected,
+            () = pause => {
+                if sockets.len() == MOST_SOCKETS {
+                    // The first one stays: round trips may take longer than they did.
+                    drop(sockets.remove(1));
+                }
+                sockets.extend(begin(way, kind, small));
+            }
+        }
+    }
+}
+
+fn begin(way: &Candidate, kind: CarrierKind, small: bool) -> io::Result<Connecting> {
+    let (socket, remote, start) = (socket(way, kind)?, way.remote.address(), Instant::now());
+    if small {
+        // If it cannot be set, the path may fall silent as the one before did.
+        let _ = SockRef::from(&socket).set_tcp_mss(SMALL_SEGMENT);
+    }
+    Ok(Box::pin(async move { Ok((socket.connect(remote).await?, start.elapsed())) }))
+}
+
+/// The first one that is connected, or refused. Cancel-safe.
+async fn first_of(sockets: &mut [Connecting]) -> io::Result<(TcpStream, Duration)> {
+    poll_fn(|cx| {
+        let ends = sockets.iter_mut().find_map(|socket| match socket.as_mut().poll(cx) {
+            Poll::Ready(end) => Some(end),
+            Poll::Pending => None,
+        });
+        ends.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// A socket that is to be connected along a way.

@@ -21,6 +21,12 @@ use crate::shared::Shared;
 const ANSWER: Duration = Duration::from_secs(5);
 /// What an answer may take beyond two round trips.
 const SLACK: Duration = Duration::from_millis(50);
+/// While no path works TCP begins again so soon. The end of an outage that nobody tells of, as in a tunnel, is
+/// noticed then: half a second and two round trips later data arrive.
+const AGAIN: Duration = Duration::from_millis(400);
+/// In outages that are longer than that, which hardly end within the next second, it is seldom.
+const LONG: Duration = Duration::from_secs(600);
+const SELDOM: Duration = Duration::from_secs(5);
 /// As long as nothing was measured (RFC 9002 §6.2.2).
 const USUAL_RTT: Duration = Duration::from_millis(333);
 
@@ -101,6 +107,13 @@ impl Joiner {
         last.filter(|_| established).or_else(|| self.endpoint.reach.rtt(&self.shared.peer()))
     }
 
+    /// How soon TCP begins again, where an answer would have come by then.
+    fn again(&self, rtt: Option<Duration>) -> Option<Duration> {
+        let lasts = self.shared.lock().outage.lasts(Instant::now())?;
+        let soon = if lasts < LONG { AGAIN } else { SELDOM };
+        Some(soon.max(rtt? * 2))
+    }
+
     /// Begins to dial.
     pub(super) fn race(&self, ways: Vec<Candidate>) -> Race {
         self.note_silence();
@@ -118,7 +131,7 @@ impl Joiner {
 
     /// Whom to dial, and as whom.
     pub(super) fn dialler(&self) -> Dialler {
-        let peer = self.shared.wanted_peer();
+        let (peer, rtt) = (self.shared.wanted_peer(), self.rtt());
         Dialler {
             peer,
             tls: self.endpoint.tls.client_for(peer),
@@ -127,7 +140,8 @@ impl Joiner {
             carriers: self.endpoint.config.carriers,
             reach: self.endpoint.reach.clone(),
             sizes: self.endpoint.sizes.clone(),
-            rtt: self.rtt(),
+            rtt,
+            again: self.again(rtt),
             here: self.endpoint.addresses(),
             proxy: self.endpoint.config.http_proxy.clone(),
         }

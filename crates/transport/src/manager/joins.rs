@@ -38,12 +38,19 @@ struct Tried {
     failures: u32,
     /// The last one brought a path.
     worked: bool,
+    /// The last one waited for long itself.
+    was_long: bool,
 }
 
 impl Tried {
-    fn note(&mut self, now: Instant, worked: bool) {
+    fn new(at: Instant) -> Self {
+        Self { at, failures: 0, worked: false, was_long: false }
+    }
+
+    fn note(&mut self, now: Instant, worked: bool, took: Duration) {
         self.at = now;
         self.worked = worked;
+        self.was_long = took >= QUICK;
         self.failures += u32::from(!worked);
     }
 
@@ -53,12 +60,17 @@ impl Tried {
             let lasted = now.saturating_duration_since(self.at) >= LASTING;
             self.failures = if lasted { 0 } else { self.failures + 1 };
             self.worked = false;
+            self.was_long = false;
             self.at = now;
         }
     }
 
     /// When to try again.
     fn due(&self, alone: bool) -> Instant {
+        if alone && self.was_long && self.failures > 0 {
+            // Silence ends at any moment.
+            return self.at + FIRST_PAUSE;
+        }
         let longest = if alone { LONGEST_PAUSE } else { LONGEST_PAUSE_BESIDES };
         match self.failures.checked_sub(1) {
             Some(doublings) => {
@@ -149,13 +161,13 @@ impl Joins {
     }
 
     fn note(&mut self, (pair, _, result): Ended) {
-        self.running.remove(&pair);
+        let took = self.running.remove(&pair).map_or(Duration::ZERO, |running| running.since.elapsed());
         if self.tried.len() >= MAX_TRIED {
             self.tried.clear();
         }
         let now = Instant::now();
-        let tried = self.tried.entry(pair).or_insert(Tried { at: now, failures: 0, worked: false });
-        tried.note(now, result.is_ok());
+        let tried = self.tried.entry(pair).or_insert(Tried::new(now));
+        tried.note(now, result.is_ok(), took);
     }
 
     /// Either side is somewhere else now: what failed may work, and what is under way may be in vain.
@@ -186,12 +198,23 @@ mod tests {
     #[test]
     fn pauses_grow_and_end() {
         let at = Instant::now();
-        let pause = |failures, alone| Tried { at, failures, worked: false }.due(alone) - at;
+        let pause = |failures, alone| Tried { failures, ..Tried::new(at) }.due(alone) - at;
         assert_eq!(pause(0, true), Duration::ZERO);
         assert_eq!(pause(1, true), FIRST_PAUSE);
         assert_eq!(pause(3, false), 4 * FIRST_PAUSE);
         assert_eq!(pause(1000, true), LONGEST_PAUSE);
         assert_eq!(pause(1000, false), LONGEST_PAUSE_BESIDES);
+    }
+
+    #[test]
+    fn what_waited_in_vain_begins_anew_at_once_where_no_path_works() {
+        let at = Instant::now();
+        let mut tried = Tried::new(at);
+        (0..100).for_each(|_| tried.note(at, false, 10 * QUICK));
+        assert_eq!((tried.due(true) - at, tried.due(false) - at), (FIRST_PAUSE, LONGEST_PAUSE_BESIDES));
+        // Where somebody refuses.
+        tried.note(at, false, QUICK / 2);
+        assert_eq!(tried.due(true) - at, LONGEST_PAUSE);
     }
 
     fn pair(name: &str) -> Pair {
@@ -240,14 +263,14 @@ mod tests {
     #[test]
     fn a_path_that_did_not_last_is_not_opened_again_at_once() {
         let now = Instant::now();
-        let mut tried = Tried { at: now, failures: 0, worked: false };
+        let mut tried = Tried::new(now);
         for failures in 1..4 {
-            tried.note(now, true);
+            tried.note(now, true, QUICK);
             tried.want_again(now + LASTING / 2);
             assert_eq!(tried.failures, failures);
         }
         assert!(tried.due(false) > now + LASTING / 2);
-        tried.note(now, true);
+        tried.note(now, true, QUICK);
         tried.want_again(now + LASTING);
         assert_eq!(tried.due(false), now + LASTING);
     }

@@ -269,7 +269,8 @@ fn a_peer_that_stands_still_for_thirty_seconds_goes_on_where_it_was() {
     transfer.finish(&net.client);
 }
 
-/// Longer than the half minute after which predecessors forgot.
+/// Longer than the half minute after which predecessors forgot. It goes on when the first packet gets through that is
+/// sent each half second, or, if one is lost once more, a little later.
 #[test]
 fn a_peer_that_is_gone_for_sixty_seconds_goes_on_where_it_was() {
     if !require!() {
@@ -299,7 +300,7 @@ fn a_peer_that_is_gone_for_sixty_seconds_goes_on_where_it_was() {
     });
     let took = began.elapsed();
     eprintln!("both directions went on {took:?} after a minute's absence");
-    assert!(took < secs(20), "{took:?}");
+    assert!(took < ms(1500), "{took:?}");
     up.finish(&net.client);
     down.finish(&net.client);
 }
