@@ -188,7 +188,7 @@ async fn the_last_words_of_servers_that_broke_are_in_the_budget_until_they_are_t
     loop {
         let kept =
             [phone.listed(third.id).await, phone.listed(fourth.id).await].map(|it| it.map(|it| it.kept));
-        if kept.iter().flatten().sum::<u64>() >= most {
+        if kept.iter().flatten().sum::<u32>() >= most {
             break;
         }
         assert!(begun.elapsed() < LIMIT, "there is room again: {kept:?}");
