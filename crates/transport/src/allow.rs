@@ -47,10 +47,6 @@ impl Allow {
     /// exists keeps its right, also to come back with another path. To take the right back, end the connection
     /// ([`Connection::abort`](crate::Connection::abort)); what was ended can't come back.
     ///
-    /// It is asked when a connection is opened or handed over to another key, and no more: a connection that
-    /// exists keeps its right, also to come back with another path. To take the right back, end the connection
-    /// ([`Connection::abort`](crate::Connection::abort)); what was ended can't come back.
-    ///
     /// ```
     /// # use whimbrel_transport::Allow;
     /// # async fn is_customer(_: whimbrel_base::EndpointId) -> bool { true }

@@ -72,9 +72,10 @@ impl fmt::Debug for Suspended {
 
 impl Connection {
     /// Puts the connection to sleep: tells the peer, gives all paths up, and returns the connection as a value.
-    /// Every handle of it here fails from then on, with [`CloseCode::SUSPENDED`](crate::CloseCode::SUSPENDED); the peer's go on, and what
-    /// the peer writes waits. If the peer can't be told within `limit`, it finds out by itself. If this is dropped
-    /// before it returns the connection goes on, though the peer may have been told that it sleeps.
+    /// Every handle of it here fails from then on, with
+    /// [`CloseCode::SUSPENDED`](crate::CloseCode::SUSPENDED); the peer's go on, and what the peer writes waits.
+    /// If the peer can't be told within `limit`, it finds out by itself. If this is dropped before it returns
+    /// the connection goes on, though the peer may have been told that it sleeps.
     ///
     /// # Errors
     /// [`SuspendError`] if the peer has not accepted yet, or the connection is over.
@@ -189,9 +190,10 @@ impl Connection {
 impl Endpoint {
     /// Wakes a connection that was put to sleep, which goes on at the exact byte; its streams are in
     /// [`Connection::streams`], its flows in [`Connection::flows`]. It may have been [handed
-    /// over](Connection::suspend_for) to this key by another one. Returns at once: a side that dialled dials again, one that listened calls its
-    /// client and waits, both for as long as the connection may be without contact. If another copy was quicker
-    /// the connection ends with [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
+    /// over](Connection::suspend_for) to this key by another one. Returns at once: a side that dialled dials
+    /// again, one that listened calls its client and waits, both for as long as the connection may be without
+    /// contact. If another copy was quicker the connection ends with
+    /// [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
     ///
     /// # Errors
     /// [`ResumeError`] if these are not the bytes of a connection of this identity, or there is no room.

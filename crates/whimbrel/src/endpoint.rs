@@ -250,9 +250,10 @@ impl Endpoint {
     }
 
     /// Wakes a connection that [`Connection::suspend`] put to sleep, in this process or another one, here or on
-    /// another host, under the same key; or that was [handed over](Connection::suspend_for) to this key. It goes on at the exact byte; [`Connection::streams`] has its streams.
-    /// Returns at once, and looks for the peer from then on. If another copy was quicker, the connection ends
-    /// with [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
+    /// another host, under the same key; or that was [handed over](Connection::suspend_for) to this key. It
+    /// goes on at the exact byte; [`Connection::streams`] has its streams. Returns at once, and looks for the
+    /// peer from then on. If another copy was quicker, the connection ends with
+    /// [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
     ///
     /// # Errors
     /// [`ResumeError`] if these are not the bytes of a connection of this identity, or there is no room.
@@ -261,8 +262,8 @@ impl Endpoint {
     }
 
     /// Takes the next connection that the endpoint at the other end of `over` [hands
-    /// over](Connection::hand_over), while it is used. Returns once its peer has taken this endpoint for its owner;
-    /// [`Connection::streams`] has its streams.
+    /// over](Connection::hand_over), while it is used. Returns once its peer has taken this endpoint for its
+    /// owner; [`Connection::streams`] has its streams.
     ///
     /// # Errors
     /// [`HandOverError`]; the connection goes on at the other endpoint then. [`HandOverError::TimedOut`] after
