@@ -23,7 +23,7 @@ put() { # mode, file, place
 put 755 "$program" usr/bin/whimbrel
 for unit in packaging/systemd/system/*; do put 644 "$unit" "usr/lib/systemd/system/${unit##*/}"; done
 for unit in packaging/systemd/user/*; do put 644 "$unit" "usr/lib/systemd/user/${unit##*/}"; done
-for flags in names relay; do put 644 "packaging/$flags.toml" "etc/whimbrel/$flags.toml"; done
+for flags in names relay serve; do put 644 "packaging/$flags.toml" "etc/whimbrel/$flags.toml"; done
 for page in "$pages"/man/*.1; do
 	put 644 "$page" "usr/share/man/man1/${page##*/}"
 	gzip -9n "$root/usr/share/man/man1/${page##*/}"
@@ -49,7 +49,7 @@ gzip -9n "$root/usr/share/doc/whimbrel/CHANGELOG.md" "$root/usr/share/doc/whimbr
 size=$(du -sk "$root" | cut -f 1)
 mkdir "$root/DEBIAN"
 for script in postinst prerm postrm; do put 755 "packaging/debian/$script" "DEBIAN/$script"; done
-printf '/etc/whimbrel/%s.toml\n' names relay >"$root/DEBIAN/conffiles"
+printf '/etc/whimbrel/%s.toml\n' names relay serve >"$root/DEBIAN/conffiles"
 cat >"$root/DEBIAN/control" <<END
 Package: whimbrel
 Version: $version

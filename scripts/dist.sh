@@ -114,7 +114,8 @@ mkdir "$folder" "$folder/systemd"
 install -m 755 "$program" "$folder/whimbrel"
 cp -r "$pages/pages/." "$folder/"
 cp -r packaging/systemd/. "$folder/systemd/"
-cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE packaging/names.toml packaging/relay.toml "$folder/"
+cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE packaging/names.toml packaging/relay.toml packaging/serve.toml \
+	"$folder/"
 tar -c -C "$pages" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" "$name" |
 	gzip -9n >"$out/$name.tar.gz"
 step "$name.tar.gz"

@@ -224,6 +224,7 @@ fn ssh(play: &mut Play) {
     play.start("home", "whimbrel expose ssh.home.ada@example.org --to 127.0.0.1:22 --allow ID", ready);
     play.run("home", "export NAMES='whimbrel:<key>/192.0.2.1:4480'", "");
     play.run("laptop", "whimbrel ssh ada@ssh.home.ada@example.org", "");
+    play.run("laptop", "whimbrel ssh --names \"$NAMES\" ada@ssh.home.ada@example.org", "");
     let forwarding = "whimbrel ssh -p 22 -L 8080:localhost:80 ada@ssh.home.ada@example.org uptime";
     play.run("laptop", forwarding, "load average");
     play.run("laptop", "ssh -o ProxyCommand='whimbrel pipe ssh.home.ada@example.org' ada@home", "");

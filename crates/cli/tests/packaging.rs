@@ -121,6 +121,7 @@ fn the_debian_package_holds_the_program_and_all_that_belongs_to_it() {
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.service"),
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-names.socket"),
         ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-relay.service"),
+        ("-rw-r--r--", "./usr/lib/systemd/system/whimbrel-serve.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-access.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-agent.service"),
         ("-rw-r--r--", "./usr/lib/systemd/user/whimbrel-expose@.service"),
@@ -136,6 +137,7 @@ fn the_debian_package_holds_the_program_and_all_that_belongs_to_it() {
         ("-rw-r--r--", "./usr/share/doc/whimbrel/THIRD-PARTY.gz"),
         ("-rw-r--r--", "./etc/whimbrel/names.toml"),
         ("-rw-r--r--", "./etc/whimbrel/relay.toml"),
+        ("-rw-r--r--", "./etc/whimbrel/serve.toml"),
     ] {
         let line = listed.lines().find(|line| line.ends_with(&format!(" {file}")));
         let line = line.unwrap_or_else(|| panic!("no {file} in: {listed}"));
@@ -205,14 +207,19 @@ fn the_units_command_lines_start_what_they_are_for() {
         assert!(world.path("whimbrel-names").join(file).exists(), "{file}");
     }
 
-    fs::create_dir(world.path("whimbrel-relay")).unwrap();
     let words: [(&str, &Path); 2] = [("/etc/whimbrel", &etc), ("%S", world.dir.path())];
-    let args = command_line("system/whimbrel-relay.service", &words);
-    let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
-    args.extend(["--port", "0", "--json", "--allow", "any"]);
-    let mut relay = world.start("relay", &args);
-    assert!(relay.next_json()["ticket"].as_str().unwrap().starts_with("whimbrel:"));
-    assert!(world.path("whimbrel-relay/identity").exists());
+    for (service, files) in [("relay", &["identity"][..]), ("serve", &["identity", "names.redb"][..])] {
+        let folder = format!("whimbrel-{service}");
+        fs::create_dir(world.path(&folder)).unwrap();
+        let args = command_line(&format!("system/{folder}.service"), &words);
+        let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+        args.extend(["--port", "0", "--json", "--allow", "any"]);
+        let mut served = world.start(service, &args);
+        assert!(served.next_json()["ticket"].as_str().unwrap().starts_with("whimbrel:"), "{service}");
+        for file in files {
+            assert!(world.path(&folder).join(file).exists(), "{service}: {file}");
+        }
+    }
 
     let words: [(&str, &Path); 2] = [("%E", &config), ("%i", "web".as_ref())];
     let flags = "[expose]\nname = \"web.a@example.org\"\nto = \"127.0.0.1:1\"\nallow = [\"any\"]\njson = true\n\
@@ -246,7 +253,7 @@ fn the_units_command_lines_start_what_they_are_for() {
 /// By systemd's own measure, from 0 (nothing is open to it) to 10.
 #[test]
 fn the_name_service_and_the_relay_are_locked_into_what_they_need() {
-    for name in ["names", "relay"] {
+    for name in ["names", "relay", "serve"] {
         let unit = repository().join(format!("packaging/systemd/system/whimbrel-{name}.service"));
         let args = ["security", "--offline=true", "--threshold=25", text(&unit)];
         run("systemd-analyze", &args, &repository());
