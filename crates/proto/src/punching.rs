@@ -37,24 +37,20 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 pub struct Surroundings<'a> {
     /// The addresses of its own interfaces.
     pub own: &'a [IpAddr],
-    /// Where others see it.
-    pub observed: &'a [SocketAddr],
     /// The relays that both sides are connected to.
     pub relays: &'a [IpAddr],
 }
 
 /// The peer's candidates that may be sent to, at most [`MAX_CANDIDATES`], in the peer's
 /// order. Left out are those that nobody can listen at, that are of this host or a link, the relays' own
-/// addresses, and private addresses unless the peer shares the private network, as far as that can be told: it is
-/// seen under the same outside address, has an address in the same subnet (/24, /64), or meets this side at a
-/// relay that has a private address itself.
+/// addresses, and private addresses unless one of ours is in the same subnet (/24, /64), or the sides meet at a
+/// relay that has a private address itself. That the peer names our outside address as its own shows nothing: it
+/// was told that address, and could have packets sent into networks that are ours alone.
 #[must_use]
 pub fn worth_punching(theirs: &[SocketAddr], around: &Surroundings<'_>) -> Vec<SocketAddr> {
     let is_private = |ip: IpAddr| AddressScope::of(ip) == AddressScope::Private;
-    let same_outside = theirs.iter().any(|at| around.observed.iter().any(|own| own.ip() == at.ip()));
     let shares = |ip: IpAddr| {
-        same_outside
-            || around.own.iter().any(|own| same_subnet(*own, ip))
+        around.own.iter().any(|own| same_subnet(*own, ip))
             || around.relays.iter().any(|relay| is_private(*relay))
     };
     let may = |at: &SocketAddr| {
@@ -182,13 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn private_addresses_are_sent_to_only_where_the_network_is_shared() {
+    fn private_addresses_are_sent_to_only_where_the_network_is_shared_whatever_the_peer_says() {
+        // The first one may be our own outside address, of which we told the peer.
         let theirs = [at("198.51.100.1:4000"), at("192.168.1.7:5000"), at("[fd00::7]:5000")];
         let own = ips(["192.168.7.2"]);
         let far = Surroundings { own: &own, ..Surroundings::default() };
         assert_eq!(worth_punching(&theirs, &far), [theirs[0]]);
-        let seen = [at("198.51.100.1:999")];
-        assert_eq!(worth_punching(&theirs, &Surroundings { observed: &seen, ..far }), theirs);
         let near = ips(["192.168.1.9"]);
         assert_eq!(worth_punching(&theirs, &Surroundings { own: &near, ..far }), theirs[..2]);
         let company = ips(["10.9.9.9"]);

@@ -61,8 +61,7 @@ impl EndpointCore {
             (state.engine.peer_candidates().to_vec(), relays(&state.paths))
         };
         let own: Vec<IpAddr> = self.addresses().addresses.iter().map(|address| address.ip).collect();
-        let observed = self.observed.list();
-        worth_punching(&theirs, &Surroundings { own: &own, observed: &observed, relays: &relays })
+        worth_punching(&theirs, &Surroundings { own: &own, relays: &relays })
     }
 }
 
