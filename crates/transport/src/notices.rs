@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use whimbrel_proto::notice::{self, Notice};
-use whimbrel_proto::{Assignment, Side};
+use whimbrel_proto::{Assignment, PathState, Side};
 
 use crate::carrier::quic::{Heard, QuicSocket};
 use crate::endpoint_core::EndpointCore;
@@ -24,6 +24,8 @@ const REPEATS: u32 = 10;
 /// A connection that was read back, and that the client has not come to since, calls so often: the client may have
 /// been out of reach, or may have gone on with another copy.
 const CALL_AGAIN: Duration = Duration::from_secs(120);
+/// How often it is looked whether a client that has joined hears this side.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Takes notices, STUN and their answers until its task is aborted.
 pub(crate) async fn hear(
@@ -193,20 +195,33 @@ pub(crate) async fn tell(endpoint: Arc<EndpointCore>, shared: Arc<Shared>) {
     }
 }
 
-/// Waits until the client has joined once more, or the connection is over: no notice is needed then.
-/// Cancel-safe.
+/// Waits until the client has joined once more and hears this side, or the connection is over: no notice is needed
+/// then. A JOIN alone may have been on its way to where this endpoint was before, on a path that the client has given
+/// up. Cancel-safe.
 async fn is_back(shared: &Shared, joined: u64) {
     loop {
         let changed = shared.news.of_paths();
         tokio::pin!(changed);
         changed.as_mut().enable();
-        {
+        let came = {
             let state = shared.lock();
-            if state.engine.stats().paths_joined > joined || state.engine.is_closed() {
+            let came = state.engine.stats().paths_joined > joined;
+            if state.engine.is_closed() || (came && state.engine.is_heard()) {
                 return;
             }
+            came && state.engine.paths().iter().any(|path| path.state == PathState::Active)
+        };
+        let look = async {
+            match came {
+                // A first acknowledgement is no news of its own.
+                true => tokio::time::sleep(LOOK).await,
+                false => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = changed => {}
+            () = look => {}
         }
-        changed.await;
     }
 }
 

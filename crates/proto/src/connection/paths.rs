@@ -81,6 +81,13 @@ impl Connection {
         Some(id)
     }
 
+    /// Whether a path works on which what this side sends arrives, as far as anything shows it: the peer has
+    /// acknowledged some of it, or the carrier's handshake is complete.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        self.paths.iter().any(|(_, path)| path.is_active() && !path.is_unproven())
+    }
+
     /// Client: `path` gives way to `other`, which was opened before it: if the other one is answered first,
     /// `path` retires as soon as it is answered too, in mode `single`. It may give way to several.
     pub fn give_way(&mut self, path: PathId, other: PathId) {
