@@ -70,15 +70,17 @@ async fn quic_goes_through_a_relay_and_each_side_moves() {
     let stats = relay.stats();
     assert_eq!((stats.flows, stats.spliced), (1, 0), "{stats:?}");
     assert!(stats.bytes > 16 << 20, "{stats:?}");
-    // The client is another flow then; the server's own move is none of QUIC's business.
+    // The client is another flow then: that its path is lost and that it has another address is told apart, and it
+    // may dial for each.
     abroad.set([ip(109, 4)]);
-    let second = next_quic_path(&connection, first).await;
+    next_quic_path(&connection, first).await;
     round_trip(&connection, 100_000).await;
-    assert_eq!(quic_path(&connection), second);
-    assert_eq!(relay.stats().flowed, 2);
+    let (second, flowed) = (next_quic_path(&connection, first).await, relay.stats().flowed);
+    assert!((2..=3).contains(&flowed), "{flowed} flows");
+    // The server's own move is none of QUIC's business.
     home.set([ip(109, 5)]);
     round_trip(&connection, 100_000).await;
-    assert_eq!((quic_path(&connection), relay.stats().flowed), (second, 2));
+    assert_eq!((next_quic_path(&connection, first).await, relay.stats().flowed), (second, flowed));
 }
 
 /// Between the client and the relay: a gateway that gives the client another port when it is told to.
