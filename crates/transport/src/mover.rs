@@ -21,6 +21,11 @@ use crate::shared::Shared;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// An attempt that took no longer was refused.
+const QUICK: Duration = Duration::from_secs(1);
+/// The name service has so long for where the server is now.
+const LOOKUP: Duration = Duration::from_secs(2);
+const QUICK_LOOKUP: Duration = Duration::from_millis(400);
 
 /// The watched record, as long as somebody watches it for us.
 type Records = Option<watch::Receiver<Option<SignedRecord>>>;
@@ -84,11 +89,17 @@ impl Mover {
             // This attempt starts from what is known now; older news is in it.
             forget(self.shared().mover.anew()).await;
             calls.forget(self.shared().mover.called()).await;
+            let began = Instant::now();
             if self.try_once(&policy, &mut records, &mut calls).await.is_err() {
+                let mut lookup = LOOKUP;
+                if began.elapsed() >= QUICK {
+                    // What waits for an answer notices when a silence ends; between attempts nothing does.
+                    (pause, lookup) = (FIRST_PAUSE, QUICK_LOOKUP);
+                }
                 self.shared().whereabouts().failed();
                 let asked = async {
                     tokio::time::sleep(pause).await;
-                    self.ask_again().await;
+                    self.ask_again(lookup).await;
                 };
                 tokio::select! {
                     () = asked => pause = (pause * 2).min(LONGEST_PAUSE),
@@ -148,7 +159,7 @@ impl Mover {
                 None => std::future::pending().await,
             }
             if alone {
-                self.ask_again().await;
+                self.ask_again(lookup).await;
             }
         };
         let weigh = async {
@@ -305,11 +316,11 @@ impl Mover {
     }
 
     /// After a failure: the record may have changed, and its push may have been lost.
-    async fn ask_again(&self) {
+    async fn ask_again(&self, limit: Duration) {
         let (Some(resolver), Some(name)) = (self.endpoint().resolver(), &self.name) else {
             return;
         };
-        let lookup = tokio::time::timeout(Duration::from_secs(2), resolver.lookup(name)).await;
+        let lookup = tokio::time::timeout(limit, resolver.lookup(name)).await;
         match lookup {
             Ok(Ok(record)) => drop(self.learn(&record)),
             Ok(Err(ResolveError::NotFound)) | Err(_) => {}
