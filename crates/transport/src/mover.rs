@@ -159,7 +159,7 @@ impl Mover {
                 None => std::future::pending().await,
             }
             if alone {
-                self.ask_again(lookup).await;
+                self.ask_again(LOOKUP).await;
             }
         };
         let weigh = async {
