@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 /// Of what waits so many times longer than the limit nothing waits any more, though turns come.
 const MOST_LIMITS: u32 = 6;
-/// Nobody asks again sooner.
+/// The shortest wait until it is asked again.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 /// What is not the first one asks again after this part of the time that a turn takes to rest, and not
 /// sooner: where many turns come and go, one of them may rest every few milliseconds, and all would look.
