@@ -1,5 +1,6 @@
 //! Streams: `AsyncRead + AsyncWrite`, like the sockets they stand in for.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -279,6 +280,37 @@ impl Inner {
         Poll::Ready(Ok(written))
     }
 
+    fn poll_write_chunks(
+        &self,
+        cx: &mut Context<'_>,
+        chunks: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        let coop = std::task::ready!(tokio::task::coop::poll_proceed(cx));
+        let shared = &self.handle.shared;
+        let mut state = shared.lock();
+        let mut written = 0;
+        while let Some(chunk) = chunks.front_mut() {
+            written += match state.engine.write_chunk(self.id, chunk) {
+                Ok(n) => n,
+                Err(error) => return Poll::Ready(Err(io_error(error))),
+            };
+            if !chunk.is_empty() {
+                break;
+            }
+            chunks.pop_front();
+        }
+        if written == 0 && !chunks.is_empty() {
+            state.wakers.wait(self.id, Wait::Write, cx);
+            if !state.is_stuck() {
+                state.wakers.drive();
+            }
+            return Poll::Pending;
+        }
+        coop.made_progress();
+        shared.after_write(state);
+        Poll::Ready(Ok(written))
+    }
+
     fn poll_drained(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.handle.shared.lock();
         if state.engine.is_drained(self.id) {
@@ -380,6 +412,16 @@ impl RecvHalf {
 }
 
 impl SendHalf {
+    /// Writes from the front of `chunks` what there is room for, and takes that away: at least something, unless
+    /// they are empty. Chunks of 2 KiB and more are not copied: the memory that they are part of is held until
+    /// the peer has them. Returns how many bytes were written. Cancel-safe.
+    ///
+    /// # Errors
+    /// When the stream was stopped or finished, or the connection is over. What was written before stays written.
+    pub async fn write_chunks(&mut self, chunks: &mut VecDeque<Bytes>) -> io::Result<usize> {
+        poll_fn(|cx| self.0.inner.poll_write_chunks(cx, chunks)).await
+    }
+
     /// The whole stream.
     #[must_use]
     pub fn stream(&self) -> &Stream {

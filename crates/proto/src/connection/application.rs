@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
+
 use super::Connection;
 use crate::error::{CloseCode, StreamError};
 use crate::frame::MAX_ADDRESSES;
@@ -52,6 +54,20 @@ impl Connection {
         }
         let flowing = self.has_active_path();
         self.session.streams.write(id, data, flowing)
+    }
+
+    /// As [`write`](Self::write), but keeps the memory of what it takes away from `data`, where that is not little,
+    /// instead of a copy.
+    ///
+    /// # Errors
+    /// [`StreamError`] when the stream cannot be written to.
+    pub fn write_chunk(&mut self, id: StreamId, data: &mut Bytes) -> Result<usize, StreamError> {
+        self.session.check_open()?;
+        if self.held {
+            return Ok(0);
+        }
+        let flowing = self.has_active_path();
+        self.session.streams.write_chunk(id, data, flowing)
     }
 
     /// No more will be written; the peer reads up to here and then sees the end.

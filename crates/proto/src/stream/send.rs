@@ -1,13 +1,17 @@
 //! The send half: what the application wrote, kept until the peer has it.
 
+mod block;
 mod snapshot;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use block::Block;
+use bytes::Bytes;
+
 use crate::error::CloseCode;
 use crate::ranges::RangeSet;
-use crate::stream::pool::{BLOCK, Pool};
+use crate::stream::pool::Pool;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fin {
@@ -21,9 +25,8 @@ enum Fin {
 /// One direction's outgoing bytes, addressed by 64-bit offsets.
 #[derive(Debug)]
 pub(crate) struct Send {
-    blocks: VecDeque<Vec<u8>>,
-    /// Offset of the first byte in `blocks`; a multiple of `BLOCK` past a block-aligned origin.
-    blocks_start: u64,
+    /// One behind the other, from the first byte that is held to the last.
+    blocks: VecDeque<Block>,
     /// End of what the application wrote.
     end: u64,
     /// First offset never sent.
@@ -49,7 +52,6 @@ impl Send {
     pub(crate) fn new(max_data: u64) -> Self {
         Self {
             blocks: VecDeque::new(),
-            blocks_start: 0,
             end: 0,
             next: 0,
             acked_to: 0,
@@ -64,21 +66,31 @@ impl Send {
 
     /// Takes `data` behind what was written before.
     pub(crate) fn write(&mut self, pool: &Pool, mut data: &[u8]) {
-        self.end += data.len() as u64;
         while !data.is_empty() {
-            let room = self.blocks.back().map_or(0, |b| BLOCK - b.len());
+            let room = self.blocks.back().map_or(0, Block::room);
             if room == 0 {
                 // A lone small write costs no more memory than it needs.
-                let small = self.blocks.is_empty() && data.len() < BLOCK / 4;
-                self.blocks.push_back(if small { Vec::new() } else { pool.take_block() });
+                let is_lone = self.blocks.back().is_none_or(Block::is_given);
+                self.blocks.push_back(Block::new(self.end, data.len(), is_lone, pool));
                 continue;
             }
             let (now, later) = data.split_at(room.min(data.len()));
             if let Some(block) = self.blocks.back_mut() {
-                block.extend_from_slice(now);
+                block.extend(now);
             }
+            self.end += now.len() as u64;
             data = later;
         }
+    }
+
+    /// The same without a copy, unless it is so little that a block of its own would cost more.
+    pub(crate) fn write_chunk(&mut self, pool: &Pool, data: Bytes) {
+        if data.len() < block::LEAST_GIVEN {
+            return self.write(pool, &data);
+        }
+        let start = self.end;
+        self.end += data.len() as u64;
+        self.blocks.push_back(Block::given(start, data));
     }
 
     /// Bytes held for the application: written and not yet acknowledged.
@@ -184,18 +196,18 @@ impl Send {
 
     /// Copies the bytes of `range` to `out`.
     pub(crate) fn copy(&self, range: Range<u64>, out: &mut Vec<u8>) {
+        let behind = self.blocks.partition_point(|block| block.start() <= range.start);
         let mut at = range.start;
-        while at < range.end {
-            let position = (at - self.blocks_start) as usize;
-            let (index, offset) = (position / BLOCK, position % BLOCK);
-            let Some(block) = self.blocks.get(index) else {
-                debug_assert!(false, "offset {at} is no longer held");
+        for block in self.blocks.range(behind.saturating_sub(1)..) {
+            if at >= range.end {
                 return;
-            };
-            let take = (block.len() - offset).min((range.end - at) as usize);
-            out.extend_from_slice(&block[offset..offset + take]);
-            at += take as u64;
+            }
+            let bytes = block.bytes(at..range.end);
+            debug_assert!(!bytes.is_empty(), "offset {at} is no longer held");
+            out.extend_from_slice(bytes);
+            at += bytes.len() as u64;
         }
+        debug_assert!(at >= range.end, "offset {at} is no longer held");
     }
 
     /// The peer has `range`, and knows of the end if `fin`.
@@ -235,7 +247,6 @@ impl Send {
             self.blocks = VecDeque::new();
             self.lost = RangeSet::default();
             self.acked = RangeSet::default();
-            self.blocks_start = self.end;
             self.acked_to = self.end;
         }
     }
@@ -247,14 +258,11 @@ impl Send {
     }
 
     fn release(&mut self, pool: &Pool) {
-        if self.acked_to == self.end {
-            std::mem::take(&mut self.blocks).into_iter().for_each(|block| pool.give_block(block));
-            self.blocks_start = self.end;
-            return;
+        while self.blocks.front().is_some_and(|block| block.end() <= self.acked_to) {
+            self.blocks.pop_front().into_iter().for_each(|block| block.give_back(pool));
         }
-        while self.acked_to - self.blocks_start >= BLOCK as u64 {
-            self.blocks.pop_front().into_iter().for_each(|block| pool.give_block(block));
-            self.blocks_start += BLOCK as u64;
+        if self.blocks.is_empty() {
+            self.blocks = VecDeque::new();
         }
     }
 }
@@ -281,6 +289,32 @@ mod tests {
         send.acknowledged(&Pool::default(), 0..70_000, false);
         assert_eq!(send.held(), 130_000);
         assert_eq!(bytes(&send, 70_000..200_000), &data[70_000..]);
+    }
+
+    #[test]
+    fn what_is_given_is_kept_as_it_is_between_what_is_copied() {
+        let (pool, mut send) = (Pool::default(), Send::new(u64::MAX));
+        let data: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
+        let given = Bytes::copy_from_slice(&data);
+        let mut at = 0;
+        // Heads and bodies, as they come; the smallest are copied.
+        for length in [3, 20_000, 3, 5, 70_000, block::LEAST_GIVEN - 1, 100_000].into_iter().cycle().take(11) {
+            let next = data.len().min(at + length);
+            match length < 100 {
+                true => send.write(&pool, &data[at..next]),
+                false => send.write_chunk(&pool, given.slice(at..next)),
+            }
+            at = next;
+        }
+        assert!(!given.is_unique(), "it was copied");
+        for range in [0..at, 2..4, 19_990..20_010, 20_003..20_012, 90_000..at - 1] {
+            assert_eq!(bytes(&send, range.start as u64..range.end as u64), &data[range]);
+        }
+        send.sent(&(0..at as u64), false);
+        send.acknowledged(&pool, 0..50_000, false);
+        assert_eq!(bytes(&send, 50_000..at as u64), &data[50_000..at]);
+        send.acknowledged(&pool, 50_000..at as u64, false);
+        assert!(given.is_unique() && send.held() == 0, "what the peer has is kept");
     }
 
     #[test]

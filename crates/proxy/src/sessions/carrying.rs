@@ -11,6 +11,7 @@ use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::message::Granted;
 use super::program::{Program, Room};
+use bytes::Bytes;
 use ending::{broken, last_word};
 use futures_util::FutureExt;
 use std::io;
@@ -187,9 +188,13 @@ impl Carrying {
     }
 
     fn next_count(&self) -> Instant {
-        let is_much = self.down.queue.base() - self.down.told >= MUCH;
-        let pause = if is_much { OFTEN } else { SELDOM };
-        self.down.asked + pause.max(self.down.stands)
+        let pause = if self.is_much() { OFTEN } else { SELDOM };
+        self.down.asked.max(self.down.wrote) + pause.max(self.down.stands)
+    }
+
+    /// Whether much was written that the gateway does not know to be taken.
+    fn is_much(&self) -> bool {
+        self.down.queue.base() - self.down.told >= MUCH
     }
 
     fn tell(&mut self, taken: u64) {
@@ -259,9 +264,12 @@ impl Carrying {
         };
         self.down.full.pause = SOON;
         self.down.stands = Duration::ZERO;
-        let base = self.down.queue.base();
-        let n = self.program.write(self.down.queue.from(base, most))?;
+        let (base, was_much) = (self.down.queue.base(), self.is_much());
+        let n = self.program.write(&self.down.queue.first(most))?;
         self.down.queue.release(base + n as u64);
+        if base == self.down.told || was_much != self.is_much() {
+            self.down.wrote = Instant::now();
+        }
         if let Some(until) = self.down.broken.as_mut().filter(|_| n > 0) {
             *until = Instant::now() + BROKEN;
         }
@@ -286,7 +294,7 @@ impl Carrying {
     }
 
     fn send(&mut self, bytes: &[u8]) {
-        bytes.chunks(LONGEST).for_each(|piece| self.line.say_data(piece));
+        bytes.chunks(LONGEST).for_each(|piece| self.line.say_data(Bytes::copy_from_slice(piece)));
         self.up.sent += bytes.len() as u64;
     }
 
@@ -338,9 +346,9 @@ impl Carrying {
         };
         match frame {
             Frame::Data(bytes) if !self.down.has_ended => {
-                let mut skipped = self.down.push(&bytes);
+                let mut skipped = self.down.push(bytes);
                 while let Some(more) = self.line.bytes_at_hand() {
-                    skipped += self.down.push(&more);
+                    skipped += self.down.push(more);
                 }
                 self.program.skips(skipped);
                 if self.down.queue.len() > MOST_DOWN {

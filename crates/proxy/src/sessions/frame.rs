@@ -5,12 +5,13 @@
 //! ```
 
 mod reader;
+mod writer;
 
 pub(super) use reader::Reader;
+pub(super) use writer::Writer;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use std::io::{self, ErrorKind};
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 /// Of the bytes in one frame.
 pub(super) const LONGEST: usize = 16 * 1024;
@@ -20,10 +21,6 @@ const HEAD: usize = 3;
 const BYTES: u8 = 0;
 /// Of the body of any other frame.
 const LONGEST_WORD: usize = 17;
-/// No writer gathers more bytes of the connection, nor counts, before it is written out, but for one frame.
-/// It is what a stream takes at once where there are many: what waits behind that is only held twice.
-const GATHERED: usize = 2 * LONGEST;
-
 /// One thing that is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Frame {
@@ -108,111 +105,49 @@ impl Frame {
 }
 
 fn put(out: &mut BytesMut, kind: u8, body: &[u8]) {
-    let [high, low] = u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes();
-    out.extend_from_slice(&[kind, high, low]);
+    put_head(out, kind, body.len());
     out.extend_from_slice(body);
+}
+
+fn put_head(out: &mut BytesMut, kind: u8, length: usize) {
+    let [high, low] = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
+    out.extend_from_slice(&[kind, high, low]);
 }
 
 fn invalid(kind: u8) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("what came is no frame of a session (kind {kind})"))
 }
 
-/// Writes frames to a stream.
-pub(super) struct Writer<W> {
-    to: W,
-    out: BytesMut,
-    /// The newest count, while there is no room for it. It says all that older ones said.
-    count: Option<u64>,
-}
-
-impl<W: AsyncWrite + Unpin> Writer<W> {
-    pub(super) fn new(to: W) -> Self {
-        Self { to, out: BytesMut::new(), count: None }
-    }
-
-    /// One that was halted before it had said this.
-    pub(super) fn going_on(to: W, out: &[u8], count: Option<u64>) -> Self {
-        Self { to, out: BytesMut::from(out), count }
-    }
-
-    /// Halts: what is still to be said is returned.
-    pub(super) fn halt(self) -> (W, BytesMut, Option<u64>) {
-        (self.to, self.out, self.count)
-    }
-
-    pub(super) fn say(&mut self, frame: &Frame) {
-        match frame {
-            Frame::Count(count) if !self.has_room() => self.count = Some(*count),
-            _ => frame.put(&mut self.out),
-        }
-    }
-
-    pub(super) fn say_data(&mut self, bytes: &[u8]) {
-        if self.out.is_empty() {
-            // A full frame is seldom alone.
-            let all = if bytes.len() < LONGEST { bytes.len() } else { GATHERED + HEAD };
-            self.out.reserve(HEAD + all);
-        }
-        put(&mut self.out, BYTES, bytes);
-    }
-
-    /// What is no frame: the words before them.
-    pub(super) fn say_plain(&mut self, bytes: &[u8]) {
-        self.out.extend_from_slice(bytes);
-    }
-
-    /// Whether there is room for more bytes of the connection.
-    pub(super) fn has_room(&self) -> bool {
-        self.out.len() < GATHERED
-    }
-
-    /// Writes some of what is to be said; waits for ever if there is nothing. Cancel-safe.
-    pub(super) async fn write(&mut self) -> io::Result<()> {
-        if self.out.is_empty() {
-            return std::future::pending().await;
-        }
-        let n = self.to.write(&self.out).await?;
-        if n == 0 {
-            return Err(ErrorKind::WriteZero.into());
-        }
-        self.out.advance(n);
-        if self.has_room()
-            && let Some(count) = self.count.take()
-        {
-            Frame::Count(count).put(&mut self.out);
-        }
-        if self.out.is_empty() {
-            self.out = BytesMut::new();
-        }
-        Ok(())
-    }
-
-    /// Where it goes.
-    pub(super) fn inner(&self) -> &W {
-        &self.to
-    }
-
-    /// Writes all, and ends the stream.
-    pub(super) async fn finish(mut self) -> io::Result<()> {
-        while !self.out.is_empty() {
-            self.write().await?;
-        }
-        self.to.shutdown().await
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::reader::{Came, Pieces};
+    use super::writer::{GATHERED, Taker};
     use super::*;
+    use std::collections::VecDeque;
     use proptest::prelude::*;
-    use tokio::io::{AsyncRead, AsyncReadExt as _};
+    use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     impl<R: AsyncRead + Unpin + Send> Pieces for tokio::io::Take<R> {
         async fn next(&mut self) -> io::Result<Option<Bytes>> {
             let mut piece = BytesMut::new();
             Ok((self.read_buf(&mut piece).await? > 0).then(|| piece.freeze()))
+        }
+    }
+
+    impl Taker for DuplexStream {
+        async fn take(&mut self, chunks: &mut VecDeque<Bytes>) -> io::Result<usize> {
+            let Some(first) = chunks.front_mut() else { return Ok(0) };
+            let n = self.write(first).await?;
+            bytes::Buf::advance(first, n);
+            if first.is_empty() {
+                chunks.pop_front();
+            }
+            Ok(n)
+        }
+
+        async fn end(&mut self) -> io::Result<()> {
+            self.shutdown().await
         }
     }
 
@@ -251,12 +186,17 @@ mod tests {
     #[tokio::test]
     async fn what_was_said_is_heard_wherever_it_is_cut() {
         for cut in [1, 2, 3, 5, 4096, usize::MAX] {
-            let mut writer = Writer::new(Vec::new());
-            all().iter().for_each(|frame| writer.say(frame));
-            while !writer.out.is_empty() {
-                writer.write().await.unwrap();
+            let (to, mut from) = tokio::io::duplex(1 << 20);
+            let mut writer = Writer::new(to);
+            for frame in all() {
+                match frame {
+                    Frame::Data(bytes) => writer.say_data(bytes),
+                    word => writer.say(&word),
+                }
             }
-            let said = writer.to;
+            writer.finish().await.unwrap();
+            let mut said = Vec::new();
+            from.read_to_end(&mut said).await.unwrap();
             let (mut pipe, there) = tokio::io::duplex(64);
             let saying = tokio::spawn(async move {
                 for piece in said.chunks(cut.min(said.len())) {
@@ -349,7 +289,7 @@ mod tests {
         for count in 1..=1_000_000 {
             writer.say(&Frame::Count(count));
         }
-        assert!(writer.out.len() < GATHERED + HEAD + 8, "{} bytes wait", writer.out.len());
+        assert!(writer.gathered() < GATHERED + HEAD + 8, "{} bytes wait", writer.gathered());
         let saying = tokio::spawn(writer.finish());
         let (mut reader, mut last) = (reader(there), None);
         while let Some(frame) = reader.next().await.unwrap() {

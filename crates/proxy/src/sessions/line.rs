@@ -145,7 +145,7 @@ impl Line {
         self.main.writer.inner().stream().connection().stats()
     }
 
-    pub(super) fn say_data(&mut self, bytes: &[u8]) {
+    pub(super) fn say_data(&mut self, bytes: Bytes) {
         self.main.writer.say_data(bytes);
     }
 

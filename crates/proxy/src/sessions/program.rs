@@ -1,6 +1,6 @@
 //! A program's end of a session, and how far the program is.
 
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind, IoSlice, Read as _};
 use std::net::Shutdown;
 #[cfg(target_os = "linux")]
 use std::net::SocketAddr;
@@ -104,8 +104,8 @@ impl Program {
     }
 
     /// Gives the program some of these bytes.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = maybe(self.socket.try_write(bytes))?.unwrap_or_default();
+    pub(super) fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let written = maybe(self.socket.try_write_vectored(pieces))?.unwrap_or_default();
         self.room = self.room.saturating_sub(written);
         Ok(written)
     }
@@ -290,7 +290,7 @@ mod tests {
         let (mut written, mut still) = (0, 0);
         while still <= patience {
             let _ = program.ready(false, true).now_or_never();
-            match program.write(&[7; 4096]).unwrap() {
+            match program.write(&[IoSlice::new(&[7; 4096])]).unwrap() {
                 0 => still += 1,
                 n => (written, still) = (written + n as u64, 0),
             }
@@ -319,7 +319,7 @@ mod tests {
             let (mut program, mut other) = pair(address);
             assert_eq!(program.unread(0), 0);
             program.ready(false, true).await.unwrap();
-            assert_eq!(program.write(&[1; 1000]).unwrap(), 1000);
+            assert_eq!(program.write(&[IoSlice::new(&[1; 1000])]).unwrap(), 1000);
             let begun = Instant::now();
             while program.undelivered(1000) > 0 {
                 assert!(begun.elapsed() < LIMIT);
@@ -335,7 +335,7 @@ mod tests {
     async fn what_was_skipped_is_not_taken_for_unread() {
         let (mut program, _other) = pair("127.0.0.1:0");
         program.ready(false, true).await.unwrap();
-        assert_eq!(program.write(&[1; 100]).unwrap(), 100);
+        assert_eq!(program.write(&[IoSlice::new(&[1; 100])]).unwrap(), 100);
         let begun = Instant::now();
         // From then on only its own end is asked.
         while program.undelivered(100) > 0 || !program.is_sure {
@@ -352,7 +352,7 @@ mod tests {
         program.ready(false, true).await.unwrap();
         let mut known = |wanted: usize, written: usize| {
             if written > 0 {
-                assert_eq!(program.write(&vec![7; written]).unwrap(), written);
+                assert_eq!(program.write(&[IoSlice::new(&vec![7; written])]).unwrap(), written);
             }
             let Room::Known(room) = program.room(wanted) else { panic!("it is on this host") };
             room

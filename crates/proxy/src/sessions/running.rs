@@ -11,6 +11,7 @@ mod wait;
 pub use settings::SessionSettings;
 
 use super::alarm::Alarm;
+use super::budget::LEAST_KEPT;
 use super::frame::Frame;
 use super::lasting::HaltedSession;
 use super::line::{Heard, LAST};
@@ -30,6 +31,8 @@ use wait::Wait;
 use whimbrel_base::EndpointId;
 use whimbrel_transport::Stream;
 
+/// A server is read once there is room for so much: each read costs something on both sides, however little comes.
+const LEAST_READ: usize = LEAST_KEPT / 2;
 /// For a refusal to be taken.
 const REFUSAL: Duration = Duration::from_secs(10);
 
@@ -202,7 +205,7 @@ impl Session {
         // A server waits while no device takes what it says, and while the session moves.
         let reads = self.taking.is_none()
             && matches!(self.holder, Holder::Seat(_))
-            && self.server.kept().len() < self.most_kept();
+            && self.server.kept().len() + LEAST_READ <= self.most_kept();
         let time = self.time();
         let Self { server, orders, holder, taking, alarm, .. } = self;
         tokio::select! {

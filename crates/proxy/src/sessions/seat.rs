@@ -8,6 +8,7 @@ use super::frame::{Frame, LONGEST, Paused};
 use super::line::{Heard, LAST, Line};
 use super::server::Server;
 use crate::Place;
+use bytes::Bytes;
 use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -170,8 +171,8 @@ impl Seat {
             if bytes.is_empty() {
                 break;
             }
-            self.line.say_data(bytes);
             self.down.sent += bytes.len() as u64;
+            self.line.say_data(bytes);
         }
         if server.has_ended() && self.down.sent == server.kept().end() {
             self.say_end(if server.is_broken() { Said::Broken } else { Said::End });
@@ -245,7 +246,7 @@ impl Seat {
         }
     }
 
-    fn hear_bytes(&mut self, bytes: &[u8], server: &mut Server) -> bool {
+    fn hear_bytes(&mut self, bytes: &Bytes, server: &mut Server) -> bool {
         let received = self.up.received + bytes.len() as u64;
         let is_late = matches!(self.phase, Phase::Paused(paused) if received > paused.sent);
         let is_too_much = received - self.taken_by(server) > MOST_UP as u64;
@@ -253,7 +254,7 @@ impl Seat {
             return false;
         }
         self.up.received = received;
-        server.send(bytes);
+        server.send(bytes.clone());
         self.pass_end_on(server);
         true
     }

@@ -7,9 +7,9 @@ pub(super) use lasting::ServerRecord;
 use super::budget::LEAST_KEPT;
 use super::message::LONGEST_HEAD;
 use super::window::Window;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use std::cell::RefCell;
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::time::Duration;
 use tokio::io::{Interest, Ready};
@@ -19,11 +19,6 @@ use tokio::net::TcpStream;
 const READ: usize = LEAST_KEPT;
 /// What is written at once.
 const WRITE: usize = 64 * 1024;
-
-thread_local! {
-    /// For all servers that a thread reads from, one after the other.
-    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
-}
 
 /// A server's connection, with what is under way in both directions.
 pub(super) struct Server {
@@ -143,9 +138,9 @@ impl Server {
     }
 
     /// Bytes of a program, for the server. They are lost if that broke the connection.
-    pub(super) fn send(&mut self, bytes: &[u8]) {
+    pub(super) fn send(&mut self, bytes: Bytes) {
         let known = usize::try_from(self.waiting.end()).unwrap_or(usize::MAX).min(self.first.len());
-        self.first[known..].iter_mut().zip(bytes).for_each(|(first, byte)| *first = *byte);
+        self.first[known..].iter_mut().zip(&bytes).for_each(|(first, byte)| *first = *byte);
         self.waiting.push(bytes);
         if self.is_broken() {
             self.waiting.release(self.waiting.end());
@@ -204,60 +199,62 @@ impl Server {
 
     fn read(&mut self, most: usize) -> io::Result<()> {
         let room = most.saturating_sub(self.kept.len()).min(READ);
-        BUFFER.with_borrow_mut(|buffer| {
-            let mut short = 0;
-            let read = self.socket.try_io(Interest::READABLE, || {
-                let n = (&mut &*socket2::SockRef::from(&self.socket)).read(&mut buffer[..room])?;
-                if (1..room).contains(&n) {
-                    // The socket is empty: told so, the runtime does not have it read again to find that. Or
-                    // it is at a mark of urgent bytes (RFC 6093): what is behind that is read with what comes
-                    // next, or the end, as the runtime's own reads do.
-                    short = n;
-                    return Err(ErrorKind::WouldBlock.into());
-                }
-                Ok(n)
-            });
-            match read {
-                Ok(0) if room > 0 => self.voice = Voice::Ended,
-                Ok(n) => self.came(&buffer[..n]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.came(&buffer[..short]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+        let mut short = Bytes::new();
+        let read = self.socket.try_io(Interest::READABLE, || {
+            let bytes = read_some(&self.socket, room)?;
+            if (1..room).contains(&bytes.len()) {
+                // The socket is empty: told so, the runtime does not have it read again to find that. Or it is at
+                // a mark of urgent bytes (RFC 6093): what is behind that is read with what comes next, or the
+                // end, as the runtime's own reads do.
+                short = bytes;
+                return Err(ErrorKind::WouldBlock.into());
             }
-            Ok(())
-        })
+            Ok(bytes)
+        });
+        match read {
+            Ok(bytes) if bytes.is_empty() && room > 0 => self.voice = Voice::Ended,
+            Ok(bytes) => self.came(bytes),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.came(short),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Takes what a server sent before it broke the connection, if it did, as far as there is room.
     pub(super) fn read_what_is_left(&mut self, most: usize) {
         while self.voice == Voice::Breaks && self.kept.len() < most {
-            let room = READ.min(most - self.kept.len());
-            BUFFER.with_borrow_mut(|buffer| {
-                match (&mut &*socket2::SockRef::from(&self.socket)).read(&mut buffer[..room]) {
-                    Ok(n @ 1..) => self.came(&buffer[..n]),
-                    // It is broken already: nothing follows from another error.
-                    Ok(0) | Err(_) => self.voice = Voice::Broken,
-                }
-            });
+            match read_some(&self.socket, READ.min(most - self.kept.len())) {
+                Ok(bytes) if !bytes.is_empty() => self.came(bytes),
+                // It is broken already: nothing follows from another error.
+                Ok(_) | Err(_) => self.voice = Voice::Broken,
+            }
         }
     }
 
-    fn came(&mut self, bytes: &[u8]) {
-        self.head.see(bytes);
+    fn came(&mut self, bytes: Bytes) {
+        self.head.see(&bytes);
         self.kept.push(bytes);
     }
 
     fn write(&mut self) -> io::Result<()> {
-        let base = self.waiting.base();
-        match self.socket.try_write(self.waiting.from(base, WRITE)) {
+        match self.socket.try_write_vectored(&self.waiting.first(WRITE)) {
             Ok(n) => {
-                self.waiting.release(base + n as u64);
+                self.waiting.release(self.waiting.base() + n as u64);
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Reads from the system itself, into memory of the size of what came.
+fn read_some(socket: &TcpStream, most: usize) -> io::Result<Bytes> {
+    let mut bytes = Vec::with_capacity(most);
+    rustix::io::read(socket, rustix::buffer::spare_capacity(&mut bytes))?;
+    bytes.shrink_to_fit();
+    Ok(bytes.into())
 }
 
 impl Head {
@@ -289,7 +286,7 @@ mod tests {
         let says = async |pieces: &[&[u8]]| {
             let mut server = Server::new(TcpStream::connect(listener.local_addr().unwrap()).await.unwrap());
             let said = pieces.iter().map(|piece| {
-                server.send(piece);
+                server.send(Bytes::copy_from_slice(piece));
                 server.is_tls()
             });
             said.collect::<Vec<_>>()

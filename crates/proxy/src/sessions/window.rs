@@ -1,32 +1,44 @@
-//! Bytes of one direction that are under way.
+//! Bytes of one direction that are under way, in the memory that they came in.
 
+use bytes::Bytes;
 use std::collections::VecDeque;
+use std::io::IoSlice;
 
-/// What an empty one keeps of its memory, so that thousands of idle ones cost little.
-const LEAST: usize = 4 * 1024;
+/// Less is copied, and put together: a piece takes some memory of its own, and holds all that it came in.
+const SMALL: usize = 2048;
+/// How many pieces are looked at for one write.
+const PIECES: usize = 8;
 
 /// Bytes from one offset on: those before it were taken.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     base: u64,
-    bytes: VecDeque<u8>,
+    length: usize,
+    pieces: VecDeque<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    start: u64,
+    bytes: Bytes,
 }
 
 impl Window {
     /// An empty one, at an offset.
     pub(super) fn at(base: u64) -> Self {
-        Self { base, bytes: VecDeque::new() }
+        Self { base, ..Self::default() }
     }
 
     /// One with bytes already.
     pub(super) fn with(base: u64, bytes: Vec<u8>) -> Self {
-        Self { base, bytes: bytes.into() }
+        let mut window = Self::at(base);
+        window.push(bytes.into());
+        window
     }
 
     /// All its bytes.
     pub(super) fn to_vec(&self) -> Vec<u8> {
-        let (front, back) = self.bytes.as_slices();
-        [front, back].concat()
+        self.pieces.iter().flat_map(|piece| piece.bytes.iter().copied()).collect()
     }
 
     /// The offset of its first byte.
@@ -36,19 +48,32 @@ impl Window {
 
     /// The offset behind its last byte.
     pub(super) fn end(&self) -> u64 {
-        self.base + self.bytes.len() as u64
+        self.base + self.length as u64
     }
 
     pub(super) fn len(&self) -> usize {
-        self.bytes.len()
+        self.length
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.length == 0
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend(bytes);
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
+        let (start, length) = (self.end(), bytes.len());
+        match self.pieces.back_mut() {
+            Some(last) if last.bytes.len() < SMALL && length < SMALL => {
+                last.bytes = [&last.bytes[..], &bytes[..]].concat().into();
+            }
+            _ => {
+                let bytes = if length < SMALL { Bytes::copy_from_slice(&bytes) } else { bytes };
+                self.pieces.push_back(Piece { start, bytes });
+            }
+        }
+        self.length += length;
     }
 
     /// Forgets what is before an offset. False, and nothing happens, if that is beyond the end.
@@ -56,26 +81,42 @@ impl Window {
         if to > self.end() {
             return false;
         }
-        let n = usize::try_from(to.saturating_sub(self.base)).unwrap_or(usize::MAX).min(self.bytes.len());
-        self.bytes.drain(..n);
-        self.base += n as u64;
-        if self.bytes.is_empty() && self.bytes.capacity() > LEAST {
-            self.bytes = VecDeque::new();
+        let mut left = usize::try_from(to.saturating_sub(self.base)).unwrap_or(usize::MAX).min(self.length);
+        (self.base, self.length) = (self.base + left as u64, self.length - left);
+        while let Some(first) = self.pieces.front_mut().filter(|_| left > 0) {
+            let taken = left.min(first.bytes.len());
+            left -= taken;
+            if taken == first.bytes.len() {
+                self.pieces.pop_front();
+            } else {
+                first.start += taken as u64;
+                first.bytes = first.bytes.slice(taken..);
+            }
+        }
+        if self.pieces.is_empty() {
+            self.pieces = VecDeque::new();
         }
         true
     }
 
     /// Some bytes from an offset on, at most so many: none at the end, and none that were released.
-    pub(super) fn from(&self, offset: u64, most: usize) -> &[u8] {
-        let Some(skip) = offset.checked_sub(self.base).and_then(|skip| usize::try_from(skip).ok()) else {
-            return &[];
-        };
-        let (front, back) = self.bytes.as_slices();
-        let rest = match front.get(skip..) {
-            Some(rest) if !rest.is_empty() => rest,
-            _ => back.get(skip - front.len()..).unwrap_or_default(),
-        };
-        &rest[..rest.len().min(most)]
+    pub(super) fn from(&self, offset: u64, most: usize) -> Bytes {
+        let behind = self.pieces.partition_point(|piece| piece.start <= offset);
+        let piece = behind.checked_sub(1).and_then(|at| self.pieces.get(at));
+        let Some(Piece { start, bytes }) = piece else { return Bytes::new() };
+        let begin = usize::try_from(offset - start).map_or(bytes.len(), |skip| skip.min(bytes.len()));
+        bytes.slice(begin..bytes.len().min(begin.saturating_add(most)))
+    }
+
+    /// The first bytes, at most so many, for one write. They may be less than there are.
+    pub(super) fn first(&self, most: usize) -> Vec<IoSlice<'_>> {
+        let mut left = most;
+        let pieces = self.pieces.iter().take(PIECES).map(|Piece { bytes, .. }| {
+            let some = &bytes[..bytes.len().min(left)];
+            left -= some.len();
+            some
+        });
+        pieces.filter(|some| !some.is_empty()).map(IoSlice::new).collect()
     }
 }
 
@@ -86,34 +127,48 @@ mod tests {
     #[test]
     fn bytes_are_found_by_their_offset_until_they_are_released() {
         let mut window = Window::at(100);
-        let all: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+        let all: Vec<u8> = (0..=255).cycle().take(50_000).collect();
         let (mut pushed, mut released) = (0, 0);
-        // So that the ring goes round.
-        while released < all.len() {
-            let more = (pushed + 700).min(all.len());
-            window.push(&all[pushed..more]);
+        for length in [1, 700, 5000, 20, 1, 9000].into_iter().cycle() {
+            let more = (pushed + length).min(all.len());
+            window.push(Bytes::copy_from_slice(&all[pushed..more]));
             pushed = more;
-            for at in released..pushed {
+            for at in (released..pushed).step_by(7) {
                 let found = window.from(100 + at as u64, 50);
                 assert_eq!(found, &all[at..at + found.len()]);
-                assert!(!found.is_empty());
+                assert!(!found.is_empty() && found.len() <= 50);
             }
+            let first: Vec<u8> = window.first(3000).iter().flat_map(|some| some.to_vec()).collect();
+            assert_eq!(first, &all[released..released + first.len()]);
+            assert!(!first.is_empty() && first.len() <= 3000);
             assert!(window.from(100 + pushed as u64, 50).is_empty());
-            released = (released + 650).min(pushed);
+            assert_eq!(window.to_vec(), &all[released..pushed]);
+            released = (released + 2300).min(pushed);
             assert!(window.release(100 + released as u64));
             assert_eq!((window.base(), window.end()), (100 + released as u64, 100 + pushed as u64));
             assert_eq!(window.len(), pushed - released);
             assert!(window.from(99 + released as u64, 1).is_empty(), "released");
+            if released == all.len() {
+                break;
+            }
         }
-        assert!(window.is_empty() && window.bytes.capacity() <= LEAST);
+        assert!(window.is_empty() && window.pieces.capacity() == 0);
     }
 
     #[test]
     fn nobody_releases_what_never_came_and_an_old_count_changes_nothing() {
         let mut window = Window::at(10);
-        window.push(b"abc");
+        window.push(Bytes::from_static(b"abc"));
         assert!(!window.release(14) && !window.release(u64::MAX));
         assert!(window.release(12) && window.release(3));
-        assert_eq!((window.base(), window.from(12, 9)), (12, &b"c"[..]));
+        assert_eq!((window.base(), &window.from(12, 9)[..]), (12, &b"c"[..]));
+    }
+
+    #[test]
+    fn many_small_pieces_are_few_and_hold_nothing_but_themselves() {
+        let (mut window, memory) = (Window::default(), Bytes::from(vec![7; 64 * 1024]));
+        (0..64 * 1024).for_each(|at| window.push(memory.slice(at..=at)));
+        assert!(window.pieces.len() <= 64 * 1024 / SMALL + 1, "{} pieces", window.pieces.len());
+        assert!(memory.is_unique() && window.len() == 64 * 1024);
     }
 }

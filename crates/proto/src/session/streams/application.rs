@@ -1,11 +1,13 @@
 //! What the application does with streams.
 
+use bytes::Bytes;
+
 use super::{Door, Streams};
 use crate::error::{CloseCode, StreamError};
 use crate::event::{Event, Events};
 use crate::flow::Urgency;
 use crate::ids::StreamId;
-use crate::stream::{Chunk, Pace, Pool, Recv, RecvRead};
+use crate::stream::{Chunk, Pace, Pool, Recv, RecvRead, Send};
 
 /// What a read found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +61,27 @@ impl Streams {
 
     /// Takes as much of `data` as there is room for. Without a path that works (`flowing`) more may wait.
     pub(crate) fn write(&mut self, id: StreamId, data: &[u8], flowing: bool) -> Result<usize, StreamError> {
+        self.put(id, data.len(), flowing, |send, pool, n| send.write(pool, &data[..n]))
+    }
+
+    /// The same without a copy: takes away what there is room for.
+    pub(crate) fn write_chunk(
+        &mut self,
+        id: StreamId,
+        data: &mut Bytes,
+        flowing: bool,
+    ) -> Result<usize, StreamError> {
+        self.put(id, data.len(), flowing, |send, pool, n| send.write_chunk(pool, data.split_to(n)))
+    }
+
+    /// Puts as many of so many bytes as there is room for.
+    fn put(
+        &mut self,
+        id: StreamId,
+        length: usize,
+        flowing: bool,
+        put: impl FnOnce(&mut Send, &Pool, usize),
+    ) -> Result<usize, StreamError> {
         let ahead = self.ahead();
         // Without a path everything waits; then the larger limits alone count.
         let most = if flowing { self.share_of_unsent() } else { u64::MAX };
@@ -71,15 +94,15 @@ impl Streams {
         }
         let held = stream.send.held();
         let unsent = stream.send.unsent_limit(most, ahead).saturating_sub(stream.send.unsent());
-        let n = self.memory.room(held).min(unsent).min(data.len() as u64) as usize;
-        stream.pressing = n < data.len();
+        let n = self.memory.room(held).min(unsent).min(length as u64) as usize;
+        stream.pressing = n < length;
         if n == 0 {
-            if !data.is_empty() {
+            if length > 0 {
                 self.blocked_writers.insert(id);
             }
             return Ok(0);
         }
-        stream.send.write(&self.limits.pool, &data[..n]);
+        put(&mut stream.send, &self.limits.pool, n);
         self.memory.change(held, held + n as u64);
         self.enqueue(id);
         Ok(n)

@@ -32,7 +32,7 @@ impl Send {
         let [acked_to, next] = snapshot::read_counts(reader)?;
         let [max_data, told] = snapshot::read_numbers(reader)?;
         let mut this = Self::new(max_data);
-        (this.blocks_start, this.end, this.acked_to) = (acked_to, acked_to, acked_to);
+        (this.end, this.acked_to) = (acked_to, acked_to);
         this.fin = match told {
             0 => Fin::Open,
             1 => Fin::Pending,

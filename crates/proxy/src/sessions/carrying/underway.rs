@@ -3,6 +3,7 @@
 use super::super::frame::LONGEST;
 use super::super::window::Window;
 use super::SOON;
+use bytes::Bytes;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -22,6 +23,9 @@ pub(super) struct Down {
     /// The server broke the connection behind what came. The program is told so then, or at this moment.
     pub(super) broken: Option<Instant>,
     pub(super) asked: Instant,
+    /// When the first was written of what the gateway is to be told, and when that became much: a program that
+    /// was asked at that moment could not have read it.
+    pub(super) wrote: Instant,
     pub(super) full: Full,
     /// A program that reads nothing is asked less and less often.
     pub(super) stands: Duration,
@@ -53,6 +57,7 @@ impl Down {
             promised: 0,
             broken: None,
             asked: Instant::now(),
+            wrote: Instant::now(),
             full: Full { until: Instant::now(), pause: SOON },
             stands: Duration::ZERO,
         }
@@ -60,7 +65,7 @@ impl Down {
 
     /// Takes what came. Returns how many of these bytes are not for the program: they count as written.
     #[must_use]
-    pub(super) fn push(&mut self, bytes: &[u8]) -> u64 {
+    pub(super) fn push(&mut self, bytes: Bytes) -> u64 {
         self.queue.push(bytes);
         let skipped = self.skip.min(self.queue.len() as u64);
         if skipped > 0 {
@@ -91,9 +96,9 @@ mod tests {
     #[test]
     fn what_is_not_for_the_program_is_skipped_and_told_once() {
         let mut down = Down::new(1000, 50);
-        assert_eq!((down.push(&[1; 30]), down.queue.base(), down.queue.len()), (30, 1030, 0));
-        assert_eq!((down.push(&[2; 30]), down.queue.base(), down.queue.len()), (20, 1050, 10));
-        assert_eq!((down.push(&[3; 30]), down.queue.base(), down.queue.len()), (0, 1050, 40));
+        assert_eq!((down.push(Bytes::from_static(&[1; 30])), down.queue.base(), down.queue.len()), (30, 1030, 0));
+        assert_eq!((down.push(Bytes::from_static(&[2; 30])), down.queue.base(), down.queue.len()), (20, 1050, 10));
+        assert_eq!((down.push(Bytes::from_static(&[3; 30])), down.queue.base(), down.queue.len()), (0, 1050, 40));
     }
 
     #[test]
