@@ -25,7 +25,7 @@ ROUNDS ?= 7
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo demo-devices test checks dist test-bare format lint docs unit interop soak eval-access eval-devices eval-durable eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
+.PHONY: help setup build demo demo-devices test checks dist test-bare format lint docs unit interop soak eval-access eval-devices eval-durable eval-messages eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
