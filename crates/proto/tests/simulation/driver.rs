@@ -113,7 +113,7 @@ impl Sim {
                 log.push(Logged::Told(side, event.clone()));
             }
             match &event {
-                Event::PathDown(path) => {
+                Event::PathDown(path, _) => {
                     self.close_path(side, *path);
                     if side == Side::Client {
                         // What is left may be suspect already.
