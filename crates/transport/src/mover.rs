@@ -13,6 +13,7 @@ use whimbrel_proto::HandoverMode;
 
 use crate::allow::Allow;
 use crate::calls::Calls;
+use crate::cause::DownCause;
 use crate::endpoint_core::EndpointCore;
 use crate::error::ResolveError;
 use crate::manager::{Joiner, Joins, Openings, first_ways, plan, survey, upgrade};
@@ -285,7 +286,7 @@ impl Mover {
                 state.paths.iter().filter(|path| path.remote.direct().is_some_and(|at| has_left(at.ip())));
             for path in left.map(|path| path.id).collect::<Vec<_>>() {
                 if before.notices == notices {
-                    state.engine.path_lost(Instant::now(), path);
+                    state.lose_path(Instant::now(), path, DownCause::PeerMoved);
                 } else {
                     // The record may be older than what the server said itself: if the path works, it shows
                     // so.
