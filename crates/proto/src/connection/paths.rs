@@ -268,7 +268,7 @@ impl Connection {
         };
         let why = match why {
             PathEnd::Here | PathEnd::ByPeer if path.is_retiring() => PathEnd::Retired,
-            PathEnd::Here if path.is_suspect() => PathEnd::Silent,
+            PathEnd::Here | PathEnd::ByPeer if path.is_suspect() => PathEnd::Silent,
             why => why,
         };
         let owes_word = path.lose();

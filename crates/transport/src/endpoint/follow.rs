@@ -108,7 +108,7 @@ fn has_way(core: &EndpointCore, set: &AddressSet, path: &PathIo, side: Side) -> 
     asks_the_kernel();
     let bound = set.addresses.iter().find(|address| address.ip == local);
     let from_anywhere = LocalAddress { ip: local, interface: None };
-    let by_interface = bound.filter(|_| side == Side::Client);
+    let by_interface = bound.filter(|from| side == Side::Client && from.interface.is_some());
     core.monitor.has_way(&from_anywhere, remote)
         && by_interface.is_none_or(|from| core.monitor.has_way(from, remote))
 }
