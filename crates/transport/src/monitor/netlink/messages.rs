@@ -177,12 +177,13 @@ fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
+/// A number of 32 bits.
+pub(super) fn number(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// The value of the first attribute of this kind.
-fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(super) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16::from_ne_bytes(*attributes.first_chunk()?));
         let kind = u16::from_ne_bytes(*attributes.get(2..)?.first_chunk()?);
