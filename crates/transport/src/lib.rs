@@ -44,6 +44,7 @@ mod observing;
 mod pace;
 mod pass_on;
 mod path_io;
+mod pauses;
 mod places;
 mod policy;
 mod publisher;
