@@ -51,6 +51,8 @@ impl PathIo {
     pub(crate) fn cause(&self, end: PathEnd) -> DownCause {
         let is_refused = || matches!(&self.carrier, Carrier::Quic(quic) if quic.is_refused());
         match self.cause.get() {
+            // It had done what it was there for.
+            Some(DownCause::ClosedByPeer) if end == PathEnd::Retired => DownCause::Retired,
             Some(cause) => *cause,
             None if end == PathEnd::Silent && is_refused() => DownCause::Unreachable,
             None => end.into(),
