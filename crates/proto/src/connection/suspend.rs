@@ -71,7 +71,7 @@ impl Connection {
         }
         let age = Duration::from_micros(reader.varint()?);
         let mut events = Events::default();
-        let mut session = Session::read_back(&mut reader, &config, &mut events)?;
+        let mut session = Session::read_back(&mut reader, version, &config, &mut events)?;
         if !claim(&mut session.identity) {
             return Err(DecodeError::Invalid("assignment"));
         }

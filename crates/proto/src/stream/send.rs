@@ -9,6 +9,8 @@ use crate::error::CloseCode;
 use crate::ranges::RangeSet;
 use crate::stream::pool::{BLOCK, Pool};
 
+pub(crate) use self::snapshot::Omitted;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fin {
     Open,
