@@ -231,7 +231,7 @@ fn a_snapshot_of_many_streams_with_gaps_costs_64_bytes_a_stream_and_32_a_gap() {
         let connection = sim.connection(side).unwrap();
         let size = connection.snapshot().unwrap().len() as u64;
         let (footprint, data) = (connection.footprint(), connection.buffered());
-        // Those before pieces that arrived; what the peer has of this side's has hardly other ones.
+        // Each piece that waits has one before it.
         let gaps = footprint.pieces as u64;
         assert_eq!(footprint.streams as u64, STREAMS);
         assert!(gaps >= STREAMS, "{gaps} gaps");
