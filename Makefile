@@ -78,8 +78,8 @@ interop: ## Let today's program talk with the one of an older commit (OLD=commit
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
 	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture
 
-eval-messages: ## Do 200 000 random operations on messages of all classes, held against their model (release build, minutes)
-	WHIMBREL_MESSAGE_OPS=200000 $(CARGO) test --release -p whimbrel-proto --test message_model -j $(JOBS) -- --nocapture
+eval-messages: ## Do five million random operations on messages of all classes, held against their model (minutes)
+	WHIMBREL_MESSAGE_OPS=5000000 $(CARGO) test --release -p whimbrel-proto --test message_model -j $(JOBS) -- --nocapture
 
 eval-durable: ## Kill processes with durable messages 1000 times, and cut the power 20 000 times (some ten minutes)
 	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture

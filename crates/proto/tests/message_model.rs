@@ -2,8 +2,8 @@
 //! that are written down and read back, and ends that go over to another key and back. What comes out, and what
 //! is put on the carriers, is held against a model of what the classes mean.
 //!
-//! `WHIMBREL_MESSAGE_OPS` sets how many operations are done in all; without it, 20 000. `make eval-messages`
-//! does 200 000.
+//! `WHIMBREL_MESSAGE_OPS` sets how many operations are done in all; without it, 200 000, which take seconds.
+//! `make eval-messages` does five million.
 #![allow(clippy::unwrap_used)]
 
 mod simulation;
@@ -354,7 +354,7 @@ const SHARES: u64 = 4;
 
 fn run_share(share: u64) {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let rounds = number("WHIMBREL_MESSAGE_OPS").unwrap_or(20_000) / 250;
+    let rounds = number("WHIMBREL_MESSAGE_OPS").unwrap_or(200_000) / 250;
     match number("WHIMBREL_MESSAGE_SEED") {
         Some(seed) if seed % SHARES == share => run(seed, air(seed), true),
         Some(_) => {}
