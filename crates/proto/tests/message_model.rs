@@ -1,6 +1,6 @@
 //! Random histories of messages over all classes, with moves, losses, replacement, expiry, cancelling, ends
-//! that are written down and read back, and ends that go over to another key and back. What comes out, and what
-//! is put on the carriers, is held against a model of what the classes mean.
+//! that are written down and read back, and ends that go over to another key and back. What comes out, and
+//! what is put on the carriers, is held against a model of what the classes mean.
 //!
 //! `WHIMBREL_MESSAGE_OPS` sets how many operations are done in all; without it, 200 000, which take seconds.
 //! `make eval-messages` does five million.
