@@ -25,7 +25,7 @@ ROUNDS ?= 7
 # Recorded cellular networks for the bench `traces`.
 TRACES ?= ../shared/data/traces
 
-.PHONY: help setup build demo demo-devices test checks dist test-bare format lint docs unit interop soak eval-access eval-devices eval-durable eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
+.PHONY: help setup build demo demo-devices test checks dist test-bare format lint docs unit interop soak eval-access eval-devices eval-durable eval-messages eval-reach bench bench-key bench-quick bench-pageload fuzz coverage mutants clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ interop: ## Let today's program talk with the one of an older commit (OLD=commit
 
 soak: ## Let paths come and go for three minutes (a part of it is in `make test`)
 	WHIMBREL_SOAK_SECONDS=180 $(CARGO) test -p whimbrel-transport --test lab -j $(JOBS) -- multipath_many --nocapture
+
+eval-messages: ## Do five million random operations on messages of all classes, held against their model (minutes)
+	WHIMBREL_MESSAGE_OPS=5000000 $(CARGO) test --release -p whimbrel-proto --test message_model -j $(JOBS) -- --nocapture
 
 eval-durable: ## Kill processes with durable messages 1000 times, and cut the power 20 000 times (some ten minutes)
 	WHIMBREL_KILLS=1000 $(CARGO) test --release -p whimbrel --test durable_kills -j $(JOBS) -- --nocapture

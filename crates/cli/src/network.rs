@@ -307,8 +307,8 @@ pub(crate) async fn log_events(mut events: Events, peer: String) {
             ConnectionEvent::PathSuspect { path } => {
                 tracing::info!(%peer, path, "path makes no progress")
             }
-            ConnectionEvent::PathDown { local, remote, .. } => {
-                tracing::info!(%peer, %local, %remote, "path down");
+            ConnectionEvent::PathDown { local, remote, cause, .. } => {
+                tracing::info!(%peer, %local, %remote, %cause, "path down");
             }
             ConnectionEvent::Unreachable { lasts } if lasts.is_zero() => {
                 tracing::info!(%peer, "no path works; the connection waits");

@@ -24,6 +24,22 @@ pub enum ClosedBy {
     Peer,
 }
 
+/// Why a path was given up, as far as the engine knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathEnd {
+    /// The driver said so, of a path that worked or was not answered yet: it knows why.
+    Here,
+    /// It made no progress any more.
+    Silent,
+    /// It was retired, or another one took its place.
+    Retired,
+    /// The peer gave it up.
+    ByPeer,
+    /// The peer did not let it in.
+    Refused,
+}
+
 /// Something that the driver or the application should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -53,8 +69,8 @@ pub enum Event {
     PathSuspect(PathId),
     /// A suspect path made progress again.
     PathRevived(PathId),
-    /// A path is given up; its carrier should be closed.
-    PathDown(PathId),
+    /// A path is given up, for this reason; its carrier should be closed.
+    PathDown(PathId, PathEnd),
     /// No path works, and nothing was heard of the peer for as long as
     /// [`unreachable_after`](crate::Timeouts::unreachable_after) says. Said again while it lasts, if somebody
     /// [follows](crate::Connection::follow_outages) it.

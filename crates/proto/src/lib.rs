@@ -72,7 +72,7 @@ mod varint;
 pub use config::Config;
 pub use connection::{Connection, JoinError, MAX_PATHS, Resting};
 pub use error::{CloseCode, DecodeError, ProtocolError, StreamError};
-pub use event::{ClosedBy, Event, Footprint, PathStats, Stats};
+pub use event::{ClosedBy, Event, Footprint, PathEnd, PathStats, Stats};
 pub use flow::{Class, FlowId, MAX_FLOWS, MAX_MESSAGE, MessageId, Outcome, Tag, Urgency};
 pub use message::{
     Delays, FlowError, FlowOptions, FlowStats, JOURNAL_FLOWS, MAX_BUFFERING, MESSAGE_COST, MESSAGE_WINDOW,

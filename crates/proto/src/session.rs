@@ -110,16 +110,17 @@ impl Session {
         self.ending.write_down(out);
     }
 
-    /// Reads a session back, with everything to be said again.
+    /// Reads a session back that was written in this version, with everything to be said again.
     pub(crate) fn read_back(
         reader: &mut Reader<'_>,
+        version: u8,
         config: &Config,
         events: &mut Events,
     ) -> Result<Self, DecodeError> {
         let identity = Identity::read_back(reader)?;
         let (side, peer) = (identity.side(), identity.peer_params());
         let limits = limits(config, identity.params());
-        let streams = Streams::read_back(reader, side, peer, limits, memory(config), events)?;
+        let streams = Streams::read_back(reader, version, side, peer, limits, memory(config), events)?;
         let (window, journals) = (identity.params().messages, identity.both_keep_journals());
         let messages = Messages::read_back(reader, window, journals, events)?;
         let mut this = Self {

@@ -9,7 +9,7 @@ mod window;
 pub use pool::{Chunk, Pool};
 pub(crate) use queue::SendQueues;
 pub(crate) use recv::{Recv, RecvRead};
-pub(crate) use send::Send;
+pub(crate) use send::{Omitted, Send};
 pub(crate) use window::Pace;
 #[cfg(doc)]
 pub(crate) use window::Window;

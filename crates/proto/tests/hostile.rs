@@ -7,11 +7,11 @@ mod simulation;
 use proptest::prelude::*;
 use simulation::{CONNECTION, Options, Sim, identity, ms, secs};
 use whimbrel_base::ConnectionId;
-use whimbrel_proto::fuzzing::frame::{Frame, Join, Open, PathReport};
+use whimbrel_proto::fuzzing::frame::{Frame, Join, MessageHeader, Open, PathReport, Skip};
 use whimbrel_proto::fuzzing::varint;
 use whimbrel_proto::{
-    CloseCode, ClosedBy, Connection, DecodeError, Event, FirstFlight, JoinError, Params, PathId,
-    ProtocolError, Side, StreamId,
+    Class, CloseCode, ClosedBy, Connection, DecodeError, Event, FirstFlight, JoinError, MAX_MESSAGE,
+    MESSAGE_WINDOW, Params, PathId, ProtocolError, Side, StreamId,
 };
 
 const PATH: PathId = PathId(0);
@@ -287,6 +287,39 @@ fn oversized_fields_are_rejected() {
     let result = sim.client.handle_segment(now, PATH, &long);
     assert_eq!(result, Err(DecodeError::TooLarge("reason").into()));
     assert!(whimbrel_proto::segment::split(&[0x80, 0, 0x40, 1]).is_err());
+}
+
+/// A piece says how large its message is, and may be the only one that ever comes.
+#[test]
+fn a_message_of_16_mib_and_a_byte_is_rejected_at_its_first_piece() {
+    let header = MessageHeader { flow: 0, number: 0, class: Class::RELIABLE, tag: None, place: None };
+    let piece = |size, offset| Frame::Message { header, size, offset, data: b"x" };
+    let options = || {
+        let mut options = Options::default();
+        options.client.params.messages = MESSAGE_WINDOW;
+        options.server.params.messages = MESSAGE_WINDOW;
+        options
+    };
+    let beyond = MAX_MESSAGE + 1;
+    for side in [Side::Client, Side::Server] {
+        let skip = Frame::Skip(Skip { header, size: beyond });
+        for frame in [piece(beyond, 0), piece(beyond, MAX_MESSAGE), piece(varint::MAX, 0), skip] {
+            let mut sim = Sim::established(options());
+            let (now, body) = (sim.now, segment(&[frame]));
+            let connection = sim.connection(side).unwrap();
+            let error = ProtocolError::Decode(DecodeError::TooLarge("size of a message"));
+            assert_eq!(connection.handle_segment(now, PATH, &body), Err(error));
+            let reason = connection.close_reason().map(|(by, code, _)| (by, code));
+            assert_eq!(reason, Some((ClosedBy::Local, CloseCode::PROTOCOL)));
+            assert_eq!((connection.footprint().messages, connection.buffered()), (0, 0));
+        }
+        // One byte less is the largest that there is.
+        let mut sim = Sim::established(options());
+        let (now, body) = (sim.now, segment(&[piece(MAX_MESSAGE, 0)]));
+        let connection = sim.connection(side).unwrap();
+        assert_eq!(connection.handle_segment(now, PATH, &body), Ok(()));
+        assert_eq!((connection.footprint().messages, connection.buffered()), (1, 1));
+    }
 }
 
 /// Addresses that are older than those known change nothing.

@@ -361,7 +361,7 @@ fn ten_paths_come_and_go_and_nothing_is_lost() {
         }
     }
     for event in sim.client_events.iter().chain(&sim.server_events) {
-        if let Event::PathDown(path) = event {
+        if let Event::PathDown(path, _) = event {
             assert!(touched.contains(path), "path {path} was healthy");
         }
     }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use simulation::tcp::Link;
 use simulation::{Cut, Options, Sim, ms, secs, wide_config};
 use whimbrel_proto::fuzzing::frame::Frame;
-use whimbrel_proto::{Config, Event, HandoverMode, PathId, PathState, ProtocolError, Side, StreamId};
+use whimbrel_proto::{
+    Config, Event, HandoverMode, PathEnd, PathId, PathState, ProtocolError, Side, StreamId,
+};
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 const OLD: PathId = PathId(0);
@@ -70,7 +72,7 @@ fn a_newer_path_takes_over_from_a_busy_one_without_a_stall_or_a_byte_twice() {
                 let stats = sim.connection(side).unwrap().stats();
                 assert_eq!(stats.stream_bytes_resent, 0, "from {from:?}, {old} to {new} ms");
                 assert_eq!(sim.connection(side).unwrap().footprint().paths, 1);
-                assert!(sim.events(side).contains(&Event::PathDown(OLD)));
+                assert!(sim.events(side).contains(&Event::PathDown(OLD, PathEnd::Retired)));
                 assert!(!sim.events(side).contains(&Event::PathSuspect(OLD)));
             }
             sim.settle();

@@ -3,8 +3,11 @@
 
 mod simulation;
 
-use simulation::{Cut, Options, Sim, ms, secs, small_config};
-use whimbrel_proto::{CloseCode, Config, Connection, DecodeError, Event, Side};
+use simulation::rng::Rng;
+use simulation::{Cut, Options, Sim, ms, secs, small_config, wide_config};
+use whimbrel_proto::{
+    CloseCode, Config, Connection, DecodeError, Event, HandoverMode, SchedulerKind, Side, StreamId,
+};
 
 const BOTH: [Side; 2] = [Side::Client, Side::Server];
 
@@ -188,4 +191,55 @@ fn a_snapshot_is_hardly_larger_than_what_was_not_delivered_or_read() {
     let size = sim.client.snapshot().unwrap().len() as u64;
     let data = sim.client.buffered();
     assert!(size <= data + 1024, "{size} bytes for {data}");
+}
+
+/// Streams of both sides, every other segment of which came by another path, and none by the second.
+fn full_of_gaps(streams: u64) -> Sim {
+    let config =
+        Config { handover: HandoverMode::Full, scheduler: SchedulerKind::RoundRobin, ..wide_config() };
+    let mut sim = Sim::established(Options { client: config.clone(), server: config, ..Options::default() });
+    let second = sim.dial().unwrap();
+    sim.advance(ms(200));
+    assert_eq!(sim.client.paths().len(), 2, "{}", sim.report());
+    let ids: Vec<StreamId> = (0..streams).map(|_| sim.open(Side::Client).unwrap()).collect();
+    ids.iter().for_each(|id| sim.send(Side::Client, *id, 1));
+    sim.advance(ms(200));
+    sim.server_accepts();
+    sim.stall(second, true);
+    let mut rng = Rng::new(3);
+    for _ in 0..20 {
+        for id in &ids {
+            for side in BOTH.into_iter().filter(|_| rng.below(2) == 0).collect::<Vec<_>>() {
+                sim.write(side, *id, 50 + rng.below(600) as usize);
+            }
+        }
+        sim.advance(ms(1));
+    }
+    sim.advance(ms(25));
+    sim.cut_all(Cut::Both);
+    sim.advance(ms(1));
+    sim
+}
+
+/// What was not delivered or read is at most what [`Connection::buffered`] tells, which counts what the peer has
+/// behind a gap too.
+#[test]
+fn a_snapshot_of_many_streams_with_gaps_costs_64_bytes_a_stream_and_32_a_gap() {
+    const STREAMS: u64 = 100;
+    let mut sim = full_of_gaps(STREAMS);
+    for side in BOTH {
+        let connection = sim.connection(side).unwrap();
+        let size = connection.snapshot().unwrap().len() as u64;
+        let (footprint, data) = (connection.footprint(), connection.buffered());
+        // Each piece that waits has one before it.
+        let gaps = footprint.pieces as u64;
+        assert_eq!(footprint.streams as u64, STREAMS);
+        assert!(gaps >= STREAMS, "{gaps} gaps");
+        let most = data + 4096 + 64 * STREAMS + 32 * gaps;
+        assert!(size <= most, "{side:?}: {size} bytes for {data} and {gaps} gaps, {most} allowed");
+        println!("{side:?}: {size} bytes, {data} of data, {gaps} gaps");
+    }
+    BOTH.into_iter().for_each(|side| sim.resume(side));
+    sim.dial().unwrap();
+    run(&mut sim, all_is_here);
 }

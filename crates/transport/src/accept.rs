@@ -19,6 +19,7 @@ pub(crate) use quic::accept_quic;
 pub(crate) use tcp::{accept_fronted, accept_relayed, accept_tcp};
 
 use crate::carrier::CarrierKind;
+use crate::cause::DownCause;
 use crate::connection::Connection;
 use crate::deciding::{Turn, Undecided};
 use crate::endpoint_core::EndpointCore;
@@ -110,7 +111,7 @@ fn attach(arrival: impl Arrival, endpoint: &Arc<EndpointCore>, shared: &Arc<Shar
         punch::meet(endpoint, shared);
     }
     if endpoint.has_lost(path.local.ip()) {
-        return shared.with(|state| state.engine.path_lost(Instant::now(), id));
+        return shared.with(|state| state.lose_path(Instant::now(), id, DownCause::AddressGone));
     }
     if let Err(error) = path.feed(&**shared, &plaintext) {
         shared.path_closed(&path, &error);

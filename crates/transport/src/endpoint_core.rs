@@ -114,7 +114,7 @@ impl EndpointCore {
                 addresses.push(LocalAddress { ip, interface: None });
             }
         }
-        AddressSet { addresses, ..*set }
+        AddressSet { addresses, without_link: set.without_link.clone(), ..*set }
     }
 
     /// Changes once the sockets have followed the addresses, so that others can be told.

@@ -32,10 +32,14 @@ pub struct LocalAddress {
 pub struct AddressSet {
     /// Addresses of interfaces that are up and have a carrier; loopback included.
     pub addresses: Vec<LocalAddress>,
+    /// Addresses of interfaces that are switched off or have no carrier, as far as that is known.
+    pub without_link: Vec<IpAddr>,
     /// Grows each time the host wakes from sleep.
     pub wakes: u64,
     /// Grows each time the host learns a way to others, which it often does only after its address.
     pub routes: u64,
+    /// Grows each time the host loses a way to others.
+    pub routes_lost: u64,
 }
 
 impl AddressSet {
@@ -79,6 +83,13 @@ pub trait AddressMonitor: Send + Sync + 'static {
     /// exactly the addresses in the set.
     fn is_exclusive(&self) -> bool {
         false
+    }
+
+    /// False if it is known that no route leads from a local address to a remote one; by the address' interface,
+    /// if that is named. Asked when [`AddressSet::routes_lost`] has grown. It must not wait.
+    fn has_way(&self, from: &LocalAddress, to: IpAddr) -> bool {
+        let _ = (from, to);
+        true
     }
 }
 

@@ -13,16 +13,14 @@ use whimbrel_proto::HandoverMode;
 
 use crate::allow::Allow;
 use crate::calls::Calls;
+use crate::cause::DownCause;
 use crate::endpoint_core::EndpointCore;
 use crate::error::ResolveError;
 use crate::manager::{Joiner, Joins, Openings, first_ways, plan, survey, upgrade};
+use crate::pauses::{Failures, QUICK};
 use crate::policy::PathPolicy;
 use crate::shared::Shared;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// An attempt that took no longer was refused.
-const QUICK: Duration = Duration::from_secs(1);
 /// The name service has so long for where the server is now.
 const LOOKUP: Duration = Duration::from_secs(2);
 const QUICK_LOOKUP: Duration = Duration::from_millis(400);
@@ -64,7 +62,7 @@ impl Mover {
         let mut records = self.watch();
         let mut joins = Joins::default();
         let mut calls = Calls::default();
-        let mut pause = FIRST_PAUSE;
+        let mut failures = Failures::default();
         while self.shared().may_need_paths() {
             // Known once the connection was accepted: from then on the server can call us.
             self.endpoint().registry.add_tag(&self.joiner.shared);
@@ -77,7 +75,7 @@ impl Mover {
             }
             joins.clear();
             if !self.shared().needs_path() {
-                pause = FIRST_PAUSE;
+                failures = Failures::default();
                 tokio::select! {
                     () = self.shared().mover.changed() => {}
                     () = self.shared().mover.anew() => {}
@@ -91,22 +89,25 @@ impl Mover {
             calls.forget(self.shared().mover.called()).await;
             let began = Instant::now();
             if self.try_once(&policy, &mut records, &mut calls).await.is_err() {
-                let mut lookup = LOOKUP;
-                if began.elapsed() >= QUICK {
-                    // What waits for an answer notices when a silence ends; between attempts nothing does.
-                    (pause, lookup) = (FIRST_PAUSE, QUICK_LOOKUP);
-                }
+                let took = began.elapsed();
+                let now = failures.and(took);
+                let lookup = if took >= QUICK { QUICK_LOOKUP } else { LOOKUP };
                 self.shared().whereabouts().failed();
                 let asked = async {
-                    tokio::time::sleep(pause).await;
+                    tokio::time::sleep(now.pause(true)).await;
                     self.ask_again(lookup).await;
                 };
                 tokio::select! {
-                    () = asked => pause = (pause * 2).min(LONGEST_PAUSE),
-                    () = self.shared().mover.changed() => {}
-                    () = self.shared().mover.anew() => pause = FIRST_PAUSE,
-                    () = calls.next(self.shared().mover.called()) => pause = FIRST_PAUSE,
-                    () = self.follow(&mut records) => pause = FIRST_PAUSE,
+                    () = asked => failures = now,
+                    // What was not waited for makes the next pause no longer.
+                    () = self.shared().mover.changed() => {
+                        if took >= QUICK {
+                            failures = Failures::default();
+                        }
+                    }
+                    () = self.shared().mover.anew() => failures = Failures::default(),
+                    () = calls.next(self.shared().mover.called()) => failures = Failures::default(),
+                    () = self.follow(&mut records) => failures = Failures::default(),
                 }
             }
         }
@@ -285,7 +286,7 @@ impl Mover {
                 state.paths.iter().filter(|path| path.remote.direct().is_some_and(|at| has_left(at.ip())));
             for path in left.map(|path| path.id).collect::<Vec<_>>() {
                 if before.notices == notices {
-                    state.engine.path_lost(Instant::now(), path);
+                    state.lose_path(Instant::now(), path, DownCause::PeerMoved);
                 } else {
                     // The record may be older than what the server said itself: if the path works, it shows
                     // so.

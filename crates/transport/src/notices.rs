@@ -10,6 +10,7 @@ use whimbrel_proto::notice::{self, Notice};
 use whimbrel_proto::{Assignment, PathState, Side};
 
 use crate::carrier::quic::{Heard, QuicSocket};
+use crate::cause::DownCause;
 use crate::endpoint_core::EndpointCore;
 use crate::locator::{Locator, canonical};
 use crate::punch;
@@ -120,7 +121,7 @@ fn moved(shared: &Shared, sequence: u64, addresses: &[SocketAddr]) {
     shared.with(|state| {
         for (path, was_its_own) in elsewhere {
             if was_its_own {
-                state.engine.path_lost(Instant::now(), path);
+                state.lose_path(Instant::now(), path, DownCause::PeerMoved);
             } else {
                 // The outside of a gateway, which the server does not know, or a relay: it may still lead there.
                 state.engine.ping(Instant::now(), path);

@@ -1,13 +1,15 @@
 //! One path: between which addresses, since when, and what it runs on.
 
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::task::Context;
 use std::time::Instant;
 
-use whimbrel_proto::PathId;
+use whimbrel_proto::{PathEnd, PathId};
 
 use crate::carrier::quic::QuicCarrier;
 use crate::carrier::{CarrierKind, CarrierStats, Flow, PathError, Segments, TcpCarrier, Worked};
+use crate::cause::DownCause;
 use crate::locator::{Locator, canonical};
 
 enum Carrier {
@@ -22,6 +24,8 @@ pub(crate) struct PathIo {
     pub(crate) remote: Locator,
     pub(crate) since: Instant,
     carrier: Carrier,
+    /// Why it ends, where that was known before the engine gave it up.
+    cause: OnceLock<DownCause>,
 }
 
 impl PathIo {
@@ -35,7 +39,24 @@ impl PathIo {
 
     fn new(id: PathId, local: SocketAddr, remote: Locator, carrier: Carrier) -> Self {
         let (local, remote) = (canonical(local), remote.canonical());
-        Self { id, local, remote, since: Instant::now(), carrier }
+        Self { id, local, remote, since: Instant::now(), carrier, cause: OnceLock::new() }
+    }
+
+    /// Why it is about to end. What is told first counts.
+    pub(crate) fn note_cause(&self, cause: DownCause) {
+        self.cause.get_or_init(|| cause);
+    }
+
+    /// Why it ended, where that is known better than the engine can. `end` is what the engine says.
+    pub(crate) fn cause(&self, end: PathEnd) -> DownCause {
+        let is_refused = || matches!(&self.carrier, Carrier::Quic(quic) if quic.is_refused());
+        match self.cause.get() {
+            // It had done what it was there for.
+            Some(DownCause::ClosedByPeer) if end == PathEnd::Retired => DownCause::Retired,
+            Some(cause) => *cause,
+            None if end == PathEnd::Silent && is_refused() => DownCause::Unreachable,
+            None => end.into(),
+        }
     }
 
     pub(crate) fn kind(&self) -> CarrierKind {

@@ -11,6 +11,7 @@ use whimbrel_proto::{
 };
 
 use crate::carrier::{CarrierKind, CarrierStats};
+use crate::cause::DownCause;
 use crate::locator::Locator;
 
 /// Why a connection ended.
@@ -73,6 +74,8 @@ pub enum ConnectionEvent {
         local: SocketAddr,
         /// The peer's end: where it was dialled, or where it dialled from.
         remote: Locator,
+        /// Why.
+        cause: DownCause,
     },
     /// No path works, and nothing was heard of the peer for as long as
     /// [`Timeouts::unreachable_after`](crate::Timeouts) says. Said again while it lasts, each second unless

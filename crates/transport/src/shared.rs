@@ -28,6 +28,7 @@ use crate::allow::Allow;
 use crate::announce::Announcements;
 use crate::bulletin::Bulletin;
 use crate::carrier::PathError;
+use crate::cause::DownCause;
 use crate::distance::Distances;
 use crate::events::Events;
 use crate::locator::Locator;
@@ -172,18 +173,41 @@ impl Shared {
     /// A carrier ended.
     pub(crate) fn path_closed(&self, path: &PathIo, why: &PathError) {
         tracing::debug!(connection = %self.id, path = %path.id, remote = %path.remote, %why, "path closed");
+        path.note_cause(DownCause::from(why));
         self.with(|state| state.engine.path_lost(Instant::now(), path.id));
         // The engine may have known before: who is asked in vain must not be asked again.
         self.lock().paths.retain(|other| !std::ptr::eq(Arc::as_ptr(other), path));
     }
 
-    /// Gives paths up whose local address is gone.
-    pub(crate) fn lose_paths_without(&self, has: impl Fn(IpAddr) -> bool) {
+    /// Gives up the paths whose local address is gone: those for which `why` says why.
+    pub(crate) fn lose_paths_without(&self, why: impl Fn(IpAddr) -> Option<DownCause>) {
         self.with(|state| {
-            let gone: Vec<PathId> = state.paths.iter().filter(|p| !has(p.local.ip())).map(|p| p.id).collect();
-            for path in gone {
+            let gone = state.paths.iter().filter_map(|path| Some((path.id, why(path.local.ip())?)));
+            for (path, cause) in gone.collect::<Vec<(PathId, DownCause)>>() {
                 state.farewell_cut |= state.engine.is_closed();
-                state.engine.path_lost(Instant::now(), path);
+                state.lose_path(Instant::now(), path, cause);
+            }
+        });
+    }
+
+    /// Gives up the paths to which no route leads any more, as `has_way` says, which may ask the kernel.
+    pub(crate) fn lose_paths_without_way(&self, has_way: impl Fn(&PathIo, Side) -> bool) {
+        let (paths, side) = {
+            let state = self.peek();
+            // One that rests has none, and goes on resting.
+            if state.paths.is_empty() {
+                return;
+            }
+            (state.paths(), state.engine.side())
+        };
+        let gone: Vec<PathId> =
+            paths.iter().filter(|path| !has_way(path, side)).map(|path| path.id).collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.with(|state| {
+            for path in gone {
+                state.lose_path(Instant::now(), path, DownCause::RouteGone);
             }
         });
     }

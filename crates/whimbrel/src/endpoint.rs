@@ -56,8 +56,8 @@ impl Builder {
         self
     }
 
-    /// What is known of who owns names, perhaps [in a file](KnownPeers::in_file). By default the first owner of
-    /// each name is remembered for as long as the endpoint lives.
+    /// What is known of who owns names, perhaps [in a file](KnownPeers::in_file). By default the first owner
+    /// of each name is remembered for as long as the endpoint lives.
     pub fn known_peers(mut self, known: KnownPeers) -> Self {
         self.known = Some(known);
         self
@@ -75,15 +75,15 @@ impl Builder {
         self
     }
 
-    /// Uses these sockets, which are open already, and their port, instead of binding others: those that a service
-    /// manager hands over. Wins over [`port`](Self::port) and [`ip`](Self::ip).
+    /// Uses these sockets, which are open already, and their port, instead of binding others: those that a
+    /// service manager hands over. Wins over [`port`](Self::port) and [`ip`](Self::ip).
     pub fn sockets(mut self, open: OpenSockets) -> Self {
         self.transport = self.transport.sockets(open);
         self
     }
 
-    /// Remembers the TLS sessions of an endpoint that [passed them on](transport::Leaving::pass_on): its clients
-    /// come back with their tickets.
+    /// Remembers the TLS sessions of an endpoint that [passed them on](transport::Leaving::pass_on): its
+    /// clients come back with their tickets.
     pub fn sessions(mut self, sessions: TlsSessions) -> Self {
         self.transport = self.transport.sessions(sessions);
         self
@@ -101,8 +101,8 @@ impl Builder {
         self
     }
 
-    /// Where else the endpoint is reached, such as the outside of a gateway that passes its port on. It is told to
-    /// others before this host's own addresses; port 0 stands for the endpoint's own.
+    /// Where else the endpoint is reached, such as the outside of a gateway that passes its port on. It is
+    /// told to others before this host's own addresses; port 0 stands for the endpoint's own.
     pub fn advertise(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.transport = self.transport.advertise(addresses);
         self
@@ -229,9 +229,9 @@ impl Endpoint {
     /// service before this returns, and kept up to date for as long as the listener lives; its user must
     /// [be registered](Self::register_user) before.
     ///
-    /// The name is shown to those whom [`Allow::only`](crate::Allow::only) lets in, and to the devices of its own
-    /// user; to everybody, where it is not known beforehand who may connect. [`NameResolver::set_readers`], called
-    /// before, says otherwise.
+    /// The name is shown to those whom [`Allow::only`](crate::Allow::only) lets in, and to the devices of its
+    /// own user; to everybody, where it is not known beforehand who may connect.
+    /// [`NameResolver::set_readers`], called before, says otherwise.
     ///
     /// # Errors
     /// [`ListenError`] says what to do.
@@ -249,10 +249,10 @@ impl Endpoint {
         self.transport.listen(options).await
     }
 
-    /// Wakes a connection that [`Connection::suspend`] put to sleep, in this process or another one, here or on
-    /// another host, under the same key; or that was [handed over](Connection::suspend_for) to this key. It
-    /// goes on at the exact byte; [`Connection::streams`] has its streams. Returns at once, and looks for the
-    /// peer from then on. If another copy was quicker, the connection ends with
+    /// Wakes a connection that [`Connection::suspend`] put to sleep, in this process or another one, here or
+    /// on another host, under the same key; or that was [handed over](Connection::suspend_for) to this key.
+    /// It goes on at the exact byte; [`Connection::streams`] has its streams. Returns at once, and looks for
+    /// the peer from then on. If another copy was quicker, the connection ends with
     /// [`CloseCode::SUPERSEDED`](crate::CloseCode::SUPERSEDED).
     ///
     /// # Errors
@@ -266,8 +266,8 @@ impl Endpoint {
     /// owner; [`Connection::streams`] has its streams.
     ///
     /// # Errors
-    /// [`HandOverError`]; the connection goes on at the other endpoint then. [`HandOverError::TimedOut`] after
-    /// `limit`.
+    /// [`HandOverError`]; the connection goes on at the other endpoint then. [`HandOverError::TimedOut`]
+    /// after `limit`.
     pub async fn accept_hand_over(
         &self,
         over: &Connection,

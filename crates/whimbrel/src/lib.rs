@@ -93,13 +93,13 @@ pub use whimbrel_transport::NetlinkMonitor;
 pub use whimbrel_transport::{
     AddressMonitor, Allow, BadTimeout, CarrierKind, Carriers, Class, CloseCode, CloseReason, Config,
     ConnectError, Connection, ConnectionError, ConnectionEvent, ConnectionInfo, ConnectionStats, Delays,
-    EndpointEvent, EndpointEvents, Events, Flow, FlowError, FlowId, FlowOptions, FlowStats, HandOverError,
-    HandoverMode, Incoming, InterfaceKind, InterfaceRule, IntoTarget, ListenError, ListenOptions, Listener,
-    Locator, ManualMonitor, Message, MessageId, MessageStats, OpenSockets, OpenSocketsError, Outcome,
-    PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RateControl, RateLimit, RecvHalf,
-    Refused, ResolveError, Resolver, ResumeError, SchedulerKind, SendError, SendHalf, SendOptions, Sent,
-    Side, Stream, StreamError, StreamId, SuspendError, Suspended, Tag, Target, TargetError, Timeouts,
-    TlsSessions, Urgency, Watch, Watched,
+    DownCause, EndpointEvent, EndpointEvents, Events, Flow, FlowError, FlowId, FlowOptions, FlowStats,
+    HandOverError, HandoverMode, Incoming, InterfaceKind, InterfaceRule, IntoTarget, ListenError,
+    ListenOptions, Listener, Locator, ManualMonitor, Message, MessageId, MessageStats, OpenSockets,
+    OpenSocketsError, Outcome, PathControl, PathInfo, PathPolicy, PathState, Policy, Priority, RateControl,
+    RateLimit, RecvHalf, Refused, ResolveError, Resolver, ResumeError, SchedulerKind, SendError, SendHalf,
+    SendOptions, Sent, Side, Stream, StreamError, StreamId, SuspendError, Suspended, Tag, Target,
+    TargetError, Timeouts, TlsSessions, Urgency, Watch, Watched,
 };
 
 pub use whimbrel_base as base;

@@ -54,13 +54,15 @@ pub(crate) enum What {
         which: Which,
         path: u64,
     },
-    /// A path is gone.
+    /// A path is gone. Older commands do not say why.
     PathDown {
         #[serde(flatten)]
         which: Which,
         path: u64,
         local: SocketAddr,
         remote: SocketAddr,
+        #[serde(default)]
+        cause: Option<String>,
     },
     /// No path works, for so long by now. Said again while it lasts.
     Unreachable {
@@ -95,6 +97,17 @@ pub(crate) enum What {
         which: Which,
         path: u64,
         priority: String,
+    },
+    /// The peer was put to sleep: it is not missing.
+    PeerSuspended(Which),
+    /// The peer is awake again.
+    PeerResumed(Which),
+    /// The peer's end went over to another key: `from` that of before, which `peer` still may be.
+    PeerHandedOver {
+        #[serde(flatten)]
+        which: Which,
+        from: String,
+        to: String,
     },
     /// The connection is over.
     Closed {
@@ -218,8 +231,14 @@ impl Teller {
                 return vec![up, What::Moved { which, moves, took_ms: recovery.map(ms), local, remote }];
             }
             ConnectionEvent::PathSuspect { path } => What::PathSuspect { which, path },
-            ConnectionEvent::PathDown { path, local, remote } => {
-                What::PathDown { which, path, local, remote: remote.address() }
+            ConnectionEvent::PathDown { path, local, remote, cause } => {
+                let (remote, cause) = (remote.address(), Some(cause.word().to_owned()));
+                What::PathDown { which, path, local, remote, cause }
+            }
+            ConnectionEvent::PeerSuspended => What::PeerSuspended(which),
+            ConnectionEvent::PeerResumed => What::PeerResumed(which),
+            ConnectionEvent::PeerHandedOver { from, to } => {
+                What::PeerHandedOver { which, from: from.to_string(), to: to.to_string() }
             }
             ConnectionEvent::Unreachable { lasts } => {
                 self.away.insert(id, which.clone());
@@ -284,5 +303,33 @@ mod tests {
         assert_eq!(serde_json::to_vec(&heard).unwrap(), said);
         let What::Statistics { report } = heard.what else { panic!("no statistics") };
         assert_eq!((report.pid, report.command.as_str()), (7, "expose"));
+    }
+
+    fn said(what: What) -> Value {
+        serde_json::to_value(Event::about(7, "expose".to_owned(), None, what)).unwrap()
+    }
+
+    /// As `docs/operations.md` has them.
+    #[test]
+    fn what_becomes_of_the_peer_and_why_a_path_ended_is_said_in_words() {
+        let which =
+            || Which { connection: "c".to_owned(), peer: "p".to_owned(), accepted: true, purpose: None };
+        assert_eq!(said(What::PeerSuspended(which()))["event"], "peer-suspended");
+        assert_eq!(said(What::PeerResumed(which()))["event"], "peer-resumed");
+        let (from, to) = ("a".to_owned(), "b".to_owned());
+        let over = said(What::PeerHandedOver { which: which(), from, to });
+        assert_eq!(
+            (&over["event"], &over["from"], &over["to"], &over["peer"]),
+            (&"peer-handed-over".into(), &"a".into(), &"b".into(), &"p".into())
+        );
+        let at: SocketAddr = ([192, 0, 2, 1], 1).into();
+        let cause = Some("route-gone".to_owned());
+        let down = said(What::PathDown { which: which(), path: 3, local: at, remote: at, cause });
+        assert_eq!((&down["event"], &down["cause"]), (&"path-down".into(), &"route-gone".into()));
+        // One of an older command.
+        let mut older = down;
+        older.as_object_mut().unwrap().remove("cause");
+        let heard: Event = serde_json::from_value(older).unwrap();
+        assert!(matches!(heard.what, What::PathDown { cause: None, path: 3, .. }));
     }
 }

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::content::Content;
 use crate::draft::Draft;
 use crate::error::{CloseCode, DecodeError, ProtocolError};
-use crate::event::Event;
+use crate::event::{Event, PathEnd};
 use crate::first_flight::FirstFlight;
 use crate::frame::{Frame, TakeOver, TakenOver};
 use crate::ids::{PathId, Side};
@@ -234,7 +234,7 @@ impl Connection {
             Verdict::Current | Verdict::New => self.lose_all_but(now, path),
             // Another copy of the server has the connection, whatever this one says.
             Verdict::Superseded | Verdict::Wrong => {
-                self.path_lost(now, path);
+                self.lose_path(now, path, PathEnd::Refused);
                 return Ok(());
             }
         }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Connection;
 use crate::error::{CloseCode, ProtocolError};
-use crate::event::ClosedBy;
+use crate::event::{ClosedBy, PathEnd};
 use crate::ids::{PathId, Side};
 use crate::path::Path;
 
@@ -77,11 +77,11 @@ impl Connection {
         // Of several OPENs each is answered for itself; a server may know one of them only.
         let others = self.paths.iter().any(|(of, path)| of != id && path.is_live());
         if self.was_opened_by_open(id) && (self.is_established() || others) {
-            return self.path_lost(now, id);
+            return self.lose_path(now, id, PathEnd::Refused);
         }
         // A server that hands its end over just now will let somebody in, or another one will.
         if self.can_hand_over() && code == CloseCode::BUSY {
-            return self.path_lost(now, id);
+            return self.lose_path(now, id, PathEnd::Refused);
         }
         // Where the peer was before it moved to another process, others may answer for it; and one to whom it
         // goes may not have the connection yet.
@@ -89,7 +89,7 @@ impl Connection {
         let is_elsewhere =
             (is_stray || self.expected_peer().is_some()) && self.session.identity.tenure.may_be_elsewhere();
         if is_elsewhere && self.session.ending.said().is_none() {
-            return self.path_lost(now, id);
+            return self.lose_path(now, id, PathEnd::Refused);
         }
         if code != CloseCode::PATH_ID_REUSED {
             self.session.ending.settle_farewell();
@@ -99,7 +99,7 @@ impl Connection {
             (Some((code, reason)), CloseCode::UNKNOWN_CONNECTION) => {
                 self.finish_close(ClosedBy::Local, code, &reason);
             }
-            (_, CloseCode::PATH_ID_REUSED) => self.path_lost(now, id),
+            (_, CloseCode::PATH_ID_REUSED) => self.lose_path(now, id, PathEnd::Refused),
             _ => self.finish_close(ClosedBy::Peer, code, reason),
         }
     }

@@ -141,7 +141,8 @@ impl Connection {
     }
 
     /// The driver's carrier for `path` would hold back what it is given, instead of putting it on the wire:
-    /// it gets no unreliable messages until it does not any more.
+    /// it gets no unreliable messages until it does not any more. No driver knows; simulated ones say so.
+    #[cfg(feature = "fuzzing")]
     pub fn set_takes_now(&mut self, path: PathId, takes_now: bool) {
         if let Some(path) = self.paths.get_mut(path) {
             path.takes_now = takes_now;

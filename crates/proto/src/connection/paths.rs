@@ -9,7 +9,7 @@ use super::join_error::JoinError;
 use super::receive::Heard;
 use crate::content::Content;
 use crate::error::ProtocolError;
-use crate::event::Event;
+use crate::event::{Event, PathEnd};
 use crate::frame::{Join, MAX_REPORTS, Open, PathReport, Resume};
 use crate::handover::{HandoverMode, Priority};
 use crate::ids::{PathId, Side};
@@ -248,7 +248,7 @@ impl Connection {
         let mut live: Vec<PathId> = live.map(|(id, _)| id).collect();
         live.truncate(live.len().saturating_sub(MAX_PATHS));
         for oldest in live {
-            self.path_lost(now, oldest);
+            self.lose_path(now, oldest, PathEnd::Retired);
         }
         for report in lost {
             self.learn_final(now, *report);
@@ -258,14 +258,24 @@ impl Connection {
 
     /// A carrier is gone, or its path is given up: what it had not delivered goes again elsewhere.
     pub fn path_lost(&mut self, now: Instant, id: PathId) {
+        self.lose_path(now, id, PathEnd::Here);
+    }
+
+    /// As [`path_lost`](Self::path_lost), for a reason that the engine knows.
+    pub(super) fn lose_path(&mut self, now: Instant, id: PathId, why: PathEnd) {
         let Some(path) = self.paths.get_mut(id).filter(|p| p.is_live()) else {
             return;
+        };
+        let why = match why {
+            PathEnd::Here | PathEnd::ByPeer if path.is_retiring() => PathEnd::Retired,
+            PathEnd::Here | PathEnd::ByPeer if path.is_suspect() => PathEnd::Silent,
+            why => why,
         };
         let owes_word = path.lose();
         let forgettable = path.outgoing.is_unheard()
             && path.incoming.segments() == 0
             && path.outgoing.contents().all(is_first_flight);
-        self.events.push(Event::PathDown(id));
+        self.events.push(Event::PathDown(id, why));
         // The peer may never have heard of it, and nothing hangs on it. But if another path is
         // there it costs nothing to say so, and the peer might be sending on it.
         let forgettable =
@@ -314,7 +324,7 @@ impl Connection {
         let others: Vec<PathId> =
             self.paths.iter().filter(|(id, path)| *id != keep && path.is_live()).map(|(id, _)| id).collect();
         for id in others {
-            self.path_lost(now, id);
+            self.lose_path(now, id, PathEnd::ByPeer);
         }
     }
 
@@ -375,7 +385,7 @@ impl Connection {
         // A lying peer hurts only itself: counts above what was sent are cut.
         let count = report.received.min(path.outgoing.count());
         self.apply_ack(now, report.path, count, Heard::Finally);
-        self.path_lost(now, report.path);
+        self.lose_path(now, report.path, PathEnd::ByPeer);
         if let Some(path) = self.paths.get_mut(report.path) {
             path.final_heard();
         }
@@ -397,7 +407,7 @@ impl Connection {
     pub(super) fn final_was_told(&mut self, now: Instant, id: PathId) {
         self.paths.unseen_told(id);
         if self.paths.get_mut(id).is_some_and(Path::final_told) {
-            self.path_lost(now, id);
+            self.lose_path(now, id, PathEnd::Retired);
             if let Some(path) = self.paths.get_mut(id) {
                 path.final_told();
             }

@@ -6,6 +6,7 @@ use super::Connection;
 use crate::content::Content;
 use crate::draft::{Draft, SMALL_FRAME};
 use crate::error::ProtocolError;
+use crate::event::PathEnd;
 use crate::frame::Frame;
 use crate::ids::{PathId, Side};
 use crate::path::{Path, PathState};
@@ -45,7 +46,7 @@ impl Connection {
         match self.paths.get(id).map(Path::state) {
             Some(PathState::Active) if self.session.identity.both_retire() => self.begin_retiring(now, id),
             Some(PathState::Retiring) => {}
-            _ => self.path_lost(now, id),
+            _ => self.lose_path(now, id, PathEnd::Here),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::content::Content;
 use crate::draft::{Draft, SMALL_FRAME};
 use crate::error::{CloseCode, DecodeError, ProtocolError};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, PathEnd};
 use crate::frame::{Frame, Resumed};
 use crate::ids::{PathId, Side};
 use crate::notice::{Notice, NoticeKey};
@@ -71,7 +71,7 @@ impl Connection {
         }
         let age = Duration::from_micros(reader.varint()?);
         let mut events = Events::default();
-        let mut session = Session::read_back(&mut reader, &config, &mut events)?;
+        let mut session = Session::read_back(&mut reader, version, &config, &mut events)?;
         if !claim(&mut session.identity) {
             return Err(DecodeError::Invalid("assignment"));
         }
@@ -219,7 +219,7 @@ impl Connection {
             }
             // Another copy of the server has the connection, whatever this one says.
             Verdict::Superseded | Verdict::Wrong => {
-                self.path_lost(now, path);
+                self.lose_path(now, path, PathEnd::Refused);
                 return Ok(());
             }
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Connection;
 use crate::error::CloseCode;
-use crate::event::Event;
+use crate::event::{Event, PathEnd};
 use crate::ids::{PathId, Side};
 use crate::path::Path;
 use crate::session::ending::Wait;
@@ -61,7 +61,7 @@ impl Connection {
                     self.doubt(now, id);
                     self.ping(now, id);
                 }
-                Action::Lose => self.path_lost(now, id),
+                Action::Lose => self.lose_path(now, id, PathEnd::Silent),
             }
         }
         let told = self.session.ending.is_said();

@@ -13,6 +13,8 @@ use crate::error::CloseCode;
 use crate::ranges::RangeSet;
 use crate::stream::pool::Pool;
 
+pub(crate) use self::snapshot::Omitted;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fin {
     Open,

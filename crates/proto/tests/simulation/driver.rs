@@ -8,6 +8,7 @@ use whimbrel_proto::{
 };
 
 use super::carrier::End;
+use super::log::{Logged, pieces, pieces_alone};
 use super::{Cut, Sim, identity, ms, secs};
 
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
@@ -108,8 +109,11 @@ impl Sim {
         let mut any = false;
         while let Some(event) = self.connection(side).and_then(Connection::poll_event) {
             any = true;
+            if let Some(log) = &mut self.log {
+                log.push(Logged::Told(side, event.clone()));
+            }
             match &event {
-                Event::PathDown(path) => {
+                Event::PathDown(path, _) => {
                     self.close_path(side, *path);
                     if side == Side::Client {
                         // What is left may be suspect already.
@@ -176,6 +180,9 @@ impl Sim {
             while connection.poll_datagram(now, carrier.path, &mut buf) {
                 assert!(buf.len() as u64 <= air.room, "{} bytes", buf.len());
                 any = true;
+                if let Some(log) = &mut self.log {
+                    log.extend(pieces_alone(side, &buf));
+                }
                 let lost = self.rng.below(1000) < air.loss;
                 let at = now + carrier.delay + air.jitter.mul_f64(self.rng.below(1000) as f64 / 1000.0);
                 let pipe = carrier.outgoing(side);
@@ -200,6 +207,9 @@ impl Sim {
             assert!(buf.len() <= segment::MAX_SEGMENT);
             let (body, taken) = segment::split(&buf).unwrap().unwrap();
             assert!(!body.is_empty() && taken == buf.len());
+            if let Some(log) = &mut self.log {
+                log.extend(pieces(side, body));
+            }
             let at = now + carrier.delay;
             let rng = fragment.then_some(&mut self.rng);
             carrier.outgoing(side).push(at, &buf, rng);

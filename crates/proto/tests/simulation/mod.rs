@@ -7,6 +7,7 @@
 pub(crate) mod app;
 pub(crate) mod carrier;
 pub(crate) mod driver;
+pub(crate) mod log;
 pub(crate) mod rng;
 pub(crate) mod tcp;
 
@@ -18,6 +19,7 @@ use whimbrel_proto::{Assignment, Config, Connection, Event, PathId, Side, Stream
 
 use app::App;
 use carrier::{Carrier, End};
+use log::Logged;
 use rng::Rng;
 use tcp::Link;
 
@@ -144,6 +146,8 @@ pub(crate) struct Sim {
     nonces: u8,
     /// How often the server rested.
     pub(crate) rests: usize,
+    /// What leaves and what is told, for a test that wants to know and takes it out.
+    pub(crate) log: Option<Vec<Logged>>,
     /// The present key of each side.
     keys: [SecretKey; 2],
 }
@@ -181,6 +185,7 @@ impl Sim {
             steps: 0,
             nonces: 0,
             rests: 0,
+            log: None,
             keys: KEYS.clone(),
         }
     }
@@ -340,8 +345,23 @@ impl Sim {
     /// assignment that the new owner was given.
     pub(crate) fn hand_over(&mut self, side: Side) -> Option<(Vec<u8>, Assignment)> {
         self.nonces = self.nonces.wrapping_add(1);
-        let (now, nonce) = (self.now, [self.nonces; 32]);
-        let (old, new) = (self.key(side).clone(), SecretKey::from_bytes(&nonce));
+        let nonce = [self.nonces; 32];
+        self.hand_over_with(side, SecretKey::from_bytes(&nonce), nonce)
+    }
+
+    /// As [`hand_over`](Self::hand_over), to a key that may have had the end before.
+    pub(crate) fn hand_over_to(&mut self, side: Side, new: SecretKey) -> Option<(Vec<u8>, Assignment)> {
+        self.nonces = self.nonces.wrapping_add(1);
+        self.hand_over_with(side, new, [self.nonces; 32])
+    }
+
+    fn hand_over_with(
+        &mut self,
+        side: Side,
+        new: SecretKey,
+        nonce: [u8; 32],
+    ) -> Option<(Vec<u8>, Assignment)> {
+        let (now, old) = (self.now, self.key(side).clone());
         let config = match side {
             Side::Client => self.options.client.clone(),
             Side::Server => self.options.server.clone(),

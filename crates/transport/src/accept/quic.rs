@@ -132,7 +132,7 @@ impl Arrival for Arrived {
             }
         };
         let local = SocketAddr::new(ip, endpoint.port());
-        let channel = QuicChannel { connection, send, recv, observed, early: None };
+        let channel = QuicChannel { connection, send, recv, observed, early: None, socket: None };
         Ok((PathIo::quic(id, local, remote, QuicCarrier::new(id, channel)), plaintext))
     }
 

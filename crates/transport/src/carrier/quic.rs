@@ -55,6 +55,8 @@ pub(crate) struct QuicChannel {
     pub(crate) observed: Arc<Observed>,
     /// Client: the handshake is not complete; what is written is 0-RTT data.
     pub(crate) early: Option<ZeroRttAccepted>,
+    /// Client: the socket, where no other connection uses it.
+    pub(crate) socket: Option<Arc<QuicSocket>>,
 }
 
 /// The peer's identity, once its key or ticket was verified.
@@ -68,6 +70,7 @@ pub(crate) struct QuicCarrier {
     id: PathId,
     connection: Connection,
     observed: Arc<Observed>,
+    socket: Option<Arc<QuicSocket>>,
     /// Wakes the driver.
     waker: Mutex<Waker>,
     incoming: Mutex<Incoming>,
@@ -107,12 +110,13 @@ struct Early {
 
 impl QuicCarrier {
     pub(crate) fn new(id: PathId, channel: QuicChannel) -> Self {
-        let QuicChannel { connection, send, recv, observed, early } = channel;
+        let QuicChannel { connection, send, recv, observed, early, socket } = channel;
         let early = early.map(|accepted| Early { accepted, written: Vec::new() });
         Self {
             id,
             connection,
             observed,
+            socket,
             waker: Mutex::new(Waker::noop().clone()),
             incoming: Mutex::new(Incoming {
                 recv,
@@ -131,6 +135,11 @@ impl QuicCarrier {
             held: AtomicUsize::new(0),
             window: AtomicU32::new(FIRST_WINDOW),
         }
+    }
+
+    /// The peer's host said last that nobody listens there (ICMP). Anybody who knows the ports can say so.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.socket.as_ref().is_some_and(|socket| socket.is_refused())
     }
 
     /// Hands what arrived with the path's first flight to the engine.

@@ -78,7 +78,7 @@ async fn connect(candidate: &Candidate, who: &Arc<Dialler>) -> io::Result<Option
     }
     let rtt = early.is_none().then(|| start.elapsed());
     let (send, recv) = streams;
-    let channel = QuicChannel { connection, send, recv, observed, early };
+    let channel = QuicChannel { connection, send, recv, observed, early, socket: Some(socket) };
     // It probes for larger ones itself.
     let (carrier, segments) = (Carrier::Quic(Box::new(channel)), SegmentSize::Small);
     Ok(Some(Dialled { carrier, rtt, local, way: candidate.clone(), segments, peer: who.peer }))
@@ -124,7 +124,7 @@ async fn through_gateways(
     let connection = within(connecting).await??;
     let (send, recv) = within(connection.open_bi()).await??;
     let (rtt, segments) = (Some(start.elapsed()), SegmentSize::Small);
-    let channel = QuicChannel { connection, send, recv, observed, early: None };
+    let channel = QuicChannel { connection, send, recv, observed, early: None, socket: None };
     let carrier = Carrier::Quic(Box::new(channel));
     Ok(Dialled { carrier, rtt, local, way, segments, peer: who.peer })
 }

@@ -1,18 +1,25 @@
 //! Follows the addresses of the host: sockets, connections and peers.
 
 use futures_util::FutureExt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use whimbrel_proto::Side;
+
+use crate::cause::DownCause;
 use crate::endpoint_core::{EndpointCore, lock};
 use crate::error::BindError;
-use crate::monitor::AddressSet;
+use crate::locked::asks_the_kernel;
+use crate::monitor::{AddressSet, LocalAddress};
 use crate::notices;
+use crate::path_io::PathIo;
 use crate::sockets::Bound;
 
 /// How often all connections are counted.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
+/// Connections whose paths are looked at together, while the endpoint has other things to do too.
+const ASKED_TOGETHER: usize = 64;
 /// Lost addresses that are remembered; only those lost a moment ago matter.
 const MAX_LOST: usize = 256;
 /// Between attempts to bind at a new address where the port is taken.
@@ -38,7 +45,12 @@ pub(super) async fn follow_addresses(core: Arc<EndpointCore>) {
                 bound = !core.is_exclusive() || rebind(&core, &set).await;
                 pause = FIRST_PAUSE;
                 core.bound.send_replace(set.clone());
-                addresses_changed(&core, &before, &set);
+                if differs(&before, &set) {
+                    addresses_changed(&core, &before, &set);
+                }
+                if set.routes_lost != before.routes_lost {
+                    lose_ways(&core, &set).await;
+                }
                 before = set;
             }
             () = tokio::time::sleep(pause), if !bound => {
@@ -70,6 +82,37 @@ async fn rebind(core: &Arc<EndpointCore>, set: &AddressSet) -> bool {
     result.is_ok()
 }
 
+/// Whether there is more news than that a route is gone.
+fn differs(before: &AddressSet, set: &AddressSet) -> bool {
+    AddressSet { routes_lost: before.routes_lost, ..set.clone() } != *before
+}
+
+/// Gives up the paths whose last route went. Others than theirs need not hear of it.
+async fn lose_ways(core: &EndpointCore, set: &AddressSet) {
+    for some in core.registry.all().chunks(ASKED_TOGETHER) {
+        for shared in some {
+            shared.lose_paths_without_way(|path, side| has_way(core, set, path, side));
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Whether the peer's end of a path may still be reached. What was dialled is bound to its interface, and what
+/// came in is not.
+fn has_way(core: &EndpointCore, set: &AddressSet, path: &PathIo, side: Side) -> bool {
+    let (local, remote) = (path.local.ip(), path.remote.address().ip());
+    // Within the host no routes are needed that anybody could take away.
+    if local.is_unspecified() || core.has(set, remote) {
+        return true;
+    }
+    asks_the_kernel();
+    let bound = set.addresses.iter().find(|address| address.ip == local);
+    let from_anywhere = LocalAddress { ip: local, interface: None };
+    let by_interface = bound.filter(|from| side == Side::Client && from.interface.is_some());
+    core.monitor.has_way(&from_anywhere, remote)
+        && by_interface.is_none_or(|from| core.monitor.has_way(from, remote))
+}
+
 /// Reacts to a new set of addresses.
 fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &AddressSet) {
     note_lost(core, before, set);
@@ -83,7 +126,7 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
         core.distances.forget();
     }
     for shared in core.registry.all() {
-        shared.lose_paths_without(|ip| core.has(set, ip));
+        shared.lose_paths_without(|ip| (!core.has(set, ip)).then(|| why_gone(set, ip)));
         let told = core.notice_addresses();
         shared.with(|state| state.engine.set_notice_addresses(told));
         shared.tell_addresses();
@@ -102,6 +145,10 @@ fn addresses_changed(core: &Arc<EndpointCore>, before: &AddressSet, set: &Addres
             tokio::spawn(FutureExt::boxed(notices::tell(core.clone(), shared)));
         }
     }
+}
+
+fn why_gone(set: &AddressSet, ip: IpAddr) -> DownCause {
+    if set.without_link.contains(&ip) { DownCause::LinkDown } else { DownCause::AddressGone }
 }
 
 fn note_lost(core: &EndpointCore, before: &AddressSet, set: &AddressSet) {

@@ -11,6 +11,7 @@ use whimbrel_proto::{PathId, PathState, Priority};
 use super::pending::{Opening, PendingPath};
 use super::relayed::relayed_path;
 use crate::carrier::CarrierKind;
+use crate::cause::DownCause;
 use crate::dial::{Candidate, Dialled, Dialler, Race};
 use crate::endpoint_core::EndpointCore;
 use crate::locator::Locator;
@@ -215,7 +216,7 @@ impl Joiner {
         })?;
         let (id, local) = (path.id, path.local.ip());
         if self.endpoint.has_lost(local) {
-            self.shared.with(|state| state.engine.path_lost(Instant::now(), id));
+            self.shared.with(|state| state.lose_path(Instant::now(), id, DownCause::AddressGone));
             return None;
         }
         // The first flight leaves now; the driver sees an error if there is one.

@@ -10,18 +10,12 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::joining::{Joiner, Openings};
 use super::plan::{Pair, Wanted};
+use crate::pauses::{Failures, QUICK};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// While no path works, every second counts; a further path can wait.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE_BESIDES: Duration = Duration::from_secs(60);
 /// A path that does not live for so long has failed too.
 const LASTING: Duration = Duration::from_secs(10);
 /// Failures that are remembered; pairs are few.
 const MAX_TRIED: usize = 256;
-/// An attempt that takes longer may be one to an address that leads nowhere, for which nothing else should
-/// wait.
-const QUICK: Duration = Duration::from_secs(1);
 
 struct Running {
     task: AbortHandle,
@@ -34,50 +28,37 @@ struct Running {
 struct Tried {
     /// When the last one ended.
     at: Instant,
-    /// Since when that was a failure, in a row.
-    failures: u32,
+    failures: Failures,
     /// The last one brought a path.
     worked: bool,
-    /// The last one waited for long itself.
-    was_long: bool,
 }
 
 impl Tried {
     fn new(at: Instant) -> Self {
-        Self { at, failures: 0, worked: false, was_long: false }
+        Self { at, failures: Failures::default(), worked: false }
     }
 
     fn note(&mut self, now: Instant, worked: bool, took: Duration) {
         self.at = now;
         self.worked = worked;
-        self.was_long = took >= QUICK;
-        self.failures += u32::from(!worked);
+        if !worked {
+            self.failures = self.failures.and(took);
+        }
     }
 
     /// The pair is wanted again: if the path that was got did not last, that counts as a failure.
     fn want_again(&mut self, now: Instant) {
         if self.worked {
             let lasted = now.saturating_duration_since(self.at) >= LASTING;
-            self.failures = if lasted { 0 } else { self.failures + 1 };
+            self.failures = if lasted { Failures::default() } else { self.failures.and(Duration::ZERO) };
             self.worked = false;
-            self.was_long = false;
             self.at = now;
         }
     }
 
     /// When to try again.
     fn due(&self, alone: bool) -> Instant {
-        if alone && self.was_long && self.failures > 0 {
-            // Silence ends at any moment.
-            return self.at + FIRST_PAUSE;
-        }
-        let longest = if alone { LONGEST_PAUSE } else { LONGEST_PAUSE_BESIDES };
-        match self.failures.checked_sub(1) {
-            Some(doublings) => {
-                self.at + FIRST_PAUSE.saturating_mul(2u32.saturating_pow(doublings)).min(longest)
-            }
-            None => self.at,
-        }
+        self.at + self.failures.pause(alone)
     }
 }
 
@@ -138,7 +119,7 @@ impl Joins {
 
     /// Pairs that were tried in vain lately, or have been tried for long.
     pub(crate) fn doubtful(&self) -> Vec<Pair> {
-        let failed = self.tried.iter().filter(|(_, tried)| tried.failures > 0 && !tried.worked);
+        let failed = self.tried.iter().filter(|(_, tried)| tried.failures.any() && !tried.worked);
         let slow = self.running.iter().filter(|(_, running)| running.since.elapsed() >= QUICK);
         failed.map(|(pair, _)| pair.clone()).chain(slow.map(|(pair, _)| pair.clone())).collect()
     }
@@ -195,28 +176,6 @@ impl Joins {
 mod tests {
     use super::*;
 
-    #[test]
-    fn pauses_grow_and_end() {
-        let at = Instant::now();
-        let pause = |failures, alone| Tried { failures, ..Tried::new(at) }.due(alone) - at;
-        assert_eq!(pause(0, true), Duration::ZERO);
-        assert_eq!(pause(1, true), FIRST_PAUSE);
-        assert_eq!(pause(3, false), 4 * FIRST_PAUSE);
-        assert_eq!(pause(1000, true), LONGEST_PAUSE);
-        assert_eq!(pause(1000, false), LONGEST_PAUSE_BESIDES);
-    }
-
-    #[test]
-    fn what_waited_in_vain_begins_anew_at_once_where_no_path_works() {
-        let at = Instant::now();
-        let mut tried = Tried::new(at);
-        (0..100).for_each(|_| tried.note(at, false, 10 * QUICK));
-        assert_eq!((tried.due(true) - at, tried.due(false) - at), (FIRST_PAUSE, LONGEST_PAUSE_BESIDES));
-        // Where somebody refuses.
-        tried.note(at, false, QUICK / 2);
-        assert_eq!(tried.due(true) - at, LONGEST_PAUSE);
-    }
-
     fn pair(name: &str) -> Pair {
         Pair { interface: name.into(), slot: 0 }
     }
@@ -267,7 +226,10 @@ mod tests {
         for failures in 1..4 {
             tried.note(now, true, QUICK);
             tried.want_again(now + LASTING / 2);
-            assert_eq!(tried.failures, failures);
+            assert_eq!(
+                tried.failures,
+                (0..failures).fold(Failures::default(), |all, _| all.and(Duration::ZERO))
+            );
         }
         assert!(tried.due(false) > now + LASTING / 2);
         tried.note(now, true, QUICK);

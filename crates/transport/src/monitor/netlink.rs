@@ -2,10 +2,12 @@
 
 mod host;
 mod messages;
+mod ways;
 
 use futures_util::FutureExt;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use self::messages::{Question, Told};
 use super::sleep::SleepDetector;
 use crate::watch::Watch;
 
-use super::{AddressMonitor, AddressSet};
+use super::{AddressMonitor, AddressSet, LocalAddress};
 
 /// New addresses often come in groups (IPv4, several IPv6), microseconds apart: report them together.
 /// What comes later is one more report, which costs little; waiting costs every move.
@@ -65,6 +67,10 @@ impl Drop for NetlinkMonitor {
 impl AddressMonitor for NetlinkMonitor {
     fn watch(&self) -> Watch<Arc<AddressSet>> {
         Watch::begin(&self.receiver)
+    }
+
+    fn has_way(&self, from: &LocalAddress, to: IpAddr) -> bool {
+        ways::has_way(from, to)
     }
 }
 
@@ -115,7 +121,7 @@ impl<S: Source, O: FnMut() -> io::Result<S>> Kernel<S, O> {
 
     /// Asks for all links, then all addresses.
     async fn dump(&mut self) -> io::Result<()> {
-        // Routes are not asked for: there may be a million, and only that one was added matters.
+        // Routes are not asked for: there may be a million, and only that one came or went matters.
         self.state = self.state.emptied();
         let both = async {
             self.ask(Question::Links).await?;
@@ -168,7 +174,7 @@ impl<S: Source, O: FnMut() -> io::Result<S>> Kernel<S, O> {
         self.source = (self.open)()?;
         self.dump().await?;
         // It may have been among what was missed.
-        self.state.may_have_a_way();
+        self.state.may_have_other_ways();
         Ok(())
     }
 
@@ -227,15 +233,12 @@ fn is_urgent(before: &AddressSet, now: &AddressSet) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::net::IpAddr;
-
-    use super::super::LocalAddress;
     use super::messages::samples;
     use super::*;
 
     fn set(ips: &[&str], routes: u64) -> AddressSet {
         let addresses = ips.iter().map(|ip| LocalAddress { ip: ip.parse().unwrap(), interface: None });
-        AddressSet { addresses: addresses.collect(), wakes: 0, routes }
+        AddressSet { addresses: addresses.collect(), routes, ..AddressSet::default() }
     }
 
     #[test]

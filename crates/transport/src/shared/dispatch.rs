@@ -45,15 +45,15 @@ impl Shared {
                 self.tell(state, ConnectionEvent::PathSuspect { path: id.0 });
                 self.mover.look();
             }
-            Event::PathDown(id) => {
+            Event::PathDown(id, end) => {
                 state.takeovers.path_gone(id);
                 if !state.engine.has_active_path() {
                     state.outage.begin(Instant::now());
                 }
                 if let Some(index) = state.paths.iter().position(|p| p.id == id) {
                     let path = state.paths.remove(index);
-                    let (local, remote) = (path.local, path.remote);
-                    self.tell(state, ConnectionEvent::PathDown { path: id.0, local, remote });
+                    let (local, remote, cause) = (path.local, path.remote, path.cause(end));
+                    self.tell(state, ConnectionEvent::PathDown { path: id.0, local, remote, cause });
                 }
                 self.mover.look();
                 self.news.path_came_or_went();

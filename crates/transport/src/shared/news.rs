@@ -9,45 +9,61 @@ use whimbrel_proto::Side;
 
 /// For any number of tasks. Each begins to wait, then looks whether what it waits for is there already, then
 /// waits: what is told before a task began is not told to it.
+///
+/// What is told while nobody has ever waited is told to nobody, and takes no room: a task begins to wait before
+/// it looks, and both looking and what there is to be seen go by the lock on the connection.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct News(OnceLock<Box<Told>>);
+
+#[derive(Debug, Default)]
+struct Told {
     paths: Notify,
     settled: Notify,
     notice: Notify,
 }
 
 impl News {
+    fn told(&self) -> &Told {
+        self.0.get_or_init(Box::default)
+    }
+
+    fn tell(&self, which: impl FnOnce(&Told) -> &Notify) {
+        if let Some(told) = self.0.get() {
+            which(told).notify_waiters();
+        }
+    }
+
     /// Waits until a path was answered or is gone, or the connection is over.
     pub(crate) fn of_paths(&self) -> Notified<'_> {
-        self.paths.notified()
+        self.told().paths.notified()
     }
 
     /// Waits until the connection is established or over.
     pub(crate) fn of_connection(&self) -> Notified<'_> {
-        self.settled.notified()
+        self.told().settled.notified()
     }
 
     /// Server: waits until the newest notice is answered.
     pub(crate) fn of_notice(&self) -> Notified<'_> {
-        self.notice.notified()
+        self.told().notice.notified()
     }
 
     /// Server: the client answered the newest notice.
     pub(crate) fn notice_answered(&self) {
-        self.notice.notify_waiters();
+        self.tell(|told| &told.notice);
     }
 
     pub(super) fn path_came_or_went(&self) {
-        self.paths.notify_waiters();
+        self.tell(|told| &told.paths);
     }
 
     pub(super) fn established(&self) {
-        self.settled.notify_waiters();
+        self.tell(|told| &told.settled);
     }
 
     pub(super) fn over(&self) {
-        self.settled.notify_waiters();
-        self.paths.notify_waiters();
+        self.tell(|told| &told.settled);
+        self.tell(|told| &told.paths);
     }
 }
 

@@ -20,6 +20,7 @@ use super::pins::Pins;
 use super::punching::Punching;
 use super::takeovers::Takeovers;
 use super::wakers::Wakers;
+use crate::cause::DownCause;
 use crate::locator::Locator;
 use crate::locked::Holding;
 use crate::path_io::PathIo;
@@ -118,6 +119,14 @@ impl State {
 
     pub(crate) fn set_notice_addresses(&mut self, addresses: Vec<SocketAddr>) {
         self.peer_notice_addresses = addresses.into_boxed_slice();
+    }
+
+    /// Gives a path up, for a reason that is known here.
+    pub(crate) fn lose_path(&mut self, now: Instant, id: PathId, cause: DownCause) {
+        if let Some(path) = self.paths.iter().find(|path| path.id == id) {
+            path.note_cause(cause);
+        }
+        self.engine.path_lost(now, id);
     }
 
     /// All paths. (Pushed one by one: cloning the vector costs ten times as much, and this is done for each

@@ -4,6 +4,7 @@
 
 mod answers;
 mod bulk;
+mod causes;
 mod datagrams;
 mod faults;
 mod hand_over;

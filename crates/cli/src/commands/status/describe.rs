@@ -178,8 +178,16 @@ pub(crate) fn describe_event(event: &Event) -> String {
         What::PathSuspect { which, path } => {
             format!("connection {}: path {path} makes no progress", of(which))
         }
-        What::PathDown { which, path, local, remote } => {
-            format!("connection {}: path {path} down, {local} → {remote}", of(which))
+        What::PathDown { which, path, local, remote, cause } => {
+            let cause = cause.as_deref().map(|cause| format!(" ({})", plain(cause, MAX_TEXT)));
+            let cause = cause.unwrap_or_default();
+            format!("connection {}: path {path} down, {local} → {remote}{cause}", of(which))
+        }
+        What::PeerSuspended(which) => format!("connection {}: the peer sleeps", of(which)),
+        What::PeerResumed(which) => format!("connection {}: the peer is awake again", of(which)),
+        What::PeerHandedOver { which, to, .. } => {
+            let to = plain(to.get(..8).unwrap_or(to), MAX_TEXT);
+            format!("connection {}: the peer's end went over to {to}", of(which))
         }
         What::Unreachable { which, elapsed_ms } => {
             format!("connection {}: out of reach for {}", of(which), ms(*elapsed_ms))

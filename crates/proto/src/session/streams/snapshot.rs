@@ -10,8 +10,8 @@ use crate::params::Params;
 use crate::session::credit::Credit;
 use crate::session::send_memory::SendMemory;
 use crate::session::stream_numbers::StreamNumbers;
-use crate::snapshot;
-use crate::stream::{Recv, Send, Stream};
+use crate::snapshot::{self, WITHOUT_ISLANDS};
+use crate::stream::{Omitted, Recv, Send, Stream};
 use crate::varint::Reader;
 
 impl Streams {
@@ -21,11 +21,12 @@ impl Streams {
         self.credit.write_down(out);
         let Counts { sent, resent, received, duplicate } = self.counts;
         snapshot::numbers(out, [sent, resent, received, duplicate]);
+        let mut omitted = Omitted::of_a_connection();
         snapshot::number(out, self.map.len() as u64);
         for (id, stream) in &self.map {
             snapshot::number(out, id.0);
             snapshot::number(out, stream.level.into());
-            stream.send.write_down(out);
+            stream.send.write_down(out, &mut omitted);
             stream.recv.write_down(out);
         }
     }
@@ -33,6 +34,7 @@ impl Streams {
     /// Reads streams back. Everything waits to be said again, and is to be looked at by the application.
     pub(crate) fn read_back(
         reader: &mut Reader<'_>,
+        version: u8,
         side: Side,
         peer_params: Option<&Params>,
         limits: Limits,
@@ -50,11 +52,13 @@ impl Streams {
         this.peer_window = peer_params.map(|params| params.max_stream_data);
         this.counts = Counts { sent, resent, received, duplicate };
         let mut unread = this.credit.unread();
+        let mut omitted = (version >= WITHOUT_ISLANDS).then(Omitted::of_a_connection);
         for _ in 0..reader.varint()? {
             let id = StreamId(reader.varint()?);
             this.check_known(id)?;
             let level = snapshot::read_urgency(reader)?.level();
-            let (send, recv) = (Send::read_back(reader, &pool)?, Recv::read_back(reader, &pool)?);
+            let send = Send::read_back(reader, &pool, omitted.as_mut())?;
+            let recv = Recv::read_back(reader, &pool)?;
             this.memory.change(0, send.held());
             unread = unread.checked_sub(recv.unread()).ok_or(DecodeError::Invalid("credit"))?;
             this.pieces += recv.pieces();
@@ -95,6 +99,7 @@ impl Streams {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::snapshot::VERSION;
     use crate::stream::Pool;
 
     /// Reads a client's streams with these ids. Each side has opened one, and the peer's may be closed.
@@ -116,13 +121,13 @@ mod tests {
         for id in ids {
             let level = 3;
             snapshot::numbers(&mut out, [*id, level]);
-            Send::new(0).write_down(&mut out);
+            Send::new(0).write_down(&mut out, &mut Omitted::of_a_connection());
             recv.write_down(&mut out);
         }
         let limits = Limits { first_window: 1000, window: 1000, unsent: 1000, pool: Pool::default() };
         let (memory, mut events) = (SendMemory::new(1000, 1000), Events::default());
         let reader = &mut Reader::new(&out);
-        Streams::read_back(reader, Side::Client, None, limits, memory, &mut events).map(drop)
+        Streams::read_back(reader, VERSION, Side::Client, None, limits, memory, &mut events).map(drop)
     }
 
     #[test]

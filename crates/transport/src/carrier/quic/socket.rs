@@ -54,6 +54,8 @@ pub(crate) struct QuicSocket {
     role: Role,
     /// The host at the other end said that nobody listens there (ICMP; connected sockets only).
     refused: Notify,
+    /// It said so, and nothing came from there since.
+    is_refused: AtomicBool,
     trouble: Mutex<Trouble>,
 }
 
@@ -172,6 +174,7 @@ impl QuicSocket {
             address,
             role,
             refused: Notify::new(),
+            is_refused: AtomicBool::new(false),
             trouble: Mutex::default(),
         })
     }
@@ -234,6 +237,11 @@ impl QuicSocket {
         self.refused.notified().await;
     }
 
+    /// The peer's host has refused a datagram, and nothing came from it since.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed)
+    }
+
     fn open(&self) -> Option<Arc<Open>> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -258,6 +266,9 @@ impl QuicSocket {
             match std::task::ready!(receive(cx, bufs, meta))? {
                 Ok(count) => {
                     trouble.end();
+                    if self.is_refused() {
+                        self.is_refused.store(false, Ordering::Relaxed);
+                    }
                     for (buffer, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(count) {
                         if !self.take_others(buffer, meta) {
                             // An empty datagram: nobody minds.
@@ -270,6 +281,7 @@ impl QuicSocket {
                 Err(error) => {
                     if error.kind() == io::ErrorKind::ConnectionRefused {
                         self.refused.notify_one();
+                        self.is_refused.store(true, Ordering::Relaxed);
                     }
                     trouble.note(&error);
                 }

@@ -14,17 +14,20 @@ pub(super) struct HostState {
     addresses: HashSet<(u32, IpAddr)>,
     /// Routes that were added.
     routes: u64,
+    /// Routes that were taken away.
+    routes_lost: u64,
 }
 
 impl HostState {
     /// Without links and addresses, before all are asked for.
     pub(super) fn emptied(&self) -> Self {
-        Self { routes: self.routes, ..Self::default() }
+        Self { routes: self.routes, routes_lost: self.routes_lost, ..Self::default() }
     }
 
-    /// A route that opens a way may have come unseen.
-    pub(super) fn may_have_a_way(&mut self) {
+    /// Routes may have come and gone unseen.
+    pub(super) fn may_have_other_ways(&mut self) {
         self.routes += 1;
+        self.routes_lost += 1;
     }
 
     pub(super) fn apply(&mut self, told: Told) {
@@ -43,6 +46,7 @@ impl HostState {
                 self.addresses.remove(&(index, ip));
             }
             Told::Way => self.routes += 1,
+            Told::NoWay => self.routes_lost += 1,
             Told::End => {}
         }
     }
@@ -55,7 +59,11 @@ impl HostState {
         });
         let mut addresses: Vec<LocalAddress> = usable.collect();
         addresses.sort_unstable();
-        AddressSet { addresses, wakes, routes: self.routes }
+        let is_idle = |index: &u32| self.links.get(index).is_some_and(|(_, usable)| !usable);
+        let idle = self.addresses.iter().filter(|(index, _)| is_idle(index)).map(|(_, ip)| *ip);
+        let mut without_link: Vec<IpAddr> = idle.collect();
+        without_link.sort_unstable();
+        AddressSet { addresses, without_link, wakes, routes: self.routes, routes_lost: self.routes_lost }
     }
 }
 
@@ -87,6 +95,24 @@ mod tests {
             assert_eq!(host.addresses(0).contains(ip), counts, "step {step}");
         }
         host.apply(Told::Way);
-        assert_eq!(host.emptied().addresses(3), AddressSet { addresses: Vec::new(), wakes: 3, routes: 1 });
+        host.apply(Told::NoWay);
+        let expected = AddressSet { wakes: 3, routes: 1, routes_lost: 1, ..AddressSet::default() };
+        assert_eq!(host.emptied().addresses(3), expected);
+    }
+
+    #[test]
+    fn an_address_whose_link_is_down_is_told_from_one_that_is_gone() {
+        let ip = IpAddr::from([192, 0, 2, 1]);
+        let link = |is_usable| Told::Link { index: 7, name: "net0".to_owned(), is_usable };
+        let mut host = HostState::default();
+        [link(true), Told::Address { index: 7, ip, is_usable: true }]
+            .into_iter()
+            .for_each(|told| host.apply(told));
+        assert!(host.addresses(0).without_link.is_empty());
+        host.apply(link(false));
+        assert_eq!(host.addresses(0).without_link, [ip]);
+        assert!(!host.addresses(0).contains(ip));
+        host.apply(Told::NoAddress { index: 7, ip });
+        assert!(host.addresses(0).without_link.is_empty());
     }
 }

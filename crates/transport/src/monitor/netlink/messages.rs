@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 /// Types of messages, of `linux/netlink.h` and `linux/rtnetlink.h`.
-const ERROR: u16 = 2;
+pub(super) const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const NEW_LINK: u16 = 16;
 const DEL_LINK: u16 = 17;
@@ -13,12 +13,13 @@ const GET_LINK: u16 = 18;
 const NEW_ADDRESS: u16 = 20;
 const DEL_ADDRESS: u16 = 21;
 const GET_ADDRESS: u16 = 22;
-const NEW_ROUTE: u16 = 24;
+pub(super) const NEW_ROUTE: u16 = 24;
+const DEL_ROUTE: u16 = 25;
 /// NLM_F_REQUEST and NLM_F_DUMP: all that there are.
 const DUMP: u16 = 0x301;
 /// The length of `nlmsghdr`, which begins with the length of the message and its type.
-const HEADER: usize = 16;
-const TYPE: usize = 4;
+pub(super) const HEADER: usize = 16;
+pub(super) const TYPE: usize = 4;
 
 /// The length of `ifinfomsg`, which attributes follow, and where it has the interface and the flags.
 const LINK: usize = 16;
@@ -42,7 +43,7 @@ const FLAGS: u16 = 8;
 const UNUSABLE: u32 = 0x08 | 0x40;
 
 /// The length of `rtmsg`, and where it has what set the route up, its type and its flags.
-const ROUTE: usize = 12;
+pub(super) const ROUTE: usize = 12;
 const ROUTE_PROTOCOL: usize = 5;
 const ROUTE_TYPE: usize = 7;
 const ROUTE_FLAGS: usize = 8;
@@ -53,9 +54,9 @@ const CLONED: u32 = 0x200;
 const SET_UP: [u8; 4] = [3, 4, 9, 16];
 
 /// Address families, as in `bits/socket.h` of Linux.
-const AF_INET: u8 = 2;
+pub(super) const AF_INET: u8 = 2;
 const AF_BRIDGE: u8 = 7;
-const AF_INET6: u8 = 10;
+pub(super) const AF_INET6: u8 = 10;
 
 /// What the kernel is asked for: all that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,11 +89,14 @@ pub(super) enum Told {
     /// There is a route that somebody set up, by hand or told by the network. Those that come with an address
     /// are no news, and those of routing daemons come too often.
     Way,
+    /// Such a route is gone.
+    NoWay,
     /// The answer to a question ends here, or is an error.
     End,
 }
 
-fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+/// One message.
+pub(super) fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + body.len());
     bytes.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
     bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -123,7 +127,7 @@ fn told(message: &[u8]) -> Option<Told> {
         DONE | ERROR => Some(Told::End),
         NEW_LINK | DEL_LINK => link(body, kind == NEW_LINK),
         NEW_ADDRESS | DEL_ADDRESS => address(body, kind == NEW_ADDRESS),
-        NEW_ROUTE => route(body),
+        NEW_ROUTE | DEL_ROUTE => route(body, kind == NEW_ROUTE),
         _ => None,
     }
 }
@@ -157,12 +161,12 @@ fn address(body: &[u8], is_there: bool) -> Option<Told> {
     Some(Told::Address { index, ip, is_usable: flags & UNUSABLE == 0 })
 }
 
-fn route(body: &[u8]) -> Option<Told> {
+fn route(body: &[u8], is_there: bool) -> Option<Told> {
     let header: &[u8; ROUTE] = body.first_chunk()?;
     let is_way = header[ROUTE_TYPE] == UNICAST
         && number(header, ROUTE_FLAGS)? & CLONED == 0
         && SET_UP.contains(&header[ROUTE_PROTOCOL]);
-    is_way.then_some(Told::Way)
+    is_way.then_some(if is_there { Told::Way } else { Told::NoWay })
 }
 
 fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
@@ -173,12 +177,13 @@ fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> Option<u32> {
+/// A number of 32 bits.
+pub(super) fn number(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// The value of the first attribute of this kind.
-fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(super) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16::from_ne_bytes(*attributes.first_chunk()?));
         let kind = u16::from_ne_bytes(*attributes.get(2..)?.first_chunk()?);
@@ -231,6 +236,15 @@ pub(super) mod samples {
 
     /// With an attribute that names a congestion control (RTAX_CC_ALGO in RTA_METRICS).
     pub(crate) fn route(protocol: u8, kind: u8, flags: u32) -> Vec<u8> {
+        route_of(NEW_ROUTE, protocol, kind, flags)
+    }
+
+    /// As [`route`], one that is gone.
+    pub(crate) fn no_route(protocol: u8, kind: u8, flags: u32) -> Vec<u8> {
+        route_of(DEL_ROUTE, protocol, kind, flags)
+    }
+
+    fn route_of(told: u16, protocol: u8, kind: u8, flags: u32) -> Vec<u8> {
         let mut body = vec![0; ROUTE];
         body[0] = AF_INET;
         (body[ROUTE_PROTOCOL], body[ROUTE_TYPE]) = (protocol, kind);
@@ -238,7 +252,7 @@ pub(super) mod samples {
         let mut metrics = Vec::new();
         put(&mut metrics, 16, b"cubic\0");
         put(&mut body, 8, &metrics);
-        message(NEW_ROUTE, 0, 0, &body)
+        message(told, 0, 0, &body)
     }
 
     pub(crate) fn new_link(index: u32, name: &str) -> Vec<u8> {
@@ -309,10 +323,12 @@ mod tests {
     fn a_way_is_a_route_that_was_set_up_whatever_else_it_says() {
         for protocol in SET_UP {
             assert_eq!(one(&samples::route(protocol, UNICAST, 0)), Some(Told::Way), "{protocol}");
+            assert_eq!(one(&samples::no_route(protocol, UNICAST, 0)), Some(Told::NoWay), "{protocol}");
         }
         // Of the kernel itself, of a routing daemon (zebra), to be dropped, a copy.
         assert_eq!(one(&samples::route(2, UNICAST, 0)), None);
         assert_eq!(one(&samples::route(11, UNICAST, 0)), None);
+        assert_eq!(one(&samples::no_route(2, UNICAST, 0)), None);
         assert_eq!(one(&samples::route(4, 6, 0)), None);
         assert_eq!(one(&samples::route(4, UNICAST, CLONED)), None);
     }
