@@ -11,7 +11,7 @@ use clap::Args;
 use whimbrel_base::{AddressScope, EndpointAddr, Name, RelayPlace};
 use whimbrel_names::{Registry, Rule, ServiceAddress};
 use whimbrel_relay::{Directory, Keeper, Limits, Membership, Prepared, Relay, Roster, pool};
-use whimbrel_transport::{Allow, BoxFuture, ListenOptions};
+use whimbrel_transport::{Allow, BoxFuture, Config, ListenOptions};
 
 use crate::failure::Failure;
 use crate::network::Network;
@@ -53,6 +53,8 @@ enum Elsewhere {
     At(Advertised),
     /// At a port that the router passes on when it is asked to.
     Router,
+    /// Nowhere: of this host's own addresses, only public ones are told.
+    Public,
 }
 
 impl FromStr for Elsewhere {
@@ -61,7 +63,10 @@ impl FromStr for Elsewhere {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "router" => Ok(Self::Router),
-            _ => text.parse().map(Self::At).map_err(|error| format!("{error}; or write `router`")),
+            "public" => Ok(Self::Public),
+            _ => {
+                text.parse().map(Self::At).map_err(|error| format!("{error}; or write `router` or `public`"))
+            }
         }
     }
 }
@@ -99,7 +104,7 @@ pub(crate) struct ReachFlags {
     /// Use so many relays of a group at once, up to 4
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=4))]
     relays: u8,
-    /// Where else it is reached, or `router`: ask it to pass the port on
+    /// Where else; `router`: a port of it; `public`: no private addresses
     #[arg(long, value_name = "ADDR[:PORT]")]
     advertise: Vec<Elsewhere>,
 }
@@ -108,9 +113,14 @@ impl ReachFlags {
     pub(crate) fn advertised(&self) -> Vec<SocketAddr> {
         let by_hand = |elsewhere: &Elsewhere| match elsewhere {
             Elsewhere::At(advertised) => Some(advertised.0),
-            Elsewhere::Router => None,
+            Elsewhere::Router | Elsewhere::Public => None,
         };
         self.advertise.iter().filter_map(by_hand).collect()
+    }
+
+    /// The config of an endpoint that tells others where it is as these flags say.
+    pub(crate) fn apply(&self, config: Config) -> Config {
+        Config { private_addresses: !self.advertise.contains(&Elsewhere::Public), ..config }
     }
 
     /// Begins to be reached through the relays, if there are any. Waits a little for the first reservation, so that
@@ -155,7 +165,7 @@ impl ReachFlags {
     fn is_reachable(&self, network: &Network) -> bool {
         let is_global = |address: &SocketAddr| AddressScope::of(address.ip()) == AddressScope::Global;
         // With addresses by hand, somebody knows what is meant.
-        !self.advertise.is_empty()
+        self.advertise.iter().any(|elsewhere| *elsewhere != Elsewhere::Public)
             || network.manual.is_some()
             || network.endpoint.addr().addrs.iter().any(is_global)
     }
@@ -381,6 +391,19 @@ mod tests {
         {
             assert!(port(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_is_advertised_is_an_address_or_one_of_two_words() {
+        let parse = |text: &str| text.parse::<Elsewhere>();
+        assert_eq!(parse("router"), Ok(Elsewhere::Router));
+        assert_eq!(parse("public"), Ok(Elsewhere::Public));
+        assert!(matches!(parse("203.0.113.5:443"), Ok(Elsewhere::At(_))));
+        assert!(parse("private").unwrap_err().contains("`public`"));
+        let flags = |advertise| ReachFlags { relay: Vec::new(), relays: 2, advertise };
+        let tells = |advertise| flags(advertise).apply(Config::default()).private_addresses;
+        assert!(tells(Vec::new()) && tells(vec![Elsewhere::Router]));
+        assert!(!tells(vec![Elsewhere::Router, Elsewhere::Public]));
     }
 
     #[test]

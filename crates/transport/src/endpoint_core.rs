@@ -27,7 +27,7 @@ use crate::locked::asks_the_kernel;
 use crate::monitor::{AddressMonitor, AddressSet, LocalAddress};
 use crate::observed::Observed;
 use crate::pace::Pace;
-use crate::places::Places;
+use crate::places::{Places, public};
 use crate::policy::PathPolicy;
 use crate::registry::Registry;
 use crate::resolver::Resolver;
@@ -141,7 +141,9 @@ impl EndpointCore {
     }
 
     fn stated_in(&self, set: &AddressSet, max: usize) -> Vec<SocketAddr> {
-        self.places.stated(self.reachable_in(set), max)
+        let own = self.reachable_in(set);
+        let told = if self.config.private_addresses { own } else { public(own) };
+        self.places.stated(told, max)
     }
 
     /// Tells peers and publishers that it is reached elsewhere now.
