@@ -20,6 +20,7 @@ use crate::deciding::Deciding;
 use crate::distance::Distances;
 use crate::front::Front;
 use crate::half_open::HalfOpen;
+use crate::handshakes::Handshakes;
 use crate::life::Life;
 use crate::listeners::Listeners;
 use crate::locator::Locator;
@@ -87,6 +88,7 @@ pub(crate) struct EndpointCore {
     pub(crate) listeners: Listeners,
     pub(crate) deciding: Deciding,
     pub(crate) half_open: HalfOpen,
+    pub(crate) handshakes: Arc<Handshakes>,
     pub(crate) life: Life,
     /// New connections carry journals.
     pub(crate) journals: AtomicBool,

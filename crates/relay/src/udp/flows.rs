@@ -12,6 +12,7 @@ use whimbrel_base::routing::{self, ROUTED_ID, Routed};
 
 use crate::limits::Limits;
 use crate::spare::Key;
+use crate::traffic::Line;
 use crate::turns::Turns;
 use crate::udp::ids::Ids;
 use crate::udp::wire::{self, DATA_HEADER, FIRST_HEADER};
@@ -49,6 +50,9 @@ pub enum Dropped {
     /// The client has not shown yet that it hears the server.
     #[error("more than three times what the client sent")]
     Unproven,
+    /// The reservation has had its share of the line for now.
+    #[error("more than a reservation may take of the line")]
+    TooMuch,
 }
 
 /// Where a packet goes, and what is to stand before it.
@@ -173,6 +177,7 @@ pub struct Flows<O> {
     /// Flows as they came, until their clients are proven: where there is no place, the oldest makes room.
     unproven: VecDeque<u32>,
     turns: Turns,
+    line: Line,
     numbers: Numbers,
     swept: Option<Instant>,
     draining: bool,
@@ -188,12 +193,18 @@ impl<O: Clone> Flows<O> {
             by_client: HashMap::new(),
             unproven: VecDeque::new(),
             turns: Turns::new(&limits),
+            line: Line::new(&limits),
             numbers,
             swept: None,
             draining: false,
             stats: FlowStats::default(),
             limits,
         }
+    }
+
+    /// Shares the line with what is passed on otherwise.
+    pub(crate) fn on_line(self, line: Line) -> Self {
+        Self { line, ..self }
     }
 
     /// What was done, and is there.
@@ -318,6 +329,9 @@ impl<O: Clone> Flows<O> {
         let (Some((ids, place)), Some(flow)) = (server, self.flows.get_mut(&number)) else {
             return Err(self.drop(Dropped::NoServer));
         };
+        if !self.line.takes(token, size, now) {
+            return Err(self.drop(Dropped::TooMuch));
+        }
         flow.heard = now;
         flow.came += size as u64;
         flow.is_proven = flow.is_proven || flow.shows(&id, ids);
@@ -391,6 +405,9 @@ impl<O: Clone> Flows<O> {
         let server = self.servers.get_mut(&flow.token).and_then(|server| server.at.as_mut());
         let server = server.filter(|place| place.at == from).ok_or(Dropped::NoFlow)?;
         server.heard = now;
+        if !self.line.takes(flow.token, packet.len(), now) {
+            return Err(Dropped::TooMuch);
+        }
         flow.is_answered = true;
         if !flow.is_proven {
             if flow.went >= flow.came * AMPLIFICATION {
