@@ -36,6 +36,18 @@ impl Internet {
         Self { _link: link, vps, router, lab }
     }
 
+    /// Another small server, at 198.51.N.5.
+    pub(crate) fn server(&self, name: &str, number: u8) -> (Host, Link) {
+        let host = self.lab.host(name).unwrap();
+        let spec = LinkSpec::default().delay(Duration::from_millis(3));
+        let spec = spec.interface_names("eth0", &format!("rel{number}"));
+        let link = self.lab.link(&host, &self.router, spec).unwrap();
+        link.end(&self.router).add_address(&format!("198.51.{number}.1/24")).unwrap();
+        link.end(&host).add_address(&format!("198.51.{number}.5/24")).unwrap();
+        link.end(&host).add_default_route(&format!("198.51.{number}.1"), 1).unwrap();
+        (host, link)
+    }
+
     /// A machine behind a gateway of its own.
     pub(crate) fn home(&self, name: &str, network: u8) -> Home {
         Home::new(&self.lab, &self.router, name, network)
@@ -100,6 +112,13 @@ pub(crate) fn program(program: &str, host: &Host, folder: &Path, user: &str) -> 
         .with(|c| {
             c.env_remove("WHIMBREL_NAMES");
         })
+}
+
+/// What a command that ends says, which is JSON.
+pub(crate) fn json_of(command: HostCommand) -> serde_json::Value {
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {output:?}"))
 }
 
 /// Starts a command that goes on, and waits for its first line, which is JSON.
