@@ -50,7 +50,7 @@ struct Scene {
 impl Scene {
     fn new(serve: &str, export: &str) -> Self {
         let internet = Internet::new();
-        let (home, laptop) = (internet.home("home", 1), internet.home("laptop", 2));
+        let (home, laptop) = (internet.public_home("home", 1), internet.public_home("laptop", 2));
         for machine in [&home, &laptop] {
             machine.gateway.set_kind(NatKind::PortRestricted).unwrap();
         }

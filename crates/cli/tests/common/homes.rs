@@ -52,6 +52,12 @@ impl Internet {
     pub(crate) fn home(&self, name: &str, network: u8) -> Home {
         Home::new(&self.lab, &self.router, name, network)
     }
+
+    /// The same, where the gateway's outside is public, 198.18.N.10: packets that open gateways are sent to nothing else
+    /// for a relay with a public address.
+    pub(crate) fn public_home(&self, name: &str, network: u8) -> Home {
+        Home::behind(&self.lab, &self.router, name, (network, "198.18"))
+    }
 }
 
 /// A machine behind a gateway: its network is 192.168.N.0/24, the gateway's outside is 10.0.N.10.
@@ -66,13 +72,17 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new(lab: &Lab, internet: &Host, name: &str, network: u8) -> Self {
+        Self::behind(lab, internet, name, (network, "10.0"))
+    }
+
+    fn behind(lab: &Lab, internet: &Host, name: &str, (network, outer): (u8, &str)) -> Self {
         let (host, gateway) = (lab.host(name).unwrap(), lab.router(&format!("{name}-gw")).unwrap());
         let spec = || LinkSpec::default().delay(Duration::from_millis(3)).rate(Rate::mbit(100));
         let outside = spec().interface_names("wan0", &format!("to{network}"));
         let outside = lab.link(&gateway, internet, outside).unwrap();
-        outside.end(internet).add_address(&format!("10.0.{network}.1/24")).unwrap();
-        outside.end(&gateway).add_address(&format!("10.0.{network}.10/24")).unwrap();
-        outside.end(&gateway).add_default_route(&format!("10.0.{network}.1"), 1).unwrap();
+        outside.end(internet).add_address(&format!("{outer}.{network}.1/24")).unwrap();
+        outside.end(&gateway).add_address(&format!("{outer}.{network}.10/24")).unwrap();
+        outside.end(&gateway).add_default_route(&format!("{outer}.{network}.1"), 1).unwrap();
         let inside = lab.link(&host, &gateway, spec().interface_names("eth0", "lan0")).unwrap();
         inside.end(&gateway).add_address(&format!("192.168.{network}.1/24")).unwrap();
         let nat = lab.nat_gateway(&gateway, "wan0").unwrap();
