@@ -41,11 +41,13 @@ pub struct Surroundings<'a> {
     pub relays: &'a [IpAddr],
 }
 
-/// The peer's candidates that may be sent to, at most [`MAX_CANDIDATES`], in the peer's
-/// order. Left out are those that nobody can listen at, that are of this host or a link, the relays' own
-/// addresses, public ones in a relay's own subnet unless it is ours as well, and private addresses unless one of ours is in the same subnet (/24, /64), or the sides meet at a
-/// relay that has a private address itself. That the peer names our outside address as its own shows nothing: it
-/// was told that address, and could have packets sent into networks that are ours alone.
+/// The peer's candidates that may be sent to, at most [`MAX_CANDIDATES`], in the peer's order.
+///
+/// Left out are those that nobody can listen at, that are of this host or a link, and the relays' own addresses; public
+/// addresses in the subnet (/24, /64) of a relay, unless one of ours is in it too; and private addresses unless one of
+/// ours is in the same subnet, or the sides meet at a relay that has a private address itself. That the peer names our
+/// outside address as its own shows nothing: it was told that address, and could have packets sent into networks that
+/// are ours alone.
 #[must_use]
 pub fn worth_punching(theirs: &[SocketAddr], around: &Surroundings<'_>) -> Vec<SocketAddr> {
     let is_private = |ip: IpAddr| AddressScope::of(ip) == AddressScope::Private;
