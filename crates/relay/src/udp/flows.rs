@@ -15,8 +15,11 @@ use crate::spare::Key;
 use crate::traffic::Line;
 use crate::turns::Turns;
 use crate::udp::ids::Ids;
-use crate::udp::wire::{self, DATA_HEADER, FIRST_HEADER};
+use crate::udp::wire::{self, FIRST_HEADER};
 
+pub use self::forward::{Dropped, Forward, Header};
+
+mod forward;
 mod handed_over;
 
 /// A flow without a packet from the client for so long is forgotten. A client of QUIC sends one each 25 s at least.
@@ -30,62 +33,6 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// A client that has not shown that it hears the server is sent this many times what it has sent (RFC 9000 §8.1), and
 /// what is left of the packet that reaches it: a server pads what validates an address (§8.2.1).
 const AMPLIFICATION: u64 = 3;
-
-/// Why a datagram goes nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[non_exhaustive]
-pub enum Dropped {
-    /// No reservation has the token, or its server has not opened its flow.
-    #[error("no server takes packets for this token")]
-    NoServer,
-    /// Too many clients come, or are there.
-    #[error("too many flows")]
-    TooMany,
-    /// The proof is wrong, or the number was used.
-    #[error("the proof is wrong, or was used before")]
-    Forged,
-    /// There is no such flow, or it is another server's.
-    #[error("no such flow")]
-    NoFlow,
-    /// The client has not shown yet that it hears the server.
-    #[error("more than three times what the client sent")]
-    Unproven,
-    /// The reservation has had its share of the line for now.
-    #[error("more than a reservation may take of the line")]
-    TooMuch,
-}
-
-/// Where a packet goes, and what is to stand before it.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Forward<O> {
-    /// How it leaves.
-    pub out: O,
-    /// To whom.
-    pub to: SocketAddr,
-    /// What stands before it.
-    pub header: Header,
-}
-
-/// What stands before a forwarded packet.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Header {
-    /// To clients.
-    None,
-    /// To a server that knows the flow.
-    Data([u8; DATA_HEADER]),
-    /// To a server that may not.
-    First([u8; FIRST_HEADER]),
-}
-
-impl AsRef<[u8]> for Header {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::None => &[],
-            Self::Data(header) => header,
-            Self::First(header) => header,
-        }
-    }
-}
 
 /// Where numbers come from: at random, so that one tells nothing, and is not one of before.
 type Numbers = fn() -> u64;
